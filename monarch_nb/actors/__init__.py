@@ -1,0 +1,1 @@
+"""The programming model, the same in every process: actors, endpoints, futures, ports, meshes."""

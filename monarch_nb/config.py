@@ -1,0 +1,65 @@
+"""One frozen dataclass of settings, units in the names, read once from the environment.
+
+Every deadline of the failure detector derives from `detect_s`. A setting `x_s` is overridden by the environment variable
+`MONARCH_NB_X_S`. There is no other place where the environment is consulted for behaviour.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Settings of this process and, through their boot record, of its ranks.
+
+    Example:
+        >>> Config(detect_s=1.0).pulse_timeout_s
+        0.75
+    """
+
+    detect_s: float = 2.0
+    """A hang or a partition is reported as *silent* within this time; every other deadline derives from it."""
+    grace_s: float = 10.0
+    """How long a rank may be silent before it counts as unreachable."""
+    cleanup_s: float = 3.0
+    """How long an actor's `__cleanup__` may take."""
+    exit_s: float = 5.0
+    """How long an orderly exit may take before processes are killed."""
+    shared_bytes: int = 8 << 30
+    """Most shared memory this process lends at a time."""
+    shared_threshold_bytes: int = 1 << 20
+    """Buffers of this size and more travel by shared memory on one host."""
+    inline_limit_bytes: int = 64 << 20
+    """With shared memory full, buffers up to this size still travel inline."""
+    message_limit_bytes: int = 64 << 30
+    """A larger message is refused before it is sent."""
+
+    @property
+    def pulse_interval_s(self) -> float:
+        """Time between two heartbeats of a link."""
+        return self.detect_s / 4
+
+    @property
+    def pulse_timeout_s(self) -> float:
+        """Silence of a link after which it counts as broken."""
+        return self.detect_s * 3 / 4
+
+    @staticmethod
+    def from_environ(environ: dict[str, str] | None = None) -> Config:
+        """The settings with `MONARCH_NB_*` applied. Raises `ValueError` that names the variable."""
+        source = os.environ if environ is None else environ
+        found = {}
+        for field in dataclasses.fields(Config):
+            name = f"MONARCH_NB_{field.name.upper()}"
+            if name in source:
+                found[field.name] = _number(name, source[name], integral=field.type == "int")
+        return Config(**found)  # type: ignore[arg-type]
+
+
+def _number(name: str, text: str, *, integral: bool) -> float:
+    try:
+        return int(text) if integral else float(text)
+    except ValueError:
+        raise ValueError(f"{name}={text!r} is not a number") from None

@@ -1,0 +1,1 @@
+"""One agent per host: forks ranks from a zygote, watches them, outlives nobody."""

@@ -1,0 +1,1 @@
+"""The only box that knows ZeroMQ: sockets, keys, the inbox thread, the pulse of links."""

@@ -1,0 +1,1 @@
+"""Inside a rank: its main thread, its cells, its standard streams."""
