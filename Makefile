@@ -1,0 +1,41 @@
+# One command each: lab, demo, test, bench, lint. All share .venv, which is made again when pyproject.toml or the pins change.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
+
+.DEFAULT_GOAL := help
+.PHONY: help lab demo test bench lint
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@echo "ARGS=... is passed on, PYTHON=... chooses the interpreter (3.11 or newer)."
+
+lab: $(READY) ## open the tour in JupyterLab on the Monarch kernel
+	$(BIN)/jupyter lab $(ROOT_FLAG) notebooks/tour.ipynb $(ARGS)
+
+demo: $(READY) ## run the tour without a browser and print what happens
+	$(BIN)/python .ci/demo.py $(ARGS)
+
+test: $(READY) ## run every test
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(READY) ## measure against the raw floor and the peers
+	$(BIN)/python -m benchmarks $(ARGS)
+
+lint: $(READY) ## ruff, ruff format, mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+
+$(READY): pyproject.toml .ci/constraints.txt $(wildcard kernel/spec/*)
+	@command -v $(PYTHON) >/dev/null || { echo "monarch_nb: '$(PYTHON)' was not found; install Python 3.11 or newer, or name one: make PYTHON=/path/to/python ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "monarch_nb: Python 3.11 or newer is needed, '$(PYTHON)' is $$($(PYTHON) -V 2>&1); name another: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "monarch_nb: '$(PYTHON)' has no venv; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -e ".[test,lint]" -c .ci/constraints.txt
+	@touch $@

@@ -1,0 +1,234 @@
+"""What is measured, in which order, and what is aimed for. Everything that judges is in this file.
+
+A measure is run in one process per system and yields figures; a row of RESULTS.md is one figure of
+one measure. A target looks at the figures of the run, ours and others', and says whether it holds.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from benchmarks.measures import CAST, SPAWNED
+
+OURS = "monarch_nb"
+
+Lookup = Callable[[str, str, str], float | None]  # system, measure, figure
+Verdict = tuple[bool | None, str]  # None: not known; the text says what it was compared with
+
+
+class Unit(Enum):
+    SECONDS = "s"
+    PER_SECOND = "/s"
+    BYTES_PER_SECOND = "B/s"
+    BYTES = "B"
+    TIMES = "x"
+
+    @property
+    def more_is_better(self) -> bool:
+        return self in (Unit.PER_SECOND, Unit.BYTES_PER_SECOND)
+
+
+@dataclass(frozen=True)
+class Target:
+    text: str
+    judge: Callable[[Lookup], Verdict]
+
+
+@dataclass(frozen=True)
+class Row:
+    figure: str
+    label: str
+    unit: Unit
+    target: Target | None = None
+
+
+@dataclass(frozen=True)
+class Measure:
+    name: str
+    rows: tuple[Row, ...]
+    deadline_s: float = 120.0
+    rounds: int = 1  # processes per system; the median of their figures is reported
+    ranks: int = 0  # how many it spawns, where that alone may be too much for a machine
+    quick: bool = True  # part of --quick
+
+
+def at_most(measure: str, figure: str, limit: float, text: str) -> Target:
+    return Target(text, lambda get: _compare(get(OURS, measure, figure), lambda x: x <= limit))
+
+
+def at_least(measure: str, figure: str, limit: float, text: str) -> Target:
+    return Target(text, lambda get: _compare(get(OURS, measure, figure), lambda x: x >= limit))
+
+
+def within_times_of_raw(measure: str, figure: str, times: float) -> Target:
+    return _against(
+        "raw", measure, figure, lambda ours, raw: ours <= times * raw, f"<= {times:g} x raw"
+    )
+
+
+def faster_than(peer: str, measure: str, figure: str, times: float) -> Target:
+    text = f">= {times:g} x faster than {peer}"
+    return _against(peer, measure, figure, lambda ours, theirs: times * ours <= theirs, text)
+
+
+def both(*targets: Target) -> Target:
+    def judge(get: Lookup) -> Verdict:
+        verdicts = [target.judge(get) for target in targets]
+        told = ", ".join(text for _, text in verdicts if text)
+        if any(holds is False for holds, _ in verdicts):
+            return False, told
+        return (None if any(holds is None for holds, _ in verdicts) else True), told
+
+    return Target(" and ".join(target.text for target in targets), judge)
+
+
+def _against(
+    other: str, measure: str, figure: str, holds: Callable[[float, float], bool], text: str
+) -> Target:
+    def judge(get: Lookup) -> Verdict:
+        ours, theirs = get(OURS, measure, figure), get(other, measure, figure)
+        if ours is None or theirs is None:
+            return None, f"{OURS if ours is None else other} was not measured"
+        ratio = ours / theirs if ours > theirs else theirs / ours
+        return holds(
+            ours, theirs
+        ), f"{ratio:.1f} x {'slower' if ours > theirs else 'faster'} than {other}"
+
+    return Target(text, judge)
+
+
+def _compare(ours: float | None, holds: Callable[[float], bool]) -> Verdict:
+    return (None, f"{OURS} was not measured") if ours is None else (holds(ours), "")
+
+
+# ---------------------------------------------------------------------------------------- the rows
+
+_CAST_S = {4: 0.35e-3, 16: 1.2e-3, 64: 6e-3}
+
+
+def _cast(ranks: int) -> Measure:
+    limit = _CAST_S[ranks]
+    target = at_most(f"cast_{ranks}", "time", limit, f"<= {limit * 1e3:g} ms")
+    label = f"call on {ranks} ranks, round trip"
+    return Measure(
+        f"cast_{ranks}",
+        (Row("time", label, Unit.SECONDS, target),),
+        deadline_s=300,
+        ranks=ranks,
+        quick=ranks < 64,
+    )
+
+
+def _spawn(ranks: int, loaded: bool) -> Measure:
+    name = f"spawn_{ranks}" if loaded else f"bare_{ranks}"
+    what = f"spawn {ranks} ranks{', torch loaded' if loaded else ', no torch'}"
+    aimed = loaded and ranks == 64
+    time = at_most(name, "again", 1.5, "<= 1.5 s") if aimed else None
+    memory = at_most(name, "private", 15e6, "<= 15 MB") if aimed else None
+    rows = (
+        Row("first", f"{what}: first of its process", Unit.SECONDS),
+        Row("again", f"{what}: a second time", Unit.SECONDS, time),
+        Row("private", f"{what}: private memory of each", Unit.BYTES, memory),
+    )
+    return Measure(name, rows, deadline_s=300, ranks=ranks, quick=ranks <= 16)
+
+
+def _speeds(name: str, label: str, target: Target | None = None) -> Measure:
+    rows = (
+        Row("cold", f"{label}, cold", Unit.BYTES_PER_SECOND),
+        Row("warm", f"{label}, warm", Unit.BYTES_PER_SECOND, target),
+    )
+    return Measure(name, rows)
+
+
+def _fault(name: str, label: str, target: Target, **more: float) -> Measure:
+    return Measure(name, (Row("time", label, Unit.SECONDS, target),), **more)
+
+
+MEASURES: tuple[Measure, ...] = (
+    Measure(
+        "call",
+        (
+            Row(
+                "time",
+                "one call, round trip",
+                Unit.SECONDS,
+                both(
+                    within_times_of_raw("call", "time", 2.5),
+                    faster_than("torchmonarch", "call", "time", 4),
+                ),
+            ),
+        ),
+        rounds=3,
+    ),
+    Measure(
+        "flight",
+        (
+            Row(
+                "rate",
+                "5 000 calls in flight to one actor",
+                Unit.PER_SECOND,
+                at_least("flight", "rate", 40_000, ">= 40 000/s"),
+            ),
+        ),
+        rounds=3,
+    ),
+    *(_cast(ranks) for ranks in CAST),
+    Measure(
+        "cell",
+        (
+            Row(
+                "time",
+                "a cell on 4 ranks, seen by a Jupyter client",
+                Unit.SECONDS,
+                at_most("cell", "time", 5e-3, "<= 5 ms"),
+            ),
+        ),
+        deadline_s=180,
+    ),
+    _speeds(
+        "array_arg",
+        "256 MB argument, ends read",
+        at_least("array_arg", "warm", 3e9, ">= 3 GB/s"),
+    ),
+    _speeds("array_sum", "256 MB argument, summed"),
+    _speeds("array_result", "256 MB result"),
+    Measure(
+        "array_cast",
+        (
+            Row("time", "256 MB argument to 4 ranks", Unit.SECONDS),
+            Row(
+                "times_one",
+                "256 MB to 4 ranks, times that of one",
+                Unit.TIMES,
+                at_most("array_cast", "times_one", 1.3, "<= 1.3 x"),
+            ),
+        ),
+        deadline_s=240,
+    ),
+    *(_spawn(ranks, loaded=True) for ranks in SPAWNED),
+    *(_spawn(ranks, loaded=False) for ranks in SPAWNED[:-1]),
+    _fault(
+        "kill",
+        "SIGKILL of a busy rank until its caller knows",
+        at_most("kill", "time", 0.1, "<= 100 ms"),
+        rounds=3,
+    ),
+    _fault(
+        "stop",
+        "SIGSTOP of a busy rank until its caller knows",
+        at_most("stop", "time", 2.5, "<= 2.5 s"),
+        quick=False,
+    ),
+    _fault(
+        "silent",
+        "SIGSTOP of a busy rank until its status says silent",
+        at_most("silent", "time", 2.5, "<= 2.5 s"),
+    ),
+    _fault(
+        "owner",
+        "owner SIGKILLed while busy until nothing is left",
+        at_most("owner", "time", 1.0, "<= 1 s"),
+        deadline_s=200,
+    ),
+)

@@ -1,0 +1,73 @@
+"""A cell as a Jupyter client sees it: sent, until its reply is there and the kernel is idle.
+
+Knows kernels and nothing of ranks. The client is jupyter_client's own, as any front end's.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from jupyter_client import BlockingKernelClient
+from jupyter_client.manager import start_new_kernel
+
+from benchmarks.measures import Figures, Measure, Scale
+from benchmarks.timing import median_time
+
+ANSWER_S = 120.0
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True)
+class Notebook:
+    kernel: str
+    setup: Sequence[str]
+    cell: str
+    shows: str  # a pattern that is found in what the cell shows
+    teardown: Sequence[str] = ()
+
+
+def measures(notebook: Notebook) -> dict[str, Measure]:
+    return {"cell": partial(cell, notebook)}
+
+
+def cell(notebook: Notebook, scale: Scale) -> Figures:
+    manager, client = start_new_kernel(kernel_name=notebook.kernel, env=dict(os.environ))
+    try:
+        for code in notebook.setup:
+            run(client, code)
+        shown = run(client, notebook.cell)
+        if not re.search(notebook.shows, shown):
+            raise AssertionError(f"the cell shows {shown!r:.200}")
+        elapsed = median_time(lambda: run(client, notebook.cell), scale.casts)
+        for code in notebook.teardown:
+            run(client, code)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel()
+    return {"time": elapsed}
+
+
+def run(client: BlockingKernelClient, code: str) -> str:
+    """Execute `code`; all text that it shows, once the kernel is idle and has replied."""
+    sent = client.execute(code)
+    shown: list[str] = []
+    idle = False
+    while not idle:
+        message = client.get_iopub_msg(timeout=ANSWER_S)
+        if message["parent_header"].get("msg_id") == sent:
+            shown.append(_text(message["content"]))
+            idle = message["content"].get("execution_state") == "idle"
+    reply = client.get_shell_msg(timeout=ANSWER_S)
+    while reply["parent_header"].get("msg_id") != sent:
+        reply = client.get_shell_msg(timeout=ANSWER_S)
+    if reply["content"]["status"] != "ok":
+        content = reply["content"]
+        raise RuntimeError(f"{code!r}: {content.get('ename')}: {content.get('evalue')}")
+    return ANSI.sub("", "\n".join(filter(None, shown)))
+
+
+def _text(content: dict[str, Any]) -> str:
+    return content.get("text") or content.get("data", {}).get("text/plain", "")

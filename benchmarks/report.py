@@ -1,0 +1,174 @@
+"""Writes RESULTS.md from the outcomes of one run. Knows texts and tables; measures nothing."""
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from statistics import median
+
+from benchmarks.catalog import OURS, Measure, Row, Unit, Verdict
+from benchmarks.runner import Outcome
+
+NOT_OFFERED = "-"
+
+
+@dataclass
+class Run:
+    """Everything that one run of the benchmarks found out."""
+
+    systems: Sequence[str]
+    measures: Sequence[Measure]
+    versions: Mapping[str, Mapping[str, str]]  # interpreter's role -> distribution -> version
+    remarks: Sequence[str] = ()  # about the run as a whole
+    outcomes: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)
+    begun: datetime = field(default_factory=lambda: datetime.now(UTC))
+    load: float = field(default_factory=lambda: os.getloadavg()[0])
+
+    def figure(self, system: str, measure: str, name: str) -> float | None:
+        """The median over the rounds, where there is a number."""
+        found = [outcome.figures.get(name) for outcome in self.outcomes.get((system, measure), ())]
+        numbers = [value for value in found if isinstance(value, int | float)]
+        return median(numbers) if numbers else None
+
+    def reason(self, system: str, measure: str, name: str) -> str | None:
+        """Why there is no number; None where it was never asked for."""
+        outcomes = self.outcomes.get((system, measure), ())
+        texts = [
+            outcome.error or str(outcome.figures.get(name, "no figure")) for outcome in outcomes
+        ]
+        return texts[-1] if texts else None
+
+
+def text(run: Run) -> str:
+    notes = Notes()
+    table = _table(run, notes)
+    parts = [_head(run), table, *notes.section(), *_left(run)]
+    return "\n\n".join(parts) + "\n"
+
+
+class Notes:
+    """Numbered footnotes, equal ones once."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def mark(self, note: str) -> str:
+        return f"[{self._numbers.setdefault(note, len(self._numbers) + 1)}]"
+
+    def section(self) -> list[str]:
+        return (
+            ["\n".join(f"- [{number}] {note}" for note, number in self._numbers.items())]
+            if self._numbers
+            else []
+        )
+
+
+def shown(value: float, unit: Unit) -> str:
+    match unit:
+        case Unit.SECONDS:
+            return _seconds(value)
+        case Unit.PER_SECOND:
+            return f"{value:,.0f}/s".replace(",", " ")
+        case Unit.BYTES_PER_SECOND:
+            return f"{value / 1e9:.2f} GB/s"
+        case Unit.BYTES:
+            return f"{value / 1e6:.1f} MB"
+        case Unit.TIMES:
+            return f"{value:.2f} x"
+
+
+def verdict(row: Row, run: Run) -> str:
+    if row.target is None:
+        return ""
+    holds, compared = row.target.judge(run.figure)
+    word = {True: "pass", False: "**falls short**", None: "not known"}[holds]
+    return f"{row.target.text}: {word}{f' ({compared})' if compared else ''}"
+
+
+def judged(run: Run) -> list[tuple[str, Verdict]]:
+    """Each target of the run with its verdict."""
+    rows = [row for measure in run.measures for row in measure.rows if row.target]
+    return [(row.label, row.target.judge(run.figure)) for row in rows if row.target]
+
+
+def _seconds(value: float) -> str:
+    if value < 1e-3:
+        return f"{value * 1e6:.0f} us"
+    if value < 1:
+        return f"{value * 1e3:.3g} ms"
+    return f"{value:.1f} s"
+
+
+def _head(run: Run) -> str:
+    lines = [
+        "# Benchmarks: results",
+        "",
+        "Written by `python -m benchmarks`; do not edit. What is measured and how: `measures.py`; targets: `catalog.py`.",
+        "",
+        f"- {run.begun:%Y-%m-%d %H:%M} UTC; {os.cpu_count()} cores, {_memory_gb():.0f} GB, "
+        f"{platform.system()} {platform.release()}; load {run.load:.1f} before the run",
+    ]
+    for role, found in run.versions.items():
+        lines.append(
+            f"- {role}: " + ", ".join(f"{name} {version}" for name, version in found.items())
+        )
+    lines += [f"- {remark}" for remark in run.remarks]
+    lines += [
+        "",
+        f"Medians. In brackets: how many times worse than {OURS} (below 1: better). "
+        f"`{NOT_OFFERED}`: the system has no such thing, or it would show nothing.",
+    ]
+    return "\n".join(lines)
+
+
+def _table(run: Run, notes: Notes) -> str:
+    head = ["work", *run.systems, "target"]
+    lines = [_line(head), _line(["---"] * len(head))]
+    for measure in run.measures:
+        for row in measure.rows:
+            cells = [_cell(run, system, measure, row, notes) for system in run.systems]
+            if any(cell != NOT_OFFERED for cell in cells):
+                lines.append(_line([row.label, *cells, verdict(row, run)]))
+    return "\n".join(lines)
+
+
+def _cell(run: Run, system: str, measure: Measure, row: Row, notes: Notes) -> str:
+    value = run.figure(system, measure.name, row.figure)
+    if value is None:
+        reason = run.reason(system, measure.name, row.figure)
+        if reason is None:
+            return NOT_OFFERED
+        return reason if reason.startswith("not within") else f"not run {notes.mark(reason)}"
+    ours = run.figure(OURS, measure.name, row.figure)
+    if system == OURS or not ours or not value or row.unit is Unit.TIMES:
+        return shown(value, row.unit)
+    times = ours / value if row.unit.more_is_better else value / ours
+    return (
+        f"{shown(value, row.unit)} ({times:.2g} x)"
+        if times < 100
+        else f"{shown(value, row.unit)} ({times:.0f} x)"
+    )
+
+
+def _left(run: Run) -> list[str]:
+    """Which systems left processes behind, and when."""
+    worst: dict[str, list[str]] = {}
+    for (system, measure), outcomes in run.outcomes.items():
+        if left := max(outcome.left for outcome in outcomes):
+            worst.setdefault(system, []).append(f"{measure} ({left})")
+    if not worst:
+        return []
+    told = [f"- {system}: {', '.join(items)}" for system, items in worst.items()]
+    return [
+        "Processes still there after the measure's own process had ended (they were ended):\n\n"
+        + "\n".join(told)
+    ]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
+
+
+def _memory_gb() -> float:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9

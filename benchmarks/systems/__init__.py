@@ -1,0 +1,45 @@
+"""The systems and what each of them can be asked. One module per system; each is an adapter.
+
+This table imports none of them: they run in processes of their own, peers under the interpreter
+that has them.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["OURS", "RAW", "System", "peers"]
+
+PEERS_TXT = Path(__file__).parent.parent / "peers.txt"
+
+
+@dataclass(frozen=True)
+class System:
+    name: str  # in tables and on the command line
+    module: str  # in this package
+    distribution: str | None  # whose version is reported; None: nothing to install
+    skips: tuple[str, ...] = ()  # beginnings of measures that mean nothing to it
+    only: tuple[str, ...] = ("",)  # beginnings of measures that mean something to it
+
+    def offers(self, measure: str) -> bool:
+        return measure.startswith(self.only) and not (self.skips and measure.startswith(self.skips))
+
+
+OURS = System("monarch_nb", "monarch_nb_", None, skips=("bare_",))
+RAW = System(
+    "raw", "raw", None, only=("call", "flight", "cast_", "cell", "array_", "spawn_", "kill")
+)
+
+_PEERS = (
+    System("torchmonarch", "monarch_", "torchmonarch", skips=("cell", "silent")),
+    System("ray", "ray_", "ray", skips=("cell", "silent")),
+    System("distributed", "dask_", "distributed", skips=("cell", "silent")),
+    System("ipyparallel", "ipyparallel_", "ipyparallel", skips=("silent",)),
+    System("nbdistributed", "nbdistributed_", "nbdistributed", only=("cell",)),
+)
+
+
+def peers() -> list[System]:
+    """Those that peers.txt names, in this table's order."""
+    lines = [line.partition("#")[0].strip() for line in PEERS_TXT.read_text().splitlines()]
+    named = {line.partition("==")[0] for line in lines}
+    return [peer for peer in _PEERS if peer.name in named]

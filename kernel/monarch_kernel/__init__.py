@@ -1,0 +1,1 @@
+"""The Monarch kernel: an ipykernel whose notebook is the controller of a mesh. `python -m monarch_kernel -f FILE`."""

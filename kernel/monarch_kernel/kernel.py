@@ -1,0 +1,133 @@
+"""The kernel class: what a controller of a mesh needs beyond ipykernel.
+
+Rules of the file: an interrupt waits for nothing (no lock, no other control message, no rank); nothing here
+may take longer than Jupyter's shutdown window; the mesh is reached through `monarch_nb.notebook` only.
+"""
+
+import asyncio
+import contextlib
+import importlib.metadata
+import os
+import signal
+from collections.abc import Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+from ipykernel.ipkernel import IPythonKernel
+
+from monarch_kernel import breakpoints, debugger
+from monarch_nb.notebook import session as notebook
+
+TEARDOWN_S = 2.0
+"""jupyter_client sends SIGTERM 2.5 s after the shutdown request (half of `shutdown_wait_time`)."""
+
+_AT_ONCE = {"interrupt_request": "_interrupt_now", "shutdown_request": "_shut_down_now"}
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("monarch_nb")
+    except importlib.metadata.PackageNotFoundError:  # run from a checkout
+        return "0"
+
+
+class MonarchKernel(IPythonKernel):  # type: ignore[misc]  # ipykernel ships incomplete types
+    """An IPythonKernel that loads monarch_nb, shows its mesh, and interrupts and ends it promptly."""
+
+    implementation = "monarch"
+    implementation_version = _version()
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.shell.extension_manager.load_extension("monarch_nb")
+        breakpoints.install(lambda: bool(self._allow_stdin))
+
+    @property
+    def banner(self) -> str:
+        """Shown by consoles: what this is and how the mesh is."""
+        status = notebook.status_line(self.shell)
+        return f"Monarch {self.implementation_version}: {status}\n{self.shell.banner}"
+
+    # ------------------------------------------------------------------------- interrupts
+
+    async def dispatch_control(self, msg: list[Any]) -> None:
+        """Interrupts and shutdowns overtake; other control messages go one at a time, as in the base class.
+
+        ipykernel holds `_control_lock` while a handler awaits, so one slow `debug_request` would
+        delay the stop button.
+        """
+        handler = _AT_ONCE.get(self._control_type(msg))
+        if handler is None:
+            await super().dispatch_control(msg)
+        else:
+            await getattr(self, handler)(msg)
+
+    def _control_type(self, msg: list[Any]) -> str:
+        try:
+            _, frames = self.session.feed_identities(msg, copy=False)
+            header = self.session.deserialize(frames, content=False, copy=False)["header"]
+        except Exception:  # noqa: BLE001  the base class reports bad messages
+            return ""
+        return str(header["msg_type"])
+
+    async def _interrupt_now(self, msg: list[Any]) -> None:
+        # Not by process_control: it would take the parent header of the control message under way.
+        idents, frames = self.session.feed_identities(msg, copy=False)
+        request = self.session.deserialize(frames, content=True, copy=False)
+        self._publish_status("busy", "control", parent=request)
+        await self.interrupt_request(self.control_stream, idents, request)
+        self._publish_status("idle", "control", parent=request)
+
+    async def interrupt_request(self, stream: Any, ident: Any, parent: Any) -> None:
+        """Tell the ranks, then this process; never its process group, where others may live."""
+        try:
+            notebook.interrupt(self.shell)
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+        self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
+
+    @contextlib.contextmanager
+    def _cancel_on_sigint(self, future: asyncio.Future[Any]) -> Iterator[None]:
+        """While an `await` cell runs: wake its loop and cancel it.
+
+        ipykernel's own handler does not wake the loop, so the cell went on until the next event
+        (ipykernel #881). Synchronous code of such a cell gets its KeyboardInterrupt as in any cell;
+        `run_code` stands below it and catches that.
+        """
+        loop = asyncio.get_running_loop()
+
+        def stop(_: int, frame: FrameType | None) -> None:
+            if _runs(frame, self.shell.run_code.__code__):
+                raise KeyboardInterrupt
+            loop.call_soon_threadsafe(future.cancel)
+
+        before = signal.signal(signal.SIGINT, stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    # --------------------------------------------------------------------------- debugger
+
+    async def do_debug_request(self, msg: dict[str, Any]) -> Any:
+        """Forward to ipykernel's debugger, started in our way."""
+        if msg.get("command") == "initialize":
+            await debugger.prepare(self.debugger)
+        return await super().do_debug_request(msg)
+
+    # --------------------------------------------------------------------------- shutdown
+
+    async def _shut_down_now(self, msg: list[Any]) -> None:
+        await self.process_control(msg)
+
+    async def do_shutdown(self, restart: bool) -> dict[str, Any]:
+        """End the mesh, then the kernel."""
+        await asyncio.to_thread(notebook.shut_down, TEARDOWN_S)
+        return dict(super().do_shutdown(restart))
+
+
+def _runs(frame: FrameType | None, code: CodeType) -> bool:
+    """Whether `code` is on the stack."""
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None

@@ -1,0 +1,244 @@
+"""An actor with async endpoints: a thread with an event loop of its own.
+
+Plain async endpoints run one at a time, awaits included; concurrent endpoints run as tasks beside them. What arrives while
+the loop sleeps wakes it once, not once per message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import inspect
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from monarch_nb.actors.driver import Driver, Key, Spec, State
+from monarch_nb.actors.sync_driver import raise_in_thread
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.hosting import Hosting
+    from monarch_nb.actors.supervision import MeshFailure
+    from monarch_nb.core.frames import Message
+
+THREAD_NAME: Final = "monarch-actor-event-loop"
+DISPATCH_BATCH: Final = 64  # concurrent calls admitted before the loop gets a turn, as in Monarch
+
+
+class AsyncDriver(Driver):
+    """Runs an actor on its own event loop."""
+
+    def __init__(self, hosting: Hosting, spec: Spec, request: Message) -> None:
+        super().__init__(hosting, spec, request)
+        self._backlog: collections.deque[Message] = collections.deque()
+        self._urgent: collections.deque[Callable[[], Any]] = collections.deque()
+        self._asleep = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._main: asyncio.Task[None] | None = None
+        self._wakeup: asyncio.Event | None = None
+        self._tasks: dict[asyncio.Task[None], Key] = {}
+        self._supervisors: set[asyncio.Task[None]] = set()
+        self._over = False
+        self._thread = threading.Thread(target=self._serve, name=THREAD_NAME, daemon=True)
+        self._thread.start()
+
+    # any thread
+
+    def deliver(self, message: Message) -> None:
+        self._backlog.append(message)
+        if self._asleep:
+            self._nudge()
+        if self._over:
+            self.refuse_backlog()
+
+    def urgent(self, action: Callable[[], Any]) -> None:
+        self._urgent.append(action)
+        self._nudge()
+
+    def _nudge(self) -> None:
+        self._asleep = False
+        loop, wakeup = self._loop, self._wakeup
+        if loop is not None and wakeup is not None:
+            try:
+                loop.call_soon_threadsafe(wakeup.set)
+            except RuntimeError:
+                self.refuse_backlog()  # the loop is closed: the actor has ended
+
+    def begin_stop(self, reason: str) -> None:
+        self.urgent(lambda: self.finish(self.stopped_text(reason), None, tell=False))
+
+    def supervise(self, failure: MeshFailure) -> None:
+        loop = self._loop
+        if loop is not None and self.ended is None:
+            loop.call_soon_threadsafe(self._start_supervising, failure)
+
+    def interrupt(self, key: Key) -> None:
+        self.forget_call(key)
+        if self.running != key and key not in self._tasks.values():
+            return
+        if self._blocked():
+            raise_in_thread(self._thread.ident or 0, KeyboardInterrupt)
+        elif self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cancel, key)
+
+    def _blocked(self) -> bool:
+        """Whether user code holds the loop's thread (then cancelling a task would wait for it)."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return frame is not None and not frame.f_code.co_filename.endswith("selectors.py")
+
+    # the loop's thread
+
+    def _cancel(self, key: Key) -> None:
+        if self.running == key and self._main is not None:
+            self._main.cancel()
+        for task, running in self._tasks.items():
+            if running == key:
+                task.cancel()
+
+    def _serve(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except KeyboardInterrupt:
+            self.finish(self._failed_text("its thread was interrupted"), None, tell=True)
+        finally:
+            self._over = True
+            self.finished()
+            self.refuse_backlog()
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._main = asyncio.current_task()
+        self._wakeup = asyncio.Event()
+        self.construct()
+        while self.state == State.RUNNING:
+            await self._dispatch()
+            if self.state == State.RUNNING:
+                await self._sleep()
+        await self._clean_up()
+
+    async def _dispatch(self) -> None:
+        admitted = 0
+        while True:
+            while self._urgent:
+                self._urgent.popleft()()
+            if self.state != State.RUNNING or not self._backlog:
+                return
+            admitted += await self._handle(self._backlog.popleft())
+            if admitted >= DISPATCH_BATCH:
+                admitted = 0
+                await asyncio.sleep(0)
+
+    async def _sleep(self) -> None:
+        assert self._wakeup is not None
+        self._wakeup.clear()
+        self._asleep = True
+        if self._backlog or self._urgent:  # came between the last look and the flag
+            self._asleep = False
+            return
+        await self._wakeup.wait()
+
+    async def _handle(self, message: Message) -> bool:
+        """Run a call, or start it if its endpoint is concurrent (then True)."""
+        opened = self.open(message)
+        if opened is None:
+            return False
+        method = opened[0]
+        if self._methods.get(method.__name__, (None, False, False))[2]:
+            task = asyncio.create_task(self._guarded(message, *opened))
+            self._tasks[task] = (message.source, message.reply)
+            task.add_done_callback(lambda done: self._tasks.pop(done, None))
+            return True
+        self.running = (message.source, message.reply)
+        board = self.hosting.board
+        if board is not None:
+            board.busy(method.__name__)
+        await self._guarded(message, *opened)
+        if board is not None:
+            board.idle()
+        return False
+
+    async def _guarded(
+        self,
+        message: Message,
+        method: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        has_port: bool,
+    ) -> None:
+        try:
+            value = method(*args, **kwargs)
+            if inspect.isawaitable(value):
+                value = await value
+        except asyncio.CancelledError as error:
+            self._done_with(message)
+            self._uncancel()
+            interrupted = KeyboardInterrupt()
+            interrupted.__traceback__ = error.__traceback__
+            self.raised(message, interrupted, has_port=False)
+        except BaseException as error:  # noqa: BLE001  user code; anything may come out
+            self._done_with(message)
+            self.raised(message, error, has_port=has_port)
+        else:
+            self._done_with(message)
+            if not has_port:
+                self.reply(message, value)
+
+    def _done_with(self, message: Message) -> None:
+        if self.running == (message.source, message.reply):
+            self.running = None
+
+    def _uncancel(self) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+
+    def _start_supervising(self, failure: MeshFailure) -> None:
+        task = asyncio.create_task(self._supervise(failure))
+        self._supervisors.add(task)
+        task.add_done_callback(self._supervisors.discard)
+
+    async def _supervise(self, failure: MeshFailure) -> None:
+        if self.state == State.ENDED:
+            return
+        self.enter(self.spec.rank, self.spec.labels, self.spec.sizes, 0)
+        handler = getattr(self._actor, "__supervise__", None)
+        try:
+            handled = handler is not None and handler(failure)
+            if inspect.isawaitable(handled):
+                handled = await handled
+        except Exception as error:  # noqa: BLE001  the owner fails too, with both errors in the text
+            text = self._failed_text(f"{failure.report()}; then __supervise__ raised {error!r}")
+            self._end_with(text, error)
+            return
+        if not handled:
+            self._end_with(self._failed_text(failure.report()), failure.cause)
+
+    def _end_with(self, text: str, error: BaseException | None) -> None:
+        self.finish(text, error, tell=True)
+        self._nudge()
+
+    async def _clean_up(self) -> None:
+        running = list(self._tasks)
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=self.proc.config.cleanup_s)
+        cleanup = getattr(self._actor, "__cleanup__", None)
+        if cleanup is None:
+            return
+        error = self.ended.cause if self.ended is not None else None
+        try:
+            done = cleanup(error if isinstance(error, Exception) else None)
+            if inspect.isawaitable(done):
+                await asyncio.wait_for(done, self.proc.config.cleanup_s)
+        except BaseException:  # noqa: BLE001  the actor is gone either way
+            self.hosting.log_exception(f"__cleanup__ of {self.instance} raised")
+
+    def refuse_backlog(self) -> None:
+        while True:
+            try:
+                message = self._backlog.popleft()
+            except IndexError:
+                return
+            self.refuse(message)

@@ -1,0 +1,269 @@
+"""Calls in flight: who is asked, what has come, what to do when a peer is lost or the caller gives up.
+
+Rules: a call ends exactly once; the first error ends a call to many; an answer that comes after the end is dropped.
+Nothing is decoded here before somebody asks for the value.
+"""
+
+from __future__ import annotations
+
+import functools
+import queue
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from monarch_nb.actors import envelope
+from monarch_nb.actors.future import Future, make
+from monarch_nb.actors.proc import Exit, Proc, Waiter
+from monarch_nb.core.frames import REPLY, Message
+from monarch_nb.core.values import ValueMesh
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.supervision import MeshState
+    from monarch_nb.core.shape import Shape
+
+R = TypeVar("R")
+
+
+class Target:
+    """What is called: an endpoint of some ranks of a mesh. `ranks[i]` is the mesh rank of member i."""
+
+    __slots__ = ("method", "port", "processes", "ranks", "shape", "state", "tag")
+
+    def __init__(
+        self,
+        state: MeshState,
+        method: str,
+        port: int,
+        processes: Sequence[int],
+        ranks: Sequence[int],
+        shape: Shape,
+        tag: int,
+    ) -> None:
+        self.state = state
+        self.method = method
+        self.port = port
+        self.processes = processes
+        self.ranks = ranks
+        self.shape = shape
+        self.tag = tag
+
+    @property
+    def what(self) -> str:
+        """The call as people name it: "trainer.step"."""
+        return f"{self.state.name}.{self.method}"
+
+
+class _Pending(Future[R], Waiter):
+    """A call that has been sent."""
+
+    __slots__ = ("_proc", "port", "target")
+
+    def _begin(self, proc: Proc, target: Target) -> None:
+        self._proc = proc
+        self.target = target
+        self._keep = target.state
+        self.port = proc.new_port()
+        proc.ports[self.port] = self.deliver
+
+    def deliver(self, message: Message) -> None:
+        """An answer. Inbox thread."""
+        raise NotImplementedError
+
+    def _close(self) -> bool:
+        """Stop listening; False if somebody else was first."""
+        return self._proc.ports.pop(self.port, None) is not None
+
+    def _error_of(self, message: Message) -> BaseException:
+        target = self.target
+        rank = target.ranks[message.rank] if message.rank < len(target.ranks) else None
+        return envelope.unpack(
+            message.payload, what=target.what, rank=rank, size=len(target.state.processes)
+        )
+
+    def _unanswered(self) -> Sequence[int]:
+        """Processes that have not answered yet."""
+        return self.target.processes
+
+    def waits_for(self, process: int) -> bool:
+        return process in self._unanswered()
+
+    def lost(self, ended: Exit) -> None:
+        if self._close():
+            ranks = [r for r, p in zip(self.target.ranks, self.target.processes, strict=True) if p == ended.process]
+            self._set_exception(self.target.state.loss(ended, ranks, self.target.what))
+
+    def cancel(self) -> bool:
+        if self.done():
+            return False
+        for process in set(self._unanswered()):
+            self._proc.control(process, "interrupt", {"port": self.target.port, "reply": self.port})
+        return True
+
+
+class SingleCall(_Pending[R]):
+    """One rank is asked."""
+
+    __slots__ = ()
+
+    def deliver(self, message: Message) -> None:
+        if self._close():
+            self._arrive(message)
+        else:
+            self._proc.discard(message)
+
+    def _decode(self, content: Message) -> R:
+        if content.kind != REPLY:
+            raise self._error_of(content)
+        return self._proc.decode(content)  # type: ignore[no-any-return]
+
+
+class GatherCall(_Pending[ValueMesh[R]]):
+    """Every member is asked; done when all have answered or one has failed."""
+
+    __slots__ = ("_answers", "_missing")
+
+    def expect(self) -> None:
+        """Room for an answer per member."""
+        self._missing = len(self.target.processes)
+        self._answers: list[Message | None] = [None] * self._missing
+
+    def deliver(self, message: Message) -> None:
+        if message.kind != REPLY:
+            if self._close():
+                self._arrive(message)
+            return
+        if message.rank < len(self._answers) and self._answers[message.rank] is None:
+            self._answers[message.rank] = message
+            self._missing -= 1
+            if not self._missing and self._close():
+                self._arrive(None)
+
+    def _unanswered(self) -> Sequence[int]:
+        pairs = zip(self.target.processes, self._answers, strict=True)
+        return [process for process, answer in pairs if answer is None]
+
+    def _decode(self, content: Message | None) -> ValueMesh[R]:
+        if content is not None:
+            error = self._error_of(content)
+            error.values = self.answered()  # type: ignore[attr-defined]
+            raise error
+        answers = self._answers
+        decode = self._proc.decode
+        if len(answers) == 1:
+            return ValueMesh(self.target.shape, [decode(answers[0])])
+        return ValueMesh._lazy(self.target.shape, [functools.partial(decode, each) for each in answers])
+
+    def answered(self) -> dict[int, Any]:
+        """Values of the ranks that have answered, by rank in the mesh."""
+        found = {}
+        for rank, answer in zip(self.target.ranks, self._answers, strict=True):
+            if answer is not None:
+                found[rank] = self._proc.decode(answer)
+        return found
+
+    def lost(self, ended: Exit) -> None:
+        super().lost(ended)
+        error = self._content
+        if hasattr(error, "values"):
+            error.values = _Later(self)
+
+
+class _Later(dict[int, Any]):
+    """The healthy ranks' values, decoded at the first look (never by the inbox thread)."""
+
+    def __init__(self, call: GatherCall[Any]) -> None:
+        super().__init__()
+        self._call: GatherCall[Any] | None = call
+
+    def _fill(self) -> dict[int, Any]:
+        call, self._call = self._call, None
+        if call is not None:
+            self.update(call.answered())
+        return self
+
+    def __missing__(self, rank: int) -> Any:
+        if self._call is None:
+            raise KeyError(rank)
+        return self._fill()[rank]
+
+    def __iter__(self) -> Any:
+        self._fill()
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        self._fill()
+        return super().__len__()
+
+    def items(self) -> Any:
+        self._fill()
+        return super().items()
+
+    def __repr__(self) -> str:
+        self._fill()
+        return super().__repr__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self.items()),)
+
+
+class _StreamItem(Future[R]):
+    """One of the futures of a stream."""
+
+    __slots__ = ("_source",)
+    _source: StreamCall
+
+    def _decode(self, content: Message) -> R:
+        if content.kind != REPLY:
+            raise self._source._error_of(content)
+        return self._source._proc.decode(content)  # type: ignore[no-any-return]
+
+    def cancel(self) -> bool:
+        return not self.done() and self._source.cancel()
+
+
+class StreamCall(_Pending[None]):
+    """Every member is asked; answers are handed out in the order in which they come."""
+
+    __slots__ = ("_answered", "_items", "_missing", "_next")
+
+    def expect(self) -> list[Future[Any]]:
+        """As many futures as there are members."""
+        self._missing = len(self.target.processes)
+        self._answered: set[int] = set()
+        self._next: queue.SimpleQueue[_StreamItem[Any]] = queue.SimpleQueue()
+        items: list[Future[Any]] = []
+        for _ in range(self._missing):
+            item = make(_StreamItem)
+            assert isinstance(item, _StreamItem)
+            item._source = self
+            self._next.put(item)
+            items.append(item)
+        return items
+
+    def deliver(self, message: Message) -> None:
+        if self._missing <= 0:
+            self._proc.discard(message)
+            return
+        self._missing -= 1
+        self._answered.add(message.rank)
+        self._next.get()._arrive(message)
+        if not self._missing:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._close():
+            self._set_result(None)
+
+    def _unanswered(self) -> Sequence[int]:
+        return [p for i, p in enumerate(self.target.processes) if i not in self._answered]
+
+    def lost(self, ended: Exit) -> None:
+        for index, process in enumerate(self.target.processes):
+            if process == ended.process and index not in self._answered and self._missing:
+                self._answered.add(index)
+                self._missing -= 1
+                rank = self.target.ranks[index]
+                error = self.target.state.loss(ended, [rank], self.target.what)
+                self._next.get()._set_exception(error)
+        if not self._missing:
+            self._finish()

@@ -1,0 +1,274 @@
+"""What a user writes: `Actor` classes with `endpoint`s, and the checks made when one is spawned.
+
+This file knows nothing of processes or messages: it reads classes and signatures, and says in one
+sentence what is wrong with them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.endpoints import Endpoint
+    from monarch_nb.actors.future import Future
+    from monarch_nb.actors.supervision import MeshFailure
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Propagate = Literal["cached", "inspect", "mocked"] | Callable[..., Any] | None
+
+HOOKS = ("__supervise__", "__cleanup__", "_handle_undeliverable_message")
+# names of a mesh that an endpoint would hide
+RESERVED = frozenset(
+    "slice split flatten rename size sizes extent stop initialized heal name shape ranks".split()
+)
+
+
+class EndpointProperty(Generic[P, R]):
+    """A method marked by `endpoint`. On the class it is itself; on an instance, the plain method."""
+
+    def __init__(
+        self,
+        method: Callable[..., Any],
+        *,
+        propagate: Propagate = None,
+        explicit_response_port: bool = False,
+        concurrent: bool = False,
+        instrument: bool = True,
+    ) -> None:
+        self.method = method
+        self.propagate = propagate
+        self.explicit_response_port = explicit_response_port
+        self.concurrent = concurrent
+        self.instrument = instrument
+        self.is_async = inspect.iscoroutinefunction(method)
+        functools.update_wrapper(self, method)  # type: ignore[arg-type]
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type) -> EndpointProperty[P, R]: ...
+        @overload
+        def __get__(self, instance: Any, owner: type) -> Endpoint[P, R]: ...
+        def __get__(self, instance: Any, owner: type) -> Any: ...
+
+    else:
+
+        def __get__(self, instance: Any, owner: type) -> Any:
+            return self if instance is None else self.method.__get__(instance, owner)
+
+
+Method = Callable[Concatenate[Any, P], R]
+
+
+@overload
+def endpoint(method: Callable[Concatenate[Any, P], R], /) -> EndpointProperty[P, R]: ...
+@overload
+def endpoint(
+    *,
+    propagate: Propagate = None,
+    explicit_response_port: bool = False,
+    instrument: bool = True,
+) -> Callable[[Callable[..., Any]], EndpointProperty[Any, Any]]: ...
+def endpoint(
+    method: Callable[..., Any] | None = None,
+    /,
+    *,
+    propagate: Propagate = None,
+    explicit_response_port: bool = False,
+    instrument: bool = True,
+) -> Any:
+    """Mark a method of an `Actor` as callable from other processes.
+
+    Args:
+        propagate: shape rule for the tensor engine.
+        explicit_response_port: the method gets a `Port` as its first argument after self and may
+            answer any number of times; its return value is ignored.
+        instrument: whether calls are recorded.
+
+    Example:
+        >>> class Counter(Actor):
+        ...     def __init__(self): self.n = 0
+        ...     @endpoint
+        ...     def add(self, k: int) -> int:
+        ...         self.n += k
+        ...         return self.n
+
+    The idea and the name are Monarch's.
+    """
+
+    def mark(function: Callable[..., Any]) -> EndpointProperty[Any, Any]:
+        return EndpointProperty(
+            function,
+            propagate=propagate,
+            explicit_response_port=explicit_response_port,
+            instrument=instrument,
+        )
+
+    return mark if method is None else mark(method)
+
+
+def concurrent_endpoint(
+    method: Callable[..., Any] | None = None,
+    /,
+    *,
+    propagate: Propagate = None,
+    explicit_response_port: bool = False,
+    instrument: bool = True,
+) -> Any:
+    """An async endpoint whose body runs as a task: later messages are accepted while it awaits.
+
+    Concurrent calls of one sender start in order. Raises `ValueError` for a plain `def` and for a method that is an endpoint already.
+
+    Example:
+        >>> class Server(Actor):
+        ...     @concurrent_endpoint
+        ...     async def wait(self, s: float) -> None:
+        ...         await asyncio.sleep(s)
+    """
+
+    def mark(function: Any) -> EndpointProperty[Any, Any]:
+        if isinstance(function, EndpointProperty):
+            raise ValueError("concurrent_endpoint does not wrap @endpoint; use one of the two")
+        if not inspect.iscoroutinefunction(function):
+            raise ValueError(
+                f"concurrent_endpoint can only wrap async endpoints; write `async def {function.__name__}`"
+            )
+        return EndpointProperty(
+            function,
+            propagate=propagate,
+            explicit_response_port=explicit_response_port,
+            concurrent=True,
+            instrument=instrument,
+        )
+
+    return mark if method is None else mark(method)
+
+
+class Actor:
+    """Base class of what lives on ranks and is called by messages, one at a time.
+
+    Subclass it, mark methods with `@endpoint`, and let a process mesh make the instances:
+    `counters = procs.spawn("counters", Counter, ...)`. An actor whose endpoints are all plain `def`
+    has one thread for life; else it has an event loop of its own.
+
+    Hooks, all optional: `__supervise__(self, failure) -> bool` is called on the owner when a mesh that it spawned
+    fails (truthy: handled); `__cleanup__(self, exc)` runs once when the actor stops (3 s).
+    """
+
+    @functools.cached_property
+    def logger(self) -> logging.Logger:
+        """A logger named after the class."""
+        return logging.getLogger(f"{type(self).__module__}.{type(self).__qualname__}")
+
+    if TYPE_CHECKING:
+        # on what `spawn` returns; here so that a type checker sees them
+        @property
+        def initialized(self) -> Future[None]: ...
+        def stop(self, reason: str = "stopped by client") -> Future[None]: ...
+        def __supervise__(self, failure: MeshFailure) -> bool: ...
+        def __cleanup__(self, exc: Exception | None) -> None: ...
+
+
+@functools.lru_cache(maxsize=4096)
+def endpoints_of(cls: type) -> dict[str, EndpointProperty[Any, Any]]:
+    """The endpoints of a class, inherited ones included."""
+    found: dict[str, EndpointProperty[Any, Any]] = {}
+    for base in reversed(cls.__mro__):
+        for name, value in vars(base).items():
+            if isinstance(value, EndpointProperty):
+                found[name] = value
+            elif name in found:
+                del found[name]  # overridden by something that is no endpoint
+    return found
+
+
+def is_sync(cls: type) -> bool:
+    """Whether instances run on a plain thread: at least one endpoint, and all of them plain `def`."""
+    marked = endpoints_of(cls).values()
+    return bool(marked) and not any(each.is_async for each in marked)
+
+
+def check_class(cls: Any) -> None:
+    """Raise `ValueError` with one sentence for a class that cannot be spawned."""
+    if not (isinstance(cls, type) and issubclass(cls, Actor)):
+        raise ValueError(
+            f"{getattr(cls, '__name__', cls)!r} must subclass monarch.service.Actor: "
+            "write `class Name(monarch_nb.Actor)` to spawn it"
+        )
+    marked = endpoints_of(cls)
+    kinds = {each.is_async for each in marked.values()}
+    if len(kinds) == 2:
+        raise ValueError(f"{cls.__name__} mixes both async and sync endpoints: {_by_kind(marked)}")
+    for name in marked:
+        if name in RESERVED:
+            raise ValueError(
+                f"ActorMesh has an attribute that collides with an endpoint name: {cls.__name__}.{name}; "
+                "rename the endpoint"
+            )
+    _check_hooks(cls, sync=is_sync(cls))
+
+
+def _check_hooks(cls: type, *, sync: bool) -> None:
+    for hook in HOOKS:
+        method = getattr(cls, hook, None)
+        if method is None:
+            continue
+        is_async = inspect.iscoroutinefunction(method)
+        if sync and is_async:
+            raise ValueError(f"{cls.__name__} has sync endpoints and an async {hook}; make it `def`")
+        if not sync and not is_async and hook == "__cleanup__":
+            raise ValueError(
+                f"{cls.__name__} has async endpoints and a synchronous {hook}; make it `async def`"
+            )
+
+
+def _by_kind(marked: dict[str, EndpointProperty[Any, Any]]) -> str:
+    names = {
+        kind: ", ".join(n for n, each in marked.items() if each.is_async == (kind == "async def"))
+        for kind in ("async def", "def")
+    }
+    return f"async def: {names['async def']}; def: {names['def']}; make them all one kind"
+
+
+class BoundCheck:
+    """Binds arguments as Python would, before anything is sent. Fast where the signature is plain."""
+
+    __slots__ = ("_defaults_from", "_plain", "_positional", "_signature")
+
+    def __init__(self, function: Callable[..., Any], skip: int) -> None:
+        signature = inspect.signature(function)
+        parameters = list(signature.parameters.values())[skip:]
+        self._signature = signature.replace(parameters=parameters)
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        self._plain = all(each.kind in kinds for each in parameters)
+        self._positional = len(parameters)
+        self._defaults_from = sum(each.default is inspect.Parameter.empty for each in parameters)
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise `TypeError` ("missing a required argument: 'x'") for arguments that do not fit."""
+        if self._plain and not kwargs and self._defaults_from <= len(args) <= self._positional:
+            return
+        self._signature.bind(*args, **kwargs)
+
+
+@functools.lru_cache(maxsize=4096)
+def binder(marked: EndpointProperty[Any, Any]) -> BoundCheck:
+    """The argument check of an endpoint: without `self`, and without the explicit port."""
+    return BoundCheck(marked.method, 2 if marked.explicit_response_port else 1)
+
+
+def check_constructor(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise `TypeError` for arguments that the constructor of an actor class would refuse."""
+    init = cls.__init__
+    if init is not object.__init__:
+        BoundCheck(init, 1)(args, kwargs)
+    elif args or kwargs:
+        raise TypeError(f"{cls.__name__}() takes no arguments")

@@ -1,0 +1,313 @@
+"""A `Driver` runs one actor: it owns the actor's thread, its queue and its end.
+
+Rules: one message at a time, in the order of arrival, awaits included; the state moves forward only; a message that
+reaches an actor which has ended is answered, never dropped. What differs between actors on a plain thread and on an
+event loop is in `sync_driver.py` and `async_driver.py`.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import inspect
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from monarch_nb.actors import envelope
+from monarch_nb.actors.context import Here, Instance, here
+from monarch_nb.actors.definition import endpoints_of
+from monarch_nb.actors.ports import Port
+from monarch_nb.core.frames import ERROR, REPLY, Message
+from monarch_nb.core.shape import Extent, Point
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.hosting import Hosting
+    from monarch_nb.actors.proc import Parcel
+    from monarch_nb.actors.supervision import MeshFailure
+
+_REMEMBERED_CANCELS = 10_000
+Key = tuple[int, int]  # (caller's process, its reply port): one call
+
+
+class State(enum.IntEnum):
+    """Forward only."""
+
+    STARTING = 0
+    RUNNING = 1
+    ENDED = 2
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What the spawner says of an actor, apart from the pickled class and arguments."""
+
+    port: int
+    name: str
+    class_name: str
+    labels: tuple[str, ...]
+    sizes: tuple[int, ...]
+    rank: int
+    owner: tuple[int, int]
+    creator: str
+    sync: bool
+    quiet: bool = False  # a failure to construct is reported by the reply alone
+
+    @staticmethod
+    def from_body(body: dict[str, Any], rank: int) -> Spec:
+        """From a `spawn_actor` control message."""
+        return Spec(
+            body["port"],
+            body["name"],
+            body["class_name"],
+            tuple(body["labels"]),
+            tuple(body["sizes"]),
+            rank,
+            (body["owner"][0], body["owner"][1]),
+            body["creator"],
+            body["sync"],
+        )
+
+
+class ActorEnded(Exception):  # noqa: N818  it is no error, it is what callers are told
+    """Why an actor is not there any more; `text` completes "Endpoint call x() failed, ..."."""
+
+    def __init__(self, text: str, cause: BaseException | None = None) -> None:
+        super().__init__(text)
+        self.text = text
+        self.cause = cause
+
+
+class Driver:
+    """What both kinds share: decoding, invoking, answering, ending."""
+
+    def __init__(self, hosting: Hosting, spec: Spec, request: Message) -> None:
+        self.hosting = hosting
+        self.proc = hosting.proc
+        self.spec = spec
+        self.state = State.STARTING
+        self.ended: ActorEnded | None = None
+        self.running: Key | None = None
+        self.instance = Instance(
+            process=self.proc.id,
+            port=spec.port,
+            name=spec.name,
+            class_name=spec.class_name,
+            point=Point(spec.rank, Extent(spec.labels, spec.sizes)),
+            creator=spec.creator,
+            owner=spec.owner,
+        )
+        self.instance._stop = self._stop_self
+        self.instance._abort = self._abort_self
+        self._request: Message | None = request
+        self._actor: Any = None
+        self._methods: dict[str, tuple[Callable[..., Any], bool, bool]] = {}
+        self._cancelled: collections.OrderedDict[Key, None] = collections.OrderedDict()
+        self._stop_requests: list[Message] = []
+        self._lock = threading.Lock()
+
+    # the inbox thread
+
+    def deliver(self, message: Message) -> None:
+        """Queue a call. Inbox thread; returns at once."""
+        raise NotImplementedError
+
+    def urgent(self, action: Callable[[], Any]) -> None:
+        """Run `action` on the actor's thread before the backlog."""
+        raise NotImplementedError
+
+    def interrupt(self, key: Key) -> None:
+        """The caller of this call has gone away: stop it if it runs, drop it if it is queued."""
+        raise NotImplementedError
+
+    def request_stop(self, message: Message | None, reason: str) -> None:
+        """End after the endpoint that runs now; the queue is discarded."""
+        with self._lock:
+            if self.ended is None:
+                if message is not None:
+                    self._stop_requests.append(message)
+                self.begin_stop(reason)
+                return
+        if message is not None:
+            self.proc.answer(message, {"ok": True})
+
+    def begin_stop(self, reason: str) -> None:
+        """Arrange for `finish` on the actor's thread."""
+        raise NotImplementedError
+
+    def supervise(self, failure: MeshFailure) -> None:
+        """A mesh that this actor owns has failed."""
+        raise NotImplementedError
+
+    def forget_call(self, key: Key) -> None:
+        """Remember that a queued call was cancelled."""
+        self._cancelled[key] = None
+        while len(self._cancelled) > _REMEMBERED_CANCELS:
+            self._cancelled.popitem(last=False)
+
+    # the actor's thread
+
+    def construct(self) -> None:
+        """Make the actor. On failure it never lived: everything that was sent to it is answered."""
+        request, self._request = self._request, None
+        assert request is not None
+        self.enter(self.spec.rank, self.spec.labels, self.spec.sizes, request.tag)
+        try:
+            self.hosting.check_booted()
+            cls, args, kwargs, proc_mesh = self.proc.decode_user_data(request)
+            self.instance._proc_mesh = lambda: proc_mesh
+            self._actor = cls(*args, **kwargs)
+            self._bind_methods(cls)
+        except BaseException as error:  # noqa: BLE001  user code; anything may come out
+            self._reply_error(request, envelope.RAISED, error)
+            self.finish(
+                self._failed_text(f"its constructor raised {_summary(error)}"), error, tell=False
+            )
+        else:
+            self.state = State.RUNNING
+            self.reply(request, None)
+
+    def enter(self, rank: int, labels: Any, sizes: Any, tag: int) -> None:
+        """Set the context that user code sees."""
+        here.set(Here(self.instance, labels, sizes, rank, tag))
+
+    def _bind_methods(self, cls: type) -> None:
+        for name, marked in endpoints_of(cls).items():
+            bound = marked.method.__get__(self._actor, cls)
+            self._methods[name] = (bound, marked.explicit_response_port, marked.concurrent)
+
+    def open(self, message: Message) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], bool] | None:
+        """Decode a call and enter its context; None when it was refused or cannot be decoded."""
+        if self.state != State.RUNNING:
+            self.refuse(message)
+            return None
+        if self._cancelled and self._cancelled.pop((message.source, message.reply), 0) is None:
+            self._reply_error(message, envelope.CANCELLED, None)
+            return None
+        try:
+            name, args, kwargs, labels, sizes, explicit = self.proc.decode(message)
+            method, has_port, _ = self._method(name, explicit)
+        except BaseException as error:  # noqa: BLE001  user code runs while unpickling
+            self._reply_error(message, envelope.RAISED, error)
+            return None
+        if has_port:
+            args = (Port(message.source, message.reply, message.rank), *args)
+        here.set(Here(self.instance, labels, sizes, message.rank, message.tag))
+        return method, args, kwargs, has_port
+
+    def _method(self, name: str, explicit: bool | None) -> tuple[Callable[..., Any], bool, bool]:
+        """An endpoint, or a plain method called by `as_endpoint` (then `explicit` is not None)."""
+        found = self._methods.get(name)
+        if found is None and explicit is not None:
+            method = getattr(self._actor, name)
+            if self.spec.sync and inspect.iscoroutinefunction(method):
+                raise TypeError(f"{name} is an async def method and {self.spec.class_name} is a sync actor")
+            return method, explicit, False
+        if found is None:
+            raise AttributeError(f"{self.spec.class_name} has no endpoint {name!r}")
+        return found
+
+    def reply(self, message: Message, value: Any) -> None:
+        """Send the value back; one that does not pickle becomes an error, the actor lives."""
+        if not message.reply:
+            return
+        try:
+            parcel = self.proc.encode(value, (message.source,))
+        except Exception as error:  # noqa: BLE001  user code runs while pickling
+            self._reply_error(message, envelope.RAISED, error)
+            return
+        self._answer(message, REPLY, parcel)
+
+    def raised(self, message: Message, error: BaseException, *, has_port: bool) -> None:
+        """An endpoint raised: tell the caller, or, where nobody waits, fail."""
+        if isinstance(error, KeyboardInterrupt) and self._cancelled_while_running(message):
+            self._reply_error(message, envelope.INTERRUPTED, None)
+        elif message.reply and not has_port:
+            self._reply_error(message, envelope.RAISED, _said_plainly(error))
+        else:
+            text = self._failed_text(f"an endpoint raised {_summary(error)}")
+            if message.reply:
+                self._answer_lost(message, text, error)
+            self.finish(text, error, tell=True)
+
+    def _cancelled_while_running(self, message: Message) -> bool:
+        return self._cancelled.pop((message.source, message.reply), 0) is None
+
+    def refuse(self, message: Message) -> None:
+        """Answer a call to an actor that has ended."""
+        assert self.ended is not None
+        self.proc.discard(message)
+        self._answer_lost(message, self.ended.text, self.ended.cause)
+
+    def finish(self, text: str, error: BaseException | None, *, tell: bool) -> None:
+        """The end, once: tombstone, owned meshes, clean-up, the owner, those who asked for it."""
+        with self._lock:
+            if self.ended is not None:
+                return
+            self.ended = ActorEnded(text, error)
+            self.state = State.ENDED
+        self.hosting.entomb(self)
+        self.refuse_backlog()
+        if tell:
+            self.hosting.tell_owner(self.spec, text, error)
+        self.hosting.stop_owned_by(self.spec.port)
+
+    def finished(self) -> None:
+        """After `__cleanup__`: answer those who asked for the stop, let the actor go."""
+        self._actor = None
+        self._methods = {}
+        for message in self._stop_requests:
+            self.proc.answer(message, {"ok": True})
+        self._stop_requests = []
+
+    def refuse_backlog(self) -> None:
+        """Answer everything that is queued."""
+        raise NotImplementedError
+
+    def _failed_text(self, why: str) -> str:
+        return f"The actor {self.instance} and all its descendants have failed: {why}"
+
+    def stopped_text(self, reason: str) -> str:
+        """What later callers are told after an orderly stop."""
+        return f"The actor {self.instance} has status stopped: {reason}"
+
+    def _reply_error(self, message: Message, kind: str, error: BaseException | None) -> None:
+        self._answer(message, ERROR, self._sealed(kind, error, ""))
+
+    def _answer_lost(self, message: Message, text: str, error: BaseException | None) -> None:
+        self._answer(message, ERROR, self._sealed(envelope.LOST, error, text))
+
+    def _sealed(self, kind: str, error: BaseException | None, text: str) -> Parcel:
+        return self.proc.encode_bytes(envelope.pack(kind, error, text))
+
+    def _answer(self, message: Message, kind: int, parcel: Parcel) -> None:
+        if not message.reply:
+            return
+        flush = self.hosting.flush_output
+        if flush is not None:
+            flush()  # what the endpoint printed is on its way before its result
+        self.proc.send(message.source, kind, message.reply, parcel, rank=message.rank, tag=message.tag)
+
+    def _stop_self(self, reason: str) -> Any:
+        self.request_stop(None, reason)
+
+    def _abort_self(self, reason: str) -> None:
+        text = self._failed_text(reason)
+        self.urgent(lambda: self.finish(text, None, tell=True))
+
+
+def _said_plainly(error: BaseException) -> BaseException:
+    if isinstance(error, SystemExit):
+        plain = RuntimeError(f"the endpoint called sys.exit({error.code!r})")
+        plain.__traceback__ = error.__traceback__
+        return plain
+    return error
+
+
+def _summary(error: BaseException) -> str:
+    try:
+        text = str(error).splitlines()[0][:300] if str(error) else ""
+    except Exception:  # noqa: BLE001  a __str__ that raises
+        text = "<its text cannot be had>"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,272 @@
+"""The adverbs: `mesh.method.call(...)`, `call_one`, `choose`, `stream`, `broadcast`.
+
+Rules: arguments are checked and encoded in the caller, once for all receivers, before anything is sent;
+the caller is registered before the first byte leaves.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import random
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+
+from monarch_nb.actors import context, runtime_access
+from monarch_nb.actors.calls import GatherCall, SingleCall, StreamCall, Target
+from monarch_nb.actors.definition import BoundCheck, EndpointProperty, Propagate, binder
+from monarch_nb.actors.future import Future, TaskFuture, make
+from monarch_nb.core.frames import CALL
+from monarch_nb.core.values import ValueMesh
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.actor_mesh import ActorMesh
+    from monarch_nb.actors.ports import Port
+    from monarch_nb.actors.proc import Parcel, Proc
+
+P = ParamSpec("P")
+R = TypeVar("R")
+A = TypeVar("A")
+
+
+class Endpoint(Generic[P, R]):
+    """A method of the actors of a mesh, to be called by one of the adverbs.
+
+    Example:
+        >>> counters.add.call(1).get()          # doctest: +SKIP
+        ValueMesh({gpus: 4}): ...
+    """
+
+    __slots__ = ("_check", "_explicit", "_mesh", "_name", "propagate")
+
+    def __init__(
+        self,
+        mesh: ActorMesh,
+        name: str,
+        check: BoundCheck,
+        propagate: Propagate = None,
+        *,
+        explicit: bool | None = None,
+    ) -> None:
+        self._mesh = mesh
+        self._name = name
+        self._check = check
+        self._explicit = explicit
+        self.propagate = propagate
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
+        """Ask every member. The answer has the shape of the mesh or slice; the first error fails it."""
+        proc, target = self._prepare(args, kwargs)
+        call = cast("GatherCall[R]", make(GatherCall))
+        parcel = self._encode(proc, target, args, kwargs)
+        call._begin(proc, target)
+        call.expect()
+        _cast(proc, target, parcel, call.port)
+        _end_if_lost(proc, call)
+        return call
+
+    def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Ask the one member. Raises `ValueError` for a mesh of several."""
+        proc, target = self._prepare(args, kwargs)
+        if len(target.processes) != 1:
+            raise ValueError(
+                f"call_one requires exactly 1 actor, but mesh has {len(target.processes)}"
+            )
+        return self._single(proc, target, 0, args, kwargs)
+
+    def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Ask one member, chosen at random, each with the same chance."""
+        proc, target = self._prepare(args, kwargs)
+        index = random.randrange(len(target.processes))
+        return self._single(proc, target, index, args, kwargs)
+
+    def stream(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[Future[R]]:
+        """Ask every member now; iterate over as many futures, in the order of the answers."""
+        proc, target = self._prepare(args, kwargs)
+        call = cast("StreamCall", make(StreamCall))
+        parcel = self._encode(proc, target, args, kwargs)
+        call._begin(proc, target)
+        items = call.expect()
+        _cast(proc, target, parcel, call.port)
+        _end_if_lost(proc, call)
+        return iter(items)
+
+    def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Tell every member and wait for nobody. An exception there ends the actor."""
+        proc, target = self._prepare(args, kwargs)
+        _cast(proc, target, self._encode(proc, target, args, kwargs), 0)
+
+    def rref(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """A remote tensor of the result; needs an active mesh and a `propagate` rule."""
+        raise RuntimeError(
+            f"{self._mesh._state.name}.{self._name}.rref needs an active device mesh "
+            "(`with mesh.activate():`), which the tensor engine provides"
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(
+            f"endpoint {self._name!r} is not callable directly; write "
+            f".{self._name}.call(...), .call_one(...), .choose(...), .stream(...) or .broadcast(...)"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self._mesh._state.name}.{self._name}>"
+
+    def _prepare(self, args: Any, kwargs: Any) -> tuple[Proc, Target]:
+        self._check(args, kwargs)
+        return runtime_access.proc(), self._mesh._target(self._name)
+
+    def _encode(self, proc: Proc, target: Target, args: Any, kwargs: Any) -> Parcel:
+        return proc.encode(_content(self, target, args, kwargs), target.processes)
+
+    def _single(
+        self, proc: Proc, target: Target, index: int, args: Any, kwargs: Any
+    ) -> Future[R]:
+        process = target.processes[index]
+        parcel = proc.encode(_content(self, target, args, kwargs), (process,))
+        if len(target.processes) > 1:
+            target.processes, target.ranks = (process,), (target.ranks[index],)
+        call = cast("SingleCall[R]", make(SingleCall))
+        call._begin(proc, target)
+        proc.send(process, CALL, target.port, parcel, reply=call.port, rank=index, tag=target.tag)
+        if proc.dead:
+            _end_if_lost(proc, call)
+        return call
+
+
+def _content(endpoint: Endpoint[Any, Any], target: Target, args: Any, kwargs: Any) -> tuple[Any, ...]:
+    extent = target.shape
+    return (
+        endpoint._name,
+        args,
+        kwargs,
+        tuple(extent.labels),
+        tuple(extent.ndslice.sizes),
+        endpoint._explicit,
+    )
+
+
+def _cast(proc: Proc, target: Target, parcel: Parcel, reply: int) -> None:
+    send, port, tag = proc.send, target.port, target.tag
+    for index, process in enumerate(target.processes):
+        send(process, CALL, port, parcel, reply=reply, rank=index, tag=tag)
+
+
+def _end_if_lost(proc: Proc, call: Any) -> None:
+    for process in list(proc.dead):
+        if call.waits_for(process) and not call.done():
+            call.lost(proc.dead[process])
+
+
+def endpoint_of(mesh: ActorMesh, name: str, marked: EndpointProperty[Any, Any]) -> Endpoint[Any, Any]:
+    """The endpoint `name` of a mesh's class."""
+    return Endpoint(mesh, name, binder(marked), marked.propagate)
+
+
+class _PlainMethod:
+    """What `mesh.method` is for a method that is no endpoint: an error with a way out."""
+
+    def __init__(self, mesh: ActorMesh, name: str, function: Callable[..., Any]) -> None:
+        self.mesh = mesh
+        self.name = name
+        self.function = function
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise self._refusal()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise self._refusal()
+
+    def _refusal(self) -> RuntimeError:
+        cls = self.mesh._cls
+        return RuntimeError(
+            f"Actor {cls} .{self.name} is not annotated as an endpoint. To call it as one, add a "
+            f"@endpoint decorator, or wrap it: as_endpoint(mesh.{self.name}).call(...)"
+        )
+
+
+def as_endpoint(
+    bound: Any, *, propagate: Propagate = None, explicit_response_port: bool = False
+) -> Endpoint[Any, Any]:
+    """Call a plain method of a spawned actor as an endpoint: `as_endpoint(mesh.method).call_one(...)`.
+
+    Raises `ValueError` for anything else.
+    """
+    if not isinstance(bound, _PlainMethod):
+        raise ValueError("expected an method of a spawned actor")
+    check = BoundCheck(bound.function, 2 if explicit_response_port else 1)
+    return Endpoint(bound.mesh, bound.name, check, propagate, explicit=explicit_response_port)
+
+
+def send(
+    endpoint: Endpoint[Any, Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    port: Port[Any] | None = None,
+    selection: str = "all",
+) -> None:
+    """Send a call whose answers go to `port` (None: nobody waits).
+
+    Args:
+        selection: "all" members or "choose" one at random. Raises `ValueError` for anything else.
+    """
+    proc, target = endpoint._prepare(args, kwargs)
+    if selection not in {"all", "choose"}:
+        raise ValueError(f'selection is "all" or "choose", not {selection!r}')
+    parcel = endpoint._encode(proc, target, args, kwargs)
+    indices = range(len(target.processes))
+    if selection == "choose":
+        indices = range(one := random.choice(indices), one + 1)
+    reply = 0 if port is None else port._port
+    for index in indices:
+        proc.send(target.processes[index], CALL, target.port, parcel, reply=reply, rank=index, tag=target.tag)
+
+
+def returns_future(function: Callable[P, Any]) -> Callable[P, Future[Any]]:
+    """Make an async function return a `Future`; its body runs when the future is first observed.
+
+    Example:
+        >>> @returns_future
+        ... async def both(a, b): return await a + await b
+    """
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> Future[Any]:
+        at_call = contextvars.copy_context()
+
+        async def body() -> Any:
+            found = context.here
+            found.set(at_call.get(found))
+            return await function(*args, **kwargs)
+
+        return TaskFuture.of(body)
+
+    call.__name__ = getattr(function, "__name__", "call")
+    call.__doc__ = function.__doc__
+    call.__wrapped__ = function  # type: ignore[attr-defined]
+    return call
+
+
+class Accumulator(Generic[P, R, A]):
+    """Folds the answers of a mesh from the left, in the order in which they come.
+
+    Example:
+        >>> total = Accumulator(counters.value, 0, operator.add).accumulate().get()   # doctest: +SKIP
+    """
+
+    def __init__(self, endpoint: Endpoint[P, R], identity: A, combine: Callable[[A, R], A]) -> None:
+        self._endpoint = endpoint
+        self._identity = identity
+        self._combine = combine
+
+    def accumulate(self, *args: P.args, **kwargs: P.kwargs) -> Future[A]:
+        """Send now, fold when observed. A failing element fails the fold; no answers give `identity`."""
+        answers = self._endpoint.stream(*args, **kwargs)
+
+        async def fold() -> A:
+            value = self._identity
+            for each in answers:
+                value = self._combine(value, await each)
+            return value
+
+        return TaskFuture.of(fold)

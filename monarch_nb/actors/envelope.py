@@ -1,0 +1,100 @@
+"""Errors on their way: an exception becomes plain data plus, where it survives, itself.
+
+The original is attached only if it makes a round trip on the side where it was raised; the text of the
+traceback is rendered where it is read, because the lines of notebook cells are known there.
+"""
+
+from __future__ import annotations
+
+import linecache
+from typing import Any, Final
+
+from monarch_nb.core import pickling
+from monarch_nb.core.records import ErrorRecord, from_exception, is_internal
+from monarch_nb.errors import ActorError, CallCancelled, CallInterrupted, SupervisionError
+
+RAISED: Final = "raised"  # an endpoint raised: ActorError
+RAW: Final = "raw"  # Port.exception: the exception itself
+LOST: Final = "lost"  # the actor is dead or stopped: SupervisionError
+CANCELLED: Final = "cancelled"
+INTERRUPTED: Final = "interrupted"
+
+
+def pack(kind: str, error: BaseException | None, text: str = "") -> bytes:
+    """The payload of an ERROR message. Never raises for anything that `error` does."""
+    record = None if error is None else from_exception(error, hide=is_internal).to_json()
+    return pickling.dumps((kind, text, record, None if error is None else _survivor(error)))
+
+
+def unpack(payload: Any, *, what: str, rank: int | None, size: int) -> BaseException:
+    """The exception to raise for an ERROR message about the call `what`."""
+    kind, text, record, original = pickling.loads(payload)
+    if kind == RAW or kind == RAISED:
+        error = revive(original, record)
+        return error if kind == RAW else _actor_error(error, record, what, rank, size)
+    if kind == CANCELLED:
+        return CallCancelled(f"{what} was cancelled before it started")
+    if kind == INTERRUPTED:
+        return CallInterrupted(f"{what} was interrupted")
+    lost = SupervisionError(f"Endpoint call {what}() failed, {text}", ranks=() if rank is None else (rank,))
+    lost.endpoint = f"{what}()"
+    if original is not None or record is not None:
+        lost.__cause__ = revive(original, record)
+    return lost
+
+
+def render(record: ErrorRecord) -> str:
+    """The remote traceback as text, with the lines of notebook cells filled in from here."""
+    return "".join(record.format(_local_line))
+
+
+def _local_line(filename: str, lineno: int) -> str | None:
+    return linecache.getline(filename, lineno).rstrip("\n") or None
+
+
+def _survivor(error: BaseException) -> bytes | None:
+    try:
+        data = pickling.dumps(error)
+        if len(data) > 1 << 20 or type(pickling.loads(data)) is not type(error):
+            return None
+        return data
+    except BaseException:  # noqa: BLE001  hostile exceptions are what this is for
+        return None
+
+
+def revive(original: bytes | None, record: Any) -> BaseException:
+    """The exception itself, or its stand-in where it could not make the journey."""
+    if original is not None:
+        try:
+            error = pickling.loads(original)
+            if isinstance(error, BaseException):
+                return error
+        except BaseException:  # noqa: BLE001  not importable here: the record speaks for it
+            pass
+    stored = ErrorRecord.from_json(record)
+    return RemoteException(stored.ename, stored.evalue)
+
+
+class RemoteException(Exception):  # noqa: N818  it stands for any exception, not for an error of ours
+    """Stands for an exception that could not make the journey: its type's name and its text."""
+
+    def __init__(self, ename: str = "", evalue: str = "") -> None:
+        super().__init__(ename, evalue)
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}: {self.args[1]}"
+
+
+def _actor_error(
+    error: BaseException, record: Any, what: str, rank: int | None, size: int
+) -> ActorError:
+    stored = ErrorRecord.from_json(record)
+    place = f" on rank {rank} of {size}" if rank is not None and size > 1 else ""
+    found = ActorError(
+        error,
+        f"Actor call {what} failed{place}.",
+        rank=rank,
+        traceback_text=render(stored),
+    )
+    found.record = stored
+    return found

@@ -1,0 +1,354 @@
+"""`Future`: the answer to a call, waited for by any thread, any event loop, or both.
+
+Rules: a future moves forward only (pending, then done); it is completed once, by the inbox thread or by a lazy starter; what arrives
+is kept as it came and decoded by the first thread that asks, never by the inbox thread. A wait that is interrupted
+(KeyboardInterrupt) cancels the call on the ranks; a wait that times out leaves it alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+R = TypeVar("R")
+
+_PENDING, _ARRIVED, _VALUE, _ERROR = range(4)
+
+
+class Pump(Protocol):
+    """Does a thread's other duties while it waits (see `waiting_with`). True: `done` came to hold."""
+
+    def __call__(self, done: Callable[[], bool], wake_on: Callable[[Callable[[], None]], None],
+                 timeout: float | None) -> bool: ...
+
+
+class _Waiting(threading.local):
+    pump: Pump | None = None
+
+
+waiting = _Waiting()
+
+
+class Future(Generic[R]):
+    """The result of a call that runs elsewhere.
+
+    Made by calls (`actor.step.call()`), never by hand (`TypeError`). `get` blocks, `await` does not; both may be used any number of
+    times, from any thread. The errors a `get` raises are those of the call: `ActorError`, `SupervisionError`, ...
+
+    Example:
+        >>> answer = trainer.step.call(batch)        # doctest: +SKIP
+        >>> answer.get(timeout=10)                    # doctest: +SKIP
+    """
+
+    __slots__ = ("__weakref__", "_callbacks", "_content", "_keep", "_state", "_waiters")
+
+    def __new__(cls, *_: Any, **__: Any) -> Future[R]:
+        raise TypeError("a Future cannot be made by hand; it is what a call returns")
+
+    def get(self, timeout: float | None = None) -> R:
+        """Wait for the value.
+
+        Args:
+            timeout: seconds; None waits for ever. `TimeoutError` consumes nothing: ask again later.
+
+        Raises:
+            ValueError: for a negative or non-finite timeout.
+        """
+        if self._state == _PENDING:
+            self._wait(timeout)
+        return self._result()
+
+    result = get
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait, and return the error instead of raising it; None for success."""
+        if self._state == _PENDING:
+            self._wait(timeout)
+        try:
+            self._result()
+        except BaseException as error:  # noqa: BLE001  whatever the call ended with is the answer
+            return error
+        return None
+
+    def done(self) -> bool:
+        """Whether the answer is here; never blocks."""
+        return self._state != _PENDING
+
+    def cancel(self) -> bool:
+        """Ask the ranks to stop working on this call. False when it is already done.
+
+        A queued call is dropped (`CallCancelled`), a running endpoint gets a KeyboardInterrupt (`CallInterrupted`).
+        """
+        return False
+
+    def add_done_callback(self, callback: Callable[[Future[R]], None]) -> None:
+        """Call `callback(self)` once done, in the thread that completes it (now, if done already)."""
+        self._observe()
+        entry = _Once(callback, self)
+        self._callbacks.append(entry)
+        if self._state != _PENDING:
+            entry()
+
+    def as_asyncio(self) -> asyncio.Future[R]:
+        """An `asyncio.Future` of the running loop. Raises `RuntimeError` without one."""
+        loop = asyncio.get_running_loop()
+        mirror: asyncio.Future[R] = loop.create_future()
+
+        def copy() -> None:
+            if mirror.done():
+                return
+            try:
+                mirror.set_result(self._result())
+            except BaseException as error:  # noqa: BLE001  handed on to whoever awaits
+                mirror.set_exception(error)
+
+        def arrived(_: Future[R]) -> None:
+            try:
+                loop.call_soon_threadsafe(copy)
+            except RuntimeError:  # the loop was closed while the call ran; nobody awaits any more
+                return
+
+        self.add_done_callback(arrived)
+        return mirror
+
+    def __await__(self) -> Generator[Any, None, R]:
+        if self._state == _PENDING:
+            yield from self._arrival().__await__()
+        return self._result()
+
+    async def _arrival(self) -> None:
+        loop = asyncio.get_running_loop()
+        arrived = asyncio.Event()
+
+        def wake(_: Future[R]) -> None:
+            try:
+                loop.call_soon_threadsafe(arrived.set)
+            except RuntimeError:
+                return
+
+        self.add_done_callback(wake)
+        await arrived.wait()
+
+    def __repr__(self) -> str:
+        return f"<Future {('pending', 'done', 'done', 'failed')[self._state]}>"
+
+    # Below: for the modules of this box.
+
+    def _init(self) -> None:
+        self._state = _PENDING
+        self._content: Any = None
+        self._waiters: list[Any] = []
+        self._callbacks: list[_Once] = []
+        self._keep: Any = None  # what must not be garbage collected before the answer is here
+
+    def _observe(self) -> None:
+        """Somebody looks at this future. Lazy futures start here."""
+
+    def _abandon(self) -> None:
+        """The wait was interrupted by the user."""
+        self.cancel()
+
+    def _decode(self, content: Any) -> R:
+        return cast("R", content)
+
+    def _wait(self, timeout: float | None) -> None:
+        _check_timeout(timeout)
+        self._observe()
+        if self._state != _PENDING:
+            return
+        try:
+            if not self._block(timeout):
+                raise TimeoutError(f"no answer within {timeout:g} s; the call goes on, ask again")
+        except KeyboardInterrupt:
+            self._abandon()
+            raise
+
+    def _block(self, timeout: float | None) -> bool:
+        if waiting.pump is not None:
+            return waiting.pump(self.done, self._wake_on, timeout)
+        lock = threading.Lock()
+        lock.acquire()
+        self._wake_on(lock.release)
+        return lock.acquire(timeout=-1 if timeout is None else timeout)
+
+    def _wake_on(self, wake: Callable[[], None]) -> None:
+        # append, then look again: whoever completes looks at the list after setting the state
+        entry = _Once(lambda _: wake(), self)
+        self._waiters.append(entry)
+        if self._state != _PENDING:
+            entry()
+
+    def _result(self) -> R:
+        if self._state == _ARRIVED:
+            self._settle()
+        if self._state == _ERROR:
+            raise self._content.with_traceback(None)
+        return cast("R", self._content)
+
+    def _settle(self) -> None:
+        try:
+            value = self._decode(self._content)
+        except BaseException as error:  # noqa: BLE001  becomes the outcome
+            self._content, self._state = error, _ERROR
+        else:
+            self._content, self._state = value, _VALUE
+
+    def _arrive(self, content: Any) -> None:
+        self._complete(_ARRIVED, content)
+
+    def _set_result(self, value: Any) -> None:
+        self._complete(_VALUE, value)
+
+    def _set_exception(self, error: BaseException) -> None:
+        self._complete(_ERROR, error)
+
+    def _complete(self, state: int, content: Any) -> None:
+        if self._state != _PENDING:
+            return
+        self._content = content
+        self._state = state
+        self._keep = None
+        for entry in self._waiters:
+            entry()
+        for entry in self._callbacks:
+            entry()
+
+
+class _Once:
+    """Calls back at most once, whoever comes first: the completer or the one who registers."""
+
+    __slots__ = ("_call", "_future")
+
+    def __init__(self, call: Callable[[Any], None], future: Future[Any]) -> None:
+        self._call: list[Callable[[Any], None]] = [call]
+        self._future = future
+
+    def __call__(self) -> None:
+        try:
+            call = self._call.pop()
+        except IndexError:
+            return
+        call(self._future)
+
+
+def make(kind: type[Future[R]]) -> Future[R]:
+    """A pending future of this class: the only way to make one."""
+    future = object.__new__(kind)
+    future._init()
+    return future
+
+
+def completed(value: R) -> Future[R]:
+    """A future that is done."""
+    future: Future[R] = make(Future)
+    future._set_result(value)
+    return future
+
+
+def failed(error: BaseException) -> Future[Any]:
+    """A future that has failed."""
+    future: Future[Any] = make(Future)
+    future._set_exception(error)
+    return future
+
+
+class LazyFuture(Future[R]):
+    """Starts when first observed (`get`, `await`, `add_done_callback`), once."""
+
+    __slots__ = ("_start",)
+
+    @classmethod
+    def starting(cls, start: Callable[[LazyFuture[R]], None]) -> LazyFuture[R]:
+        """`start(future)` runs at the first observation and sees to its completion."""
+        future = cast("LazyFuture[R]", make(cls))
+        future._start = [start]
+        return future
+
+    def _observe(self) -> None:
+        try:
+            start = self._start.pop()
+        except IndexError:
+            return
+        start(self)
+
+    def _abandon(self) -> None:
+        """What was started (a stop, a receive) goes on."""
+
+
+class TaskFuture(Future[R]):
+    """What `returns_future` makes: the body runs in the thread or loop of the first who observes."""
+
+    __slots__ = ("_make", "_task")
+
+    @classmethod
+    def of(cls, body: Callable[[], Awaitable[R]]) -> TaskFuture[R]:
+        """A future whose body has not started."""
+        future = cast("TaskFuture[R]", make(cls))
+        future._make = [body]
+        future._task = None
+        return future
+
+    def _claim(self) -> Callable[[], Awaitable[R]] | None:
+        try:
+            return self._make.pop()
+        except IndexError:
+            return None
+
+    def _observe(self) -> None:
+        body = self._claim()
+        if body is not None:
+            threading.Thread(target=self._run, args=(body, None), name="monarch-future", daemon=True).start()
+
+    def _wait(self, timeout: float | None) -> None:
+        _check_timeout(timeout)
+        body = self._claim()
+        if body is None:
+            super()._wait(timeout)
+            return
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self._run(body, timeout)
+            return
+        # a loop runs in this thread already (a notebook cell): give the body a thread of its own
+        thread = threading.Thread(target=self._run, args=(body, timeout), name="monarch-future")
+        thread.start()
+        thread.join()
+
+    def _run(self, body: Callable[[], Awaitable[R]], timeout: float | None) -> None:
+        async def bounded() -> R:
+            return await asyncio.wait_for(_coroutine(body), timeout)
+
+        try:
+            self._set_result(asyncio.run(bounded()))
+        except BaseException as error:  # noqa: BLE001  becomes the outcome
+            self._set_exception(error)
+            if isinstance(error, KeyboardInterrupt):
+                raise
+
+    def __await__(self) -> Generator[Any, None, R]:
+        body = self._claim()
+        if body is not None:
+            task = asyncio.ensure_future(_coroutine(body))
+            task.add_done_callback(self._finished)
+            yield from asyncio.shield(task).__await__()
+        return (yield from super().__await__())
+
+    def _finished(self, task: asyncio.Task[R]) -> None:
+        if task.cancelled():
+            self._set_exception(asyncio.CancelledError())
+        elif (error := task.exception()) is not None:
+            self._set_exception(error)
+        else:
+            self._set_result(task.result())
+
+
+async def _coroutine(body: Callable[[], Awaitable[R]]) -> R:
+    return await body()
+
+
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None and not 0 <= timeout < threading.TIMEOUT_MAX:
+        raise ValueError(f"timeout must be between 0 and {threading.TIMEOUT_MAX:g} s, not {timeout}")

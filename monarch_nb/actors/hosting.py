@@ -1,0 +1,189 @@
+"""`Hosting`: the actors that live in this process, by port.
+
+Rules: a port that had an actor answers for ever (a tombstone says why it ended); a message for an actor that is still on its way here
+waits for it, but not for ever. Everything here runs in the inbox thread unless it says otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from monarch_nb.actors import envelope
+from monarch_nb.actors.async_driver import AsyncDriver
+from monarch_nb.actors.driver import ActorEnded, Driver, Spec
+from monarch_nb.actors.proc import Parcel, Proc
+from monarch_nb.actors.sync_driver import SyncDriver, WorkQueue
+from monarch_nb.core.frames import ACTOR_BIT, CALL, ERROR, Message
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.supervision import Supervision
+
+log = logging.getLogger("monarch_nb")
+PARKING_S: Final = 30.0
+
+
+class Board(Protocol):
+    """Where a rank writes what it does, for everyone to see without asking."""
+
+    def busy(self, what: str) -> None:
+        """User code begins."""
+
+    def idle(self) -> None:
+        """User code has ended."""
+
+
+class Hosting:
+    """Spawns, finds, stops and interrupts the actors of this process."""
+
+    def __init__(self, proc: Proc) -> None:
+        self.proc = proc
+        self.drivers: dict[int, Driver] = {}
+        self.supervision: Supervision
+        self.board: Board | None = None
+        self.flush_output: Callable[[], None] | None = None
+        self.main_queue: WorkQueue | None = None
+        self.interrupt_main: Callable[[], None] = lambda: None
+        self._main_taken = False
+        self._booted = threading.Event()
+        self._boot_error: BaseException | None = None
+        self._parked: dict[int, list[Message]] = {}
+        self._parking = threading.Lock()
+        proc.unknown = self._on_unknown
+        proc.verbs["spawn_actor"] = self._on_spawn
+        proc.verbs["stop_actor"] = self._on_stop
+        proc.verbs["interrupt"] = self._on_interrupt
+
+    # the process's start
+
+    def booted(self, error: BaseException | None = None) -> None:
+        """The bootstrap function has run; actors may be made. Main thread."""
+        self._boot_error = error
+        self._booted.set()
+
+    def check_booted(self) -> None:
+        """Wait for the bootstrap function; raise what it raised. The actor's thread."""
+        self._booted.wait()
+        if self._boot_error is not None:
+            raise self._boot_error
+
+    # verbs
+
+    def _on_spawn(self, body: dict[str, Any], message: Message) -> None:
+        spec = Spec.from_body(body, message.rank)
+        if spec.owner[0] in self.proc.dead:
+            return
+        driver: Driver
+        if spec.sync:
+            driver = SyncDriver(self, spec, message, self._main_queue_for_first())
+        else:
+            driver = AsyncDriver(self, spec, message)
+        with self._parking:
+            self.drivers[spec.port] = driver
+            self.proc.ports[spec.port] = driver.deliver
+            waiting = self._parked.pop(spec.port, [])
+        for each in waiting:
+            driver.deliver(each)
+
+    def _main_queue_for_first(self) -> WorkQueue | None:
+        if self.main_queue is None or self._main_taken:
+            return None
+        self._main_taken = True
+        return self.main_queue
+
+    def _on_stop(self, body: dict[str, Any], message: Message) -> None:
+        driver = self.drivers.get(body["port"])
+        if driver is None:
+            self.proc.answer(message, {"ok": True})
+        else:
+            driver.request_stop(message, body["reason"])
+
+    def _on_interrupt(self, body: dict[str, Any], message: Message) -> None:
+        driver = self.drivers.get(body["port"])
+        if driver is not None:
+            driver.interrupt((message.source, body["reply"]))
+
+    def _on_unknown(self, message: Message) -> None:
+        if message.kind != CALL or not message.port & ACTOR_BIT:
+            self.proc.discard(message)  # an answer that nobody waits for any more
+            return
+        with self._parking:
+            handler = self.proc.ports.get(message.port)
+            if handler is None:
+                self._park(message)
+                return
+        handler(message)
+
+    def _park(self, message: Message) -> None:
+        waiting = self._parked.setdefault(message.port, [])
+        waiting.append(message)
+        if len(waiting) == 1:
+            limit = threading.Timer(PARKING_S, self._give_up, (message.port,))
+            limit.daemon = True
+            limit.name = "monarch-parking"
+            limit.start()
+
+    def _give_up(self, port: int) -> None:
+        with self._parking:
+            waiting = self._parked.pop(port, [])
+        for message in waiting:
+            text = f"there is no such actor in process {self.proc.id:016x}"
+            self.answer_lost(message, ActorEnded(text))
+
+    # for drivers
+
+    def entomb(self, driver: Driver) -> None:
+        """From now on the port answers that the actor has ended."""
+        ended = driver.ended
+        assert ended is not None
+        self.proc.ports[driver.spec.port] = lambda message: self._refuse(message, ended)
+        if self.drivers.get(driver.spec.port) is driver:
+            del self.drivers[driver.spec.port]
+        if isinstance(driver, SyncDriver) and driver.on_main:
+            self._main_taken = False
+
+    def _refuse(self, message: Message, ended: ActorEnded) -> None:
+        self.proc.discard(message)
+        self.answer_lost(message, ended)
+
+    def answer_lost(self, message: Message, ended: ActorEnded) -> None:
+        """Tell a caller that the actor is gone."""
+        if message.reply:
+            payload = envelope.pack(envelope.LOST, ended.cause, ended.text)
+            self.proc.send(
+                message.source, ERROR, message.reply, Parcel(payload), rank=message.rank, tag=message.tag
+            )
+
+    def tell_owner(self, spec: Spec, text: str, error: BaseException | None) -> None:
+        """An actor died here: its owner decides what that means."""
+        payload = envelope.pack(envelope.LOST, error, text)
+        self.proc.control(
+            spec.owner[0],
+            "actor_failed",
+            {"port": spec.port, "text": text},
+            parcel=Parcel(payload),
+            rank=spec.rank,
+        )
+
+    def stop_owned_by(self, port: int) -> None:
+        """An actor of this process has ended: stop what it had spawned."""
+        self.supervision.stop_owned_by(port)
+
+    def owner_died(self, process: int) -> None:
+        """A process is gone: what it had spawned here ends too."""
+        for driver in list(self.drivers.values()):
+            if driver.spec.owner[0] == process:
+                driver.request_stop(None, "its owner's process has ended")
+
+    def interrupt_all(self) -> None:
+        """Interrupt whatever runs here."""
+        for driver in list(self.drivers.values()):
+            if (key := driver.running) is not None:
+                driver.interrupt(key)
+
+    def log_exception(self, text: str) -> None:
+        """Something of the user's raised where no caller waits."""
+        log.warning("%s:\n%s", text, traceback.format_exc())

@@ -1,0 +1,182 @@
+"""Ports: mailboxes with an address. `Channel.open()` makes one, a `Port` can be sent anywhere.
+
+A receive claims a message when it is observed, in the order of observation; a dropped receive claims none.
+"""
+
+from __future__ import annotations
+
+import collections
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from monarch_nb.actors import envelope, runtime_access
+from monarch_nb.actors.future import LazyFuture
+from monarch_nb.core.frames import ERROR, REPLY, Message
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.proc import Proc
+
+R = TypeVar("R")
+
+
+class Port(Generic[R]):
+    """The sending end: `send` a value or an exception to whoever holds the receiver. Picklable."""
+
+    __slots__ = ("_once", "_port", "_process", "_rank", "_used")
+
+    def __init__(self, process: int, port: int, rank: int = 0, *, once: bool = False) -> None:
+        self._process = process
+        self._port = port
+        self._rank = rank
+        self._once = once
+        self._used = False
+
+    def send(self, value: R) -> None:
+        """Send a value. Raises `RuntimeError` at the second use of a once-port."""
+        self._use()
+        if self._port:
+            proc = runtime_access.proc()
+            proc.send(
+                self._process, REPLY, self._port, proc.encode(value, (self._process,)), rank=self._rank
+            )
+
+    def exception(self, error: Exception) -> None:
+        """Make the receiver raise `error`, as it is."""
+        self._use()
+        if self._port:
+            proc = runtime_access.proc()
+            parcel = proc.encode_bytes(envelope.pack(envelope.RAW, error))
+            proc.send(self._process, ERROR, self._port, parcel, rank=self._rank)
+
+    @property
+    def rank(self) -> int:
+        """The rank that this port answers for."""
+        return self._rank
+
+    def _use(self) -> None:
+        if self._used:
+            raise RuntimeError("OncePortRef already used")
+        self._used = self._once
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore_port, (self._process, self._port, self._rank, self._once)
+
+    def __repr__(self) -> str:
+        return f"<Port {self._port:x} of process {self._process:016x}>"
+
+
+def _restore_port(process: int, port: int, rank: int, once: bool) -> Port[Any]:  # noqa: FBT001
+    return Port(process, port, rank, once=once)
+
+
+class _Mailbox:
+    """Messages that came and receives that wait, whichever is longer."""
+
+    def __init__(self) -> None:
+        self.arrived: collections.deque[Message] = collections.deque()
+        self.wanted: collections.deque[LazyFuture[Any]] = collections.deque()
+        self._lock = threading.Lock()
+
+    def deliver(self, message: Message) -> None:
+        with self._lock:
+            if not self.wanted:
+                self.arrived.append(message)
+                return
+            future = self.wanted.popleft()
+        future._arrive(message)
+
+    def claim(self, future: LazyFuture[Any]) -> None:
+        with self._lock:
+            if not self.arrived:
+                self.wanted.append(future)
+                return
+            message = self.arrived.popleft()
+        future._arrive(message)
+
+
+class _Receive(LazyFuture[R]):
+    __slots__ = ("decode",)
+    decode: Callable[[Message], Any]
+
+    def _decode(self, content: Any) -> R:
+        return self.decode(content)  # type: ignore[no-any-return]
+
+
+class PortReceiver(Generic[R]):
+    """The receiving end. `recv()` gives a `Future` that claims a message when it is observed."""
+
+    def __init__(self, proc: Proc, port: int, *, once: bool, ranked: bool = False) -> None:
+        self._proc = proc
+        self._box = _Mailbox()
+        self._once = once
+        self._received = False
+        self._is_ranked = ranked
+        self._port = port
+        box = weakref.ref(self._box)
+        proc.ports[port] = lambda message: _deliver(box, proc, message)
+        weakref.finalize(self, proc.ports.pop, port, None)
+
+    def recv(self) -> LazyFuture[R]:
+        """The next message. Raises `ValueError` for the second receive of a once-port."""
+        if self._once and self._received:
+            raise ValueError("this port receives once and has been received from already")
+        self._received = True
+        future: _Receive[R] = _Receive.starting(self._box.claim)  # type: ignore[assignment]
+        future.decode = self._decode
+        future._keep = self
+        return future
+
+    def ranked(self) -> RankedPortReceiver[R]:
+        """The same mailbox, each message with the rank it came from."""
+        view: RankedPortReceiver[R] = object.__new__(RankedPortReceiver)
+        view.__dict__.update(self.__dict__)
+        view._is_ranked = True
+        view._source = self
+        return view
+
+    def _decode(self, message: Message) -> Any:
+        if message.kind == ERROR:
+            raise envelope.unpack(message.payload, what="port", rank=message.rank, size=1)
+        value = self._proc.decode(message)
+        return (message.rank, value) if self._is_ranked else value
+
+
+class RankedPortReceiver(PortReceiver[R]):
+    """A receiver whose messages come as `(rank, value)`."""
+
+    _source: PortReceiver[R] | None = None
+
+
+def _deliver(box: weakref.ref[_Mailbox], proc: Proc, message: Message) -> None:
+    found = box()
+    if found is None:
+        proc.discard(message)
+    else:
+        found.deliver(message)
+
+
+class Channel:
+    """Makes pairs of ports.
+
+    Example:
+        >>> port, receiver = Channel.open()     # doctest: +SKIP
+        >>> port.send(1); receiver.recv().get() # doctest: +SKIP
+        1
+    """
+
+    @staticmethod
+    def open(once: bool = False) -> tuple[Port[Any], PortReceiver[Any]]:  # noqa: FBT001, FBT002  Monarch's
+        """A mailbox in this process; `once` allows one message."""
+        proc = runtime_access.proc()
+        number = proc.new_port()
+        return Port(proc.id, number, once=once), PortReceiver(proc, number, once=once)
+
+    @staticmethod
+    def open_ranked(once: bool = False) -> tuple[Port[Any], RankedPortReceiver[Any]]:  # noqa: FBT001, FBT002
+        """As `open`; what is received comes with the sender's rank."""
+        proc = runtime_access.proc()
+        number = proc.new_port()
+        receiver: RankedPortReceiver[Any] = RankedPortReceiver(proc, number, once=once, ranked=True)
+        return Port(proc.id, number, once=once), receiver

@@ -1,0 +1,267 @@
+"""What this process owns, and what happens when some of it dies.
+
+Rules: a failure is reported once, to the owner of what failed; the owner handles it (`__supervise__`) or fails itself and its own owner is
+told, up to the root. An exit of what is being stopped is no failure. Runs in the inbox thread; user code runs elsewhere.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from monarch_nb.actors import envelope
+from monarch_nb.actors.proc import Exit, Proc
+from monarch_nb.core import pickling
+from monarch_nb.core.frames import ROOT_PORT, Message
+from monarch_nb.core.shape import Point, Shape
+from monarch_nb.errors import RankExited, RankUnreachable, SupervisionError
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.future import Future
+    from monarch_nb.actors.hosting import Hosting
+
+
+class MeshFailure:
+    """Some ranks of a mesh have failed. Given to `__supervise__` and to `unhandled_fault_hook`.
+
+    Attributes: `mesh` (the mesh, as this process knows it), `mesh_name`, `crashed_ranks` (in that mesh), `event` (what happened),
+    `cause` (the exception, where there was one).
+    """
+
+    def __init__(
+        self,
+        state: MeshState,
+        crashed_ranks: Sequence[int],
+        event: str,
+        cause: BaseException | None = None,
+        ended: Exit | None = None,
+    ) -> None:
+        self._state = state
+        self.mesh_name = state.name
+        self.crashed_ranks = list(crashed_ranks)
+        self.event = event
+        self.cause = cause
+        self.ended = ended
+
+    @property
+    def mesh(self) -> Any:
+        """The mesh that failed."""
+        return self._state.view()
+
+    def report(self) -> str:
+        """What happened, in sentences for a person."""
+        ranks = ", ".join(self._state.describe_rank(rank) for rank in self.crashed_ranks)
+        tail = _tail(self.ended)
+        return f"failure on mesh {self.mesh_name!r} with event: {ranks}: {self.event}{tail}"
+
+    def __str__(self) -> str:
+        return (
+            f"MeshFailure(mesh_name={self.mesh_name!r}, crashed_ranks={self.crashed_ranks}, "
+            f"event={self.event!r})"
+        )
+
+    __repr__ = __str__
+
+    def error(self, what: str | None = None) -> SupervisionError:
+        """The exception for a call that met this failure."""
+        call = f"Endpoint call {what}() failed, " if what else ""
+        text = f"{call}{self.report()}{self._state.advice(self.crashed_ranks)}"
+        error: SupervisionError
+        if self.ended is not None and self.ended.unreachable_s is not None:
+            error = RankUnreachable(text, ranks=tuple(self.crashed_ranks), failure=None)
+            error.last_heard_s = self.ended.unreachable_s
+        elif self.ended is not None:
+            error = RankExited(text, ranks=tuple(self.crashed_ranks), failure=None)
+            error.exitcode = self.ended.code
+            error.signal = self.ended.signal
+            error.log_tail = self.ended.tail
+        else:
+            error = SupervisionError(text, ranks=tuple(self.crashed_ranks), failure=None)
+        error.failure = str(self)
+        error.endpoint = f"{what}()" if what else None
+        error.__cause__ = self.cause
+        return error
+
+
+def _tail(ended: Exit | None) -> str:
+    if ended is None or not ended.tail.strip():
+        return ""
+    lines = ended.tail.rstrip().splitlines()[-20:]
+    return "\nThe last lines it printed:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+class MeshState:
+    """What all handles of one mesh in this process share. Forward only, but for `heal`."""
+
+    kind = "mesh"
+
+    def __init__(
+        self, *, number: int, name: str, owner_port: int, shape: Shape, processes: list[int], owned: bool
+    ) -> None:
+        self.number = number
+        self.name = name
+        self.owner_port = owner_port
+        self.shape = shape
+        self.processes = processes
+        self.owned = owned
+        self.lost: dict[int, MeshFailure] = {}
+        self.ended: str | None = None
+        self.trouble = False
+        self.version = 0
+
+    def view(self) -> Any:
+        """A handle of the whole mesh."""
+        raise NotImplementedError
+
+    def end(self, reason: str) -> None:
+        """Stopped: later calls are told so."""
+        if self.ended is None:
+            self.ended = reason
+            self.trouble = True
+
+    def lose(self, failure: MeshFailure) -> None:
+        """Some ranks are gone."""
+        for rank in failure.crashed_ranks:
+            self.lost.setdefault(rank, failure)
+        self.trouble = True
+
+    def restore(self, ranks: Iterable[int]) -> None:
+        """New incarnations live at these ranks."""
+        for rank in ranks:
+            self.lost.pop(rank, None)
+        self.version += 1
+        self.trouble = bool(self.lost) or self.ended is not None
+
+    def check(self, ranks: Sequence[int], what: str) -> None:
+        """Raise `SupervisionError` if a call to these ranks cannot be answered."""
+        if self.ended is not None:
+            raise SupervisionError(
+                f"Endpoint call {what}() failed, {self.kind} mesh {self.name!r} has status stopped: "
+                f"{self.ended}"
+            )
+        hit = [rank for rank in ranks if rank in self.lost]
+        if hit:
+            raise self.lost[hit[0]].error(what)
+
+    def loss(self, ended: Exit, ranks: Sequence[int], what: str) -> SupervisionError:
+        """The error for a call in flight to a process that has just died."""
+        return MeshFailure(self, ranks, ended.describe(), ended=ended).error(what)
+
+    def describe_rank(self, rank: int) -> str:
+        """The rank and where it sits: "rank 2 {'gpus': 2/4}"."""
+        return f"rank {rank} {Point(rank, self.shape.extent)}"
+
+    def advice(self, ranks: Sequence[int]) -> str:
+        """What to do about lost ranks."""
+        others = len(self.processes) - len(self.lost.keys() | set(ranks))
+        if not self.owned:
+            return ""
+        living = f" The other {others} of {len(self.processes)} ranks are usable." if others else ""
+        return f"\n{living} Bring the lost back: mesh.heal(), or %mesh heal.".replace("\n ", "\n")
+
+
+class Supervision:
+    """The meshes that this process owns, and the failures that concern them."""
+
+    def __init__(self, proc: Proc, hosting: Hosting) -> None:
+        self.proc = proc
+        self.hosting = hosting
+        hosting.supervision = self
+        self.states: dict[int, MeshState] = {}
+        self.silent: dict[int, float] = {}
+        self.on_root_failure: Callable[[MeshFailure, bool], None] = lambda _failure, _seen: None
+        self.on_exit: list[Callable[[Exit], None]] = []
+        self.stop_state: Callable[[MeshState, str], Future[None]]
+        self._lock = threading.Lock()
+        proc.verbs["exited"] = self._on_exited
+        proc.verbs["actor_failed"] = self._on_actor_failed
+        proc.verbs["silent"] = self._on_silent
+        proc.verbs["heard"] = self._on_heard
+
+    def own(self, state: MeshState) -> None:
+        """From now on this process is told of failures of the mesh."""
+        with self._lock:
+            self.states[state.number] = state
+
+    def disown(self, state: MeshState) -> None:
+        """The mesh has been stopped."""
+        with self._lock:
+            self.states.pop(state.number, None)
+
+    def owned_by(self, port: int) -> list[MeshState]:
+        """The meshes spawned by an actor of this process, newest first."""
+        with self._lock:
+            return [each for each in reversed(list(self.states.values())) if each.owner_port == port]
+
+    def stop_owned_by(self, port: int) -> None:
+        """The owner has ended: end what it owns."""
+        for state in self.owned_by(port):
+            self.stop_state(state, "its owner has ended").add_done_callback(_ignore)
+
+    def _on_exited(self, body: dict[str, Any], _: Message) -> None:
+        ended = Exit.from_body(body)
+        if ended.process in self.proc.dead:
+            return
+        self.silent.pop(ended.process, None)
+        waiters = self.proc.bury(ended)
+        told = {getattr(getattr(each, "target", None), "state", None) for each in waiters}
+        self.hosting.owner_died(ended.process)
+        for listener in self.on_exit:
+            listener(ended)
+        for owner_port, failure in self._failures_of(ended):
+            self.raise_to(owner_port, failure, seen=not told.isdisjoint(self.states.values()))
+
+    def _failures_of(self, ended: Exit) -> list[tuple[int, MeshFailure]]:
+        """One failure per owner, however many of its meshes lived in the process."""
+        found: dict[int, MeshFailure] = {}
+        with self._lock:
+            states = list(self.states.values())
+        for state in states:
+            ranks = [r for r, process in enumerate(state.processes) if process == ended.process]
+            if not ranks or state.ended is not None:
+                continue
+            failure = MeshFailure(state, ranks, ended.describe(), ended=ended)
+            state.lose(failure)
+            if state.owner_port not in found or state.kind == "actor":
+                found[state.owner_port] = failure
+        return list(found.items())
+
+    def _on_actor_failed(self, body: dict[str, Any], message: Message) -> None:
+        state = self.states.get(body["port"])
+        if state is None or state.ended is not None or message.rank in state.lost:
+            return
+        failure = MeshFailure(state, [message.rank], body["text"])
+        state.lose(failure)
+        if message.buffers:
+            payload = bytes(message.buffers[-1])
+            # user data is unpickled by a thread that may, not by the inbox thread
+            threading.Thread(
+                target=self._raise_with_cause, args=(failure, payload), name="monarch-failure", daemon=True
+            ).start()
+        else:
+            self.raise_to(state.owner_port, failure, seen=False)
+
+    def _raise_with_cause(self, failure: MeshFailure, payload: bytes) -> None:
+        kind, _, record, original = pickling.loads(payload)
+        if kind == envelope.LOST and record is not None:
+            failure.cause = envelope.revive(original, record)
+        self.raise_to(failure._state.owner_port, failure, seen=False)
+
+    def raise_to(self, owner_port: int, failure: MeshFailure, *, seen: bool) -> None:
+        """Tell the owner. `seen`: a call of its own has raised this failure already."""
+        driver = self.hosting.drivers.get(owner_port)
+        if driver is not None:
+            driver.supervise(failure)
+        elif owner_port == ROOT_PORT:
+            self.on_root_failure(failure, seen)
+
+    def _on_silent(self, body: dict[str, Any], _: Message) -> None:
+        self.silent[body["proc"]] = body.get("since_s", 0.0)
+
+    def _on_heard(self, body: dict[str, Any], _: Message) -> None:
+        self.silent.pop(body["proc"], None)
+
+
+def _ignore(_: Any) -> None:
+    """Nobody waits for it."""

@@ -1,0 +1,177 @@
+"""An actor whose endpoints are plain `def`: one thread for life, no event loop.
+
+The first such actor of a rank lives on the rank's main thread, where signals, pdb and CUDA expect to be; it shares
+that thread's queue with cells. Others have a thread of their own.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import queue
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from monarch_nb.actors.driver import Driver, Key, Spec, State
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.hosting import Hosting
+    from monarch_nb.actors.supervision import MeshFailure
+    from monarch_nb.core.frames import Message
+
+THREAD_NAME = "monarch-actor-driver"
+Work = tuple[Any, "Message | None"]
+WorkQueue = queue.SimpleQueue["Work | None"]
+
+
+class SyncDriver(Driver):
+    """Runs a sync actor on the thread that serves `work`."""
+
+    def __init__(
+        self, hosting: Hosting, spec: Spec, request: Message, work: WorkQueue | None
+    ) -> None:
+        super().__init__(hosting, spec, request)
+        self._urgent: collections.deque[Callable[[], Any]] = collections.deque([self.construct])
+        self.on_main = work is not None
+        self._work: WorkQueue = queue.SimpleQueue() if work is None else work
+        self._thread_id = 0
+        if work is None:
+            thread = threading.Thread(target=self._serve, name=THREAD_NAME, daemon=True)
+            thread.start()
+        self._work.put((self, None))
+
+    def deliver(self, message: Message) -> None:
+        self._work.put((self, message))
+        if self.state == State.ENDED and not self.on_main:
+            self.refuse_backlog()  # the thread may have looked for the last time already
+
+    def urgent(self, action: Callable[[], Any]) -> None:
+        self._urgent.append(action)
+        self._work.put((self, None))
+
+    def begin_stop(self, reason: str) -> None:
+        self.urgent(lambda: self._end(self.stopped_text(reason), None, tell=False))
+
+    def supervise(self, failure: MeshFailure) -> None:
+        self.urgent(lambda: self._supervise(failure))
+
+    def interrupt(self, key: Key) -> None:
+        self.forget_call(key)
+        if self.running == key:
+            if self.on_main:
+                self.hosting.interrupt_main()
+            else:
+                raise_in_thread(self._thread_id, KeyboardInterrupt)
+
+    def step(self, message: Message | None) -> None:
+        """One item of the queue, on the actor's thread."""
+        self._thread_id = threading.get_ident()
+        try:
+            while self._urgent:
+                self._urgent.popleft()()
+            if message is not None:
+                self._call(message)
+        except KeyboardInterrupt:
+            # an interrupt that came a moment too late: the call it was meant for has been answered
+            self.running = None
+
+    def _call(self, message: Message) -> None:
+        opened = self.open(message)
+        if opened is None:
+            return
+        method, args, kwargs, has_port = opened
+        board = self.hosting.board
+        if board is not None:
+            board.busy(method.__name__)
+        try:
+            self.running = (message.source, message.reply)
+            value = method(*args, **kwargs)
+            self.running = None
+        except BaseException as error:  # noqa: BLE001  user code; anything may come out
+            self.running = None
+            self.raised(message, error, has_port=has_port)
+            if self.state == State.ENDED:
+                self._clean_up(error)
+        else:
+            if not has_port:
+                self.reply(message, value)
+        if board is not None:
+            board.idle()
+
+    def _supervise(self, failure: MeshFailure) -> None:
+        if self.state == State.ENDED:
+            return
+        self.enter(self.spec.rank, self.spec.labels, self.spec.sizes, 0)
+        handler = getattr(self._actor, "__supervise__", None)
+        try:
+            handled = handler is not None and handler(failure)
+        except Exception as error:  # noqa: BLE001  the owner fails too, with both errors in the text
+            text = self._failed_text(f"{failure.report()}; then __supervise__ raised {error!r}")
+            self._end(text, error, tell=True)
+            return
+        if not handled:
+            self._end(self._failed_text(failure.report()), failure.cause, tell=True)
+
+    def _end(self, text: str, error: BaseException | None, *, tell: bool) -> None:
+        if self.ended is not None:
+            return
+        self.finish(text, error, tell=tell)
+        self._clean_up(error)
+
+    def _clean_up(self, error: BaseException | None) -> None:
+        cleanup = getattr(self._actor, "__cleanup__", None)
+        if cleanup is not None:
+            limit = threading.Timer(
+                self.proc.config.cleanup_s,
+                raise_in_thread,
+                (threading.get_ident(), TimeoutError),
+            )
+            limit.daemon = True
+            limit.start()
+            try:
+                cleanup(error if isinstance(error, Exception) else None)
+            except BaseException:  # noqa: BLE001  the actor is gone either way
+                self.hosting.log_exception(f"__cleanup__ of {self.instance} raised")
+            finally:
+                limit.cancel()
+        self.finished()
+
+    def finish(self, text: str, error: BaseException | None, *, tell: bool) -> None:
+        super().finish(text, error, tell=tell)
+        if not self.on_main:
+            self._work.put(None)
+
+    def refuse_backlog(self) -> None:
+        if self.on_main:
+            return  # the main queue is shared; `open` refuses one by one
+        kept: list[Work | None] = []
+        while True:
+            try:
+                item = self._work.get_nowait()
+            except queue.Empty:
+                break
+            if item is None:
+                kept.append(None)
+            elif item[1] is not None:
+                self.refuse(item[1])
+        for each in kept:
+            self._work.put(each)
+
+    def _serve(self) -> None:
+        get = self._work.get
+        while True:
+            try:
+                while (item := get()) is not None:
+                    item[0].step(item[1])
+            except KeyboardInterrupt:
+                continue  # as in `step`: too late
+            break
+        if self._actor is not None and self.state == State.ENDED:
+            self.finished()
+        self.refuse_backlog()
+
+
+def raise_in_thread(thread_id: int, kind: type[BaseException]) -> None:
+    """Make `kind` come up in another thread at its next bytecode (it does not end a C call)."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), ctypes.py_object(kind))

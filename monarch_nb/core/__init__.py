@@ -1,0 +1,1 @@
+"""Shapes, values, frames, pickling and folding: pure decisions, without I/O, clock or thread."""

@@ -1,0 +1,94 @@
+"""The status board's record: what one rank is doing, in 128 bytes of somebody's shared memory.
+
+Rule: a record is written by one `pack_into` (so threads of one process never mix two) between two equal
+counters, and a reader believes it only when both counters agree and a second look shows the same bytes. Nobody
+waits for anybody: a frozen rank stays readable. This file maps no memory and reads no clock.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final, NamedTuple
+
+# counter u32 | state u8 | length of what u8 | since u64 (monotonic ns) | beat u64 | calls u64 | what | counter u32
+_RECORD: Final = struct.Struct("<IBB2xQQQ92sI")
+SLOT_BYTES: Final = _RECORD.size
+WHAT_BYTES: Final = 92
+_LOOKS: Final = 50  # a writer is done after a fraction of a microsecond; more looks than this never helped
+
+STARTING: Final = 0
+IDLE: Final = 1
+BUSY: Final = 2
+COLLECTIVE: Final = 3
+PAUSED: Final = 4
+FAILED: Final = 5
+LEAVING: Final = 6
+STATES: Final = ("starting", "idle", "busy", "collective", "paused", "error", "leaving")
+
+
+class Status(NamedTuple):
+    """What a rank wrote last."""
+
+    state: int
+    since_ns: int
+    what: str
+    beat: int
+    calls: int
+
+    @property
+    def state_name(self) -> str:
+        """The state as a word."""
+        return STATES[self.state] if self.state < len(STATES) else f"state {self.state}"
+
+
+class BoardSlot:
+    """One rank's place on a board; `buffer` is the whole board, writable where `write` is used."""
+
+    __slots__ = ("_buffer", "_counter", "_offset")
+
+    def __init__(self, buffer: Any, index: int) -> None:
+        self._buffer = buffer
+        self._offset = index * SLOT_BYTES
+        self._counter = 0
+
+    def write(self, state: int, since_ns: int, what: str = "", beat: int = 0, calls: int = 0) -> None:
+        """Replace the record. `what` is cut to `WHAT_BYTES` bytes of UTF-8."""
+        text = what.encode("utf-8", "replace")[:WHAT_BYTES]
+        # zero is what a slot holds that was never written, and what `pack_into` leaves half way
+        self._counter = counter = self._counter % 0xFFFFFFFF + 1
+        _RECORD.pack_into(
+            self._buffer,
+            self._offset,
+            counter,
+            state,
+            len(text),
+            since_ns,
+            beat,
+            calls,
+            text,
+            counter,
+        )
+
+    def read(self) -> Status | None:
+        """The record, or None when nothing was written yet or the writer died in the middle."""
+        earlier = self.raw()
+        for _ in range(_LOOKS):
+            record = self.raw()
+            if record == earlier and record[:4] == record[-4:] != b"\0\0\0\0":
+                return parse(record)
+            earlier = record
+        return None
+
+    def clear(self) -> None:
+        """Empty the slot for another rank."""
+        self._buffer[self._offset : self._offset + SLOT_BYTES] = bytes(SLOT_BYTES)
+
+    def raw(self) -> bytes:
+        """The bytes as they are now, perhaps half written."""
+        return bytes(self._buffer[self._offset : self._offset + SLOT_BYTES])
+
+
+def parse(record: bytes) -> Status:
+    """The meaning of a whole record."""
+    _, state, size, since_ns, beat, calls, what, _ = _RECORD.unpack(record)
+    return Status(state, since_ns, what[:size].decode("utf-8", "ignore"), beat, calls)

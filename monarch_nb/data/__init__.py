@@ -1,0 +1,1 @@
+"""Large buffers between processes: leases of shared memory. Knows nothing of zmq."""

@@ -1,0 +1,123 @@
+"""What a forked child does before it is a rank: leave nothing of the zygote, tie every rope, run the rank's main.
+
+It never returns into the zygote's loop. Nothing of the user's runs before the ropes are tied. It knows the rank's
+main only by name.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import importlib
+import io
+import os
+import signal
+import sys
+import traceback
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+
+from monarch_nb.host import guard, threads
+
+_VICTIM_SCORE: Final = 500  # of 1000: a rank dies of its memory before the agent or the kernel does
+_zygote_main: Final = sys.modules["__main__"]  # kept: its functions are still on the stack
+
+
+@dataclass(frozen=True)
+class Cradle:
+    """What the zygote hands to each child."""
+
+    zygote: int
+    lifeline: int
+    main: str
+    setters: list[threads.Setter] = field(default_factory=list)
+
+
+def become(boot: dict[str, Any], out: int, err: int, cradle: Cradle) -> NoReturn:
+    """Turn this freshly forked child into the rank that `boot` describes, and end with it."""
+    code = 1
+    try:
+        if guard.die_with_parent(signal.SIGKILL, cradle.zygote):
+            _separate(boot, out, err, cradle)
+            _furnish(boot, cradle)
+            code = _find(cradle.main)(boot)
+    except SystemExit as end:
+        code = _exit_code(end)
+    except BaseException:  # noqa: BLE001  whatever it was, this process must not return
+        traceback.print_exc()
+    finally:
+        _flush()
+        os._exit(code if isinstance(code, int) else 0)
+
+
+def _separate(boot: dict[str, Any], out: int, err: int, cradle: Cradle) -> None:
+    """A session, signals and files of its own; marks for the ones that clean up."""
+    os.setsid()
+    guard.tag(boot["proc"])
+    guard.prefer_as_victim(_VICTIM_SCORE)
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    rope = guard.tie_to(cradle.lifeline)
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    os.closerange(3, rope)
+    os.closerange(rope + 1, os.sysconf("SC_OPEN_MAX"))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(
+                encoding="utf-8", errors="backslashreplace", line_buffering=True
+            )
+    faulthandler.enable(2)
+
+
+def _furnish(boot: dict[str, Any], cradle: Cradle) -> None:
+    """Processors, environment, folder, import path, threads and seeds as the mesh was asked for."""
+    if boot.get("bind"):
+        os.sched_setaffinity(0, boot["bind"]["cpus"])
+    for name, value in boot["env"].items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+    if boot.get("cwd"):
+        os.chdir(boot["cwd"])
+    if boot.get("path"):
+        sys.path[:] = boot["path"]
+    sys.argv[:] = [""]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    threads.share(boot.get("host_size") or 1, cradle.setters)
+    _seed()
+    gc.enable()
+
+
+def _seed() -> None:
+    """Ranks must not draw the same numbers. Python reseeds its own `random` after a fork."""
+    if (numpy_random := sys.modules.get("numpy.random")) is not None:
+        numpy_random.seed()
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.default_generator.seed()
+
+
+def _find(main: str) -> Callable[[dict[str, Any]], int]:
+    module, _, function = main.partition(":")
+    found: Callable[[dict[str, Any]], int] = getattr(importlib.import_module(module), function)
+    return found
+
+
+def _exit_code(end: SystemExit) -> int:
+    if end.code is None or isinstance(end.code, int):
+        return end.code or 0
+    sys.stderr.write(f"{end.code}\n")
+    return 1
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception as error:  # noqa: BLE001  a replaced or closed stream, and nobody left to tell
+            os.write(2, f"flush: {error!r}\n".encode())

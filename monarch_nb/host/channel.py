@@ -1,0 +1,107 @@
+"""Messages between an agent and its zygote: JSON objects and open files over one socket pair.
+
+    length u32 | JSON        with "fds": n in an object that n descriptors travel with
+
+Descriptors come no later than the last byte of their message, in order; so they queue up until their object is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+_LENGTH: Final = struct.Struct("<I")
+_CHUNK: Final = 1 << 16
+_MAX_FDS: Final = 253  # SCM_MAX_FD
+Record = dict[str, Any]
+
+
+class Channel:
+    """One end. `receive` takes what is there; `send` blocks, `post` does not."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.closed = False
+        self._end = end
+        self._received = bytearray()
+        self._fds: deque[int] = deque()
+        self._waiting = bytearray()
+
+    def fileno(self) -> int:
+        """The descriptor to poll."""
+        return self._end.fileno()
+
+    def send(self, record: Record, fds: Sequence[int] = ()) -> None:
+        """Send now, however long it takes. Raises `OSError` when the other end is gone."""
+        data = _pack({**record, "fds": len(fds)} if fds else record)
+        sent = socket.send_fds(self._end, [data], list(fds)) if fds else 0
+        self._end.sendall(data[sent:])
+
+    def post(self, record: Record) -> bool:
+        """Queue, and send as much as goes without blocking. True when something is left to `flush`."""
+        self._waiting += _pack(record)
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Send more of what was posted. True when something is still left."""
+        try:
+            while self._waiting and not self.closed:
+                sent = self._end.send(self._waiting[:_CHUNK], socket.MSG_DONTWAIT)
+                del self._waiting[:sent]
+        except BlockingIOError:
+            return True
+        except OSError:  # the other end is gone; `receive` will say so
+            self._waiting.clear()
+        return False
+
+    def receive(self) -> list[tuple[Record, list[int]]]:
+        """The messages that are whole now, each with its descriptors. Sets `closed` at the end."""
+        self._read()
+        messages = []
+        while (record := self._next()) is not None:
+            taken = [self._fds.popleft() for _ in range(record.get("fds", 0))]
+            messages.append((record, taken))
+        return messages
+
+    def close(self) -> None:
+        """Close this end and what was received and never asked for."""
+        self.closed = True
+        self._end.close()
+        while self._fds:
+            os.close(self._fds.popleft())
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data, fds, _, _ = socket.recv_fds(
+                    self._end, _CHUNK, _MAX_FDS, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+                )
+            except BlockingIOError:
+                return
+            except OSError:
+                data, fds = b"", []
+            if not data:
+                self.closed = True
+                return
+            self._received += data
+            self._fds.extend(fds)
+
+    def _next(self) -> Record | None:
+        if len(self._received) < _LENGTH.size:
+            return None
+        (size,) = _LENGTH.unpack_from(self._received)
+        whole = _LENGTH.size + size
+        if len(self._received) < whole:
+            return None
+        record: Record = json.loads(self._received[_LENGTH.size : whole])
+        del self._received[:whole]
+        return record
+
+
+def _pack(record: Record) -> bytes:
+    data = json.dumps(record).encode()
+    return _LENGTH.pack(len(data)) + data

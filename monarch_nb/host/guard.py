@@ -1,0 +1,152 @@
+"""Nobody outlives the owner: what the Linux kernel offers to end processes with the one they belong to.
+
+Every process below the owner holds two independent ropes, and none of them needs a thread or a live interpreter:
+
+- a signal at the death of the parent (PDEATHSIG). It is bound to the *thread* that forked, so only main threads
+  fork. Fork clears it; exec keeps it.
+- the end of a pipe that only an ancestor holds open: as SIGKILL from the kernel (`tie_to`), or as EOF in a poll.
+
+What a rank starts may leave its session, lose its parent and clear its environment. It cannot lose its `tag`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import resource
+import signal
+import time
+from pathlib import Path
+from typing import Final
+
+PROC_VARIABLE: Final = "MONARCH_NB_PROC"
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_RLIMIT_LOCKS: Final = 10  # without a meaning since Linux 2.4.24, but inherited through fork and exec
+_F_SETSIG: Final = 10
+_OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent(number: int, parent: int) -> bool:
+    """Have signal `number` sent to this process when the thread that forked it ends.
+
+    False when the parent is gone already: then the signal will never come.
+    """
+    _prctl(_PR_SET_PDEATHSIG, number)
+    return os.getppid() == parent
+
+
+def adopt_orphans() -> None:
+    """Make descendants that lose their parent children of this process instead of init's."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def tie_to(pipe: int) -> int:
+    """Have the kernel kill this process when the last writer of `pipe` is gone; needs no thread.
+
+    Returns the descriptor that has to stay open. Nothing may ever be written to the pipe.
+    """
+    # the owner of a signal belongs to the open file, which forks share: so open it anew
+    fd = os.open(f"/proc/self/fd/{pipe}", os.O_RDONLY | os.O_CLOEXEC)
+    with contextlib.suppress(OSError):  # a sandbox without F_SETSIG leaves one rope
+        fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(fd, _F_SETSIG, signal.SIGKILL)
+        flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+        fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_ASYNC)
+    return fd
+
+
+def tag(proc: int) -> None:
+    """Mark this process and all that it will ever start as belonging to rank `proc`."""
+    with contextlib.suppress(OSError, ValueError):  # then PROC_VARIABLE alone has to tell
+        _, hard = resource.getrlimit(_RLIMIT_LOCKS)
+        resource.setrlimit(_RLIMIT_LOCKS, (proc, hard))
+
+
+def tag_of(pid: int) -> int | None:
+    """The rank that a process belongs to, or None: gone, or no mark of ours."""
+    with contextlib.suppress(OSError):
+        soft, _ = resource.prlimit(pid, _RLIMIT_LOCKS)
+        if soft != resource.RLIM_INFINITY:
+            return soft
+    with contextlib.suppress(OSError, ValueError):
+        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            name, _, value = entry.partition(b"=")
+            if name == PROC_VARIABLE.encode():
+                return int(value)
+    return None
+
+
+def children() -> set[int]:
+    """The children of this process, adopted ones included, zombies included."""
+    found: set[int] = set()
+    try:
+        for task in Path("/proc/self/task").iterdir():
+            found.update(int(pid) for pid in (task / "children").read_text().split())
+    except FileNotFoundError:  # a kernel without CONFIG_PROC_CHILDREN, or a thread that just ended
+        return _children_by_search()
+    return found
+
+
+def _children_by_search() -> set[int]:
+    own = str(os.getpid())
+    found = set()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                after_name = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2]
+                if after_name.split()[1] == own:
+                    found.add(int(name))
+    return found
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Signal a child of ours that was not reaped yet; one that has ended is no error."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def kill_group(pid: int) -> None:
+    """Kill what remains of the group that `pid` leads. Call it before `pid` is reaped."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def end_children(within_s: float) -> bool:
+    """Kill and reap every child, and theirs as they are re-parented. False if some would not end."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        for pid in children():
+            kill(pid)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def prefer_as_victim(score: int) -> None:
+    """Let the out-of-memory killer take this process and its children before agent and kernel."""
+    with contextlib.suppress(OSError):
+        _OOM_SCORE.write_text(str(score))
+
+
+def raise_file_limit() -> int:
+    """Raise the soft limit of open files to the hard one, and return it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return soft
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl({option}, {value}): {os.strerror(number)}")

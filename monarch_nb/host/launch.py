@@ -1,0 +1,72 @@
+"""What starting an agent takes, wherever it runs: its boot record, and what a launcher can do.
+
+A launcher starts one agent on one host and holds the rope to it. It does not talk to the agent: that
+goes over the sockets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any, Final, Protocol
+
+RANK_MAIN: Final = "monarch_nb.worker.main:run"
+PRELOAD: Final = ("torch", "numpy", "IPython.core.interactiveshell", "cloudpickle")
+LAST_LINES: Final = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentBoot:
+    """What an agent is told at its start, by one JSON line on its standard input.
+
+    `agent` and `controller` are process ids; `owner_pid` is the process whose death ends everything, where it
+    runs on the agent's host; `config` holds fields of `Config`. `main` is what ranks run
+    (`module:function`), `preload` what the zygote imports besides.
+    """
+
+    run_dir: str
+    agent: int
+    controller: int
+    owner_pid: int | None = None
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    main: str = RANK_MAIN
+    preload: tuple[str, ...] = PRELOAD
+
+    def to_line(self) -> bytes:
+        """One line of JSON."""
+        return json.dumps(dataclasses.asdict(self)).encode() + b"\n"
+
+    @staticmethod
+    def from_line(line: bytes) -> AgentBoot:
+        """The record back from its line. Raises `ValueError`, `TypeError` for anything else."""
+        fields = json.loads(line)
+        fields["preload"] = tuple(fields.get("preload", PRELOAD))
+        return AgentBoot(**fields)
+
+    def log_name(self) -> str:
+        """The file in the run dir that takes what agent and zygote write to their stderr."""
+        return f"{self.agent:016x}.log"
+
+
+class Launcher(Protocol):
+    """One agent's start and end. None of these waits for the agent's word."""
+
+    def launch(self, boot: AgentBoot) -> None:
+        """Start it. Raises `LaunchError` with stage and command."""
+
+    def poll(self) -> int | None:
+        """How it ended (an exit code, or minus a signal), or None while it runs."""
+
+    def kill(self) -> None:
+        """End it now and wait until it is gone; its ranks end with it."""
+
+    def close(self) -> None:
+        """Let go of the rope: the agent ends everything of its own accord."""
+
+    def last_words(self) -> str:
+        """The last lines that agent and zygote wrote to their stderr, for a `LaunchError`."""
+
+
+def last_lines(text: str, count: int = LAST_LINES) -> str:
+    """The end of a text."""
+    return "\n".join(text.splitlines()[-count:])

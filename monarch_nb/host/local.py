@@ -1,0 +1,102 @@
+"""Starts an agent on this host.
+
+Call `launch` from a thread that lives as long as the runtime does: the agent asks the kernel to be woken when the
+thread that started it ends, and then looks whether its owner is alive. The agent's standard input is the
+second rope: it is a pipe that this process keeps open, and its end is the agent's end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Final
+
+from monarch_nb.errors import LaunchError
+from monarch_nb.host.launch import AgentBoot, last_lines
+
+_END_S: Final = 5.0
+_LOG_BYTES: Final = 1 << 14
+
+
+class LocalLauncher:
+    """A `Launcher` for the host of this process."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = Path(os.devnull)
+
+    @property
+    def pid(self) -> int | None:
+        """The agent's process, once launched."""
+        return None if self._process is None else self._process.pid
+
+    def launch(self, boot: AgentBoot) -> None:
+        """Start the agent in a session of its own."""
+        self._log = Path(boot.run_dir) / boot.log_name()
+        # -P: a random.py beside the notebook is the user's module, not the agent's
+        command = [sys.executable, "-P", "-m", "monarch_nb.host.agent"]
+        try:
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    env=_environment(),
+                    start_new_session=True,
+                )
+            self._tell(boot)
+        except OSError as error:
+            raise LaunchError(f"starting the agent ({' '.join(command)}): {error}") from error
+
+    def poll(self) -> int | None:
+        """How the agent ended, or None."""
+        return None if self._process is None else self._process.poll()
+
+    def kill(self) -> None:
+        """SIGKILL; zygote and ranks follow by their own ropes."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._close_stdin()
+
+    def close(self) -> None:
+        """End the agent by the end of its input; kill it if it does not obey."""
+        if self._process is None:
+            return
+        self._close_stdin()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def last_words(self) -> str:
+        """The last lines of the agent's and the zygote's stderr."""
+        with contextlib.suppress(OSError), self._log.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_BYTES))
+            return last_lines(log.read().decode(errors="replace"))
+        return ""
+
+    def _tell(self, boot: AgentBoot) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(boot.to_line())
+        self._process.stdin.flush()
+
+    def _close_stdin(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+
+
+def _environment() -> dict[str, str]:
+    """Ours, and this very monarch_nb found first even where it is not installed."""
+    home = str(Path(__file__).parents[2])
+    if home == sysconfig.get_path("purelib"):
+        return dict(os.environ)
+    paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}

@@ -1,0 +1,113 @@
+"""The run dir: where the unix sockets of one owner's processes live, and how dead owners' dirs are swept.
+
+Rule: a dir is removed by others only if it is ours, carries our marker and its lock can be taken, which
+means that the owner is dead. The lock is the kernel's, so no crash leaves it taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from monarch_nb.errors import LaunchError
+from monarch_nb.net import wire
+
+PREFIX: Final = "mnb-"
+_OWNER: Final = "owner"
+_MARKER: Final = b"monarch_nb run dir of process "
+_SOCKET_NAME_BYTES: Final = len("/") + 16
+_RANDOM_BYTES: Final = 8  # of mkdtemp's
+
+
+class RunDir:
+    """A run dir of this process, of mode 0700. It is ours as long as this object is not removed."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self._lock = lock
+
+    def remove(self) -> None:
+        """Remove the dir and give up the lock. May be called again."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def new_run_dir() -> RunDir:
+    """Make a run dir in a private place with a short path; sweep those of dead owners first.
+
+    Raises `LaunchError` when there is no such place.
+    """
+    for base in _bases():
+        sweep(base)
+        with contextlib.suppress(OSError):
+            path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+            return RunDir(path, _mark(path))
+    raise LaunchError(
+        f"no folder for sockets: none of {', '.join(map(str, _candidates()))} is writable and "
+        "short enough. Set TMPDIR to a short path on a local disk."
+    )
+
+
+def sweep(base: Path) -> list[Path]:
+    """Remove the run dirs in `base` whose owners are dead; returns them."""
+    return [path for path in base.glob(f"{PREFIX}*") if _is_private(path) and _remove_stale(path)]
+
+
+def _candidates() -> list[Path]:
+    places = [os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"]  # noqa: S108  last resort
+    return [Path(place) for place in places if place]
+
+
+def _bases() -> Iterator[Path]:
+    longest = wire.IPC_PATH_LIMIT - _SOCKET_NAME_BYTES - len("/" + PREFIX) - _RANDOM_BYTES
+    for place in _candidates():
+        if len(os.fsencode(place)) <= longest and os.access(place, os.W_OK | os.X_OK):
+            yield place
+
+
+def _mark(path: Path) -> int:
+    """Write and lock the owner file. It gets its name last, so no sweep sees it unlocked."""
+    draft = path / f".{_OWNER}"
+    lock = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    os.write(lock, _MARKER + str(os.getpid()).encode())
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    draft.rename(path / _OWNER)
+    return lock
+
+
+def _is_private(path: Path) -> bool:
+    try:
+        info = path.lstat()
+    except OSError:
+        return False
+    mine = info.st_uid == os.getuid() and stat.S_IMODE(info.st_mode) == 0o700
+    return mine and stat.S_ISDIR(info.st_mode)
+
+
+def _remove_stale(path: Path) -> bool:
+    try:
+        lock = os.open(path / _OWNER, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False  # just being made, just being removed, or none of ours
+    try:
+        if not os.pread(lock, len(_MARKER), 0).startswith(_MARKER):
+            return False
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(path, ignore_errors=True)
+        return True
+    except OSError as error:
+        if error.errno != errno.EWOULDBLOCK:
+            raise
+        return False  # its owner lives
+    finally:
+        os.close(lock)

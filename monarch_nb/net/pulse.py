@@ -1,0 +1,56 @@
+"""The pulse of one peer: a link that carries heartbeats only, and word of when it breaks and comes back.
+
+The peer's answer comes from libzmq's own thread, so a peer that holds the GIL for minutes has a pulse; a stopped or
+frozen one, or one behind a cut link, has none. A link that breaks says *lost* at once, also when the peer just ended:
+what that means is decided elsewhere, with the peer's exit at hand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from monarch_nb.net import wire
+
+_UP: Final = int(zmq.Event.HANDSHAKE_SUCCEEDED)  # a stopped peer's kernel still accepts connections
+_DOWN: Final = int(zmq.Event.DISCONNECTED)
+
+
+class Pulse:
+    """Watches one process. `fileno` becomes readable when `read` may have something to say."""
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        run_dir: Path,
+        process: int,
+        interval_s: float,
+        timeout_s: float,
+    ) -> None:
+        self._up = False
+        self._socket = wire.connect_pulse(context, run_dir, process, interval_s, timeout_s)
+        self._monitor = self._socket.get_monitor_socket(_UP | _DOWN)
+        self._monitor.linger = 0
+
+    def fileno(self) -> int:
+        """The descriptor to poll. It is edge-triggered: read until `read` returns nothing."""
+        return int(self._monitor.fd)
+
+    def read(self) -> list[bool]:
+        """What happened since the last call: True for heard, False for lost, in turns."""
+        changes = []
+        while self._monitor.events & zmq.POLLIN:
+            event = parse_monitor_message(self._monitor.recv_multipart())["event"]
+            if (event == _UP) != self._up:  # an attempt to connect that fails is no news
+                self._up = not self._up
+                changes.append(self._up)
+        return changes
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._socket.disable_monitor()
+        self._monitor.close(0)
+        self._socket.close(0)

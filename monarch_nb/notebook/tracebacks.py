@@ -1,0 +1,77 @@
+"""Tracebacks on the controller show the user's code: cells with their own lines, and none of our frames.
+
+Rules of the file: a frame of ours and what it called in the standard library or a dependency is hidden; what it called
+back in the user's code is shown; nothing is mutated, so that `%debug` still finds every frame.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+_OURS = str(Path(__file__).parents[1]) + "/"
+_LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib"))
+
+
+def prune(tb: TracebackType | None) -> TracebackType | None:
+    """The traceback without our frames. None when nothing else is in it."""
+    kept: list[TracebackType] = []
+    inside = False
+    while tb is not None:
+        filename = tb.tb_frame.f_code.co_filename
+        ours = filename.startswith(_OURS)
+        inside = ours or (inside and filename.startswith(_LIBRARIES))
+        if not inside:
+            kept.append(tb)
+        tb = tb.tb_next
+    pruned = None
+    for entry in reversed(kept):
+        pruned = TracebackType(pruned, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return pruned
+
+
+def hide_our_frames(shell: Any) -> Callable[[], None]:
+    """Make the shell's tracebacks go through `prune`. Returns what undoes it."""
+    formatter = shell.InteractiveTB
+    original = formatter.structured_traceback
+
+    def structured_traceback(
+        etype: Any, value: Any = None, tb: TracebackType | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        return original(etype, value, prune(tb) or tb, *args, **kwargs)
+
+    def undo() -> None:
+        vars(formatter).pop("structured_traceback", None)
+
+    formatter.structured_traceback = structured_traceback
+    return undo
+
+
+def file_of_cell(shell: Any) -> str | None:
+    """The file name under which IPython compiled the cell that is calling, if one is."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_globals is shell.user_global_ns:
+            return frame.f_code.co_filename
+        frame = frame.f_back
+    return None
+
+
+def remember(filename: str, source: str) -> None:
+    """Let tracebacks find these lines. IPython has put the transformed cell there, where a `%%mesh` cell is one line."""
+    lines = [line + "\n" for line in source.splitlines()]
+    linecache.cache[filename] = (len(source), None, lines, filename)
+
+
+def first_line(cell: str, body: str) -> int:
+    """The line of the cell at which the body of its cell magic begins."""
+    return _lines(cell) - _lines(body) + 1
+
+
+def _lines(text: str) -> int:
+    return text.rstrip("\n").count("\n") + 1

@@ -1,0 +1,178 @@
+"""Fixtures for every test: a private world, the leak check, the gate for what a machine may lack.
+
+The leak check has two scopes. A test that starts a client has it shut down and checked at its own
+end. Tests that ask for `mesh_runtime` share one client; it is shut down and checked at the end of
+their module.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from tests import support
+
+hypothesis.settings.register_profile("push", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("nightly", max_examples=5000, deadline=None)
+hypothesis.settings.load_profile("push")
+
+_world = pytest.StashKey[str]()
+
+
+# ---------------------------------------------------------------------------------- a private world
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the session its own temp dir and Jupyter folders, and mark what it will start."""
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # tmp_path stays
+    world = tempfile.mkdtemp(prefix="mt-")  # short: unix sockets have paths of 107 bytes at most
+    config.stash[_world] = world
+    tempfile.tempdir = None
+    os.environ["TMPDIR"] = world
+    os.environ.pop("XDG_RUNTIME_DIR", None)
+    for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
+        os.environ[name] = f"{world}/{name.lower()}"
+    variable, _, value = support.SESSION.partition("=")
+    os.environ[variable] = value
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove what pytest_configure made."""
+    if world := config.stash.get(_world, None):
+        shutil.rmtree(world, ignore_errors=True)
+
+
+# ----------------------------------------------------------------------------------- the leak check
+
+
+@pytest.fixture(autouse=True)
+def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves a process, thread, fd, shared memory, temp dir or port behind."""
+    if "mesh_runtime" in request.fixturenames:
+        yield
+        return
+    shared = _client_is_running()
+    before = support.Snapshot.take()
+    yield
+    if not shared and _client_is_running():
+        _stop_client()
+    before.assert_clean()
+
+
+@pytest.fixture(scope="module")
+def mesh_runtime() -> Iterator[None]:
+    """One client for all tests of a module that ask for it; the leak check waits for its end."""
+    before = support.Snapshot.take()
+    yield
+    _stop_client()
+    before.assert_clean()
+
+
+def _client_is_running() -> bool:
+    return any(thread.name.startswith("monarch-") for thread in threading.enumerate())
+
+
+def _stop_client() -> None:
+    importlib.import_module("monarch_nb").shutdown_context().get(timeout=10)
+
+
+# -------------------------------------------------------------------------- what a machine may lack
+
+
+@pytest.fixture(scope="session")
+def needs() -> Callable[..., None]:
+    """`needs("netns")` skips the test, with the reason, on a machine that cannot do it."""
+    return _require
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The markers `gpu` and `browser` need what they say."""
+    for marker, capability in (("gpu", "gpu"), ("browser", "chromium")):
+        if item.get_closest_marker(marker):
+            _require(capability)
+
+
+def _require(*capabilities: str) -> None:
+    for capability in capabilities:
+        if reason := _lacks(capability):
+            pytest.skip(f"needs {capability}: {reason}")
+
+
+@functools.cache
+def _lacks(capability: str) -> str | None:
+    probe = _PROBES[capability]  # KeyError: a capability nobody wrote a probe for
+    return probe() if callable(probe) else _refused(probe)
+
+
+def _refused(command: str) -> str | None:
+    done = subprocess.run(
+        ["sh", "-ec", command], capture_output=True, text=True, check=False, timeout=20
+    )
+    if done.returncode == 0:
+        return None
+    lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    return f"`{command}`: {lines[-1]}"
+
+
+def _no_chromium() -> str | None:
+    return None if support.chromium() else "no chromium on PATH (Debian: apt-get install chromium)"
+
+
+def _no_gpu() -> str | None:
+    return None if Path("/dev/nvidiactl").exists() else "no NVIDIA device"
+
+
+_PROBES: dict[str, str | Callable[[], str | None]] = {
+    "chromium": _no_chromium,
+    "gpu": _no_gpu,
+    "memory_cgroup": "d=/sys/fs/cgroup/memory/mnb-probe-$$; mkdir $d; rmdir $d",
+    "netns": "n=mnb-probe-$$; ip netns add $n; trap 'ip netns del $n' 0;"
+    " ip -n $n link add v0 type veth peer name v1",
+    "pidns": "unshare --pid --fork --mount-proc true",
+    "private_shm": "unshare --mount mount -t tmpfs -o size=1m none /dev/shm",
+    "root": "test $(id -u) = 0",
+}
+
+
+# ----------------------------------------------------------------------------- stacks on a time-out
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    """A test that ran out of time shows where each of its processes was."""
+    report = yield
+    if call.when == "call" and call.excinfo and _is_timeout(call.excinfo.value):
+        for pid in sorted(support.session_processes()):
+            report.sections.append((support.describe_process(pid), _stacks(pid)))
+    return report
+
+
+def _is_timeout(error: BaseException) -> bool:
+    text = str(error)
+    return isinstance(error, TimeoutError) or text.startswith(("Timeout", "not within"))
+
+
+def _stacks(pid: int) -> str:
+    tool = Path(sys.executable).with_name("py-spy")
+    try:
+        done = subprocess.run(
+            [tool, "dump", "--pid", str(pid)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"no stacks: {error}"
+    return done.stdout or done.stderr

@@ -1,0 +1,162 @@
+"""A front end for tests: it sends cells to a real kernel and keeps every message that comes back."""
+
+from __future__ import annotations
+
+import queue
+import re
+import time
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from jupyter_client.blocking import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass
+class Cell:
+    """What a front end received for one execute request."""
+
+    msg_id: str
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    reply: dict[str, Any] | None = None
+    finished_s: float = 0.0
+
+    def contents(self, *kinds: str) -> list[dict[str, Any]]:
+        return [m["content"] for m in self.messages if m["msg_type"] in kinds]
+
+    def text(self, name: str = "stdout") -> str:
+        """Everything the cell's stream said."""
+        return "".join(c["text"] for c in self.contents("stream") if c["name"] == name)
+
+    @property
+    def status(self) -> str:
+        assert self.reply is not None, "no execute_reply"
+        return self.reply["content"]["status"]
+
+    @property
+    def error(self) -> str:
+        """The traceback as read, without colours; empty if there was no error."""
+        lines = [line for c in self.contents("error") for line in c["traceback"]]
+        return _COLOURS.sub("", "\n".join(lines))
+
+    @property
+    def displays(self) -> list[dict[str, Any]]:
+        """Mime bundles that were displayed, in order."""
+        return [c["data"] for c in self.contents("display_data", "execute_result")]
+
+    @property
+    def shown(self) -> str:
+        """All plain text a reader sees below the cell, without colours."""
+        parts = []
+        for message in self.messages:
+            content = message["content"]
+            if message["msg_type"] == "stream":
+                parts.append(content["text"])
+            elif message["msg_type"] in ("display_data", "execute_result"):
+                parts.append(content["data"].get("text/plain", "") + "\n")
+            elif message["msg_type"] == "error":
+                parts.append("\n".join(content["traceback"]) + "\n")
+        return _COLOURS.sub("", "".join(parts))
+
+
+class KernelClient:
+    """`with KernelClient("monarch") as k: k.run("1+1")`."""
+
+    def __init__(self, name: str, **manager: Any) -> None:
+        self.manager = KernelManager(kernel_name=name, **manager)
+        self.cells: dict[str, Cell] = {}
+        self.others: list[dict[str, Any]] = []
+
+    def __enter__(self) -> Self:
+        self.manager.start_kernel()
+        self.connect()
+        return self
+
+    def connect(self) -> None:
+        self.client: BlockingKernelClient = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+
+    def __exit__(self, *_: object) -> None:
+        self.client.stop_channels()
+        if self.manager.is_alive():
+            self.manager.shutdown_kernel(now=True)
+        self.manager.cleanup_resources()
+        self.manager.context.destroy()
+
+    def start(self, code: str, **options: Any) -> Cell:
+        """Send a cell and return at once."""
+        options.setdefault("allow_stdin", False)
+        msg_id = self.client.execute(code, **options)
+        cell = self.cells[msg_id] = Cell(msg_id)
+        return cell
+
+    def run(self, code: str, timeout_s: float = 30.0, **options: Any) -> Cell:
+        """Send a cell and wait until it is idle and replied."""
+        return self.finish(self.start(code, **options), timeout_s)
+
+    def ok(self, code: str, **options: Any) -> Cell:
+        """Run a cell that must succeed."""
+        cell = self.run(code, **options)
+        assert cell.status == "ok", cell.shown
+        return cell
+
+    def finish(self, cell: Cell, timeout_s: float = 30.0) -> Cell:
+        """Wait for the end of a cell."""
+        return self.until(lambda: cell if self._is_done(cell) else None, timeout_s)
+
+    def until(self, predicate: Any, timeout_s: float = 30.0) -> Any:
+        """Receive messages until the predicate holds; return what it returned."""
+        deadline = time.monotonic() + timeout_s
+        while not (found := predicate()):
+            left = deadline - time.monotonic()
+            seen = {c.msg_id[-8:]: c.shown[-2000:] for c in list(self.cells.values())[-3:]}
+            assert left > 0, f"not within {timeout_s} s; seen: {seen}"
+            self._receive(min(left, 0.05))
+        return found
+
+    def settle(self, quiet_s: float = 0.3) -> None:
+        """Receive until nothing has come for a while: to show that something does *not* come."""
+        while self._receive(quiet_s):
+            continue
+
+    def control(self, kind: str, content: dict[str, Any]) -> str:
+        """Send a control message; its reply is not waited for."""
+        message = self.client.session.msg(kind, content)
+        self.client.control_channel.send(message)
+        return message["header"]["msg_id"]
+
+    def interrupt(self) -> None:
+        """The stop button."""
+        self.manager.interrupt_kernel()
+
+    def _is_done(self, cell: Cell) -> bool:
+        idle = any(c["execution_state"] == "idle" for c in cell.contents("status"))
+        return idle and cell.reply is not None
+
+    def _receive(self, timeout_s: float) -> bool:
+        """Take what has come on any channel; False when nothing came in time."""
+        try:
+            message = self.client.get_iopub_msg(timeout=timeout_s)
+        except queue.Empty:
+            return self._replies()
+        cell = self.cells.get(message["parent_header"].get("msg_id", ""))
+        (cell.messages if cell else self.others).append(message)
+        self._replies()
+        return True
+
+    def _replies(self) -> bool:
+        found = False
+        for channel in (self.client.shell_channel, self.client.control_channel):
+            while channel.msg_ready():
+                message = channel.get_msg(timeout=1)
+                cell = self.cells.get(message["parent_header"].get("msg_id", ""))
+                found = True
+                if cell and message["msg_type"] == "execute_reply":
+                    cell.reply = message
+                    cell.finished_s = time.monotonic()
+                else:
+                    self.others.append(message)
+        return found

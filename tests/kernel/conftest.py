@@ -1,0 +1,35 @@
+"""Kernels as Jupyter starts them, from the kernelspec of the checkout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kernel.client import KernelClient
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernelspec(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let Jupyter find the kernel `monarch` without an installation, and the kernel find its code."""
+    share = tmp_path_factory.mktemp("jupyter")
+    shutil.copytree(ROOT / "kernel/spec", share / "kernels/monarch")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_PATH", str(share), prepend=os.pathsep)
+        for folder in (ROOT / "kernel", ROOT):
+            patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+        patch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+        yield
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[KernelClient]:
+    """A running Monarch kernel, shared by the tests of a module."""
+    with KernelClient("monarch") as client:
+        yield client

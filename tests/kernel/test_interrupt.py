@@ -1,0 +1,109 @@
+"""The stop button: the prompt is back within 0.3 s whatever else the kernel is doing, and the next cell runs."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.kernel.client import Cell, KernelClient
+
+pytestmark = pytest.mark.slow
+
+PROMPT_S = 0.3
+SLOW_DEBUGGER = """
+import asyncio, types
+async def slow(self, msg):
+    await asyncio.sleep(5)
+    return {}
+get_ipython().kernel.do_debug_request = types.MethodType(slow, get_ipython().kernel)
+"""
+
+
+def stop(kernel: KernelClient, cell: Cell) -> float:
+    """Wait until the cell says it runs, interrupt it; seconds until it has ended."""
+    kernel.until(lambda: "running" in cell.text())
+    pressed = time.monotonic()
+    kernel.interrupt()
+    kernel.finish(cell)
+    return cell.finished_s - pressed
+
+
+def test_a_sleeping_cell_stops_at_once(kernel):
+    cell = kernel.start("import time; print('running', flush=True); time.sleep(30)")
+    assert stop(kernel, cell) < PROMPT_S
+    assert cell.status == "error"
+    assert "KeyboardInterrupt" in cell.error
+    assert kernel.ok("1 + 1").displays == [{"text/plain": "2"}]
+
+
+def test_an_await_cell_stops_at_once(kernel):
+    cell = kernel.start("import asyncio; print('running', flush=True); await asyncio.sleep(30)")
+    assert stop(kernel, cell) < PROMPT_S
+    assert cell.status == "error"
+    kernel.ok("await asyncio.sleep(0)")
+
+
+def test_synchronous_code_of_an_await_cell_stops_at_once(kernel):
+    code = "import asyncio, time; await asyncio.sleep(0); print('running', flush=True); time.sleep(30)"
+    cell = kernel.start(code)
+    assert stop(kernel, cell) < PROMPT_S
+    assert "KeyboardInterrupt" in cell.error
+    kernel.ok("await asyncio.sleep(0)")
+
+
+def test_a_cell_blocked_in_a_lock_stops_at_once(kernel):
+    code = "import threading; print('running', flush=True); threading.Event().wait(30)"
+    assert stop(kernel, kernel.start(code)) < PROMPT_S
+
+
+@pytest.mark.parametrize("sleep", ["time.sleep(30)", "await asyncio.sleep(30)"])
+def test_a_slow_debug_request_delays_no_interrupt(kernel, sleep):
+    kernel.ok(SLOW_DEBUGGER)
+    try:
+        cell = kernel.start(f"import asyncio, time; print('running', flush=True); {sleep}")
+        kernel.until(lambda: "running" in cell.text())
+        request = kernel.control("debug_request", {"type": "request", "seq": 1, "command": "x"})
+        kernel.until(lambda: seen(kernel, "status", request, "busy"))
+        assert stop(kernel, cell) < PROMPT_S
+        # and the slow request still ends as it should, with its own busy and idle
+        kernel.until(lambda: seen(kernel, "status", request, "idle"))
+        assert seen(kernel, "debug_reply", request)
+    finally:
+        kernel.ok("del get_ipython().kernel.do_debug_request")
+
+
+def test_starting_the_debugger_in_a_busy_kernel_delays_no_interrupt():
+    """ipykernel waits in the control thread for the shell, which runs the cell."""
+    with KernelClient("monarch") as kernel:
+        cell = kernel.start("import time; print('running', flush=True); time.sleep(30)")
+        kernel.until(lambda: "running" in cell.text())
+        content = {"type": "request", "seq": 1, "command": "initialize", "arguments": {}}
+        request = kernel.control("debug_request", content)
+        kernel.until(lambda: seen(kernel, "status", request, "busy"))
+        assert stop(kernel, cell) < PROMPT_S
+        kernel.until(lambda: seen(kernel, "debug_reply", request))
+
+
+def test_an_interrupt_of_an_idle_kernel_is_harmless(kernel):
+    requests = [kernel.control("interrupt_request", {}) for _ in range(20)]
+    kernel.until(lambda: all(seen(kernel, "interrupt_reply", request) for request in requests))
+    assert kernel.ok("'alive'").displays == [{"text/plain": "'alive'"}]
+
+
+def test_an_interrupt_reaches_no_child_process(kernel):
+    """A worker in the kernel's process group is not shot by the stop button."""
+    kernel.ok("import subprocess; child = subprocess.Popen(['sleep', '60'])")
+    stop(kernel, kernel.start("import time; print('running', flush=True); time.sleep(30)"))
+    assert kernel.ok("child.poll()").displays == []
+    kernel.ok("child.kill(); child.wait()")
+
+
+def seen(kernel: KernelClient, kind: str, parent: str, state: str | None = None) -> bool:
+    """Whether such a message has come as the answer to `parent`."""
+    return any(
+        m["msg_type"] == kind
+        and m["parent_header"].get("msg_id") == parent
+        and state in (None, m["content"].get("execution_state"))
+        for m in kernel.others
+    )

@@ -1,0 +1,322 @@
+"""The shape of the code, checked on its syntax trees: who imports whom, and what must be nowhere.
+
+The table below is the one of docs/design.md. Imports under `if TYPE_CHECKING` are not counted;
+imports inside functions count as arrows, but not for cycles.
+"""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.source import (
+    PACKAGE,
+    PUBLIC,
+    ROOT,
+    Import,
+    Module,
+    box_of,
+    dotted,
+    imports_of,
+    is_ours,
+    names_of,
+    product,
+    python_files,
+    strings,
+)
+
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+
+FILES = "README.md LICENSE CHANGELOG.md CONTRIBUTING.md Makefile pyproject.toml package.json"
+FOLDERS = "benchmarks docs kernel labextension monarch_nb notebooks tests"
+
+EVERYWHERE = {"errors", "config"}  # of the package root; they import the standard library only
+EAGER, LAZY = "at the top", "inside functions"
+
+
+@dataclass(frozen=True)
+class Box:
+    """A row of the table: our boxes it may import, and third parties with where that is allowed."""
+
+    ours: str = ""
+    third: dict[str, str] | None = None
+    only_in: dict[str, str] | None = None  # third party -> the one module that may import it
+    never: str = ""  # of the standard library
+
+
+BOXES = {
+    "core": Box(
+        third={"cloudpickle": EAGER},
+        only_in={"cloudpickle": "pickling"},
+        never="asyncio concurrent multiprocessing select selectors signal socket subprocess"
+        " threading time",
+    ),
+    "net": Box("core", {"zmq": EAGER}),
+    "data": Box("core", {"torch": LAZY, "numpy": LAZY}),
+    "actors": Box("core net data", {"torch": LAZY}),
+    "host": Box("core net", {"psutil": EAGER}),
+    "worker": Box("actors data net core", {"IPython": EAGER}, only_in={"IPython": "cells"}),
+    "control": Box("actors host data net core", {"rich": EAGER}),
+    "notebook": Box("control core", {"IPython": EAGER, "ipywidgets": EAGER, "rich": EAGER}),
+    "kernel": Box("notebook", {"ipykernel": EAGER}),
+    "errors": Box(),
+    "config": Box(),
+    "compat": Box(),
+    "": Box(" ".join(EVERYWHERE)),  # __init__.py itself: lazy names only
+}
+SPEAK_PUBLIC = {"notebook", "compat"}  # boxes that use the package as a user would
+COMPANIONS = {"traitlets": {"IPython", "ipykernel"}, "comm": {"ipywidgets"}}  # allowed with those
+
+
+# ------------------------------------------------------------------------------------------- arrows
+
+
+def test_every_module_is_in_a_box():
+    strangers = [module.where for module in product() if module.box not in BOXES]
+    assert not strangers, f"no row in the import table for {strangers}"
+
+
+def test_every_box_is_described_in_the_design():
+    rows = re.findall(r"^\| `?(\w+)/?`? \|", (ROOT / "docs/design.md").read_text(), re.MULTILINE)
+    missing = set(BOXES) - EVERYWHERE - {"", "compat"} - set(rows)
+    assert not missing, f"docs/design.md has no row for {missing}"
+
+
+def test_boxes_import_only_what_the_table_allows():
+    wrong = [
+        f"{imported.where}: {module.box or PACKAGE} must not import {imported.target}"
+        for module in product()
+        for imported in imports_of(module)
+        if is_ours(imported.target) and not may_import_ours(module, box_of(imported.target))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def may_import_ours(module: Module, box: str) -> bool:
+    allowed = set(BOXES[module.box].ours.split()) | EVERYWHERE | {module.box}
+    if module.box in EVERYWHERE:
+        return False
+    return box in allowed or (box == PUBLIC and module.box in SPEAK_PUBLIC)
+
+
+def test_boxes_use_only_their_third_parties():
+    wrong = [
+        f"{imported.where}: {verdict}"
+        for module in product()
+        for imported in imports_of(module)
+        if (verdict := third_party_verdict(module, imported))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def third_party_verdict(module: Module, imported: Import) -> str | None:
+    top = imported.target.split(".")[0]
+    box = BOXES[module.box]
+    if is_ours(imported.target) or not top:
+        return None
+    if top in sys.stdlib_module_names:
+        return f"{module.box} must not import {top}" if top in box.never.split() else None
+    third = box.third or {}
+    if COMPANIONS.get(top, set()) & third.keys():
+        return None
+    if top not in third:
+        return f"{module.box or PACKAGE} must not import {top}"
+    if third[top] == LAZY and not imported.lazy:
+        return f"{module.box} must import {top} inside functions only"
+    only_in = (box.only_in or {}).get(top)
+    if only_in and module.name.split(".")[-1] != only_in:
+        return f"only {module.box}/{only_in}.py may import {top}"
+    return None
+
+
+def test_no_import_cycles():
+    graph = {
+        module.name: {
+            imported.target
+            for imported in imports_of(module)
+            if is_ours(imported.target) and not imported.lazy and imported.target != module.name
+        }
+        for module in product()
+    }
+    cycle = find_cycle(graph)
+    assert not cycle, "import cycle: " + " -> ".join(cycle)
+
+
+def find_cycle(graph: dict[str, set[str]]) -> list[str]:
+    done: set[str] = set()
+
+    def visit(name: str, path: list[str]) -> list[str]:
+        if name in path:
+            return [*path[path.index(name) :], name]
+        if name not in done:
+            for target in sorted(graph.get(name, ())):
+                if cycle := visit(target, [*path, name]):
+                    return cycle
+            done.add(name)
+        return []
+
+    return next((cycle for name in sorted(graph) if (cycle := visit(name, []))), [])
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Top-level modules in a fresh interpreter after `statement`."""
+    program = f"{statement}\nimport sys\nprint(*{{name.split('.')[0] for name in sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "statement, never",
+    [
+        ("import monarch_nb.host.agent", "torch IPython numpy ipykernel"),
+        ("import monarch_nb", "torch IPython zmq ipykernel ipywidgets"),
+    ],
+)
+def test_light_processes_stay_light(statement, never):
+    assert not loaded_by(statement) & set(never.split())
+
+
+# ----------------------------------------------------------------------------- what must be nowhere
+
+
+UNPICKLERS = {"pickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
+UNPICKLING = {"load", "loads", "Unpickler", "open"}
+
+
+def unpickles(path: str) -> bool:
+    parts = path.split(".")
+    return (parts[0] in UNPICKLERS and parts[-1] in UNPICKLING) or (
+        parts[0] == "torch" and parts[-1] == "load"
+    )
+
+
+def test_only_one_module_unpickles():
+    wrong = []
+    for module in product():
+        if module.name == f"{PACKAGE}.core.pickling":
+            continue
+        names = names_of(module)
+        wrong += [f"{module.where}: imports {path}" for path in names.values() if unpickles(path)]
+        wrong += [
+            f"{module.where}:{node.lineno}: {dotted(node, names)}"
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Attribute) and unpickles(dotted(node, names))
+        ]
+    assert not wrong, "only core/pickling.py unpickles:\n" + "\n".join(wrong)
+
+
+def test_only_one_module_makes_sockets():
+    wrong = [
+        f"{module.where}:{node.lineno}: {ast.unparse(node.func)}"
+        for module in product()
+        if module.name != f"{PACKAGE}.net.wire"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and opens_a_socket(node.func)
+    ]
+    assert not wrong, "only net/wire.py binds and connects:\n" + "\n".join(wrong)
+
+
+def opens_a_socket(called: ast.expr) -> bool:
+    """`x.bind`, `x.connect` and their like, unless x is a signature: `signature(f).bind(...)`."""
+    if not isinstance(called, ast.Attribute):
+        return False
+    if called.attr not in {"bind", "bind_to_random_port", "connect", "connect_ex", "create_server"}:
+        return False
+    receiver = called.value.func if isinstance(called.value, ast.Call) else called.value
+    name = ast.unparse(receiver).split(".")[-1].lower()
+    return not name.endswith("signature")
+
+
+def test_no_address_means_every_interface():
+    wrong = [
+        f"{module.where}:{line}: {text!r}"
+        for module in [*product(), *python_files("benchmarks", ".ci")]
+        for text, line in strings(module)
+        if "0.0.0.0" in text or "tcp://*" in text or text == "::" or "[::]" in text
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nobody_kills_by_name():
+    others = [ROOT / "Makefile", *(path for path in (ROOT / ".ci").iterdir() if path.is_file())]
+    wrong = [str(path) for path in others if re.search(r"\b(pkill|killall)\b", path.read_text())]
+    wrong += [
+        f"{module.where}:{line}"
+        for module in [*product(), *python_files("tests")]  # benchmarks guard against peers that do
+        for text, line in strings(module)
+        if module.path != Path(__file__) and re.search(r"\b(pkill|killall)\b", text)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_exception_is_swallowed():
+    wrong = [
+        f"{module.where}:{node.lineno}"
+        for module in [*product(), *python_files("benchmarks", "tests", ".ci")]
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ExceptHandler) and swallows(node)
+    ]
+    assert not wrong, "`except Exception: pass` at " + ", ".join(wrong)
+
+
+def swallows(handler: ast.ExceptHandler) -> bool:
+    broad = handler.type is None or ast.unparse(handler.type) in {"Exception", "BaseException"}
+    return broad and all(isinstance(node, ast.Pass | ast.Continue) for node in handler.body)
+
+
+def test_tests_never_sleep_to_wait():
+    """A sleeping *actor* is workload; a sleeping test is a guess about time."""
+    wrong = [
+        f"{module.where}:{line}"
+        for module in python_files("tests")
+        for line in sleeps(module.tree, names_of(module))
+    ]
+    assert not wrong, "use support.eventually instead of time.sleep at " + ", ".join(wrong)
+
+
+def sleeps(node: ast.AST, names: dict[str, str]) -> Iterator[int]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef) and any("Actor" in ast.unparse(b) for b in child.bases):
+            continue
+        if isinstance(child, ast.Call) and dotted(child.func, names) == "time.sleep":
+            yield child.lineno
+        yield from sleeps(child, names)
+
+
+# --------------------------------------------------------------------------------- sizes and layout
+
+
+def test_files_and_functions_stay_small():
+    modules = [*product(), *python_files("benchmarks", "tests", ".ci")]
+    wrong = [f"{m.where}: {m.lines} lines" for m in modules if m.lines > MAX_FILE_LINES]
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = node.end_lineno - node.lineno + 1
+                if lines > MAX_FUNCTION_LINES:
+                    wrong.append(f"{module.where}:{node.lineno}: {node.name} has {lines} lines")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_top_level_of_the_repository():
+    ignored = [line.strip().rstrip("/") for line in (ROOT / ".gitignore").read_text().splitlines()]
+    strangers = {
+        path.name
+        for path in ROOT.iterdir()
+        if not path.name.startswith(".")
+        and not any(fnmatch.fnmatch(path.name, pattern) for pattern in ignored if pattern)
+    } - set(f"{FILES} {FOLDERS}".split())
+    assert not strangers, f"not meant to be at the top level: {sorted(strangers)}"

@@ -1,0 +1,106 @@
+"""What `pip install` brings: the packages, the kernelspec and its logos, one version everywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import monarch_nb
+
+ROOT = Path(__file__).parent.parent
+SPEC = ROOT / "kernel/spec"
+SPEC_FILES = {"kernel.json", "logo-32x32.png", "logo-64x64.png", "logo-svg.svg"}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def kernelspecs(**environment: str) -> dict[str, dict]:
+    program = [sys.executable, "-m", "jupyter", "kernelspec", "list", "--json"]
+    return json.loads(run(*program, **environment))["kernelspecs"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """Built as `pip install .` does, but with the hatchling of this environment: no network."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    run(*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", folder, ROOT)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_one_version_everywhere():
+    package = json.loads((ROOT / "package.json").read_text())
+    assert PROJECT["version"] == package["version"] == monarch_nb.__version__
+
+
+def test_the_kernelspec_starts_the_monarch_kernel():
+    spec = json.loads((SPEC / "kernel.json").read_text())
+    assert spec["argv"][0] == "python"  # Jupyter puts its own interpreter there
+    assert spec["argv"][-4:] == ["-m", "monarch_kernel", "-f", "{connection_file}"]
+    assert spec["display_name"] == "Monarch"
+    assert spec["interrupt_mode"] == "message"
+    assert spec["metadata"] == {
+        "debugger": True,
+        "monarch": True,
+        "supported_encryption": ["curve"],
+    }
+
+
+@pytest.mark.parametrize("size", [32, 64])
+def test_logos_have_the_size_of_their_name(size):
+    header = (SPEC / f"logo-{size}x{size}.png").read_bytes()[:24]
+    assert header[:8] == b"\x89PNG\r\n\x1a\n"
+    assert header[16:24] == size.to_bytes(4) + size.to_bytes(4)
+
+
+@pytest.mark.slow
+def test_the_wheel_carries_kernel_and_kernelspec(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    spec = f"monarch_nb-{PROJECT['version']}.data/data/share/jupyter/kernels/monarch/"
+    assert {name.removeprefix(spec) for name in names if name.startswith(spec)} == SPEC_FILES
+    assert "monarch_nb/__init__.py" in names
+    assert "monarch_nb/host/agent.py" in names
+    assert "monarch_kernel/__main__.py" in names
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if ".d" not in top} == {"monarch_nb", "monarch_kernel"}
+
+
+@pytest.mark.slow
+def test_the_wheel_installs_its_kernelspec(wheel, tmp_path):
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    # Without --ignore-installed, pip would uninstall the project from this very environment.
+    where = ["--ignore-installed", "--prefix", tmp_path]
+    run(*pip, "install", "--quiet", "--no-deps", *where, wheel)
+    found = kernelspecs(JUPYTER_PATH=str(tmp_path / "share/jupyter"))
+    folder = Path(found["monarch"]["resource_dir"])
+    assert folder.is_relative_to(tmp_path)
+    assert {path.name for path in folder.iterdir()} == SPEC_FILES
+
+
+@pytest.mark.slow
+def test_this_environment_lists_the_kernel():
+    found = kernelspecs()
+    assert found["monarch"]["spec"] == {
+        **found["monarch"]["spec"],
+        **json.loads((SPEC / "kernel.json").read_text()),
+    }, "the installed kernelspec is stale: run `make test` again, or `pip install -e .`"
