@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from jupyter_client.kernelspec import NoSuchKernel
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.syntax import Syntax
 from rich.text import Text
+from traitlets.config import Config
 
 ROOT = Path(__file__).parent.parent
 KERNEL = "monarch"
@@ -39,7 +41,10 @@ def main() -> int:
         console.print(f"{args.notebook} is not there", style="red", markup=False)
         return 2
     notebook = nbformat.read(args.notebook, as_version=4)
-    problems = run(notebook, args.notebook.parent)
+    try:
+        problems = run(notebook, args.notebook.parent)
+    except (NoSuchKernel, RuntimeError) as error:  # raised while the kernel starts
+        problems = [f"the kernel `{KERNEL}` did not start: {error}"]
     if args.write:
         nbformat.write(notebook, args.write)
     for problem in problems:
@@ -50,8 +55,13 @@ def main() -> int:
 def run(notebook: Any, folder: Path) -> list[str]:
     """Execute and print; what went otherwise than meant, one line each."""
     resources = {"metadata": {"path": str(folder)}}
+    config = Config({"KernelManager": {"transport_encryption": "auto"}})
     client = NotebookClient(
-        notebook, kernel_name=KERNEL, timeout=CELL_TIMEOUT_S, resources=resources
+        notebook,
+        kernel_name=KERNEL,
+        timeout=CELL_TIMEOUT_S,
+        resources=resources,
+        config=config,
     )
     started = time.monotonic()
     cells = 0

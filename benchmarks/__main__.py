@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import report, runner
-from benchmarks.catalog import MEASURES, Measure
+from benchmarks.catalog import MEASURES, Measure, Row
 from benchmarks.report import Run
 from benchmarks.runner import Outcome
 from benchmarks.systems import OURS, RAW, System, peers
@@ -206,7 +206,7 @@ def _told(measure: Measure, system: System, outcome: Outcome) -> str:
     return f"{start}{', '.join(figures)}{left}"
 
 
-def _figure(value: float | str, row: report.Row) -> str:
+def _figure(value: float | str, row: Row) -> str:
     return value if isinstance(value, str) else report.shown(value, row.unit)
 
 

@@ -104,10 +104,11 @@ def _head(run: Run) -> str:
     lines = [
         "# Benchmarks: results",
         "",
-        "Written by `python -m benchmarks`; do not edit. What is measured and how: `measures.py`; targets: `catalog.py`.",
+        "Written by `python -m benchmarks`; do not edit. What is measured and how: `measures.py`;",
+        "targets: `catalog.py`.",
         "",
-        f"- {run.begun:%Y-%m-%d %H:%M} UTC; {os.cpu_count()} cores, {_memory_gb():.0f} GB, "
-        f"{platform.system()} {platform.release()}; load {run.load:.1f} before the run",
+        f"- {run.begun:%Y-%m-%d %H:%M} UTC, load {run.load:.1f} before the run",
+        f"- {os.cpu_count()} cores, {_memory_gb():.0f} GB, {platform.system()} {platform.release()}",
     ]
     for role, found in run.versions.items():
         lines.append(
@@ -116,7 +117,7 @@ def _head(run: Run) -> str:
     lines += [f"- {remark}" for remark in run.remarks]
     lines += [
         "",
-        f"Medians. In brackets: how many times worse than {OURS} (below 1: better). "
+        f"Medians. In brackets: how many times worse than {OURS} (below 1: better).",
         f"`{NOT_OFFERED}`: the system has no such thing, or it would show nothing.",
     ]
     return "\n".join(lines)

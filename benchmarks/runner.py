@@ -15,13 +15,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from benchmarks.processes import MARK, end_all, marked, wait_gone
 from benchmarks.timing import now
 
 ROOT = Path(__file__).parent.parent
 EXIT_S = 15.0  # to end by itself once the figures are out
+
+Answer = dict[str, dict[str, dict[str, Any]]]  # "results" -> measure -> "figures" or "error"
 
 _VERSIONS = """
 import importlib.metadata as m, json, platform, sys
@@ -60,7 +62,7 @@ def run(python: str, module: str, measure: str, deadline_s: float, quick: bool =
         process = subprocess.Popen(
             [*command, "--quick"] if quick else command,
             cwd=ROOT,
-            env=_environment(mark, folder),
+            env=_environment(python, mark, folder),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -77,7 +79,7 @@ def run(python: str, module: str, measure: str, deadline_s: float, quick: bool =
 
 
 def _outcome(
-    answer: dict[str, dict] | None,
+    answer: Answer | None,
     measure: str,
     returncode: int,
     log: IO[bytes],
@@ -92,7 +94,7 @@ def _outcome(
     return Outcome(result.get("figures", {}), result.get("error"), left)
 
 
-def _answer(process: subprocess.Popen[bytes], deadline_s: float) -> dict[str, dict] | None:
+def _answer(process: subprocess.Popen[bytes], deadline_s: float) -> Answer | None:
     """The JSON line that the process prints; None if it ends or the time is over before."""
     assert process.stdout
     out = process.stdout.fileno()
@@ -107,7 +109,7 @@ def _answer(process: subprocess.Popen[bytes], deadline_s: float) -> dict[str, di
         text += chunk
         for line in text.splitlines(keepends=True):
             if line.startswith(b'{"results"') and line.endswith(b"\n"):
-                found: dict[str, dict] = json.loads(line)
+                found: Answer = json.loads(line)
                 return found
     return None
 
@@ -130,11 +132,13 @@ def _workplace() -> Iterator[tuple[str, Path]]:
         yield uuid.uuid4().hex, Path(folder)
 
 
-def _environment(mark: str, folder: Path) -> dict[str, str]:
+def _environment(python: str, mark: str, folder: Path) -> dict[str, str]:
     return os.environ | {
         MARK: mark,
         "PYTHONPATH": str(ROOT),
         "PYTHONUNBUFFERED": "1",
+        # nbdistributed starts its workers as "python"
+        "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}",
         "TMPDIR": str(folder),
         "IPYTHONDIR": str(folder / "ipython"),
         "JUPYTER_RUNTIME_DIR": str(folder / "jupyter"),

@@ -16,7 +16,7 @@ NOTEBOOK = cells.Notebook(
         "ranks = cluster.start_and_connect_sync(activate=True)",
     ),
     cell="%px 1+1",
-    shows=r"\b2\b",
+    shows=r"(Out\[\d:\d+\]: 2.*){4}",
     teardown=("cluster.stop_cluster_sync()",),
 )
 

@@ -13,7 +13,8 @@ NOTEBOOK = cells.Notebook(
     kernel="monarch",
     setup=("%mesh up --gpus 4",),
     cell="%%mesh\n1+1",
-    shows=r"\b2\b",
+    check='%%mesh\nprint("at", rank)',
+    shows="(?=.*at 0)(?=.*at 1)(?=.*at 2)(?=.*at 3)",
     teardown=("%mesh down",),
 )
 

@@ -7,7 +7,6 @@ import gc
 import mmap
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -59,37 +58,37 @@ def cast(size: int, scale: Scale) -> Figures:
     return {"time": seconds}
 
 
-def _ping(socket: zmq.Socket) -> None:
+def _ping(socket: zmq.Socket[bytes]) -> None:
     socket.send(b"1")
     socket.recv()
 
 
-def _ping_all(sockets: list[zmq.Socket]) -> None:
+def _ping_all(sockets: list[zmq.Socket[bytes]]) -> None:
     for socket in sockets:
         socket.send(b"1")
     for socket in sockets:
         socket.recv()
 
 
-def _flood(socket: zmq.Socket) -> None:
+def _flood(socket: zmq.Socket[bytes]) -> None:
     for _ in range(IN_FLIGHT):
         socket.send(b"1")
     for _ in range(IN_FLIGHT):
         socket.recv()
 
 
-def _end(sockets: list[zmq.Socket]) -> None:
+def _end(sockets: list[zmq.Socket[bytes]]) -> None:
     for socket in sockets:
         socket.send(END)
 
 
-def _echo(socket: zmq.Socket) -> None:
+def _echo(socket: zmq.Socket[bytes]) -> None:
     while (message := socket.recv()) != END:
         socket.send(message)
 
 
 @contextmanager
-def _socket(kind: int) -> Iterator[zmq.Socket]:
+def _socket(kind: int) -> Iterator[zmq.Socket[bytes]]:
     with zmq.Context() as context, context.socket(kind) as socket:
         socket.set_hwm(0)
         yield socket
@@ -97,7 +96,9 @@ def _socket(kind: int) -> Iterator[zmq.Socket]:
 
 
 @contextmanager
-def _servers(size: int, kind: int, serve: Callable[[zmq.Socket], None]) -> Iterator[list[str]]:
+def _servers(
+    size: int, kind: int, serve: Callable[[zmq.Socket[bytes]], None]
+) -> Iterator[list[str]]:
     """Forked processes that serve one socket each, until they are told to end."""
     with tempfile.TemporaryDirectory() as folder:
         addresses = [f"ipc://{folder}/{rank}" for rank in range(size)]
@@ -109,7 +110,7 @@ def _servers(size: int, kind: int, serve: Callable[[zmq.Socket], None]) -> Itera
             _reap(pids)
 
 
-def _serve(address: str, kind: int, serve: Callable[[zmq.Socket], None]) -> None:
+def _serve(address: str, kind: int, serve: Callable[[zmq.Socket[bytes]], None]) -> None:
     with _socket(kind) as socket:
         socket.bind(address)
         serve(socket)
@@ -135,8 +136,8 @@ def array_arg(_reads: Callable[[np.ndarray], float], scale: Scale) -> Figures:
 
 def array_cast(scale: Scale) -> Figures:
     """One copy that all four would read beside the same copy read by one: the ideal is 1."""
-    copy = array_arg(work.ends, scale)
-    return {"time": ARRAY_FLOATS * 4 / copy["warm"], "times_one": 1.0}
+    warm = array_arg(work.ends, scale)["warm"]
+    return {"time": ARRAY_FLOATS * 4 / float(warm), "times_one": 1.0}
 
 
 # -------------------------------------------------------------------------------------------- fork
@@ -219,4 +220,4 @@ def _measures() -> dict[str, Measure]:
 
 
 if __name__ == "__main__":
-    sys.exit(system.main(_measures()))
+    system.main(_measures())

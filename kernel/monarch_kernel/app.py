@@ -1,7 +1,7 @@
-"""The program around the kernel: ipykernel's, with our kernel class."""
+"""The program around the kernel: ipykernel's, with our kernel class and streams."""
 
 from ipykernel.kernelapp import IPKernelApp
-from traitlets import Type
+from traitlets import DottedObjectName, Type
 
 from monarch_kernel.kernel import MonarchKernel
 
@@ -11,3 +11,6 @@ class MonarchKernelApp(IPKernelApp):
 
     name = "monarch-kernel"
     kernel_class = Type(MonarchKernel, klass="ipykernel.kernelbase.Kernel").tag(config=True)
+    outstream_class = DottedObjectName(
+        "monarch_kernel.streams.PromptOutStream", allow_none=True
+    ).tag(config=True)

@@ -15,6 +15,8 @@ from typing import Any
 
 from ipykernel.ipkernel import IPythonKernel
 
+from traitlets import Float
+
 from monarch_kernel import breakpoints, debugger
 from monarch_nb.notebook import session as notebook
 
@@ -36,6 +38,7 @@ class MonarchKernel(IPythonKernel):  # type: ignore[misc]  # ipykernel ships inc
 
     implementation = "monarch"
     implementation_version = _version()
+    _execute_sleep = Float(0.0).tag(config=True)  # ipykernel's 0.5 ms before each reply
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -91,20 +94,31 @@ class MonarchKernel(IPythonKernel):  # type: ignore[misc]  # ipykernel ships inc
         """While an `await` cell runs: wake its loop and cancel it.
 
         ipykernel's own handler does not wake the loop, so the cell went on until the next event
-        (ipykernel #881). Synchronous code of such a cell gets its KeyboardInterrupt as in any cell;
-        `run_code` stands below it and catches that.
+        (ipykernel #881). A loop's signal handler does, through a file descriptor, even when the
+        signal comes just before the loop begins to wait. Synchronous code of such a cell gets its
+        KeyboardInterrupt as in any cell; `run_code` stands below it and catches that.
         """
-        loop = asyncio.get_running_loop()
+        loop, user_code = asyncio.get_running_loop(), self.shell.run_code.__code__
+        raised: list[bool] = []
 
-        def stop(_: int, frame: FrameType | None) -> None:
-            if _runs(frame, self.shell.run_code.__code__):
+        def in_loop() -> None:
+            if raised:
+                raised.pop()
+            else:
+                future.cancel()
+
+        def at_once(_: int, frame: FrameType | None) -> None:
+            if _runs(frame, user_code):
+                raised.append(True)
                 raise KeyboardInterrupt
-            loop.call_soon_threadsafe(future.cancel)
 
-        before = signal.signal(signal.SIGINT, stop)
+        before = signal.getsignal(signal.SIGINT)
+        loop.add_signal_handler(signal.SIGINT, in_loop)
+        signal.signal(signal.SIGINT, at_once)
         try:
             yield
         finally:
+            loop.remove_signal_handler(signal.SIGINT)
             signal.signal(signal.SIGINT, before)
 
     # --------------------------------------------------------------------------- debugger
@@ -122,7 +136,7 @@ class MonarchKernel(IPythonKernel):  # type: ignore[misc]  # ipykernel ships inc
 
     async def do_shutdown(self, restart: bool) -> dict[str, Any]:
         """End the mesh, then the kernel."""
-        await asyncio.to_thread(notebook.shut_down, TEARDOWN_S)
+        await asyncio.to_thread(notebook.shut_down, self.shell, TEARDOWN_S)
         return dict(super().do_shutdown(restart))
 
 

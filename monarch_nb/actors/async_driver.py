@@ -39,7 +39,7 @@ class AsyncDriver(Driver):
         self._wakeup: asyncio.Event | None = None
         self._tasks: dict[asyncio.Task[None], Key] = {}
         self._supervisors: set[asyncio.Task[None]] = set()
-        self._over = False
+        self._drained = False
         self._thread = threading.Thread(target=self._serve, name=THREAD_NAME, daemon=True)
         self._thread.start()
 
@@ -49,7 +49,7 @@ class AsyncDriver(Driver):
         self._backlog.append(message)
         if self._asleep:
             self._nudge()
-        if self._over:
+        if self._drained:
             self.refuse_backlog()
 
     def urgent(self, action: Callable[[], Any]) -> None:
@@ -102,7 +102,7 @@ class AsyncDriver(Driver):
         except KeyboardInterrupt:
             self.finish(self._failed_text("its thread was interrupted"), None, tell=True)
         finally:
-            self._over = True
+            self._drained = True
             self.finished()
             self.refuse_backlog()
 

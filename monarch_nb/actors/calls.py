@@ -27,7 +27,7 @@ R = TypeVar("R")
 class Target:
     """What is called: an endpoint of some ranks of a mesh. `ranks[i]` is the mesh rank of member i."""
 
-    __slots__ = ("method", "port", "processes", "ranks", "shape", "state", "tag")
+    __slots__ = ("held", "method", "port", "processes", "ranks", "shape", "state", "tag")
 
     def __init__(
         self,
@@ -38,7 +38,9 @@ class Target:
         ranks: Sequence[int],
         shape: Shape,
         tag: int,
+        held: object = None,
     ) -> None:
+        self.held = held  # a mesh in use is not garbage
         self.state = state
         self.method = method
         self.port = port
@@ -61,7 +63,7 @@ class _Pending(Future[R], Waiter):
     def _begin(self, proc: Proc, target: Target) -> None:
         self._proc = proc
         self.target = target
-        self._keep = target.state
+        self._keep = target.held
         self.port = proc.new_port()
         proc.ports[self.port] = self.deliver
 
@@ -89,8 +91,16 @@ class _Pending(Future[R], Waiter):
 
     def lost(self, ended: Exit) -> None:
         if self._close():
-            ranks = [r for r, p in zip(self.target.ranks, self.target.processes, strict=True) if p == ended.process]
+            ranks = [
+                r
+                for r, p in zip(self.target.ranks, self.target.processes, strict=True)
+                if p == ended.process
+            ]
             self._set_exception(self.target.state.loss(ended, ranks, self.target.what))
+
+    def abandon(self, ended: Exit) -> None:
+        for process in set(self._unanswered()):
+            self.lost(Exit(process, reason=ended.reason))
 
     def cancel(self) -> bool:
         if self.done():
@@ -117,7 +127,7 @@ class SingleCall(_Pending[R]):
         return self._proc.decode(content)  # type: ignore[no-any-return]
 
 
-class GatherCall(_Pending[ValueMesh[R]]):
+class GatherCall(_Pending[Any]):
     """Every member is asked; done when all have answered or one has failed."""
 
     __slots__ = ("_answers", "_missing")
@@ -142,7 +152,7 @@ class GatherCall(_Pending[ValueMesh[R]]):
         pairs = zip(self.target.processes, self._answers, strict=True)
         return [process for process, answer in pairs if answer is None]
 
-    def _decode(self, content: Message | None) -> ValueMesh[R]:
+    def _decode(self, content: Message | None) -> ValueMesh[Any]:
         if content is not None:
             error = self._error_of(content)
             error.values = self.answered()  # type: ignore[attr-defined]
@@ -151,7 +161,9 @@ class GatherCall(_Pending[ValueMesh[R]]):
         decode = self._proc.decode
         if len(answers) == 1:
             return ValueMesh(self.target.shape, [decode(answers[0])])
-        return ValueMesh._lazy(self.target.shape, [functools.partial(decode, each) for each in answers])
+        return ValueMesh._lazy(
+            self.target.shape, [functools.partial(decode, each) for each in answers]
+        )
 
     def answered(self) -> dict[int, Any]:
         """Values of the ranks that have answered, by rank in the mesh."""
@@ -171,9 +183,9 @@ class GatherCall(_Pending[ValueMesh[R]]):
 class _Later(dict[int, Any]):
     """The healthy ranks' values, decoded at the first look (never by the inbox thread)."""
 
-    def __init__(self, call: GatherCall[Any]) -> None:
+    def __init__(self, call: GatherCall) -> None:
         super().__init__()
-        self._call: GatherCall[Any] | None = call
+        self._call: GatherCall | None = call
 
     def _fill(self) -> dict[int, Any]:
         call, self._call = self._call, None

@@ -223,7 +223,9 @@ def _check_hooks(cls: type, *, sync: bool) -> None:
             continue
         is_async = inspect.iscoroutinefunction(method)
         if sync and is_async:
-            raise ValueError(f"{cls.__name__} has sync endpoints and an async {hook}; make it `def`")
+            raise ValueError(
+                f"{cls.__name__} has sync endpoints and an async {hook}; make it `def`"
+            )
         if not sync and not is_async and hook == "__cleanup__":
             raise ValueError(
                 f"{cls.__name__} has async endpoints and a synchronous {hook}; make it `async def`"

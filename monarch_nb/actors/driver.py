@@ -88,6 +88,7 @@ class Driver:
         self.spec = spec
         self.state = State.STARTING
         self.ended: ActorEnded | None = None
+        self._over = threading.Event()  # ended, and `__cleanup__` has run
         self.running: Key | None = None
         self.instance = Instance(
             process=self.proc.id,
@@ -131,6 +132,10 @@ class Driver:
                 return
         if message is not None:
             self.proc.answer(message, {"ok": True})
+
+    def wait_until_over(self, limit_s: float) -> bool:
+        """Wait until the actor has ended and its `__cleanup__` has run."""
+        return self._over.wait(limit_s)
 
     def begin_stop(self, reason: str) -> None:
         """Arrange for `finish` on the actor's thread."""
@@ -177,7 +182,9 @@ class Driver:
             bound = marked.method.__get__(self._actor, cls)
             self._methods[name] = (bound, marked.explicit_response_port, marked.concurrent)
 
-    def open(self, message: Message) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], bool] | None:
+    def open(
+        self, message: Message
+    ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], bool] | None:
         """Decode a call and enter its context; None when it was refused or cannot be decoded."""
         if self.state != State.RUNNING:
             self.refuse(message)
@@ -202,7 +209,9 @@ class Driver:
         if found is None and explicit is not None:
             method = getattr(self._actor, name)
             if self.spec.sync and inspect.iscoroutinefunction(method):
-                raise TypeError(f"{name} is an async def method and {self.spec.class_name} is a sync actor")
+                raise TypeError(
+                    f"{name} is an async def method and {self.spec.class_name} is a sync actor"
+                )
             return method, explicit, False
         if found is None:
             raise AttributeError(f"{self.spec.class_name} has no endpoint {name!r}")
@@ -257,6 +266,7 @@ class Driver:
         """After `__cleanup__`: answer those who asked for the stop, let the actor go."""
         self._actor = None
         self._methods = {}
+        self._over.set()
         for message in self._stop_requests:
             self.proc.answer(message, {"ok": True})
         self._stop_requests = []
@@ -287,7 +297,9 @@ class Driver:
         flush = self.hosting.flush_output
         if flush is not None:
             flush()  # what the endpoint printed is on its way before its result
-        self.proc.send(message.source, kind, message.reply, parcel, rank=message.rank, tag=message.tag)
+        self.proc.send(
+            message.source, kind, message.reply, parcel, rank=message.rank, tag=message.tag
+        )
 
     def _stop_self(self, reason: str) -> Any:
         self.request_stop(None, reason)

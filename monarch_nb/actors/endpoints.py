@@ -56,7 +56,7 @@ class Endpoint(Generic[P, R]):
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
         """Ask every member. The answer has the shape of the mesh or slice; the first error fails it."""
         proc, target = self._prepare(args, kwargs)
-        call = cast("GatherCall[R]", make(GatherCall))
+        call = cast("GatherCall", make(GatherCall))
         parcel = self._encode(proc, target, args, kwargs)
         call._begin(proc, target)
         call.expect()
@@ -118,9 +118,7 @@ class Endpoint(Generic[P, R]):
     def _encode(self, proc: Proc, target: Target, args: Any, kwargs: Any) -> Parcel:
         return proc.encode(_content(self, target, args, kwargs), target.processes)
 
-    def _single(
-        self, proc: Proc, target: Target, index: int, args: Any, kwargs: Any
-    ) -> Future[R]:
+    def _single(self, proc: Proc, target: Target, index: int, args: Any, kwargs: Any) -> Future[R]:
         process = target.processes[index]
         parcel = proc.encode(_content(self, target, args, kwargs), (process,))
         if len(target.processes) > 1:
@@ -133,7 +131,9 @@ class Endpoint(Generic[P, R]):
         return call
 
 
-def _content(endpoint: Endpoint[Any, Any], target: Target, args: Any, kwargs: Any) -> tuple[Any, ...]:
+def _content(
+    endpoint: Endpoint[Any, Any], target: Target, args: Any, kwargs: Any
+) -> tuple[Any, ...]:
     extent = target.shape
     return (
         endpoint._name,
@@ -157,12 +157,14 @@ def _end_if_lost(proc: Proc, call: Any) -> None:
             call.lost(proc.dead[process])
 
 
-def endpoint_of(mesh: ActorMesh, name: str, marked: EndpointProperty[Any, Any]) -> Endpoint[Any, Any]:
+def endpoint_of(
+    mesh: ActorMesh, name: str, marked: EndpointProperty[Any, Any]
+) -> Endpoint[Any, Any]:
     """The endpoint `name` of a mesh's class."""
     return Endpoint(mesh, name, binder(marked), marked.propagate)
 
 
-class _PlainMethod:
+class PlainMethod:
     """What `mesh.method` is for a method that is no endpoint: an error with a way out."""
 
     def __init__(self, mesh: ActorMesh, name: str, function: Callable[..., Any]) -> None:
@@ -193,7 +195,7 @@ def as_endpoint(
 
     Raises `ValueError` for anything else.
     """
-    if not isinstance(bound, _PlainMethod):
+    if not isinstance(bound, PlainMethod):
         raise ValueError("expected an method of a spawned actor")
     check = BoundCheck(bound.function, 2 if explicit_response_port else 1)
     return Endpoint(bound.mesh, bound.name, check, propagate, explicit=explicit_response_port)
@@ -220,7 +222,15 @@ def send(
         indices = range(one := random.choice(indices), one + 1)
     reply = 0 if port is None else port._port
     for index in indices:
-        proc.send(target.processes[index], CALL, target.port, parcel, reply=reply, rank=index, tag=target.tag)
+        proc.send(
+            target.processes[index],
+            CALL,
+            target.port,
+            parcel,
+            reply=reply,
+            rank=index,
+            tag=target.tag,
+        )
 
 
 def returns_future(function: Callable[P, Any]) -> Callable[P, Future[Any]]:

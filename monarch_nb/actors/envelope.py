@@ -10,7 +10,7 @@ import linecache
 from typing import Any, Final
 
 from monarch_nb.core import pickling
-from monarch_nb.core.records import ErrorRecord, from_exception, is_internal
+from monarch_nb.core.records import ErrorRecord
 from monarch_nb.errors import ActorError, CallCancelled, CallInterrupted, SupervisionError
 
 RAISED: Final = "raised"  # an endpoint raised: ActorError
@@ -22,7 +22,7 @@ INTERRUPTED: Final = "interrupted"
 
 def pack(kind: str, error: BaseException | None, text: str = "") -> bytes:
     """The payload of an ERROR message. Never raises for anything that `error` does."""
-    record = None if error is None else from_exception(error, hide=is_internal).to_json()
+    record = None if error is None else ErrorRecord.from_exception(error).to_json()
     return pickling.dumps((kind, text, record, None if error is None else _survivor(error)))
 
 
@@ -36,7 +36,9 @@ def unpack(payload: Any, *, what: str, rank: int | None, size: int) -> BaseExcep
         return CallCancelled(f"{what} was cancelled before it started")
     if kind == INTERRUPTED:
         return CallInterrupted(f"{what} was interrupted")
-    lost = SupervisionError(f"Endpoint call {what}() failed, {text}", ranks=() if rank is None else (rank,))
+    lost = SupervisionError(
+        f"Endpoint call {what}() failed, {text}", ranks=() if rank is None else (rank,)
+    )
     lost.endpoint = f"{what}()"
     if original is not None or record is not None:
         lost.__cause__ = revive(original, record)
@@ -45,7 +47,7 @@ def unpack(payload: Any, *, what: str, rank: int | None, size: int) -> BaseExcep
 
 def render(record: ErrorRecord) -> str:
     """The remote traceback as text, with the lines of notebook cells filled in from here."""
-    return "".join(record.format(_local_line))
+    return "\n".join(record.format(_local_line)) + "\n"
 
 
 def _local_line(filename: str, lineno: int) -> str | None:
@@ -64,15 +66,15 @@ def _survivor(error: BaseException) -> bytes | None:
 
 def revive(original: bytes | None, record: Any) -> BaseException:
     """The exception itself, or its stand-in where it could not make the journey."""
-    if original is not None:
-        try:
-            error = pickling.loads(original)
-            if isinstance(error, BaseException):
-                return error
-        except BaseException:  # noqa: BLE001  not importable here: the record speaks for it
-            pass
     stored = ErrorRecord.from_json(record)
-    return RemoteException(stored.ename, stored.evalue)
+    stand_in = RemoteException(stored.ename, stored.evalue)
+    if original is None:
+        return stand_in
+    try:
+        error = pickling.loads(original)
+    except BaseException:  # noqa: BLE001  not importable here
+        return stand_in
+    return error if isinstance(error, BaseException) else stand_in
 
 
 class RemoteException(Exception):  # noqa: N818  it stands for any exception, not for an error of ours

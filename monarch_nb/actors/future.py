@@ -20,8 +20,12 @@ _PENDING, _ARRIVED, _VALUE, _ERROR = range(4)
 class Pump(Protocol):
     """Does a thread's other duties while it waits (see `waiting_with`). True: `done` came to hold."""
 
-    def __call__(self, done: Callable[[], bool], wake_on: Callable[[Callable[[], None]], None],
-                 timeout: float | None) -> bool: ...
+    def __call__(
+        self,
+        done: Callable[[], bool],
+        wake_on: Callable[[Callable[[], None]], None],
+        timeout: float | None,
+    ) -> bool: ...
 
 
 class _Waiting(threading.local):
@@ -299,7 +303,9 @@ class TaskFuture(Future[R]):
     def _observe(self) -> None:
         body = self._claim()
         if body is not None:
-            threading.Thread(target=self._run, args=(body, None), name="monarch-future", daemon=True).start()
+            threading.Thread(
+                target=self._run, args=(body, None), name="monarch-future", daemon=True
+            ).start()
 
     def _wait(self, timeout: float | None) -> None:
         _check_timeout(timeout)
@@ -351,4 +357,6 @@ async def _coroutine(body: Callable[[], Awaitable[R]]) -> R:
 
 def _check_timeout(timeout: float | None) -> None:
     if timeout is not None and not 0 <= timeout < threading.TIMEOUT_MAX:
-        raise ValueError(f"timeout must be between 0 and {threading.TIMEOUT_MAX:g} s, not {timeout}")
+        raise ValueError(
+            f"timeout must be between 0 and {threading.TIMEOUT_MAX:g} s, not {timeout}"
+        )

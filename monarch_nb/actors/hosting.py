@@ -154,7 +154,12 @@ class Hosting:
         if message.reply:
             payload = envelope.pack(envelope.LOST, ended.cause, ended.text)
             self.proc.send(
-                message.source, ERROR, message.reply, Parcel(payload), rank=message.rank, tag=message.tag
+                message.source,
+                ERROR,
+                message.reply,
+                Parcel(payload),
+                rank=message.rank,
+                tag=message.tag,
             )
 
     def tell_owner(self, spec: Spec, text: str, error: BaseException | None) -> None:

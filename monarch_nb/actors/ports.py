@@ -39,7 +39,11 @@ class Port(Generic[R]):
         if self._port:
             proc = runtime_access.proc()
             proc.send(
-                self._process, REPLY, self._port, proc.encode(value, (self._process,)), rank=self._rank
+                self._process,
+                REPLY,
+                self._port,
+                proc.encode(value, (self._process,)),
+                rank=self._rank,
             )
 
     def exception(self, error: Exception) -> None:

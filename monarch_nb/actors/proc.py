@@ -133,7 +133,15 @@ class Proc:
     # sending
 
     def send(
-        self, process: int, kind: int, port: int, parcel: Parcel, *, reply: int = 0, rank: int = 0, tag: int = 0
+        self,
+        process: int,
+        kind: int,
+        port: int,
+        parcel: Parcel,
+        *,
+        reply: int = 0,
+        rank: int = 0,
+        tag: int = 0,
     ) -> None:
         """Send a parcel to a port of a process. A process known to be dead gets nothing."""
         if parcel.flags or parcel.buffers:
@@ -182,14 +190,24 @@ class Proc:
         if parcel is not None:
             buffers = [*parcel.buffers, parcel.payload]
             flags = parcel.flags & SHARED
-        self.send(process, CONTROL, CONTROL_PORT, Parcel(text, buffers, flags), reply=reply, rank=rank)
+        self.send(
+            process, CONTROL, CONTROL_PORT, Parcel(text, buffers, flags), reply=reply, rank=rank
+        )
 
     def answer(self, message: Message, body: dict[str, Any]) -> None:
         """Answer a control message, if an answer was asked for."""
         if message.reply:
             self.send(message.source, CONTROL, message.reply, Parcel(json.dumps(body).encode()))
 
-    def ask(self, process: int, verb: str, body: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
+    def ask(
+        self,
+        process: int,
+        verb: str,
+        body: dict[str, Any],
+        then: Callable[[dict[str, Any]], None],
+        *,
+        parcel: Parcel | None = None,
+    ) -> None:
         """Send a control message and call `then(answer)` in the inbox thread.
 
         The death of the peer is an answer too: `{"error": ...}`.
@@ -199,7 +217,7 @@ class Proc:
         if (gone := self.dead.get(process)) is not None:
             pending.lost(gone)
         else:
-            self.control(process, verb, body, reply=pending.port)
+            self.control(process, verb, body, parcel=parcel, reply=pending.port)
 
     def _open(self, process: int) -> Outbox | None:
         if process in self.dead or self.closed:
@@ -386,6 +404,10 @@ class Waiter:
         """The process is gone: end the wait."""
         raise NotImplementedError
 
+    def abandon(self, ended: Exit) -> None:
+        """This process leaves the mesh: end the wait for everybody."""
+        raise NotImplementedError
+
 
 class _Asked(Waiter):
     """One control message that wants an answer."""
@@ -404,6 +426,9 @@ class _Asked(Waiter):
 
     def waits_for(self, process: int) -> bool:
         return process == self._process
+
+    def abandon(self, ended: Exit) -> None:
+        self.lost(ended)
 
     def lost(self, ended: Exit) -> None:
         if self._proc.ports.pop(self.port, None) is not None:
@@ -427,7 +452,10 @@ def _read_table(table: Any) -> list[Handle | None]:
 def new_process_ids(host: int, count: int) -> list[int]:
     """Ids for processes to come on a host: consecutive, from a random start, so never used twice."""
     start = random.SystemRandom().getrandbits(40) << 8
-    return [host << frames.HOST_SHIFT | (start + i) & ((1 << frames.HOST_SHIFT) - 1) for i in range(count)]
+    return [
+        host << frames.HOST_SHIFT | (start + i) & ((1 << frames.HOST_SHIFT) - 1)
+        for i in range(count)
+    ]
 
 
 def new_actor_port() -> int:

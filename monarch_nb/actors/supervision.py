@@ -97,7 +97,14 @@ class MeshState:
     kind = "mesh"
 
     def __init__(
-        self, *, number: int, name: str, owner_port: int, shape: Shape, processes: list[int], owned: bool
+        self,
+        *,
+        number: int,
+        name: str,
+        owner_port: int,
+        shape: Shape,
+        processes: list[int],
+        owned: bool,
     ) -> None:
         self.number = number
         self.name = name
@@ -192,15 +199,24 @@ class Supervision:
     def owned_by(self, port: int) -> list[MeshState]:
         """The meshes spawned by an actor of this process, newest first."""
         with self._lock:
-            return [each for each in reversed(list(self.states.values())) if each.owner_port == port]
+            return [
+                each for each in reversed(list(self.states.values())) if each.owner_port == port
+            ]
 
     def stop_owned_by(self, port: int) -> None:
         """The owner has ended: end what it owns."""
         for state in self.owned_by(port):
             self.stop_state(state, "its owner has ended").add_done_callback(_ignore)
 
+    def report_gone(self, process: int, reason: str) -> None:
+        """A process that was asked for never came to live."""
+        self.exited(Exit(process, reason=reason))
+
     def _on_exited(self, body: dict[str, Any], _: Message) -> None:
-        ended = Exit.from_body(body)
+        self.exited(Exit.from_body(body))
+
+    def exited(self, ended: Exit) -> None:
+        """A process is gone: end every wait for it, then tell the owners of what lived there."""
         if ended.process in self.proc.dead:
             return
         self.silent.pop(ended.process, None)
@@ -237,7 +253,10 @@ class Supervision:
             payload = bytes(message.buffers[-1])
             # user data is unpickled by a thread that may, not by the inbox thread
             threading.Thread(
-                target=self._raise_with_cause, args=(failure, payload), name="monarch-failure", daemon=True
+                target=self._raise_with_cause,
+                args=(failure, payload),
+                name="monarch-failure",
+                daemon=True,
             ).start()
         else:
             self.raise_to(state.owner_port, failure, seen=False)

@@ -1,6 +1,6 @@
 """What ranks have in common is said once: equal outputs, equal errors, and the labels of ranks.
 
-Pure functions of what has arrived. The text of streams is folded in `streams.py`, where time matters.
+Pure functions of what has arrived. Text is folded in `streams.py`, where time matters.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ def rank_words(ranks: Iterable[int]) -> str:
 
 @functools.lru_cache(maxsize=1024)  # the same few sets of ranks come back with every line
 def _runs(ranks: tuple[int, ...]) -> str:
-    starts = [rank for index, rank in enumerate(ranks) if not index or ranks[index - 1] != rank - 1]
-    ends = [
-        rank for rank, after in zip(ranks, (*ranks[1:], None), strict=True) if after != rank + 1
-    ]
+    present = set(ranks)
+    starts = [rank for rank in ranks if rank - 1 not in present]
+    ends = [rank for rank in ranks if rank + 1 not in present]
     texts = [str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True)]
     if len(texts) > MAX_RUNS:
         return f"{','.join(texts[:MAX_RUNS])},... {len(ranks)} in all"

@@ -33,6 +33,7 @@ KNOWN_FLAGS: Final = SHARED | DETACHED
 # ports below this are given by hand; above, a process counts them up; actor ports have the top bit set
 CONTROL_PORT: Final = 0
 ROOT_PORT: Final = 1
+OUTPUT_PORT: Final = 3  # of the controller: what ranks print and show
 CONTROLLERS_PORT: Final = 1 << 63 | 2
 FIRST_PORT: Final = 1 << 8
 ACTOR_BIT: Final = 1 << 63
@@ -45,9 +46,7 @@ class Message:
 
     __slots__ = ("buffers", "flags", "kind", "payload", "port", "rank", "reply", "source", "tag")
 
-    def __init__(
-        self, header: tuple[int, ...], payload: Any, buffers: Sequence[Any] = ()
-    ) -> None:
+    def __init__(self, header: tuple[int, ...], payload: Any, buffers: Sequence[Any] = ()) -> None:
         (
             self.kind,
             self.flags,

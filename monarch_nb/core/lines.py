@@ -6,6 +6,7 @@ Knows nothing of ranks and labels. Memory is bounded whatever arrives, time is l
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from monarch_nb.core.records import clip
@@ -26,7 +27,7 @@ class Text(NamedTuple):
 
 
 class LineAssembler:
-    """Chunks of one stream in, whole lines out. A carriage return takes the line back: last wins."""
+    """Chunks of a stream in, whole lines out; after a carriage return a line's last state wins."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -77,6 +78,14 @@ class LineAssembler:
         return visible.rpartition("\r")[2] + ("\r" if visible != text else "")
 
 
+def pieces(text: str) -> Iterator[str]:
+    """The lines of `text` with their newlines, each no longer than may be shown."""
+    *lines, rest = text.split("\n")
+    yield from (f"{clip(line, MAX_LINE)}\n" for line in lines)
+    if rest:
+        yield clip(rest, MAX_LINE)
+
+
 def _settled(line: str) -> str:
     return clip(line.rstrip("\r").rpartition("\r")[2], MAX_LINE)
 
@@ -98,7 +107,7 @@ class Throttle:
         self._earn(now)
         cost = len(text) + LINE_COST
         needed = max(cost, self._burst * RESUME) if self._hidden else cost
-        if self._left < min(needed, self._burst):
+        if self._left < needed:
             self._hidden += 1
             self._last.append(Text(stream, text))
             return []
@@ -125,4 +134,5 @@ class Throttle:
         if hidden <= 0:
             return []
         lines = "1 line" if hidden == 1 else f"{hidden} lines"
-        return [Text(stream, f"{'\n' * self._open}... {lines} hidden ...\n")]
+        ended = "\n" if self._open else ""
+        return [Text(stream, f"{ended}... {lines} hidden ...\n")]

@@ -35,6 +35,7 @@ _MACHINERY: Final = (
     "/IPython/core/",
     "/IPython/utils/",
     "/asyncio/base_events.py",
+    "/asyncio/events.py",
     "/asyncio/runners.py",
     "/runpy.py",
     "<frozen runpy>",
@@ -97,7 +98,7 @@ class ErrorRecord:
     @property
     def headline(self) -> str:
         """`ValueError: bad`, as the last line of Python's traceback says it."""
-        plain = self.module in ("builtins", "__main__")
+        plain = self.module in ("builtins", "__main__", "IPython.core.error")
         name = self.ename if plain else f"{self.module}.{self.ename}"
         return f"{name}: {self.evalue}" if self.evalue else name
 

@@ -1,19 +1,19 @@
 """What several ranks print becomes one text: equal lines once, labelled with their ranks.
 
 Rule: the lines of one rank stay in order, whatever is folded. A line waits for its equals until all
-ranks that still run have printed it, at most `window_s`; then it is shown with those that have come.
+ranks that still run have printed it, at most `window_s`; then it is shown with those that came.
 Pure: time is given with every call, `deadline` says when the next `tick` is due.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
 from monarch_nb.core.folding import rank_label
-from monarch_nb.core.lines import LineAssembler, Text, Throttle
+from monarch_nb.core.lines import LineAssembler, Text, Throttle, pieces
 
 WINDOW_S: Final = 0.06
 PARTIAL_S: Final = 0.5  # then a line without an end is shown as it is
@@ -101,6 +101,7 @@ class StreamFolder:
             self._partials.pop(place, None)
         elif lines or place not in self._partials:
             self._partials[place] = now
+        self._release_older(now - self._window_s)
         return self._shown(now)
 
     def finish(self, rank: int, now: float) -> list[Text]:
@@ -247,27 +248,20 @@ class StreamFolder:
     # ------------------------------------------------------------------------------------- showing
 
     def _passed(self, stream: str, text: str, now: float) -> list[Text]:
-        pieces = text.splitlines(keepends=True) if "\r" not in text else _pieces(text)
-        shown = [one for piece in pieces for one in self._throttle.show(stream, piece, now)]
-        return _merged(shown)
+        shown = (self._throttle.show(stream, piece, now) for piece in pieces(text))
+        return _merged([one for texts in shown for one in texts])
 
     def _shown(self, now: float) -> list[Text]:
+        self._forget_released()
         if not self._ready:
             return []
         ready, self._ready = self._ready, []
         texts = self._drawn_over(Text("", ""))
         for (stream, line), ranks in ready:
-            text = f"{rank_label(ranks, self._total)} {line}".rstrip() + "\n"
+            label = rank_label(ranks, self._total)
+            text = f"{label} {line}\n" if line else f"{label}\n"
             texts += self._throttle.show(stream, text, now)
         return _merged(texts)
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """Lines with their ends, where only a newline ends a line."""
-    lines = text.split("\n")
-    yield from (f"{line}\n" for line in lines[:-1])
-    if lines[-1]:
-        yield lines[-1]
 
 
 def _merged(texts: list[Text]) -> list[Text]:

@@ -67,12 +67,19 @@ def _separate(boot: dict[str, Any], out: int, err: int, cradle: Cradle) -> None:
     os.dup2(err, 2)
     os.closerange(3, rope)
     os.closerange(rope + 1, os.sysconf("SC_OPEN_MAX"))
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                encoding="utf-8", errors="backslashreplace", line_buffering=True
-            )
+    # new streams: the inherited ones believe that they may seek, for they were opened on a file
+    sys.stdout = sys.__stdout__ = _stream(1)
+    sys.stderr = sys.__stderr__ = _stream(2)
     faulthandler.enable(2)
+
+
+def _stream(fd: int) -> io.TextIOWrapper:
+    return io.TextIOWrapper(
+        io.FileIO(fd, "w", closefd=False),
+        encoding="utf-8",
+        errors="backslashreplace",
+        line_buffering=True,
+    )
 
 
 def _furnish(boot: dict[str, Any], cradle: Cradle) -> None:

@@ -17,7 +17,8 @@ from typing import Any, Final
 
 _LENGTH: Final = struct.Struct("<I")
 _CHUNK: Final = 1 << 16
-_MAX_FDS: Final = 253  # SCM_MAX_FD
+_FDS_BYTES: Final = socket.CMSG_SPACE(253 * 4)  # SCM_MAX_FD; `socket.recv_fds` forgets its flags
+_FLAGS: Final = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
 Record = dict[str, Any]
 
 
@@ -77,18 +78,17 @@ class Channel:
     def _read(self) -> None:
         while True:
             try:
-                data, fds, _, _ = socket.recv_fds(
-                    self._end, _CHUNK, _MAX_FDS, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
-                )
+                data, ancillary, _, _ = self._end.recvmsg(_CHUNK, _FDS_BYTES, _FLAGS)
             except BlockingIOError:
                 return
             except OSError:
-                data, fds = b"", []
+                data, ancillary = b"", []
             if not data:
                 self.closed = True
                 return
             self._received += data
-            self._fds.extend(fds)
+            for _level, _kind, fds in ancillary:  # SCM_RIGHTS is all that a socket pair carries
+                self._fds.extend(memoryview(fds).cast("i"))
 
     def _next(self) -> Record | None:
         if len(self._received) < _LENGTH.size:

@@ -57,6 +57,11 @@ class LocalLauncher:
         """How the agent ended, or None."""
         return None if self._process is None else self._process.poll()
 
+    def wait(self) -> int:
+        """Wait for the agent's end; how it ended, as `poll` says it."""
+        assert self._process is not None
+        return self._process.wait()
+
     def kill(self) -> None:
         """SIGKILL; zygote and ranks follow by their own ropes."""
         if self._process is not None:

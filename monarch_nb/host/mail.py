@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from monarch_nb.core import frames
 from monarch_nb.errors import RemoteProtocolError
+from monarch_nb.host.registry import Asker
 from monarch_nb.net import wire
 from monarch_nb.net.links import Outbox
 from monarch_nb.net.pulse import Pulse
@@ -22,15 +23,6 @@ from monarch_nb.net.pulse import Pulse
 _AT_ONCE: Final = 200  # messages taken in one go, so that exits are noticed under any load
 _LINGER_S: Final = 0.5
 Record = dict[str, Any]
-
-
-class Asker(NamedTuple):
-    """Whom to answer: a reply port of a process. Port 0 means that nobody waits."""
-
-    process: int
-    port: int = 0
-    rank: int = 0
-    tag: int = 0
 
 
 class Letter(NamedTuple):
@@ -56,10 +48,14 @@ class Mail:
         """The inbox's descriptor; edge-triggered."""
         return int(self._inbox.fd)
 
+    def ready(self) -> bool:
+        """Whether something has come."""
+        return bool(self._inbox.poll(0))
+
     def receive(self) -> Iterator[Letter]:
-        """What has come, up to a limit. Call it until nothing comes."""
+        """What has come, up to a limit; then `ready` says whether there is more."""
         for _ in range(_AT_ONCE):
-            if not self._inbox.poll(0):
+            if not self.ready():
                 return
             try:
                 yield _open(self._inbox.recv_multipart())
@@ -86,11 +82,11 @@ class Mail:
         """Watch the pulse of a process of this host."""
         return Pulse(self._context, self._run_dir, process, interval_s, timeout_s)
 
-    def close(self) -> None:
-        """Deliver what was sent, within half a second, and close."""
+    def close(self, *, deliver: bool = True) -> None:
+        """Close; what was sent is delivered before, unless that takes half a second."""
         self._inbox.close(0)
         for outbox in self._outboxes.values():
-            outbox.close(_LINGER_S)
+            outbox.close(_LINGER_S if deliver else 0)
         self._outboxes.clear()
         self._context.term()
         self.drop(self._process)

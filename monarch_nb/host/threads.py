@@ -41,7 +41,7 @@ def find_setters() -> list[Setter]:
     """What sets the number of threads of each OpenBLAS that this process has loaded."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     paths = {line.split(maxsplit=5)[-1] for line in lines if "openblas" in line}
-    found = []
+    found: list[Setter] = []
     for path in sorted(paths):
         with contextlib.suppress(OSError):
             library = ctypes.CDLL(path)

@@ -21,7 +21,9 @@ from monarch_nb.core import frames
 from monarch_nb.errors import ProtocolError
 from monarch_nb.net import wire
 
-DETACH_BYTES: Final = 1 << 16  # a payload of this size is sent as a frame of its own, without a copy
+DETACH_BYTES: Final = (
+    1 << 16
+)  # a payload of this size is sent as a frame of its own, without a copy
 _WAKE: Final = b""
 
 
@@ -57,7 +59,9 @@ class Links:
     `deliver` is called in the inbox thread with each message.
     """
 
-    def __init__(self, run_dir: Path, process: int, deliver: Callable[[frames.Message], None]) -> None:
+    def __init__(
+        self, run_dir: Path, process: int, deliver: Callable[[frames.Message], None]
+    ) -> None:
         self.run_dir = run_dir
         self.process = process
         self.malformed = 0

@@ -1,8 +1,8 @@
-"""The pulse of one peer: a link that carries heartbeats only, and word of when it breaks and comes back.
+"""The pulse of one peer: a link that carries heartbeats only, and word of when it breaks.
 
-The peer's answer comes from libzmq's own thread, so a peer that holds the GIL for minutes has a pulse; a stopped or
-frozen one, or one behind a cut link, has none. A link that breaks says *lost* at once, also when the peer just ended:
-what that means is decided elsewhere, with the peer's exit at hand.
+The peer's answer comes from libzmq's own thread, so a peer that holds the GIL for minutes has a
+pulse; a stopped or frozen one, or one behind a cut link, has none. A link that breaks says *lost*
+at once, also when the peer just ended: what that means is decided elsewhere, with its exit at hand.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Pulse:
     def read(self) -> list[bool]:
         """What happened since the last call: True for heard, False for lost, in turns."""
         changes = []
-        while self._monitor.events & zmq.POLLIN:
+        while self._monitor.poll(0):
             event = parse_monitor_message(self._monitor.recv_multipart())["event"]
             if (event == _UP) != self._up:  # an attempt to connect that fails is no news
                 self._up = not self._up

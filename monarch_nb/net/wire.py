@@ -48,7 +48,9 @@ def inbox_path(run_dir: Path, process: int) -> str:
     return f"ipc://{path}"
 
 
-def bind_inbox(context: zmq.Context[zmq.Socket[bytes]], run_dir: Path, process: int) -> zmq.Socket[bytes]:
+def bind_inbox(
+    context: zmq.Context[zmq.Socket[bytes]], run_dir: Path, process: int
+) -> zmq.Socket[bytes]:
     """The socket on which `process` receives everything that is sent to it on this host."""
     check_private(run_dir)
     socket = _data_socket(context, zmq.PULL)
@@ -66,7 +68,11 @@ def connect_outbox(
 
 
 def connect_pulse(
-    context: zmq.Context[zmq.Socket[bytes]], run_dir: Path, process: int, interval_s: float, timeout_s: float
+    context: zmq.Context[zmq.Socket[bytes]],
+    run_dir: Path,
+    process: int,
+    interval_s: float,
+    timeout_s: float,
 ) -> zmq.Socket[bytes]:
     """A link that carries nothing but heartbeats, answered by libzmq's own thread in the peer.
 
@@ -85,7 +91,9 @@ def connect_pulse(
 
 def _data_socket(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes]:
     socket = context.socket(kind)
-    socket.sndhwm = 0  # replies are never dropped; memory is bounded by who submits, not by the pipe
+    socket.sndhwm = (
+        0  # replies are never dropped; memory is bounded by who submits, not by the pipe
+    )
     socket.rcvhwm = 0
     socket.linger = _LINGER_MS
     socket.reconnect_ivl = _RECONNECT_MS

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from IPython.core.magic_arguments import MagicArgumentParser
 
-from monarch_nb.notebook.problems import MeshUsageError
+from monarch_nb.notebook.problems import MagicError
 
 _AXIS = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
@@ -22,15 +22,16 @@ class Parser(MagicArgumentParser):
     """Errors become one line with an example."""
 
     def __init__(self, command: str, example: str) -> None:
-        super().__init__(command, allow_abbrev=False)
+        super().__init__(command)
+        self.allow_abbrev = False
         self.example = example
 
     def error(self, message: str) -> NoReturn:
-        """Raise `MeshUsageError`. argparse's own words are turned into ours."""
+        """Raise `MagicError`. argparse's own words are turned into ours."""
         message = re.sub(r"^argument (\S+):", r"\1", message)
         message = message.replace("unrecognized arguments:", "does not know")
         message = message.replace("expected one argument", "needs a value")
-        raise MeshUsageError(f"{self.prog}: {message}. Type: {self.example}")
+        raise MagicError(f"{self.prog}: {message}. Type: {self.example}")
 
 
 def count(text: str) -> int:
@@ -139,16 +140,16 @@ def parse_line(line: str) -> tuple[str, argparse.Namespace]:
     if not word:
         return "status", COMMANDS["status"].parse_argstring("")
     if word not in COMMANDS:
-        raise MeshUsageError(_unknown(word))
+        raise MagicError(_unknown(word))
     return word, parse(COMMANDS[word], rest)
 
 
 def parse(parser: Parser, text: str) -> argparse.Namespace:
-    """Options in the text. Raises `MeshUsageError`."""
+    """Options in the text. Raises `MagicError`."""
     try:
         options: argparse.Namespace = parser.parse_argstring(text)
     except ValueError as unbalanced:  # of quotes, from shlex
-        raise MeshUsageError(f"{parser.prog}: {unbalanced}. Type: {parser.example}") from None
+        raise MagicError(f"{parser.prog}: {unbalanced}. Type: {parser.example}") from None
     return options
 
 

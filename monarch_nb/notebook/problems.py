@@ -15,7 +15,7 @@ from IPython.core.error import UsageError
 from monarch_nb.errors import MeshError
 
 
-class MeshUsageError(MeshError, UsageError):
+class MagicError(MeshError, UsageError):
     """What was typed cannot be done. The text says what is wrong and what to type instead."""
 
     def _render_traceback_(self) -> list[str]:

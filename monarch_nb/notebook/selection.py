@@ -13,7 +13,7 @@ from typing import Any
 
 from monarch_nb.core.shape import Shape, Slice
 from monarch_nb.notebook import options
-from monarch_nb.notebook.problems import MeshUsageError
+from monarch_nb.notebook.problems import MagicError
 
 EXAMPLES = "%%mesh gpus=0:2, %%mesh 0,2, %%mesh 0-3 or %%mesh all"
 
@@ -22,14 +22,14 @@ _RANGE = re.compile(r"([0-9]*):([0-9]*)(?::([0-9]+))?")
 
 
 def parts(mesh: Any, words: Sequence[str]) -> list[Any]:
-    """The mesh, cut to what the words select. Raises `MeshUsageError`."""
+    """The mesh, cut to what the words select. Raises `MagicError`."""
     if not words or list(words) == ["all"]:
         return [mesh]
     axes = [word for word in words if "=" in word]
     if len(axes) == len(words):
         return [_by_axes(mesh, axes)]
     if axes or len(words) > 1:
-        raise MeshUsageError(
+        raise MagicError(
             f"{' '.join(words)!r} mixes several ways to select ranks. Type one: {EXAMPLES}"
         )
     return _by_ranks(mesh, words[0])
@@ -40,9 +40,9 @@ def _by_axes(mesh: Any, words: Sequence[str]) -> Any:
     for word in words:
         label, _, text = word.partition("=")
         if label in wanted:
-            raise MeshUsageError(f"{label} is selected twice. Type: {label}={wanted[label]}")
+            raise MagicError(f"{label} is selected twice. Type: {label}={wanted[label]}")
         if label not in mesh.sizes:
-            raise MeshUsageError(f"the mesh has no axis {label!r}; its axes are {_sizes(mesh)}")
+            raise MagicError(f"the mesh has no axis {label!r}; its axes are {_sizes(mesh)}")
         wanted[label] = _place(label, text, mesh.sizes[label])
     return mesh.slice(**wanted)
 
@@ -51,18 +51,18 @@ def _place(label: str, text: str, size: int) -> int | slice:
     if _INDEX.fullmatch(text):
         if int(text) < size:
             return int(text)
-        raise MeshUsageError(
+        raise MagicError(
             f"{label}={text} is outside the mesh: {label} goes from 0 to {size - 1}"
         )
     match = _RANGE.fullmatch(text)
     if match is None:
-        raise MeshUsageError(
+        raise MagicError(
             f"cannot read {label}={text}. Type: {label}=0 or {label}=0:2 or {label}=::2"
         )
     start, stop, step = (int(group) if group else None for group in match.groups())
     first, last = start or 0, size if stop is None else stop
     if first >= last or last > size or step == 0:
-        raise MeshUsageError(
+        raise MagicError(
             f"{label}={text} is empty or outside the mesh: {label} has {size} places, {label}=0:{size}"
         )
     return slice(first, last, step)
@@ -72,11 +72,11 @@ def _by_ranks(mesh: Any, text: str) -> list[Any]:
     try:
         wanted = options.ranks(text)
     except argparse.ArgumentTypeError:
-        raise MeshUsageError(_no_selection(text)) from None
+        raise MagicError(_no_selection(text)) from None
     present = list(mesh._ndslice)
     missing = [str(rank) for rank in wanted if rank not in present]
     if missing or not wanted:
-        raise MeshUsageError(
+        raise MagicError(
             f"{text} is outside the mesh: no rank {', '.join(missing)} among its {len(present)}, {_span(present)}"
         )
     if sorted(wanted) == sorted(present):

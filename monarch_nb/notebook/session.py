@@ -1,12 +1,200 @@
-"""placeholder"""
+"""One `Session` for each InteractiveShell: which cell is which, and what is known about its meshes.
+
+Rules of the file: every executed cell has a tag, an int that only grows; calls made while it runs carry the tag, and
+what ranks send back under a tag is shown under that cell, however late. The shell's thread runs cells; `route` and
+`notice` come from the client's inbox thread, `interrupt` from the kernel's control thread: none of them blocks.
+"""
+
 from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
-def status_line(shell: Any) -> str:
-    return "no mesh"
+from monarch_nb.notebook.meshes import Meshes
+from monarch_nb.notebook.outlets import outlet_of_running_cell
+from monarch_nb.notebook.outputs import CellOutput, Flusher
+from monarch_nb.notebook.runtime import Client, MonarchRuntime, Runtime
+from monarch_nb.notebook.stragglers import Stragglers
+from monarch_nb.notebook.summary import summary
+
+MAX_CELLS = 1_000
+"""Output that comes later than this many cells is shown under the running one."""
+
+
+class Cell:
+    """An executed cell, and how often the user has pressed stop while it ran."""
+
+    def __init__(self, tag: int, number: int, source: str, output: CellOutput) -> None:
+        self.tag = tag
+        self.number = number
+        self.source = source
+        self.output = output
+        self.started_s = time.monotonic()
+        self.outer: Cell | None = None
+        self._interrupts = 0
+
+    def display(self, data: Mapping[str, Any]) -> None:
+        """Show a mime bundle below the cell, after what the ranks have said so far."""
+        self.output.show(data)
+
+    def interrupted(self) -> None:
+        """The kernel has told the ranks about an interrupt."""
+        self._interrupts += 1
+
+    def claim_interrupt(self) -> bool:
+        """True once for each interrupt that the ranks already know of."""
+        self._interrupts -= 1
+        if self._interrupts < 0:
+            self._interrupts = 0
+            return False
+        return True
+
+
+class Session:
+    """What the magics, the kernel and the displays share."""
+
+    def __init__(self, shell: Any, runtime: Runtime | None = None) -> None:
+        self.shell = shell
+        self.runtime: Runtime = runtime or MonarchRuntime()
+        self.meshes = Meshes(self)
+        self.stragglers = Stragglers()
+        self.running: Cell | None = None
+        self._cells: dict[int, Cell] = {}
+        self._last_tag = 0
+        self._flusher = Flusher()
+        self._client: Client | None = None
+        self._notices: list[str] = []
+        self.undo: list[Callable[[], None]] = []
+
+    # ------------------------------------------------------------------------------- cells
+
+    def start(self) -> None:
+        """Follow the shell's cells."""
+        self.shell.events.register("pre_run_cell", self._begin)
+        self.shell.events.register("post_run_cell", self._end)
+
+    def close(self) -> None:
+        """Leave the shell alone again."""
+        self.shell.events.unregister("pre_run_cell", self._begin)
+        self.shell.events.unregister("post_run_cell", self._end)
+        self._flusher.close()
+        for undo in self.undo:
+            undo()
+
+    def cell(self) -> Cell:
+        """The running cell; outside of cells, a new one for whoever calls."""
+        return self.running or self._new_cell("")
+
+    def _begin(self, info: Any) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # a subshell; the main thread's cell keeps its tag
+        cell = self._new_cell(info.raw_cell)
+        cell.outer = self.running
+        self.running = cell
+        self.attach()
+        while self._notices:
+            cell.output.write("stderr", self._notices.pop(0))
+
+    def _end(self, result: Any) -> None:
+        cell = self.running
+        if cell is None or threading.current_thread() is not threading.main_thread():
+            return
+        cell.output.end()
+        self.running = cell.outer
+
+    def _new_cell(self, source: str) -> Cell:
+        self._last_tag += 1
+        output = CellOutput(outlet_of_running_cell(self.shell))
+        cell = Cell(self._last_tag, self.shell.execution_count, source, output)
+        self._cells[cell.tag] = cell
+        self._cells.pop(cell.tag - MAX_CELLS, None)
+        return cell
+
+    # ------------------------------------------------------------------------ from the ranks
+
+    def attach(self) -> Client | None:
+        """Listen to the client, if one runs, and give its calls the tag of the running cell."""
+        client = self.runtime.running_client()
+        if client is not None:
+            if client is not self._client:
+                self._client = client
+                client.on_output(self.route)
+                client.on_failure(self.notice)
+            if self.running is not None:
+                client.tag = self.running.tag
+        return client
+
+    def route(self, event: Any) -> None:
+        """Show an output event under the cell that caused it."""
+        cell = self._cells.get(event.tag) or self._latest()
+        if cell is None:
+            return
+        at_s = cell.output.add(event)
+        if at_s is not None:
+            self._flusher.schedule(cell.output, at_s)
+
+    def notice(self, failure: Any) -> None:
+        """Say once that something failed which no call waits for: under the running cell, or the next."""
+        text = f"{failure}\n"
+        cell = self.running
+        if cell is None:
+            self._notices.append(text)
+        else:
+            self.say(cell, text)
+
+    def say(self, cell: Cell, text: str) -> None:
+        """A line of ours on the cell's stderr, now."""
+        cell.output.write("stderr", text)
+        self._flusher.schedule(cell.output, time.monotonic())
+
+    def _latest(self) -> Cell | None:
+        return self.running or self._cells.get(self._last_tag)
+
+    # ----------------------------------------------------------------------- from the kernel
+
+    def interrupt(self) -> None:
+        """The stop button: tell the ranks that work for the running cell."""
+        cell, client = self.running, self._client
+        if cell is not None and client is not None:
+            cell.interrupted()
+            client.interrupt(cell.tag)
+
+    def status_line(self) -> str:
+        """One line on all meshes."""
+        client = self.runtime.running_client()
+        return summary(client.snapshot()) if client else "no mesh is up"
+
+    def shut_down(self, timeout_s: float) -> None:
+        """End every mesh."""
+        client = self.runtime.running_client()
+        if client is not None:
+            client.shutdown(timeout_s)
+
+
+def session_of(shell: Any) -> Session | None:
+    """The session of a shell that has loaded the extension."""
+    found: Session | None = vars(shell).get("_monarch_nb_session")
+    return found
+
+
+# What the kernel calls; each does nothing without a session.
+
 
 def interrupt(shell: Any) -> None:
-    pass
+    """Forward the stop button."""
+    if session := session_of(shell):
+        session.interrupt()
 
-def shut_down(timeout_s: float) -> None:
-    pass
+
+def status_line(shell: Any) -> str:
+    """For the kernel's banner."""
+    session = session_of(shell)
+    return session.status_line() if session else "monarch_nb is not loaded"
+
+
+def shut_down(shell: Any, timeout_s: float) -> None:
+    """End every mesh, within the kernel's shutdown window."""
+    if session := session_of(shell):
+        session.shut_down(timeout_s)

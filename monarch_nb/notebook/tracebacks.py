@@ -62,6 +62,12 @@ def file_of_cell(shell: Any) -> str | None:
     return None
 
 
+def name_of_cell(shell: Any, filename: str) -> str | None:
+    """`Cell In[3]`, as IPython names it; None for a file that is no cell."""
+    found = shell.compile.format_code_name(filename)
+    return " ".join(found) if found else None
+
+
 def remember(filename: str, source: str) -> None:
     """Let tracebacks find these lines. IPython has put the transformed cell there, where a `%%mesh` cell is one line."""
     lines = [line + "\n" for line in source.splitlines()]

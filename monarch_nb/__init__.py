@@ -1,0 +1,86 @@
+"""JupyterLab for distributed PyTorch: a mesh of ranks driven from a notebook or a script.
+
+The names below are the whole public interface; they are loaded when first used, so that the light processes of
+a mesh (the host agent) never import what they do not need.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "actors.definition": ("Actor", "concurrent_endpoint", "endpoint"),
+    "actors.endpoints": ("Accumulator", "Endpoint", "as_endpoint", "returns_future", "send"),
+    "actors.future": ("Future",),
+    "actors.ports": ("Channel", "Port", "PortReceiver", "RankedPortReceiver"),
+    "actors.context": (
+        "Context",
+        "context",
+        "current_actor_name",
+        "current_rank",
+        "current_size",
+    ),
+    "actors.actor_mesh": ("ActorMesh",),
+    "actors.proc_mesh": ("ProcMesh",),
+    "actors.host_mesh": (
+        "BootstrapCommand",
+        "HostMesh",
+        "default_bootstrap_cmd",
+        "this_host",
+        "this_proc",
+    ),
+    "actors.supervision": ("MeshFailure",),
+    "actors.controllers": ("get_or_spawn_controller",),
+    "core.shape": ("Extent", "NDSlice", "Point", "Region", "Selection", "Shape", "Slice"),
+    "core.values": ("ValueMesh",),
+    "control.client": ("shutdown_context",),
+    "control.faults": ("unhandled_fault_hook",),
+    "control.legacy": ("heal_mesh", "proc_mesh"),
+    "control.attach": (
+        "attach",
+        "attach_to_workers",
+        "enable_transport",
+        "run_worker_loop_forever",
+        "run_worker_loop_until_shutdown",
+        "start_worker_loop_forever",
+    ),
+    "errors": (
+        "ActorError",
+        "AuthError",
+        "BrokenError",
+        "CallCancelled",
+        "CallInterrupted",
+        "ClosedError",
+        "DecodeError",
+        "DeviceMeshError",
+        "EncodeError",
+        "LaunchError",
+        "LimitError",
+        "MeshError",
+        "ProtocolError",
+        "RankExited",
+        "RankUnreachable",
+        "SupervisionError",
+    ),
+    "notebook.extension": ("load_ipython_extension", "unload_ipython_extension"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__", *sorted(_HOME_OF)]  # noqa: PLE0604  the names are in the table above
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'monarch_nb' has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"monarch_nb.{home}"), name)
+    if name != "unhandled_fault_hook":  # a user's assignment must be told from the default
+        globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,225 @@
+"""`ActorMesh`: the actors of one `spawn`, and its slices; what you call endpoints on.
+
+A handle is small and can be sent anywhere; only the handles of the process that spawned know how to stop and heal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from monarch_nb.actors import context, runtime_access
+from monarch_nb.actors.calls import GatherCall, Target
+from monarch_nb.actors.definition import endpoints_of
+from monarch_nb.actors.endpoints import PlainMethod, endpoint_of
+from monarch_nb.actors.future import Future, completed
+from monarch_nb.actors.proc import Exit
+from monarch_nb.actors.supervision import MeshState
+from monarch_nb.core.frames import ERROR, Message
+from monarch_nb.core.mesh_trait import MeshTrait
+from monarch_nb.core.shape import Shape, Slice
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState
+
+A = TypeVar("A")
+
+
+class ActorsState(MeshState):
+    """One spawn. `number` is the actors' port, the same in every process of the mesh."""
+
+    kind = "actor"
+
+    def __init__(self, cls: type, procs: ProcsState | None, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.cls = cls
+        self.procs = procs
+        self.initialized: Future[Any] = completed(None)
+        self.respawn: Callable[[list[int]], Future[Any]] | None = None
+        self.held: Any = None
+
+    def view(self) -> ActorMesh[Any]:
+        return ActorMesh(self, self.shape)
+
+
+class ActorMesh(MeshTrait, Generic[A]):
+    """The instances of an actor class on the processes of a mesh (or on a slice of it).
+
+    Every endpoint of the class is an attribute: `mesh.step.call(...)`. `slice`, `split`, `flatten`, `rename`, `sizes`
+    work as on all meshes.
+
+    Example:
+        >>> trainers = procs.spawn("trainer", Trainer)           # doctest: +SKIP
+        >>> trainers.slice(gpus=0).step.call_one(batch).get()    # doctest: +SKIP
+    """
+
+    def __init__(self, state: ActorsState, shape: Shape) -> None:
+        self._state = state
+        self._shape = shape
+        self._cls = state.cls
+        self._ranks = shape.ranks()
+        self._version = -1
+        self._processes: tuple[int, ...] = ()
+        self._answer_shape = Shape(shape.labels, Slice.new_row_major(shape.ndslice.sizes))
+        self._held = state.procs.held_by_handles() if state.procs is not None else None
+
+    @property
+    def _ndslice(self) -> Slice:
+        return self._shape.ndslice
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return tuple(self._shape.labels)
+
+    def _new_with_shape(self, shape: Shape) -> ActorMesh[A]:
+        return ActorMesh(self._state, shape)
+
+    @property
+    def name(self) -> str:
+        """The name given at spawn."""
+        return self._state.name
+
+    @property
+    def initialized(self) -> Future[None]:
+        """Done when every constructor has run; raises what one of them raised."""
+        return self._state.initialized
+
+    def stop(self, reason: str = "stopped by client") -> Future[None]:
+        """Stop the actors: each finishes the endpoint it runs, drops its queue and runs `__cleanup__`."""
+        if not self._state.owned or len(self._ranks) != len(self._state.processes):
+            raise RuntimeError(
+                "only the process that spawned an actor mesh can stop it, and not a slice"
+            )
+        return runtime_access.runtime().meshes.stop_actors(self._state, reason)
+
+    def heal(self, *, shrink: bool = False) -> ActorMesh[A]:
+        """Bring lost ranks back: new processes at the same coordinates, actors made again from their arguments.
+
+        Args:
+            shrink: do not start anything; return a smaller mesh of the ranks that live.
+        """
+        return runtime_access.runtime().meshes.heal_actors(self, shrink=shrink)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        found: Any
+        marked = endpoints_of(self._cls).get(name)
+        if marked is not None:
+            found = endpoint_of(self, name, marked)
+        elif callable(function := getattr(self._cls, name, None)):
+            found = PlainMethod(self, name, function)
+        else:
+            known = ", ".join(sorted(endpoints_of(self._cls))) or "none"
+            raise AttributeError(
+                f"{self._cls.__name__} has no endpoint {name!r}; its endpoints are: {known}"
+            )
+        self.__dict__[name] = found
+        return found
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *endpoints_of(self._cls)]
+
+    def _target(self, method: str) -> Target:
+        state = self._state
+        if state.trouble:
+            state.check(self._ranks, f"{state.name}.{method}")
+        if self._version != state.version:
+            self._processes = tuple([state.processes[rank] for rank in self._ranks])
+            self._version = state.version
+        return Target(
+            state,
+            method,
+            state.number,
+            self._processes,
+            self._ranks,
+            self._answer_shape,
+            context.current_tag(),
+            self._held,
+        )
+
+    def __await__(self) -> Generator[Any, None, ActorMesh[A]]:
+        """`actors = await procs.spawn(...)`: waits for the constructors."""
+        yield from self.initialized.__await__()
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = self._state
+        if state.procs is not None:
+            state.procs.shared = True
+        whole = (state.number, state.name, state.cls, state.shape, list(state.processes))
+        return restore_actors, (whole, self._shape)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{label}={size}" for label, size in self.sizes.items())
+        kind = f"{self._cls.__module__}.{self._cls.__qualname__}"
+        lost = [rank for rank in self._ranks if rank in self._state.lost]
+        state = self._state.ended and "stopped" or (f"lost ranks {lost}" if lost else "ready")
+        return f"ActorMesh(class={kind}, name={self._state.name!r}, shape={{{sizes}}}, {state})"
+
+
+def restore_actors(whole: tuple[Any, ...], shape: Shape) -> ActorMesh[Any]:
+    """A handle as it comes out of a pickle: the owner's own state where it is known."""
+    number, name, cls, full, processes = whole
+    runtime = runtime_access.running()
+    known = runtime.supervision.states.get(number) if runtime is not None else None
+    if isinstance(known, ActorsState):
+        return ActorMesh(known, shape)
+    state = ActorsState(
+        cls,
+        None,
+        number=number,
+        name=name,
+        owner_port=0,
+        shape=full,
+        processes=processes,
+        owned=False,
+    )
+    return ActorMesh(state, shape)
+
+
+class SpawnCall(GatherCall):
+    """Waits for every constructor; all errors are gathered, so that one failure tells of all ranks."""
+
+    __slots__ = ("_errors", "_lost_ranks", "on_failure")
+    on_failure: Callable[[list[int], list[Message], list[int]], None]
+
+    def expect(self) -> None:
+        super().expect()
+        self._errors: list[Message] = []
+        self._lost_ranks: list[int] = []
+
+    def deliver(self, message: Message) -> None:
+        if message.rank >= len(self._answers) or self._answers[message.rank] is not None:
+            return
+        self._answers[message.rank] = message
+        if message.kind == ERROR:
+            self._errors.append(message)
+        self._count_down()
+
+    def _count_down(self) -> None:
+        self._missing -= 1
+        if self._missing or not self._close():
+            return
+        if self._errors or self._lost_ranks:
+            failed = [self.target.ranks[each.rank] for each in self._errors]
+            self.on_failure(failed, self._errors, self._lost_ranks)
+        if not self._errors and not self._lost_ranks:
+            self._set_result(None)
+        elif self._errors:
+            self._arrive(self._errors[0])
+
+    def lost(self, ended: Exit) -> None:
+        for index, process in enumerate(self.target.processes):
+            if process == ended.process and self._answers[index] is None:
+                rank = self.target.ranks[index]
+                self._answers[index] = Message((ERROR, 0, 0, index, 0, 0, 0, 0), b"")
+                self._lost_ranks.append(rank)
+                if self._missing == 1 and not self._errors:
+                    error = self.target.state.loss(ended, self._lost_ranks, self.target.what)
+                    self._set_exception(error)
+                self._count_down()
+
+    def cancel(self) -> bool:
+        """A spawn is not undone by an interrupted wait; stop the mesh to end it."""
+        return False

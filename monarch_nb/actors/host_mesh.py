@@ -1,0 +1,313 @@
+"""`HostMesh`: hosts laid out on named axes; where processes are spawned.
+
+A host is known by its agent's process id. The handle asks the agent; what an agent does is no business of this box.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import secrets
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from monarch_nb.actors import context, devices, runtime_access
+from monarch_nb.actors.future import Future
+from monarch_nb.actors.proc import Parcel, new_process_ids
+from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState
+from monarch_nb.core.frames import HOST_SHIFT
+from monarch_nb.core.mesh_trait import MeshTrait
+from monarch_nb.core.shape import Extent, Shape, Slice
+
+BIND_KEYS = frozenset({"cpunodebind", "membind", "physcpubind", "cpus"})
+
+
+@dataclasses.dataclass(frozen=True)
+class BootstrapCommand:
+    """How processes are started: environment changes for the ranks, on top of the host's.
+
+    `with_env({"K": "v"})` adds, `with_env({"K": None})` removes. `program`, `arg0` and `args` must be this Python's
+    (`default_bootstrap_cmd()`): ranks are forked from a warm process, not started.
+    """
+
+    program: str = sys.executable
+    arg0: str | None = None
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    inherit_env: bool = True
+
+    def with_env(self, env: Mapping[str, str | None]) -> BootstrapCommand:
+        """A copy with these variables set, or removed where None."""
+        return dataclasses.replace(self, env={**self.env, **env})
+
+
+def default_bootstrap_cmd() -> BootstrapCommand:
+    """The command that starts ranks here."""
+    return BootstrapCommand()
+
+
+class HostsState:
+    """What the handles of one host mesh share."""
+
+    def __init__(self, agents: list[int], *, copied: bool = False) -> None:
+        self.agents = agents
+        self.copied = copied
+        self.stopped = False
+
+
+class HostMesh(MeshTrait):
+    """Hosts, one per point; `this_host()` is a mesh of one without axes.
+
+    Example:
+        >>> procs = this_host().spawn_procs(per_host={"gpus": 8})       # doctest: +SKIP
+    """
+
+    def __init__(self, state: HostsState, shape: Shape) -> None:
+        self._state = state
+        self._shape = shape
+
+    @property
+    def _ndslice(self) -> Slice:
+        return self._shape.ndslice
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return tuple(self._shape.labels)
+
+    def _new_with_shape(self, shape: Shape) -> Self:
+        return type(self)(self._state, shape)
+
+    @property
+    def _agents(self) -> list[int]:
+        return [self._state.agents[rank] for rank in self._shape.ranks()]
+
+    @property
+    def initialized(self) -> Future[bool]:
+        """Done when the hosts can spawn processes; raises `LaunchError` if one cannot."""
+        return runtime_access.runtime().hosts_ready(self._agents)
+
+    def spawn_procs(
+        self,
+        per_host: Mapping[str, int] | None = None,
+        bootstrap: Callable[[], Any] | None = None,
+        name: str | None = None,
+        proc_bind: Sequence[Mapping[str, str]] | None = None,
+        bootstrap_command: BootstrapCommand | Callable[..., BootstrapCommand] | None = None,
+        *,
+        env: Mapping[str, str | None] | None = None,
+    ) -> ProcMesh:
+        """Start processes on each host. Does not block; `.initialized` says when they are up.
+
+        Args:
+            per_host: axes and sizes on each host, e.g. `{"gpus": 4}`; none: one process.
+            bootstrap: runs in each process before anything else; may be async.
+            name: for views and errors.
+            proc_bind: per process of a host, on which processors it runs.
+            bootstrap_command: environment changes, for all or per `Point`.
+            env: environment changes for all; None removes.
+
+        Raises:
+            ValueError: a size below 1, an axis named twice, a `proc_bind` of the wrong length.
+        """
+        self._check_open()
+        wanted = dict(per_host or {})
+        _check_axes(self._labels, wanted)
+        count = Extent.from_dict(wanted).nelements
+        _check_bind(proc_bind, count)
+        return _Spawning(
+            self, wanted, count, bootstrap, name, proc_bind, bootstrap_command, env
+        ).mesh()
+
+    def shutdown(self) -> Future[None]:
+        """End the hosts for good, with everything on them."""
+        self._check_whole("shut down")
+        self._check_open()
+        self._state.stopped = True
+        return runtime_access.runtime().shut_hosts(self._agents)
+
+    def stop(self) -> Future[None]:
+        """End every process on the hosts and release them."""
+        self._check_whole("stopped")
+        self._check_open()
+        return runtime_access.runtime().stop_hosts(self._agents)
+
+    def with_python_executable(self, path: str) -> HostMesh:
+        """Hosts whose processes run another interpreter. Raises `ValueError` unless it is this one."""
+        if os.path.realpath(path) != os.path.realpath(sys.executable):
+            raise ValueError(
+                f"processes are forks of this interpreter ({sys.executable}); to use {path}, start the kernel with it"
+            )
+        return HostMesh(self._state, self._shape)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.shutdown()
+
+    def _check_open(self) -> None:
+        if self._state.stopped:
+            raise RuntimeError("HostMesh has already been shut down")
+
+    def _check_whole(self, what: str) -> None:
+        if self._state.copied or len(self) != len(self._state.agents):
+            raise RuntimeError(
+                f"a slice or a copy of a HostMesh cannot be {what}, only the mesh itself"
+            )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, HostMesh):
+            return NotImplemented
+        return self._agents == other._agents and self._shape == other._shape
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._agents))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (list(self._state.agents), self._shape)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{label}={size}" for label, size in self.sizes.items())
+        return f"<HostMesh {{{sizes}}}{' shut down' if self._state.stopped else ''}>"
+
+
+def _restore(agents: list[int], shape: Shape) -> HostMesh:
+    return HostMesh(HostsState(agents, copied=True), shape)
+
+
+class _Spawning:
+    """One `spawn_procs`: what is the same when ranks are spawned again by a heal."""
+
+    def __init__(
+        self,
+        hosts: HostMesh,
+        per_host: dict[str, int],
+        count: int,
+        bootstrap: Callable[[], Any] | None,
+        name: str | None,
+        bind: Sequence[Mapping[str, str]] | None,
+        command: BootstrapCommand | Callable[..., BootstrapCommand] | None,
+        env: Mapping[str, str | None] | None,
+    ) -> None:
+        self.runtime = runtime_access.runtime()
+        self.proc = self.runtime.proc
+        self.count = count
+        self.bind = bind
+        agents = [agent for agent in hosts._agents for _ in range(count)]
+        extent = Extent(
+            [*hosts._labels, *per_host], [*hosts._shape.ndslice.sizes, *per_host.values()]
+        )
+        processes = [
+            process
+            for agent in hosts._agents
+            for process in new_process_ids(agent >> HOST_SHIFT, count)
+        ]
+        self.state = ProcsState(
+            agents,
+            number=secrets.randbits(62),
+            name=name or self.runtime.meshes.new_name(),
+            owner_port=context.current_instance().port,
+            shape=extent.region.as_shape(),
+            processes=processes,
+            owned=True,
+        )
+        self.state.host_labels = hosts._labels
+        self.envs = _environments(extent, command, env)
+        self.bootstrap: Parcel | None = None
+        if bootstrap is not None:
+            self.bootstrap = self.proc.encode(bootstrap, ())
+
+    def mesh(self) -> ProcMesh:
+        return self.runtime.meshes.register(self.state, self.request)
+
+    def request(self, ranks: list[int]) -> None:
+        """Ask the agents for these ranks."""
+        by_agent: dict[int, list[int]] = {}
+        for rank in ranks:
+            by_agent.setdefault(self.state.agents[rank], []).append(rank)
+        for agent, some in by_agent.items():
+            body = self._body(some)
+            refused = functools.partial(self._refused, some)
+            self.runtime.request_spawn(agent, body, self.bootstrap, refused)
+
+    def _refused(self, ranks: list[int], text: str) -> None:
+        """The agent cannot spawn: the ranks are as dead as if they had died."""
+        for rank in ranks:
+            self.runtime.supervision.report_gone(self.state.processes[rank], text)
+
+    def _body(self, ranks: list[int]) -> dict[str, Any]:
+        state = self.state
+        extent = state.shape.extent
+        return {
+            "procs": [state.processes[rank] for rank in ranks],
+            "ranks": ranks,
+            "world_size": len(state.processes),
+            "owner": self.proc.id,
+            "ready_port": state.boot_port,
+            "mesh": state.number,
+            "name": state.name,
+            "labels": extent.labels,
+            "sizes": extent.sizes,
+            "host_size": self.count,
+            "env": {},
+            "rank_env": [self.envs[rank] for rank in ranks],
+            "cwd": os.getcwd(),
+            "path": [each or os.getcwd() for each in sys.path],
+            "store": state.store(self.proc.links.run_dir),
+            "devices": [devices.device_of(rank % self.count) for rank in ranks],
+            "config": dataclasses.asdict(self.proc.config),
+            "bind": None
+            if self.bind is None
+            else [dict(self.bind[rank % self.count]) for rank in ranks],
+        }
+
+
+def _environments(
+    extent: Extent,
+    command: BootstrapCommand | Callable[..., BootstrapCommand] | None,
+    env: Mapping[str, str | None] | None,
+) -> list[dict[str, str | None]]:
+    found = []
+    for rank in range(extent.nelements):
+        chosen = command
+        if command is not None and not isinstance(command, BootstrapCommand):
+            from monarch_nb.core.shape import Point
+
+            chosen = command(Point(rank, extent))
+        extra = dict(chosen.env) if isinstance(chosen, BootstrapCommand) else {}
+        found.append({**extra, **dict(env or {})})
+    return found
+
+
+def _check_axes(host_labels: tuple[str, ...], per_host: dict[str, int]) -> None:
+    for label, size in per_host.items():
+        if label in host_labels:
+            raise ValueError(
+                f"axis {label!r} is a host axis already; name the axis of processes otherwise"
+            )
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"{label}={size!r}: the size of an axis is a whole number, 1 or more")
+
+
+def _check_bind(bind: Sequence[Mapping[str, str]] | None, count: int) -> None:
+    if bind is None:
+        return
+    if len(bind) != count:
+        raise ValueError(f"proc_bind length ({len(bind)}) must equal procs_per_host ({count})")
+    for each in bind:
+        unknown = set(each) - BIND_KEYS
+        if unknown:
+            raise ValueError(f"proc_bind knows {sorted(BIND_KEYS)}, not {sorted(unknown)}")
+
+
+def this_host() -> HostMesh:
+    """The host of the calling process, as a mesh of one."""
+    runtime = runtime_access.runtime()
+    return HostMesh(HostsState([runtime.local_agent()]), Shape.unity())
+
+
+def this_proc() -> ProcMesh:
+    """The calling process, as a mesh of one; actors spawned on it live beside you."""
+    return runtime_access.runtime().own_mesh()

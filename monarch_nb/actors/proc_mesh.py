@@ -1,0 +1,277 @@
+"""`ProcMesh`: processes laid out on named axes; where actors are spawned.
+
+Handles only; what spawning, stopping and healing do is in `meshes.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from monarch_nb.actors import runtime_access
+from monarch_nb.actors.definition import Actor, endpoint
+from monarch_nb.actors.future import Future, completed
+from monarch_nb.actors.supervision import MeshState
+from monarch_nb.core.mesh_trait import MeshTrait
+from monarch_nb.core.shape import Point, Shape, Slice
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.actor_mesh import ActorsState
+    from monarch_nb.actors.host_mesh import HostMesh
+    from monarch_nb.core.values import ValueMesh
+
+T = TypeVar("T")
+
+
+class FunctionRunner(Actor):
+    """Runs plain functions in a process, for `ProcMesh.execute`."""
+
+    @endpoint
+    def run(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Call it."""
+        return function(*args, **kwargs)
+
+
+class Held:
+    """Kept by every handle of a mesh and of what lives on it; when the last goes, the mesh is garbage."""
+
+    __slots__ = ("__weakref__",)
+
+
+class ProcsState(MeshState):
+    """One spawn of processes."""
+
+    kind = "proc"
+
+    def __init__(self, agents: list[int], **rest: Any) -> None:
+        super().__init__(**rest)
+        self.agents = agents
+        self.pids: dict[int, int] = {}
+        self.actors: list[ActorsState] = []
+        self.boot_port = 0
+        self.generation = 0  # counts heals: a new place to meet for process groups
+        self.initialized: Future[Any] = completed(True)
+        self.respawn: Callable[[list[int]], Future[Any]] | None = None
+        self.host_labels: tuple[str, ...] = ()
+        self.shared = False
+        self.when_garbage: Callable[[], None] | None = None
+        self._held: weakref.ref[Held] | None = None
+
+    def view(self) -> ProcMesh:
+        return ProcMesh(self, self.shape)
+
+    def store(self, run_dir: Path) -> str:
+        """The file where this generation's process groups meet."""
+        return str(run_dir / f"store-{self.number:x}-{self.generation}")
+
+    def held_by_handles(self) -> Held | None:
+        """The token of the handles; None where garbage collection means nothing."""
+        if self.when_garbage is None:
+            return None
+        found = self._held() if self._held is not None else None
+        if found is None:
+            found = Held()
+            self._held = weakref.ref(found)
+            weakref.finalize(found, self._dropped).atexit = False
+        return found
+
+    def _dropped(self) -> None:
+        # a mesh that was sent to somebody lives as long as its owner
+        if not self.shared and self.ended is None and self.when_garbage is not None:
+            self.when_garbage()
+
+
+class ProcMesh(MeshTrait):
+    """Worker processes, one per point.
+
+    Example:
+        >>> procs = this_host().spawn_procs(per_host={"gpus": 4})     # doctest: +SKIP
+        >>> counters = procs.spawn("counters", Counter)               # doctest: +SKIP
+        >>> procs.stop().get()                                        # doctest: +SKIP
+    """
+
+    def __init__(self, state: ProcsState, shape: Shape) -> None:
+        self._state = state
+        self._shape = shape
+        self._ranks = shape.ranks()
+        self._held = state.held_by_handles()
+
+    @property
+    def _ndslice(self) -> Slice:
+        return self._shape.ndslice
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return tuple(self._shape.labels)
+
+    def _new_with_shape(self, shape: Shape) -> Self:
+        return type(self)(self._state, shape)
+
+    @property
+    def name(self) -> str:
+        """The name given at spawn."""
+        return self._state.name
+
+    @property
+    def initialized(self) -> Future[bool]:
+        """Done when every process has started and its bootstrap function has run."""
+        return self._state.initialized
+
+    @property
+    def ranks(self) -> list[int]:
+        """Ranks of these processes in the mesh that was spawned."""
+        return list(self._ranks)
+
+    @property
+    def host_mesh(self) -> HostMesh:
+        """The host of a slice of one process. Raises `NotImplementedError` for more."""
+        if len(self._ranks) != 1:
+            raise NotImplementedError("host_mesh is there for a slice of one process only")
+        from monarch_nb.actors.host_mesh import HostMesh, HostsState
+
+        return HostMesh(
+            HostsState([self._state.agents[self._ranks[0]]], copied=True), Shape.unity()
+        )
+
+    def spawn(self, name: str, cls: type[T], *args: Any, **kwargs: Any) -> T:
+        """Make an instance of an `Actor` class in every process. Does not block.
+
+        Raises at once: `ValueError` for a class that cannot be an actor, `TypeError` for arguments that its
+        constructor would refuse, `RuntimeError` after `stop`, `SupervisionError` when some of these processes are lost.
+        What a constructor raises comes with `.initialized` and with the first call.
+        """
+        return runtime_access.runtime().meshes.spawn_actors(self, name, cls, args, kwargs)  # type: ignore[return-value]
+
+    def stop(self, reason: str = "stopped by client") -> Future[None]:
+        """End the processes. Starts when the future is first observed; twice is fine."""
+        return runtime_access.runtime().meshes.stop_procs(self._state, reason)
+
+    def heal(self, *, shrink: bool = False) -> ProcMesh:
+        """Bring lost ranks back: new processes at the same coordinates with their actors made again.
+
+        Args:
+            shrink: start nothing; return a smaller mesh of the processes that live.
+
+        Returns:
+            The healed mesh. Handles of the old one (and of actors on it) work again too, without `shrink`.
+        """
+        return runtime_access.runtime().meshes.heal_procs(self, shrink=shrink)
+
+    async def logging_option(
+        self,
+        stream_to_client: bool = False,  # noqa: FBT001, FBT002  Monarch's signature
+        aggregate_window_sec: int | None = None,
+        level: int = logging.INFO,
+    ) -> None:
+        """Whether the processes' output and logs come to the client.
+
+        Args:
+            stream_to_client: show what they print, each line with its rank.
+            aggregate_window_sec: fold similar lines within so many seconds; needs streaming.
+            level: of Python's logging on the processes.
+
+        Raises:
+            RuntimeError: a window without streaming.
+        """
+        if aggregate_window_sec is not None and not stream_to_client:
+            raise RuntimeError("cannot set aggregate window without streaming to client")
+        runtime_access.runtime().meshes.set_logging(
+            self, stream=stream_to_client, window_s=aggregate_window_sec, level=level
+        )
+
+    def execute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> ValueMesh[Any]:
+        """Run `function(*args, **kwargs)` once in every process and wait: the values by rank.
+
+        Raises `ActorError` when it raised on a rank, `DeviceMeshError` when a rank was lost.
+
+        Example:
+            >>> mesh.execute(lambda x: x * 2, batch)      # doctest: +SKIP
+        """
+        state = self._state
+        runner = next((each for each in state.actors if each.cls is FunctionRunner), None)
+        if runner is None:
+            whole: Any = state.view().spawn("execute", FunctionRunner)
+            runner = whole._state
+        from monarch_nb.actors.actor_mesh import ActorMesh
+
+        return ActorMesh(runner, self._shape).run.call(function, args, kwargs).get()  # type: ignore[no-any-return]
+
+    def activate(self) -> Any:
+        """Make this the mesh on which torch operations run; provided by the tensor engine."""
+        raise NotImplementedError(
+            "the tensor engine (`with mesh.activate():`) is not part of this release"
+        )
+
+    def to_table(self) -> str:
+        """Rank, coordinates, process id and state, a line each."""
+        lines = ["rank  coordinates  pid  state"]
+        for rank in self._ranks:
+            state = (
+                "lost"
+                if rank in self._state.lost
+                else "stopped"
+                if self._state.ended
+                else "running"
+            )
+            point = Point(rank, self._state.shape.extent)
+            lines.append(f"{rank}  {dict(point)}  {self._state.pids.get(rank, '-')}  {state}")
+        return "\n".join(lines)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop("left its `async with` block")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop("left its `with` block").get()
+
+    def _processes(self) -> list[int]:
+        return [self._state.processes[rank] for rank in self._ranks]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._state.shared = True
+        return restore_procs, self._reference()
+
+    def _reference(self) -> tuple[Any, ...]:
+        state = self._state
+        return (
+            state.number,
+            state.name,
+            state.shape,
+            list(state.processes),
+            state.agents,
+            self._shape,
+        )
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{label}={size}" for label, size in self.sizes.items())
+        lost = [rank for rank in self._ranks if rank in self._state.lost]
+        condition = "ready" if self._state.initialized.done() else "starting"
+        if lost:
+            condition = f"lost ranks {lost}"
+        if self._state.ended is not None:
+            condition = "stopped"
+        return f"<ProcMesh {self._state.name!r} {{{sizes}}} {condition}>"
+
+
+def restore_procs(
+    number: int, name: str, full: Shape, processes: list[int], agents: list[int], shape: Shape
+) -> ProcMesh:
+    """A handle as it comes out of a pickle: the owner's own state where it is known."""
+    runtime = runtime_access.running()
+    known = runtime.supervision.states.get(number) if runtime is not None else None
+    if isinstance(known, ProcsState):
+        return ProcMesh(known, shape)
+    state = ProcsState(
+        agents, number=number, name=name, owner_port=0, shape=full, processes=processes, owned=False
+    )
+    return ProcMesh(state, shape)

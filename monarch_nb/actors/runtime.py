@@ -1,0 +1,128 @@
+"""`Runtime`: the parts of one process put together. A client and a rank differ in who starts it and in its root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from monarch_nb.actors import context
+from monarch_nb.actors.future import Future, make
+from monarch_nb.actors.hosting import Hosting
+from monarch_nb.actors.meshes import Meshes
+from monarch_nb.actors.proc import Parcel, Proc
+from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState
+from monarch_nb.actors.supervision import Supervision
+from monarch_nb.config import Config
+from monarch_nb.core.frames import ROOT_PORT
+from monarch_nb.core.shape import Extent, Point, Shape
+
+
+class Runtime:
+    """Messaging, actors, supervision and meshes of this process."""
+
+    def __init__(
+        self,
+        *,
+        process: int,
+        agent: int,
+        controller: int,
+        run_dir: Path,
+        config: Config,
+        point: Point | None = None,
+        name: str = "root",
+    ) -> None:
+        self.proc = Proc(
+            process=process, agent=agent, controller=controller, run_dir=run_dir, config=config
+        )
+        self.hosting = Hosting(self.proc)
+        self.supervision = Supervision(self.proc, self.hosting)
+        self.meshes = Meshes(self.proc, self.hosting, self.supervision)
+        self.root = context.Instance(
+            process=process,
+            port=ROOT_PORT,
+            name=name,
+            class_name="root",
+            point=point or Point(0, Extent([], [])),
+            creator="",
+            owner=(controller, ROOT_PORT),
+        )
+        self.root._proc_mesh = self.own_mesh
+        self._own: ProcsState | None = None
+        context.root.instance = lambda: self.root
+
+    def root_tag(self) -> int:
+        """The notebook cell on whose behalf the calling thread runs."""
+        return context.current_tag()
+
+    def start(self) -> None:
+        """Begin to receive."""
+        self.proc.links.start()
+
+    def own_mesh(self) -> ProcMesh:
+        """`this_proc()`."""
+        if self._own is None:
+            self._own = ProcsState(
+                [self.proc.agent],
+                number=self.proc.id,
+                name="this_proc",
+                owner_port=ROOT_PORT,
+                shape=Shape.unity(),
+                processes=[self.proc.id],
+                owned=True,
+            )
+        return ProcMesh(self._own, Shape.unity())
+
+    # hosts; the client overrides what it can do more
+
+    def local_agent(self) -> int:
+        """The agent of this host."""
+        return self.proc.agent
+
+    def request_spawn(
+        self,
+        agent: int,
+        body: dict[str, Any],
+        bootstrap: Parcel | None,
+        refused: Callable[[str], None],
+    ) -> None:
+        """Ask an agent for ranks; `refused(text)` if it says no or is gone."""
+
+        def answered(answer: dict[str, Any]) -> None:
+            if "error" in answer:
+                refused(answer["error"])
+
+        self.proc.ask(agent, "spawn", body, answered, parcel=bootstrap)
+
+    def hosts_ready(self, agents: Sequence[int]) -> Future[bool]:
+        """Done when the agents can spawn."""
+        return self._ask_all(agents, "hello", {}, True)
+
+    def stop_hosts(self, agents: Sequence[int]) -> Future[None]:
+        """End every process on these hosts."""
+        return self._ask_all(agents, "stop_all", {"grace_s": self.proc.config.exit_s}, None)
+
+    def shut_hosts(self, agents: Sequence[int]) -> Future[None]:
+        """End these hosts."""
+        return self._ask_all(agents, "shutdown", {"grace_s": self.proc.config.exit_s}, None)
+
+    def _ask_all(
+        self, agents: Sequence[int], verb: str, body: dict[str, Any], value: Any
+    ) -> Future[Any]:
+        future: Future[Any] = make(Future)
+        left = [len(agents)]
+
+        def answered(answer: dict[str, Any]) -> None:
+            left[0] -= 1
+            if "error" in answer and verb == "hello":
+                future._set_exception(RuntimeError(f"attach failed: {answer['error']}"))
+            elif left[0] == 0:
+                future._set_result(value)
+
+        for agent in agents:
+            self.proc.ask(agent, verb, body, answered)
+        return future
+
+    def close(self, linger_s: float = 0.5) -> None:
+        """End this process's part in the mesh."""
+        self.proc.close(linger_s)

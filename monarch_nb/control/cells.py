@@ -1,0 +1,159 @@
+"""Cells on a mesh, seen from the controller: code goes out once, an outcome comes back from each rank.
+
+A cell waits for all of its ranks, also when some have failed: what every rank ended with is the result. What the
+ranks print while they run arrives by the client's output.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from monarch_nb.actors.proc import Exit, Parcel, Proc, Waiter
+from monarch_nb.actors.proc_mesh import ProcMesh
+from monarch_nb.control.client import Client, client
+from monarch_nb.core.frames import CONTROL, CONTROL_PORT, Message
+from monarch_nb.core.records import ErrorRecord
+
+
+@dataclass(frozen=True)
+class CellOutcome:
+    """What a cell ended with on one rank.
+
+    `status`: "ok", "error", "interrupted", "cancelled" (it had not started) or "lost" (the rank died). `data` is the display of the last
+    expression, if it had one: a dict with `data` (mime bundle) and `metadata`.
+    """
+
+    status: str
+    error: ErrorRecord | None = None
+    data: dict[str, Any] | None = None
+    text: str | None = None
+    elapsed_s: float = 0.0
+
+
+class CellRun(Waiter):
+    """A cell that runs on the ranks of a mesh."""
+
+    def __init__(self, owner: Client, mesh: ProcMesh, tag: int) -> None:
+        self.mesh = mesh
+        self.tag = tag
+        self.started_s = time.monotonic()
+        self.outcomes: dict[int, CellOutcome] = {}
+        self._client = owner
+        self._proc: Proc = owner.proc
+        self._rank_of = dict(zip(mesh._processes(), mesh.ranks, strict=True))
+        self._done = threading.Event()
+        self._port = self._proc.new_port()
+        self._proc.ports[self._port] = self.deliver
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """Ranks that have not ended the cell yet."""
+        return tuple(rank for rank in self.mesh.ranks if rank not in self.outcomes)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for all ranks. False after `timeout_s`. A KeyboardInterrupt passes through."""
+        return self._done.wait(timeout_s)
+
+    def done(self) -> bool:
+        """Whether every rank has ended the cell."""
+        return self._done.is_set()
+
+    def interrupt(self) -> None:
+        """Raise KeyboardInterrupt in the cell on the ranks that still run it. Returns at once."""
+        for process, rank in self._rank_of.items():
+            if rank not in self.outcomes:
+                self._proc.control(process, "interrupt_cells", {"reply": self._port})
+
+    cancel = interrupt
+
+    @property
+    def target(self) -> CellRun:
+        """Makes `client.interrupt(tag)` find it."""
+        return self
+
+    @property
+    def state(self) -> Any:
+        """The mesh's state, for supervision: a failure that a cell reports is known."""
+        return self.mesh._state
+
+    def send(self, body: dict[str, Any]) -> None:
+        """Send the cell to every rank."""
+        payload = Parcel(json.dumps({"verb": "cell", **body}).encode())
+        for process, rank in self._rank_of.items():
+            self._client.output.cell_of[process] = self.tag
+            if process in self._proc.dead:
+                self.lost(self._proc.dead[process])
+                continue
+            self._proc.send(
+                process, CONTROL, CONTROL_PORT, payload, reply=self._port, rank=rank, tag=self.tag
+            )
+        for process in list(self._proc.dead):
+            if self.waits_for(process):
+                self.lost(self._proc.dead[process])
+
+    def deliver(self, message: Message) -> None:
+        """A rank has ended the cell. Inbox thread."""
+        rank = self._rank_of.get(message.source)
+        if rank is None or rank in self.outcomes:
+            return
+        body = json.loads(bytes(message.payload))
+        error = body.get("error")
+        self._end(
+            rank,
+            CellOutcome(
+                body["status"],
+                None if error is None else ErrorRecord.from_json(error),
+                body.get("data"),
+                body.get("text"),
+                body.get("elapsed_s", 0.0),
+            ),
+        )
+
+    def waits_for(self, process: int) -> bool:
+        rank = self._rank_of.get(process)
+        return rank is not None and rank not in self.outcomes
+
+    def lost(self, ended: Exit) -> None:
+        error = self.mesh._state.loss(ended, [self._rank_of[ended.process]], "cell")
+        text = str(error).removeprefix("Endpoint call cell() failed, ")
+        record = ErrorRecord(type(error).__name__, text, "monarch_nb")
+        self._end(self._rank_of[ended.process], CellOutcome("lost", record))
+
+    def abandon(self, ended: Exit) -> None:
+        for process in self._rank_of:
+            if self.waits_for(process):
+                self.lost(Exit(process, reason=ended.reason))
+
+    def _end(self, rank: int, outcome: CellOutcome) -> None:
+        self.outcomes[rank] = outcome
+        if len(self.outcomes) == len(self._rank_of):
+            self._proc.ports.pop(self._port, None)
+            self._done.set()
+
+    def __repr__(self) -> str:
+        return f"<CellRun on {self.mesh!r}: {len(self.outcomes)} done, ranks {list(self.pending)} running>"
+
+
+def run_cell(mesh: ProcMesh, code: str, *, filename: str, first_line: int, tag: int) -> CellRun:
+    """Start a cell on all ranks of a mesh or slice. Does not block.
+
+    Args:
+        code: the cell's body.
+        filename, first_line: where its first line stands, for tracebacks and debuggers.
+        tag: the notebook cell under which its output belongs.
+
+    Raises:
+        RuntimeError: the mesh has been stopped.
+        SupervisionError: some of these ranks are lost already.
+    """
+    state = mesh._state
+    if state.ended is not None:
+        raise RuntimeError(f"mesh {state.name!r} has been stopped: {state.ended}")
+    state.check(mesh.ranks, f"{state.name}.cell")
+    run = CellRun(client(), mesh, tag)
+    run.send({"code": code, "filename": filename, "first_line": first_line})
+    return run

@@ -1,0 +1,289 @@
+"""The client: the process that a person drives. It starts hosts, owns the run dir, and is the root of supervision.
+
+Rules: one client per process, started at first use, ended at exit; after it nothing is left, whatever happened. A failure that
+nobody waits for goes to `unhandled_fault_hook`, once; the default leaves notebooks alone and ends scripts.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from monarch_nb.actors import runtime_access
+from monarch_nb.actors.controllers import serve_controllers
+from monarch_nb.actors.future import Future, LazyFuture, completed, make
+from monarch_nb.actors.proc import Exit, new_process_ids
+from monarch_nb.actors.runtime import Runtime
+from monarch_nb.actors.supervision import MeshFailure
+from monarch_nb.config import Config
+from monarch_nb.control.faults import FaultDesk
+from monarch_nb.control.output import OutputDesk, OutputEvent
+from monarch_nb.control.status import Snapshot, StatusDesk
+from monarch_nb.core.frames import OUTPUT_PORT, Message
+from monarch_nb.errors import LaunchError
+from monarch_nb.host.launch import AgentBoot
+from monarch_nb.host.local import LocalLauncher
+from monarch_nb.host.rundir import RunDir, new_run_dir
+
+LOCAL_HOST: Final = 1
+
+
+class Client(Runtime):
+    """The runtime of the controlling process."""
+
+    def __init__(self, run_dir: RunDir, config: Config) -> None:
+        process, agent = new_process_ids(LOCAL_HOST, 2)
+        super().__init__(
+            process=process, agent=agent, controller=process, run_dir=run_dir.path, config=config
+        )
+        self.config = config
+        self._run_dir = run_dir
+        self._keeper: _Keeper | None = None
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self.faults = FaultDesk()
+        self.output = OutputDesk(self.supervision)
+        self.status = StatusDesk(self)
+        self.supervision.on_root_failure = self.faults.root_failed
+        serve_controllers(self)
+        self.proc.ports[OUTPUT_PORT] = self.output.on_output
+        self.proc.verbs["raw"] = self.output.on_raw
+        self.proc.verbs["ready"] = self._on_ready
+        self.proc.verbs["failed"] = self._on_failed
+        self.proc.verbs["spawned"] = self.status.on_spawned
+        self.proc.verbs["board"] = self.status.on_board
+
+    # what notebooks use
+
+    @property
+    def tag(self) -> int:
+        """The notebook cell whose calls are made now; 0 outside of notebooks."""
+        return self.root.tag
+
+    @tag.setter
+    def tag(self, value: int) -> None:
+        self.root.tag = value
+
+    def on_output(self, callback: Callable[[OutputEvent], None]) -> None:
+        """Call `callback(event)` in the inbox thread for everything that ranks print or show."""
+        self.output.listen(callback)
+
+    def on_failure(self, callback: Callable[[MeshFailure], None]) -> None:
+        """Call `callback(failure)` for failures that nobody waits for, instead of ending the program."""
+        self.faults.listen(callback)
+
+    def snapshot(self) -> Snapshot:
+        """The state of every mesh, as one immutable value."""
+        return self.status.snapshot()
+
+    def interrupt(self, tag: int | None = None) -> None:
+        """Interrupt the calls in flight that were made by the cell `tag` (None: all). Returns at once."""
+        for waiter in self.proc.waiters():
+            target = getattr(waiter, "target", None)
+            if target is not None and (tag is None or target.tag == tag):
+                waiter.cancel()  # type: ignore[attr-defined]
+
+    # hosts
+
+    def local_agent(self) -> int:
+        with self._lock:
+            if self._closed.is_set():
+                raise RuntimeError(
+                    "the client has been shut down; use any mesh function to start a new one"
+                )
+            if self._keeper is None:
+                self._keeper = _Keeper(self)
+        return self.proc.agent
+
+    def hosts_ready(self, agents: Sequence[int]) -> Future[bool]:
+        if list(agents) == [self.proc.agent] and self._keeper is not None:
+            return self._keeper.ready
+        return super().hosts_ready(agents)
+
+    def shut_hosts(self, agents: Sequence[int]) -> Future[None]:
+        for state in list(self.supervision.states.values()):
+            state.end("its host was shut down")
+        return super().shut_hosts(agents)
+
+    def _on_ready(self, _: dict[str, Any], message: Message) -> None:
+        if self._keeper is not None and message.source == self.proc.agent:
+            self._keeper.ready._set_result(True)
+
+    def _on_failed(self, body: dict[str, Any], message: Message) -> None:
+        if self._keeper is not None and message.source == self.proc.agent:
+            error = LaunchError(f"{body['stage']}: {body['text']}")
+            self._keeper.ready._set_exception(error)
+
+    def agent_ended(self, how: str, last_words: str) -> None:
+        """The agent is gone: so is everything on its host. Keeper's thread."""
+        agent = self.proc.agent
+        with self._lock:
+            self._keeper = None
+            if not self._closed.is_set():
+                [self.proc.agent] = new_process_ids(LOCAL_HOST, 1)
+        lost = {
+            process
+            for state in list(self.supervision.states.values())
+            for process, of in zip(state.processes, getattr(state, "agents", ()), strict=False)
+            if of == agent
+        }
+        reason = f"the agent of its host {how}"
+        text = f"{reason}\n{last_words}" if last_words.strip() else reason
+        self.supervision.exited(Exit(agent, reason=text))
+        for process in lost:
+            self.supervision.exited(Exit(process, reason=text))
+
+    # the end
+
+    def shutdown(self, timeout_s: float | None = None) -> None:
+        """End everything that this client started; bounded, and harmless when repeated."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        limit_s = self.config.exit_s if timeout_s is None else timeout_s
+        for state in list(self.supervision.states.values()):
+            state.end("the client was shut down")
+        self._end_local_actors(limit_s)
+        if self._keeper is not None:
+            self._keeper.end(limit_s)
+        self._fail_waiters()
+        self.close()
+        self._run_dir.remove()
+        if runtime_access.running() is self:
+            runtime_access.install(None)
+
+    def _end_local_actors(self, limit_s: float) -> None:
+        drivers = list(self.hosting.drivers.values())
+        for driver in drivers:
+            driver.request_stop(None, "the client was shut down")
+        for driver in drivers:
+            driver.wait_until_over(limit_s / 2)
+
+    def _fail_waiters(self) -> None:
+        gone = Exit(0, reason="the client was shut down")
+        for waiter in self.proc.waiters():
+            waiter.abandon(gone)
+
+
+class _Keeper:
+    """Starts the local agent, waits for its end. A thread of its own, as the launcher asks for."""
+
+    def __init__(self, client: Client) -> None:
+        self.ready: Future[bool] = make(Future)
+        self._client = client
+        self._launcher = LocalLauncher()
+        self._ending = threading.Event()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="monarch-keeper", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        client = self._client
+        boot = AgentBoot(
+            run_dir=str(client.proc.links.run_dir),
+            agent=client.proc.agent,
+            controller=client.proc.id,
+            owner_pid=os.getpid(),
+            config=dataclasses.asdict(client.config),
+        )
+        how = "could not be started"
+        try:
+            self._launcher.launch(boot)
+            how = _describe_end(self._launcher.wait())
+        except Exception as error:  # noqa: BLE001  told to everyone who waits for this host
+            how = f"could not be started: {error}"
+        finally:
+            self._over.set()
+            words = self._launcher.last_words()
+            self.ready._set_exception(LaunchError(f"the agent {how}\n{words}"))
+            if not self._ending.is_set():
+                client.agent_ended(how, words)
+
+    def end(self, limit_s: float) -> None:
+        """Shut the agent down in an orderly way; kill it after `limit_s`."""
+        self._ending.set()
+        proc = self._client.proc
+        proc.control(proc.agent, "shutdown", {"grace_s": limit_s})
+        if not self._over.wait(limit_s + 0.5):
+            self._launcher.kill()
+        self._over.wait(1)
+        self._launcher.close()
+        self._thread.join(1)
+
+
+def _describe_end(code: int) -> str:
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with code {code}"
+
+
+def start() -> Client:
+    """Start the client of this process, or return it. Called by whatever is used first."""
+    found = runtime_access.running()
+    if isinstance(found, Client):
+        return found
+    if found is not None:
+        raise RuntimeError("this process is a rank of a mesh, it cannot be a client too")
+    made = Client(new_run_dir(), Config.from_environ())
+    made.start()
+    runtime_access.install(made)
+    _at_exit(made)
+    return made
+
+
+def client() -> Client:
+    """The client; started on demand. Raises `RuntimeError` in a rank."""
+    return start()
+
+
+def running_client() -> Client | None:
+    """The client, if one runs in this process."""
+    found = runtime_access.running()
+    return found if isinstance(found, Client) else None
+
+
+def shutdown_context(host_timeout: float | None = None) -> Future[None]:
+    """End the client in an orderly way; harmless when there is none. Starts when observed.
+
+    Args:
+        host_timeout: seconds for the hosts to end before they are killed.
+    """
+    found = running_client()
+    if found is None:
+        return completed(None)
+
+    def end(future: Future[None]) -> None:
+        try:
+            found.shutdown(host_timeout)
+        except BaseException as error:
+            future._set_exception(error)
+            raise
+        future._set_result(None)
+
+    return LazyFuture.starting(end)
+
+
+def _at_exit(made: Client) -> None:
+    pid = os.getpid()
+
+    def end() -> None:
+        if os.getpid() == pid:  # not in a forked child
+            made.shutdown()
+
+    atexit.register(end)
+    if threading.current_thread() is threading.main_thread():
+        with contextlib.suppress(ValueError):
+            if (
+                signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+                and "ipykernel" not in sys.modules
+            ):
+                # the default would end this process without its actors' clean-up
+                signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

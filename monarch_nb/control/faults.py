@@ -1,0 +1,84 @@
+"""Failures that reach the root: told once, to the hook, to listeners, or by ending the program.
+
+A hook that the user has set is always called, as in Monarch. Without one, a failure that a call of the user's has
+raised already is known; another one is shown by the notebook, or ends a script with its report on stderr.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from monarch_nb.actors.supervision import MeshFailure
+
+KEPT: Final = 200
+HOOK_MODULES: Final = ("monarch.actor", "monarch_nb")
+
+
+class FaultDesk:
+    """Keeps the failures of the root and decides who is told."""
+
+    def __init__(self) -> None:
+        self.failures: collections.deque[MeshFailure] = collections.deque(maxlen=KEPT)
+        self._listeners: list[Callable[[MeshFailure], None]] = []
+
+    def listen(self, callback: Callable[[MeshFailure], None]) -> None:
+        """Tell this one, instead of ending the program."""
+        self._listeners.append(callback)
+
+    def root_failed(self, failure: MeshFailure, seen: bool) -> None:  # noqa: FBT001
+        """A failure reached the root. `seen`: a call has raised it already."""
+        self.failures.append(failure)
+        hook = _hook()
+        if hook is not None:
+            # a thread: it is the user's code, and may use the mesh
+            threading.Thread(
+                target=_run_hook, args=(hook, failure), name="monarch-fault", daemon=True
+            ).start()
+        elif seen:
+            return
+        elif self._listeners:
+            for listener in self._listeners:
+                listener(failure)
+        else:
+            threading.Thread(
+                target=_end_program, args=(failure,), name="monarch-fault", daemon=True
+            ).start()
+
+
+def unhandled_fault_hook(failure: MeshFailure) -> None:
+    """Called in the client with a failure that nobody handled. Assign your own to keep going:
+
+    `monarch_nb.unhandled_fault_hook = lambda failure: ...`. This default prints the report and ends the program.
+    """
+    _end_program(failure)
+
+
+def _hook() -> Callable[[MeshFailure], Any] | None:
+    for name in HOOK_MODULES:
+        found = vars(sys.modules.get(name, object)).get("unhandled_fault_hook")
+        if callable(found) and found is not unhandled_fault_hook:
+            return found  # type: ignore[no-any-return]
+    return None
+
+
+def _run_hook(hook: Callable[[MeshFailure], Any], failure: MeshFailure) -> None:
+    try:
+        hook(failure)
+    except BaseException:  # noqa: BLE001  a hook that raises means: end
+        _end_program(failure)
+
+
+def _end_program(failure: MeshFailure) -> None:
+    sys.stderr.write(
+        f"Unhandled monarch error on the root actor, hostname={socket.gethostname()}, PID={os.getpid()}\n"
+        f"{failure.report()}\n"
+    )
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGINT)  # a KeyboardInterrupt in the main thread, even in a C wait

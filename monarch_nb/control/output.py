@@ -1,0 +1,87 @@
+"""What ranks print and show, on its way to whoever shows it to a person.
+
+Lines go to listeners (a notebook) with the tag of the cell that caused them; without listeners they are printed,
+each with its mesh and rank. Runs in the inbox thread; listeners return at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from monarch_nb.actors.proc_mesh import ProcsState
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.supervision import Supervision
+    from monarch_nb.core.frames import Message
+
+
+@dataclass(frozen=True)
+class OutputEvent:
+    """Something a rank printed (`stream` "stdout" or "stderr", `text`) or showed ("display", `content`)."""
+
+    tag: int
+    rank: int
+    mesh: str
+    size: int
+    stream: str
+    text: str = ""
+    content: dict[str, Any] = field(default_factory=dict)
+
+
+class OutputDesk:
+    """Receives output of all ranks, hands it on."""
+
+    def __init__(self, supervision: Supervision) -> None:
+        self._supervision = supervision
+        self._listeners: list[Callable[[OutputEvent], None]] = []
+        self.cell_of: dict[
+            int, int
+        ] = {}  # process -> tag of the cell it runs, for what comes from C
+        self._partial: dict[tuple[int, str], str] = {}
+
+    def listen(self, callback: Callable[[OutputEvent], None]) -> None:
+        """Give events to this one; nothing is printed any more."""
+        self._listeners.append(callback)
+
+    def on_output(self, message: Message) -> None:
+        """An OUTPUT message of a rank."""
+        body = json.loads(bytes(message.payload))
+        self._hand_on(
+            message.source, message.tag, body["stream"], body.get("text", ""), body.get("content")
+        )
+
+    def on_raw(self, body: dict[str, Any], _: Message) -> None:
+        """What a rank's C code or its children wrote to the file descriptors, from the agent."""
+        process = body["proc"]
+        self._hand_on(process, self.cell_of.get(process, 0), body["stream"], body["text"], None)
+
+    def _hand_on(
+        self, process: int, tag: int, stream: str, text: str, content: dict[str, Any] | None
+    ) -> None:
+        name, rank, size = self._place(process)
+        event = OutputEvent(tag, rank, name, size, stream, text, content or {})
+        if self._listeners:
+            for listener in self._listeners:
+                listener(event)
+        elif stream in {"stdout", "stderr"}:
+            self._print(process, event)
+
+    def _place(self, process: int) -> tuple[str, int, int]:
+        for state in list(self._supervision.states.values()):
+            if isinstance(state, ProcsState) and process in state.processes:
+                return state.name, state.processes.index(process), len(state.processes)
+        return f"process {process:x}", 0, 1
+
+    def _print(self, process: int, event: OutputEvent) -> None:
+        key = (process, event.stream)
+        *lines, rest = (self._partial.pop(key, "") + event.text).split("\n")
+        if rest:
+            self._partial[key] = rest
+        target = sys.stdout if event.stream == "stdout" else sys.stderr
+        label = f"[{event.mesh} {event.rank}] " if event.size > 1 else ""
+        target.write("".join(f"{label}{line}\n" for line in lines))
+        target.flush()

@@ -1,0 +1,351 @@
+"""The agent: one process per host that forks ranks from a zygote, watches them, and outlives nobody.
+
+`python -m monarch_nb.host.agent`, with its boot record as a line on standard input, which stays open as the rope to the
+owner. One thread, one poll. What a message or an exit means is decided by `registry.py`; here it is done. It never
+imports torch or IPython.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from monarch_nb.config import Config
+from monarch_nb.host import guard, orders, registry
+from monarch_nb.host.board import SAMPLE_S
+from monarch_nb.host.forks import Forks
+from monarch_nb.host.launch import AgentBoot, last_lines
+from monarch_nb.host.loop import Loop
+from monarch_nb.host.mail import Letter, Mail
+from monarch_nb.host.oom import MemoryGroup
+from monarch_nb.host.wards import FDS_PER_RANK, Wards
+
+Record = dict[str, Any]
+_END_S: Final = 2.0
+_SPARE_FDS: Final = 64
+_EXITED: Final = 0
+
+
+class Agent:
+    """Everything of one host."""
+
+    def __init__(self, boot: AgentBoot) -> None:
+        self._boot = boot
+        self._config = config = Config(**boot.config)
+        self._over = False
+        self._owner_gone = False
+        self._greeted = False
+        self._killed: set[int] = set()  # by us: no business of the out-of-memory killer
+        self._viewers: set[int] = set()
+        self._sample_at = 0.0
+        self._file_limit = guard.raise_file_limit()
+        self._memory = MemoryGroup()
+        self._loop = Loop()
+        self._mail = Mail(Path(boot.run_dir), boot.agent)
+        self._wards = Wards(self._loop, self._mail, config, self._on_pulse)
+        timing = registry.Timing(config.pulse_interval_s / 2, config.exit_s, config.grace_s)
+        self._registry = registry.Registry(boot.agent, boot.controller, timing)
+        self._loop.add(self._mail.fileno(), lambda: None)  # read in every round
+        self._watch_owner()
+        self._watch_children()
+        self._lifeline, self._lifeline_held = os.pipe()
+        self._forks: Forks | None = None
+        self._zygote()
+
+    # --------------------------------------------------------------------------------- the loop
+
+    def run(self) -> None:
+        """Serve until the owner is gone or says so, then leave nothing behind."""
+        while not self._over:
+            self._loop.wait(self._timeout())
+            for letter in self._mail.receive():
+                self._on_letter(letter)
+            now = time.monotonic()
+            self._feed(registry.Tick())
+            for piece in self._wards.flush(now):
+                self._tell(self._boot.controller, {"verb": "raw", **piece._asdict()})
+            self._show(now)
+        self._end()
+
+    def _timeout(self) -> float | None:
+        if self._over or self._mail.ready():
+            return 0.0
+        dues = [self._registry.deadline(), self._wards.due()]
+        dues.append(self._sample_at if self._viewers else None)
+        due = min((due for due in dues if due is not None), default=None)
+        return None if due is None else due - time.monotonic()
+
+    def _end(self) -> None:
+        for proc in self._registry.procs:
+            self._wards.signal(proc, signal.SIGKILL)
+        guard.end_children(_END_S)
+        self._wards.close()
+        self._mail.close(deliver=not self._owner_gone)
+        if self._owner_gone:
+            shutil.rmtree(self._boot.run_dir, ignore_errors=True)
+
+    # ------------------------------------------------------------------------------------ ropes
+
+    def _watch_owner(self) -> None:
+        self._loop.add(0, self._on_stdin)
+        if self._boot.owner_pid is not None:
+            try:
+                self._loop.add(os.pidfd_open(self._boot.owner_pid), self._on_owner_end)
+            except ProcessLookupError:
+                self._on_owner_end()
+
+    def _watch_children(self) -> None:
+        reader, writer = socket.socketpair()
+        reader.setblocking(False)
+        writer.setblocking(False)
+        self._wakeups = reader
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        signal.signal(signal.SIGTERM, lambda _number, _frame: self._on_owner_end())
+        signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
+        self._loop.add(reader.fileno(), self._on_child)
+
+    def _on_stdin(self) -> None:
+        if not os.read(0, 4096):
+            self._on_owner_end()
+
+    def _on_owner_end(self) -> None:
+        self._over = self._owner_gone = True
+
+    # ------------------------------------------------------------------------------- the zygote
+
+    def _zygote(self) -> Forks:
+        """The running zygote; another one if the last has died."""
+        if self._forks is None:
+            self._forks = Forks(self._boot, self._lifeline, self._loop, self._on_zygote)
+        return self._forks
+
+    def _on_zygote(self, record: Record, fds: list[int]) -> None:
+        match record["event"]:
+            case "ready":
+                self._greet(record)
+            case "forked":
+                self._wards.admit(record["proc"], record["pid"], fds)
+                self._feed(registry.Forked(record["proc"], record["pid"]))
+            case "unforked":
+                self._wards.dismiss(record["proc"])
+                self._feed(registry.Ended(record["proc"], reason=record["reason"]))
+            case "ended":
+                self._rank_ended(record["proc"], record["status"])
+
+    def _greet(self, report: Record) -> None:
+        if self._greeted:
+            return
+        self._greeted = True
+        facts = {name: report[name] for name in ("versions", "preload_s", "threads")}
+        body = {"verb": "ready", "pid": os.getpid(), "host": socket.gethostname(), **facts}
+        self._tell(self._boot.controller, {**body, "zygote": report["pid"]})
+
+    def _on_child(self) -> None:
+        """A child has ended: the zygote, or a rank or an orphan that the zygote has left us."""
+        self._wakeups.recv(4096)
+        lost: Forks | None = None
+        while (ended := _reap()) is not None:
+            pid, status = ended
+            if self._forks is not None and pid == self._forks.pid:
+                lost, self._forks = self._forks, None
+                lost.ended(status)
+            elif (proc := self._wards.proc_of(pid)) is not None:
+                self._rank_ended(proc, status)
+        if lost is not None:
+            self._zygote_lost(lost)
+        for pid in guard.children() - ({self._forks.pid} if self._forks else set()):
+            guard.kill(pid)
+
+    def _zygote_lost(self, forks: Forks) -> None:
+        text = forks.broken or f"{forks.how()}\n{self._last_words()}"
+        self._feed(registry.ZygoteLost(text))
+
+    def _last_words(self) -> str:
+        log = Path(self._boot.run_dir) / self._boot.log_name()
+        return last_lines(log.read_text(errors="replace")) if log.exists() else ""
+
+    def _rank_ended(self, proc: int, status: int) -> None:
+        exitcode = os.waitstatus_to_exitcode(status)
+        oom = self._was_out_of_memory(proc, exitcode)
+        output = self._wards.dismiss(proc)
+        for piece in output.take(final=True) if output else ():
+            self._tell(self._boot.controller, {"verb": "raw", **piece._asdict()})
+        self._feed(
+            registry.Ended(
+                proc,
+                code=exitcode if exitcode >= 0 else None,
+                signal=-exitcode if exitcode < 0 else None,
+                reason=self._memory.reason() if oom else None,
+                tail=output.tail() if output else "",
+                oom=oom,
+            )
+        )
+        self._mail.drop(proc)
+
+    def _was_out_of_memory(self, proc: int, exitcode: int) -> bool:
+        if exitcode != -signal.SIGKILL or proc in self._killed:
+            return False
+        return self._memory.killed(time.monotonic())
+
+    # ------------------------------------------------------------------------ events and effects
+
+    def _feed(self, event: registry.Event) -> None:
+        for effect in self._registry.feed(event, time.monotonic()):
+            match effect:
+                case registry.Tell(process, body):
+                    self._tell(process, body)
+                case registry.Answer(asker, body):
+                    self._answer(asker, body)
+                case registry.Kill(proc, number):
+                    self._signal(proc, number)
+                case registry.Finish():
+                    self._over = True
+
+    def _on_pulse(self, proc: int, up: bool) -> None:
+        self._feed(registry.Pulsed(proc, up))
+
+    def _signal(self, proc: int, number: int) -> None:
+        if number == signal.SIGKILL:
+            self._killed.add(proc)
+        self._wards.signal(proc, number)
+
+    def _tell(self, process: int, body: Record) -> None:
+        if not self._registry.is_gone(process):
+            self._mail.send(process, body)
+
+    def _answer(self, asker: registry.Asker, body: Record) -> None:
+        if not self._registry.is_gone(asker.process):
+            self._mail.answer(asker, body)
+
+    def _show(self, now: float) -> None:
+        if self._viewers and now >= self._sample_at:
+            self._sample_at = now + SAMPLE_S
+            if ranks := self._wards.sampler.changes(now):
+                for viewer in self._viewers:
+                    self._tell(viewer, {"verb": "board", "ranks": ranks})
+
+    # ------------------------------------------------------------------------------------ verbs
+
+    def _on_letter(self, letter: Letter) -> None:
+        verb = letter.body.get("verb")
+        do = _VERBS.get(verb) if isinstance(verb, str) else None
+        try:
+            if do is None:
+                raise ValueError(f"an agent does not know the verb {verb!r}")
+            do(self, letter)
+        except (KeyError, TypeError, ValueError, OSError) as error:
+            text = f"{verb}: {type(error).__name__}: {error}"
+            self._answer(letter.asker, {"error": text})
+
+    def _spawn(self, letter: Letter) -> None:
+        procs = orders.check_procs(letter.body["procs"])
+        self._check_room(procs)
+        owner = letter.body.get("owner", letter.asker.process)
+        places = [self._wards.reserve(proc) for proc in procs]
+        try:
+            request = orders.fork_request(letter.body, letter.buffers, self._boot, places)
+        except ValueError:
+            for proc in procs:
+                self._wards.dismiss(proc)
+            raise
+        self._feed(registry.Asked(procs, owner))
+        self._zygote().fork(request)
+        self._answer(letter.asker, {"ok": True})
+
+    def _check_room(self, procs: list[int]) -> None:
+        if self._registry.ending:
+            raise ValueError("this agent is shutting down")
+        if used := [proc for proc in procs if self._registry.knows(proc)]:
+            raise ValueError(f"process ids are used once: {used}")
+        if len(procs) > self._wards.board.room:
+            raise ValueError(f"room for {self._wards.board.room} more ranks, not {len(procs)}")
+        needed = (len(self._registry.procs) + len(procs)) * FDS_PER_RANK + _SPARE_FDS
+        if needed > self._file_limit:
+            raise ValueError(
+                f"{len(procs)} more ranks need {needed} open files in the agent, the limit is "
+                f"{self._file_limit} (ulimit -Hn)"
+            )
+
+    def _stop(self, letter: Letter) -> None:
+        procs = orders.check_procs(letter.body["procs"])
+        grace_s = float(letter.body.get("grace_s", self._config.exit_s))
+        self._feed(registry.StopAsked(letter.asker, procs, grace_s))
+
+    def _kill(self, letter: Letter) -> None:
+        number = signal.Signals(letter.body.get("signal", signal.SIGKILL))
+        self._feed(registry.KillAsked(orders.check_procs(letter.body["procs"]), number))
+        self._answer(letter.asker, {"ok": True})
+
+    def _watch(self, letter: Letter) -> None:
+        procs = orders.check_procs(letter.body["procs"])
+        self._answer(letter.asker, {"ok": True})
+        self._feed(registry.Watched(letter.asker.process, procs))
+
+    def _status(self, letter: Letter) -> None:
+        viewer = letter.asker.process
+        self._viewers.discard(viewer)
+        if letter.body["on"]:
+            now = time.monotonic()
+            self._wards.sampler.changes(now)
+            self._tell(viewer, {"verb": "board", "ranks": self._wards.sampler.all(now)})
+            self._viewers.add(viewer)
+        self._answer(letter.asker, {"ok": True})
+
+    def _tail(self, letter: Letter) -> None:
+        self._answer(letter.asker, {"text": self._wards.tail(letter.body["proc"])})
+
+    def _shutdown(self, letter: Letter) -> None:
+        grace_s = float(letter.body.get("grace_s", self._config.exit_s))
+        self._feed(registry.StopAsked(letter.asker, None, grace_s))
+
+
+_VERBS: Final[dict[str, Callable[[Agent, Letter], None]]] = {
+    "spawn": Agent._spawn,
+    "stop": Agent._stop,
+    "kill": Agent._kill,
+    "watch": Agent._watch,
+    "status": Agent._status,
+    "tail": Agent._tail,
+    "shutdown": Agent._shutdown,
+}
+
+
+def _reap() -> tuple[int, int] | None:
+    try:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return (pid, status) if pid else None
+
+
+def _read_boot() -> AgentBoot:
+    """The first line of standard input, and not a byte more."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        byte = os.read(0, 1)
+        if not byte:
+            raise SystemExit("the owner ended before it had said anything")
+        line += byte
+    return AgentBoot.from_line(bytes(line))
+
+
+def main() -> None:
+    """Run one agent."""
+    boot = _read_boot()
+    # not SIGKILL: it has to end what its ranks left behind; a stopped agent is woken to do that
+    if boot.owner_pid is not None and not guard.die_with_parent(signal.SIGCONT, boot.owner_pid):
+        raise SystemExit("the owner is not the parent, or has ended")
+    guard.adopt_orphans()
+    Agent(boot).run()
+
+
+if __name__ == "__main__":
+    main()
+    sys.exit(_EXITED)

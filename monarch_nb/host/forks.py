@@ -1,0 +1,96 @@
+"""The agent's end of a zygote: starts it, asks for forks, passes on what it says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from monarch_nb.host import guard
+from monarch_nb.host.channel import Channel
+from monarch_nb.host.launch import AgentBoot
+from monarch_nb.host.loop import Loop
+
+Record = dict[str, Any]
+Hear = Callable[[Record, list[int]], None]
+
+
+class Forks:
+    """One zygote process. `hear` gets each of its messages with the descriptors that came along."""
+
+    def __init__(self, boot: AgentBoot, lifeline: int, loop: Loop, hear: Hear) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = _start(theirs.fileno(), lifeline)
+        self.pid = self._process.pid
+        self.broken: str | None = None
+        self._loop = loop
+        self._hear = hear
+        self._channel = Channel(ours)
+        loop.add(self._channel.fileno(), self._on_channel)
+        self._post(
+            {
+                "main": boot.main,
+                "preload": [*boot.preload, boot.main.partition(":")[0]],
+                "owner_pid": boot.owner_pid,
+            }
+        )
+
+    def fork(self, request: Record) -> None:
+        """Ask for ranks."""
+        self._post(request)
+
+    def ended(self, status: int) -> None:
+        """The process was reaped: take what it said last, and close."""
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        self._read()
+        self._loop.remove(self._channel.fileno())
+        self._channel.close()
+
+    def how(self) -> str:
+        """How it ended, for a person."""
+        code = self._process.returncode or 0
+        if code < 0:
+            return f"the zygote (process {self.pid}) was ended by {signal.Signals(-code).name}"
+        return f"the zygote (process {self.pid}) ended with code {code}"
+
+    def _post(self, record: Record) -> None:
+        self._loop.want_write(self._channel.fileno(), self._channel.post(record))
+
+    def _on_channel(self) -> None:
+        if not self._channel.flush():
+            self._loop.want_write(self._channel.fileno(), False)
+        self._read()
+        if self._channel.closed:  # it is about to end, or should: its end comes with SIGCHLD
+            self._loop.remove(self._channel.fileno())
+            guard.kill(self.pid)
+
+    def _read(self) -> None:
+        for record, fds in self._channel.receive():
+            if record["event"] == "broken":
+                self.broken = record["text"]
+            else:
+                self._hear(record, fds)
+
+
+def _start(end: int, lifeline: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-P",
+            # a debugger in a rank needs the standard library's real files and lines
+            "-Xfrozen_modules=off",
+            "-m",
+            "monarch_nb.host.zygote",
+            str(end),
+            str(lifeline),
+            str(os.getpid()),
+        ],
+        stdin=subprocess.DEVNULL,
+        pass_fds=(end, lifeline),
+        env={name: text for name, text in os.environ.items() if name != guard.PROC_VARIABLE},
+    )

@@ -1,0 +1,134 @@
+"""What the agent holds of each rank: a handle on its process, its pipes, its pulse, its slot on the board.
+
+Everything a rank costs the agent is taken in `admit` and given back in `dismiss`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from monarch_nb.config import Config
+from monarch_nb.host.board import Board, Sampler
+from monarch_nb.host.loop import Loop
+from monarch_nb.host.mail import Mail
+from monarch_nb.host.streams import FLUSH_S, Output, Piece, Pipe
+from monarch_nb.net.pulse import Pulse
+
+FDS_PER_RANK: Final = 12  # 3 pipes and handles, 4 of the pulse, 2 of an outbox, and what is in flight
+
+
+@dataclass
+class Ward:
+    """One rank with a process."""
+
+    pid: int
+    handle: int
+    output: Output
+    pulse: Pulse
+
+
+class Wards:
+    """All of them. `pulsed(proc, up)` is called when a pulse changes."""
+
+    def __init__(
+        self, loop: Loop, mail: Mail, config: Config, pulsed: Callable[[int, bool], None]
+    ) -> None:
+        self.board = Board()
+        self.sampler = Sampler()
+        self._loop = loop
+        self._mail = mail
+        self._config = config
+        self._pulsed = pulsed
+        self._wards: dict[int, Ward] = {}
+        self._slots: dict[int, int] = {}
+        self._noisy: set[int] = set()
+        self._flushed_at = float("-inf")
+
+    def reserve(self, proc: int) -> tuple[str, int]:
+        """A place on the board for a rank that is asked for."""
+        self._slots[proc] = index = self.board.take()
+        return self.board.path, index
+
+    def admit(self, proc: int, pid: int, fds: list[int]) -> None:
+        """The rank was forked; `fds` are the read ends of its streams and its pidfd."""
+        out, err, handle = fds
+        config = self._config
+        pulse = self._mail.pulse(proc, config.pulse_interval_s, config.pulse_timeout_s)
+        ward = self._wards[proc] = Ward(pid, handle, Output(proc, (out, err)), pulse)
+        for pipe in ward.output.pipes:
+            self._loop.add(pipe.fd, functools.partial(self._on_output, ward.output, pipe))
+        self._loop.add(pulse.fileno(), functools.partial(self._on_pulse, proc, pulse))
+        self.sampler.add(proc, pid, self.board.slot(self._slots[proc]))
+
+    def dismiss(self, proc: int) -> Output | None:
+        """The rank has ended, or was never forked. Its output has then been read to the end."""
+        if (index := self._slots.pop(proc, None)) is not None:
+            self.board.give_back(index)
+        if (ward := self._wards.pop(proc, None)) is None:
+            return None
+        self.sampler.remove(proc)
+        self._noisy.discard(proc)
+        self._loop.remove(ward.pulse.fileno())
+        ward.pulse.close()
+        os.close(ward.handle)
+        ward.output.finish()
+        for pipe in ward.output.pipes:
+            self._close(pipe)
+        return ward.output
+
+    def signal(self, proc: int, number: int) -> None:
+        """Signal a rank, if it still has a process. Never hits a stranger: the handle is a pidfd."""
+        if (ward := self._wards.get(proc)) is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(ward.handle, number)
+
+    def proc_of(self, pid: int) -> int | None:
+        """The rank that has this process."""
+        return next((proc for proc, ward in self._wards.items() if ward.pid == pid), None)
+
+    def tail(self, proc: int) -> str:
+        """The last lines of a living rank."""
+        ward = self._wards.get(proc)
+        return "" if ward is None else ward.output.tail()
+
+    def due(self) -> float | None:
+        """When `flush` has something to do."""
+        return self._flushed_at + FLUSH_S if self._noisy else None
+
+    def flush(self, now: float) -> Iterator[Piece]:
+        """What ranks wrote, at a bounded rate."""
+        due = self.due()
+        if due is None or now < due:
+            return
+        self._flushed_at = now
+        for proc in self._noisy:
+            yield from self._wards[proc].output.take()
+        self._noisy.clear()
+
+    def close(self) -> None:
+        """Give everything back."""
+        for proc in list(self._slots):
+            self.dismiss(proc)
+        self.board.close()
+
+    def _on_output(self, output: Output, pipe: Pipe) -> None:
+        output.read(pipe)
+        self._noisy.add(output.proc)
+        if pipe.closed:
+            self._close(pipe)
+
+    def _on_pulse(self, proc: int, pulse: Pulse) -> None:
+        for up in pulse.read():
+            self._pulsed(proc, up)
+
+    def _close(self, pipe: Pipe) -> None:
+        if pipe.fd >= 0:
+            self._loop.remove(pipe.fd)
+            os.close(pipe.fd)
+            pipe.fd, pipe.closed = -1, True

@@ -1,0 +1,196 @@
+"""The life of a `%%mesh` cell on the controller: submit, wait, show, raise.
+
+Rules of the file: the main thread waits here, in slices, so that a KeyboardInterrupt ends the wait at once whatever ranks do; every
+way out leaves the ranks' output shown and the cell's status right; a rank that has not ended is remembered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from monarch_nb.core.folding import fold_errors, format_errors, rank_runs, rank_words
+from monarch_nb.core.records import ErrorRecord
+from monarch_nb.notebook import options, selection, tracebacks
+from monarch_nb.notebook.bundles import results
+from monarch_nb.notebook.problems import CellError, CellInterrupted
+from monarch_nb.notebook.runtime import CellRun, Outcome
+from monarch_nb.notebook.session import Cell, Session
+from monarch_nb.notebook.stragglers import Straggler
+
+WATCH_S = 0.25
+PATIENCE_S = 2.0
+"""After a rank has failed, how long others may run on before the user is told who they are."""
+GRACE_S = 0.15
+"""After an interrupt, how long the prompt waits for the ranks' tracebacks; within the 0.3 s promised."""
+
+
+def run(session: Session, line: str, body: str) -> None:
+    """Run the body on the selected ranks and show what they say. Raises `CellError` if one fails."""
+    chosen = options.parse(options.CELL, line)
+    mesh = session.meshes.pick(chosen.name)
+    parts = selection.parts(mesh, chosen.selection)
+    ranks = sorted(rank for part in parts for rank in part.ranks)
+    session.stragglers.wait_for(mesh.name, ranks)
+    session.attach()
+    cell = session.cell()
+    Waiting(session, cell, mesh.name, len(mesh), ranks).run(parts, body)
+
+
+@dataclass
+class Source:
+    """Where the body stands, for tracebacks on both sides."""
+
+    filename: str
+    first_line: int
+
+
+class Waiting:
+    """One `%%mesh` cell under way."""
+
+    def __init__(
+        self, session: Session, cell: Cell, mesh: str, total: int, ranks: Sequence[int]
+    ) -> None:
+        self._session = session
+        self._cell = cell
+        self._mesh = mesh
+        self._total = total
+        self._runs: list[CellRun] = []
+        self._told = False
+        self._failed_s: float | None = None
+        cell.output.expect(mesh, ranks, total)
+
+    def run(self, parts: Sequence[Any], body: str) -> None:
+        """Submit, wait, show, raise."""
+        try:
+            self._submit(parts, body)
+            while not self._wait(WATCH_S):
+                self._watch()
+        except KeyboardInterrupt:
+            self._interrupted()
+        self._cell.output.end()
+        self._show()
+        if errors := self._errors():
+            raise CellError(_summary(errors), errors, self._traceback(errors))
+
+    def _submit(self, parts: Sequence[Any], body: str) -> None:
+        """Send the body to every part of the mesh."""
+        source = _source(self._session.shell, self._cell, body)
+        for part in parts:
+            self._runs.append(
+                self._session.runtime.run_cell(
+                    part,
+                    body,
+                    filename=source.filename,
+                    first_line=source.first_line,
+                    tag=self._cell.tag,
+                )
+            )
+
+    # ----------------------------------------------------------------------------- waiting
+
+    def _wait(self, timeout_s: float) -> bool:
+        """Whether all ranks have ended, within that time."""
+        deadline = time.monotonic() + timeout_s
+        return all(run.wait(max(deadline - time.monotonic(), 0)) for run in self._runs)
+
+    def _watch(self) -> None:
+        """Now and then: free the lines that wait for ranks which have ended, name who is late."""
+        self._cell.output.finish(self._mesh, self._outcomes())
+        if self._failed_s is None and self._errors():
+            self._failed_s = time.monotonic()
+        patience_is_over = self._failed_s and time.monotonic() - self._failed_s > PATIENCE_S
+        if patience_is_over and not self._told:
+            self._told = True
+            self._session.say(self._cell, _who_is_late(self._errors(), self._pending()))
+
+    def _interrupted(self) -> None:
+        """The stop button: tell the ranks once, give them a moment, then give the prompt back."""
+        if not self._cell.claim_interrupt():
+            for run in self._runs:
+                run.interrupt()
+        with contextlib.suppress(KeyboardInterrupt):  # pressed again: do not even give the moment
+            self._wait(GRACE_S)
+        self._cell.output.end()
+        pending = self._pending()
+        for run in self._runs:
+            if run.pending:
+                cell = self._cell
+                self._session.stragglers.add(
+                    Straggler(self._mesh, run, cell.number, cell.started_s)
+                )
+        errors = self._errors()
+        raise CellInterrupted(_after_interrupt(pending), self._traceback(errors)) from None
+
+    # ----------------------------------------------------------------------------- outcomes
+
+    def _outcomes(self) -> dict[int, Outcome]:
+        return {rank: one for run in self._runs for rank, one in dict(run.outcomes).items()}
+
+    def _errors(self) -> dict[int, ErrorRecord]:
+        return {rank: one.error for rank, one in self._outcomes().items() if one.error}
+
+    def _pending(self) -> tuple[int, ...]:
+        return tuple(sorted(rank for run in self._runs for rank in run.pending))
+
+    def _show(self) -> None:
+        bundles = {rank: one.data for rank, one in self._outcomes().items() if one.data}
+        for data in results(bundles, self._total):
+            self._cell.display(data)
+
+    def _traceback(self, errors: Mapping[int, ErrorRecord]) -> str:
+        shell = self._session.shell
+        lines = format_errors(
+            fold_errors(errors),
+            lambda filename, lineno: _line_of_cell(shell, filename, lineno),
+            lambda filename: tracebacks.name_of_cell(shell, filename),
+            self._total,
+        )
+        return "\n".join(lines)
+
+
+def _source(shell: Any, cell: Cell, body: str) -> Source:
+    """The cell's own file and lines when the body is the rest of the cell; else a file of its own."""
+    filename = tracebacks.file_of_cell(shell)
+    if filename is not None and _is_cell_magic(cell.source):
+        tracebacks.remember(filename, cell.source)
+        return Source(filename, tracebacks.first_line(cell.source, body))
+    filename = f"<mesh cell {cell.tag}>"
+    tracebacks.remember(filename, body)
+    return Source(filename, 1)
+
+
+def _is_cell_magic(source: str) -> bool:
+    return source.lstrip().startswith("%%")
+
+
+def _line_of_cell(shell: Any, filename: str, lineno: int) -> str | None:
+    if tracebacks.name_of_cell(shell, filename) is None:
+        return None
+    return linecache.getline(filename, lineno) or None
+
+
+def _summary(errors: Mapping[int, ErrorRecord]) -> str:
+    return "; ".join(group.headline for group in fold_errors(errors))
+
+
+def _who_is_late(errors: Mapping[int, ErrorRecord], pending: Sequence[int]) -> str:
+    verb = "is" if len(pending) == 1 else "are"
+    failed = fold_errors(errors)[0].headline
+    return (
+        f"{rank_words(pending)} {verb} still running after {failed}. "
+        "They may wait for a rank that failed; the stop button interrupts them.\n"
+    )
+
+
+def _after_interrupt(pending: Sequence[int]) -> str:
+    if not pending:
+        return "all ranks have stopped"
+    return (
+        f"interrupted; {rank_words(pending)} still at work. The next %%mesh waits for them; "
+        f"%mesh interrupt --kill {rank_runs(pending)} ends them"
+    )

@@ -1,0 +1,33 @@
+"""`%load_ext monarch_nb`, in any ipykernel and in terminal IPython."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from monarch_nb.notebook import display, tracebacks
+from monarch_nb.notebook.magics import MeshMagics
+from monarch_nb.notebook.session import Session, session_of
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Add `%mesh`, `%%mesh` and the displays. Loading twice does nothing."""
+    if session_of(shell) is not None:
+        return
+    session = Session(shell)
+    session.start()
+    shell.register_magics(MeshMagics(shell, session))
+    display.register(shell)
+    session.undo.append(tracebacks.hide_our_frames(shell))
+    shell._monarch_nb_session = session
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Take them away again. Meshes that are up stay up."""
+    session = session_of(shell)
+    if session is None:
+        return
+    session.close()
+    display.unregister(shell)
+    for kind in ("line", "cell"):
+        shell.magics_manager.magics[kind].pop("mesh", None)
+    del shell._monarch_nb_session

@@ -1,0 +1,125 @@
+"""The meshes of a session: which exist, which one `%%mesh` means, and how they come and go.
+
+Rules of the file: a mesh made with `%mesh up` is kept until `%mesh down`; one made in Python belongs to its variable and
+is found through it. The current mesh is the one used or made last. A mesh that was stopped is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from monarch_nb.notebook.problems import MagicError
+
+NO_MESH = "No mesh is up. Type: %mesh up --gpus 4"
+
+
+class Meshes:
+    """Names to meshes. `session` gives the shell, whose variables are searched too, and the runtime."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._kept: dict[str, Any] = {}
+        self._current: str | None = None
+
+    @property
+    def current(self) -> str | None:
+        """Name of the mesh that `%%mesh` means."""
+        self._forget_stopped()
+        return self._current
+
+    def pick(self, name: str | None = None) -> Any:
+        """The mesh of that name, or the current one. Raises `MagicError`."""
+        self._forget_stopped()
+        if name is None:
+            return self._kept[self._current] if self._current else self._only_one()
+        if name in self._kept:
+            return self._kept[name]
+        if self._is_live_mesh(variable := self._variables().get(name)):
+            return variable
+        found = self._of_variables()
+        if name not in found:
+            raise MagicError(f"There is no mesh {name!r}. {self._choices(found)}")
+        return found[name]
+
+    def everything(self) -> dict[str, Any]:
+        """All meshes by name."""
+        self._forget_stopped()
+        return {**self._of_variables(), **self._kept}
+
+    def new_name(self, wanted: str | None) -> str:
+        """A name that is free. Raises `MagicError` when the wanted one is not."""
+        taken = self.everything()
+        if wanted in taken:
+            raise MagicError(
+                f"A mesh named {wanted!r} is up already. Type: %mesh down {wanted}, or choose another --name"
+            )
+        return wanted or next(name for name in _numbered() if name not in taken)
+
+    def spawn(self, sizes: Mapping[str, int], name: str) -> Any:
+        """Start a mesh; it is not the current one until `keep`."""
+        return self._session.runtime.spawn(sizes, name)
+
+    def keep(self, name: str, mesh: Any) -> bool:
+        """Make it the current mesh. True when a variable of its name holds it too."""
+        old = self._kept.pop(name, None)
+        self._kept[name] = mesh
+        self._current = name
+        variables = self._variables()
+        if name not in variables or variables[name] is old:
+            variables[name] = mesh
+        return bool(variables[name] is mesh)
+
+    def use(self, name: str) -> None:
+        """Make a mesh the current one."""
+        mesh = self.pick(name)
+        self._kept[name] = mesh
+        self._current = name
+
+    def forget(self, name: str) -> None:
+        """The mesh is down."""
+        mesh = self._kept.pop(name, None)
+        if mesh is not None and self._variables().get(name) is mesh:
+            del self._variables()[name]
+        if self._current == name:
+            self._current = next(reversed(self._kept), None)
+
+    def _forget_stopped(self) -> None:
+        for name, mesh in list(self._kept.items()):
+            if self._session.runtime.is_stopped(mesh):
+                self.forget(name)
+
+    def _only_one(self) -> Any:
+        found = self._of_variables()
+        if len(found) == 1:
+            return next(iter(found.values()))
+        raise MagicError(f"Which mesh? {self._choices(found)}" if found else NO_MESH)
+
+    def _of_variables(self) -> dict[str, Any]:
+        """Meshes in the user's variables by their own name, the whole rather than a slice of it."""
+        found: dict[str, Any] = {}
+        for value in list(self._variables().values()):
+            if self._is_live_mesh(value) and len(value) > len(found.get(value.name, ())):
+                found[value.name] = value
+        return found
+
+    def _is_live_mesh(self, value: object) -> bool:
+        runtime = self._session.runtime
+        return bool(runtime.is_mesh(value) and not runtime.is_stopped(value))
+
+    def _variables(self) -> dict[str, Any]:
+        variables: dict[str, Any] = self._session.shell.user_ns
+        return variables
+
+    def _choices(self, found: Mapping[str, Any]) -> str:
+        names = sorted({**found, **self._kept})
+        if not names:
+            return NO_MESH
+        return f"Up: {', '.join(names)}. Type: %mesh use {names[0]}, or %%mesh --name {names[0]}"
+
+
+def _numbered() -> Iterator[str]:
+    number = 0
+    while True:
+        yield f"mesh{number}"
+        number += 1

@@ -1,0 +1,85 @@
+"""Where the output of a cell goes: to the front end under the cell that caused it, or to the terminal.
+
+Rule of the file: an outlet may be used from any thread and at any time, also after its cell has ended. In a kernel it
+sends messages with the cell's own parent header; `print` in a thread would reach whatever cell runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from IPython.display import publish_display_data
+
+Header = Mapping[str, Any]
+
+
+class Outlet(Protocol):
+    """Takes text and display messages."""
+
+    def stream(self, name: str, text: str) -> None:
+        """Write to the cell's stdout or stderr."""
+
+    def display(self, kind: str, content: Mapping[str, Any]) -> None:
+        """Send a `display_data`, `update_display_data` or `clear_output` message."""
+
+
+class KernelOutlet:
+    """A cell of an ipykernel."""
+
+    def __init__(self, shell: Any, header: Header) -> None:
+        self._kernel = shell.kernel
+        self._shell = shell
+        self._header = header
+        self._streams = {"stdout": sys.stdout, "stderr": sys.stderr}
+        self._publisher = shell.display_pub
+
+    def stream(self, name: str, text: str) -> None:
+        """Send a `stream` message, or write where the running cell has redirected the stream."""
+        current = getattr(sys, name)
+        if current is not self._streams[name] and self._is_current():  # %%capture, redirect_stdout
+            current.write(text)
+        else:
+            self._send("stream", {"name": name, "text": text})
+
+    def display(self, kind: str, content: Mapping[str, Any]) -> None:
+        """Send a display message, or hand it to `%%capture`."""
+        publisher = self._shell.display_pub
+        captured = publisher is not self._publisher and self._is_current()
+        if captured and kind == "display_data":
+            publisher.publish(data=dict(content["data"]), metadata=dict(content["metadata"]))
+        else:
+            self._send(kind, content)
+
+    def _is_current(self) -> bool:
+        header = self._shell.get_parent().get("header", {})
+        return bool(header.get("msg_id") == self._header.get("msg_id"))
+
+    def _send(self, kind: str, content: Mapping[str, Any]) -> None:
+        kernel = self._kernel
+        kernel.session.send(
+            kernel.iopub_socket, kind, content, parent=self._header, ident=kernel._topic(kind)
+        )
+
+
+class TerminalOutlet:
+    """Terminal IPython: there is one place for everything."""
+
+    def stream(self, name: str, text: str) -> None:
+        """Write to `sys.stdout` or `sys.stderr`."""
+        target = getattr(sys, name)
+        target.write(text)
+        target.flush()
+
+    def display(self, kind: str, content: Mapping[str, Any]) -> None:
+        """Show what a terminal can show."""
+        if kind == "display_data":
+            publish_display_data(dict(content["data"]), dict(content["metadata"]))
+
+
+def outlet_of_running_cell(shell: Any) -> Outlet:
+    """The outlet for the cell that the shell is about to run."""
+    if getattr(shell, "kernel", None) is None:
+        return TerminalOutlet()
+    return KernelOutlet(shell, shell.get_parent().get("header", {}))

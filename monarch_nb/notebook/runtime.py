@@ -1,0 +1,93 @@
+"""The seam to the runtime below: what the notebook asks of it, and nothing else.
+
+Rule of the file: the real runtime is imported at its first use, so that a kernel starts without it. Tests put a fake of the same shape
+in its place (`session.runtime = FakeRuntime()`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+
+class Outcome(Protocol):
+    """How a cell ended on one rank: an error record, or a mime bundle, or neither."""
+
+    @property
+    def error(self) -> Any: ...
+    @property
+    def data(self) -> Mapping[str, Any] | None: ...
+
+
+class CellRun(Protocol):
+    """A cell that runs on the ranks of a mesh."""
+
+    @property
+    def outcomes(self) -> Mapping[int, Outcome]: ...
+    @property
+    def pending(self) -> tuple[int, ...]: ...
+    @property
+    def started_s(self) -> float: ...
+    def wait(self, timeout_s: float | None = None) -> bool: ...
+    def interrupt(self) -> None: ...
+
+
+class Client(Protocol):
+    """The controller's end of every mesh."""
+
+    tag: int
+
+    def on_output(self, callback: Callable[[Any], None]) -> None: ...
+    def on_failure(self, callback: Callable[[Any], None]) -> None: ...
+    def snapshot(self) -> Any: ...
+    def interrupt(self, tag: int | None) -> None: ...
+    def shutdown(self, timeout_s: float) -> None: ...
+
+
+class Runtime(Protocol):
+    """Everything the notebook needs from below."""
+
+    def running_client(self) -> Client | None: ...
+    def spawn(self, sizes: Mapping[str, int], name: str) -> Any: ...
+    def is_mesh(self, value: object) -> bool: ...
+    def is_stopped(self, mesh: Any) -> bool: ...
+    def run_cell(
+        self, mesh: Any, code: str, *, filename: str, first_line: int, tag: int
+    ) -> CellRun: ...
+
+
+class MonarchRuntime:
+    """The real one."""
+
+    def running_client(self) -> Client | None:
+        """The client, if anything has started it."""
+        module = sys.modules.get("monarch_nb.control.client")
+        found: Client | None = module.running_client() if module else None
+        return found
+
+    def spawn(self, sizes: Mapping[str, int], name: str) -> Any:
+        """Start ranks on this host; does not wait for them."""
+        from monarch_nb import this_host
+
+        return this_host().spawn_procs(per_host=dict(sizes), name=name)
+
+    def is_mesh(self, value: object) -> bool:
+        """Whether this is a mesh of processes, on which cells can run."""
+        module = sys.modules.get("monarch_nb.actors.proc_mesh")
+        return module is not None and isinstance(value, module.ProcMesh)
+
+    def is_stopped(self, mesh: Any) -> bool:
+        """Whether somebody has stopped it."""
+        return mesh._state.ended is not None
+
+    def run_cell(
+        self, mesh: Any, code: str, *, filename: str, first_line: int, tag: int
+    ) -> CellRun:
+        """Submit the code to every rank of the mesh and return at once."""
+        from monarch_nb.control import cells
+
+        run: CellRun = cells.run_cell(
+            mesh, code, filename=filename, first_line=first_line, tag=tag
+        )
+        return run

@@ -1,0 +1,50 @@
+"""`await` at the top level of a cell: one event loop per rank, run only while a cell awaits.
+
+Tasks that a cell leaves behind go on when a later cell awaits. An interrupt is thrown into the
+coroutine where it waits, so that its `finally` blocks run and the traceback shows that line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+
+UNWIND_S: Final = 1.0  # for an interrupted coroutine to run its `finally` blocks
+
+
+class CellLoop:
+    """The event loop of a rank's main thread, made when first needed."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Run to the end; on an interrupt raise `KeyboardInterrupt` with the coroutine's frames."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(self._loop)
+        task = self._loop.create_task(coroutine)
+        try:
+            self._loop.run_until_complete(task)
+        except KeyboardInterrupt as stop:
+            if task.done():  # it came while the coroutine itself was running
+                raise
+            where = self._unwind(task)
+            raise stop.with_traceback(where.__traceback__ if where else None) from None
+
+    def _unwind(self, task: asyncio.Task[Any]) -> BaseException | None:
+        """Cancel and wait a little; the exception with which the task ended, if it did."""
+        assert self._loop is not None
+        task.cancel()
+        self._loop.run_until_complete(asyncio.wait({task}, timeout=UNWIND_S))
+        try:
+            return task.exception() if task.done() else None
+        except asyncio.CancelledError as error:
+            return error
+
+    def close(self) -> None:
+        """The rank ends."""
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None

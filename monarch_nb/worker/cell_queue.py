@@ -1,0 +1,182 @@
+"""Cells on their way through a rank: from the control message to the outcome that is sent back.
+
+A cell waits for its turn on the main thread. While a cell waits for an answer, the main-thread actor goes on being
+served, so a cell may call the actor of its own rank.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import queue
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from monarch_nb.actors.context import Here, here
+from monarch_nb.actors.future import waiting
+from monarch_nb.actors.proc import Parcel
+from monarch_nb.core.frames import CONTROL, OUTPUT, OUTPUT_PORT
+from monarch_nb.worker.cells import CellShell
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.runtime import Runtime
+    from monarch_nb.actors.sync_driver import WorkQueue
+    from monarch_nb.core.frames import Message
+
+
+class CellQueue:
+    """Runs the cells of a rank, one at a time."""
+
+    def __init__(self, runtime: Runtime, work: WorkQueue, names: dict[str, Any]) -> None:
+        self.runtime = runtime
+        self.proc = runtime.proc
+        self.work = work
+        self.shell = CellShell(names)
+        self._dropped: set[int] = set()
+        self._running: int | None = None
+        self._label = runtime.root.name
+
+    # the inbox thread
+
+    def on_cell(self, body: dict[str, Any], message: Message) -> None:
+        """A cell has come: queue it for the main thread."""
+        self.work.put((_Cell(self, body), message))
+
+    def on_interrupt(self, body: dict[str, Any], message: Message) -> None:
+        """Stop the cell that answers to this port: interrupt it, or drop it from the queue."""
+        port = body["reply"]
+        if self._running == port:
+            self.runtime.hosting.interrupt_main()
+        else:
+            self._dropped.add(port)
+
+    def interrupt(self) -> None:
+        """Stop whatever cell runs."""
+        if self._running is not None:
+            self.runtime.hosting.interrupt_main()
+
+    # the main thread
+
+    def run(self, body: dict[str, Any], message: Message) -> None:
+        """Run a cell and send its outcome."""
+        if message.reply in self._dropped:
+            self._dropped.discard(message.reply)
+            self._answer(message, {"status": "cancelled"})
+            return
+        root = self.runtime.root
+        here.set(
+            Here(
+                root,
+                tuple(root.rank.extent),
+                tuple(root.rank.extent.values()),
+                root.rank.rank,
+                message.tag,
+            )
+        )
+        board = self.runtime.hosting.board
+        if board is not None:
+            board.busy(body.get("what") or "cell")
+        data: list[dict[str, Any]] = []
+        waiting.pump = self._pump
+        self._running = message.reply
+        try:
+            outcome = self.shell.run(
+                body["code"],
+                filename=body["filename"],
+                first_line=body["first_line"],
+                publish=lambda shown: self._publish(shown, message, data),
+            )
+        finally:
+            self._running = None
+            waiting.pump = None
+        if board is not None:
+            board.idle()
+        self._answer(
+            message,
+            {
+                "status": outcome.status,
+                "error": None if outcome.error is None else outcome.error.to_json(),
+                "text": outcome.result_text,
+                "data": data[-1] if data else None,
+                "elapsed_s": outcome.elapsed_s,
+            },
+        )
+
+    def _publish(self, shown: dict[str, Any], message: Message, data: list[dict[str, Any]]) -> None:
+        """The last expression's display travels with the outcome; the rest at once, in order."""
+        if shown["type"] == "execute_result":
+            data.append(shown)
+            return
+        self._flush()
+        boot = {
+            "mesh": 0,
+            "rank": self.runtime.root.rank.rank,
+            "stream": "display",
+            "content": shown,
+        }
+        payload = json.dumps(boot).encode()
+        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, Parcel(payload), tag=message.tag)
+
+    def _answer(self, message: Message, body: dict[str, Any]) -> None:
+        self._flush()
+        payload = json.dumps(body).encode()
+        self.proc.send(
+            message.source,
+            CONTROL,
+            message.reply,
+            Parcel(payload),
+            rank=message.rank,
+            tag=message.tag,
+        )
+
+    def _flush(self) -> None:
+        flush = self.runtime.hosting.flush_output
+        if flush is not None:
+            flush()
+
+    def _pump(
+        self,
+        done: Callable[[], bool],
+        wake_on: Callable[[Callable[[], None]], None],
+        timeout: float | None,
+    ) -> bool:
+        """Wait for an answer and serve the main-thread actor meanwhile; cells keep waiting."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        wake_on(lambda: self.work.put((_WAKE, None)))
+        kept = []
+        while not done():
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            try:
+                item = self.work.get(timeout=left)
+            except queue.Empty:
+                break
+            if item is None or isinstance(item[0], _Cell):
+                kept.append(item)
+                if item is None:
+                    break
+            else:
+                item[0].step(item[1])
+        for item in kept:
+            self.work.put(item)
+        return done()
+
+
+@dataclasses.dataclass
+class _Cell:
+    cells: CellQueue
+    body: dict[str, Any]
+
+    def step(self, message: Message | None) -> None:
+        assert message is not None
+        self.cells.run(self.body, message)
+
+
+class _Wake:
+    def step(self, _: Message | None) -> None:
+        """Only wakes the wait."""
+
+
+_WAKE = _Wake()

@@ -1,0 +1,55 @@
+"""When a cell may be interrupted: never inside a send, which would tear a message in two.
+
+The handler of SIGINT calls `InterruptGate.interrupt` on the main thread; everything else here runs
+there too. In CPython a handler runs only at calls and jumps, so assigning `is_open` cannot be cut.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class InterruptGate:
+    """Open while a cell runs; an interrupt during a shielded part is kept until its end.
+
+    `raised` counts the interrupts that have been raised: some libraries swallow them.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self._shields = 0
+        self._missed = False
+        self.raised = 0
+
+    def interrupt(self) -> bool:
+        """Raise `KeyboardInterrupt` in the running cell; False when no cell runs."""
+        if not self.is_open:
+            return False
+        if not self._shields:
+            self.raised += 1
+            raise KeyboardInterrupt
+        self._missed = True
+        return True
+
+    def open(self) -> None:
+        """A cell starts."""
+        self._missed = False
+        self.is_open = True
+
+    @contextmanager
+    def shield(self) -> Iterator[None]:
+        """No interrupt inside; one that came is raised at the end, if a cell still runs."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signals are handled by the main thread alone
+            return
+        self._shields += 1
+        try:
+            yield
+        finally:
+            self._shields -= 1
+        if self._missed and not self._shields and self.is_open:
+            self._missed = False
+            self.raised += 1
+            raise KeyboardInterrupt

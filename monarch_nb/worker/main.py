@@ -1,0 +1,226 @@
+"""A rank's life: from its boot record to its exit.
+
+Rule: the main thread belongs to cells and to the first sync actor, one at a time, in the order in which they came; it is the thread
+that a SIGINT interrupts, and only while user code runs on it. Everything else has threads of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import inspect
+import json
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from monarch_nb.actors import envelope, runtime_access
+from monarch_nb.actors.proc import Parcel
+from monarch_nb.actors.runtime import Runtime
+from monarch_nb.actors.sync_driver import WorkQueue
+from monarch_nb.config import Config
+from monarch_nb.core import pickling
+from monarch_nb.core.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
+from monarch_nb.core.shape import Extent, Point
+from monarch_nb.worker import rendezvous
+from monarch_nb.worker.boardwriter import BoardWriter
+from monarch_nb.worker.cell_queue import CellQueue
+from monarch_nb.worker.stdio import install
+
+
+def run(boot: dict[str, Any]) -> int:
+    """Be the rank that `boot` describes (see docs/protocol.md). Returns the exit code."""
+    return Rank(boot).live()
+
+
+class Rank:
+    """The parts of a rank, and its main loop."""
+
+    def __init__(self, boot: dict[str, Any]) -> None:
+        self.boot = boot
+        self.point = Point(boot["rank"], Extent(boot["labels"], boot["sizes"]))
+        self.runtime = Runtime(
+            process=boot["proc"],
+            agent=boot["agent"],
+            controller=boot["controller"],
+            run_dir=Path(boot["run_dir"]),
+            config=Config(**boot["config"]),
+            point=self.point,
+            name=f"{boot['name']}[{boot['rank']}]",
+        )
+        self.proc = self.runtime.proc
+        self.hosting = self.runtime.hosting
+        self.work: WorkQueue = queue.SimpleQueue()
+        self.cells = CellQueue(self.runtime, self.work, self._names())
+        self._leaving = False
+
+    def live(self) -> int:
+        """Boot, serve, leave."""
+        runtime_access.install(self.runtime)
+        self._prepare_environment()
+        self._attach_main_thread()
+        self.runtime.start()
+        self._boot_user_code()
+        self._serve()
+        self._leave()
+        return 0
+
+    # boot
+
+    def _prepare_environment(self) -> None:
+        rank, boot = self.boot["rank"], self.boot
+        per_host = boot["host_size"]
+        values = {
+            "RANK": rank,
+            "LOCAL_RANK": rank % per_host,
+            "WORLD_SIZE": boot["world_size"],
+            "LOCAL_WORLD_SIZE": per_host,
+            "GROUP_RANK": rank // per_host,
+        }
+        os.environ.update({name: str(value) for name, value in values.items()})
+        rendezvous.prepare(boot["store"], rank, boot["world_size"])
+
+    def _names(self) -> dict[str, Any]:
+        return {
+            "rank": self.boot["rank"],
+            "world_size": self.boot["world_size"],
+            "size": self.boot["world_size"],
+            "local_rank": self.boot["rank"] % self.boot["host_size"],
+            "coords": dict(self.point),
+            "device": self.boot["device"] or "cpu",
+        }
+
+    def _attach_main_thread(self) -> None:
+        self.hosting.main_queue = self.work
+        self.hosting.interrupt_main = lambda: signal.pthread_kill(
+            threading.main_thread().ident or 0, signal.SIGINT
+        )
+        signal.signal(signal.SIGINT, self._on_sigint)
+        streams = install(self.runtime.root_tag, self._send_output)
+        self.hosting.flush_output = streams.drain
+        self.hosting.board = BoardWriter(self.boot["board"])
+        self.proc.verbs["exit"] = self._on_exit
+        self.proc.verbs["cell"] = self.cells.on_cell
+        self.proc.verbs["interrupt_cells"] = self.cells.on_interrupt
+        self.proc.verbs["regroup"] = self._on_regroup
+        self.proc.verbs["logging"] = self._on_logging
+        self.proc.verbs["stacks"] = self._on_stacks
+
+    def _on_sigint(self, *_: Any) -> None:
+        if self.cells.shell.interrupt():
+            return
+        for driver in list(self.hosting.drivers.values()):
+            if getattr(driver, "on_main", False) and driver.running is not None:
+                raise KeyboardInterrupt
+
+    def _boot_user_code(self) -> None:
+        error: BaseException | None = None
+        if self.boot["bootstrap"] is not None:
+            try:
+                _run_bootstrap(base64.b64decode(self.boot["bootstrap"]))
+            except BaseException as raised:  # noqa: BLE001  told to the owner
+                error = raised
+        self.hosting.booted(error)
+        payload = os.getpid().to_bytes(8, "little")
+        buffers = [] if error is None else [envelope.pack(envelope.RAISED, error)]
+        self.proc.send(self.boot["owner"], REPLY, self.boot["ready_port"], Parcel(payload, buffers))
+        self.hosting.board.idle()  # type: ignore[union-attr]
+
+    # life
+
+    def _serve(self) -> None:
+        get = self.work.get
+        while not self._leaving:
+            try:
+                while (item := get()) is not None:
+                    item[0].step(item[1])
+                break
+            except KeyboardInterrupt:
+                continue  # came after the user's code had ended
+
+    def _on_exit(self, body: dict[str, Any], message: Message) -> None:
+        if self._leaving:
+            return
+        self._leaving = True
+        limit_s = body.get("grace_s") or self.proc.config.exit_s
+        threading.Thread(
+            target=self._end_actors, args=(limit_s,), name="monarch-exit", daemon=True
+        ).start()
+
+    def _end_actors(self, limit_s: float) -> None:
+        """Stop the actors in an orderly way; whatever hangs is interrupted, then left behind."""
+        drivers = list(self.hosting.drivers.values())
+        for driver in drivers:
+            driver.request_stop(None, "its process was stopped")
+        deadline = time.monotonic() + min(limit_s, self.proc.config.cleanup_s) * 0.5
+        for driver in drivers:
+            driver.wait_until_over(max(0.0, deadline - time.monotonic()))
+        self.hosting.interrupt_all()
+        self.cells.interrupt()
+        self.work.put(None)
+        # the main thread leaves now, unless user code holds it; the agent kills what stays
+
+    def _leave(self) -> None:
+        self._flush()
+        self.cells.shell.close()
+        self.runtime.close(linger_s=0.5)
+
+    def _flush(self) -> None:
+        if self.hosting.flush_output is not None:
+            self.hosting.flush_output()
+
+    # output
+
+    def _send_output(self, tag: int, stream: str, text: str) -> None:
+        body = {
+            "mesh": self.boot["mesh"],
+            "rank": self.boot["rank"],
+            "stream": stream,
+            "text": text,
+        }
+        payload = json.dumps(body).encode()
+        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, Parcel(payload), tag=tag)
+
+    # requests of the owner
+
+    def _on_regroup(self, body: dict[str, Any], message: Message) -> None:
+        self.work.put((_Task(lambda: rendezvous.regroup(body)), message))
+
+    def _on_logging(self, body: dict[str, Any], _: Message) -> None:
+        logging.getLogger().setLevel(body["level"])
+
+    def _on_stacks(self, _: dict[str, Any], message: Message) -> None:
+        frames = sys._current_frames()
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        stacks = {
+            names.get(ident, str(ident)): traceback.format_stack(frame)
+            for ident, frame in frames.items()
+        }
+        self.proc.answer(message, {"stacks": stacks, "pid": os.getpid()})
+
+
+class _Task:
+    """Something small for the main thread."""
+
+    def __init__(self, action: Any) -> None:
+        self._action = action
+
+    def step(self, _: Message | None) -> None:
+        self._action()
+
+
+def _run_bootstrap(payload: bytes) -> None:
+    result = pickling.loads(payload)()
+    if inspect.isawaitable(result):
+        asyncio.run(_await(result))
+
+
+async def _await(awaitable: Any) -> Any:
+    return await awaitable

@@ -1,0 +1,81 @@
+"""`torch.distributed` finds its peers without a listening socket and without a line of the user's.
+
+`init_process_group()` with its default `env://` uses a `FileStore` in the mesh's private run dir. PyTorch's own way would start a
+TCP store that listens on every interface without authentication. An address that is not this host's is left
+to PyTorch.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1", ""})
+DEFAULT_TIMEOUT_S: Final = 60.0
+
+
+class _Place:
+    path = ""
+    rank = 0
+    size = 1
+    generation = itertools.count()
+
+
+def prepare(path: str, rank: int, size: int) -> None:
+    """Remember where the peers meet, and make `env://` mean it."""
+    _Place.path, _Place.rank, _Place.size = path, rank, size
+    _Place.generation = itertools.count()
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    os.environ.setdefault("MASTER_PORT", "29500")
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if "torch" in sys.modules:
+        _install()
+
+
+def _install() -> None:
+    # torch.distributed.rendezvous names a function too, and it hides the module
+    handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers
+    original = handlers["env"]
+
+    def meet(url: str, timeout: datetime.timedelta = _default(), **rest: Any) -> Iterator[Any]:
+        if os.environ.get("MASTER_ADDR", "") not in LOCAL_NAMES:
+            return original(url, timeout=timeout, **rest)  # type: ignore[no-any-return]
+        return _meet_in_file(timeout)
+
+    handlers["env"] = meet
+
+
+def _default() -> datetime.timedelta:
+    return datetime.timedelta(seconds=DEFAULT_TIMEOUT_S)
+
+
+def _meet_in_file(timeout: datetime.timedelta) -> Iterator[Any]:
+    from torch.distributed import FileStore, PrefixStore
+
+    rank = int(os.environ.get("RANK", _Place.rank))
+    size = int(os.environ.get("WORLD_SIZE", _Place.size))
+    store = FileStore(_Place.path, size)
+    store.set_timeout(timeout)
+    yield PrefixStore(f"group-{next(_Place.generation)}", store), rank, size
+    raise RuntimeError(
+        "a process group over the mesh's store cannot be re-made in place; init it again"
+    )
+
+
+def regroup(body: dict[str, Any]) -> None:
+    """Some peers are new incarnations: leave the old group, meet at a new place."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_initialized():
+        distributed.destroy_process_group()
+    prepare_again(body["store"])
+
+
+def prepare_again(path: str) -> None:
+    """Meet at another file from now on."""
+    _Place.path = path
+    _Place.generation = itertools.count()

@@ -1,0 +1,237 @@
+"""A runtime whose ranks are threads of the kernel: the shape of the real one, with none of its processes.
+
+In a cell of the kernel under test: `from tests.notebook.fake_client import install; fake = install(get_ipython())`.
+Cells of ranks see `rank`, `size`, `print`, `warn` (stderr), `display(bundle)`, `sleep` (ends at an interrupt) and `stuck` (does not).
+"""
+
+from __future__ import annotations
+
+import ast
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from monarch_nb.core.mesh_trait import MeshTrait
+from monarch_nb.core.records import ErrorRecord
+from monarch_nb.core.shape import Extent, Shape
+from monarch_nb.errors import LaunchError
+from monarch_nb.notebook.session import session_of
+
+
+class Done:
+    """A future that is done, or fails."""
+
+    def __init__(self, runs: Callable[[], Any] = lambda: None) -> None:
+        self._runs = runs
+
+    def get(self, timeout: float | None = None) -> Any:
+        return self._runs()
+
+
+class FakeMesh(MeshTrait):
+    def __init__(self, runtime: FakeRuntime, name: str, shape: Shape, whole: FakeMesh | None = None) -> None:
+        self.runtime, self.name, self.shape, self.whole = runtime, name, shape, whole or self
+        self.stopped = False
+        self.spaces = [{"rank": rank, "size": len(shape)} for rank in range(len(shape))] if not whole else whole.spaces
+
+    _ndslice = property(lambda self: self.shape.ndslice)
+    _labels = property(lambda self: tuple(self.shape.labels))
+    ranks = property(lambda self: self.shape.ranks())
+
+    def _new_with_shape(self, shape: Shape) -> FakeMesh:
+        return FakeMesh(self.runtime, self.name, shape, self.whole)
+
+    @property
+    def initialized(self) -> Done:
+        return Done(self.runtime.starting)
+
+    def stop(self) -> Done:
+        return Done(lambda: setattr(self.whole, "stopped", True))
+
+    def heal(self, *, shrink: bool = False) -> FakeMesh:
+        return self.slice(gpus=slice(0, len(self) - 1)) if shrink else self
+
+    def __repr__(self) -> str:
+        return f"<FakeMesh {self.name}>"
+
+
+@dataclass
+class Outcome:
+    status: str
+    error: ErrorRecord | None = None
+    data: dict[str, Any] | None = None
+
+
+@dataclass
+class FakeRun:
+    mesh: FakeMesh
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    started_s: float = field(default_factory=time.monotonic)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    stop: threading.Event = field(default_factory=threading.Event)
+    interrupts: int = 0
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        return tuple(rank for rank in self.mesh.ranks if rank not in self.outcomes)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        with self.changed:
+            return self.changed.wait_for(lambda: not self.pending, timeout_s)
+
+    def interrupt(self) -> None:
+        self.interrupts += 1
+        self.stop.set()
+
+    def end(self, rank: int, outcome: Outcome) -> None:
+        with self.changed:
+            self.outcomes[rank] = outcome
+            self.changed.notify_all()
+
+
+class FakeClient:
+    def __init__(self, runtime: FakeRuntime) -> None:
+        self.runtime = runtime
+        self.tag = 0
+        self.outputs: list[Callable[[Any], None]] = []
+        self.failures: list[Callable[[Any], None]] = []
+        self.interrupted: list[int | None] = []
+        self.has_shut_down = False
+
+    def on_output(self, callback: Callable[[Any], None]) -> None:
+        self.outputs.append(callback)
+
+    def on_failure(self, callback: Callable[[Any], None]) -> None:
+        self.failures.append(callback)
+
+    def interrupt(self, tag: int | None) -> None:
+        self.interrupted.append(tag)
+        for run_tag, run in self.runtime.runs:
+            if run.pending and tag in (None, run_tag):
+                run.interrupt()
+
+    def shutdown(self, timeout_s: float) -> None:
+        self.has_shut_down = True
+
+    def snapshot(self) -> Any:
+        return SimpleNamespace(meshes=tuple(self._mesh(m) for m in self.runtime.meshes if not m.stopped))
+
+    def _mesh(self, mesh: FakeMesh) -> Any:
+        ranks = []
+        for rank in mesh.ranks:
+            busy = any(rank in run.pending for _, run in self.runtime.runs if run.mesh.whole is mesh)
+            coords = mesh.shape.coordinates(rank)
+            ranks.append(SimpleNamespace(
+                rank=rank, coords=coords, pid=None, verdict="busy" if busy else "idle",
+                what="a <cell>" if busy else "", since_s=1.5, detail=""))  # fmt: skip
+        return SimpleNamespace(
+            name=mesh.name, labels=mesh._labels, sizes=tuple(mesh.sizes.values()), ranks=tuple(ranks)
+        )
+
+
+class FakeRuntime:
+    def __init__(self) -> None:
+        self.client: FakeClient | None = None
+        self.meshes: list[FakeMesh] = []
+        self.runs: list[tuple[int, FakeRun]] = []
+        self.calls: list[dict[str, Any]] = []
+        self.starting: Callable[[], Any] = lambda: True
+
+    def running_client(self) -> FakeClient | None:
+        return self.client
+
+    def spawn(self, sizes: dict[str, int], name: str) -> FakeMesh:
+        if sizes.get("gpus", 0) > 99:
+            raise LaunchError("mesh0 could not be started: fork: out of memory")
+        self.client = self.client or FakeClient(self)
+        mesh = FakeMesh(self, name, Extent.from_dict(sizes).region.as_shape())
+        self.meshes.append(mesh)
+        return mesh
+
+    def is_mesh(self, value: object) -> bool:
+        return isinstance(value, FakeMesh)
+
+    def is_stopped(self, mesh: FakeMesh) -> bool:
+        return mesh.whole.stopped
+
+    def run_cell(self, mesh: FakeMesh, code: str, **where: Any) -> FakeRun:
+        run = FakeRun(mesh)
+        self.runs.append((where["tag"], run))
+        self.calls.append({"code": code, "ranks": mesh.ranks, **where})
+        for rank in mesh.ranks:
+            rank_at_work = RankCell(self, run, rank, where["tag"])
+            threading.Thread(target=rank_at_work.run, args=(code, where), daemon=True).start()
+        return run
+
+    def emit(self, mesh: FakeMesh, rank: int, tag: int, stream: str, text: str = "", content: Any = None) -> None:
+        event = SimpleNamespace(tag=tag, rank=rank, mesh=mesh.name, stream=stream, text=text,
+                                content=content, size=len(mesh.whole))  # fmt: skip
+        for callback in self.client.outputs:
+            callback(event)
+
+
+class RankCell:
+    """One rank running one cell."""
+
+    def __init__(self, runtime: FakeRuntime, run: FakeRun, rank: int, tag: int) -> None:
+        self.runtime, self.the_run, self.rank, self.tag = runtime, run, rank, tag
+
+    def run(self, code: str, where: dict[str, Any]) -> None:
+        names = self.the_run.mesh.spaces[self.rank]
+        names |= {"print": self.print, "warn": self.warn, "sleep": self.sleep, "stuck": time.sleep,
+                  "display": self.display}  # fmt: skip
+        try:
+            data = execute(code, where, names)
+            outcome = Outcome("ok", data=data)
+        except BaseException as error:
+            outcome = Outcome("error", error=ErrorRecord.from_exception(error, lambda f: f == __file__))
+        self.the_run.end(self.rank, outcome)
+
+    def print(self, *values: object, end: str = "\n") -> None:
+        self.runtime.emit(self.the_run.mesh, self.rank, self.tag, "stdout", " ".join(map(str, values)) + end)
+
+    def warn(self, text: str) -> None:
+        self.runtime.emit(self.the_run.mesh, self.rank, self.tag, "stderr", text + "\n")
+
+    def display(self, data: dict[str, Any]) -> None:
+        content = {"data": data, "metadata": {}}
+        self.runtime.emit(self.the_run.mesh, self.rank, self.tag, "display", content=content)
+
+    def sleep(self, seconds: float) -> None:
+        if self.the_run.stop.wait(seconds):
+            raise KeyboardInterrupt
+
+
+def execute(code: str, where: dict[str, Any], names: dict[str, Any]) -> dict[str, Any] | None:
+    tree = ast.parse("\n" * (where["first_line"] - 1) + code, where["filename"])
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, where["filename"], "exec"), names)
+    if last is None:
+        return None
+    value = eval(compile(ast.Expression(last.value), where["filename"], "eval"), names)
+    if value is None:
+        return None
+    return value.bundle if isinstance(value, Rich) else {"text/plain": repr(value)}
+
+
+class Rich:
+    """A value with a mime bundle of its own."""
+
+    def __init__(self, **bundle: str) -> None:
+        self.bundle = {key.replace("_", "/"): text for key, text in bundle.items()}
+
+
+def install(shell: Any) -> FakeRuntime:
+    """Put a fake under the session of this shell."""
+    runtime = FakeRuntime()
+    session_of(shell).runtime = runtime
+    return runtime
+
+
+def press_stop() -> None:
+    """SIGINT to this process, as an interrupt in signal mode."""
+    signal.raise_signal(signal.SIGINT)
