@@ -143,7 +143,7 @@ class ArrayCalls:
         self._array[0] = self._serial
         answer = self._call(self._array)
         for value in answer if isinstance(answer, list) else [answer]:
-            if abs(value / (self._serial + self._rest) - 1) > 1e-5:  # noqa: PLR2004
+            if abs(value / (self._serial + self._rest) - 1) > 1e-5:
                 raise AssertionError(f"{value} instead of {self._serial + self._rest}")
 
 

@@ -108,7 +108,7 @@ def _head(run: Run) -> str:
         "targets: `catalog.py`.",
         "",
         f"- {run.begun:%Y-%m-%d %H:%M} UTC, load {run.load:.1f} before the run",
-        f"- {os.cpu_count()} cores, {_memory_gb():.0f} GB, {platform.system()} {platform.release()}",
+        f"- {os.cpu_count()} cores, {_memory_gb():.0f} GB, {platform.platform(terse=True)}",
     ]
     for role, found in run.versions.items():
         lines.append(

@@ -58,8 +58,7 @@ class ActorMesh(MeshTrait, Generic[A]):
         self._shape = shape
         self._cls = state.cls
         self._ranks = shape.ranks()
-        self._version = -1
-        self._processes: tuple[int, ...] = ()
+        self._targets: dict[str, Target] = {}
         self._answer_shape = Shape(shape.labels, Slice.new_row_major(shape.ndslice.sizes))
         self._held = state.procs.held_by_handles() if state.procs is not None else None
 
@@ -124,19 +123,12 @@ class ActorMesh(MeshTrait, Generic[A]):
         state = self._state
         if state.trouble:
             state.check(self._ranks, f"{state.name}.{method}")
-        if self._version != state.version:
-            self._processes = tuple([state.processes[rank] for rank in self._ranks])
-            self._version = state.version
-        return Target(
-            state,
-            method,
-            state.number,
-            self._processes,
-            self._ranks,
-            self._answer_shape,
-            context.current_tag(),
-            self._held,
-        )
+        found = self._targets.get(method)
+        if found is None or found.version != state.version:
+            processes = [state.processes[rank] for rank in self._ranks]
+            found = Target(state, method, processes, self._ranks, self._answer_shape, self._held)
+            self._targets[method] = found
+        return found
 
     def __await__(self) -> Generator[Any, None, ActorMesh[A]]:
         """`actors = await procs.spawn(...)`: waits for the constructors."""

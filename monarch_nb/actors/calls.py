@@ -25,44 +25,65 @@ R = TypeVar("R")
 
 
 class Target:
-    """What is called: an endpoint of some ranks of a mesh. `ranks[i]` is the mesh rank of member i."""
+    """What is called: an endpoint of some ranks of a mesh. `ranks[i]` is the mesh rank of member i.
 
-    __slots__ = ("held", "method", "port", "processes", "ranks", "shape", "state", "tag")
+    Made once per endpoint and version of the mesh, never changed. `extent` is labels and sizes as a call carries them.
+    """
+
+    __slots__ = (
+        "extent",
+        "held",
+        "method",
+        "port",
+        "processes",
+        "ranks",
+        "shape",
+        "state",
+        "version",
+    )
 
     def __init__(
         self,
         state: MeshState,
         method: str,
-        port: int,
         processes: Sequence[int],
         ranks: Sequence[int],
         shape: Shape,
-        tag: int,
         held: object = None,
     ) -> None:
         self.held = held  # a mesh in use is not garbage
         self.state = state
         self.method = method
-        self.port = port
-        self.processes = processes
-        self.ranks = ranks
+        self.port = state.number
+        self.processes = tuple(processes)
+        self.ranks = tuple(ranks)
         self.shape = shape
-        self.tag = tag
+        self.extent = tuple(shape.labels), tuple(shape.ndslice.sizes)
+        self.version = state.version
 
     @property
     def what(self) -> str:
         """The call as people name it: "trainer.step"."""
         return f"{self.state.name}.{self.method}"
 
+    def member(self, index: int) -> Target:
+        """One of the members, by itself. It is still told where in the mesh it was called."""
+        one = object.__new__(Target)
+        for name in Target.__slots__:
+            setattr(one, name, getattr(self, name))
+        one.processes, one.ranks = (self.processes[index],), (self.ranks[index],)
+        return one
+
 
 class _Pending(Future[R], Waiter):
     """A call that has been sent."""
 
-    __slots__ = ("_proc", "port", "target")
+    __slots__ = ("_proc", "port", "tag", "target")
 
-    def _begin(self, proc: Proc, target: Target) -> None:
+    def _begin(self, proc: Proc, target: Target, tag: int) -> None:
         self._proc = proc
         self.target = target
+        self.tag = tag
         self._keep = target.held
         self.port = proc.new_port()
         proc.ports[self.port] = self.deliver
@@ -77,7 +98,8 @@ class _Pending(Future[R], Waiter):
 
     def _error_of(self, message: Message) -> BaseException:
         target = self.target
-        rank = target.ranks[message.rank] if message.rank < len(target.ranks) else None
+        index = message.rank if len(target.ranks) > 1 else 0
+        rank = target.ranks[index] if index < len(target.ranks) else None
         return envelope.unpack(
             message.payload, what=target.what, rank=rank, size=len(target.state.processes)
         )

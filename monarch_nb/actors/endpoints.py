@@ -55,45 +55,45 @@ class Endpoint(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
         """Ask every member. The answer has the shape of the mesh or slice; the first error fails it."""
-        proc, target = self._prepare(args, kwargs)
+        proc, target, tag = self._prepare(args, kwargs)
         call = cast("GatherCall", make(GatherCall))
         parcel = self._encode(proc, target, args, kwargs)
-        call._begin(proc, target)
+        call._begin(proc, target, tag)
         call.expect()
-        _cast(proc, target, parcel, call.port)
+        _cast(proc, target, parcel, call.port, tag)
         _end_if_lost(proc, call)
         return call
 
     def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Ask the one member. Raises `ValueError` for a mesh of several."""
-        proc, target = self._prepare(args, kwargs)
+        proc, target, tag = self._prepare(args, kwargs)
         if len(target.processes) != 1:
             raise ValueError(
                 f"call_one requires exactly 1 actor, but mesh has {len(target.processes)}"
             )
-        return self._single(proc, target, 0, args, kwargs)
+        return self._single(proc, target, 0, tag, args, kwargs)
 
     def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Ask one member, chosen at random, each with the same chance."""
-        proc, target = self._prepare(args, kwargs)
+        proc, target, tag = self._prepare(args, kwargs)
         index = random.randrange(len(target.processes))
-        return self._single(proc, target, index, args, kwargs)
+        return self._single(proc, target.member(index), index, tag, args, kwargs)
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[Future[R]]:
         """Ask every member now; iterate over as many futures, in the order of the answers."""
-        proc, target = self._prepare(args, kwargs)
+        proc, target, tag = self._prepare(args, kwargs)
         call = cast("StreamCall", make(StreamCall))
         parcel = self._encode(proc, target, args, kwargs)
-        call._begin(proc, target)
+        call._begin(proc, target, tag)
         items = call.expect()
-        _cast(proc, target, parcel, call.port)
+        _cast(proc, target, parcel, call.port, tag)
         _end_if_lost(proc, call)
         return iter(items)
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Tell every member and wait for nobody. An exception there ends the actor."""
-        proc, target = self._prepare(args, kwargs)
-        _cast(proc, target, self._encode(proc, target, args, kwargs), 0)
+        proc, target, tag = self._prepare(args, kwargs)
+        _cast(proc, target, self._encode(proc, target, args, kwargs), 0, tag)
 
     def rref(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """A remote tensor of the result; needs an active mesh and a `propagate` rule."""
@@ -111,42 +111,31 @@ class Endpoint(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<Endpoint {self._mesh._state.name}.{self._name}>"
 
-    def _prepare(self, args: Any, kwargs: Any) -> tuple[Proc, Target]:
+    def _prepare(self, args: Any, kwargs: Any) -> tuple[Proc, Target, int]:
         self._check(args, kwargs)
-        return runtime_access.proc(), self._mesh._target(self._name)
+        target = self._mesh._target(self._name)
+        return runtime_access.runtime().proc, target, context.current_tag()
 
     def _encode(self, proc: Proc, target: Target, args: Any, kwargs: Any) -> Parcel:
-        return proc.encode(_content(self, target, args, kwargs), target.processes)
+        content = (self._name, args, kwargs, *target.extent, self._explicit)
+        return proc.encode(content, target.processes)
 
-    def _single(self, proc: Proc, target: Target, index: int, args: Any, kwargs: Any) -> Future[R]:
-        process = target.processes[index]
-        parcel = proc.encode(_content(self, target, args, kwargs), (process,))
-        if len(target.processes) > 1:
-            target.processes, target.ranks = (process,), (target.ranks[index],)
+    def _single(
+        self, proc: Proc, target: Target, index: int, tag: int, args: Any, kwargs: Any
+    ) -> Future[R]:
+        parcel = self._encode(proc, target, args, kwargs)
         call = cast("SingleCall[R]", make(SingleCall))
-        call._begin(proc, target)
-        proc.send(process, CALL, target.port, parcel, reply=call.port, rank=index, tag=target.tag)
+        call._begin(proc, target, tag)
+        proc.send(
+            target.processes[0], CALL, target.port, parcel, reply=call.port, rank=index, tag=tag
+        )
         if proc.dead:
             _end_if_lost(proc, call)
         return call
 
 
-def _content(
-    endpoint: Endpoint[Any, Any], target: Target, args: Any, kwargs: Any
-) -> tuple[Any, ...]:
-    extent = target.shape
-    return (
-        endpoint._name,
-        args,
-        kwargs,
-        tuple(extent.labels),
-        tuple(extent.ndslice.sizes),
-        endpoint._explicit,
-    )
-
-
-def _cast(proc: Proc, target: Target, parcel: Parcel, reply: int) -> None:
-    send, port, tag = proc.send, target.port, target.tag
+def _cast(proc: Proc, target: Target, parcel: Parcel, reply: int, tag: int) -> None:
+    send, port = proc.send, target.port
     for index, process in enumerate(target.processes):
         send(process, CALL, port, parcel, reply=reply, rank=index, tag=tag)
 
@@ -213,7 +202,7 @@ def send(
     Args:
         selection: "all" members or "choose" one at random. Raises `ValueError` for anything else.
     """
-    proc, target = endpoint._prepare(args, kwargs)
+    proc, target, tag = endpoint._prepare(args, kwargs)
     if selection not in {"all", "choose"}:
         raise ValueError(f'selection is "all" or "choose", not {selection!r}')
     parcel = endpoint._encode(proc, target, args, kwargs)
@@ -229,7 +218,7 @@ def send(
             parcel,
             reply=reply,
             rank=index,
-            tag=target.tag,
+            tag=tag,
         )
 
 

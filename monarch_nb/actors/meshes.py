@@ -110,13 +110,11 @@ class Meshes:
         self, state: ActorsState, body: dict[str, Any], parcel: Parcel, ranks: Sequence[int]
     ) -> Future[Any]:
         processes = [state.processes[rank] for rank in ranks]
-        target = Target(
-            state, "__init__", state.number, processes, ranks, state.shape, context.current_tag()
-        )
+        target = Target(state, "__init__", processes, ranks, state.shape)
         call = make(SpawnCall)
         assert isinstance(call, SpawnCall)
         call.on_failure = functools.partial(self._spawn_failed, state)
-        call._begin(self.proc, target)
+        call._begin(self.proc, target, context.current_tag())
         call.expect()
         for index, (rank, process) in enumerate(zip(ranks, processes, strict=True)):
             reply_rank = {**body, "index": index}

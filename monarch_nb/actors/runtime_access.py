@@ -21,7 +21,6 @@ _lock = threading.RLock()
 
 class _Slot:
     runtime: Runtime | None = None
-    pid = 0
 
 
 _slot = _Slot()
@@ -30,24 +29,22 @@ _slot = _Slot()
 def install(runtime: Runtime | None) -> None:
     """Make this the process's runtime; None when it has ended."""
     _slot.runtime = runtime
-    _slot.pid = os.getpid()
 
 
 def running() -> Runtime | None:
     """The runtime, if there is one. A forked child of a member has none."""
-    return _slot.runtime if _slot.pid == os.getpid() else None
+    return _slot.runtime
 
 
 def runtime() -> Runtime:
     """The runtime; in a process that is no rank, the client is started at first use."""
     found = _slot.runtime
-    if found is not None and _slot.pid == os.getpid():
+    if found is not None:
         return found
     with _lock:
-        if running() is None:
-            install(None)
+        if _slot.runtime is None:
             importlib.import_module(CLIENT).start()
-        found = running()
+    found = _slot.runtime
     assert found is not None
     return found
 
@@ -55,3 +52,11 @@ def runtime() -> Runtime:
 def proc() -> Proc:
     """The messaging of this process."""
     return runtime().proc
+
+
+def _forget_after_fork() -> None:
+    """A forked child is no member: its parent's sockets and threads are not its own."""
+    _slot.runtime = None
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

@@ -86,8 +86,8 @@ class Client(Runtime):
     def interrupt(self, tag: int | None = None) -> None:
         """Interrupt the calls in flight that were made by the cell `tag` (None: all). Returns at once."""
         for waiter in self.proc.waiters():
-            target = getattr(waiter, "target", None)
-            if target is not None and (tag is None or target.tag == tag):
+            found = getattr(waiter, "tag", None)
+            if found is not None and tag in {None, found}:
                 waiter.cancel()  # type: ignore[attr-defined]
 
     # hosts

@@ -8,6 +8,7 @@ imports torch or IPython.
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import socket
@@ -29,6 +30,7 @@ from monarch_nb.host.wards import FDS_PER_RANK, Wards
 
 Record = dict[str, Any]
 _END_S: Final = 2.0
+_OWNER_END_S: Final = 0.3
 _SPARE_FDS: Final = 64
 _EXITED: Final = 0
 
@@ -41,6 +43,7 @@ class Agent:
         self._config = config = Config(**boot.config)
         self._over = False
         self._owner_gone = False
+        self._owner: int | None = None  # a pidfd
         self._greeted = False
         self._killed: set[int] = set()  # by us: no business of the out-of-memory killer
         self._viewers: set[int] = set()
@@ -88,7 +91,7 @@ class Agent:
         guard.end_children(_END_S)
         self._wards.close()
         self._mail.close(deliver=not self._owner_gone)
-        if self._owner_gone:
+        if self._owner_is_dead():
             shutil.rmtree(self._boot.run_dir, ignore_errors=True)
 
     # ------------------------------------------------------------------------------------ ropes
@@ -97,9 +100,11 @@ class Agent:
         self._loop.add(0, self._on_stdin)
         if self._boot.owner_pid is not None:
             try:
-                self._loop.add(os.pidfd_open(self._boot.owner_pid), self._on_owner_end)
+                self._owner = os.pidfd_open(self._boot.owner_pid)
             except ProcessLookupError:
                 self._on_owner_end()
+            else:
+                self._loop.add(self._owner, self._on_owner_end)
 
     def _watch_children(self) -> None:
         reader, writer = socket.socketpair()
@@ -117,6 +122,12 @@ class Agent:
 
     def _on_owner_end(self) -> None:
         self._over = self._owner_gone = True
+
+    def _owner_is_dead(self) -> bool:
+        """Whether nobody is left to remove the run dir. Its files are closed a moment before."""
+        if not self._owner_gone or self._boot.owner_pid is None:
+            return self._owner_gone
+        return self._owner is None or bool(select.select([self._owner], [], [], _OWNER_END_S)[0])
 
     # ------------------------------------------------------------------------------- the zygote
 

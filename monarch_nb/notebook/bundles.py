@@ -1,8 +1,8 @@
-"""Mime bundles of ranks, with their labels, folded where they are equal.
+"""Displays of ranks (`{"data": bundle, "metadata": ...}`), with labels, folded where they are equal.
 
-Rule of the file: `text/plain` always carries the label, so that a notebook reads the same without a browser; other
-representations are passed on untouched and get a small header of their own, or above. A label is
-ours and still escaped; a bundle is the user's own output, shown as any notebook shows it.
+Rule of the file: `text/plain` always carries the label, so that a notebook reads the same without a
+browser. Other representations are passed on untouched, below a small header. The label is ours and
+still escaped; the bundle is the user's own output, shown as any notebook shows it.
 """
 
 from __future__ import annotations
@@ -13,26 +13,32 @@ from typing import Any
 
 from monarch_nb.core.folding import fold_outputs
 
-Bundle = Mapping[str, Any]
+Content = Mapping[str, Any]
 
 _HEADER = (
     '<div style="font:0.8em ui-monospace,monospace;color:#7a7a7a;margin:0.2em 0">{label}</div>'
 )
 
 
-def labelled(label: str, data: Bundle) -> list[dict[str, Any]]:
-    """The bundles to display for one bundle of the ranks in the label."""
-    if not label:
-        return [dict(data)]
-    shown = dict(data)
+def labelled(label: str, content: Content) -> list[Content]:
+    """What to display for one display of the ranks in the label."""
+    data = dict(content["data"])
+    if not label or not data:
+        return [content]
     if "text/plain" in data:
-        shown["text/plain"] = label_text(label, str(data["text/plain"]))
+        data["text/plain"] = label_text(label, str(data["text/plain"]))
+    shown = {**content, "data": data}
     if "text/html" in data:
-        shown["text/html"] = header_html(label) + str(data["text/html"])
-        return [shown]
-    if set(data) <= {"text/plain"}:
-        return [shown]
-    return [{"text/plain": label, "text/html": header_html(label)}, shown]
+        data["text/html"] = header_html(label) + str(data["text/html"])
+    elif set(data) != {"text/plain"}:
+        return [text_content(label, header_html(label)), shown]
+    return [shown]
+
+
+def text_content(plain: str, as_html: str = "") -> Content:
+    """A display of text."""
+    data = {"text/plain": plain, "text/html": as_html} if as_html else {"text/plain": plain}
+    return {"data": data, "metadata": {}}
 
 
 def label_text(label: str, text: str) -> str:
@@ -45,24 +51,27 @@ def header_html(label: str) -> str:
     return _HEADER.format(label=html.escape(label))
 
 
-def results(bundles: Mapping[int, Bundle], total: int) -> Iterator[dict[str, Any]]:
-    """What to display for the last expressions of ranks: equal ones once, plain texts together."""
+def results(contents: Mapping[int, Content], total: int) -> Iterator[Content]:
+    """What to display for the last expressions: equal ones once, plain texts together."""
     texts: list[str] = []
-    for group in fold_outputs({rank: signature(data) for rank, data in bundles.items()}, total):
-        for data in labelled(group.label, bundles[group.ranks[0]]):
-            if set(data) == {"text/plain"}:
-                texts.append(str(data["text/plain"]))
+    signatures = {rank: signature(content["data"]) for rank, content in contents.items()}
+    for group in fold_outputs(signatures, total):
+        for content in labelled(group.label, contents[group.ranks[0]]):
+            if set(content["data"]) == {"text/plain"}:
+                texts.append(content["data"]["text/plain"])
                 continue
             if texts:
-                yield {"text/plain": "\n".join(texts)}
+                yield text_content("\n".join(texts))
             texts = []
-            yield data
+            yield content
     if texts:
-        yield {"text/plain": "\n".join(texts)}
+        yield text_content("\n".join(texts))
 
 
 def signature(data: Any) -> Hashable:
-    """Equal for equal bundles."""
+    """Equal for equal data of a message."""
     if isinstance(data, Mapping):
         return tuple((key, signature(data[key])) for key in sorted(data))
+    if isinstance(data, tuple):
+        return tuple(map(signature, data))
     return data if isinstance(data, str | int | float | bool | None) else repr(data)

@@ -138,9 +138,9 @@ class Waiting:
         return tuple(sorted(rank for run in self._runs for rank in run.pending))
 
     def _show(self) -> None:
-        bundles = {rank: one.data for rank, one in self._outcomes().items() if one.data}
-        for data in results(bundles, self._total):
-            self._cell.display(data)
+        shown = {rank: one.data for rank, one in self._outcomes().items() if one.data}
+        for content in results(shown, self._total):
+            self._cell.output.show(content)
 
     def _traceback(self, errors: Mapping[int, ErrorRecord]) -> str:
         shell = self._session.shell

@@ -156,12 +156,18 @@ def values_html(values: Any) -> str:
 
 
 def _value_row(labels: Sequence[str], point: Any, value: Any) -> str:
-    text = repr(value)
-    if len(text) > MAX_VALUE:
-        text = f"{text[:MAX_VALUE]}..."
+    text = _repr(value)
     places = "".join(f"<td style='text-align:left'>{point[label]}</td>" for label in labels)
     value_style = "text-align:left;font-family:ui-monospace,monospace;white-space:pre"
     return f"<tr>{places}<td style='{value_style}'>{html.escape(text)}</td></tr>"
+
+
+def _repr(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001  a user's class; the other values are still shown
+        return f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
+    return f"{text[:MAX_VALUE]}..." if len(text) > MAX_VALUE else text
 
 
 _FORMATTERS = {

@@ -12,6 +12,7 @@ import re
 from typing import Any, NoReturn
 
 from IPython.core.magic_arguments import MagicArgumentParser
+from IPython.utils.process import arg_split
 
 from monarch_nb.notebook.problems import MagicError
 
@@ -138,7 +139,7 @@ def parse_line(line: str) -> tuple[str, argparse.Namespace]:
     """The command of a `%mesh` line and its options; `status` for an empty line."""
     word, _, rest = line.strip().partition(" ")
     if not word:
-        return "status", COMMANDS["status"].parse_argstring("")
+        return "status", parse(COMMANDS["status"], "")
     if word not in COMMANDS:
         raise MagicError(_unknown(word))
     return word, parse(COMMANDS[word], rest)
@@ -147,10 +148,19 @@ def parse_line(line: str) -> tuple[str, argparse.Namespace]:
 def parse(parser: Parser, text: str) -> argparse.Namespace:
     """Options in the text. Raises `MagicError`."""
     try:
-        options: argparse.Namespace = parser.parse_argstring(text)
+        words = arg_split(text)
     except ValueError as unbalanced:  # of quotes, from shlex
         raise MagicError(f"{parser.prog}: {unbalanced}. Type: {parser.example}") from None
-    return options
+    for word in words:
+        if word.startswith("--") and word.partition("=")[0] not in parser._option_string_actions:
+            parser.error(_unknown_option(parser, word))
+    return parser.parse_args(words)
+
+
+def _unknown_option(parser: Parser, word: str) -> str:
+    known = [option for option in parser._option_string_actions if option.startswith("--")]
+    close = difflib.get_close_matches(word, known, 1)
+    return f"does not know {word}" + (f"; did you mean {close[0]}?" if close else "")
 
 
 def sizes(options: argparse.Namespace) -> dict[str, int]:

@@ -9,49 +9,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
-from monarch_nb.core.folding import rank_label
-from monarch_nb.core.streams import WINDOW_S, StreamFolder
+from monarch_nb.core.lines import Text
+from monarch_nb.core.streams import StreamFolder
 from monarch_nb.notebook.bundles import labelled, signature
 from monarch_nb.notebook.outlets import Outlet
 
 FLUSH_S = 0.1
-
-
-class _Display:
-    """A display message of some ranks; waits a little for equal ones."""
-
-    def __init__(self, rank: int, total: int, kind: str, content: Any, ready_s: float) -> None:
-        self.ranks = {rank}
-        self.total = total
-        self.kind = kind
-        self.content = content
-        self.ready_s = ready_s
-        self._signature = signature((kind, content))
-
-    def absorbs(self, other: _Display) -> bool:
-        """Take in an equal message of another rank."""
-        if self._signature != other._signature or self.ranks & other.ranks:
-            return False
-        self.ranks |= other.ranks
-        return True
-
-    def send(self, outlet: Outlet) -> None:
-        if self.kind != "display_data":
-            outlet.display(self.kind, self.content)
-            return
-        label = rank_label(self.ranks, self.total)
-        for data in labelled(label, self.content["data"]):
-            content = {**self.content, "data": data}
-            content.setdefault("metadata", {})
-            content.setdefault("transient", {})
-            outlet.display(self.kind, content)
+MAX_TOKENS = 256
 
 
 class _Text:
-    ready_s = 0.0
+    """Text for one stream."""
 
     def __init__(self, stream: str, text: str) -> None:
         self.stream = stream
@@ -59,6 +30,55 @@ class _Text:
 
     def send(self, outlet: Outlet) -> None:
         outlet.stream(self.stream, "".join(self.parts))
+
+
+class _Display:
+    """A display message of the ranks in the label."""
+
+    def __init__(self, label: str, kind: str, content: Mapping[str, Any]) -> None:
+        self._label = label
+        self._kind = kind
+        self._content = content
+
+    def send(self, outlet: Outlet) -> None:
+        if self._kind == "clear_output":
+            outlet.display(self._kind, self._content)
+            return
+        contents = labelled(self._label, self._content)
+        for content in contents[-1:] if self._kind == "update_display_data" else contents:
+            outlet.display(self._kind, content)
+
+
+class _Tokens:
+    """Displays pass through the folder as words that stand for them, so that equal ones fold in order."""
+
+    def __init__(self) -> None:
+        self._words: dict[Hashable, str] = {}
+        self._found: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._count = 0
+
+    def word(self, kind: str, content: Mapping[str, Any]) -> str:
+        """Equal for equal messages."""
+        key = signature((kind, content))
+        word = self._words.get(key)
+        if word is None:
+            self._count += 1
+            word = self._words[key] = f"display-{self._count}"
+            self._found[word] = kind, content
+            if len(self._words) > MAX_TOKENS:
+                del self._found[self._words.pop(next(iter(self._words)))]
+        return word
+
+    def display(self, line: str) -> _Display | None:
+        """The display for `[0-3] display-7`; None for a line of another kind."""
+        label, _, word = line.rpartition(" ")
+        found = self._found.get(word)
+        return _Display(label, *found) if found else None
+
+    def clear(self) -> None:
+        """Let the contents go."""
+        self._words.clear()
+        self._found.clear()
 
 
 class CellOutput:
@@ -70,6 +90,7 @@ class CellOutput:
         self._lock = threading.Lock()
         self._folders: dict[str, StreamFolder] = {}
         self._running: dict[str, set[int]] = {}
+        self._tokens = _Tokens()
         self._waiting: list[_Text | _Display] = []
         self._next_flush_s = 0.0
 
@@ -92,11 +113,9 @@ class CellOutput:
         """Take an output event. Returns when `flush` has something to do."""
         now = self._now()
         with self._lock:
-            if event.stream == "display":
-                self._display(event, now)
-            else:
-                folder = self._folder(event.mesh, event.size)
-                self._texts(folder.feed(event.rank, event.stream, event.text, now))
+            text = self._word(event.content) if event.stream == "display" else event.text
+            folder = self._folder(event.mesh, event.size)
+            self._texts(folder.feed(event.rank, event.stream, text, now))
             return self._due()
 
     def write(self, stream: str, text: str) -> None:
@@ -104,11 +123,11 @@ class CellOutput:
         with self._lock:
             self._append_text(stream, text)
 
-    def show(self, data: Mapping[str, Any]) -> None:
+    def show(self, content: Mapping[str, Any]) -> None:
         """A display of the controller's own, now."""
         with self._lock:
-            self._send(float("inf"))
-            self._outlet.display("display_data", {"data": data, "metadata": {}, "transient": {}})
+            self._send()
+            self._outlet.display("display_data", {"metadata": {}, "transient": {}, **content})
 
     def flush(self) -> float | None:
         """Send what may be sent now. Returns when there will be more, or None."""
@@ -118,7 +137,7 @@ class CellOutput:
                 if (at := folder.deadline) is not None and at <= now:
                     self._texts(folder.tick(now))
             if now >= self._next_flush_s:
-                self._send(now)
+                self._send()
             return self._due()
 
     def end(self) -> None:
@@ -127,16 +146,28 @@ class CellOutput:
         with self._lock:
             for folder in self._folders.values():
                 self._texts(folder.flush(now))
-            self._send(float("inf"))
+            self._send()
+            self._tokens.clear()
 
     def _folder(self, mesh: str, total: int) -> StreamFolder:
         if mesh not in self._folders:
             self._folders[mesh] = StreamFolder(range(total), total)
         return self._folders[mesh]
 
-    def _texts(self, texts: Iterable[Any]) -> None:
+    def _word(self, content: Mapping[str, Any]) -> str:
+        message = {"metadata": {}, "transient": {}, **content}
+        return self._tokens.word(message.pop("type", "display_data"), message) + "\n"
+
+    def _texts(self, texts: Iterable[Text]) -> None:
         for stream, text in texts:
-            self._append_text(stream, text)
+            if stream != "display":
+                self._append_text(stream, text)
+                continue
+            for line in text.splitlines():
+                if display := self._tokens.display(line):
+                    self._waiting.append(display)
+                else:  # how many were hidden
+                    self._append_text("stdout", f"{line}\n")
 
     def _append_text(self, stream: str, text: str) -> None:
         last = self._waiting[-1] if self._waiting else None
@@ -145,39 +176,17 @@ class CellOutput:
         else:
             self._waiting.append(_Text(stream, text))
 
-    def _display(self, event: Any, now: float) -> None:
-        if (folder := self._folders.get(event.mesh)) is not None:
-            self._texts(folder.flush(now))  # what the rank printed before comes before
-        content = dict(event.content)
-        kind = content.pop("msg_type", "display_data")
-        one = self._folded(_Display(event.rank, event.size, kind, content, now + WINDOW_S))
-        if one.ranks >= self._running.get(event.mesh, {-1}) or event.size == 1:
-            one.ready_s = 0.0  # nobody else will send it
-
-    def _folded(self, new: _Display) -> _Display:
-        for one in reversed(self._waiting):
-            if not isinstance(one, _Display):
-                break
-            if one.absorbs(new):
-                return one
-        self._waiting.append(new)
-        return new
-
-    def _send(self, until_s: float) -> None:
-        count = 0
-        for one in self._waiting:
-            if one.ready_s > until_s:
-                break
-            one.send(self._outlet)
-            count += 1
-        if count:
-            del self._waiting[:count]
+    def _send(self) -> None:
+        if self._waiting:
+            for one in self._waiting:
+                one.send(self._outlet)
+            self._waiting.clear()
             self._next_flush_s = self._now() + FLUSH_S
 
     def _due(self) -> float | None:
         times = [at for folder in self._folders.values() if (at := folder.deadline) is not None]
         if self._waiting:
-            times.append(max(self._waiting[0].ready_s, self._next_flush_s))
+            times.append(self._next_flush_s)
         return min(times, default=None)
 
 

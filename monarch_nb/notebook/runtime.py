@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 
 class Outcome(Protocol):
-    """How a cell ended on one rank: an error record, or a mime bundle, or neither."""
+    """How a cell ended on one rank: an error record, or what it displays, or neither."""
 
     @property
     def error(self) -> Any: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from monarch_nb.notebook.meshes import Meshes
@@ -34,10 +34,6 @@ class Cell:
         self.started_s = time.monotonic()
         self.outer: Cell | None = None
         self._interrupts = 0
-
-    def display(self, data: Mapping[str, Any]) -> None:
-        """Show a mime bundle below the cell, after what the ranks have said so far."""
-        self.output.show(data)
 
     def interrupted(self) -> None:
         """The kernel has told the ranks about an interrupt."""
@@ -137,7 +133,7 @@ class Session:
 
     def notice(self, failure: Any) -> None:
         """Say once that something failed which no call waits for: under the running cell, or the next."""
-        text = f"{failure}\n"
+        text = f"{failure.report()}\n"
         cell = self.running
         if cell is None:
             self._notices.append(text)

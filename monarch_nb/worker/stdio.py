@@ -19,20 +19,22 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 TICK_S: Final = 0.03  # between two sends while text keeps coming
 FIRST_S: Final = 0.002  # before the first: a short cell's text leaves with its result, in one go
-WAKE_CHARS: Final = 32_768  # then the flusher does not wait for the tick
-MAX_WAITING: Final = 4_000_000  # characters; what comes on top until the next send is dropped
+SMALL: Final = 256  # characters; larger pieces are counted by their size, smaller ones by number
+MANY: Final = 1_000  # pieces; then the flusher does not wait for the tick
+MAX_PIECES: Final = 200_000  # what comes on top until the next send is dropped
+MAX_CHARS: Final = 4_000_000  # of larger pieces, likewise
 MAX_TORN: Final = 100_000  # characters that are kept of a line too long for the room that is left
 
 CurrentTag = Callable[[], int]
 Send = Callable[[int, str, str], None]
 Place = tuple[int, str]  # tag, "stdout" or "stderr"
 
+_NOWHERE: Final = (0, "")
 _FDS: Final = {"stdout": 1, "stderr": 2}
 
 
@@ -46,44 +48,28 @@ class OutputPump:
     def __init__(self, current_tag: CurrentTag, send: Send) -> None:
         self._current_tag = current_tag
         self._send = send
-        self._pieces: deque[tuple[Place, str]] = deque()
-        self._waiting = 0  # characters, about: writers do not lock
-        self._is_awake = False
-        self._is_urgent = False
+        self._pieces: deque[tuple[int, str, str | _Gap]] = deque()
+        self._limit = 0  # more pieces than this and `_pressed` has something to do
+        self._is_slow = False  # writes have to look closer
+        self._is_forked = False
+        self._chars = 0  # of larger pieces
         self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._dropped: dict[Place, tuple[int, int]] = {}  # lines, characters
+        self._gaps: dict[Place, _Gap] = {}  # the last of each place
         self._torn: set[Place] = set()  # whose line was cut: the rest of it is dropped too
         self._open: set[Place] = set()  # whose last text did not end its line
         self._sending = threading.RLock()
-        self.is_forked = False
         _pumps.add(self)
         self._thread = threading.Thread(target=self._run, name="monarch-stdio", daemon=True)
         vars(self._thread)["pydev_do_not_trace"] = True  # a breakpoint in a cell lets it run
         self._thread.start()
 
-    def put(self, stream: str, text: str) -> None:
-        """Take a piece of text. Never blocks."""
-        place = self._current_tag(), stream
-        if self._torn or self._waiting + len(text) > MAX_WAITING:
-            text = self._fitting(place, text)
-        if text:
-            self._pieces.append((place, text))
-            self._waiting += len(text)
-        if not self._is_awake:
-            self._is_awake = True
-            self._wake.put(True)
-        elif self._waiting > WAKE_CHARS and not self._is_urgent:
-            self._is_urgent = True
-            self._wake.put(True)
-
     def drain(self) -> None:
         """Send all that was written before this call, in this thread."""
-        if self.is_forked:
+        if self._is_forked:
             return
         with self._sending:
-            self._is_awake = self._is_urgent = False
-            self._waiting = 0
-            for (tag, stream), text in _joined(self._taken()):
+            self._limit = self._chars = 0
+            for (tag, stream), text in self._taken():
                 self._hand_over(tag, stream, text)
 
     def close(self) -> None:
@@ -93,9 +79,79 @@ class OutputPump:
         self.drain()
 
     def forked(self) -> None:
-        """This process is a fork: the text and the lock that came along are the parent's."""
-        self.is_forked = True
+        """This process is a fork: the text that came along is the parent's."""
+        self._is_forked = self._is_slow = True
         self._pieces.clear()
+
+    # writers
+
+    def writer(self, stream: str) -> Callable[[str], int]:
+        """A `write`, made for speed: programs print a million lines, several pieces each."""
+        pieces, append, current_tag = self._pieces, self._pieces.append, self._current_tag
+
+        def write(text: str) -> int:
+            if self._is_slow or type(text) is not str or len(text) > SMALL:
+                return self._write_slowly(stream, text)
+            append((current_tag(), stream, text))
+            if len(pieces) > self._limit:
+                self._pressed()
+            return len(text)
+
+        return write
+
+    def _pressed(self) -> None:
+        """More has gathered: wake the flusher, then hurry it, then drop."""
+        if self._limit < MANY:
+            self._limit = MANY
+        elif self._limit < MAX_PIECES:
+            self._limit = MAX_PIECES
+        else:
+            self._is_slow = len(self._pieces) > MAX_PIECES
+            return
+        self._wake.put(True)
+
+    def _write_slowly(self, stream: str, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        if self._is_forked:
+            write_to_descriptor(_FDS[stream], text)
+            return len(text)
+        place = self._current_tag(), stream
+        if kept := self._fitting(place, text):
+            self._pieces.append((*place, kept))
+            self._chars += len(kept)
+        self._is_slow = bool(self._torn)
+        if len(self._pieces) > self._limit:
+            self._pressed()
+        return len(text)
+
+    def _fitting(self, place: Place, text: str) -> str:
+        """What there is room for, whole lines if possible; the rest is counted."""
+        if place in self._torn:
+            lost, end, text = text.partition("\n")
+            self._count(place, lost + end)
+            if not end:
+                return ""
+            self._torn.discard(place)
+        room = max(MAX_CHARS - self._chars, 0) if len(self._pieces) <= MAX_PIECES else 0
+        if len(text) <= room:
+            return text
+        size = text.rfind("\n", 0, room) + 1 or min(room, MAX_TORN)
+        self._count(place, text[size:])
+        if not text.endswith("\n"):
+            self._torn.add(place)
+        return text[:size]
+
+    def _count(self, place: Place, text: str) -> None:
+        """Text is dropped: say so at this point of the output."""
+        gap = self._gaps.get(place)
+        if gap is None or gap.is_told:
+            gap = self._gaps[place] = _Gap()
+            self._pieces.append((*place, gap))
+        gap.lines += text.count("\n")
+        gap.chars += len(text)
+
+    # the flusher
 
     def _run(self) -> None:
         last = 0.0
@@ -113,42 +169,47 @@ class OutputPump:
             return True
 
     def _taken(self) -> Iterator[tuple[Place, str]]:
+        """What waits, neighbours of one place as one text."""
+        place, parts = _NOWHERE, list[str]()
         for _ in range(len(self._pieces)):
-            place, text = self._pieces.popleft()
-            (self._open.discard if text.endswith("\n") else self._open.add)(place)
-            yield place, text
-        dropped, self._dropped = self._dropped, {}
-        for place, (lines, chars) in dropped.items():
-            ended = "\n" if place in self._open else ""
-            self._open.discard(place)
-            yield place, f"{ended}... {lines} lines ({chars} characters) dropped ...\n"
+            tag, stream, piece = self._pieces.popleft()
+            if (tag, stream) != place:
+                if parts:
+                    yield place, self._ended(place, "".join(parts))
+                place, parts = (tag, stream), []
+            if isinstance(piece, str):
+                parts.append(piece)
+            else:
+                text = _whole_lines("".join(parts))
+                is_open = not text.endswith("\n") if text else place in self._open
+                parts = [text, "\n" if is_open else "", piece.tell()]
+        if parts:
+            yield place, self._ended(place, "".join(parts))
+
+    def _ended(self, place: Place, text: str) -> str:
+        (self._open.discard if text.endswith("\n") else self._open.add)(place)
+        return text if text.isascii() else text.encode("utf-8", RankStream.errors).decode()
 
     def _hand_over(self, tag: int, stream: str, text: str) -> None:
         try:
             self._send(tag, stream, text)
-        except Exception:  # noqa: BLE001  the link is gone: the agent's log still reads the descriptor
+        except Exception:  # noqa: BLE001  the link is gone, but the agent reads the descriptor
             write_to_descriptor(_FDS[stream], text)
 
-    def _fitting(self, place: Place, text: str) -> str:
-        """What there is room for, whole lines if possible; the rest is counted."""
-        if place in self._torn:
-            lost, end, text = text.partition("\n")
-            self._count(place, lost + end)
-            if not end:
-                return ""
-            self._torn.discard(place)
-        room = max(MAX_WAITING - self._waiting, 0)
-        if len(text) <= room:
-            return text
-        size = text.rfind("\n", 0, room) + 1 or min(room, MAX_TORN)
-        self._count(place, text[size:])
-        if not text.endswith("\n"):
-            self._torn.add(place)
-        return text[:size]
 
-    def _count(self, place: Place, text: str) -> None:
-        lines, chars = self._dropped.get(place, (0, 0))
-        self._dropped[place] = lines + text.count("\n"), chars + len(text)
+class _Gap:
+    """Where output was dropped, and how much."""
+
+    __slots__ = ("chars", "is_told", "lines")
+
+    def __init__(self) -> None:
+        self.lines = self.chars = 0
+        self.is_told = False
+
+    def tell(self) -> str:
+        """The note in the output; what is dropped from now on needs another."""
+        self.is_told = True
+        return f"... {self.lines} lines ({self.chars} characters) dropped ...\n"
 
 
 class RankStream(io.TextIOBase):
@@ -164,20 +225,10 @@ class RankStream(io.TextIOBase):
     mode = "w"
 
     def __init__(self, pump: OutputPump, stream: str) -> None:
-        self._pump = pump
         self._stream = stream
         self.name = f"<{stream}>"
         self.buffer = RankBytes(self)
-
-    def write(self, text: str) -> int:
-        """Take the text; in a forked child, write it to the descriptor at once."""
-        if not isinstance(text, str):
-            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        if self._pump.is_forked:
-            write_to_descriptor(self.fileno(), text)
-        else:
-            self._pump.put(self._stream, text)
-        return len(text)
+        self.write = pump.writer(stream)  # type: ignore[method-assign]
 
     def fileno(self) -> int:
         """The real descriptor, for subprocesses and C code."""
@@ -243,6 +294,12 @@ def install(current_tag: CurrentTag, send: Send) -> OutputPump:
     return pump
 
 
+def _whole_lines(text: str) -> str:
+    """Without the piece of a line at the end, unless it is long enough to be of use."""
+    end = text.rfind("\n") + 1
+    return text if len(text) - end > SMALL else text[:end]
+
+
 def write_to_descriptor(fd: int, text: str) -> None:
     """All of it, or as much as a broken descriptor takes."""
     data = text.encode("utf-8", "backslashreplace")
@@ -257,13 +314,6 @@ def _log_handlers() -> Iterator[logging.StreamHandler[Any]]:
         for handler in getattr(logger, "handlers", ()):
             if type(handler) is logging.StreamHandler:
                 yield handler
-
-
-def _joined(pieces: Iterable[tuple[Place, str]]) -> Iterator[tuple[Place, str]]:
-    """Neighbours of one place as one text, which is valid UTF-8."""
-    for place, group in groupby(pieces, key=lambda piece: piece[0]):
-        text = "".join(text for _, text in group)
-        yield place, text if text.isascii() else text.encode("utf-8", RankStream.errors).decode()
 
 
 _pumps: weakref.WeakSet[OutputPump] = weakref.WeakSet()

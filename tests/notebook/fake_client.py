@@ -186,7 +186,7 @@ class RankCell:
                   "display": self.display}  # fmt: skip
         try:
             data = execute(code, where, names)
-            outcome = Outcome("ok", data=data)
+            outcome = Outcome("ok", data=data and {"type": "execute_result", "data": data, "metadata": {}})
         except BaseException as error:
             outcome = Outcome("error", error=ErrorRecord.from_exception(error, lambda f: f == __file__))
         self.the_run.end(self.rank, outcome)
@@ -198,7 +198,7 @@ class RankCell:
         self.runtime.emit(self.the_run.mesh, self.rank, self.tag, "stderr", text + "\n")
 
     def display(self, data: dict[str, Any]) -> None:
-        content = {"data": data, "metadata": {}}
+        content = {"type": "display_data", "data": data, "metadata": {}}
         self.runtime.emit(self.the_run.mesh, self.rank, self.tag, "display", content=content)
 
     def sleep(self, seconds: float) -> None:

@@ -1,0 +1,81 @@
+"""Status and values as a reader sees them, in text and in HTML."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from monarch_nb.core.shape import Extent
+from monarch_nb.core.values import ValueMesh
+from monarch_nb.notebook.display import StatusView, mesh_html, values_html
+from monarch_nb.notebook.summary import duration, summary
+
+
+def rank(number: int, verdict: str = "idle", what: str = "", detail: str = "", since_s: float = 0.0) -> Any:
+    return SimpleNamespace(rank=number, coords={"hosts": 0, "gpus": number}, pid=1000 + number,
+                           verdict=verdict, what=what, detail=detail, since_s=since_s)  # fmt: skip
+
+
+def mesh(*ranks: Any, name: str = "mesh0") -> Any:
+    return SimpleNamespace(name=name, labels=("hosts", "gpus"), sizes=(1, len(ranks)), ranks=ranks)
+
+
+def test_a_table_of_a_mesh():
+    shown = mesh(rank(0), rank(1, "busy", "trainer.step", since_s=12), rank(2, "exited", detail="killed by SIGKILL"))
+    assert StatusView([shown], "mesh0").text() == (
+        "mesh0: 3 ranks, 1 idle, 1 busy, 1 exited; hosts=1 gpus=3 (current)\n"
+        "rank   place            pid    state      for    doing\n"
+        "──────────────────────────────────────────────────────────────────\n"
+        "0      hosts=0 gpus=0   1000   ○ idle\n"
+        "1      hosts=0 gpus=1   1001   ● busy     12 s   trainer.step\n"
+        "2      hosts=0 gpus=2   1002   ✕ exited          killed by SIGKILL"
+    )
+
+
+def test_many_ranks_in_one_state_are_one_row():
+    text = StatusView([mesh(*[rank(i) for i in range(99)], rank(99, "silent"))]).text()
+    assert len(text.splitlines()) == 5
+    assert "0-98   99 ranks" in text
+    assert "▲ silent" in text
+
+
+def test_html_says_every_state_in_a_word_and_escapes_the_rest():
+    nasty = "<script>alert(1)</script>"
+    page = StatusView([mesh(rank(0, "busy", nasty), rank(1, nasty), name=nasty)]).html()
+    assert "<script" not in page
+    assert "busy" in page
+    assert "http" not in page
+
+
+def test_the_summary_is_one_line_for_all_meshes():
+    snapshot = SimpleNamespace(meshes=(mesh(rank(0), rank(1)), mesh(rank(0, "busy"), name="data")))
+    assert summary(snapshot) == "mesh0: 2 ranks, 2 idle; data: 1 rank, 1 busy"
+    assert summary(SimpleNamespace(meshes=())) == "no mesh is up"
+
+
+def test_values_are_a_table_that_is_safe_and_bounded():
+    values = ValueMesh(Extent(["gpus"], [100]).region.as_shape(), ["<b>" + "x" * 500] * 100)
+    page = values_html(values)
+    assert "<b>x" not in page
+    assert page.count("<tr>") == 65
+    assert "... 36 more" in page
+    assert "x" * 300 not in page
+
+
+def test_a_value_whose_repr_fails_does_not_spoil_the_table():
+    class Bad:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    page = values_html(ValueMesh(Extent(["g"], [2]).region.as_shape(), [Bad(), 7]))
+    assert "7" in page
+    assert "Bad" in page
+
+
+def test_meshes_show_their_repr():
+    assert mesh_html(ValueMesh) == "<code>&lt;class &#x27;monarch_nb.core.values.ValueMesh&#x27;&gt;</code>"
+
+
+def test_durations():
+    texts = [duration(s) for s in (0.04, 9.9, 12, 119, 600, 36000)]
+    assert texts == ["0.0 s", "9.9 s", "12 s", "119 s", "10 min", "10.0 h"]

@@ -1,0 +1,84 @@
+"""What may be typed after `%mesh`, and the one line that answers a mistake."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+
+import pytest
+
+from monarch_nb.notebook import options
+from monarch_nb.notebook.magics import MeshMagics
+from monarch_nb.notebook.problems import MagicError
+
+
+def complaint(line: str) -> str:
+    with pytest.raises(MagicError) as caught:
+        command, chosen = options.parse_line(line)
+        if command == "up":
+            options.sizes(chosen)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize("line, sizes", [
+    ("up --gpus 4", {"gpus": 4}),
+    ("up gpus=4", {"gpus": 4}),
+    ("up replicas=2 gpus=3", {"replicas": 2, "gpus": 3}),
+    ("up replicas=2 --gpus 3 --name data", {"replicas": 2, "gpus": 3}),
+])  # fmt: skip
+def test_up_takes_axes_in_order(line, sizes):
+    command, chosen = options.parse_line(line)
+    assert command == "up"
+    assert list(options.sizes(chosen).items()) == list(sizes.items())
+
+
+def test_an_empty_line_is_status():
+    assert options.parse_line("  ")[0] == "status"
+
+
+@pytest.mark.parametrize("line, wrong, instead", [
+    ("up --gpus 0", "--gpus must be a whole number of at least 1, not '0'", "%mesh up --gpus 4"),
+    ("up --gpus x", "--gpus must be a whole number of at least 1, not 'x'", "%mesh up --gpus 4"),
+    ("up --gpus -1", "--gpus", "%mesh up --gpus 4"),
+    ("up --gpus ²", "--gpus must be a whole number", "%mesh up --gpus 4"),
+    ("up --gpus", "--gpus needs a value", "%mesh up --gpus 4"),
+    ("up", "how many ranks", "%mesh up --gpus 4"),
+    ("up gpus=0", "gpus= must be a whole number of at least 1", "%mesh up --gpus 4"),
+    ("up 4", "does not know '4'; an axis is given as gpus=4", "%mesh up --gpus 4"),
+    ("up gpus=4 --gpus 4", "gpus is given twice", "%mesh up --gpus 4"),
+    ("up --gpus 4 --fast", "does not know --fast", "%mesh up --gpus 4"),
+    ("up --gpus 4 --name 3x", "must be a word like mesh0, not '3x'", "%mesh up --gpus 4"),
+    ("up --gpu 4", "does not know --gpu", "%mesh up --gpus 4"),
+    ('up --name "x', "No closing quotation", "%mesh up --gpus 4"),
+    ("strat", "no command 'strat'", "Did you mean %mesh sta"),
+    ("use", "name", "%mesh use mesh0"),
+    ("interrupt --kill 3-1", "cannot read '3-1'", "%mesh interrupt --kill 3"),
+    ("interrupt --kill x", "cannot read 'x'", "%mesh interrupt --kill 3"),
+    ("down a b", "does not know b", "%mesh down"),
+])  # fmt: skip
+def test_a_mistake_is_told_in_one_line_with_what_to_type(line, wrong, instead):
+    text = complaint(line)
+    assert wrong in text
+    assert instead in text
+
+
+@pytest.mark.parametrize("text, ranks", [("3", (3,)), ("0,2", (0, 2)), ("0-3", (0, 1, 2, 3)),
+                                         ("0-1,4,1", (0, 1, 4))])  # fmt: skip
+def test_ranks(text, ranks):
+    assert options.ranks(text) == ranks
+
+
+@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "1,,2", "3-1", "1.5", "0:2"])
+def test_what_is_no_list_of_ranks(text):
+    with pytest.raises(argparse.ArgumentTypeError):
+        options.ranks(text)
+
+
+def test_the_help_knows_every_command_and_option():
+    text = inspect.getdoc(MeshMagics.mesh)
+    for command, parser in options.COMMANDS.items():
+        assert f"%mesh {command}" in text
+        for action in parser._actions:
+            assert all(option in text for option in action.option_strings), action

@@ -1,0 +1,204 @@
+"""Output of ranks on its way to a cell: order, folding, labels, and at most ten messages a second."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from monarch_nb.notebook.bundles import labelled, results
+from monarch_nb.notebook.outputs import FLUSH_S, CellOutput, Flusher
+from tests import support
+
+
+class Recorder:
+    """An outlet that remembers."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Any]] = []
+
+    def stream(self, name: str, text: str) -> None:
+        self.sent.append((name, text))
+
+    def display(self, kind: str, content: Any) -> None:
+        self.sent.append((kind, dict(content["data"]) if "data" in content else dict(content)))
+
+    @property
+    def text(self) -> str:
+        return "".join(text for name, text in self.sent if name == "stdout")
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def said(rank: int, text: str, *, stream: str = "stdout", size: int = 4, content: Any = None) -> Any:
+    return SimpleNamespace(rank=rank, text=text, stream=stream, size=size, mesh="m", content=content)
+
+
+def shown(rank: int, data: dict[str, str], *, size: int = 4, kind: str = "display_data") -> Any:
+    content = {"type": kind, "data": data, "metadata": {}}
+    return said(rank, "", stream="display", size=size, content=content)
+
+
+@pytest.fixture
+def outlet() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def output(outlet, clock) -> CellOutput:
+    made = CellOutput(outlet, clock)
+    made.expect("m", range(4), 4)
+    return made
+
+
+def test_equal_lines_go_out_at_once_when_all_have_said_them(output, outlet, clock):
+    for rank in range(4):
+        due = output.add(said(rank, "hello\n"))
+    assert due <= clock.now
+    output.flush()
+    assert outlet.sent == [("stdout", "[0-3] hello\n")]
+
+
+def test_a_line_of_one_rank_waits_a_little_for_the_others(output, outlet, clock):
+    due = output.add(said(2, "alone\n"))
+    assert clock.now < due < clock.now + 0.1
+    output.flush()
+    assert outlet.sent == []
+    clock.now = due
+    output.flush()
+    assert outlet.sent == [("stdout", "[2] alone\n")]
+
+
+def test_ranks_that_have_ended_are_not_waited_for(output, outlet):
+    output.finish("m", [0, 1, 3])
+    output.add(said(2, "alone\n"))
+    output.flush()
+    assert outlet.sent == [("stdout", "[2] alone\n")]
+
+
+def test_ten_messages_a_second_at_most(output, outlet, clock):
+    output.finish("m", [1, 2, 3])
+    start = clock.now
+    for step in range(1000):
+        clock.now = start + step / 1000
+        output.add(said(0, f"{step}\n"))
+        output.flush()
+    assert len(outlet.sent) <= 11
+    output.end()
+    assert outlet.text == "".join(f"[0] {step}\n" for step in range(1000))
+
+
+def test_the_first_text_after_a_pause_goes_out_at_once(output, outlet, clock):
+    output.finish("m", [1, 2, 3])
+    output.add(said(0, "a\n"))
+    assert output.flush() is None
+    clock.now += FLUSH_S
+    output.add(said(0, "b\n"))
+    output.flush()
+    assert [text for _, text in outlet.sent] == ["[0] a\n", "[0] b\n"]
+
+
+def test_the_end_of_the_cell_sends_everything(output, outlet):
+    output.add(said(0, "no newline"))
+    output.add(said(1, "other\n"))
+    output.end()
+    assert sorted(outlet.text.splitlines()) == ["[0] no newline", "[1] other"]
+
+
+def test_what_comes_after_the_end_is_shown_too(output, outlet, clock):
+    output.finish("m", range(4))
+    output.end()
+    output.add(said(3, "late\n"))
+    clock.now += 1
+    output.flush()
+    assert outlet.sent == [("stdout", "[3] late\n")]
+
+
+def test_stdout_and_stderr_keep_their_order(output, outlet):
+    output.finish("m", [1, 2, 3])
+    for stream, text in [("stdout", "1\n"), ("stdout", "2\n"), ("stderr", "3\n"), ("stdout", "4\n")]:
+        output.add(said(0, text, stream=stream))
+    output.end()
+    assert outlet.sent == [("stdout", "[0] 1\n[0] 2\n"), ("stderr", "[0] 3\n"), ("stdout", "[0] 4\n")]
+
+
+def test_one_rank_has_no_labels(outlet, clock):
+    output = CellOutput(outlet, clock)
+    output.add(said(0, "plain\n", size=1))
+    output.add(shown(0, {"text/plain": "x"}, size=1))
+    output.end()
+    assert outlet.sent == [("stdout", "plain\n"), ("display_data", {"text/plain": "x"})]
+
+
+def test_equal_displays_of_all_ranks_are_one(output, outlet):
+    for rank in range(4):
+        output.add(said(rank, "first\n"))
+        output.add(shown(rank, {"text/plain": "<x>"}))
+    output.end()
+    assert outlet.sent == [("stdout", "[0-3] first\n"), ("display_data", {"text/plain": "[0-3] <x>"})]
+
+
+def test_a_figure_keeps_its_bytes_and_gets_a_header(output, outlet):
+    figure = {"image/png": "aGk=", "text/plain": "<Figure>"}
+    output.add(shown(2, figure))
+    output.end()
+    (_, header), (_, image) = outlet.sent
+    assert header["text/plain"] == "[2]"
+    assert "[2]" in header["text/html"]
+    assert image == {"image/png": "aGk=", "text/plain": "[2] <Figure>"}
+
+
+def test_updates_of_a_display_keep_their_label(output, outlet):
+    output.add(shown(1, {"text/plain": "50 %"}, kind="update_display_data"))
+    output.end()
+    assert outlet.sent == [("update_display_data", {"text/plain": "[1] 50 %"})]
+
+
+def test_html_and_labels_are_put_together():
+    [one] = labelled("[0]", {"data": {"text/html": "<b>x</b>", "text/plain": "x"}, "metadata": {}})
+    assert one["data"]["text/html"].endswith("[0]</div><b>x</b>")
+    assert one["data"]["text/plain"] == "[0] x"
+
+
+def test_results_of_ranks_are_folded_and_put_together():
+    def plain(text: str) -> dict[str, Any]:
+        return {"data": {"text/plain": text}, "metadata": {}}
+
+    shown = list(results({0: plain("1"), 1: plain("2"), 2: plain("1"), 3: plain("a\nb")}, 4))
+    assert [one["data"] for one in shown] == [{"text/plain": "[0,2] 1\n[1] 2\n[3]\na\nb"}]
+
+
+def test_the_flusher_sends_what_is_due_and_ends():
+    outlet = Recorder()
+    output = CellOutput(outlet)
+    flusher = Flusher()
+    flusher.schedule(output, output.add(said(0, "a\n")))
+    flusher.schedule(output, output.add(said(1, "b\n")))
+    support.eventually(lambda: "b" in outlet.text and "a" in outlet.text)
+    flusher.close()
+
+
+@pytest.mark.slow
+def test_a_flood_costs_time_and_messages_in_proportion():
+    outlet = Recorder()
+    output = CellOutput(outlet)
+    output.expect("m", range(4), 4)
+    line = "x" * 50 + "\n"
+    for _ in range(250):
+        for rank in range(4):
+            output.add(said(rank, line * 100))
+    output.end()
+    assert len(outlet.sent) == 1
+    assert len(outlet.text) < 1_000_000  # the throttle says how many lines it has hidden
+    assert "lines hidden" in outlet.text
