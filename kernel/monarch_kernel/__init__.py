@@ -1,1 +1,4 @@
-"""The Monarch kernel: an ipykernel whose notebook is the controller of a mesh. `python -m monarch_kernel -f FILE`."""
+"""The Monarch kernel: an ipykernel whose notebook is the controller of a mesh.
+
+`python -m monarch_kernel -f FILE`.
+"""

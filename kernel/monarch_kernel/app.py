@@ -1,12 +1,16 @@
 """The program around the kernel: ipykernel's, with our kernel class and streams."""
 
+from typing import Any
+
 from ipykernel.kernelapp import IPKernelApp
 from traitlets import DottedObjectName, Type
 
 from monarch_kernel.kernel import MonarchKernel
 
+_IPKernelApp: Any = IPKernelApp  # its types are incomplete
 
-class MonarchKernelApp(IPKernelApp):
+
+class MonarchKernelApp(_IPKernelApp):  # type: ignore[misc]
     """Reads the connection file, opens the sockets and runs `MonarchKernel`."""
 
     name = "monarch-kernel"

@@ -7,7 +7,7 @@ goes on.
 """
 
 import os
-import pdb
+import pdb  # noqa: T100  opening it is what this file is for
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ def install(can_ask: Callable[[], bool]) -> None:
 
     def hook(*args: Any, **kwargs: Any) -> None:
         if "PYTHONBREAKPOINT" in os.environ:
-            sys.__breakpointhook__(*args, **kwargs)
+            sys.__breakpointhook__(*args, **kwargs)  # noqa: T100
         elif _debugger_is_attached():
             debugpy_hook(*args, **kwargs)
         else:
@@ -34,7 +34,7 @@ def _stop(can_ask: bool) -> None:
         pdb.Pdb().set_trace(frame)  # ipykernel has put IPython's Pdb there
         return
     place = f"{frame.f_code.co_name}(), line {frame.f_lineno}"
-    print(f"breakpoint() in {place}: this front end takes no input, going on", file=sys.stderr)
+    sys.stderr.write(f"breakpoint() in {place}: this front end takes no input, going on\n")
 
 
 def _debugger_is_attached() -> bool:

@@ -1,7 +1,8 @@
 """The kernel class: what a controller of a mesh needs beyond ipykernel.
 
-Rules of the file: an interrupt waits for nothing (no lock, no other control message, no rank); nothing here
-may take longer than Jupyter's shutdown window; the mesh is reached through `monarch_nb.notebook` only.
+Rules of the file: an interrupt waits for nothing (no lock, no other control message, no rank);
+nothing here may take longer than Jupyter's shutdown window; the mesh is reached through
+`monarch_nb.notebook` only.
 """
 
 import asyncio
@@ -14,11 +15,12 @@ from types import CodeType, FrameType
 from typing import Any
 
 from ipykernel.ipkernel import IPythonKernel
-
 from traitlets import Float
 
 from monarch_kernel import breakpoints, debugger
 from monarch_nb.notebook import session as notebook
+
+_IPythonKernel: Any = IPythonKernel  # its types are incomplete
 
 TEARDOWN_S = 2.0
 """jupyter_client sends SIGTERM 2.5 s after the shutdown request (half of `shutdown_wait_time`)."""
@@ -33,8 +35,8 @@ def _version() -> str:
         return "0"
 
 
-class MonarchKernel(IPythonKernel):  # type: ignore[misc]  # ipykernel ships incomplete types
-    """An IPythonKernel that loads monarch_nb, shows its mesh, and interrupts and ends it promptly."""
+class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
+    """An IPythonKernel that loads monarch_nb, shows its mesh, interrupts and ends it promptly."""
 
     implementation = "monarch"
     implementation_version = _version()
@@ -54,7 +56,8 @@ class MonarchKernel(IPythonKernel):  # type: ignore[misc]  # ipykernel ships inc
     # ------------------------------------------------------------------------- interrupts
 
     async def dispatch_control(self, msg: list[Any]) -> None:
-        """Interrupts and shutdowns overtake; other control messages go one at a time, as in the base class.
+        """Interrupts and shutdowns overtake; other control messages go one at a time, as in the
+        base class.
 
         ipykernel holds `_control_lock` while a handler awaits, so one slow `debug_request` would
         delay the stop button.
@@ -82,11 +85,8 @@ class MonarchKernel(IPythonKernel):  # type: ignore[misc]  # ipykernel ships inc
         self._publish_status("idle", "control", parent=request)
 
     async def interrupt_request(self, stream: Any, ident: Any, parent: Any) -> None:
-        """Tell the ranks, then this process; never its process group, where others may live."""
-        try:
-            notebook.interrupt(self.shell)
-        finally:
-            os.kill(os.getpid(), signal.SIGINT)
+        """Stop this process and its ranks; not its process group, where others may live."""
+        notebook.interrupt(self.shell, lambda: os.kill(os.getpid(), signal.SIGINT))
         self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
 
     @contextlib.contextmanager

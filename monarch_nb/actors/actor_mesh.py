@@ -100,7 +100,7 @@ class ActorMesh(MeshTrait, Generic[A]):
         return runtime_access.runtime().meshes.heal_actors(self, shrink=shrink)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
+        if name.startswith("__"):
             raise AttributeError(name)
         found: Any
         marked = endpoints_of(self._cls).get(name)

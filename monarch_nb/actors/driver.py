@@ -55,7 +55,7 @@ class Spec:
     quiet: bool = False  # a failure to construct is reported by the reply alone
 
     @staticmethod
-    def from_body(body: dict[str, Any], rank: int) -> Spec:
+    def from_body(body: dict[str, Any]) -> Spec:
         """From a `spawn_actor` control message."""
         return Spec(
             body["port"],
@@ -63,7 +63,7 @@ class Spec:
             body["class_name"],
             tuple(body["labels"]),
             tuple(body["sizes"]),
-            rank,
+            body["rank"],
             (body["owner"][0], body["owner"][1]),
             body["creator"],
             body["sync"],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextvars
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from monarch_nb.actors import context, runtime_access
@@ -116,9 +116,16 @@ class Endpoint(Generic[P, R]):
         target = self._mesh._target(self._name)
         return runtime_access.runtime().proc, target, context.current_tag()
 
-    def _encode(self, proc: Proc, target: Target, args: Any, kwargs: Any) -> Parcel:
+    def _encode(
+        self,
+        proc: Proc,
+        target: Target,
+        args: Any,
+        kwargs: Any,
+        lend_to: Sequence[int] | None = None,
+    ) -> Parcel:
         content = (self._name, args, kwargs, *target.extent, self._explicit)
-        return proc.encode(content, target.processes)
+        return proc.encode(content, target.processes if lend_to is None else lend_to)
 
     def _single(
         self, proc: Proc, target: Target, index: int, tag: int, args: Any, kwargs: Any
@@ -205,21 +212,17 @@ def send(
     proc, target, tag = endpoint._prepare(args, kwargs)
     if selection not in {"all", "choose"}:
         raise ValueError(f'selection is "all" or "choose", not {selection!r}')
-    parcel = endpoint._encode(proc, target, args, kwargs)
-    indices = range(len(target.processes))
-    if selection == "choose":
-        indices = range(one := random.choice(indices), one + 1)
-    reply = 0 if port is None else port._port
-    for index in indices:
-        proc.send(
-            target.processes[index],
-            CALL,
-            target.port,
-            parcel,
-            reply=reply,
-            rank=index,
-            tag=tag,
-        )
+    chosen = random.randrange(len(target.processes)) if selection == "choose" else None
+    whole = range(len(target.processes)) if chosen is None else (chosen,)
+    answer_to, reply = (proc.id, 0) if port is None else port._claimed()
+    lend_to = target.processes if answer_to == proc.id else ()
+    parcel = endpoint._encode(proc, target, args, kwargs, lend_to)
+    for index in whole:
+        process = target.processes[index]
+        if answer_to == proc.id:
+            proc.send(process, CALL, target.port, parcel, reply=reply, rank=index, tag=tag)
+        else:
+            proc.send_for(answer_to, process, target.port, parcel, reply, index, tag)
 
 
 def returns_future(function: Callable[P, Any]) -> Callable[P, Future[Any]]:

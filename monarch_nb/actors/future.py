@@ -313,9 +313,7 @@ class TaskFuture(Future[R]):
         if body is None:
             super()._wait(timeout)
             return
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
+        if not _loop_runs_here():
             self._run(body, timeout)
             return
         # a loop runs in this thread already (a notebook cell): give the body a thread of its own
@@ -349,6 +347,14 @@ class TaskFuture(Future[R]):
             self._set_exception(error)
         else:
             self._set_result(task.result())
+
+
+def _loop_runs_here() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def _coroutine(body: Callable[[], Awaitable[R]]) -> R:

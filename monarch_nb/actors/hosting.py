@@ -73,7 +73,7 @@ class Hosting:
     # verbs
 
     def _on_spawn(self, body: dict[str, Any], message: Message) -> None:
-        spec = Spec.from_body(body, message.rank)
+        spec = Spec.from_body(body)
         if spec.owner[0] in self.proc.dead:
             return
         driver: Driver

@@ -117,9 +117,13 @@ class Meshes:
         call._begin(self.proc, target, context.current_tag())
         call.expect()
         for index, (rank, process) in enumerate(zip(ranks, processes, strict=True)):
-            reply_rank = {**body, "index": index}
             self.proc.control(
-                process, "spawn_actor", reply_rank, parcel=parcel, reply=call.port, rank=rank
+                process,
+                "spawn_actor",
+                {**body, "rank": rank},
+                parcel=parcel,
+                reply=call.port,
+                rank=index,
             )
         for process in processes:
             if process in self.proc.dead:

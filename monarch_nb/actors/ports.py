@@ -59,6 +59,11 @@ class Port(Generic[R]):
         """The rank that this port answers for."""
         return self._rank
 
+    def _claimed(self) -> tuple[int, int]:
+        """Process and number, to be given to whoever shall send here."""
+        self._use()
+        return self._process, self._port
+
     def _use(self) -> None:
         if self._used:
             raise RuntimeError("OncePortRef already used")

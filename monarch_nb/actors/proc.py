@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from monarch_nb.config import Config
 from monarch_nb.core import frames, pickling
-from monarch_nb.core.frames import CONTROL, CONTROL_PORT, DETACHED, HEADER, SHARED, Message
+from monarch_nb.core.frames import CALL, CONTROL, CONTROL_PORT, DETACHED, HEADER, SHARED, Message
 from monarch_nb.data.shared import Arena, Handle, attach
 from monarch_nb.errors import LimitError
 from monarch_nb.net.links import DETACH_BYTES, Links, Outbox
@@ -65,7 +65,11 @@ class Exit:
         if self.signal is not None:
             return f"the process this actor was running on failed: Killed(sig={self.signal}, {_signal_name(self.signal)})"
         if self.unreachable_s is not None:
-            return f"the process this actor was running on was not heard for {self.unreachable_s:.1f} s"
+            why = f": {self.reason}" if self.reason else ""
+            return (
+                "the process this actor was running on was not heard for "
+                f"{self.unreachable_s:.1f} s{why}"
+            )
         if self.code is not None:
             kind = "non-zero code" if self.code else "code"
             return f"the process this actor was running on exited with {kind} {self.code}"
@@ -155,13 +159,29 @@ class Proc:
         if box is not None:
             box.send(header + parcel.payload)
 
+    def send_for(
+        self, source: int, process: int, port: int, parcel: Parcel, reply: int, rank: int, tag: int
+    ) -> None:
+        """Send a call in the name of another process, which gets the answer. Nothing may be lent."""
+        assert not parcel.flags & SHARED
+        self._send_large(process, CALL, port, parcel, reply, rank, tag, source)
+
     def _send_large(
-        self, process: int, kind: int, port: int, parcel: Parcel, reply: int, rank: int, tag: int
+        self,
+        process: int,
+        kind: int,
+        port: int,
+        parcel: Parcel,
+        reply: int,
+        rank: int,
+        tag: int,
+        source: int | None = None,
     ) -> None:
         buffers = list(parcel.buffers)
         if parcel.flags & DETACHED:
             buffers.append(parcel.payload)
-        header = HEADER.pack(kind, parcel.flags, len(buffers), rank, tag, port, self.id, reply)
+        origin = self.id if source is None else source
+        header = HEADER.pack(kind, parcel.flags, len(buffers), rank, tag, port, origin, reply)
         if process == self.id:
             self.deliver(frames.build(HEADER.unpack(header), parcel.payload, buffers))
             return
@@ -222,7 +242,7 @@ class Proc:
     def _open(self, process: int) -> Outbox | None:
         if process in self.dead or self.closed:
             return None
-        if process not in self._watched:
+        if process not in self._watched and process >> frames.HOST_SHIFT == self.host:
             self._watched.add(process)
             self.control(self.agent, "watch", {"procs": [process]})
         box = self._boxes[process] = self.links.outbox(process)

@@ -215,33 +215,42 @@ class Supervision:
     def _on_exited(self, body: dict[str, Any], _: Message) -> None:
         self.exited(Exit.from_body(body))
 
-    def exited(self, ended: Exit) -> None:
-        """A process is gone: end every wait for it, then tell the owners of what lived there."""
-        if ended.process in self.proc.dead:
-            return
-        self.silent.pop(ended.process, None)
-        waiters = self.proc.bury(ended)
-        told = {getattr(getattr(each, "target", None), "state", None) for each in waiters}
-        self.hosting.owner_died(ended.process)
-        for listener in self.on_exit:
-            listener(ended)
-        for owner_port, failure in self._failures_of(ended):
-            self.raise_to(owner_port, failure, seen=not told.isdisjoint(self.states.values()))
+    def exited(self, *ended: Exit) -> None:
+        """Processes are gone: end every wait for them, then tell the owners of what lived there.
 
-    def _failures_of(self, ended: Exit) -> list[tuple[int, MeshFailure]]:
-        """One failure per owner, however many of its meshes lived in the process."""
-        found: dict[int, MeshFailure] = {}
+        What is lost together (a host) is given together, and told as one failure.
+        """
+        new = {each.process: each for each in ended if each.process not in self.proc.dead}
+        told: set[Any] = set()
+        for process, each in new.items():
+            self.silent.pop(process, None)
+            waiters = self.proc.bury(each)
+            told.update(getattr(getattr(one, "target", None), "state", None) for one in waiters)
+            self.hosting.owner_died(process)
+            for listener in self.on_exit:
+                listener(each)
+        for owner_port, (failure, states) in self._failures_of(new).items():
+            self.raise_to(owner_port, failure, seen=not told.isdisjoint(states))
+
+    def _failures_of(
+        self, ended: dict[int, Exit]
+    ) -> dict[int, tuple[MeshFailure, list[MeshState]]]:
+        """One failure per owner, however many of its meshes lived there; and all those meshes."""
+        found: dict[int, tuple[MeshFailure, list[MeshState]]] = {}
         with self._lock:
             states = list(self.states.values())
         for state in states:
-            ranks = [r for r, process in enumerate(state.processes) if process == ended.process]
+            ranks = [rank for rank, process in enumerate(state.processes) if process in ended]
             if not ranks or state.ended is not None:
                 continue
-            failure = MeshFailure(state, ranks, ended.describe(), ended=ended)
+            first = ended[state.processes[ranks[0]]]
+            failure = MeshFailure(state, ranks, first.describe(), ended=first)
             state.lose(failure)
-            if state.owner_port not in found or state.kind == "actor":
-                found[state.owner_port] = failure
-        return list(found.items())
+            known, others = found.get(state.owner_port, (failure, []))
+            if known._state.kind != "actor":
+                known = failure
+            found[state.owner_port] = known, [*others, state]
+        return found
 
     def _on_actor_failed(self, body: dict[str, Any], message: Message) -> None:
         state = self.states.get(body["port"])

@@ -18,19 +18,22 @@ from typing import Any, Final
 
 from monarch_nb.actors import runtime_access
 from monarch_nb.actors.controllers import serve_controllers
+from monarch_nb.actors.endpoints import returns_future
 from monarch_nb.actors.future import Future, LazyFuture, completed, make
 from monarch_nb.actors.proc import Exit, new_process_ids
 from monarch_nb.actors.runtime import Runtime
 from monarch_nb.actors.supervision import MeshFailure
 from monarch_nb.config import Config
 from monarch_nb.control.faults import FaultDesk
+from monarch_nb.control.hosts import AttachedHosts, agent_of
 from monarch_nb.control.output import OutputDesk, OutputEvent
 from monarch_nb.control.status import Snapshot, StatusDesk
-from monarch_nb.core.frames import OUTPUT_PORT, Message
+from monarch_nb.core.frames import HOST_SHIFT, OUTPUT_PORT, Message
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import AgentBoot
 from monarch_nb.host.local import LocalLauncher
 from monarch_nb.host.rundir import RunDir, new_run_dir
+from monarch_nb.net.keys import KeyPair
 
 LOCAL_HOST: Final = 1
 
@@ -46,12 +49,14 @@ class Client(Runtime):
         self.config = config
         self._run_dir = run_dir
         self._keeper: _Keeper | None = None
+        self._attached: AttachedHosts | None = None
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self.faults = FaultDesk()
         self.output = OutputDesk(self.supervision)
         self.status = StatusDesk(self)
         self.supervision.on_root_failure = self.faults.root_failed
+        self.hosting.booted()
         serve_controllers(self)
         self.proc.ports[OUTPUT_PORT] = self.output.on_output
         self.proc.verbs["raw"] = self.output.on_raw
@@ -105,7 +110,37 @@ class Client(Runtime):
     def hosts_ready(self, agents: Sequence[int]) -> Future[bool]:
         if list(agents) == [self.proc.agent] and self._keeper is not None:
             return self._keeper.ready
-        return super().hosts_ready(agents)
+        if self._attached is None:
+            return super().hosts_ready(agents)
+        waiting = [self._attached.ready[agent >> HOST_SHIFT] for agent in agents]
+
+        async def all_ready() -> bool:
+            return all([await each for each in waiting])
+
+        return returns_future(all_ready)()
+
+    def attach_hosts(self, addresses: Sequence[str], pair: KeyPair) -> list[int]:
+        """Dial other hosts; their numbers."""
+        with self._lock:
+            if self._attached is None:
+                self._attached = AttachedHosts(
+                    self._run_dir.path, self.proc.host, self.config, self.proc.id, self._host_lost
+                )
+        return [self._attached.dial(address, pair) for address in addresses]
+
+    def _host_lost(self, host: int, why: str) -> None:
+        """The link to a host broke. The gateway's thread."""
+        lost = {
+            process
+            for state in list(self.supervision.states.values())
+            for process in state.processes
+            if process >> HOST_SHIFT == host
+        }
+        since_s = self.config.pulse_timeout_s
+        gone = [agent_of(host), *lost]
+        self.supervision.exited(
+            *(Exit(process, reason=why, unreachable_s=since_s) for process in gone)
+        )
 
     def shut_hosts(self, agents: Sequence[int]) -> Future[None]:
         for state in list(self.supervision.states.values()):
@@ -136,9 +171,7 @@ class Client(Runtime):
         }
         reason = f"the agent of its host {how}"
         text = f"{reason}\n{last_words}" if last_words.strip() else reason
-        self.supervision.exited(Exit(agent, reason=text))
-        for process in lost:
-            self.supervision.exited(Exit(process, reason=text))
+        self.supervision.exited(*(Exit(process, reason=text) for process in [agent, *lost]))
 
     # the end
 
@@ -153,11 +186,23 @@ class Client(Runtime):
         self._end_local_actors(limit_s)
         if self._keeper is not None:
             self._keeper.end(limit_s)
+        self._leave_attached(limit_s)
         self._fail_waiters()
         self.close()
         self._run_dir.remove()
         if runtime_access.running() is self:
             runtime_access.install(None)
+
+    def _leave_attached(self, limit_s: float) -> None:
+        """End what runs on attached hosts; the hosts stay, for the next client."""
+        if self._attached is None:
+            return
+        agents = [agent_of(host) for host, ready in self._attached.ready.items() if ready.done()]
+        living = [agent for agent in agents if agent not in self.proc.dead]
+        with contextlib.suppress(TimeoutError):
+            if living:
+                self.stop_hosts(living).get(limit_s)
+        self._attached.close()
 
     def _end_local_actors(self, limit_s: float) -> None:
         drivers = list(self.hosting.drivers.values())

@@ -23,7 +23,8 @@ REPLY: Final = 2  # to a reply port: a pickled value
 ERROR: Final = 3  # to a reply port: a pickled error envelope
 CONTROL: Final = 4  # to a process: JSON in the payload, user data only in the buffers
 OUTPUT: Final = 5  # to an output port: JSON in the payload
-LAST_KIND: Final = OUTPUT
+RELAY: Final = 6  # to a gateway: the frames that follow are for the process `port` on another host
+LAST_KIND: Final = RELAY
 
 # flags
 SHARED: Final = 1  # buffers[0] is a table that says which of the buffers lie in shared memory

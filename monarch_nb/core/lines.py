@@ -63,7 +63,7 @@ class LineAssembler:
         if "\r" in text:
             text = self._overwritten("".join([*self._parts, text]))
             self._parts, self._size, self._lost, self.is_progress = [], 0, 0, True
-        elif self._parts and self._parts[-1].endswith("\r"):
+        elif text and self._parts and self._parts[-1].endswith("\r"):
             self._parts, self._size = [], 0
         kept = text[: max(MAX_LINE - self._size, 0)]
         self._lost += len(text) - len(kept)

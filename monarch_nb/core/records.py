@@ -140,6 +140,7 @@ class ErrorRecord:
                 data[name] = one.to_json()
         if self.exceptions:
             data["exceptions"] = [one.to_json() for one in self.exceptions]
+        if self.left_out:
             data["left_out"] = self.left_out
         return data
 

@@ -68,5 +68,5 @@ def _members(record: ErrorRecord, lookup: Lookup, label: Label) -> Iterator[str]
         yield f"  +---- {index} of {total} ----"
         for line in _chain(member, lookup, label):
             yield f"  | {line}" if line else "  |"
-    if record.exceptions and record.left_out:
+    if record.left_out:
         yield f"  +---- {record.left_out} more ----"

@@ -186,6 +186,7 @@ class Agent:
         exitcode = os.waitstatus_to_exitcode(status)
         oom = self._was_out_of_memory(proc, exitcode)
         output = self._wards.dismiss(proc)
+        self._viewers.discard(proc)
         for piece in output.take(final=True) if output else ():
             self._tell(self._boot.controller, {"verb": "raw", **piece._asdict()})
         self._feed(
@@ -312,6 +313,13 @@ class Agent:
     def _tail(self, letter: Letter) -> None:
         self._answer(letter.asker, {"text": self._wards.tail(letter.body["proc"])})
 
+    def _hello(self, letter: Letter) -> None:
+        self._answer(letter.asker, {"ok": True, "pid": os.getpid(), "host": socket.gethostname()})
+
+    def _stop_all(self, letter: Letter) -> None:
+        grace_s = float(letter.body.get("grace_s", self._config.exit_s))
+        self._feed(registry.StopAsked(letter.asker, list(self._registry.procs), grace_s))
+
     def _shutdown(self, letter: Letter) -> None:
         grace_s = float(letter.body.get("grace_s", self._config.exit_s))
         self._feed(registry.StopAsked(letter.asker, None, grace_s))
@@ -325,6 +333,8 @@ _VERBS: Final[dict[str, Callable[[Agent, Letter], None]]] = {
     "status": Agent._status,
     "tail": Agent._tail,
     "shutdown": Agent._shutdown,
+    "hello": Agent._hello,
+    "stop_all": Agent._stop_all,
 }
 
 

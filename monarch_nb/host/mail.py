@@ -17,7 +17,7 @@ from monarch_nb.core import frames
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.host.registry import Asker
 from monarch_nb.net import wire
-from monarch_nb.net.links import Outbox
+from monarch_nb.net.links import Outbox, open_outbox
 from monarch_nb.net.pulse import Pulse
 
 _AT_ONCE: Final = 200  # messages taken in one go, so that exits are noticed under any load
@@ -99,8 +99,8 @@ class Mail:
 
     def _outbox(self, process: int) -> Outbox:
         if process not in self._outboxes:
-            socket = wire.connect_outbox(self._context, self._run_dir, process)
-            self._outboxes[process] = Outbox(socket)
+            found = open_outbox(self._context, self._run_dir, self._process, process)
+            self._outboxes[process] = found
         return self._outboxes[process]
 
 

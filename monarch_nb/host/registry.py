@@ -193,20 +193,25 @@ class Registry:
 
     def feed(self, event: Event, now: float) -> list[Effect]:
         """What is to be done about `event`, and about all that is due by now."""
-        effects = list(self._on(event, now))
-        effects += self._due(now)
-        return effects
+        effects = [*self._on(event, now), *self._due(now)]
+        return [effect for effect in effects if not self._is_for_the_dead(effect)]
 
     def deadline(self) -> float | None:
         """When `Tick` has to come at the latest."""
         return min(self._deadlines(), default=None)
+
+    def _is_for_the_dead(self, effect: Effect) -> bool:
+        match effect:
+            case Tell(process, _) | Answer(Asker(process), _):
+                return process in self._gone
+        return False
 
     # ------------------------------------------------------------------------------- events
 
     def _on(self, event: Event, now: float) -> Iterator[Effect]:
         match event:
             case Asked(procs, owner):
-                self._asked(procs, owner, now)
+                yield from self._asked(procs, owner, now)
             case Forked(proc, pid):
                 yield from self._forked(proc, pid, now)
             case Ended():
@@ -225,13 +230,15 @@ class Registry:
             case Tick():
                 pass
 
-    def _asked(self, procs: Sequence[int], owner: int, now: float) -> None:
+    def _asked(self, procs: Sequence[int], owner: int, now: float) -> Iterator[Effect]:
         for proc in procs:
             waiting = {who for who, of in self._expected if of == proc}
             for who in waiting:
                 del self._expected[who, proc]
             watchers = {self.controller, owner} | waiting
             self._ranks[proc] = _Rank(proc, owner, watchers, now)
+        if owner in self._gone:
+            yield from self._bequeath(owner, now)
 
     def _forked(self, proc: int, pid: int, now: float) -> Iterator[Effect]:
         if (rank := self._ranks.get(proc)) is None:

@@ -64,6 +64,7 @@ class Wards:
         for pipe in ward.output.pipes:
             self._loop.add(pipe.fd, functools.partial(self._on_output, ward.output, pipe))
         self._loop.add(pulse.fileno(), functools.partial(self._on_pulse, proc, pulse))
+        self._on_pulse(proc, pulse)
         self.sampler.add(proc, pid, self.board.slot(self._slots[proc]))
 
     def dismiss(self, proc: int) -> Output | None:

@@ -53,6 +53,32 @@ class Outbox:
             self._socket.close(None if linger_s is None else int(linger_s * 1000))
 
 
+class RelayOutbox(Outbox):
+    """Delivers to a process of another host, through this host's gateway."""
+
+    __slots__ = ("_relay",)
+
+    def __init__(self, socket: zmq.Socket[bytes], process: int) -> None:
+        super().__init__(socket)
+        self._relay = frames.HEADER.pack(frames.RELAY, 0, 0, 0, 0, process, 0, 0)
+
+    def send(self, frame: bytes) -> None:
+        super().send_frames([self._relay, frame])
+
+    def send_frames(self, parts: Sequence[Any]) -> None:
+        super().send_frames([self._relay, *parts])
+
+
+def open_outbox(
+    context: zmq.Context[zmq.Socket[bytes]], run_dir: Path, own: int, process: int
+) -> Outbox:
+    """The way from the process `own` to another: direct on one host, else through the gateway."""
+    host = own >> frames.HOST_SHIFT
+    if process >> frames.HOST_SHIFT == host:
+        return Outbox(wire.connect_outbox(context, run_dir, process))
+    return RelayOutbox(wire.connect_outbox(context, run_dir, wire.gateway_id(host)), process)
+
+
 class Links:
     """The sockets of one process on one host: one inbox, an outbox for each peer it has talked to.
 
@@ -82,7 +108,7 @@ class Links:
         self._thread.start()
 
     def outbox(self, process: int) -> Outbox:
-        """The outbox to a process of this host, made at first use."""
+        """The outbox to a process, made at first use."""
         found = self._outboxes.get(process)
         return self._connect(process) if found is None else found
 
@@ -90,8 +116,8 @@ class Links:
         with self._lock:
             found = self._outboxes.get(process)
             if found is None:
-                socket = wire.connect_outbox(self._context, self.run_dir, process)
-                found = self._outboxes[process] = Outbox(socket)
+                found = open_outbox(self._context, self.run_dir, self.process, process)
+                self._outboxes[process] = found
             return found
 
     def knows(self, process: int) -> bool:

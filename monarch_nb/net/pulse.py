@@ -36,7 +36,7 @@ class Pulse:
         self._monitor.linger = 0
 
     def fileno(self) -> int:
-        """The descriptor to poll. It is edge-triggered: read until `read` returns nothing."""
+        """The descriptor to poll. It is edge-triggered, and silent until `read` was called once."""
         return int(self._monitor.fd)
 
     def read(self) -> list[bool]:

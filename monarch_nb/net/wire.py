@@ -1,6 +1,6 @@
 """Every socket of the project is made here: the only `bind` and the only `connect`.
 
-On one host: `ipc://` in a directory of mode 0700. Between hosts: CURVE, always (the allow-list is `auth.py`). There is no
+On one host: `ipc://` in a directory of mode 0700. Between hosts: CURVE, always (the allow-list is in `gateway.py`). There is no
 option for plain TCP and no way to listen on every interface by accident.
 
 Data links have no heartbeats: a unix socket does not partition, and a heartbeat that gives up on a stopped
@@ -9,26 +9,35 @@ peer would drop what is in the pipe. Whether a peer is alive is asked on a link 
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import stat
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import zmq
 
-from monarch_nb.errors import AuthError
+from monarch_nb.core.frames import HOST_SHIFT
+from monarch_nb.errors import AuthError, LaunchError
+
+if TYPE_CHECKING:
+    from monarch_nb.net.keys import KeyPair
 
 _RECONNECT_MS: Final = 5  # a peer that is being forked binds within milliseconds
 _MAX_SOCKETS: Final = 60_000
 _LINGER_MS: Final = 2_000
+_HANDSHAKE_MS: Final = 5_000
+_DATA_THREAD: Final = 1  # bits of I/O threads of a gateway's context
+_PULSE_THREAD: Final = 2
 IPC_PATH_LIMIT: Final = 107
+ZAP_DOMAIN: Final = "monarch_nb"
 
 
-def new_context() -> zmq.Context[zmq.Socket[bytes]]:
+def new_context(io_threads: int = 1) -> zmq.Context[zmq.Socket[bytes]]:
     """A ZeroMQ context for one process. Raises `RuntimeError` for a libzmq with known holes."""
     if zmq.zmq_version_info() < (4, 3, 5):
         raise RuntimeError(f"libzmq {zmq.zmq_version()} is too old: 4.3.5 or newer is needed")
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
     context.set(zmq.MAX_SOCKETS, _MAX_SOCKETS)
     return context
 
@@ -87,6 +96,79 @@ def connect_pulse(
     socket.linger = 0
     socket.connect(inbox_path(run_dir, process))
     return socket
+
+
+def gateway_id(host: int) -> int:
+    """The id under which a host's gateway receives what is for other hosts."""
+    return host << HOST_SHIFT | 1
+
+
+def bind_door(
+    context: zmq.Context[zmq.Socket[bytes]], address: str, keys: KeyPair
+) -> zmq.Socket[bytes]:
+    """Listen for other hosts at an address that the user gave, with CURVE.
+
+    The caller has an allow-list running on the context's ZAP endpoint. Raises `ValueError` for an address that
+    means every interface, `LaunchError` for one that cannot be bound.
+    """
+    check_address(address)
+    socket = _data_socket(context, zmq.ROUTER)
+    socket.handshake_ivl = _HANDSHAKE_MS
+    socket.linger = 0
+    socket.zap_domain = ZAP_DOMAIN.encode()
+    socket.curve_server = True
+    socket.curve_publickey, socket.curve_secretkey = keys.public, keys.secret
+    try:
+        socket.bind(address)
+    except zmq.ZMQError as error:
+        socket.close(0)
+        raise LaunchError(f"cannot listen at {address}: {error.strerror}") from None
+    return socket
+
+
+def connect_door(
+    context: zmq.Context[zmq.Socket[bytes]],
+    address: str,
+    keys: KeyPair,
+    server: bytes,
+    pulse: tuple[float, float] | None = None,
+) -> zmq.Socket[bytes]:
+    """Connect to another host's door, whose public key must be `server`.
+
+    With `pulse` (interval and time-out in seconds) the link has heartbeats, on both ends, and must carry no data.
+    """
+    check_address(address)
+    socket = _data_socket(context, zmq.DEALER)
+    socket.handshake_ivl = _HANDSHAKE_MS
+    socket.linger = 0
+    socket.affinity = _DATA_THREAD
+    if pulse is not None:
+        socket.affinity = _PULSE_THREAD  # never behind the encryption of a large frame
+        socket.heartbeat_ivl, socket.heartbeat_timeout = (int(each * 1000) for each in pulse)
+        socket.heartbeat_ttl = socket.heartbeat_timeout + socket.heartbeat_ivl
+    socket.curve_serverkey = server
+    socket.curve_publickey, socket.curve_secretkey = keys.public, keys.secret
+    socket.connect(address)
+    return socket
+
+
+def check_address(address: str) -> None:
+    """`tcp://host:port` or `ipc://path`; never every interface. Raises `ValueError`."""
+    kind, _, place = address.partition("://")
+    host = place.rpartition(":")[0]
+    if kind not in {"tcp", "ipc"} or not place:
+        raise ValueError(f"{address!r} is no address: write tcp://host:port or ipc://path")
+    if kind == "tcp" and _is_everywhere(host.strip("[]")):
+        raise ValueError(f"{address!r} would listen on every interface: name the one to use")
+
+
+def _is_everywhere(host: str) -> bool:
+    if host in {"", "*"}:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False  # the name of an interface or of a host
 
 
 def _data_socket(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes]:

@@ -1,4 +1,5 @@
-"""Displays of ranks (`{"data": bundle, "metadata": ...}`), with labels, folded where they are equal.
+"""Displays of ranks (`{"data": bundle, "metadata": ...}`), with labels, folded where they are
+equal.
 
 Rule of the file: `text/plain` always carries the label, so that a notebook reads the same without a
 browser. Other representations are passed on untouched, below a small header. The label is ours and

@@ -1,7 +1,8 @@
 """The life of a `%%mesh` cell on the controller: submit, wait, show, raise.
 
-Rules of the file: the main thread waits here, in slices, so that a KeyboardInterrupt ends the wait at once whatever ranks do; every
-way out leaves the ranks' output shown and the cell's status right; a rank that has not ended is remembered.
+Rules of the file: the main thread waits here, in slices, so that a KeyboardInterrupt ends the wait
+at once whatever ranks do; every way out leaves the ranks' output shown and the cell's status right;
+a rank that has not ended is remembered.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import linecache
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from monarch_nb.core.folding import fold_errors, format_errors, rank_runs, rank_words
+from monarch_nb.core.folding import ErrorGroup, fold_errors, rank_runs, rank_words
 from monarch_nb.core.records import ErrorRecord
+from monarch_nb.errors import SupervisionError
 from monarch_nb.notebook import options, selection, tracebacks
 from monarch_nb.notebook.bundles import results
-from monarch_nb.notebook.problems import CellError, CellInterrupted
+from monarch_nb.notebook.problems import CellError, CellInterrupted, MagicError
 from monarch_nb.notebook.runtime import CellRun, Outcome
 from monarch_nb.notebook.session import Cell, Session
 from monarch_nb.notebook.stragglers import Straggler
@@ -26,11 +29,14 @@ WATCH_S = 0.25
 PATIENCE_S = 2.0
 """After a rank has failed, how long others may run on before the user is told who they are."""
 GRACE_S = 0.15
-"""After an interrupt, how long the prompt waits for the ranks' tracebacks; within the 0.3 s promised."""
+"""After an interrupt, how long the prompt waits for the ranks' tracebacks; 0.3 s are promised."""
 
 
 def run(session: Session, line: str, body: str) -> None:
-    """Run the body on the selected ranks and show what they say. Raises `CellError` if one fails."""
+    """Run the body on the selected ranks and show what they say.
+
+    Raises `CellError` if one fails.
+    """
     chosen = options.parse(options.CELL, line)
     mesh = session.meshes.pick(chosen.name)
     parts = selection.parts(mesh, chosen.selection)
@@ -38,7 +44,10 @@ def run(session: Session, line: str, body: str) -> None:
     session.stragglers.wait_for(mesh.name, ranks)
     session.attach()
     cell = session.cell()
-    Waiting(session, cell, mesh.name, len(mesh), ranks).run(parts, body)
+    try:
+        Waiting(session, cell, mesh.name, len(mesh), ranks).run(parts, body)
+    except SupervisionError as lost:
+        raise MagicError(_which_are_lost(mesh.name, lost.ranks, ranks)) from None
 
 
 @dataclass
@@ -80,16 +89,15 @@ class Waiting:
     def _submit(self, parts: Sequence[Any], body: str) -> None:
         """Send the body to every part of the mesh."""
         source = _source(self._session.shell, self._cell, body)
+        run_cell = partial(
+            self._session.runtime.run_cell,
+            code=body,
+            filename=source.filename,
+            first_line=source.first_line,
+            tag=self._cell.tag,
+        )
         for part in parts:
-            self._runs.append(
-                self._session.runtime.run_cell(
-                    part,
-                    body,
-                    filename=source.filename,
-                    first_line=source.first_line,
-                    tag=self._cell.tag,
-                )
-            )
+            self._runs.append(run_cell(part))
 
     # ----------------------------------------------------------------------------- waiting
 
@@ -144,17 +152,27 @@ class Waiting:
 
     def _traceback(self, errors: Mapping[int, ErrorRecord]) -> str:
         shell = self._session.shell
-        lines = format_errors(
-            fold_errors(errors),
-            lambda filename, lineno: _line_of_cell(shell, filename, lineno),
-            lambda filename: tracebacks.name_of_cell(shell, filename),
-            self._total,
+        groups = fold_errors(errors)
+        lookup = partial(_line_of_cell, shell)
+        label = partial(tracebacks.name_of_cell, shell)
+        return "\n\n".join(
+            _lost(group) if _is_loss(group) else "\n".join(group.format(lookup, label, self._total))
+            for group in groups
         )
-        return "\n".join(lines)
+
+
+def _is_loss(group: ErrorGroup) -> bool:
+    """Nothing was raised on the rank: it is gone, and the text says how."""
+    record = group.record
+    return not (record.frames or record.place or record.cause or record.context)
+
+
+def _lost(group: ErrorGroup) -> str:
+    return "\n".join(f"{rank_words(ranks)}: {text}" for ranks, text in group.messages)
 
 
 def _source(shell: Any, cell: Cell, body: str) -> Source:
-    """The cell's own file and lines when the body is the rest of the cell; else a file of its own."""
+    """The cell's own file and lines when the body is the rest of it; else a file of its own."""
     filename = tracebacks.file_of_cell(shell)
     if filename is not None and _is_cell_magic(cell.source):
         tracebacks.remember(filename, cell.source)
@@ -184,6 +202,16 @@ def _who_is_late(errors: Mapping[int, ErrorRecord], pending: Sequence[int]) -> s
     return (
         f"{rank_words(pending)} {verb} still running after {failed}. "
         "They may wait for a rank that failed; the stop button interrupts them.\n"
+    )
+
+
+def _which_are_lost(mesh: str, lost: Sequence[int], wanted: Sequence[int]) -> str:
+    verb = "is" if len(lost) == 1 else "are"
+    living = sorted(set(wanted).difference(lost))
+    others = f", or %%mesh {rank_runs(living)} for the others" if living else ""
+    return (
+        f"{rank_words(lost)} of {mesh} {verb} lost; %mesh status shows how. "
+        f"Type: %mesh heal{others}"
     )
 
 

@@ -1,7 +1,8 @@
 """How a mesh, its status and its values look in a notebook: plain text always, HTML beside it.
 
-Rules of the file: a state is told by a word and a shape, colour comes on top (Okabe and Ito's palette, legible on
-light and dark); whatever a rank or a user could have written is escaped; many ranks in the same state are one row.
+Rules of the file: a state is told by a word and a shape, colour comes on top (Okabe and Ito's
+palette, legible on light and dark); whatever a rank or a user could have written is escaped; many
+ranks in the same state are one row.
 """
 
 from __future__ import annotations
@@ -73,9 +74,7 @@ class StatusView:
         return "\n".join([self._title(mesh), *(line for line in lines if line)])
 
     def _html_of(self, mesh: Any) -> str:
-        body = "".join(
-            f"<tr>{''.join(map(_cell, _HEADINGS, row))}</tr>" for row in rows(mesh)
-        )
+        body = "".join(f"<tr>{''.join(map(_cell, _HEADINGS, row))}</tr>" for row in rows(mesh))
         return f"<div><b>{html.escape(self._title(mesh))}</b>{table_html(_HEADINGS, body)}</div>"
 
     def _title(self, mesh: Any) -> str:

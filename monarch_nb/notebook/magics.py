@@ -1,7 +1,8 @@
 """`%mesh` and `%%mesh`.
 
-Rule of the file: a magic is a few words that call something else; what it prints is one line. Whatever goes wrong below and
-is a `MeshError` or a wrong value is shown as its text, without a traceback of ours.
+Rule of the file: a magic is a few words that call something else; what it prints is one line.
+Whatever goes wrong below and is a `MeshError` or a wrong value is shown as its text, without a
+traceback of ours.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ STOP_S = 10.0
 
 
 @magics_class
-class MeshMagics(Magics):  # type: ignore[misc]  # IPython ships incomplete types
+class MeshMagics(Magics):
     """The magics of one shell."""
 
     def __init__(self, shell: Any, session: Session) -> None:

@@ -1,7 +1,8 @@
 """The meshes of a session: which exist, which one `%%mesh` means, and how they come and go.
 
-Rules of the file: a mesh made with `%mesh up` is kept until `%mesh down`; one made in Python belongs to its variable and
-is found through it. The current mesh is the one used or made last. A mesh that was stopped is forgotten.
+Rules of the file: a mesh made with `%mesh up` is kept until `%mesh down`; one made in Python
+belongs to its variable and is found through it. The current mesh is the one used or made last. A
+mesh that was stopped is forgotten.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ NO_MESH = "No mesh is up. Type: %mesh up --gpus 4"
 
 
 class Meshes:
-    """Names to meshes. `session` gives the shell, whose variables are searched too, and the runtime."""
+    """Names to meshes.
+
+    `session` gives the shell, whose variables are searched too, and the runtime.
+    """
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -52,7 +56,8 @@ class Meshes:
         taken = self.everything()
         if wanted in taken:
             raise MagicError(
-                f"A mesh named {wanted!r} is up already. Type: %mesh down {wanted}, or choose another --name"
+                f"A mesh named {wanted!r} is up already. "
+                f"Type: %mesh down {wanted}, or choose another --name"
             )
         return wanted or next(name for name in _numbered() if name not in taken)
 

@@ -1,7 +1,8 @@
 """What may be typed after `%mesh` and `%%mesh`: one parser for each command.
 
-Rule of the file: text in, options out; nothing here knows a mesh. A wrong word is one line that ends with what to
-type instead. The parsers are argparse through IPython's magic arguments, so quotes work as in other magics.
+Rule of the file: text in, options out; nothing here knows a mesh. A wrong word is one line that
+ends with what to type instead. The parsers are argparse through IPython's magic arguments, so
+quotes work as in other magics.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ import re
 from typing import Any, NoReturn
 
 from IPython.core.magic_arguments import MagicArgumentParser
-from IPython.utils.process import arg_split
+from IPython.utils._process_common import arg_split
 
 from monarch_nb.notebook.problems import MagicError
+
+_Parser: Any = MagicArgumentParser  # IPython ships incomplete types
 
 _AXIS = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 
-class Parser(MagicArgumentParser):
+class Parser(_Parser):  # type: ignore[misc]
     """Errors become one line with an example."""
 
     def __init__(self, command: str, example: str) -> None:
@@ -154,7 +157,8 @@ def parse(parser: Parser, text: str) -> argparse.Namespace:
     for word in words:
         if word.startswith("--") and word.partition("=")[0] not in parser._option_string_actions:
             parser.error(_unknown_option(parser, word))
-    return parser.parse_args(words)
+    options: argparse.Namespace = parser.parse_args(words)
+    return options
 
 
 def _unknown_option(parser: Parser, word: str) -> str:
@@ -181,4 +185,6 @@ def sizes(options: argparse.Namespace) -> dict[str, int]:
 def _unknown(word: str) -> str:
     close = difflib.get_close_matches(word, COMMANDS, 1)
     hint = f"Did you mean %mesh {close[0]}? " if close else ""
-    return f"%mesh has no command {word!r}. {hint}Commands: {', '.join(COMMANDS)}; %mesh? shows help"
+    return (
+        f"%mesh has no command {word!r}. {hint}Commands: {', '.join(COMMANDS)}; %mesh? shows help"
+    )

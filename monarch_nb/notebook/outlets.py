@@ -1,7 +1,9 @@
-"""Where the output of a cell goes: to the front end under the cell that caused it, or to the terminal.
+"""Where the output of a cell goes: to the front end under the cell that caused it, or to the
+terminal.
 
-Rule of the file: an outlet may be used from any thread and at any time, also after its cell has ended. In a kernel it
-sends messages with the cell's own parent header; `print` in a thread would reach whatever cell runs.
+Rule of the file: an outlet may be used from any thread and at any time, also after its cell has
+ended. In a kernel it sends messages with the cell's own parent header; `print` in a thread would
+reach whatever cell runs.
 """
 
 from __future__ import annotations
@@ -32,13 +34,11 @@ class KernelOutlet:
         self._kernel = shell.kernel
         self._shell = shell
         self._header = header
-        self._streams = {"stdout": sys.stdout, "stderr": sys.stderr}
-        self._publisher = shell.display_pub
 
     def stream(self, name: str, text: str) -> None:
         """Send a `stream` message, or write where the running cell has redirected the stream."""
         current = getattr(sys, name)
-        if current is not self._streams[name] and self._is_current():  # %%capture, redirect_stdout
+        if self._is_redirected(current):
             current.write(text)
         else:
             self._send("stream", {"name": name, "text": text})
@@ -46,13 +46,15 @@ class KernelOutlet:
     def display(self, kind: str, content: Mapping[str, Any]) -> None:
         """Send a display message, or hand it to `%%capture`."""
         publisher = self._shell.display_pub
-        captured = publisher is not self._publisher and self._is_current()
-        if captured and kind == "display_data":
+        if kind == "display_data" and self._is_redirected(publisher):
             publisher.publish(data=dict(content["data"]), metadata=dict(content["metadata"]))
         else:
             self._send(kind, content)
 
-    def _is_current(self) -> bool:
+    def _is_redirected(self, target: object) -> bool:
+        """By `%%capture` or `redirect_stdout` in this cell; ipykernel's own know their parent."""
+        if hasattr(target, "set_parent"):
+            return False
         header = self._shell.get_parent().get("header", {})
         return bool(header.get("msg_id") == self._header.get("msg_id"))
 

@@ -1,8 +1,9 @@
-"""What ranks send for one cell, on its way to the cell: folded, in order, at most ten times a second.
+"""What ranks send for one cell, on its way to the cell: folded, in order, at most ten times a
+second.
 
-Rules of the file: the inbox thread only adds; sending is done by the flusher thread while the cell runs and by the
-main thread at its end. The first text after a pause goes out at once. Nothing is lost: what has not been sent when a
-cell ends is sent before its reply.
+Rules of the file: the inbox thread only adds; sending is done by the flusher thread while the cell
+runs and by the main thread at its end. The first text after a pause goes out at once. Nothing is
+lost: what has not been sent when a cell ends is sent before its reply.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class _Display:
 
 
 class _Tokens:
-    """Displays pass through the folder as words that stand for them, so that equal ones fold in order."""
+    """Displays pass the folder as words that stand for them, so that equal ones fold in order."""
 
     def __init__(self) -> None:
         self._words: dict[Hashable, str] = {}

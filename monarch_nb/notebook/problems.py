@@ -1,8 +1,9 @@
 """What a person reads when a magic or a cell fails.
 
-Rule of the file: each exception renders itself (`_render_traceback_`, which IPython calls), without a frame of ours, and
-each makes the cell's status an error, so that Run All stops. IPython prints its own `UsageError` to
-stderr and publishes no error; subclasses of it are rendered like any exception.
+Rule of the file: each exception renders itself (`_render_traceback_`, which IPython calls), without
+a frame of ours, and each makes the cell's status an error, so that Run All stops. IPython prints
+its own `UsageError` to stderr and publishes no error; subclasses of it are rendered like any
+exception.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ class CellError(MeshError):
 
 
 class CellInterrupted(KeyboardInterrupt):
-    """The stop button while a cell waited for its ranks. The text says what the ranks did about it."""
+    """The stop button while a cell waited for its ranks.
+
+    The text says what the ranks did about it.
+    """
 
     def __init__(self, summary: str, traceback: str = "") -> None:
         super().__init__(summary)

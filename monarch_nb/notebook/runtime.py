@@ -1,7 +1,7 @@
 """The seam to the runtime below: what the notebook asks of it, and nothing else.
 
-Rule of the file: the real runtime is imported at its first use, so that a kernel starts without it. Tests put a fake of the same shape
-in its place (`session.runtime = FakeRuntime()`).
+Rule of the file: the real runtime is imported at its first use, so that a kernel starts without it.
+Tests put a fake of the same shape in its place (`session.runtime = FakeRuntime()`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
+
+from monarch_nb import control
 
 
 class Outcome(Protocol):
@@ -49,6 +51,7 @@ class Runtime(Protocol):
     """Everything the notebook needs from below."""
 
     def running_client(self) -> Client | None: ...
+    def when_started(self, callback: Callable[[], object]) -> Callable[[], None]: ...
     def spawn(self, sizes: Mapping[str, int], name: str) -> Any: ...
     def is_mesh(self, value: object) -> bool: ...
     def is_stopped(self, mesh: Any) -> bool: ...
@@ -65,6 +68,15 @@ class MonarchRuntime:
         module = sys.modules.get("monarch_nb.control.client")
         found: Client | None = module.running_client() if module else None
         return found
+
+    def when_started(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call back when a client starts: the cell that starts it is heard from its first line.
+
+        Returns what takes the callback back.
+        """
+        callbacks: list[Callable[[], object]] = vars(control).setdefault("when_started", [])
+        callbacks.append(callback)
+        return lambda: callbacks.remove(callback)
 
     def spawn(self, sizes: Mapping[str, int], name: str) -> Any:
         """Start ranks on this host; does not wait for them."""
@@ -87,7 +99,5 @@ class MonarchRuntime:
         """Submit the code to every rank of the mesh and return at once."""
         from monarch_nb.control import cells
 
-        run: CellRun = cells.run_cell(
-            mesh, code, filename=filename, first_line=first_line, tag=tag
-        )
+        run: CellRun = cells.run_cell(mesh, code, filename=filename, first_line=first_line, tag=tag)
         return run

@@ -1,7 +1,8 @@
 """Which ranks of a mesh a cell is for: `gpus=0:2`, `hosts=0 gpus=::2`, `0,2`, `0-3`, `all`.
 
-Rule of the file: a selection names ranks that exist or is refused; nothing is clipped. It knows axes and numbers only.
-A mesh part is what the mesh's own `slice` gives; ranks that are no regular grid are several parts.
+Rule of the file: a selection names ranks that exist or is refused; nothing is clipped. It knows
+axes and numbers only. A mesh part is what the mesh's own `slice` gives; ranks that are no regular
+grid are several parts.
 """
 
 from __future__ import annotations
@@ -51,9 +52,7 @@ def _place(label: str, text: str, size: int) -> int | slice:
     if _INDEX.fullmatch(text):
         if int(text) < size:
             return int(text)
-        raise MagicError(
-            f"{label}={text} is outside the mesh: {label} goes from 0 to {size - 1}"
-        )
+        raise MagicError(f"{label}={text} is outside the mesh: {label} goes from 0 to {size - 1}")
     match = _RANGE.fullmatch(text)
     if match is None:
         raise MagicError(
@@ -63,7 +62,8 @@ def _place(label: str, text: str, size: int) -> int | slice:
     first, last = start or 0, size if stop is None else stop
     if first >= last or last > size or step == 0:
         raise MagicError(
-            f"{label}={text} is empty or outside the mesh: {label} has {size} places, {label}=0:{size}"
+            f"{label}={text} is empty or outside the mesh: "
+            f"{label} has {size} places, {label}=0:{size}"
         )
     return slice(first, last, step)
 
@@ -77,7 +77,8 @@ def _by_ranks(mesh: Any, text: str) -> list[Any]:
     missing = [str(rank) for rank in wanted if rank not in present]
     if missing or not wanted:
         raise MagicError(
-            f"{text} is outside the mesh: no rank {', '.join(missing)} among its {len(present)}, {_span(present)}"
+            f"{text} is outside the mesh: no rank {', '.join(missing)} "
+            f"among its {len(present)}, {present[0]} to {present[-1]}"
         )
     if sorted(wanted) == sorted(present):
         return [mesh]
@@ -87,13 +88,9 @@ def _by_ranks(mesh: Any, text: str) -> list[Any]:
 
 def _no_selection(text: str) -> str:
     if text in options.COMMANDS:
-        return f"{text!r} is a command of the line magic. Type: %mesh {text} (one %), alone in its cell"
+        return f"{text!r} is a command of the line magic. Type: %mesh {text} (one %)"
     return f"{text!r} selects no ranks. Type: {EXAMPLES}"
 
 
 def _sizes(mesh: Any) -> str:
     return ", ".join(f"{label}={size}" for label, size in mesh.sizes.items()) or "none"
-
-
-def _span(ranks: list[int]) -> str:
-    return f"{ranks[0]} to {ranks[-1]}"

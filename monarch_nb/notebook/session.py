@@ -1,8 +1,9 @@
 """One `Session` for each InteractiveShell: which cell is which, and what is known about its meshes.
 
-Rules of the file: every executed cell has a tag, an int that only grows; calls made while it runs carry the tag, and
-what ranks send back under a tag is shown under that cell, however late. The shell's thread runs cells; `route` and
-`notice` come from the client's inbox thread, `interrupt` from the kernel's control thread: none of them blocks.
+Rules of the file: every executed cell has a tag, an int that only grows; calls made while it runs
+carry the tag, and what ranks send back under a tag is shown under that cell, however late. The
+shell's thread runs cells; `route` and `notice` come from the client's inbox thread, `interrupt`
+from the kernel's control thread: none of them blocks.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class Session:
         """Follow the shell's cells."""
         self.shell.events.register("pre_run_cell", self._begin)
         self.shell.events.register("post_run_cell", self._end)
+        self.undo.append(self.runtime.when_started(self.attach))
 
     def close(self) -> None:
         """Leave the shell alone again."""
@@ -81,29 +83,30 @@ class Session:
 
     def cell(self) -> Cell:
         """The running cell; outside of cells, a new one for whoever calls."""
-        return self.running or self._new_cell("")
+        return self.running or self._new_cell("", self.shell.execution_count)
 
     def _begin(self, info: Any) -> None:
         if threading.current_thread() is not threading.main_thread():
             return  # a subshell; the main thread's cell keeps its tag
-        cell = self._new_cell(info.raw_cell)
+        # IPython counts up before it tells us, unless the cell is kept out of the history
+        cell = self._new_cell(info.raw_cell, self.shell.execution_count - bool(info.store_history))
         cell.outer = self.running
         self.running = cell
         self.attach()
         while self._notices:
             cell.output.write("stderr", self._notices.pop(0))
 
-    def _end(self, result: Any) -> None:
+    def _end(self, _result: Any) -> None:
         cell = self.running
         if cell is None or threading.current_thread() is not threading.main_thread():
             return
         cell.output.end()
         self.running = cell.outer
 
-    def _new_cell(self, source: str) -> Cell:
+    def _new_cell(self, source: str, number: int) -> Cell:
         self._last_tag += 1
         output = CellOutput(outlet_of_running_cell(self.shell))
-        cell = Cell(self._last_tag, self.shell.execution_count, source, output)
+        cell = Cell(self._last_tag, number, source, output)
         self._cells[cell.tag] = cell
         self._cells.pop(cell.tag - MAX_CELLS, None)
         return cell
@@ -132,7 +135,7 @@ class Session:
             self._flusher.schedule(cell.output, at_s)
 
     def notice(self, failure: Any) -> None:
-        """Say once that something failed which no call waits for: under the running cell, or the next."""
+        """Something failed that no call waits for: say so under the running cell, or the next."""
         text = f"{failure.report()}\n"
         cell = self.running
         if cell is None:
@@ -150,11 +153,17 @@ class Session:
 
     # ----------------------------------------------------------------------- from the kernel
 
-    def interrupt(self) -> None:
-        """The stop button: tell the ranks that work for the running cell."""
+    def interrupt(self, stop_controller: Callable[[], None]) -> None:
+        """The stop button: stop this process, and the ranks that work for the running cell.
+
+        In this order: an answer of an interrupted rank could otherwise end the wait, and the signal
+        would hit whatever the main thread does next.
+        """
         cell, client = self.running, self._client
         if cell is not None and client is not None:
             cell.interrupted()
+        stop_controller()
+        if cell is not None and client is not None:
             client.interrupt(cell.tag)
 
     def status_line(self) -> str:
@@ -175,13 +184,15 @@ def session_of(shell: Any) -> Session | None:
     return found
 
 
-# What the kernel calls; each does nothing without a session.
+# What the kernel calls.
 
 
-def interrupt(shell: Any) -> None:
-    """Forward the stop button."""
+def interrupt(shell: Any, stop_controller: Callable[[], None]) -> None:
+    """The stop button."""
     if session := session_of(shell):
-        session.interrupt()
+        session.interrupt(stop_controller)
+    else:
+        stop_controller()
 
 
 def status_line(shell: Any) -> str:

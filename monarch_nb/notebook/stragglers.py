@@ -1,7 +1,7 @@
 """Ranks that still work for a cell whose prompt has been given back.
 
-Rule: a new cell on such a rank waits for it for a bounded time, then says which rank it is, what it does and what can be
-done. A rank that nobody needs is not waited for.
+Rule: a new cell on such a rank waits for it for a bounded time, then says which rank it is, what it
+does and what can be done. A rank that nobody needs is not waited for.
 """
 
 from __future__ import annotations
@@ -69,6 +69,6 @@ def describe(one: Straggler, busy: tuple[int, ...]) -> str:
     verb = "is" if len(busy) == 1 else "are"
     age_s = time.monotonic() - one.started_s
     return (
-        f"{rank_words(busy)} {verb} still busy with cell In[{one.cell}], started {age_s:.0f} s ago; "
-        f"wait, or %mesh interrupt --kill {rank_runs(busy)}"
+        f"{rank_words(busy)} {verb} still busy with cell In[{one.cell}], "
+        f"started {age_s:.0f} s ago; wait, or %mesh interrupt --kill {rank_runs(busy)}"
     )

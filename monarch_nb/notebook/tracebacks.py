@@ -1,7 +1,9 @@
-"""Tracebacks on the controller show the user's code: cells with their own lines, and none of our frames.
+"""Tracebacks on the controller show the user's code: cells with their own lines, and none of our
+frames.
 
-Rules of the file: a frame of ours and what it called in the standard library or a dependency is hidden; what it called
-back in the user's code is shown; nothing is mutated, so that `%debug` still finds every frame.
+Rules of the file: a frame of ours and what it called in the standard library or a dependency is
+hidden; what it called back in the user's code is shown; nothing is mutated, so that `%debug` still
+finds every frame.
 """
 
 from __future__ import annotations
@@ -69,7 +71,10 @@ def name_of_cell(shell: Any, filename: str) -> str | None:
 
 
 def remember(filename: str, source: str) -> None:
-    """Let tracebacks find these lines. IPython has put the transformed cell there, where a `%%mesh` cell is one line."""
+    """Let tracebacks find these lines.
+
+    IPython has put the transformed cell there, where a `%%mesh` cell is one line.
+    """
     lines = [line + "\n" for line in source.splitlines()]
     linecache.cache[filename] = (len(source), None, lines, filename)
 

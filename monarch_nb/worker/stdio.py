@@ -71,6 +71,7 @@ class OutputPump:
             self._limit = self._chars = 0
             for (tag, stream), text in self._taken():
                 self._hand_over(tag, stream, text)
+            self._forget_gaps()
 
     def close(self) -> None:
         """Send what is left and end the flusher. Later text waits for a `drain`."""
@@ -117,39 +118,43 @@ class OutputPump:
             write_to_descriptor(_FDS[stream], text)
             return len(text)
         place = self._current_tag(), stream
-        if kept := self._fitting(place, text):
+        rest = self._untorn(place, text)
+        size = self._fitting(rest)
+        if kept := rest[:size]:
             self._pieces.append((*place, kept))
-            self._chars += len(kept)
-        self._is_slow = bool(self._torn)
+            self._chars += size
+            self._gaps.pop(place, None)  # it is further up now
+        if size < len(rest):
+            self._drop(place, rest[size:])
+        self._is_slow = bool(self._torn or self._gaps)
         if len(self._pieces) > self._limit:
             self._pressed()
         return len(text)
 
-    def _fitting(self, place: Place, text: str) -> str:
-        """What there is room for, whole lines if possible; the rest is counted."""
-        if place in self._torn:
-            lost, end, text = text.partition("\n")
-            self._count(place, lost + end)
-            if not end:
-                return ""
-            self._torn.discard(place)
+    def _untorn(self, place: Place, text: str) -> str:
+        """Without the end of a line whose start was dropped."""
+        if place not in self._torn:
+            return text
+        lost, end, text = text.partition("\n")
+        self._drop(place, lost + end)
+        return text
+
+    def _fitting(self, text: str) -> int:
+        """How many characters there is room for: whole lines, if possible."""
         room = max(MAX_CHARS - self._chars, 0) if len(self._pieces) <= MAX_PIECES else 0
         if len(text) <= room:
-            return text
-        size = text.rfind("\n", 0, room) + 1 or min(room, MAX_TORN)
-        self._count(place, text[size:])
-        if not text.endswith("\n"):
-            self._torn.add(place)
-        return text[:size]
+            return len(text)
+        return text.rfind("\n", 0, room) + 1 or min(room, MAX_TORN)
 
-    def _count(self, place: Place, text: str) -> None:
-        """Text is dropped: say so at this point of the output."""
+    def _drop(self, place: Place, text: str) -> None:
+        """Count text, and say so at this point of the output."""
         gap = self._gaps.get(place)
         if gap is None or gap.is_told:
             gap = self._gaps[place] = _Gap()
             self._pieces.append((*place, gap))
         gap.lines += text.count("\n")
         gap.chars += len(text)
+        (self._torn.discard if text.endswith("\n") else self._torn.add)(place)
 
     # the flusher
 
@@ -186,6 +191,14 @@ class OutputPump:
         if parts:
             yield place, self._ended(place, "".join(parts))
 
+    def _forget_gaps(self) -> None:
+        """Of places that have not written since: a cell that ended in the middle of a line."""
+        for place, gap in list(self._gaps.items()):
+            if gap.is_old:
+                self._gaps.pop(place, None)
+                self._torn.discard(place)
+            gap.is_old = gap.is_told
+
     def _ended(self, place: Place, text: str) -> str:
         (self._open.discard if text.endswith("\n") else self._open.add)(place)
         return text if text.isascii() else text.encode("utf-8", RankStream.errors).decode()
@@ -200,11 +213,11 @@ class OutputPump:
 class _Gap:
     """Where output was dropped, and how much."""
 
-    __slots__ = ("chars", "is_told", "lines")
+    __slots__ = ("chars", "is_old", "is_told", "lines")
 
     def __init__(self) -> None:
         self.lines = self.chars = 0
-        self.is_told = False
+        self.is_told = self.is_old = False
 
     def tell(self) -> str:
         """The note in the output; what is dropped from now on needs another."""

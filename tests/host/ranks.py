@@ -28,6 +28,7 @@ def run(boot: dict[str, Any]) -> int:
         if order["verb"] == "facts":
             send(links, boot, {"verb": "facts", "proc": boot["proc"], **facts(boot)})
         else:
+            send(links, boot, {"verb": "doing", "proc": boot["proc"]})
             DEEDS[order["verb"]](order)
             send(links, boot, {"verb": "done", "proc": boot["proc"]})
     links.close()

@@ -45,7 +45,9 @@ def test_an_await_cell_stops_at_once(kernel):
 
 
 def test_synchronous_code_of_an_await_cell_stops_at_once(kernel):
-    code = "import asyncio, time; await asyncio.sleep(0); print('running', flush=True); time.sleep(30)"
+    code = (
+        "import asyncio, time; await asyncio.sleep(0); print('running', flush=True); time.sleep(30)"
+    )
     cell = kernel.start(code)
     assert stop(kernel, cell) < PROMPT_S
     assert "KeyboardInterrupt" in cell.error

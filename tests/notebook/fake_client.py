@@ -1,7 +1,9 @@
-"""A runtime whose ranks are threads of the kernel: the shape of the real one, with none of its processes.
+"""A runtime whose ranks are threads of the kernel: the shape of the real one, with none of its
+processes.
 
-In a cell of the kernel under test: `from tests.notebook.fake_client import install; fake = install(get_ipython())`.
-Cells of ranks see `rank`, `size`, `print`, `warn` (stderr), `display(bundle)`, `sleep` (ends at an interrupt) and `stuck` (does not).
+In a cell of the kernel under test: `from tests.notebook.fake_client import install; fake =
+install(get_ipython())`. Cells of ranks see `rank`, `size`, `print`, `warn` (stderr),
+`display(bundle)`, `sleep` (ends at an interrupt) and `stuck` (does not).
 """
 
 from __future__ import annotations
@@ -33,10 +35,16 @@ class Done:
 
 
 class FakeMesh(MeshTrait):
-    def __init__(self, runtime: FakeRuntime, name: str, shape: Shape, whole: FakeMesh | None = None) -> None:
+    def __init__(
+        self, runtime: FakeRuntime, name: str, shape: Shape, whole: FakeMesh | None = None
+    ) -> None:
         self.runtime, self.name, self.shape, self.whole = runtime, name, shape, whole or self
         self.stopped = False
-        self.spaces = [{"rank": rank, "size": len(shape)} for rank in range(len(shape))] if not whole else whole.spaces
+        self.spaces = (
+            [{"rank": rank, "size": len(shape)} for rank in range(len(shape))]
+            if not whole
+            else whole.spaces
+        )
 
     _ndslice = property(lambda self: self.shape.ndslice)
     _labels = property(lambda self: tuple(self.shape.labels))
@@ -118,18 +126,25 @@ class FakeClient:
         self.has_shut_down = True
 
     def snapshot(self) -> Any:
-        return SimpleNamespace(meshes=tuple(self._mesh(m) for m in self.runtime.meshes if not m.stopped))
+        return SimpleNamespace(
+            meshes=tuple(self._mesh(m) for m in self.runtime.meshes if not m.stopped)
+        )
 
     def _mesh(self, mesh: FakeMesh) -> Any:
         ranks = []
         for rank in mesh.ranks:
-            busy = any(rank in run.pending for _, run in self.runtime.runs if run.mesh.whole is mesh)
+            busy = any(
+                rank in run.pending for _, run in self.runtime.runs if run.mesh.whole is mesh
+            )
             coords = mesh.shape.coordinates(rank)
             ranks.append(SimpleNamespace(
                 rank=rank, coords=coords, pid=None, verdict="busy" if busy else "idle",
                 what="a <cell>" if busy else "", since_s=1.5, detail=""))  # fmt: skip
         return SimpleNamespace(
-            name=mesh.name, labels=mesh._labels, sizes=tuple(mesh.sizes.values()), ranks=tuple(ranks)
+            name=mesh.name,
+            labels=mesh._labels,
+            sizes=tuple(mesh.sizes.values()),
+            ranks=tuple(ranks),
         )
 
 
@@ -167,7 +182,9 @@ class FakeRuntime:
             threading.Thread(target=rank_at_work.run, args=(code, where), daemon=True).start()
         return run
 
-    def emit(self, mesh: FakeMesh, rank: int, tag: int, stream: str, text: str = "", content: Any = None) -> None:
+    def emit(
+        self, mesh: FakeMesh, rank: int, tag: int, stream: str, text: str = "", content: Any = None
+    ) -> None:
         event = SimpleNamespace(tag=tag, rank=rank, mesh=mesh.name, stream=stream, text=text,
                                 content=content, size=len(mesh.whole))  # fmt: skip
         for callback in self.client.outputs:
@@ -186,13 +203,19 @@ class RankCell:
                   "display": self.display}  # fmt: skip
         try:
             data = execute(code, where, names)
-            outcome = Outcome("ok", data=data and {"type": "execute_result", "data": data, "metadata": {}})
+            outcome = Outcome(
+                "ok", data=data and {"type": "execute_result", "data": data, "metadata": {}}
+            )
         except BaseException as error:
-            outcome = Outcome("error", error=ErrorRecord.from_exception(error, lambda f: f == __file__))
+            outcome = Outcome(
+                "error", error=ErrorRecord.from_exception(error, lambda f: f == __file__)
+            )
         self.the_run.end(self.rank, outcome)
 
     def print(self, *values: object, end: str = "\n") -> None:
-        self.runtime.emit(self.the_run.mesh, self.rank, self.tag, "stdout", " ".join(map(str, values)) + end)
+        self.runtime.emit(
+            self.the_run.mesh, self.rank, self.tag, "stdout", " ".join(map(str, values)) + end
+        )
 
     def warn(self, text: str) -> None:
         self.runtime.emit(self.the_run.mesh, self.rank, self.tag, "stderr", text + "\n")

@@ -11,7 +11,9 @@ from monarch_nb.notebook.display import StatusView, mesh_html, values_html
 from monarch_nb.notebook.summary import duration, summary
 
 
-def rank(number: int, verdict: str = "idle", what: str = "", detail: str = "", since_s: float = 0.0) -> Any:
+def rank(
+    number: int, verdict: str = "idle", what: str = "", detail: str = "", since_s: float = 0.0
+) -> Any:
     return SimpleNamespace(rank=number, coords={"hosts": 0, "gpus": number}, pid=1000 + number,
                            verdict=verdict, what=what, detail=detail, since_s=since_s)  # fmt: skip
 
@@ -21,7 +23,11 @@ def mesh(*ranks: Any, name: str = "mesh0") -> Any:
 
 
 def test_a_table_of_a_mesh():
-    shown = mesh(rank(0), rank(1, "busy", "trainer.step", since_s=12), rank(2, "exited", detail="killed by SIGKILL"))
+    shown = mesh(
+        rank(0),
+        rank(1, "busy", "trainer.step", since_s=12),
+        rank(2, "exited", detail="killed by SIGKILL"),
+    )
     assert StatusView([shown], "mesh0").text() == (
         "mesh0: 3 ranks, 1 idle, 1 busy, 1 exited; hosts=1 gpus=3 (current)\n"
         "rank   place            pid    state      for    doing\n"
@@ -73,7 +79,10 @@ def test_a_value_whose_repr_fails_does_not_spoil_the_table():
 
 
 def test_meshes_show_their_repr():
-    assert mesh_html(ValueMesh) == "<code>&lt;class &#x27;monarch_nb.core.values.ValueMesh&#x27;&gt;</code>"
+    assert (
+        mesh_html(ValueMesh)
+        == "<code>&lt;class &#x27;monarch_nb.core.values.ValueMesh&#x27;&gt;</code>"
+    )
 
 
 def test_durations():

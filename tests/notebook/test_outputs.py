@@ -36,8 +36,12 @@ class Clock:
         return self.now
 
 
-def said(rank: int, text: str, *, stream: str = "stdout", size: int = 4, content: Any = None) -> Any:
-    return SimpleNamespace(rank=rank, text=text, stream=stream, size=size, mesh="m", content=content)
+def said(
+    rank: int, text: str, *, stream: str = "stdout", size: int = 4, content: Any = None
+) -> Any:
+    return SimpleNamespace(
+        rank=rank, text=text, stream=stream, size=size, mesh="m", content=content
+    )
 
 
 def shown(rank: int, data: dict[str, str], *, size: int = 4, kind: str = "display_data") -> Any:
@@ -127,10 +131,19 @@ def test_what_comes_after_the_end_is_shown_too(output, outlet, clock):
 
 def test_stdout_and_stderr_keep_their_order(output, outlet):
     output.finish("m", [1, 2, 3])
-    for stream, text in [("stdout", "1\n"), ("stdout", "2\n"), ("stderr", "3\n"), ("stdout", "4\n")]:
+    for stream, text in [
+        ("stdout", "1\n"),
+        ("stdout", "2\n"),
+        ("stderr", "3\n"),
+        ("stdout", "4\n"),
+    ]:
         output.add(said(0, text, stream=stream))
     output.end()
-    assert outlet.sent == [("stdout", "[0] 1\n[0] 2\n"), ("stderr", "[0] 3\n"), ("stdout", "[0] 4\n")]
+    assert outlet.sent == [
+        ("stdout", "[0] 1\n[0] 2\n"),
+        ("stderr", "[0] 3\n"),
+        ("stdout", "[0] 4\n"),
+    ]
 
 
 def test_one_rank_has_no_labels(outlet, clock):
@@ -146,7 +159,10 @@ def test_equal_displays_of_all_ranks_are_one(output, outlet):
         output.add(said(rank, "first\n"))
         output.add(shown(rank, {"text/plain": "<x>"}))
     output.end()
-    assert outlet.sent == [("stdout", "[0-3] first\n"), ("display_data", {"text/plain": "[0-3] <x>"})]
+    assert outlet.sent == [
+        ("stdout", "[0-3] first\n"),
+        ("display_data", {"text/plain": "[0-3] <x>"}),
+    ]
 
 
 def test_a_figure_keeps_its_bytes_and_gets_a_header(output, outlet):

@@ -1,0 +1,86 @@
+"""A user's CURVE identity: one key pair in a private file, and the list of keys that are let in.
+
+Rule: a key file is made with `O_EXCL|O_NOFOLLOW` and mode 0600, and refused when its owner or mode is any other. Keys are
+never on a command line or in the environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import zmq
+
+from monarch_nb.errors import AuthError
+from monarch_nb.net import wire
+
+IDENTITY: Final = "identity.json"
+AUTHORIZED: Final = "authorized_keys"
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """A CURVE key pair, Z85 text."""
+
+    public: bytes
+    secret: bytes = field(repr=False)
+
+
+def key_folder() -> Path:
+    """`$MONARCH_NB_HOME`, or `~/.monarch_nb`."""
+    return Path(os.environ.get("MONARCH_NB_HOME") or Path.home() / ".monarch_nb")
+
+
+def identity(folder: Path | None = None) -> KeyPair:
+    """The key pair of this user, made at first use. Raises `AuthError` for a file that others can read."""
+    place = folder or key_folder()
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    wire.check_private(place)
+    path = place / IDENTITY
+    if not path.exists():
+        with contextlib.suppress(FileExistsError):
+            _create(path)
+    record = json.loads(read_private(path))
+    return KeyPair(record["public"].encode(), record["secret"].encode())
+
+
+def allowed(folder: Path | None = None) -> frozenset[bytes]:
+    """Public keys that may connect: the user's own, and a line each in `authorized_keys`."""
+    place = folder or key_folder()
+    keys = {identity(place).public}
+    path = place / AUTHORIZED
+    if path.exists():
+        lines = (line.partition("#")[0].strip() for line in read_private(path).splitlines())
+        keys.update(line.encode() for line in lines if line)
+    return frozenset(keys)
+
+
+def read_private(path: Path) -> str:
+    """The text of a file that is ours alone. Raises `AuthError` otherwise."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise AuthError(f"{path} cannot be read as a key file: {error.strerror}") from error
+    with os.fdopen(fd) as file:
+        info = os.fstat(fd)
+        if info.st_uid != os.getuid() or stat.S_IMODE(info.st_mode) & 0o077:
+            raise AuthError(f"{path} must be yours and of mode 0600: chmod 600 {path}")
+        return file.read()
+
+
+def _create(path: Path) -> None:
+    """Make the file whole or not at all: several processes may do so at the same time."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    public, secret = zmq.curve_keypair()
+    with os.fdopen(fd, "w") as file:
+        json.dump({"public": public.decode(), "secret": secret.decode()}, file)
+    try:
+        os.link(draft, path)
+    finally:
+        draft.unlink()

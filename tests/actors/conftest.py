@@ -1,0 +1,52 @@
+"""A mesh for each module, and programs in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import monarch_nb
+from monarch_nb import ProcMesh, this_host
+
+ROOT = Path(__file__).parents[2]
+Program = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def procs(mesh_runtime) -> ProcMesh:
+    """Four ranks on one axis, shared by the tests of a module."""
+    return this_host().spawn_procs(per_host={"gpus": 4}, name="four")
+
+
+@pytest.fixture
+def failures() -> Iterator[list[monarch_nb.MeshFailure]]:
+    """What reaches the root while the test runs; it ends nothing."""
+    found: list[monarch_nb.MeshFailure] = []
+    monarch_nb.unhandled_fault_hook = found.append
+    yield found
+    del monarch_nb.unhandled_fault_hook
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    """`program(source)` runs a script to its end and returns how it ended."""
+
+    def run(source: str, *, within_s: float = 30.0) -> subprocess.CompletedProcess[str]:
+        path = tmp_path / "program.py"
+        path.write_text(source)
+        return subprocess.run(
+            [sys.executable, str(path)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=within_s,
+        )
+
+    return run

@@ -1,0 +1,231 @@
+"""An agent with real ranks: what a spawn gives, what an end reports."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from monarch_nb.host.launch import PRELOAD
+from tests.host.support import AGENT, CONTROLLER, host
+from tests.support import eventually, is_running
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def agent():
+    with host() as made:
+        yield made
+
+
+def test_ready_says_who_and_with_what(agent):
+    ready = agent.hear("ready")
+    assert ready["pid"] == agent.agent_pid
+    assert ready["threads"] == 1
+    assert ready["versions"]["python"] == sys.version.split()[0]
+
+
+def test_four_ranks_each_in_its_place(agent):
+    procs = agent.spawn(
+        4,
+        b"a bootstrap pickle",
+        labels=["hosts", "gpus"],
+        sizes=[1, 4],
+        devices=["cuda:0", "cuda:1", "cuda:2", "cuda:3"],
+        rank_env=[{"MINE": str(index)} for index in range(4)],
+        env={"ALL": "yes", "HOME": None},
+    )
+    found = [agent.facts(proc) for proc in procs]
+    zygote = agent.hear("ready")["zygote"]
+    for index, (proc, facts) in enumerate(zip(procs, found, strict=True)):
+        boot = facts["boot"]
+        assert (boot["proc"], boot["rank"], boot["local_rank"]) == (proc, index, index)
+        assert (boot["world_size"], boot["host_size"]) == (4, 4)
+        assert (boot["agent"], boot["controller"], boot["owner"]) == (AGENT, CONTROLLER, CONTROLLER)
+        assert boot["device"] == f"cuda:{index}"
+        assert boot["bootstrap"] == "YSBib290c3RyYXAgcGlja2xl"
+        assert facts["pid"] == facts["sid"] == agent.pids()[proc]
+        assert facts["ppid"] == zygote
+        assert (facts["env"]["MINE"], facts["env"]["ALL"]) == (str(index), "yes")
+        assert facts["env"]["MONARCH_NB_PROC"] == str(proc)
+        assert "HOME" not in facts["env"]
+        assert facts["fds"]["0"] == "/dev/null"
+        assert facts["fds"]["1"].startswith("pipe:")
+        assert facts["sigterm"] == str(signal.SIG_DFL.value)
+    assert len({facts["random"] for facts in found}) == 4
+    assert len({facts["boot"]["board"][1] for facts in found}) == 4
+
+
+def test_folder_import_path_processors_and_thread_count(agent, tmp_path):
+    path = [*sys.path, "/nowhere"]
+    [proc] = agent.spawn(1, cwd=str(tmp_path), path=path, bind=[{"cpus": [0]}])
+    facts = agent.facts(proc)
+    assert facts["cwd"] == str(tmp_path)
+    assert facts["path"] == path
+    assert facts["cpus"] == [0]
+    assert facts["env"]["OMP_NUM_THREADS"] == "1"
+
+
+def test_a_thread_count_of_the_users_stays(agent):
+    [proc] = agent.spawn(1, env={"OMP_NUM_THREADS": "7"})
+    assert agent.facts(proc)["env"]["OMP_NUM_THREADS"] == "7"
+
+
+def test_a_folder_that_is_not_there_is_said(agent):
+    [proc] = agent.spawn(1, cwd="/nowhere/at/all")
+    exited = agent.hear("exited", proc)
+    assert exited["code"] == 1
+    assert "/nowhere/at/all" in exited["tail"]
+
+
+def test_sixty_four_ranks(agent, record_property):
+    procs = agent.spawn(64)
+    agent.up(procs)
+    assert len(set(agent.pids().values())) == 64
+    assert agent.ask("stop", procs=procs, grace_s=10) == {"ok": True}
+    assert all(agent.hear("exited", proc)["code"] == 0 for proc in procs)
+
+
+@pytest.mark.parametrize("deed, code, number, said", [
+    ({"verb": "exit_with", "code": 3}, 3, None, ""),
+    ({"verb": "abort"}, None, signal.SIGABRT, "Fatal Python error: Aborted"),
+    ({"verb": "segfault"}, None, signal.SIGSEGV, "Fatal Python error: Segmentation fault"),
+])  # fmt: skip
+def test_an_end_is_reported_with_its_cause_and_last_words(agent, deed, code, number, said):
+    [proc] = agent.spawn(1)
+    agent.send(proc, "write", text="about to go\n", fd=2)
+    agent.hear("done", proc)
+    agent.send(proc, **deed)
+    exited = agent.hear("exited", proc)
+    assert (exited["code"], exited["signal"], exited["oom"]) == (code, number, False)
+    assert exited["tail"].startswith("about to go")
+    assert said in exited["tail"]
+    assert len(agent.find("exited", proc)) == 1
+
+
+def test_a_main_that_raises_ends_with_its_traceback():
+    with host(main="tests.host.ranks:refuse") as agent:
+        [proc] = agent.spawn(1)
+        exited = agent.hear("exited", proc)
+        assert exited["code"] == 1
+        assert exited["tail"].endswith("RuntimeError: rank 0 does not want to")
+
+
+def test_a_zygote_that_cannot_start_says_why():
+    with host(preload=("no_such_module",), ready=False) as agent:
+        failed = agent.hear("failed")
+        assert failed["stage"] == "zygote"
+        assert "No module named 'no_such_module'" in failed["text"]
+
+
+def test_raw_output_arrives_and_a_flood_is_cut(agent):
+    [proc] = agent.spawn(1)
+    agent.send(proc, "write", text="grüße from C\n")
+    assert agent.hear("raw", proc) == {
+        "verb": "raw", "proc": proc, "stream": "stdout", "text": "grüße from C\n",
+    }  # fmt: skip
+    agent.send(proc, "write", text="x" * 99 + "\n", times=200_000, fd=2)
+    eventually(lambda: len(agent.find("done", proc)) == 2, 20, "the flood written")
+    assert agent.ask("tail", proc=proc)["text"].endswith("x" * 99)
+    eventually(lambda: any("bytes skipped" in body["text"] for body in agent.find("raw", proc)))
+
+
+def test_the_board_is_sent_while_somebody_looks(agent):
+    [proc] = agent.spawn(1)
+    place = agent.facts(proc)["boot"]["board"]
+    agent.send(proc, "board", board=place, what="trainer.step()")
+    agent.hear("done", proc)
+    assert agent.find("board") == []
+    agent.ask("status", on=True)
+
+    def seen():
+        return [rank for body in agent.find("board") for rank in body["ranks"]]
+
+    [rank] = eventually(lambda: [r for r in seen() if r["state"] == "busy"])
+    assert (rank["proc"], rank["what"], rank["beat"]) == (proc, "trainer.step()", 1)
+    assert rank["rss_bytes"] > 0
+    assert 0 <= rank["since_s"] < 20
+    agent.ask("status", on=False)
+
+
+def test_stop_gives_grace_and_then_kills(agent):
+    polite, stubborn = agent.spawn(2)
+    agent.send(stubborn, "refuse_to_end")
+    agent.hear("doing", stubborn)
+    assert agent.ask("stop", procs=[polite, stubborn], grace_s=0.5) == {"ok": True}
+    assert agent.hear("exited", polite)["code"] == 0
+    exited = agent.hear("exited", stubborn)
+    assert (exited["signal"], exited["oom"]) == (signal.SIGKILL, False)
+
+
+def test_kill_sends_any_signal(agent):
+    [proc] = agent.spawn(1)
+    agent.up([proc])
+    agent.ask("kill", procs=[proc, 9999], signal=signal.SIGTERM)
+    assert agent.hear("exited", proc)["signal"] == signal.SIGTERM
+
+
+def test_ranks_of_a_rank_end_with_it(agent):
+    [parent] = agent.spawn(1)
+    [child] = agent.spawn(1, owner=parent)
+    agent.up([parent, child])
+    agent.ask("kill", procs=[parent], signal=signal.SIGKILL)
+    assert agent.hear("exited", child)["code"] == 0
+
+
+@pytest.mark.parametrize("verb, fields, said", [
+    ("dance", {}, "does not know the verb 'dance'"),
+    ("spawn", {"procs": "all"}, "procs must be a list"),
+    ("spawn", {"procs": [5, 5]}, "named twice"),
+    ("spawn", {"procs": [5], "devices": []}, "one entry for each of 1 ranks"),
+    ("spawn", {"procs": list(range(100, 6000))}, "room for 4096"),
+    ("stop", {}, "procs"),
+    ("kill", {"procs": [1], "signal": 9999}, "9999"),
+])  # fmt: skip
+def test_a_bad_request_is_answered_and_changes_nothing(agent, verb, fields, said):
+    assert said in agent.ask(verb, **fields)["error"]
+    agent.spawn(1)
+
+
+def test_an_id_is_used_once(agent):
+    [proc] = agent.spawn(1)
+    agent.ask("stop", procs=[proc], grace_s=5)
+    assert "used once" in agent.ask("spawn", procs=[proc])["error"]
+
+
+def test_noise_is_dropped(agent):
+    for frame in (b"", b"x", os.urandom(60)):
+        agent.links.outbox(AGENT).send(frame)
+    agent.spawn(1)
+
+
+def test_shutdown_ends_all_and_the_agent(agent):
+    procs = agent.spawn(2)
+    assert agent.ask("shutdown", grace_s=5) == {"ok": True}
+    eventually(lambda: agent.launcher.poll() == 0, what="the agent's end")
+    assert [agent.find("exited", proc)[0]["code"] for proc in procs] == [0, 0]
+    assert "shutting down" not in agent.launcher.last_words()
+
+
+def test_the_agent_is_light(agent):
+    maps = Path(f"/proc/{agent.agent_pid}/maps").read_text()
+    assert "torch" not in maps
+    assert "numpy" not in maps
+
+
+def test_a_zygote_with_torch_has_one_thread_and_its_ranks_differ():
+    with host(preload=PRELOAD) as agent:
+        ready = agent.hear("ready")
+        assert ready["threads"] == 1
+        tasks = os.listdir(f"/proc/{ready['zygote']}/task")
+        assert tasks == [str(ready["zygote"])]
+        found = [agent.facts(proc) for proc in agent.spawn(4)]
+        assert all(facts["modules"] == ["torch", "IPython", "numpy"] for facts in found)
+        assert {facts["torch_threads"] for facts in found} == {max(1, os.cpu_count() // 4)}
+        assert len({facts["torch_random"] for facts in found}) == 4
+        pids = list(agent.pids().values())
+    assert not any(map(is_running, pids))

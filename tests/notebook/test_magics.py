@@ -1,0 +1,148 @@
+"""`%mesh` in a real kernel, over a fake runtime: what a person reads, and that Run All stops at a mistake."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kernel.client import KernelClient
+from tests.notebook.conftest import FAKE
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("code, line", [
+    ("%mesh up --gpus 0", "%mesh up: --gpus must be a whole number of at least 1, not '0'. Type: %mesh up --gpus 4"),
+    ("%mesh up --gpus x", "%mesh up: --gpus must be a whole number of at least 1, not 'x'. Type: %mesh up --gpus 4"),
+    ("%mesh up --gpus 2 --name mesh0", "A mesh named 'mesh0' is up already. Type: %mesh down mesh0, or choose another --name"),
+    ("%mesh up --gpus 100", "mesh0 could not be started: fork: out of memory"),
+    ("%mesh use nope", "There is no mesh 'nope'. Up: mesh0. Type: %mesh use mesh0, or %%mesh --name mesh0"),
+    ("%%mesh gpus=4\n1", "gpus=4 is outside the mesh: gpus goes from 0 to 3"),
+    ("%%mesh nodes=0\n1", "the mesh has no axis 'nodes'; its axes are gpus=4"),
+    ("%%mesh 7\n1", "7 is outside the mesh: no rank 7 among its 4, 0 to 3"),
+    ("%%mesh --fast\n1", "%%mesh: does not know --fast. Type: %%mesh, or %%mesh gpus=0:2, or %%mesh 0,2 --name mesh0"),
+    ("%%mesh --name nope\n1", "There is no mesh 'nope'. Up: mesh0. Type: %mesh use mesh0, or %%mesh --name mesh0"),
+    ("%mesh interrupt --kill 9", "mesh0 has no rank 9; its ranks are 0-3"),
+])  # fmt: skip
+def test_a_mistake_is_one_line_stops_run_all_and_harms_nothing(fake_kernel, code, line):
+    cell = fake_kernel.run(code)
+    assert cell.status == "error"
+    [error] = cell.contents("error")
+    assert error["traceback"] == [line]
+    assert cell.shown == line + "\n"
+    assert fake_kernel.ok("%%mesh\nrank * 0").displays == [{"text/plain": "[0-3] 0"}]
+
+
+def test_a_failing_cell_stops_the_ones_behind_it(fake_kernel):
+    first = fake_kernel.start("import time; time.sleep(0.2)\n%mesh use nope")
+    second = fake_kernel.start("1")
+    assert fake_kernel.finish(first).status == "error"
+    assert fake_kernel.until(lambda: second.reply)["content"]["status"] == "aborted"
+
+
+def test_without_a_mesh():
+    with KernelClient("monarch") as kernel:
+        kernel.ok(FAKE)
+        for code in (
+            "%%mesh\n1",
+            "%mesh down",
+            "%mesh down --all",
+            "%mesh heal",
+            "%mesh interrupt",
+        ):
+            cell = kernel.run(code)
+            assert (cell.status, cell.error) == ("error", "No mesh is up. Type: %mesh up --gpus 4")
+        assert kernel.ok("%mesh").text().startswith("No mesh is up. Type: %mesh up --gpus 4\n")
+        assert kernel.ok("%mesh list").text() == "No mesh is up. Type: %mesh up --gpus 4\n"
+
+
+def test_the_life_of_two_meshes():
+    with KernelClient("monarch") as kernel:
+        kernel.ok(FAKE)
+        said = kernel.ok("%mesh up --gpus 4").text()
+        assert said.startswith("mesh0 is up: 4 ranks (gpus=4) in ")
+        assert "the variable mesh0 is the mesh" in said
+        kernel.ok("%mesh up replicas=2 gpus=2 --name data")
+        listed = kernel.ok("%mesh list").text().splitlines()
+        assert listed == ["  mesh0: 4 ranks (gpus=4)", "* data: 4 ranks (replicas=2 gpus=2)"]
+        assert kernel.ok("%%mesh replicas=1\nrank").displays == [{"text/plain": "[2] 2\n[3] 3"}]
+        assert kernel.ok("%%mesh --name mesh0 0\nrank").displays == [{"text/plain": "[0] 0"}]
+        assert kernel.ok("%mesh use mesh0").text() == "%%mesh now means mesh0\n"
+        assert kernel.ok("%mesh down").text() == "mesh0 is down\n"
+        assert kernel.run("mesh0").status == "error"
+        assert kernel.ok("data.sizes").displays == [{"text/plain": "{'replicas': 2, 'gpus': 2}"}]
+        assert kernel.ok("%mesh down --all").text() == "data is down\n"
+
+
+def test_status_is_a_table_in_text_and_html(fake_kernel):
+    [data] = fake_kernel.ok("%mesh").displays
+    assert data["text/plain"].startswith("mesh0: 4 ranks, 4 idle; gpus=4 (current)")
+    assert data["text/html"].count("<tr>") == 5
+
+
+def test_meshes_made_in_python_are_found():
+    with KernelClient("monarch") as kernel:
+        kernel.ok(FAKE)
+        kernel.ok("pm = fake.spawn({'gpus': 3}, 'own'); half = pm.slice(gpus=slice(0, 2))")
+        assert kernel.ok("%%mesh\nrank").displays == [{"text/plain": "[0] 0\n[1] 1\n[2] 2"}]
+        assert kernel.ok("%%mesh --name half\nrank").displays == [{"text/plain": "[0] 0\n[1] 1"}]
+        assert kernel.ok("%%mesh --name own 2\nrank").displays == [{"text/plain": "[2] 2"}]
+        kernel.ok("other = fake.spawn({'gpus': 1}, 'other')")
+        cell = kernel.run("%%mesh\nrank")
+        assert (
+            cell.error
+            == "Which mesh? Up: other, own. Type: %mesh use other, or %%mesh --name other"
+        )
+        kernel.ok("pm.stop().get()")
+        assert kernel.ok("%%mesh\nrank").displays == [{"text/plain": "0"}]
+
+
+def test_a_variable_of_the_user_is_not_overwritten():
+    with KernelClient("monarch") as kernel:
+        kernel.ok(FAKE + "mesh0 = 'mine'")
+        assert "variable" not in kernel.ok("%mesh up --gpus 2").text()
+        assert kernel.ok("mesh0").displays == [{"text/plain": "'mine'"}]
+        assert kernel.ok("%%mesh 1\nrank").displays == [{"text/plain": "[1] 1"}]
+
+
+def test_heal_and_shrink(fake_kernel):
+    assert fake_kernel.ok("%mesh heal").text() == "mesh0 is whole again: 4 ranks (gpus=4)\n"
+    with KernelClient("monarch") as kernel:
+        kernel.ok(FAKE + "%mesh up --gpus 4")
+        assert kernel.ok("%mesh heal --shrink").text() == "mesh0 is whole again: 3 ranks (gpus=3)\n"
+        assert kernel.ok("len(mesh0)").displays == [{"text/plain": "3"}]
+
+
+def test_a_slow_start_is_told(fake_kernel):
+    fake_kernel.ok(
+        "answers = iter([TimeoutError(), TimeoutError(), None])\n"
+        "def starting():\n"
+        "    if error := next(answers): raise error\n"
+        "fake.starting = starting"
+    )
+    said = fake_kernel.ok("%mesh up --gpus 2 --name slow").text()
+    assert said.count("slow: waiting for 2 ranks to start") == 2
+    fake_kernel.ok("%mesh down slow\nfake.starting = lambda: None")
+
+
+def test_a_start_that_fails_leaves_no_mesh(fake_kernel):
+    fake_kernel.ok(
+        "import monarch_nb.errors\ndef starting(): raise monarch_nb.errors.LaunchError('no python')\nfake.starting = starting"
+    )
+    cell = fake_kernel.run("%mesh up --gpus 2 --name broken")
+    assert (cell.status, cell.error) == ("error", "no python")
+    assert "broken" not in fake_kernel.ok("%mesh list").text()
+    fake_kernel.ok("fake.starting = lambda: None")
+
+
+def test_the_help_reads_well(fake_kernel):
+    cell = fake_kernel.ok("%mesh?")
+    page = cell.reply["content"]["payload"][0]["data"]["text/plain"]
+    assert "%mesh up --gpus 4                     start four ranks" in page
+    assert "%%mesh gpus=0:2" in page
+
+
+def test_nothing_is_expanded_in_the_line(fake_kernel):
+    assert (
+        "cannot read gpus={x}"
+        in fake_kernel.run("x = 0\nget_ipython().run_cell_magic('mesh', 'gpus={x}', '1')").error
+    )
