@@ -58,6 +58,18 @@ class Exit:
             body.get("unreachable_s"),
         )
 
+    def plainly(self) -> str:
+        """The same for people who run cells: "exited with code 3"."""
+        if self.oom:
+            return "was killed because the memory ran out"
+        if self.signal is not None:
+            return f"was killed by signal {self.signal} ({_signal_name(self.signal)})"
+        if self.unreachable_s is not None:
+            return f"has not been heard for {self.unreachable_s:.1f} s"
+        if self.code is not None:
+            return f"exited with code {self.code}"
+        return f"is gone: {self.reason or 'unknown reason'}"
+
     def describe(self) -> str:
         """One clause: "the process this actor was running on exited with non-zero code 3"."""
         if self.oom:

@@ -17,6 +17,7 @@ from monarch_nb.actors.proc_mesh import ProcMesh
 from monarch_nb.control.client import Client, client
 from monarch_nb.core.frames import CONTROL, CONTROL_PORT, Message
 from monarch_nb.core.records import ErrorRecord
+from monarch_nb.errors import SupervisionError
 
 
 @dataclass(frozen=True)
@@ -118,10 +119,10 @@ class CellRun(Waiter):
         return rank is not None and rank not in self.outcomes
 
     def lost(self, ended: Exit) -> None:
-        error = self.mesh._state.loss(ended, [self._rank_of[ended.process]], "cell")
-        text = str(error).removeprefix("Endpoint call cell() failed, ")
-        record = ErrorRecord(type(error).__name__, text, "monarch_nb")
-        self._end(self._rank_of[ended.process], CellOutcome("lost", record))
+        rank = self._rank_of[ended.process]
+        tail = last_lines(ended.tail)
+        record = ErrorRecord("RankExited", f"the process {ended.plainly()}{tail}", "monarch_nb")
+        self._end(rank, CellOutcome("lost", record))
 
     def abandon(self, ended: Exit) -> None:
         for process in self._rank_of:
@@ -153,7 +154,29 @@ def run_cell(mesh: ProcMesh, code: str, *, filename: str, first_line: int, tag: 
     state = mesh._state
     if state.ended is not None:
         raise RuntimeError(f"mesh {state.name!r} has been stopped: {state.ended}")
-    state.check(mesh.ranks, f"{state.name}.cell")
+    lost = [rank for rank in mesh.ranks if state.processes[rank] in client().proc.dead]
+    if lost:
+        raise _refusal(mesh, lost)
     run = CellRun(client(), mesh, tag)
     run.send({"code": code, "filename": filename, "first_line": first_line})
     return run
+
+
+def _refusal(mesh: ProcMesh, lost: list[int]) -> SupervisionError:
+    state = mesh._state
+    dead = client().proc.dead
+    what = "; ".join(f"rank {rank} {dead[state.processes[rank]].plainly()}" for rank in lost)
+    living = ",".join(str(rank) for rank in mesh.ranks if rank not in lost)
+    others = f"Run on the others: %%mesh {living}. " if living else ""
+    return SupervisionError(
+        f"{what}. {others}Bring {'it' if len(lost) == 1 else 'them'} back: %mesh heal",
+        ranks=tuple(lost),
+    )
+
+
+def last_lines(tail: str, count: int = 20) -> str:
+    """What a process printed last, as an indented paragraph; empty for nothing."""
+    lines = tail.rstrip().splitlines()[-count:]
+    if not lines:
+        return ""
+    return "\nThe last lines it printed:\n" + "\n".join(f"  {line}" for line in lines)

@@ -10,15 +10,12 @@ from __future__ import annotations
 import html
 import io
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.table import Table
-
 from monarch_nb.core.folding import rank_runs
-from monarch_nb.notebook.summary import count, duration, mesh_line, sizes_text
+from monarch_nb.notebook.words import count, duration, sizes_text
 
 MAX_ROWS = 16
 """A mesh with more ranks is shown with one row for each state."""
@@ -60,18 +57,7 @@ class StatusView:
         return "".join(self._html_of(mesh) for mesh in self._meshes)
 
     def _text_of(self, mesh: Any) -> str:
-        table = Table(box=SIMPLE, show_edge=False, pad_edge=False)
-        for heading in _HEADINGS:
-            table.add_column(heading, no_wrap=heading != "doing")
-        for row in rows(mesh):
-            table.add_row(*_plain(row))
-        stream = io.StringIO()
-        console = Console(
-            file=stream, width=110, color_system=None, markup=False, force_jupyter=False
-        )
-        console.print(table)
-        lines = [line.rstrip() for line in stream.getvalue().splitlines()]
-        return "\n".join([self._title(mesh), *(line for line in lines if line)])
+        return f"{self._title(mesh)}\n{table_text(_HEADINGS, map(_plain, rows(mesh)))}"
 
     def _html_of(self, mesh: Any) -> str:
         body = "".join(f"<tr>{''.join(map(_cell, _HEADINGS, row))}</tr>" for row in rows(mesh))
@@ -79,7 +65,10 @@ class StatusView:
 
     def _title(self, mesh: Any) -> str:
         current = " (current)" if mesh.name == self._current else ""
-        return f"{mesh_line(mesh)}; {sizes_text(mesh.labels, mesh.sizes)}{current}"
+        verdicts = Counter(rank.verdict for rank in mesh.ranks)
+        counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
+        axes = sizes_text(dict(zip(mesh.labels, mesh.sizes, strict=True)))
+        return f"{mesh.name}: {count(len(mesh.ranks), 'rank')}, {counts}; {axes}{current}"
 
 
 def rows(mesh: Any) -> Iterator[Row]:
@@ -129,6 +118,23 @@ def _cell(heading: str, text: str) -> str:
     return f"<td style='text-align:left'>{content}</td>"
 
 
+def table_text(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table without colours."""
+    from rich.box import SIMPLE  # 0.1 s of imports
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE, show_edge=False, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, no_wrap=heading != headings[-1])
+    for line in lines:
+        table.add_row(*line)
+    out = io.StringIO()
+    console = Console(file=out, width=110, color_system=None, markup=False, force_jupyter=False)
+    console.print(table)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines() if line.strip())
+
+
 def table_html(headings: Iterable[str], body: str) -> str:
     """A table in the front end's own colours."""
     head = "".join(f"<th style='text-align:left'>{html.escape(one)}</th>" for one in headings)
@@ -150,7 +156,7 @@ def values_html(values: Any) -> str:
     body = "".join(_value_row(labels, point, value) for point, value in shown)
     more = len(values) - MAX_VALUES
     note = f"<div>... {more} more</div>" if more > 0 else ""
-    title = f"ValueMesh {sizes_text(labels, values.sizes.values())}"
+    title = f"ValueMesh {sizes_text(values.sizes)}"
     return f"<div><b>{html.escape(title)}</b>{table_html([*labels, 'value'], body)}{note}</div>"
 
 

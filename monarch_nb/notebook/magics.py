@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import signal
 import time
@@ -25,7 +26,7 @@ from monarch_nb.notebook.display import StatusView
 from monarch_nb.notebook.meshes import NO_MESH
 from monarch_nb.notebook.problems import CellError, MagicError
 from monarch_nb.notebook.session import Session
-from monarch_nb.notebook.summary import count, duration, sizes_text
+from monarch_nb.notebook.words import count, duration, mesh_text
 
 HELP_HINT = "%mesh? shows all commands; %%mesh runs a cell on the ranks."
 SLOW_S = 1.0
@@ -95,7 +96,7 @@ class MeshMagics(Magics):
         took = duration(time.monotonic() - started)
         has_variable = meshes.keep(name, mesh)
         named = f"; the variable {name} is the mesh" if has_variable else ""
-        _say(f"{name} is up: {_size(mesh)} in {took}. %%mesh runs a cell on them{named}.")
+        _say(f"{name} is up: {mesh_text(mesh)} in {took}. %%mesh runs a cell on them{named}.")
 
     def _wait_until_up(self, mesh: Any, name: str) -> None:
         wait_s = SLOW_S
@@ -135,7 +136,7 @@ class MeshMagics(Magics):
         mesh = meshes.pick(chosen.name)
         healed = mesh.heal(shrink=chosen.shrink)
         meshes.keep(mesh.name, healed)
-        _say(f"{mesh.name} is whole again: {_size(healed)}")
+        _say(f"{mesh.name} is whole again: {mesh_text(healed)}")
 
     # ------------------------------------------------------------------------------- looking
 
@@ -146,7 +147,7 @@ class MeshMagics(Magics):
             _say(NO_MESH)
         for name, mesh in found.items():
             mark = "*" if name == meshes.current else " "
-            _say(f"{mark} {name}: {_size(mesh)}")
+            _say(f"{mark} {name}: {mesh_text(mesh)}")
 
     def _use(self, chosen: argparse.Namespace) -> None:
         self._session.meshes.use(chosen.name)
@@ -183,8 +184,8 @@ class MeshMagics(Magics):
             raise MagicError(
                 f"{mesh.name} has no {rank_words(missing)}; its ranks are {rank_runs(mesh.ranks)}"
             )
-        found = next(one for one in client.snapshot().meshes if one.name == mesh.name)
-        for rank in found.ranks:
+        found = [one for one in client.snapshot().meshes if one.name == mesh.name]
+        for rank in itertools.chain.from_iterable(one.ranks for one in found):
             if rank.rank in ranks and rank.pid:
                 with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
                     os.kill(rank.pid, signal.SIGKILL)
@@ -193,11 +194,6 @@ class MeshMagics(Magics):
 
 def _say(text: str) -> None:
     print(text, flush=True)  # noqa: T201  below the cell of the magic
-
-
-def _size(mesh: Any) -> str:
-    axes = sizes_text(mesh.sizes, mesh.sizes.values())
-    return f"{count(len(mesh), 'rank')} ({axes})" if axes else count(len(mesh), "rank")
 
 
 @contextlib.contextmanager

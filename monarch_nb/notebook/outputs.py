@@ -8,6 +8,7 @@ lost: what has not been sent when a cell ends is sent before its reply.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -178,10 +179,10 @@ class CellOutput:
             self._waiting.append(_Text(stream, text))
 
     def _send(self) -> None:
-        if self._waiting:
-            for one in self._waiting:
-                one.send(self._outlet)
-            self._waiting.clear()
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            one.send(self._outlet)
+        if waiting:
             self._next_flush_s = self._now() + FLUSH_S
 
     def _due(self) -> float | None:
@@ -224,8 +225,16 @@ class Flusher:
     def _run(self) -> None:
         while (due := self._next()) is not None:
             for output in due:
-                if (at_s := output.flush()) is not None:
-                    self.schedule(output, at_s)
+                self._flush(output)
+
+    def _flush(self, output: CellOutput) -> None:
+        try:
+            at_s = output.flush()
+        except Exception:  # a display that is no JSON, a front end that left
+            logging.getLogger("monarch_nb").exception("output of ranks could not be shown")
+            return
+        if at_s is not None:
+            self.schedule(output, at_s)
 
     def _next(self) -> list[CellOutput] | None:
         """The outputs that are due, as soon as there is one; None at the end."""

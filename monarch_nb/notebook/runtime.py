@@ -7,7 +7,7 @@ Tests put a fake of the same shape in its place (`session.runtime = FakeRuntime(
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from monarch_nb import control
@@ -55,6 +55,7 @@ class Runtime(Protocol):
     def spawn(self, sizes: Mapping[str, int], name: str) -> Any: ...
     def is_mesh(self, value: object) -> bool: ...
     def is_stopped(self, mesh: Any) -> bool: ...
+    def lost(self, mesh: Any) -> Sequence[int]: ...
     def run_cell(
         self, mesh: Any, code: str, *, filename: str, first_line: int, tag: int
     ) -> CellRun: ...
@@ -92,6 +93,10 @@ class MonarchRuntime:
     def is_stopped(self, mesh: Any) -> bool:
         """Whether somebody has stopped it."""
         return mesh._state.ended is not None
+
+    def lost(self, mesh: Any) -> Sequence[int]:
+        """The ranks that are lost and not healed."""
+        return [rank for rank in mesh.ranks if rank in mesh._state.lost]
 
     def run_cell(
         self, mesh: Any, code: str, *, filename: str, first_line: int, tag: int

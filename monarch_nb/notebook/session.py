@@ -18,7 +18,7 @@ from monarch_nb.notebook.outlets import outlet_of_running_cell
 from monarch_nb.notebook.outputs import CellOutput, Flusher
 from monarch_nb.notebook.runtime import Client, MonarchRuntime, Runtime
 from monarch_nb.notebook.stragglers import Stragglers
-from monarch_nb.notebook.summary import summary
+from monarch_nb.notebook.words import mesh_text
 
 MAX_CELLS = 1_000
 """Output that comes later than this many cells is shown under the running one."""
@@ -167,9 +167,12 @@ class Session:
             client.interrupt(cell.tag)
 
     def status_line(self) -> str:
-        """One line on all meshes."""
-        client = self.runtime.running_client()
-        return summary(client.snapshot()) if client else "no mesh is up"
+        """One line on all meshes; asks no rank, so that it never waits."""
+        return "; ".join(map(self._status_of, self.meshes.everything().values())) or "no mesh is up"
+
+    def _status_of(self, mesh: Any) -> str:
+        lost = len(self.runtime.lost(mesh))
+        return f"{mesh.name}: {mesh_text(mesh)}" + (f", {lost} lost" if lost else "")
 
     def shut_down(self, timeout_s: float) -> None:
         """End every mesh."""

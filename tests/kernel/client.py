@@ -1,4 +1,4 @@
-"""A front end for tests: it sends cells to a real kernel and keeps every message that comes back."""
+"""A front end for tests: it sends cells to a real kernel and keeps every message that comes."""
 
 from __future__ import annotations
 
@@ -127,6 +127,15 @@ class KernelClient:
         message = self.client.session.msg(kind, content)
         self.client.control_channel.send(message)
         return message["header"]["msg_id"]
+
+    def has_come(self, kind: str, parent: str, state: str | None = None) -> bool:
+        """Whether such a message has come as the answer to `parent`."""
+        return any(
+            message["msg_type"] == kind
+            and message["parent_header"].get("msg_id") == parent
+            and state in (None, message["content"].get("execution_state"))
+            for message in self.others
+        )
 
     def interrupt(self) -> None:
         """The stop button."""

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session", autouse=True)
 def kernelspec(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let Jupyter find the kernel `monarch` without an installation, and the kernel find its code."""
+    """Let Jupyter find the kernel `monarch` and the kernel its code, without an installation."""
     share = tmp_path_factory.mktemp("jupyter")
     shutil.copytree(ROOT / "kernel/spec", share / "kernels/monarch")
     with pytest.MonkeyPatch.context() as patch:

@@ -29,10 +29,9 @@ def test_children_of_the_kernel_run_while_the_debugger_is_on():
     with KernelClient("monarch") as kernel:
         content = {"type": "request", "seq": 1, "command": "initialize", "arguments": {}}
         request = kernel.control("debug_request", content)
-        kernel.until(lambda: any(m["parent_header"].get("msg_id") == request and
-                                 m["msg_type"] == "debug_reply" for m in kernel.others))  # fmt: skip
-        code = "import subprocess, sys; print(subprocess.check_output([sys.executable, '-c', 'print(6*7)'], text=True, timeout=20))"
-        assert kernel.ok(code).text().strip() == "42"
+        kernel.until(lambda: kernel.has_come("debug_reply", request))
+        child = "subprocess.check_output([sys.executable, '-c', 'print(6 * 7)'], timeout=20)"
+        assert kernel.ok(f"import subprocess, sys; print({child})").text() == "b'42\\n'\n"
 
 
 def test_breakpoint_opens_a_prompt(kernel):

@@ -20,7 +20,7 @@ fake = install(get_ipython())
 
 @pytest.fixture(scope="module")
 def fake_kernel() -> Iterator[KernelClient]:
-    """A Monarch kernel with a fake mesh of four ranks that is up; shared by the tests of a module."""
+    """A Monarch kernel with a fake mesh of four ranks; shared by the tests of a module."""
     with KernelClient("monarch") as client:
         client.ok(FAKE)
         client.ok("%mesh up --gpus 4")

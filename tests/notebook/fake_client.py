@@ -155,6 +155,7 @@ class FakeRuntime:
         self.runs: list[tuple[int, FakeRun]] = []
         self.calls: list[dict[str, Any]] = []
         self.starting: Callable[[], Any] = lambda: True
+        self.lost_ranks: list[int] = []
 
     def running_client(self) -> FakeClient | None:
         return self.client
@@ -172,6 +173,12 @@ class FakeRuntime:
 
     def is_stopped(self, mesh: FakeMesh) -> bool:
         return mesh.whole.stopped
+
+    def lost(self, mesh: FakeMesh) -> list[int]:
+        return self.lost_ranks
+
+    def when_started(self, callback: Callable[[], object]) -> Callable[[], None]:
+        return lambda: None
 
     def run_cell(self, mesh: FakeMesh, code: str, **where: Any) -> FakeRun:
         run = FakeRun(mesh)

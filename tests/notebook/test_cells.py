@@ -11,7 +11,7 @@ from tests.kernel.client import KernelClient
 pytestmark = pytest.mark.slow
 
 
-# -------------------------------------------------------------------------------- output and results
+# ---------------------------------------------------------- output and results
 
 
 def test_equal_output_is_one_line(fake_kernel):
@@ -42,9 +42,8 @@ def test_results_of_the_last_expression(fake_kernel):
 
 
 def test_rich_results_have_a_header(fake_kernel):
-    fake_kernel.ok(
-        "from tests.notebook.fake_client import Rich\nfor s in fake.meshes[0].spaces: s['Rich'] = Rich"
-    )
+    fake_kernel.ok("from tests.notebook.fake_client import Rich")
+    fake_kernel.ok("for space in fake.meshes[0].spaces: space['Rich'] = Rich")
     (html,) = fake_kernel.ok("%%mesh\nRich(text_html='<b>x</b>', text_plain='x')").displays
     assert html["text/plain"] == "[0-3] x"
     assert html["text/html"].endswith("[0-3]</div><b>x</b>")
@@ -96,7 +95,7 @@ def test_failures_nobody_waits_for_are_told_once_under_the_next_cell(fake_kernel
     assert fake_kernel.ok("1").text("stderr") == ""
 
 
-# ---------------------------------------------------------------------------------------------- errors
+# ------------------------------------------------------------------------------------ errors
 
 
 def test_one_merged_traceback_with_the_lines_of_the_cell(fake_kernel):
@@ -169,7 +168,7 @@ def test_our_frames_are_hidden_in_the_users_errors(fake_kernel):
     assert "shape.py" not in cell.error
 
 
-# -------------------------------------------------------------------------------------- the stop button
+# --------------------------------------------------------------------------- the stop button
 
 
 def interrupted(kernel: KernelClient, code: str) -> tuple[float, object]:

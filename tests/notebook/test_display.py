@@ -8,7 +8,7 @@ from typing import Any
 from monarch_nb.core.shape import Extent
 from monarch_nb.core.values import ValueMesh
 from monarch_nb.notebook.display import StatusView, mesh_html, values_html
-from monarch_nb.notebook.summary import duration, summary
+from monarch_nb.notebook.words import duration
 
 
 def rank(
@@ -51,12 +51,6 @@ def test_html_says_every_state_in_a_word_and_escapes_the_rest():
     assert "<script" not in page
     assert "busy" in page
     assert "http" not in page
-
-
-def test_the_summary_is_one_line_for_all_meshes():
-    snapshot = SimpleNamespace(meshes=(mesh(rank(0), rank(1)), mesh(rank(0, "busy"), name="data")))
-    assert summary(snapshot) == "mesh0: 2 ranks, 2 idle; data: 1 rank, 1 busy"
-    assert summary(SimpleNamespace(meshes=())) == "no mesh is up"
 
 
 def test_values_are_a_table_that_is_safe_and_bounded():

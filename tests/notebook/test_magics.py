@@ -1,4 +1,4 @@
-"""`%mesh` in a real kernel, over a fake runtime: what a person reads, and that Run All stops at a mistake."""
+"""`%mesh` in a real kernel, over a fake runtime: what one reads, and that a mistake stops Run """
 
 from __future__ import annotations
 
@@ -10,17 +10,23 @@ from tests.notebook.conftest import FAKE
 pytestmark = pytest.mark.slow
 
 
+COUNT = "must be a whole number of at least 1, not"
+INSTEAD = "Type: %mesh use mesh0, or %%mesh --name mesh0"
+
+
 @pytest.mark.parametrize("code, line", [
-    ("%mesh up --gpus 0", "%mesh up: --gpus must be a whole number of at least 1, not '0'. Type: %mesh up --gpus 4"),
-    ("%mesh up --gpus x", "%mesh up: --gpus must be a whole number of at least 1, not 'x'. Type: %mesh up --gpus 4"),
-    ("%mesh up --gpus 2 --name mesh0", "A mesh named 'mesh0' is up already. Type: %mesh down mesh0, or choose another --name"),
+    ("%mesh up --gpus 0", f"%mesh up: --gpus {COUNT} '0'. Type: %mesh up --gpus 4"),
+    ("%mesh up --gpus x", f"%mesh up: --gpus {COUNT} 'x'. Type: %mesh up --gpus 4"),
+    ("%mesh up --gpus 2 --name mesh0",
+     "A mesh named 'mesh0' is up already. Type: %mesh down mesh0, or choose another --name"),
     ("%mesh up --gpus 100", "mesh0 could not be started: fork: out of memory"),
-    ("%mesh use nope", "There is no mesh 'nope'. Up: mesh0. Type: %mesh use mesh0, or %%mesh --name mesh0"),
+    ("%mesh use nope", f"There is no mesh 'nope'. Up: mesh0. {INSTEAD}"),
     ("%%mesh gpus=4\n1", "gpus=4 is outside the mesh: gpus goes from 0 to 3"),
     ("%%mesh nodes=0\n1", "the mesh has no axis 'nodes'; its axes are gpus=4"),
     ("%%mesh 7\n1", "7 is outside the mesh: no rank 7 among its 4, 0 to 3"),
-    ("%%mesh --fast\n1", "%%mesh: does not know --fast. Type: %%mesh, or %%mesh gpus=0:2, or %%mesh 0,2 --name mesh0"),
-    ("%%mesh --name nope\n1", "There is no mesh 'nope'. Up: mesh0. Type: %mesh use mesh0, or %%mesh --name mesh0"),
+    ("%%mesh --fast\n1",
+     "%%mesh: does not know --fast. Type: %%mesh, or %%mesh gpus=0:2, or %%mesh 0,2 --name mesh0"),
+    ("%%mesh --name nope\n1", f"There is no mesh 'nope'. Up: mesh0. {INSTEAD}"),
     ("%mesh interrupt --kill 9", "mesh0 has no rank 9; its ranks are 0-3"),
 ])  # fmt: skip
 def test_a_mistake_is_one_line_stops_run_all_and_harms_nothing(fake_kernel, code, line):
@@ -126,7 +132,9 @@ def test_a_slow_start_is_told(fake_kernel):
 
 def test_a_start_that_fails_leaves_no_mesh(fake_kernel):
     fake_kernel.ok(
-        "import monarch_nb.errors\ndef starting(): raise monarch_nb.errors.LaunchError('no python')\nfake.starting = starting"
+        "import monarch_nb.errors\n"
+        "def starting(): raise monarch_nb.errors.LaunchError('no python')\n"
+        "fake.starting = starting"
     )
     cell = fake_kernel.run("%mesh up --gpus 2 --name broken")
     assert (cell.status, cell.error) == ("error", "no python")

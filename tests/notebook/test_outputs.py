@@ -1,4 +1,4 @@
-"""Output of ranks on its way to a cell: order, folding, labels, and at most ten messages a second."""
+"""Output of ranks on its way to a cell: order, folding, labels, at most ten messages a second."""
 
 from __future__ import annotations
 

@@ -1,0 +1,33 @@
+"""Numbers in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def mesh_text(mesh: Any) -> str:
+    """`4 ranks (hosts=2 gpus=2)`."""
+    ranks, axes = count(len(mesh), "rank"), sizes_text(mesh.sizes)
+    return f"{ranks} ({axes})" if axes else ranks
+
+
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """`hosts=2 gpus=8`."""
+    return " ".join(f"{label}={size}" for label, size in sizes.items())
+
+
+def count(number: int, noun: str) -> str:
+    """`1 rank`, `4 ranks`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3 min`, `2.5 h`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

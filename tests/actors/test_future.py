@@ -1,0 +1,404 @@
+"""Part A, `Future` and `returns_future`: waited for by any thread or loop, any number of times."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from monarch_nb import ActorError, CallCancelled, CallInterrupted, Future, returns_future
+from tests import support
+from tests.actors.cast import AsyncCounter, Counter
+
+
+@pytest.fixture(scope="module")
+def one(procs):
+    return procs.slice(gpus=0).spawn("one", Counter)
+
+
+@pytest.fixture
+def gate(procs):
+    """An actor whose answers come when they are let."""
+    actor = procs.slice(gpus=1).spawn("gate", AsyncCounter)
+    yield actor
+    actor.stop().get()
+
+
+# ----------------------------------------------------------------------------------------------- get
+
+
+def test_a_future_cannot_be_made_by_hand():
+    with pytest.raises(TypeError, match="cannot be made by hand"):
+        Future()
+
+
+def test_get_any_number_of_times(one):
+    answer = one.echo.call_one([1])
+    assert answer.get() == [1]
+    assert answer.get(timeout=0) is answer.result() is answer.get(None)
+    assert answer.exception() is None
+
+
+def test_an_error_any_number_of_times(one):
+    answer = one.fail.call_one("again")
+    for _ in range(2):
+        with pytest.raises(ActorError, match="again"):
+            answer.get()
+    assert isinstance(answer.exception(timeout=1), ActorError)
+
+
+def test_a_timeout_consumes_nothing(gate):
+    answer = gate.wait_for.call_one("late")
+    for timeout in (0, 0.01):
+        with pytest.raises(TimeoutError):
+            answer.get(timeout=timeout)
+    with pytest.raises(TimeoutError):
+        answer.exception(timeout=0.01)
+    gate.open_gate.call_one("late").get()
+    assert answer.get(timeout=5) == "late"
+
+
+@pytest.mark.parametrize("timeout", [-1, -0.001, float("nan"), float("inf"), 1e300])
+def test_bad_timeouts(one, gate, timeout):
+    pending = gate.wait_for.call_one("never")
+    done = one.echo.call_one(1)
+    assert done.get() == 1
+    for answer in (pending, done):
+        with pytest.raises(ValueError, match="timeout must be"):
+            answer.get(timeout=timeout)
+        with pytest.raises(ValueError, match="timeout must be"):
+            answer.exception(timeout=timeout)
+
+
+def test_get_with_a_running_loop_does_not_warn(one):
+    async def main():
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return one.echo.call_one(3).get()
+
+    assert asyncio.run(main()) == 3
+
+
+def test_many_threads_wait_for_one_future(gate):
+    answer = gate.wait_for.call_one("crowd")
+    with ThreadPoolExecutor(8) as pool:
+        waiting = [pool.submit(answer.get, 10) for _ in range(8)]
+        gate.open_gate.call_one("crowd").get()
+        assert [each.result() for each in waiting] == ["crowd"] * 8
+
+
+def test_done_never_blocks(gate):
+    answer = gate.wait_for.call_one("done")
+    assert not answer.done()
+    assert "pending" in repr(answer)
+    gate.open_gate.call_one("done").get()
+    answer.get(5)
+    assert answer.done()
+    assert "done" in repr(answer)
+
+
+def test_callbacks_are_called_once_early_or_late(gate):
+    answer = gate.wait_for.call_one("callback")
+    called = threading.Event()
+    seen = []
+    answer.add_done_callback(lambda future: (seen.append(future.get()), called.set()))
+    gate.open_gate.call_one("callback").get()
+    assert called.wait(5)
+    answer.add_done_callback(lambda future: seen.append(future.get()))
+    assert seen == ["callback", "callback"]
+
+
+# --------------------------------------------------------------------------------------------- await
+
+
+def test_await_any_number_of_times_from_any_loop(one, gate):
+    answer = gate.wait_for.call_one("await")
+
+    async def main():
+        first = asyncio.ensure_future(wait(answer))
+        second = asyncio.ensure_future(wait(answer))
+        await asyncio.sleep(0)
+        await gate.open_gate.call_one("await")
+        return await first, await second, await answer
+
+    assert asyncio.run(main()) == ("await",) * 3
+    assert asyncio.run(wait(answer)) == "await"
+    assert answer.get() == "await"
+
+
+async def wait(future):
+    return await future
+
+
+def test_await_raises_what_get_raises(one):
+    with pytest.raises(ActorError, match="bad"):
+        asyncio.run(wait(one.fail.call_one()))
+
+
+def test_cancelling_an_await_cancels_only_the_observer(gate):
+    answer = gate.wait_for.call_one("cancel")
+
+    async def main():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(wait(answer), 0.01)
+        assert not answer.done()
+        await gate.open_gate.call_one("cancel")
+        return await answer
+
+    assert asyncio.run(main()) == "cancel"
+
+
+def test_futures_can_be_gathered_and_get_stays_usable(one):
+    async def main():
+        return await asyncio.gather(*[wait(one.echo.call_one(i)) for i in range(5)])
+
+    assert asyncio.run(main()) == [0, 1, 2, 3, 4]
+
+
+def test_as_asyncio(one, gate):
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        one.echo.call_one(1).as_asyncio()
+
+    async def main():
+        mirror = gate.wait_for.call_one("mirror").as_asyncio()
+        assert isinstance(mirror, asyncio.Future)
+        assert not mirror.done()
+        await gate.open_gate.call_one("mirror")
+        with pytest.raises(ActorError):
+            await one.fail.call_one().as_asyncio()
+        return await mirror
+
+    assert asyncio.run(main()) == "mirror"
+
+
+def test_a_loop_that_was_closed_while_the_call_ran(gate):
+    answer = gate.wait_for.call_one("closed")
+
+    async def main():
+        answer.as_asyncio()
+
+    asyncio.run(main())
+    gate.open_gate.call_one("closed").get()
+    assert answer.get(5) == "closed"
+
+
+# -------------------------------------------------------------------------------------------- cancel
+
+
+def test_cancel_a_call_that_is_queued(procs):
+    actor = procs.slice(gpus=2).spawn("queued", Counter)
+    actor.get.call_one().get()
+    busy = actor.nap.call_one(0.2)
+    queued = actor.add.call_one(1)
+    assert queued.cancel()
+    with pytest.raises(CallCancelled):
+        queued.get(5)
+    assert busy.get(5) == 0.2
+    assert actor.get.call_one().get() == 0
+    assert not queued.cancel()
+
+
+def test_cancel_a_call_that_runs(procs, gate):
+    actor = procs.slice(gpus=2).spawn("running", Counter)
+    running = actor.nap.call_one(30)
+    support.eventually(lambda: running.cancel() and _fails(running, 0.5), 10)
+    with pytest.raises(CallInterrupted):
+        running.get(5)
+    assert actor.add.call_one(1).get(5) == 1
+    waiting = gate.wait_for.call_one("forever")
+    support.eventually(lambda: gate.read.call_one().get() == [("wait", "forever")])
+    waiting.cancel()
+    with pytest.raises(CallInterrupted):
+        waiting.get(5)
+    assert gate.add.call_one(1).get(5) == 1
+
+
+def _fails(future, within_s):
+    try:
+        return future.exception(within_s) is not None
+    except TimeoutError:
+        return False
+
+
+# ------------------------------------------------------------------------------------ returns_future
+
+
+def test_the_body_is_lazy_and_runs_once(one):
+    runs = []
+
+    @returns_future
+    async def body(n):
+        """Says what it does."""
+        runs.append(n)
+        return await one.echo.call_one(n)
+
+    assert (body.__name__, body.__doc__) == ("body", "Says what it does.")
+    future = body(3)
+    assert isinstance(future, Future)
+    assert runs == []
+    assert not future.done()
+    assert (future.get(), future.get(), asyncio.run(wait(future))) == (3, 3, 3)
+    assert runs == [3]
+
+
+def test_the_body_runs_where_it_is_awaited():
+    @returns_future
+    async def body():
+        return asyncio.get_running_loop()
+
+    async def main():
+        return await body() is asyncio.get_running_loop()
+
+    assert asyncio.run(main())
+
+
+def test_the_body_in_a_thread_with_a_running_loop():
+    @returns_future
+    async def body():
+        return "from a loop of its own"
+
+    async def main():
+        return body().get()
+
+    assert asyncio.run(main()) == "from a loop of its own"
+
+
+variable = contextvars.ContextVar("variable", default="unset")
+
+
+@pytest.mark.parametrize("how", ["get", "await", "callback"])
+def test_the_body_sees_the_context_of_the_call(how):
+    @returns_future
+    async def body():
+        return variable.get()
+
+    token = variable.set("at the call")
+    future = body()
+    variable.reset(token)
+    if how == "callback":
+        arrived = threading.Event()
+        future.add_done_callback(lambda _: arrived.set())
+        assert arrived.wait(5)
+    found = asyncio.run(wait(future)) if how == "await" else future.get()
+    assert found == "at the call"
+
+
+def test_later_observers_wait_for_the_outcome():
+    started, go_on = threading.Event(), threading.Event()
+
+    @returns_future
+    async def body():
+        started.set()
+        await asyncio.to_thread(go_on.wait)
+        return "outcome"
+
+    future = body()
+    with ThreadPoolExecutor(3) as pool:
+        owner = pool.submit(future.get)
+        assert started.wait(5)
+        others = [pool.submit(future.get, 5), pool.submit(asyncio.run, wait(future))]
+        with pytest.raises(TimeoutError):
+            future.get(timeout=0.01)  # of an observer: the body goes on
+        go_on.set()
+        assert owner.result() == "outcome"
+        assert [each.result() for each in others] == ["outcome"] * 2
+
+
+def test_the_owner_s_timeout_cancels_the_body_and_waits_for_its_cleanup():
+    cleaned = []
+
+    @returns_future
+    async def body():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.01)
+            cleaned.append(True)
+
+    future = body()
+    with pytest.raises(TimeoutError):
+        future.get(timeout=0.01)
+    assert cleaned == [True]
+    with pytest.raises(TimeoutError):
+        future.get()
+
+
+def test_the_owner_s_timeout_with_a_running_loop():
+    cleaned = []
+
+    @returns_future
+    async def body():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            cleaned.append(True)
+
+    async def main():
+        with pytest.raises(TimeoutError):
+            body().get(timeout=0.01)
+
+    asyncio.run(main())
+    assert cleaned == [True]
+
+
+def test_cancelling_the_await_of_a_body_cancels_only_the_observer():
+    @returns_future
+    async def body():
+        await asyncio.sleep(0.05)
+        return "went on"
+
+    async def main():
+        future = body()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(wait(future), 0.01)
+        return await future
+
+    assert asyncio.run(main()) == "went on"
+
+
+def test_what_the_body_raises():
+    @returns_future
+    async def body():
+        raise KeyError("mine")
+
+    future = body()
+    for _ in range(2):
+        with pytest.raises(KeyError, match="mine"):
+            future.get()
+    assert isinstance(future.exception(), KeyError)
+
+
+INTERRUPT = """
+import asyncio, os, signal, sys, threading
+from monarch_nb import returns_future
+
+cleaned = []
+
+@returns_future
+async def body():
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        await asyncio.sleep(60)
+    finally:
+        cleaned.append(True)
+
+async def with_a_loop():
+    body().get()
+
+try:
+    asyncio.run(with_a_loop()) if sys.argv[1:] else body().get()
+except KeyboardInterrupt:
+    print("interrupted", cleaned)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("with_a_loop", [False, True])
+def test_an_interrupt_of_the_owner_cancels_the_body(program, with_a_loop):
+    source = INTERRUPT.replace("sys.argv[1:]", str(with_a_loop))
+    done = program(source, within_s=20)
+    assert done.stdout == "interrupted [True]\n", done.stderr
