@@ -179,7 +179,7 @@ class GatherCall(_Pending[Any]):
             error = self._error_of(content)
             error.values = self.answered()  # type: ignore[attr-defined]
             raise error
-        answers = self._answers
+        answers = [each for each in self._answers if each is not None]
         decode = self._proc.decode
         if len(answers) == 1:
             return ValueMesh(self.target.shape, [decode(answers[0])])

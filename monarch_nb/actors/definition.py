@@ -203,7 +203,8 @@ def check_class(cls: Any) -> None:
             f"{getattr(cls, '__name__', cls)!r} must subclass monarch.service.Actor: "
             "write `class Name(monarch_nb.Actor)` to spawn it"
         )
-    marked = endpoints_of(cls)
+    actor: Any = cls
+    marked = endpoints_of(actor)
     kinds = {each.is_async for each in marked.values()}
     if len(kinds) == 2:
         raise ValueError(f"{cls.__name__} mixes both async and sync endpoints: {_by_kind(marked)}")
@@ -269,7 +270,7 @@ def binder(marked: EndpointProperty[Any, Any]) -> BoundCheck:
 
 def check_constructor(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise `TypeError` for arguments that the constructor of an actor class would refuse."""
-    init = cls.__init__
+    init: Any = getattr(cls, "__init__")  # noqa: B009  of the class, not of an instance
     if init is not object.__init__:
         BoundCheck(init, 1)(args, kwargs)
     elif args or kwargs:

@@ -40,7 +40,7 @@ class Endpoint(Generic[P, R]):
 
     def __init__(
         self,
-        mesh: ActorMesh,
+        mesh: ActorMesh[Any],
         name: str,
         check: BoundCheck,
         propagate: Propagate = None,
@@ -154,7 +154,7 @@ def _end_if_lost(proc: Proc, call: Any) -> None:
 
 
 def endpoint_of(
-    mesh: ActorMesh, name: str, marked: EndpointProperty[Any, Any]
+    mesh: ActorMesh[Any], name: str, marked: EndpointProperty[Any, Any]
 ) -> Endpoint[Any, Any]:
     """The endpoint `name` of a mesh's class."""
     return Endpoint(mesh, name, binder(marked), marked.propagate)
@@ -163,7 +163,7 @@ def endpoint_of(
 class PlainMethod:
     """What `mesh.method` is for a method that is no endpoint: an error with a way out."""
 
-    def __init__(self, mesh: ActorMesh, name: str, function: Callable[..., Any]) -> None:
+    def __init__(self, mesh: ActorMesh[Any], name: str, function: Callable[..., Any]) -> None:
         self.mesh = mesh
         self.name = name
         self.function = function

@@ -262,6 +262,7 @@ class LazyFuture(Future[R]):
     """Starts when first observed (`get`, `await`, `add_done_callback`), once."""
 
     __slots__ = ("_start",)
+    _start: list[Callable[[Any], None]]
 
     @classmethod
     def starting(cls, start: Callable[[LazyFuture[R]], None]) -> LazyFuture[R]:
@@ -284,14 +285,14 @@ class LazyFuture(Future[R]):
 class TaskFuture(Future[R]):
     """What `returns_future` makes: the body runs in the thread or loop of the first who observes."""
 
-    __slots__ = ("_make", "_task")
+    __slots__ = ("_make",)
+    _make: list[Callable[[], Awaitable[R]]]
 
     @classmethod
     def of(cls, body: Callable[[], Awaitable[R]]) -> TaskFuture[R]:
         """A future whose body has not started."""
         future = cast("TaskFuture[R]", make(cls))
         future._make = [body]
-        future._task = None
         return future
 
     def _claim(self) -> Callable[[], Awaitable[R]] | None:

@@ -184,11 +184,11 @@ class Meshes:
         state.when_garbage = lambda: self._stop_in_background(state)
         state.respawn = functools.partial(self._start, state, request)
         self.supervision.own(state)
-        mesh = state.view()
+        mesh: ProcMesh = state.view()
         state.initialized = self._start(state, request, list(range(len(state.processes))))
         for callback in self.callbacks:
             callback(mesh)
-        return mesh  # type: ignore[no-any-return]
+        return mesh
 
     def _start(
         self, state: ProcsState, request: Callable[[list[int]], None], ranks: list[int]
@@ -259,7 +259,8 @@ class Meshes:
                 f"`ProcMesh` has already been stopped: {state.name!r}, {state.ended}"
             )
         if shrink:
-            return self._shrunk(mesh)
+            smaller: ProcMesh = self._shrunk(mesh)
+            return smaller
         replaced = self._respawn_lost(state)
         constructed = [
             self._heal_actors_on(actors, replaced)
@@ -311,7 +312,8 @@ class Meshes:
         if state.procs is None or not state.owned:
             raise RuntimeError("only the process that spawned a mesh can heal it")
         if shrink:
-            return self._shrunk(mesh)
+            smaller: ActorMesh[Any] = self._shrunk(mesh)
+            return smaller
         self.heal_procs(state.procs.view(), shrink=False)
         return mesh
 

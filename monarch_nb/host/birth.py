@@ -68,8 +68,10 @@ def _separate(boot: dict[str, Any], out: int, err: int, cradle: Cradle) -> None:
     os.closerange(3, rope)
     os.closerange(rope + 1, os.sysconf("SC_OPEN_MAX"))
     # new streams: the inherited ones believe that they may seek, for they were opened on a file
-    sys.stdout = sys.__stdout__ = _stream(1)
-    sys.stderr = sys.__stderr__ = _stream(2)
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        stream = _stream(fd)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
     faulthandler.enable(2)
 
 

@@ -91,7 +91,7 @@ class Gateway:
         self._watch(self._door, self._from_guest)
         monitor = self._door.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._watch(monitor, lambda: self._guest_event(monitor))
-        return self._door.last_endpoint.decode().rstrip("\0")
+        return str(self._door.get_string(zmq.LAST_ENDPOINT)).rstrip("\0")
 
     def dial(self, host: int, address: str, keys: KeyPair, server: bytes, hello: bytes) -> None:
         """Connect to another host's gateway, which is to have this number. Any thread."""

@@ -92,7 +92,9 @@ def connect_pulse(
     socket.heartbeat_ivl = int(interval_s * 1000)
     socket.heartbeat_timeout = int(timeout_s * 1000)
     socket.handshake_ivl = int(timeout_s * 1000)
-    socket.reconnect_ivl = int(interval_s * 1000)
+    # a peer that is being forked is found within milliseconds of its bind: one that is stopped
+    # before its first pulse would pass for one that still boots
+    socket.reconnect_ivl_max = int(interval_s * 1000)
     socket.linger = 0
     socket.connect(inbox_path(run_dir, process))
     return socket

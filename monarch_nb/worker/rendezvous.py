@@ -55,13 +55,12 @@ def _default() -> datetime.timedelta:
 
 
 def _meet_in_file(timeout: datetime.timedelta) -> Iterator[Any]:
-    from torch.distributed import FileStore, PrefixStore
-
+    torch_distributed: Any = importlib.import_module("torch.distributed")
     rank = int(os.environ.get("RANK", _Place.rank))
     size = int(os.environ.get("WORLD_SIZE", _Place.size))
-    store = FileStore(_Place.path, size)
+    store = torch_distributed.FileStore(_Place.path, size)
     store.set_timeout(timeout)
-    yield PrefixStore(f"group-{next(_Place.generation)}", store), rank, size
+    yield torch_distributed.PrefixStore(f"group-{next(_Place.generation)}", store), rank, size
     raise RuntimeError(
         "a process group over the mesh's store cannot be re-made in place; init it again"
     )

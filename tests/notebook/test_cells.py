@@ -202,7 +202,7 @@ def test_stop_gives_the_prompt_back_when_ranks_do_not_stop():
         number = cell.reply["content"]["execution_count"]
         assert waited < 0.3
         assert (
-            "interrupted; rank 3 still at work. The next %%mesh waits for them; %mesh interrupt --kill 3 ends"
+            "interrupted; rank 3 still at work. The next %%mesh waits for them;"
             in cell.error
         )
         # others are free at once

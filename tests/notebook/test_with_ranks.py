@@ -1,0 +1,218 @@
+"""The notebook over real ranks: what a Jupyter client sees, with real processes and signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+from tests import support
+from tests.kernel.client import Cell, KernelClient
+
+pytestmark = [pytest.mark.slow, pytest.mark.fault]
+
+PROMPT_S = 0.3
+FREE_S = 1.0
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[KernelClient]:
+    """A Monarch kernel with four ranks up."""
+    with KernelClient("monarch") as client:
+        client.ok("%mesh up --gpus 4", timeout_s=50)
+        yield client
+
+
+@pytest.fixture
+def fresh() -> Iterator[KernelClient]:
+    """One for a test that breaks things."""
+    with KernelClient("monarch") as client:
+        client.ok("%mesh up --gpus 4", timeout_s=50)
+        yield client
+
+
+def stop(kernel: KernelClient, code: str) -> tuple[Cell, float]:
+    """Start a cell, press stop when it says so; the cell and how long the prompt took."""
+    cell = kernel.start(code)
+    kernel.until(lambda: "started" in cell.text())
+    pressed = time.monotonic()
+    kernel.interrupt()
+    kernel.finish(cell)
+    return cell, cell.finished_s - pressed
+
+
+def pids_of_ranks(kernel: KernelClient) -> list[int]:
+    shown = kernel.ok("%%mesh\nimport os; os.getpid()").displays[0]["text/plain"]
+    return [int(line.split()[-1]) for line in shown.splitlines()]
+
+
+def test_output_results_and_state(kernel):
+    assert kernel.ok("%%mesh\nkept = rank\nprint('hello'); 1 + 1").shown == "[0-3] hello\n[0-3] 2\n"
+    assert kernel.ok("%%mesh gpus=1:3\nkept, size").displays == [
+        {"text/plain": "[1] (1, 4)\n[2] (2, 4)"}
+    ]
+    assert kernel.ok("%%mesh 0,1,3\nkept * 10").displays == [{"text/plain": "[0] 0\n[1] 10\n[3] 30"}]
+
+
+def test_stderr_and_displays_of_ranks(kernel):
+    cell = kernel.ok(
+        "%%mesh\nimport sys\nfrom IPython.display import HTML, display\n"
+        "print('out'); print('err', file=sys.stderr); display(HTML('<b>x</b>')); print('end')"
+    )
+    assert cell.text("stderr") == "[0-3] err\n"
+    assert cell.text() == "[0-3] out\n[0-3] end\n"
+    [data] = cell.displays
+    assert data["text/html"].endswith("[0-3]</div><b>x</b>")
+
+
+def test_an_error_shows_the_lines_of_the_cell(kernel):
+    cell = kernel.run("%%mesh\n\ndef f(x):\n    return 1 / x\n\nf(rank - 2)")
+    number = cell.reply["content"]["execution_count"]
+    assert cell.status == "error"
+    assert cell.error.startswith("rank 2: ZeroDivisionError: division by zero\nTraceback")
+    assert f"Cell In[{number}], line 4, in f\n    return 1 / x" in cell.error
+    assert "monarch_nb" not in cell.error
+    assert kernel.ok("%%mesh\n'on'").displays == [{"text/plain": "[0-3] 'on'"}]
+
+
+def test_output_arrives_as_it_is_printed_and_folded(kernel):
+    cell = kernel.start("%%mesh\nimport time\nprint('early', flush=True); time.sleep(3)")
+    kernel.until(lambda: cell.text() == "[0-3] early\n", timeout_s=2)
+    assert cell.reply is None
+    kernel.finish(cell)
+
+
+def test_actors_print_under_the_cell_that_called_them(kernel):
+    kernel.ok(
+        "from monarch_nb import Actor, endpoint\n"
+        "class Talker(Actor):\n"
+        "    @endpoint\n"
+        "    def say(self, text):\n        print(text); return len(text)\n"
+        "talkers = mesh0.spawn('talkers', Talker)"
+    )
+    cell = kernel.ok("talkers.say.call('hi').get().values()")
+    assert cell.shown == "[0-3] hi\n[2, 2, 2, 2]\n"
+
+
+@pytest.mark.parametrize("work", [
+    "import time; time.sleep(30)",
+    "import asyncio; await asyncio.sleep(30)",
+    "while True: pass",
+    "import threading; threading.Event().wait(30)",
+])  # fmt: skip
+def test_stop_gives_the_prompt_and_the_ranks_back(kernel, work):
+    cell, waited = stop(kernel, f"%%mesh\nprint('started', flush=True)\n{work}")
+    assert waited < PROMPT_S
+    assert cell.status == "error"
+    begun = time.monotonic()
+    assert kernel.ok("%%mesh\n'free'").displays == [{"text/plain": "[0-3] 'free'"}]
+    assert time.monotonic() - begun < FREE_S
+
+
+@pytest.mark.parametrize("call", ["sleepers.work.call().get()", "await sleepers.work.call()"])
+def test_stop_reaches_endpoints(kernel, call):
+    kernel.ok(
+        "import time\nfrom monarch_nb import Actor, endpoint\n"
+        "class Sleeper(Actor):\n"
+        "    @endpoint\n"
+        "    def work(self):\n        print('started', flush=True); time.sleep(30)\n"
+        "    @endpoint\n    def quick(self): return 1\n"
+        "sleepers = mesh0.spawn('sleepers', Sleeper)"
+    )
+    cell, waited = stop(kernel, call)
+    assert waited < PROMPT_S
+    assert cell.status == "error"
+    assert cell.error
+    begun = time.monotonic()
+    kernel.ok("sleepers.quick.call().get()")
+    assert time.monotonic() - begun < FREE_S
+
+
+def test_a_rank_that_ignores_the_interrupt_is_named_and_can_be_killed(fresh):
+    stubborn = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    work = f"if rank == 3:\n    {stubborn}\nimport time; until = time.time() + 60\n"
+    cell, waited = stop(
+        fresh, f"%%mesh\n{work}print('started', flush=True)\nwhile time.time() < until: time.sleep(0.1)"
+    )
+    assert waited < PROMPT_S
+    assert "interrupted; rank 3 still at work" in cell.error
+    cell = fresh.run("%%mesh\n1")
+    assert cell.error.startswith("rank 3 is still busy with cell In[2], started ")
+    assert fresh.ok("%%mesh 0-2\n1").displays == [{"text/plain": "[0-2] 1"}]
+    assert "rank 3 killed" in fresh.ok("%mesh interrupt --kill 3").text()
+    support.eventually(lambda: fresh.run("%%mesh 3\n1").error.startswith("rank 3 of mesh0 is lost"))
+    fresh.ok("%mesh heal")
+    assert fresh.ok("%%mesh\n1").displays == [{"text/plain": "[0-3] 1"}]
+
+
+def test_a_rank_that_dies_in_a_cell_is_named_and_the_others_go_on(fresh):
+    cell = fresh.run("%%mesh\nimport os\nif rank == 2: os._exit(3)\nrank")
+    assert cell.status == "error"
+    assert cell.displays == [{"text/plain": "[0] 0\n[1] 1\n[3] 3"}]
+    assert cell.error.startswith("rank 2: ")
+    assert "exited with" in cell.error
+    assert "%mesh heal" in cell.error
+    assert fresh.run("%%mesh\n1").error == (
+        "rank 2 of mesh0 is lost; %mesh status shows how. "
+        "Type: %mesh heal, or %%mesh 0-1,3 for the others"
+    )
+    assert fresh.ok("%%mesh 0-1,3\n1").displays == [{"text/plain": "[0-1,3] 1"}]
+    assert "✕ exited" in fresh.ok("%mesh").displays[0]["text/plain"]
+    fresh.ok("%mesh heal")
+    assert fresh.ok("%%mesh\nrank").displays == [{"text/plain": "[0] 0\n[1] 1\n[2] 2\n[3] 3"}]
+
+
+def test_an_idle_rank_that_dies_is_told_with_the_next_cell_and_harms_no_other(fresh):
+    victim = pids_of_ranks(fresh)[1]
+    cell = fresh.start("import time\nfor _ in range(20): time.sleep(0.05)\nprint('undisturbed')")
+    os.kill(victim, signal.SIGKILL)
+    assert "undisturbed" in fresh.finish(cell).text()
+    assert cell.status == "ok"
+    told = cell.text("stderr") + fresh.ok("1").text("stderr")
+    assert told.count("SIGKILL") == 1
+    assert "mesh0" in told
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_shutdown_and_restart_leave_no_process(fresh, restart):
+    processes = support.descendants(os.getpid())
+    assert len(processes) >= 6
+    before = set(pids_of_ranks(fresh))
+    asked = time.monotonic()
+    if restart:
+        fresh.client.stop_channels()
+        fresh.manager.restart_kernel(now=False)
+        fresh.connect()
+        assert fresh.ok("%mesh").text().startswith("No mesh is up.")
+    else:
+        fresh.manager.shutdown_kernel(now=False)
+    assert time.monotonic() - asked < 4
+    support.eventually(lambda: not any(map(support.is_running, before)), within_s=1)
+
+
+def test_a_killed_kernel_leaves_no_process(fresh):
+    ranks = pids_of_ranks(fresh)
+    processes = support.descendants(os.getpid())
+    os.kill(int(fresh.ok("import os; print(os.getpid())").text()), signal.SIGKILL)
+    support.eventually(lambda: not any(map(support.is_running, ranks)), within_s=5)
+    support.eventually(lambda: not any(map(support.is_running, processes)), within_s=5)
+
+
+def test_it_runs_without_a_browser_and_stops_at_a_failing_cell(tmp_path):
+    cells = ["%mesh up --gpus 2", "%%mesh\nprint('hi')\nrank", "%%mesh\n1 / rank", "%mesh down"]
+    notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, cells)))
+    client = NotebookClient(notebook, kernel_name="monarch", timeout=60)
+    with pytest.raises(CellExecutionError, match="rank 0: ZeroDivisionError"):
+        client.execute(cwd=str(tmp_path))
+    streams, result = notebook.cells[1].outputs
+    assert streams.text == "[0-1] hi\n"
+    assert result.data["text/plain"] == "[0] 0\n[1] 1"
+    [failed] = notebook.cells[2].outputs[-1:]
+    assert failed.output_type == "error"
+    assert notebook.cells[3].execution_count is None
