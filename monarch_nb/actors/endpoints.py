@@ -6,7 +6,6 @@ the caller is registered before the first byte leaves.
 
 from __future__ import annotations
 
-import contextvars
 import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 from monarch_nb.actors import context, runtime_access
 from monarch_nb.actors.calls import GatherCall, SingleCall, StreamCall, Target
 from monarch_nb.actors.definition import BoundCheck, EndpointProperty, Propagate, binder
-from monarch_nb.actors.future import Future, TaskFuture, make
+from monarch_nb.actors.future import Future, make
+from monarch_nb.actors.tasks import TaskFuture
 from monarch_nb.core.frames import CALL
 from monarch_nb.core.values import ValueMesh
 
@@ -234,14 +234,7 @@ def returns_future(function: Callable[P, Any]) -> Callable[P, Future[Any]]:
     """
 
     def call(*args: P.args, **kwargs: P.kwargs) -> Future[Any]:
-        at_call = contextvars.copy_context()
-
-        async def body() -> Any:
-            found = context.here
-            found.set(at_call.get(found))
-            return await function(*args, **kwargs)
-
-        return TaskFuture.of(body)
+        return TaskFuture.of(lambda: function(*args, **kwargs))
 
     call.__name__ = getattr(function, "__name__", "call")
     call.__doc__ = function.__doc__

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 R = TypeVar("R")
@@ -60,6 +60,8 @@ class Future(Generic[R]):
         Raises:
             ValueError: for a negative or non-finite timeout.
         """
+        if timeout is not None:
+            _check_timeout(timeout)
         if self._state == _PENDING:
             self._wait(timeout)
         return self._result()
@@ -68,6 +70,8 @@ class Future(Generic[R]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait, and return the error instead of raising it; None for success."""
+        if timeout is not None:
+            _check_timeout(timeout)
         if self._state == _PENDING:
             self._wait(timeout)
         try:
@@ -158,7 +162,6 @@ class Future(Generic[R]):
         return cast("R", content)
 
     def _wait(self, timeout: float | None) -> None:
-        _check_timeout(timeout)
         self._observe()
         if self._state != _PENDING:
             return
@@ -282,88 +285,8 @@ class LazyFuture(Future[R]):
         """What was started (a stop, a receive) goes on."""
 
 
-class TaskFuture(Future[R]):
-    """What `returns_future` makes: the body runs in the thread or loop of the first who observes."""
-
-    __slots__ = ("_make",)
-    _make: list[Callable[[], Awaitable[R]]]
-
-    @classmethod
-    def of(cls, body: Callable[[], Awaitable[R]]) -> TaskFuture[R]:
-        """A future whose body has not started."""
-        future = cast("TaskFuture[R]", make(cls))
-        future._make = [body]
-        return future
-
-    def _claim(self) -> Callable[[], Awaitable[R]] | None:
-        try:
-            return self._make.pop()
-        except IndexError:
-            return None
-
-    def _observe(self) -> None:
-        body = self._claim()
-        if body is not None:
-            threading.Thread(
-                target=self._run, args=(body, None), name="monarch-future", daemon=True
-            ).start()
-
-    def _wait(self, timeout: float | None) -> None:
-        _check_timeout(timeout)
-        body = self._claim()
-        if body is None:
-            super()._wait(timeout)
-            return
-        if not _loop_runs_here():
-            self._run(body, timeout)
-            return
-        # a loop runs in this thread already (a notebook cell): give the body a thread of its own
-        thread = threading.Thread(target=self._run, args=(body, timeout), name="monarch-future")
-        thread.start()
-        thread.join()
-
-    def _run(self, body: Callable[[], Awaitable[R]], timeout: float | None) -> None:
-        async def bounded() -> R:
-            return await asyncio.wait_for(_coroutine(body), timeout)
-
-        try:
-            self._set_result(asyncio.run(bounded()))
-        except BaseException as error:  # noqa: BLE001  becomes the outcome
-            self._set_exception(error)
-            if isinstance(error, KeyboardInterrupt):
-                raise
-
-    def __await__(self) -> Generator[Any, None, R]:
-        body = self._claim()
-        if body is not None:
-            task = asyncio.ensure_future(_coroutine(body))
-            task.add_done_callback(self._finished)
-            yield from asyncio.shield(task).__await__()
-        return (yield from super().__await__())
-
-    def _finished(self, task: asyncio.Task[R]) -> None:
-        if task.cancelled():
-            self._set_exception(asyncio.CancelledError())
-        elif (error := task.exception()) is not None:
-            self._set_exception(error)
-        else:
-            self._set_result(task.result())
-
-
-def _loop_runs_here() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-async def _coroutine(body: Callable[[], Awaitable[R]]) -> R:
-    return await body()
-
-
-def _check_timeout(timeout: float | None) -> None:
-    if timeout is not None and not 0 <= timeout < threading.TIMEOUT_MAX:
+def _check_timeout(timeout: float) -> None:
+    if not 0 <= timeout < threading.TIMEOUT_MAX:
         raise ValueError(
             f"timeout must be between 0 and {threading.TIMEOUT_MAX:g} s, not {timeout}"
         )

@@ -16,7 +16,7 @@ from monarch_nb.actors.future import LazyFuture
 from monarch_nb.core.frames import ERROR, REPLY, Message
 
 if TYPE_CHECKING:
-    from monarch_nb.actors.proc import Proc
+    from monarch_nb.actors.proc import Parcel, Proc
 
 R = TypeVar("R")
 
@@ -35,24 +35,20 @@ class Port(Generic[R]):
 
     def send(self, value: R) -> None:
         """Send a value. Raises `RuntimeError` at the second use of a once-port."""
-        self._use()
-        if self._port:
-            proc = runtime_access.proc()
-            proc.send(
-                self._process,
-                REPLY,
-                self._port,
-                proc.encode(value, (self._process,)),
-                rank=self._rank,
-            )
+        self._check_unused()
+        proc = runtime_access.proc()
+        self._put(REPLY, proc, proc.encode(value, (self._process,)))
 
     def exception(self, error: Exception) -> None:
         """Make the receiver raise `error`, as it is."""
-        self._use()
-        if self._port:
-            proc = runtime_access.proc()
-            parcel = proc.encode_bytes(envelope.pack(envelope.RAW, error))
-            proc.send(self._process, ERROR, self._port, parcel, rank=self._rank)
+        self._check_unused()
+        proc = runtime_access.proc()
+        self._put(ERROR, proc, proc.encode_bytes(envelope.pack(envelope.RAW, error)))
+
+    def _put(self, kind: int, proc: Proc, parcel: Parcel) -> None:
+        self._used = self._once
+        if self._port:  # else nobody waits: it came with a broadcast
+            proc.send(self._process, kind, self._port, parcel, rank=self._rank)
 
     @property
     def rank(self) -> int:
@@ -61,13 +57,13 @@ class Port(Generic[R]):
 
     def _claimed(self) -> tuple[int, int]:
         """Process and number, to be given to whoever shall send here."""
-        self._use()
+        self._check_unused()
+        self._used = self._once
         return self._process, self._port
 
-    def _use(self) -> None:
+    def _check_unused(self) -> None:
         if self._used:
             raise RuntimeError("OncePortRef already used")
-        self._used = self._once
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore_port, (self._process, self._port, self._rank, self._once)

@@ -65,6 +65,12 @@ class Counter(Actor):
         return seconds
 
     @endpoint
+    def announced_nap(self, started: Port[str], seconds: float) -> None:
+        """Say that it began, then be busy."""
+        started.send("started")
+        time.sleep(seconds)
+
+    @endpoint
     def echo(self, value: Any) -> Any:
         """Give back."""
         return value

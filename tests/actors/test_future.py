@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from monarch_nb import ActorError, CallCancelled, CallInterrupted, Future, returns_future
+from monarch_nb import ActorError, CallCancelled, CallInterrupted, Channel, Future, returns_future
 from tests import support
 from tests.actors.cast import AsyncCounter, Counter
 
@@ -203,9 +203,11 @@ def test_cancel_a_call_that_is_queued(procs):
 
 
 def test_cancel_a_call_that_runs(procs, gate):
-    actor = procs.slice(gpus=2).spawn("running", Counter)
-    running = actor.nap.call_one(30)
-    support.eventually(lambda: running.cancel() and _fails(running, 0.5), 10)
+    actor = procs.slice(gpus=3).spawn("running", Counter)  # the first there: on the main thread
+    port, started = Channel.open()
+    running = actor.announced_nap.call_one(port, 30)
+    started.recv().get(5)
+    assert running.cancel()
     with pytest.raises(CallInterrupted):
         running.get(5)
     assert actor.add.call_one(1).get(5) == 1
@@ -215,13 +217,6 @@ def test_cancel_a_call_that_runs(procs, gate):
     with pytest.raises(CallInterrupted):
         waiting.get(5)
     assert gate.add.call_one(1).get(5) == 1
-
-
-def _fails(future, within_s):
-    try:
-        return future.exception(within_s) is not None
-    except TimeoutError:
-        return False
 
 
 # ------------------------------------------------------------------------------------ returns_future

@@ -157,6 +157,7 @@ def test_a_forgotten_receiver_leaves_nothing():
     from monarch_nb.actors import runtime_access
 
     ports = runtime_access.proc().ports
+    gc.collect()
     before = len(ports)
     port, receiver = Channel.open()
     port.send("kept by nobody")

@@ -201,10 +201,7 @@ def test_stop_gives_the_prompt_back_when_ranks_do_not_stop():
         )
         number = cell.reply["content"]["execution_count"]
         assert waited < 0.3
-        assert (
-            "interrupted; rank 3 still at work. The next %%mesh waits for them;"
-            in cell.error
-        )
+        assert "interrupted; rank 3 still at work. The next %%mesh waits for them;" in cell.error
         # others are free at once
         assert kernel.ok("%%mesh 0-2\nrank").displays == [{"text/plain": "[0] 0\n[1] 1\n[2] 2"}]
         # the next cell on rank 3 waits a while, then says who it is

@@ -1,4 +1,4 @@
-"""`%mesh` in a real kernel, over a fake runtime: what one reads, and that a mistake stops Run """
+"""`%mesh` in a real kernel, over a fake runtime: what one reads, and that a mistake stops Run"""
 
 from __future__ import annotations
 

@@ -57,7 +57,9 @@ def test_output_results_and_state(kernel):
     assert kernel.ok("%%mesh gpus=1:3\nkept, size").displays == [
         {"text/plain": "[1] (1, 4)\n[2] (2, 4)"}
     ]
-    assert kernel.ok("%%mesh 0,1,3\nkept * 10").displays == [{"text/plain": "[0] 0\n[1] 10\n[3] 30"}]
+    assert kernel.ok("%%mesh 0,1,3\nkept * 10").displays == [
+        {"text/plain": "[0] 0\n[1] 10\n[3] 30"}
+    ]
 
 
 def test_stderr_and_displays_of_ranks(kernel):
@@ -115,9 +117,8 @@ def test_stop_gives_the_prompt_and_the_ranks_back(kernel, work):
     assert time.monotonic() - begun < FREE_S
 
 
-@pytest.mark.parametrize("call", ["sleepers.work.call().get()", "await sleepers.work.call()"])
-def test_stop_reaches_endpoints(kernel, call):
-    kernel.ok(
+def test_stop_reaches_endpoints(fresh):
+    fresh.ok(
         "import time\nfrom monarch_nb import Actor, endpoint\n"
         "class Sleeper(Actor):\n"
         "    @endpoint\n"
@@ -125,20 +126,22 @@ def test_stop_reaches_endpoints(kernel, call):
         "    @endpoint\n    def quick(self): return 1\n"
         "sleepers = mesh0.spawn('sleepers', Sleeper)"
     )
-    cell, waited = stop(kernel, call)
-    assert waited < PROMPT_S
-    assert cell.status == "error"
-    assert cell.error
-    begun = time.monotonic()
-    kernel.ok("sleepers.quick.call().get()")
-    assert time.monotonic() - begun < FREE_S
+    for call in ("sleepers.work.call().get()", "await sleepers.work.call()"):
+        cell, waited = stop(fresh, call)
+        assert waited < PROMPT_S
+        assert cell.status == "error"
+        assert cell.error
+        begun = time.monotonic()
+        fresh.ok("sleepers.quick.call().get()")
+        assert time.monotonic() - begun < FREE_S
 
 
 def test_a_rank_that_ignores_the_interrupt_is_named_and_can_be_killed(fresh):
     stubborn = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     work = f"if rank == 3:\n    {stubborn}\nimport time; until = time.time() + 60\n"
     cell, waited = stop(
-        fresh, f"%%mesh\n{work}print('started', flush=True)\nwhile time.time() < until: time.sleep(0.1)"
+        fresh,
+        f"%%mesh\n{work}print('started', flush=True)\nwhile time.time() < until: time.sleep(0.1)",
     )
     assert waited < PROMPT_S
     assert "interrupted; rank 3 still at work" in cell.error
