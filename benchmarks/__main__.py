@@ -6,6 +6,7 @@ same mood.
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ class Place:
 
 def main() -> int:
     options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("benchmarks: ended by SIGTERM"))
     chosen = [OURS, RAW, *options.peers]
     python = os.environ.get(PEERS_PYTHON, sys.executable)
     versions = _versions(python, chosen)

@@ -169,9 +169,8 @@ def array_cast(up: Up, scale: Scale) -> Figures:
     """To 4 ranks at once, beside one of the same 4."""
     with ranks_of(up, 4) as ranks:
         to_all, to_one = (ArrayCalls("ends", calls("ends")) for calls in (ranks.each, ranks.one))
-        times_of(to_all, 2, within_s=30)
-        all_s = median(times_of(to_all, scale.arrays, within_s=45))
-        one_s = median(times_of(to_one, scale.arrays, within_s=45))
+        all_s = median_time(to_all, scale.arrays, within_s=45)
+        one_s = median_time(to_one, scale.arrays, within_s=45)
     return {"time": all_s, "times_one": all_s / one_s}
 
 

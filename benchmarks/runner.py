@@ -127,7 +127,7 @@ def _let_exit(process: subprocess.Popen[bytes], mark: str) -> None:
 def _workplace() -> Iterator[tuple[str, Path]]:
     # A short path: sockets live below it, and theirs may have 107 characters.
     with tempfile.TemporaryDirectory(
-        prefix="mnb-", dir="/tmp", ignore_cleanup_errors=True
+        prefix="bench-", dir="/tmp", ignore_cleanup_errors=True
     ) as folder:
         yield uuid.uuid4().hex, Path(folder)
 
@@ -135,7 +135,7 @@ def _workplace() -> Iterator[tuple[str, Path]]:
 def _environment(python: str, mark: str, folder: Path) -> dict[str, str]:
     return os.environ | {
         MARK: mark,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         "PYTHONUNBUFFERED": "1",
         # nbdistributed starts its workers as "python"
         "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}",

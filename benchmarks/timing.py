@@ -24,6 +24,6 @@ def times_of(work: Callable[[], Any], count: int, within_s: float) -> list[float
 
 
 def median_time(work: Callable[[], Any], count: int, within_s: float = 60) -> float:
-    """The warm median: a tenth of `count` runs are thrown away first."""
-    times_of(work, max(1, count // 10), within_s / 4)
+    """The warm median: a tenth of `count` runs, at least two, are thrown away first."""
+    times_of(work, max(2, count // 10), within_s / 4)
     return median(times_of(work, count, within_s))

@@ -7,7 +7,7 @@ a mesh (the host agent) never import what they do not need.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 __version__ = "0.1.0"
 

@@ -1,12 +1,18 @@
-"""monarch_nb, this project, over its public API."""
+"""monarch_nb, this project, over its public API; its status too, which only `silent` looks at."""
 
+import os
+import signal
+import time
 from functools import partial
+from itertools import chain
 
 import monarch_nb
 from benchmarks import cells, measures, system
 from benchmarks.measures import Figures, Scale
 from benchmarks.systems.actor_api import ActorRanks, Api, probe_class
+from benchmarks.timing import now
 from monarch_nb import Actor, endpoint, shutdown_context, this_host
+from monarch_nb.control.client import running_client
 
 API = Api(Actor, endpoint, this_host)
 NOTEBOOK = cells.Notebook(
@@ -19,20 +25,37 @@ NOTEBOOK = cells.Notebook(
 )
 
 
-class OurRanks(ActorRanks):
-    def wait_silent(self, rank: int, within_s: float) -> float | str:
-        """Seconds from now until the status says that `rank` is silent."""
-        raise NotImplementedError(f"not written: rank {rank}, {within_s:g} s")
+LOOK_AGAIN_S = 0.01  # the snapshot is something that one looks at: it calls nobody
 
 
 def silent(up: measures.Up, _scale: Scale) -> Figures:
     """From SIGSTOP of a busy rank until its status says so."""
-    raise NotImplementedError("the status API is not wired up in systems/monarch_nb_.py")
+    pid, _ = measures.busy_rank(up(2))
+    process = os.pidfd_open(pid)
+    if (before := verdict_of(pid)) != "busy":
+        return {"time": f"the status of a busy rank is {before!r}"}
+    start = now()
+    signal.pidfd_send_signal(process, signal.SIGSTOP)
+    try:
+        while now() - start < measures.FAULT_S:
+            if verdict_of(pid) == "silent":
+                return {"time": now() - start}
+            time.sleep(LOOK_AGAIN_S)
+    finally:
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+    return {"time": f"not within {measures.FAULT_S:g} s, it says {verdict_of(pid)!r}"}
+
+
+def verdict_of(pid: int) -> str | None:
+    """What the status says of the rank that is this process."""
+    client = running_client()
+    ranks = chain.from_iterable(mesh.ranks for mesh in client.snapshot().meshes) if client else ()
+    return next((rank.verdict for rank in ranks if rank.pid == pid), None)
 
 
 def main() -> None:
     monarch_nb.unhandled_fault_hook = lambda _failure: None  # it would end this process
-    up = partial(OurRanks, API, probe_class(API))
+    up = partial(ActorRanks, API, probe_class(API))
     system.main(
         measures.of_ranks(up, "benchmarks.systems.monarch_nb_")
         | cells.measures(NOTEBOOK)

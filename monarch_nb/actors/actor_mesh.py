@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from monarch_nb.actors import context, runtime_access
+from monarch_nb.actors import runtime_access
 from monarch_nb.actors.calls import GatherCall, Target
 from monarch_nb.actors.definition import endpoints_of
 from monarch_nb.actors.endpoints import PlainMethod, endpoint_of
+from monarch_nb.actors.exits import Exit
 from monarch_nb.actors.future import Future, completed
-from monarch_nb.actors.proc import Exit
 from monarch_nb.actors.supervision import MeshState
 from monarch_nb.core.frames import ERROR, Message
 from monarch_nb.core.mesh_trait import MeshTrait
 from monarch_nb.core.shape import Shape, Slice
 
 if TYPE_CHECKING:
-    from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState
+    from monarch_nb.actors.proc_mesh import ProcsState
 
 A = TypeVar("A")
 
@@ -74,6 +74,11 @@ class ActorMesh(MeshTrait, Generic[A]):
         return ActorMesh(self._state, shape)
 
     @property
+    def ranks(self) -> list[int]:
+        """Ranks of these actors in the mesh that was spawned."""
+        return list(self._ranks)
+
+    @property
     def name(self) -> str:
         """The name given at spawn."""
         return self._state.name
@@ -97,7 +102,7 @@ class ActorMesh(MeshTrait, Generic[A]):
         Args:
             shrink: do not start anything; return a smaller mesh of the ranks that live.
         """
-        return runtime_access.runtime().meshes.heal_actors(self, shrink=shrink)
+        return runtime_access.runtime().healing.actors(self, shrink=shrink)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from monarch_nb.actors import envelope
+from monarch_nb.actors.exits import Exit
 from monarch_nb.actors.future import Future, make
-from monarch_nb.actors.proc import Exit, Proc, Waiter
+from monarch_nb.actors.proc import Proc, Waiter
 from monarch_nb.core.frames import REPLY, Message
 from monarch_nb.core.values import ValueMesh
 

@@ -24,7 +24,7 @@ from monarch_nb.core.shape import Extent, Point
 
 if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
-    from monarch_nb.actors.proc import Parcel
+    from monarch_nb.actors.parcels import Parcel
     from monarch_nb.actors.supervision import MeshFailure
 
 _REMEMBERED_CANCELS = 10_000

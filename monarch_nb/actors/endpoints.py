@@ -20,8 +20,9 @@ from monarch_nb.core.values import ValueMesh
 
 if TYPE_CHECKING:
     from monarch_nb.actors.actor_mesh import ActorMesh
+    from monarch_nb.actors.parcels import Parcel
     from monarch_nb.actors.ports import Port
-    from monarch_nb.actors.proc import Parcel, Proc
+    from monarch_nb.actors.proc import Proc
 
 P = ParamSpec("P")
 R = TypeVar("R")

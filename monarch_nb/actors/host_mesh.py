@@ -15,7 +15,8 @@ from typing import Any, Self
 
 from monarch_nb.actors import context, devices, runtime_access
 from monarch_nb.actors.future import Future
-from monarch_nb.actors.proc import Parcel, new_process_ids
+from monarch_nb.actors.parcels import Parcel
+from monarch_nb.actors.proc import new_process_ids
 from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState
 from monarch_nb.core.frames import HOST_SHIFT
 from monarch_nb.core.mesh_trait import MeshTrait

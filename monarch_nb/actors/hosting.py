@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from monarch_nb.actors import envelope
 from monarch_nb.actors.async_driver import AsyncDriver
 from monarch_nb.actors.driver import ActorEnded, Driver, Spec
-from monarch_nb.actors.proc import Parcel, Proc
+from monarch_nb.actors.parcels import Parcel
+from monarch_nb.actors.proc import Proc
 from monarch_nb.actors.sync_driver import SyncDriver, WorkQueue
 from monarch_nb.core.frames import ACTOR_BIT, CALL, ERROR, Message
 

@@ -1,4 +1,4 @@
-"""`Meshes`: how processes and actors are spawned, stopped and healed by whoever owns them.
+"""`Meshes`: how processes and actors are spawned and stopped by whoever owns them (healing: `healing.py`).
 
 Rules: ids are chosen here, so nothing waits for an answer before it can be used; what a heal needs is kept at spawn; whatever is
 spawned here is registered with supervision first. `MeshError`s are raised in the caller, before anything is sent, where possible.
@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from monarch_nb.actors import context, envelope
 from monarch_nb.actors.actor_mesh import ActorMesh, ActorsState, SpawnCall
+from monarch_nb.actors.boot import BootCall, Countdown
 from monarch_nb.actors.calls import Target
 from monarch_nb.actors.definition import check_class, check_constructor, is_sync
 from monarch_nb.actors.future import Future, LazyFuture, completed, make
-from monarch_nb.actors.proc import Exit, Parcel, Proc, Waiter, new_actor_port, new_process_ids
+from monarch_nb.actors.parcels import Parcel
+from monarch_nb.actors.proc import Proc, new_actor_port
 from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState
 from monarch_nb.actors.supervision import MeshFailure, MeshState, Supervision
-from monarch_nb.core.frames import HOST_SHIFT, SHARED, Message
-from monarch_nb.core.shape import Extent, Shape, Slice
+from monarch_nb.core.frames import SHARED, Message
+from monarch_nb.core.shape import Shape, Slice
 from monarch_nb.errors import SupervisionError
 
 if TYPE_CHECKING:
@@ -168,7 +170,7 @@ class Meshes:
 
     def _tell_to_stop(self, state: ActorsState, reason: str, then: Callable[[], None]) -> None:
         living = [process for process in state.processes if process not in self.proc.dead]
-        countdown = _Countdown(len(living), then)
+        countdown = Countdown(len(living), then)
         for process in living:
             body = {"port": state.number, "reason": reason}
             self.proc.ask(process, "stop_actor", body, lambda _answer: countdown.one_less())
@@ -224,7 +226,7 @@ class Meshes:
             self.supervision.disown(state)
             future._set_result(None)
 
-        countdown = _Countdown(len(by_agent), gone)
+        countdown = Countdown(len(by_agent), gone)
         for agent, processes in by_agent.items():
             body = {"procs": processes, "grace_s": self.proc.config.exit_s}
             self.proc.ask(agent, "stop", body, lambda _answer: countdown.one_less())
@@ -247,88 +249,6 @@ class Meshes:
             return self.stop_actors(state, reason)
         return completed(None)
 
-    # healing
-
-    def heal_procs(self, mesh: ProcMesh, *, shrink: bool) -> ProcMesh:
-        """`ProcMesh.heal`."""
-        state = mesh._state
-        if not state.owned or state.respawn is None:
-            raise RuntimeError("only the process that spawned a mesh can heal it")
-        if state.ended is not None:
-            raise RuntimeError(
-                f"`ProcMesh` has already been stopped: {state.name!r}, {state.ended}"
-            )
-        if shrink:
-            smaller: ProcMesh = self._shrunk(mesh)
-            return smaller
-        replaced = self._respawn_lost(state)
-        constructed = [
-            self._heal_actors_on(actors, replaced)
-            for actors in list(state.actors)
-            if actors.respawn is not None and actors.ended is None
-        ]
-        for each in constructed:
-            each.get()
-        return mesh
-
-    def _respawn_lost(self, state: ProcsState) -> dict[int, int]:
-        """New processes for the dead; the map from the dead to them."""
-        assert state.respawn is not None
-        lost = [rank for rank, process in enumerate(state.processes) if process in self.proc.dead]
-        if not lost:
-            return {}
-        state.generation += 1
-        replaced = {}
-        for rank in lost:
-            old = state.processes[rank]
-            [replaced[old]] = new_process_ids(old >> HOST_SHIFT, 1)
-            state.processes[rank] = replaced[old]
-        started = state.respawn(lost)
-        state.restore(lost)
-        started.get()
-        for rank, process in enumerate(state.processes):
-            if rank not in lost:
-                store = state.store(self.proc.links.run_dir)
-                self.proc.control(process, "regroup", {"store": store})
-        return replaced
-
-    def _heal_actors_on(self, actors: ActorsState, replaced: dict[int, int]) -> Future[Any]:
-        """Construct again what was lost with its process or had failed by itself."""
-        assert actors.respawn is not None
-        ranks = sorted(
-            set(actors.lost)
-            | {r for r, process in enumerate(actors.processes) if process in replaced}
-        )
-        actors.processes[:] = [replaced.get(process, process) for process in actors.processes]
-        if not ranks:
-            return completed(None)
-        constructed = actors.respawn(ranks)
-        actors.restore(ranks)
-        return constructed
-
-    def heal_actors(self, mesh: ActorMesh[Any], *, shrink: bool) -> ActorMesh[Any]:
-        """`ActorMesh.heal`: heals the processes below, then the actors."""
-        state = mesh._state
-        if state.procs is None or not state.owned:
-            raise RuntimeError("only the process that spawned a mesh can heal it")
-        if shrink:
-            smaller: ActorMesh[Any] = self._shrunk(mesh)
-            return smaller
-        self.heal_procs(state.procs.view(), shrink=False)
-        return mesh
-
-    def _shrunk(self, mesh: Any) -> Any:
-        """The living part: a grid where whole slices of one axis are gone, else a line."""
-        state: MeshState = mesh._state
-        lost = {r for r, p in enumerate(state.processes) if p in self.proc.dead} | set(state.lost)
-        living = [rank for rank in mesh._ranks if rank not in lost]
-        if not living:
-            raise SupervisionError(
-                f"no rank of {state.name!r} is left; bring it up again", ranks=tuple(lost)
-            )
-        smaller = shrink_shape(mesh._shape, set(living))
-        return state_of_living(state, living, smaller).view()
-
     def set_logging(
         self, mesh: ProcMesh, *, stream: bool, window_s: int | None, level: int
     ) -> None:
@@ -336,110 +256,6 @@ class Meshes:
         body = {"stream": stream, "window_s": window_s, "level": level}
         for process in mesh._processes():
             self.proc.control(process, "logging", body)
-
-
-def state_of_living(state: MeshState, living: list[int], shape: Shape) -> MeshState:
-    """A state of its own for the survivors, numbered from 0."""
-    common = {
-        "number": state.number,
-        "name": state.name,
-        "owner_port": state.owner_port,
-        "shape": shape,
-        "processes": [state.processes[rank] for rank in living],
-        "owned": True,
-    }
-    smaller: MeshState
-    if isinstance(state, ActorsState):
-        smaller = ActorsState(state.cls, state.procs, **common)
-    else:
-        assert isinstance(state, ProcsState)
-        smaller = ProcsState([state.agents[rank] for rank in living], **common)
-        smaller.actors = state.actors
-    return smaller
-
-
-def shrink_shape(shape: Shape, living: set[int]) -> Shape:
-    """Drop the slices of one axis that hold a lost rank, if that loses no survivor; else one line."""
-    extent = shape.extent
-    for axis, label in enumerate(shape.labels):
-        kept = [i for i in range(extent[label]) if set(shape.at(label, i).ranks()) <= living]
-        if kept and len(kept) * (len(shape) // extent[label]) == len(living):
-            sizes = list(shape.ndslice.sizes)
-            sizes[axis] = len(kept)
-            return Shape(shape.labels, Slice.new_row_major(sizes))
-    label = shape.labels[-1] if shape.labels else "ranks"
-    return Extent([label], [len(living)]).region.as_shape()
-
-
-class BootCall(Future[bool], Waiter):
-    """Waits for processes to say that they are up (`booted`)."""
-
-    __slots__ = ("_missing", "_port", "_proc", "_mesh")
-
-    def begin(self, proc: Proc, state: ProcsState, ranks: list[int]) -> None:
-        """Expect these ranks."""
-        self._proc = proc
-        self._mesh = state
-        self._missing = {state.processes[rank]: rank for rank in ranks}
-        self._port = proc.new_port()
-        proc.ports[self._port] = self.deliver
-        state.boot_port = self._port
-        if not self._missing:
-            self._set_result(True)
-
-    def deliver(self, message: Message) -> None:
-        """A rank is up, or its bootstrap function raised."""
-        rank = self._missing.pop(message.source, None)
-        if rank is None:
-            return
-        body, payload = message.payload, message.buffers
-        self._mesh.pids[rank] = int.from_bytes(bytes(body)[:8], "little")
-        if payload:
-            self._end()
-            self._arrive((rank, bytes(payload[0])))
-        elif not self._missing:
-            self._end()
-            self._set_result(True)
-
-    def _decode(self, content: Any) -> bool:
-        rank, payload = content
-        raise envelope.unpack(
-            payload, what="setup.setup", rank=rank, size=len(self._mesh.processes)
-        )
-
-    def _end(self) -> None:
-        self._proc.ports.pop(self._port, None)
-
-    def waits_for(self, process: int) -> bool:
-        return process in self._missing
-
-    def abandon(self, ended: Exit) -> None:
-        for process in list(self._missing)[:1]:
-            self.lost(Exit(process, reason=ended.reason))
-
-    def lost(self, ended: Exit) -> None:
-        rank = self._missing.pop(ended.process)
-        self._end()
-        failure = MeshFailure(self._mesh, [rank], ended.describe(), ended=ended)
-        self._set_exception(failure.error(f"{self._mesh.name}.start"))
-
-
-class _Countdown:
-    """Calls back when as many events have come as were expected."""
-
-    def __init__(self, count: int, then: Callable[[], None]) -> None:
-        self._left = count
-        self._then = then
-        self._lock = threading.Lock()
-        if count == 0:
-            then()
-
-    def one_less(self) -> None:
-        with self._lock:
-            self._left -= 1
-            done = self._left == 0
-        if done:
-            self._then()
 
 
 def _actor_body(state: ActorsState, instance: context.Instance, process: int) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from monarch_nb.actors.future import LazyFuture
 from monarch_nb.core.frames import ERROR, REPLY, Message
 
 if TYPE_CHECKING:
-    from monarch_nb.actors.proc import Parcel, Proc
+    from monarch_nb.actors.parcels import Parcel
+    from monarch_nb.actors.proc import Proc
 
 R = TypeVar("R")
 

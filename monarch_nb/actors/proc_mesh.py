@@ -1,6 +1,6 @@
 """`ProcMesh`: processes laid out on named axes; where actors are spawned.
 
-Handles only; what spawning, stopping and healing do is in `meshes.py`.
+Handles only; what spawning, stopping and healing do is in `meshes.py` and `healing.py`.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class ProcMesh(MeshTrait):
         Returns:
             The healed mesh. Handles of the old one (and of actors on it) work again too, without `shrink`.
         """
-        return runtime_access.runtime().meshes.heal_procs(self, shrink=shrink)
+        return runtime_access.runtime().healing.procs(self, shrink=shrink)
 
     async def logging_option(
         self,

@@ -8,9 +8,11 @@ from typing import Any
 
 from monarch_nb.actors import context
 from monarch_nb.actors.future import Future, make
+from monarch_nb.actors.healing import Healing
 from monarch_nb.actors.hosting import Hosting
 from monarch_nb.actors.meshes import Meshes
-from monarch_nb.actors.proc import Parcel, Proc
+from monarch_nb.actors.parcels import Parcel
+from monarch_nb.actors.proc import Proc
 from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState
 from monarch_nb.actors.supervision import Supervision
 from monarch_nb.config import Config
@@ -38,6 +40,7 @@ class Runtime:
         self.hosting = Hosting(self.proc)
         self.supervision = Supervision(self.proc, self.hosting)
         self.meshes = Meshes(self.proc, self.hosting, self.supervision)
+        self.healing = Healing(self.proc, self.supervision)
         self.root = context.Instance(
             process=process,
             port=ROOT_PORT,

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from monarch_nb.actors import envelope
-from monarch_nb.actors.proc import Exit, Proc
+from monarch_nb.actors.exits import Exit
+from monarch_nb.actors.proc import Proc
 from monarch_nb.core import pickling
 from monarch_nb.core.frames import ROOT_PORT, Message
 from monarch_nb.core.shape import Point, Shape

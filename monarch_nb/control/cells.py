@@ -12,7 +12,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from monarch_nb.actors.proc import Exit, Parcel, Proc, Waiter
+from monarch_nb.actors.exits import Exit
+from monarch_nb.actors.parcels import Parcel
+from monarch_nb.actors.proc import Proc, Waiter
 from monarch_nb.actors.proc_mesh import ProcMesh
 from monarch_nb.control.client import Client, client
 from monarch_nb.core.frames import CONTROL, CONTROL_PORT, Message

@@ -19,8 +19,9 @@ from typing import Any, Final
 from monarch_nb.actors import runtime_access
 from monarch_nb.actors.controllers import serve_controllers
 from monarch_nb.actors.endpoints import returns_future
+from monarch_nb.actors.exits import Exit
 from monarch_nb.actors.future import Future, LazyFuture, completed, make
-from monarch_nb.actors.proc import Exit, new_process_ids
+from monarch_nb.actors.proc import new_process_ids
 from monarch_nb.actors.runtime import Runtime
 from monarch_nb.actors.supervision import MeshFailure
 from monarch_nb.config import Config

@@ -1,8 +1,9 @@
-"""The status board's record: what one rank is doing, in 128 bytes of somebody's shared memory.
+"""The status board's record: what one rank is doing, in 128 bytes of shared memory.
 
-Rule: a record is written by one `pack_into` (so threads of one process never mix two) between two equal
-counters, and a reader believes it only when both counters agree and a second look shows the same bytes. Nobody
-waits for anybody: a frozen rank stays readable. This file maps no memory and reads no clock.
+Rule: a record is written by one `pack_into` (so threads of one process never mix two) between two
+equal counters, and a reader believes it only when both counters agree and a second look shows the
+same bytes. Nobody waits for anybody: a frozen rank stays readable. This file maps no memory and
+reads no clock.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from __future__ import annotations
 import struct
 from typing import Any, Final, NamedTuple
 
-# counter u32 | state u8 | length of what u8 | since u64 (monotonic ns) | beat u64 | calls u64 | what | counter u32
+# counter u32 | state u8 | length of what u8 | since (monotonic ns) u64 | beat u64 | calls u64
+# | what 92 bytes | counter u32
 _RECORD: Final = struct.Struct("<IBB2xQQQ92sI")
 SLOT_BYTES: Final = _RECORD.size
 WHAT_BYTES: Final = 92
-_LOOKS: Final = 50  # a writer is done after a fraction of a microsecond; more looks than this never helped
+_LOOKS: Final = (
+    50  # a writer is done after a fraction of a microsecond; more looks than this never helped
+)
 
 STARTING: Final = 0
 IDLE: Final = 1
@@ -51,7 +55,9 @@ class BoardSlot:
         self._offset = index * SLOT_BYTES
         self._counter = 0
 
-    def write(self, state: int, since_ns: int, what: str = "", beat: int = 0, calls: int = 0) -> None:
+    def write(
+        self, state: int, since_ns: int, what: str = "", beat: int = 0, calls: int = 0
+    ) -> None:
         """Replace the record. `what` is cut to `WHAT_BYTES` bytes of UTF-8."""
         text = what.encode("utf-8", "replace")[:WHAT_BYTES]
         # zero is what a slot holds that was never written, and what `pack_into` leaves half way

@@ -1,8 +1,8 @@
-"""The agent: one process per host that forks ranks from a zygote, watches them, and outlives nobody.
+"""The agent of a host: forks ranks from a zygote, watches them, and outlives nobody.
 
-`python -m monarch_nb.host.agent`, with its boot record as a line on standard input, which stays open as the rope to the
-owner. One thread, one poll. What a message or an exit means is decided by `registry.py`; here it is done. It never
-imports torch or IPython.
+`python -m monarch_nb.host.agent`, with its boot record as a line on standard input, which stays
+open as the rope to the owner. One thread, one poll. What a message or an exit means is decided by
+`registry.py`; here it is done. It never imports torch or IPython.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from monarch_nb.config import Config
-from monarch_nb.host import guard, orders, registry
+from monarch_nb.host import events, guard, orders, registry
 from monarch_nb.host.board import SAMPLE_S
-from monarch_nb.host.forks import Forks
+from monarch_nb.host.forks import Forks, settings_for
 from monarch_nb.host.launch import AgentBoot, last_lines
 from monarch_nb.host.loop import Loop
 from monarch_nb.host.mail import Letter, Mail
@@ -48,7 +48,7 @@ class Agent:
         self._killed: set[int] = set()  # by us: no business of the out-of-memory killer
         self._viewers: set[int] = set()
         self._sample_at = 0.0
-        self._file_limit = guard.raise_file_limit()
+        self._ranks_file_limit, self._file_limit = guard.raise_file_limit()
         self._memory = MemoryGroup()
         self._loop = Loop()
         self._mail = Mail(Path(boot.run_dir), boot.agent)
@@ -71,7 +71,7 @@ class Agent:
             for letter in self._mail.receive():
                 self._on_letter(letter)
             now = time.monotonic()
-            self._feed(registry.Tick())
+            self._feed(events.Tick())
             for piece in self._wards.flush(now):
                 self._tell(self._boot.controller, {"verb": "raw", **piece._asdict()})
             self._show(now)
@@ -89,6 +89,8 @@ class Agent:
         for proc in self._registry.procs:
             self._wards.signal(proc, signal.SIGKILL)
         guard.end_children(_END_S)
+        for proc in self._registry.procs:
+            self._mail.drop(proc)
         self._wards.close()
         self._mail.close(deliver=not self._owner_gone)
         if self._owner_is_dead():
@@ -134,7 +136,8 @@ class Agent:
     def _zygote(self) -> Forks:
         """The running zygote; another one if the last has died."""
         if self._forks is None:
-            self._forks = Forks(self._boot, self._lifeline, self._loop, self._on_zygote)
+            settings = settings_for(self._boot, self._ranks_file_limit)
+            self._forks = Forks(settings, self._lifeline, self._loop, self._on_zygote)
         return self._forks
 
     def _on_zygote(self, record: Record, fds: list[int]) -> None:
@@ -143,10 +146,10 @@ class Agent:
                 self._greet(record)
             case "forked":
                 self._wards.admit(record["proc"], record["pid"], fds)
-                self._feed(registry.Forked(record["proc"], record["pid"]))
+                self._feed(events.Forked(record["proc"], record["pid"]))
             case "unforked":
                 self._wards.dismiss(record["proc"])
-                self._feed(registry.Ended(record["proc"], reason=record["reason"]))
+                self._feed(events.Ended(record["proc"], reason=record["reason"]))
             case "ended":
                 self._rank_ended(record["proc"], record["status"])
 
@@ -162,6 +165,8 @@ class Agent:
         """A child has ended: the zygote, or a rank or an orphan that the zygote has left us."""
         self._wakeups.recv(4096)
         lost: Forks | None = None
+        if self._forks is not None:
+            self._forks.listen()  # of a rank that it has left us it has told us before
         while (ended := _reap()) is not None:
             pid, status = ended
             if self._forks is not None and pid == self._forks.pid:
@@ -176,7 +181,7 @@ class Agent:
 
     def _zygote_lost(self, forks: Forks) -> None:
         text = forks.broken or f"{forks.how()}\n{self._last_words()}"
-        self._feed(registry.ZygoteLost(text))
+        self._feed(events.ZygoteLost(text))
 
     def _last_words(self) -> str:
         log = Path(self._boot.run_dir) / self._boot.log_name()
@@ -190,7 +195,7 @@ class Agent:
         for piece in output.take(final=True) if output else ():
             self._tell(self._boot.controller, {"verb": "raw", **piece._asdict()})
         self._feed(
-            registry.Ended(
+            events.Ended(
                 proc,
                 code=exitcode if exitcode >= 0 else None,
                 signal=-exitcode if exitcode < 0 else None,
@@ -208,20 +213,20 @@ class Agent:
 
     # ------------------------------------------------------------------------ events and effects
 
-    def _feed(self, event: registry.Event) -> None:
+    def _feed(self, event: events.Event) -> None:
         for effect in self._registry.feed(event, time.monotonic()):
             match effect:
-                case registry.Tell(process, body):
+                case events.Tell(process, body):
                     self._tell(process, body)
-                case registry.Answer(asker, body):
+                case events.Answer(asker, body):
                     self._answer(asker, body)
-                case registry.Kill(proc, number):
+                case events.Kill(proc, number):
                     self._signal(proc, number)
-                case registry.Finish():
+                case events.Finish():
                     self._over = True
 
     def _on_pulse(self, proc: int, up: bool) -> None:
-        self._feed(registry.Pulsed(proc, up))
+        self._feed(events.Pulsed(proc, up))
 
     def _signal(self, proc: int, number: int) -> None:
         if number == signal.SIGKILL:
@@ -232,7 +237,7 @@ class Agent:
         if not self._registry.is_gone(process):
             self._mail.send(process, body)
 
-    def _answer(self, asker: registry.Asker, body: Record) -> None:
+    def _answer(self, asker: events.Asker, body: Record) -> None:
         if not self._registry.is_gone(asker.process):
             self._mail.answer(asker, body)
 
@@ -246,15 +251,15 @@ class Agent:
     # ------------------------------------------------------------------------------------ verbs
 
     def _on_letter(self, letter: Letter) -> None:
-        verb = letter.body.get("verb")
-        do = _VERBS.get(verb) if isinstance(verb, str) else None
+        verb = str(letter.body.get("verb"))
         try:
-            if do is None:
-                raise ValueError(f"an agent does not know the verb {verb!r}")
-            do(self, letter)
+            _VERBS.get(verb, Agent._unknown)(self, letter)
         except (KeyError, TypeError, ValueError, OSError) as error:
             text = f"{verb}: {type(error).__name__}: {error}"
             self._answer(letter.asker, {"error": text})
+
+    def _unknown(self, _: Letter) -> None:
+        raise ValueError(f"an agent knows {', '.join(_VERBS)}")
 
     def _spawn(self, letter: Letter) -> None:
         procs = orders.check_procs(letter.body["procs"])
@@ -267,7 +272,7 @@ class Agent:
             for proc in procs:
                 self._wards.dismiss(proc)
             raise
-        self._feed(registry.Asked(procs, owner))
+        self._feed(events.Asked(procs, owner))
         self._zygote().fork(request)
         self._answer(letter.asker, {"ok": True})
 
@@ -288,17 +293,17 @@ class Agent:
     def _stop(self, letter: Letter) -> None:
         procs = orders.check_procs(letter.body["procs"])
         grace_s = float(letter.body.get("grace_s", self._config.exit_s))
-        self._feed(registry.StopAsked(letter.asker, procs, grace_s))
+        self._feed(events.StopAsked(letter.asker, procs, grace_s))
 
     def _kill(self, letter: Letter) -> None:
         number = signal.Signals(letter.body.get("signal", signal.SIGKILL))
-        self._feed(registry.KillAsked(orders.check_procs(letter.body["procs"]), number))
+        self._feed(events.KillAsked(orders.check_procs(letter.body["procs"]), number))
         self._answer(letter.asker, {"ok": True})
 
     def _watch(self, letter: Letter) -> None:
         procs = orders.check_procs(letter.body["procs"])
         self._answer(letter.asker, {"ok": True})
-        self._feed(registry.Watched(letter.asker.process, procs))
+        self._feed(events.Watched(letter.asker.process, procs))
 
     def _status(self, letter: Letter) -> None:
         viewer = letter.asker.process
@@ -318,11 +323,11 @@ class Agent:
 
     def _stop_all(self, letter: Letter) -> None:
         grace_s = float(letter.body.get("grace_s", self._config.exit_s))
-        self._feed(registry.StopAsked(letter.asker, list(self._registry.procs), grace_s))
+        self._feed(events.StopAsked(letter.asker, list(self._registry.procs), grace_s))
 
     def _shutdown(self, letter: Letter) -> None:
         grace_s = float(letter.body.get("grace_s", self._config.exit_s))
-        self._feed(registry.StopAsked(letter.asker, None, grace_s))
+        self._feed(events.StopAsked(letter.asker, None, grace_s))
 
 
 _VERBS: Final[dict[str, Callable[[Agent, Letter], None]]] = {

@@ -1,7 +1,7 @@
-"""What a forked child does before it is a rank: leave nothing of the zygote, tie every rope, run the rank's main.
+"""What a forked child does before it is a rank: shed the zygote, tie the ropes, run its main.
 
-It never returns into the zygote's loop. Nothing of the user's runs before the ropes are tied. It knows the rank's
-main only by name.
+It never returns into the zygote's loop. Nothing of the user's runs before the ropes are tied. It
+knows the rank's main only by name.
 """
 
 from __future__ import annotations
@@ -86,8 +86,10 @@ def _stream(fd: int) -> io.TextIOWrapper:
 
 def _furnish(boot: dict[str, Any], cradle: Cradle) -> None:
     """Processors, environment, folder, import path, threads and seeds as the mesh was asked for."""
+    sharing = boot.get("host_size") or 1
     if boot.get("bind"):
         os.sched_setaffinity(0, boot["bind"]["cpus"])
+        sharing = 1
     for name, value in boot["env"].items():
         os.environ.pop(name, None)
         if value is not None:
@@ -98,7 +100,7 @@ def _furnish(boot: dict[str, Any], cradle: Cradle) -> None:
         sys.path[:] = boot["path"]
     sys.argv[:] = [""]
     sys.modules["__main__"] = types.ModuleType("__main__")
-    threads.share(boot.get("host_size") or 1, cradle.setters)
+    threads.share(sharing, cradle.setters)
     _seed()
     gc.enable()
 

@@ -1,7 +1,7 @@
-"""The status board of one host: memory that ranks write and the agent samples, only while somebody looks.
+"""The status board of one host: ranks write it, the agent samples it while somebody looks.
 
-The memory is a memfd: no name in a file system, nothing to clean up, no writing back of pages that would make a
-rank wait. A rank maps it by the path in its boot record.
+The memory is a memfd: no name in a file system, nothing to clean up, no writing back of pages that
+would make a rank wait. A rank maps it by the path in its boot record.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     length u32 | JSON        with "fds": n in an object that n descriptors travel with
 
-Descriptors come no later than the last byte of their message, in order; so they queue up until their object is whole.
+Descriptors come no later than the last byte of their message, in order; so they queue up until
+their object is whole.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Channel:
         self._end.sendall(data[sent:])
 
     def post(self, record: Record) -> bool:
-        """Queue, and send as much as goes without blocking. True when something is left to `flush`."""
+        """Queue, and send what goes without blocking. True when something is left to `flush`."""
         self._waiting += _pack(record)
         return self.flush()
 

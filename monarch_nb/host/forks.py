@@ -22,7 +22,7 @@ Hear = Callable[[Record, list[int]], None]
 class Forks:
     """One zygote process. `hear` gets each of its messages with the descriptors that came along."""
 
-    def __init__(self, boot: AgentBoot, lifeline: int, loop: Loop, hear: Hear) -> None:
+    def __init__(self, settings: Record, lifeline: int, loop: Loop, hear: Hear) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = _start(theirs.fileno(), lifeline)
@@ -32,13 +32,7 @@ class Forks:
         self._hear = hear
         self._channel = Channel(ours)
         loop.add(self._channel.fileno(), self._on_channel)
-        self._post(
-            {
-                "main": boot.main,
-                "preload": [*boot.preload, boot.main.partition(":")[0]],
-                "owner_pid": boot.owner_pid,
-            }
-        )
+        self._post(settings)
 
     def fork(self, request: Record) -> None:
         """Ask for ranks."""
@@ -47,7 +41,7 @@ class Forks:
     def ended(self, status: int) -> None:
         """The process was reaped: take what it said last, and close."""
         self._process.returncode = os.waitstatus_to_exitcode(status)
-        self._read()
+        self.listen()
         self._loop.remove(self._channel.fileno())
         self._channel.close()
 
@@ -58,23 +52,37 @@ class Forks:
             return f"the zygote (process {self.pid}) was ended by {signal.Signals(-code).name}"
         return f"the zygote (process {self.pid}) ended with code {code}"
 
-    def _post(self, record: Record) -> None:
-        self._loop.want_write(self._channel.fileno(), self._channel.post(record))
-
-    def _on_channel(self) -> None:
-        if not self._channel.flush():
-            self._loop.want_write(self._channel.fileno(), False)
-        self._read()
-        if self._channel.closed:  # it is about to end, or should: its end comes with SIGCHLD
-            self._loop.remove(self._channel.fileno())
-            guard.kill(self.pid)
-
-    def _read(self) -> None:
+    def listen(self) -> None:
+        """Pass on what it has said."""
         for record, fds in self._channel.receive():
             if record["event"] == "broken":
                 self.broken = record["text"]
             else:
                 self._hear(record, fds)
+
+    def _post(self, record: Record) -> None:
+        if (
+            not self._channel.closed
+        ):  # else its end is about to be noticed, and all that is asked of it
+            self._loop.want_write(self._channel.fileno(), wanted=self._channel.post(record))
+
+    def _on_channel(self) -> None:
+        if not self._channel.flush():
+            self._loop.want_write(self._channel.fileno(), wanted=False)
+        self.listen()
+        if self._channel.closed:  # it is about to end, or should: its end comes with SIGCHLD
+            self._loop.remove(self._channel.fileno())
+            guard.kill(self.pid)
+
+
+def settings_for(boot: AgentBoot, file_limit: int) -> Record:
+    """A zygote's settings: the first message that it gets."""
+    return {
+        "main": boot.main,
+        "preload": [*boot.preload, boot.main.partition(":")[0]],
+        "owner_pid": boot.owner_pid,
+        "file_limit": file_limit,
+    }
 
 
 def _start(end: int, lifeline: int) -> subprocess.Popen[bytes]:

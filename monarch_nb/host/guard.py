@@ -1,12 +1,15 @@
-"""Nobody outlives the owner: what the Linux kernel offers to end processes with the one they belong to.
+"""Nobody outlives the owner: what the Linux kernel offers to end processes with their owner.
 
-Every process below the owner holds two independent ropes, and none of them needs a thread or a live interpreter:
+Every process below the owner holds two independent ropes, and none of them needs a thread or a live
+interpreter:
 
-- a signal at the death of the parent (PDEATHSIG). It is bound to the *thread* that forked, so only main threads
-  fork. Fork clears it; exec keeps it.
-- the end of a pipe that only an ancestor holds open: as SIGKILL from the kernel (`tie_to`), or as EOF in a poll.
+- a signal at the death of the parent (PDEATHSIG). It is bound to the *thread* that forked, so only
+  main threads fork. Fork clears it; exec keeps it.
+- the end of a pipe that only an ancestor holds open: as SIGKILL from the kernel (`tie_to`), or as
+  EOF in a poll.
 
-What a rank starts may leave its session, lose its parent and clear its environment. It cannot lose its `tag`.
+What a rank starts may leave its session, lose its parent and clear its environment. It cannot lose
+its `tag`.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ PROC_VARIABLE: Final = "MONARCH_NB_PROC"
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_RLIMIT_LOCKS: Final = 10  # without a meaning since Linux 2.4.24, but inherited through fork and exec
+_RLIMIT_LOCKS: Final = (
+    10  # without a meaning since Linux 2.4.24, but inherited through fork and exec
+)
 _F_SETSIG: Final = 10
 _OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -95,12 +100,11 @@ def children() -> set[int]:
 def _children_by_search() -> set[int]:
     own = str(os.getpid())
     found = set()
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError):
-                after_name = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2]
-                if after_name.split()[1] == own:
-                    found.add(int(name))
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            after_name = (folder / "stat").read_text().rpartition(")")[2]
+            if after_name.split()[1] == own:
+                found.add(int(folder.name))
     return found
 
 
@@ -117,7 +121,7 @@ def kill_group(pid: int) -> None:
 
 
 def end_children(within_s: float) -> bool:
-    """Kill and reap every child, and theirs as they are re-parented. False if some would not end."""
+    """Kill and reap every child, and theirs as they become ours. False if some would not end."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         for pid in children():
@@ -137,13 +141,20 @@ def prefer_as_victim(score: int) -> None:
         _OOM_SCORE.write_text(str(score))
 
 
-def raise_file_limit() -> int:
-    """Raise the soft limit of open files to the hard one, and return it."""
+def raise_file_limit() -> tuple[int, int]:
+    """Raise the soft limit of open files to the hard one. Returns what it was and what it is."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
+    try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        soft = hard
-    return soft
+    except (OSError, ValueError):
+        return soft, soft
+    return soft, hard
+
+
+def lower_file_limit(soft: int) -> None:
+    """Give this process, and the ranks that it forks, the soft limit that users expect."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def _prctl(option: int, value: int) -> None:

@@ -1,7 +1,7 @@
 """What starting an agent takes, wherever it runs: its boot record, and what a launcher can do.
 
-A launcher starts one agent on one host and holds the rope to it. It does not talk to the agent: that
-goes over the sockets.
+A launcher starts one agent on one host and holds the rope to it. It does not talk to the agent:
+that goes over the sockets.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ LAST_LINES: Final = 20
 class AgentBoot:
     """What an agent is told at its start, by one JSON line on its standard input.
 
-    `agent` and `controller` are process ids; `owner_pid` is the process whose death ends everything, where it
-    runs on the agent's host; `config` holds fields of `Config`. `main` is what ranks run
+    `agent` and `controller` are process ids; `owner_pid` is the process whose death ends all, where
+    it runs on the agent's host; `config` holds fields of `Config`. `main` is what ranks run
     (`module:function`), `preload` what the zygote imports besides.
     """
 

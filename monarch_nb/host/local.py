@@ -1,8 +1,9 @@
 """Starts an agent on this host.
 
-Call `launch` from a thread that lives as long as the runtime does: the agent asks the kernel to be woken when the
-thread that started it ends, and then looks whether its owner is alive. The agent's standard input is the
-second rope: it is a pipe that this process keeps open, and its end is the agent's end.
+The agent's ropes to this process: its standard input, a pipe that is open as long as we live, and a
+pidfd. The third, the kernel's signal at the death of its parent, only wakes an agent that was
+stopped, so that it sees the others; it is bound to the thread that called `launch`. So call it from
+a thread that lives as long as the runtime does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The agent's one thread waits here: descriptors with a callable each, and the next deadline.
 
-zmq sockets take part by their descriptor, which is edge-triggered: their callables read until nothing is left.
+zmq sockets take part by their descriptor, which is edge-triggered: their callables read until
+nothing is left.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ class Loop:
         self._callbacks[fd] = callback
         self._epoll.register(fd, select.EPOLLIN)
 
-    def want_write(self, fd: int, wanted: bool) -> None:
+    def want_write(self, fd: int, *, wanted: bool) -> None:
         """Whether the callback is also to be called when `fd` is writable."""
         self._epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
 
     def remove(self, fd: int) -> None:
-        """Stop watching `fd`. Call it before closing: a copy in another process would keep it here."""
+        """Stop watching `fd`. Before it is closed: a copy in another process would keep it here."""
         if self._callbacks.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 

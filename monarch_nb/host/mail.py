@@ -1,21 +1,20 @@
 """The agent's sockets: control messages in, control messages out. Nothing is decided here.
 
-Only CONTROL frames with a JSON object are taken; anything else is counted and dropped. User data in the buffers is
-passed on as bytes.
+Only CONTROL frames with a JSON object are taken; anything else is counted and dropped. User data in
+the buffers is passed on as bytes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from monarch_nb.core import frames
 from monarch_nb.errors import RemoteProtocolError
-from monarch_nb.host.registry import Asker
+from monarch_nb.host.events import Asker
 from monarch_nb.net import wire
 from monarch_nb.net.links import Outbox, open_outbox
 from monarch_nb.net.pulse import Pulse
@@ -75,8 +74,9 @@ class Mail:
         """Forget a process that is gone: its outbox would try to reconnect for ever."""
         if (outbox := self._outboxes.pop(process, None)) is not None:
             outbox.close(0)
+        path = wire.inbox_path(self._run_dir, process).removeprefix("ipc://")
         with contextlib.suppress(OSError):
-            os.unlink(wire.inbox_path(self._run_dir, process).removeprefix("ipc://"))
+            Path(path).unlink()
 
     def pulse(self, process: int, interval_s: float, timeout_s: float) -> Pulse:
         """Watch the pulse of a process of this host."""

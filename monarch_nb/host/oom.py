@@ -1,7 +1,7 @@
 """Whether the out-of-memory killer did it: what the agent's memory cgroup counted.
 
-Ranks live in the cgroup of their agent. The kernel says how many processes it killed, not which; so each kill is
-credited to one SIGKILL that nobody here sent, seen shortly after.
+Ranks live in the cgroup of their agent. The kernel says how many processes it killed, not which; so
+each kill is credited to one SIGKILL that nobody here sent, seen shortly after.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a `spawn` message to the boot records of its ranks: what is common to all, and what each gets.
+"""From a `spawn` message to the boot records of its ranks: what all get, and what each gets.
 
 It checks what the records need and leaves the rest to the rank; it forks nothing.
 """
@@ -15,14 +15,15 @@ from monarch_nb.host.launch import AgentBoot
 
 Record = dict[str, Any]
 _COMMON: Final = (
-    "owner", "mesh", "name", "labels", "sizes", "host_size", "cwd", "path", "store", "config", "ready_port",
+    "owner", "mesh", "name", "labels", "sizes", "host_size", "cwd", "path", "store", "config",
+    "ready_port",
 )  # fmt: skip
 
 
 def fork_request(
     body: Record, buffers: Sequence[bytes], boot: AgentBoot, places: Sequence[tuple[str, int]]
 ) -> Record:
-    """The zygote's request. `places` are board paths and slots, one per rank. Raises `ValueError`."""
+    """The zygote's request. `places`: board path and slot of each rank. Raises `ValueError`."""
     procs = body["procs"]
     count = len(procs)
     sizes = body.get("sizes") or [count]

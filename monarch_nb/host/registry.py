@@ -1,7 +1,8 @@
-"""The agent's bookkeeping of ranks: who watches whom, who is silent, what is answered when all are gone.
+"""The agent's bookkeeping of ranks: who watches whom, who is silent, what is answered when.
 
-Pure: `feed(event, now) -> effects`. It reads no clock, sends nothing and kills nobody; what it wants done it returns. A
-rank only moves forward (asked for, forked, gone) and its id is never used twice.
+Pure: `feed(event, now) -> effects`. It reads no clock, sends nothing and kills nobody; what it
+wants done it returns. A rank only moves forward (asked for, forked, gone) and its id is never used
+twice.
 """
 
 from __future__ import annotations
@@ -9,9 +10,28 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-Record = dict[str, Any]
+from monarch_nb.host.events import (
+    Answer,
+    Asked,
+    Asker,
+    Effect,
+    Ended,
+    Event,
+    Finish,
+    Forked,
+    Kill,
+    KillAsked,
+    Pulsed,
+    Record,
+    StopAsked,
+    Tell,
+    Tick,
+    Watched,
+    ZygoteLost,
+)
+
 _REMEMBERED: Final = 20_000  # gone ranks that a late watcher is told of in full
 _ORPHANED_S: Final = 2.0  # by then a rank that has lost its zygote was seen to end
 _BOOT_GRACES: Final = 3  # of `grace_s`: a forked rank that was never heard in this time is silent
@@ -28,116 +48,6 @@ class Timing:
     grace_s: float = 10.0
     unknown_s: float = 30.0
     """A watched process that nobody has asked for by then is reported gone."""
-
-
-class Asker(NamedTuple):
-    """Whom to answer: a reply port of a process. Port 0 means that nobody waits."""
-
-    process: int
-    port: int = 0
-    rank: int = 0
-    tag: int = 0
-
-
-# events
-
-
-class Asked(NamedTuple):
-    """`owner` wants these ranks."""
-
-    procs: Sequence[int]
-    owner: int
-
-
-class Forked(NamedTuple):
-    """The rank has a process."""
-
-    proc: int
-    pid: int
-
-
-class Ended(NamedTuple):
-    """The rank has ended, or never came to be (`reason`)."""
-
-    proc: int
-    code: int | None = None
-    signal: int | None = None
-    reason: str | None = None
-    tail: str = ""
-    oom: bool = False
-
-
-class Watched(NamedTuple):
-    """`watcher` wants to know of these."""
-
-    watcher: int
-    procs: Sequence[int]
-
-
-class Pulsed(NamedTuple):
-    """The link to the rank is up, or broke."""
-
-    proc: int
-    up: bool
-
-
-class StopAsked(NamedTuple):
-    """End these within `grace_s` and answer then; `procs` None: all, and end the agent after that."""
-
-    asker: Asker
-    procs: Sequence[int] | None
-    grace_s: float
-
-
-class KillAsked(NamedTuple):
-    """Signal these."""
-
-    procs: Sequence[int]
-    number: int
-
-
-class ZygoteLost(NamedTuple):
-    """Every rank is about to end, and nobody may see how."""
-
-    text: str
-
-
-class Tick(NamedTuple):
-    """Time has passed."""
-
-
-Event = Asked | Forked | Ended | Watched | Pulsed | StopAsked | KillAsked | ZygoteLost | Tick
-
-
-# effects
-
-
-class Tell(NamedTuple):
-    """Send a control message to a process."""
-
-    process: int
-    body: Record
-
-
-class Answer(NamedTuple):
-    """Answer a request."""
-
-    asker: Asker
-    body: Record
-
-
-class Kill(NamedTuple):
-    """Signal a rank that has a process."""
-
-    proc: int
-    number: int
-
-
-class Finish(NamedTuple):
-    """The agent's work is done."""
-
-
-Effect = Tell | Answer | Kill | Finish
 
 
 @dataclass
@@ -217,8 +127,7 @@ class Registry:
             case Ended():
                 yield from self._ended(event, now)
             case Watched(watcher, procs):
-                for proc in procs:
-                    yield from self._watch(watcher, proc, now)
+                yield from self._watched(watcher, procs, now)
             case Pulsed(proc, up):
                 yield from self._pulsed(proc, up, now)
             case StopAsked():
@@ -282,13 +191,14 @@ class Registry:
                 if stop.final:
                     yield Finish()
 
-    def _watch(self, watcher: int, proc: int, now: float) -> Iterator[Effect]:
-        if (rank := self._ranks.get(proc)) is not None:
-            rank.watchers.add(watcher)
-        elif proc in self._gone:
-            yield Tell(watcher, self._gone[proc])
-        elif proc not in (self.agent, self.controller):  # these outlive whoever asks
-            self._expected.setdefault((watcher, proc), now + self.timing.unknown_s)
+    def _watched(self, watcher: int, procs: Sequence[int], now: float) -> Iterator[Effect]:
+        for proc in procs:
+            if (rank := self._ranks.get(proc)) is not None:
+                rank.watchers.add(watcher)
+            elif proc in self._gone:
+                yield Tell(watcher, self._gone[proc])
+            elif proc not in (self.agent, self.controller):  # these outlive whoever asks
+                self._expected.setdefault((watcher, proc), now + self.timing.unknown_s)
 
     def _pulsed(self, proc: int, up: bool, now: float) -> Iterator[Effect]:
         if (rank := self._ranks.get(proc)) is None:
@@ -327,10 +237,13 @@ class Registry:
     def _zygote_lost(self, text: str, now: float) -> Iterator[Effect]:
         yield Tell(self.controller, {"verb": "failed", "stage": "zygote", "text": text})
         for rank in self._ranks.values():
-            # a rank without a process never gets one; the others are seen to end by the agent itself
-            rank.end_at = now if rank.pid is None else now + _ORPHANED_S
-            rank.end_reason = "the zygote ended before it was forked" if rank.pid is None else (
+            # a rank without a process never gets one; the agent itself sees the others end
+            forked = rank.pid is not None
+            rank.end_at = now + _ORPHANED_S if forked else now
+            rank.end_reason = (
                 "the zygote ended, and the rank with it"
+                if forked
+                else "the zygote ended before it was forked"
             )
 
     # -------------------------------------------------------------------------------- time
@@ -362,7 +275,7 @@ class Registry:
         yield from self._expected.values()
 
     def _silent_at(self, rank: _Rank) -> float | None:
-        """When this rank counts as silent, as things stand. One that was told to exit never does."""
+        """When this rank counts as silent, as things stand. One that was told to exit never."""
         if rank.silent or rank.stopping or rank.pid is None:
             return None
         if rank.lost_at is not None:

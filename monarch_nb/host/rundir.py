@@ -1,7 +1,7 @@
-"""The run dir: where the unix sockets of one owner's processes live, and how dead owners' dirs are swept.
+"""The run dir: where an owner's unix sockets live, and how dead owners' dirs are swept.
 
-Rule: a dir is removed by others only if it is ours, carries our marker and its lock can be taken, which
-means that the owner is dead. The lock is the kernel's, so no crash leaves it taken.
+Rule: a dir is removed by others only if it is ours, carries our marker and its lock can be taken,
+which means that the owner is dead. The lock is the kernel's, so no crash leaves it taken.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What ranks write to their file descriptors 1 and 2: read always, sent on at a bounded rate, the end kept.
+"""What ranks write to descriptors 1 and 2: read always, sent on at a bounded rate, the end kept.
 
-Rule: a rank never blocks on a pipe that we do not read, and no flood of one rank's reaches the controller faster than
-it could be shown: what is over the limit is counted, and a note takes its place.
+Rule: a rank never blocks on a pipe that we do not read, and no flood of one rank's reaches the
+controller faster than it could be shown: what is over the limit is counted, and a note takes its
+place.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Threads of numeric libraries: none in the zygote, a fair share in each rank.
 
-OpenBLAS (numpy) starts its threads when it is loaded and reads its variables only then; OpenMP (torch) starts them
-at first use. So the zygote loads everything with one thread, and each rank is told its share after the fork.
+OpenBLAS (numpy) starts its threads when it is loaded and reads its variables only then; OpenMP
+(torch) starts them at first use. So the zygote loads everything with one thread, and each rank is
+told its share after the fork.
 """
 
 from __future__ import annotations
@@ -63,5 +64,5 @@ def share(host_size: int, setters: list[Setter]) -> None:
 
 
 def _first_number(text: str) -> int:
-    first = text.split(",")[0].strip()  # OpenMP takes a list, one number for each level of nesting
+    first = text.partition(",")[0].strip()  # OpenMP takes a list, a number for each level
     return int(first) if first.isdigit() else 0

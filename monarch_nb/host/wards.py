@@ -1,4 +1,4 @@
-"""What the agent holds of each rank: a handle on its process, its pipes, its pulse, its slot on the board.
+"""What the agent holds of each rank: a handle on its process, pipes, pulse, slot on the board.
 
 Everything a rank costs the agent is taken in `admit` and given back in `dismiss`.
 """
@@ -20,7 +20,9 @@ from monarch_nb.host.mail import Mail
 from monarch_nb.host.streams import FLUSH_S, Output, Piece, Pipe
 from monarch_nb.net.pulse import Pulse
 
-FDS_PER_RANK: Final = 12  # 3 pipes and handles, 4 of the pulse, 2 of an outbox, and what is in flight
+FDS_PER_RANK: Final = (
+    12  # 3 pipes and handles, 4 of the pulse, 2 of an outbox, and what is in flight
+)
 
 
 @dataclass
@@ -84,7 +86,7 @@ class Wards:
         return ward.output
 
     def signal(self, proc: int, number: int) -> None:
-        """Signal a rank, if it still has a process. Never hits a stranger: the handle is a pidfd."""
+        """Signal a rank, if it still has a process; a pidfd never hits a stranger."""
         if (ward := self._wards.get(proc)) is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(ward.handle, number)

@@ -1,7 +1,8 @@
-"""The fork server: loads torch and IPython once, then forks ranks, reaps them and ends what they leave behind.
+"""The fork server: loads torch once, forks ranks, reaps them, ends what they leave behind.
 
-Rule: one thread, no zmq, no CUDA, and nobody forks but the main thread (a parent's death signal is bound to the
-thread). It ends, with all that it ever forked, when its agent or the owner does. It knows nothing of meshes.
+Rule: one thread, no zmq, no CUDA, and nobody forks but the main thread (a parent's death signal is
+bound to the thread). It ends, with all that it ever forked, when its agent or the owner does. It
+knows nothing of meshes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import time
 import traceback
 from collections import deque
 from importlib import metadata
-from typing import Any, Final
+from pathlib import Path
+from typing import Final
 
 from monarch_nb.host import birth, guard, threads
 from monarch_nb.host.channel import Channel, Record
@@ -101,7 +103,7 @@ class Zygote:
             self._sweep()
 
     def _sweep(self) -> None:
-        """End adopted processes whose rank is gone. Their own orphans come with the next SIGCHLD."""
+        """End adopted processes whose rank is gone; their orphans come with the next SIGCHLD."""
         living = set(self._ranks.values())
         for pid in guard.children() - self._ranks.keys():
             proc = guard.tag_of(pid)
@@ -163,7 +165,7 @@ def preload(modules: list[str]) -> Record:
         "event": "ready",
         "pid": os.getpid(),
         "preload_s": round(time.monotonic() - started, 3),
-        "threads": len(os.listdir("/proc/self/task")),
+        "threads": len(list(Path("/proc/self/task").iterdir())),
         "versions": _versions(),
     }
 
@@ -196,6 +198,7 @@ def main(arguments: list[str]) -> None:
     guard.adopt_orphans()
     channel = Channel(socket.socket(fileno=end))
     settings, *requests = _first(channel)
+    guard.lower_file_limit(settings["file_limit"])
     try:
         report = preload(settings["preload"])
         cradle = birth.Cradle(os.getpid(), lifeline, settings["main"], threads.find_setters())
@@ -212,4 +215,6 @@ def main(arguments: list[str]) -> None:
 if __name__ == "__main__":
     main(sys.argv[1:])
     sys.stdout.flush()
-    os._exit(0)  # nothing that a preloaded library registered for the exit of an interpreter runs here
+    os._exit(
+        0
+    )  # what preloaded libraries have registered for the end of an interpreter is not for us

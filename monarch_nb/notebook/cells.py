@@ -67,6 +67,7 @@ class Waiting:
         self._session = session
         self._cell = cell
         self._mesh = mesh
+        self._ranks = ranks
         self._total = total
         self._runs: list[CellRun] = []
         self._told = False
@@ -152,13 +153,15 @@ class Waiting:
 
     def _traceback(self, errors: Mapping[int, ErrorRecord]) -> str:
         shell = self._session.shell
-        groups = fold_errors(errors)
         lookup = partial(_line_of_cell, shell)
         label = partial(tracebacks.name_of_cell, shell)
-        return "\n\n".join(
+        parts = [
             _lost(group) if _is_loss(group) else "\n".join(group.format(lookup, label, self._total))
-            for group in groups
-        )
+            for group in fold_errors(errors)
+        ]
+        if lost := [rank for rank, one in self._outcomes().items() if one.status == "lost"]:
+            parts.append(_advice(lost, self._ranks))
+        return "\n\n".join(parts)
 
 
 def _is_loss(group: ErrorGroup) -> bool:
@@ -207,12 +210,15 @@ def _who_is_late(errors: Mapping[int, ErrorRecord], pending: Sequence[int]) -> s
 
 def _which_are_lost(mesh: str, lost: Sequence[int], wanted: Sequence[int]) -> str:
     verb = "is" if len(lost) == 1 else "are"
+    return (
+        f"{rank_words(lost)} of {mesh} {verb} lost; %mesh status shows how. {_advice(lost, wanted)}"
+    )
+
+
+def _advice(lost: Sequence[int], wanted: Sequence[int]) -> str:
     living = sorted(set(wanted).difference(lost))
     others = f", or %%mesh {rank_runs(living)} for the others" if living else ""
-    return (
-        f"{rank_words(lost)} of {mesh} {verb} lost; %mesh status shows how. "
-        f"Type: %mesh heal{others}"
-    )
+    return f"Type: %mesh heal{others}"
 
 
 def _after_interrupt(pending: Sequence[int]) -> str:

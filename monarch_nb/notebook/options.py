@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import shlex
 from typing import Any, NoReturn
 
 from IPython.core.magic_arguments import MagicArgumentParser
-from IPython.utils._process_common import arg_split
 
 from monarch_nb.notebook.problems import MagicError
 
@@ -151,8 +151,8 @@ def parse_line(line: str) -> tuple[str, argparse.Namespace]:
 def parse(parser: Parser, text: str) -> argparse.Namespace:
     """Options in the text. Raises `MagicError`."""
     try:
-        words = arg_split(text)
-    except ValueError as unbalanced:  # of quotes, from shlex
+        words = shlex.split(text)
+    except ValueError as unbalanced:  # quotes
         raise MagicError(f"{parser.prog}: {unbalanced}. Type: {parser.example}") from None
     for word in words:
         if word.startswith("--") and word.partition("=")[0] not in parser._option_string_actions:

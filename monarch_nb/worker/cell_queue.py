@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from monarch_nb.actors.context import Here, here
 from monarch_nb.actors.future import waiting
-from monarch_nb.actors.proc import Parcel
+from monarch_nb.actors.parcels import Parcel
 from monarch_nb.core.frames import CONTROL, OUTPUT, OUTPUT_PORT
 from monarch_nb.worker.cells import CellShell
 

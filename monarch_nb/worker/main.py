@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from monarch_nb.actors import envelope, runtime_access
-from monarch_nb.actors.proc import Parcel
+from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.runtime import Runtime
 from monarch_nb.actors.sync_driver import WorkQueue
 from monarch_nb.config import Config
@@ -191,7 +191,17 @@ class Rank:
     # requests of the owner
 
     def _on_regroup(self, body: dict[str, Any], message: Message) -> None:
-        self.work.put((_Task(lambda: rendezvous.regroup(body)), message))
+        self.work.put((_Task(lambda: self._regroup(body)), message))
+
+    def _regroup(self, body: dict[str, Any]) -> None:
+        """The mesh was healed or shrunk: who this rank is now. Main thread."""
+        rank, size = body["rank"], body["world_size"]
+        os.environ.update({"RANK": str(rank), "WORLD_SIZE": str(size)})
+        self.point = Point(rank, Extent(body["labels"], body["sizes"]))
+        self.runtime.root.rank = self.point
+        self.boot.update(rank=rank, world_size=size)
+        self.cells.shell.namespace.update(self._names())
+        rendezvous.regroup(body["store"], rank, size)
 
     def _on_logging(self, body: dict[str, Any], _: Message) -> None:
         logging.getLogger().setLevel(body["level"])

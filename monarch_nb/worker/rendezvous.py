@@ -66,15 +66,10 @@ def _meet_in_file(timeout: datetime.timedelta) -> Iterator[Any]:
     )
 
 
-def regroup(body: dict[str, Any]) -> None:
-    """Some peers are new incarnations: leave the old group, meet at a new place."""
+def regroup(path: str, rank: int, size: int) -> None:
+    """Some peers are new, or gone for good: leave the old group, meet at a new place."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_initialized():
         distributed.destroy_process_group()
-    prepare_again(body["store"])
-
-
-def prepare_again(path: str) -> None:
-    """Meet at another file from now on."""
-    _Place.path = path
+    _Place.path, _Place.rank, _Place.size = path, rank, size
     _Place.generation = itertools.count()

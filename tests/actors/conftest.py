@@ -9,12 +9,25 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import zmq
 
 import monarch_nb
 from monarch_nb import ProcMesh, this_host
 
 ROOT = Path(__file__).parents[2]
 Program = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def pyzmq_keeps_a_thread() -> None:
+    """It starts one, with descriptors, at the first large send, for the life of the process."""
+    with zmq.Context() as context:
+        sender, receiver = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
+        with sender, receiver:
+            receiver.bind("inproc://large")
+            sender.connect("inproc://large")
+            sender.send(bytes(1 << 20), copy=False)
+            receiver.recv()
 
 
 @pytest.fixture(scope="module")

@@ -385,7 +385,10 @@ async def with_a_loop():
     body().get()
 
 try:
-    asyncio.run(with_a_loop()) if sys.argv[1:] else body().get()
+    if sys.argv[1:]:  # as a cell of ipykernel runs; asyncio.run has a SIGINT handler of its own
+        asyncio.new_event_loop().run_until_complete(with_a_loop())
+    else:
+        body().get()
 except KeyboardInterrupt:
     print("interrupted", cleaned)
 """

@@ -1,4 +1,4 @@
-"""A process of its own that owns a host, for tests that kill the owner. Prints what it has started."""
+"""A process that owns a host, for tests that kill the owner. Prints what it has started."""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ from monarch_nb.net.links import Links
 def run(boot: dict[str, Any]) -> int:
     """Obey until told to exit. Answers `facts` to the controller; `do` names a function below."""
     orders: queue.Queue[dict[str, Any]] = queue.Queue()
-    links = Links(Path(boot["run_dir"]), boot["proc"], lambda m: orders.put(json.loads(bytes(m.payload))))
+    links = Links(
+        Path(boot["run_dir"]), boot["proc"], lambda m: orders.put(json.loads(bytes(m.payload)))
+    )
     links.start()
     send(links, boot, {"verb": "up", "proc": boot["proc"]})
     while (order := orders.get())["verb"] != "exit":
@@ -110,7 +112,10 @@ DEEDS = {
     "exit_with": lambda order: os._exit(order["code"]),
     "grandchild": grandchild,
     "hold_gil": lambda order: ctypes.PyDLL(None).sleep(order["s"]),
-    "refuse_to_end": lambda _: (signal.signal(signal.SIGTERM, signal.SIG_IGN), threading.Event().wait(1000)),
+    "refuse_to_end": lambda _: (
+        signal.signal(signal.SIGTERM, signal.SIG_IGN),
+        threading.Event().wait(1000),
+    ),
     "segfault": lambda _: ctypes.string_at(0),
     "write": write,
 }

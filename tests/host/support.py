@@ -63,13 +63,13 @@ class Host:
     # ----------------------------------------------------------------------------------- talking
 
     def send(self, to: int, verb: str, *buffers: bytes, port: int = 0, **fields: Any) -> None:
-        header = frames.HEADER.pack(
-            frames.CONTROL, 0, len(buffers), 0, 0, 0, CONTROLLER, port
-        )
+        header = frames.HEADER.pack(frames.CONTROL, 0, len(buffers), 0, 0, 0, CONTROLLER, port)
         first = header + json.dumps({"verb": verb, **fields}).encode()
         self.links.outbox(to).send_frames([first, *buffers])
 
-    def ask(self, verb: str, *buffers: bytes, within_s: float = 20.0, **fields: Any) -> dict[str, Any]:
+    def ask(
+        self, verb: str, *buffers: bytes, within_s: float = 20.0, **fields: Any
+    ) -> dict[str, Any]:
         port = next(self._ports)
         self.send(AGENT, verb, *buffers, port=port, **fields)
         return eventually(lambda: self._answers.get(port), within_s, f"an answer to {verb}")
@@ -84,7 +84,9 @@ class Host:
 
     def hear(self, verb: str, proc: int | None = None, within_s: float = 20.0) -> dict[str, Any]:
         """Wait until it is said, and return it."""
-        return eventually(lambda: self.find(verb, proc), within_s, f"{verb} of {proc}: {self.told[-5:]}")[0]
+        return eventually(
+            lambda: self.find(verb, proc), within_s, f"{verb} of {proc}: {self.told[-5:]}"
+        )[0]
 
     def when(self, verb: str, proc: int | None = None) -> float:
         """When it was said first."""
@@ -103,7 +105,13 @@ class Host:
     def spawn(self, count: int, *buffers: bytes, **fields: Any) -> list[int]:
         """Spawn, and wait until all have a process."""
         procs = self.new_ids(count)
-        fields = {"path": sys.path, "cwd": os.getcwd(), "owner": CONTROLLER, "name": "mesh", **fields}
+        fields = {
+            "path": sys.path,
+            "cwd": os.getcwd(),
+            "owner": CONTROLLER,
+            "name": "mesh",
+            **fields,
+        }
         answer = self.ask("spawn", *buffers, procs=procs, **fields)
         assert answer == {"ok": True}, answer
         self.wait_spawned(procs)

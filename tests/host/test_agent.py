@@ -178,7 +178,7 @@ def test_ranks_of_a_rank_end_with_it(agent):
 
 
 @pytest.mark.parametrize("verb, fields, said", [
-    ("dance", {}, "does not know the verb 'dance'"),
+    ("dance", {}, "dance: ValueError: an agent knows spawn, stop"),
     ("spawn", {"procs": "all"}, "procs must be a list"),
     ("spawn", {"procs": [5, 5]}, "named twice"),
     ("spawn", {"procs": [5], "devices": []}, "one entry for each of 1 ranks"),

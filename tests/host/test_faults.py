@@ -1,6 +1,7 @@
 """Kills and stops of real processes: who is told, how soon, and that nothing is left.
 
-Each goal is recorded; a test fails at ten times the goal, so a busy machine makes a slow run and not a red one.
+Each goal is recorded; a test fails at ten times the goal, so a busy machine makes a slow run and
+not a red one.
 """
 
 from __future__ import annotations

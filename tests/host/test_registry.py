@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from monarch_nb.host.registry import (
+from monarch_nb.host.events import (
     Answer,
     Asked,
     Asker,
@@ -20,14 +20,13 @@ from monarch_nb.host.registry import (
     Kill,
     KillAsked,
     Pulsed,
-    Registry,
     StopAsked,
     Tell,
     Tick,
-    Timing,
     Watched,
     ZygoteLost,
 )
+from monarch_nb.host.registry import Registry, Timing
 
 AGENT, CONTROLLER, OWNER, STRANGER = 1, 2, 3, 4
 FIRST = 10

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from jupyter_core.utils import ensure_event_loop
 
 from tests.kernel.client import KernelClient
 
@@ -17,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="session", autouse=True)
 def kernelspec(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Let Jupyter find the kernel `monarch` and the kernel its code, without an installation."""
+    ensure_event_loop()  # jupyter_client keeps one for the thread; it is no leak of the first test
     share = tmp_path_factory.mktemp("jupyter")
     shutil.copytree(ROOT / "kernel/spec", share / "kernels/monarch")
     with pytest.MonkeyPatch.context() as patch:

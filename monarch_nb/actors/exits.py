@@ -1,0 +1,69 @@
+"""How a process ended, and how that is said: to programs in Monarch's words, to people plainly."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a process ended, as its agent saw it."""
+
+    process: int
+    code: int | None = None
+    signal: int | None = None
+    reason: str | None = None
+    tail: str = ""
+    oom: bool = False
+    unreachable_s: float | None = None
+
+    @staticmethod
+    def from_body(body: dict[str, Any]) -> Exit:
+        """From the agent's `exited`."""
+        return Exit(
+            body["proc"],
+            body.get("code"),
+            body.get("signal"),
+            body.get("reason"),
+            body.get("tail") or "",
+            bool(body.get("oom")),
+            body.get("unreachable_s"),
+        )
+
+    def plainly(self) -> str:
+        """The same for people who run cells: "exited with code 3"."""
+        if self.oom:
+            return "was killed because the memory ran out"
+        if self.signal is not None:
+            return f"was killed by signal {self.signal} ({_signal_name(self.signal)})"
+        if self.unreachable_s is not None:
+            return f"has not been heard for {self.unreachable_s:.1f} s"
+        if self.code is not None:
+            return f"exited with code {self.code}"
+        return f"is gone: {self.reason or 'unknown reason'}"
+
+    def describe(self) -> str:
+        """One clause: "the process this actor was running on exited with non-zero code 3"."""
+        if self.oom:
+            return "the process this actor was running on was killed: out of memory (Killed(sig=9))"
+        if self.signal is not None:
+            return f"the process this actor was running on failed: Killed(sig={self.signal}, {_signal_name(self.signal)})"
+        if self.unreachable_s is not None:
+            why = f": {self.reason}" if self.reason else ""
+            return (
+                "the process this actor was running on was not heard for "
+                f"{self.unreachable_s:.1f} s{why}"
+            )
+        if self.code is not None:
+            kind = "non-zero code" if self.code else "code"
+            return f"the process this actor was running on exited with {kind} {self.code}"
+        return f"the process this actor was running on is gone: {self.reason or 'unknown reason'}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,158 @@
+"""Bringing back what a mesh has lost, or going on without it.
+
+Rule: a heal changes the mesh in place, so that handles and slices of it work again; a shrink makes a smaller mesh that takes
+its place. Survivors keep their state. Called by the owner of the mesh, in the thread that asks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from monarch_nb.actors.actor_mesh import ActorMesh, ActorsState
+from monarch_nb.actors.future import Future, completed
+from monarch_nb.actors.proc import Proc, new_process_ids
+from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState
+from monarch_nb.actors.supervision import MeshState, Supervision
+from monarch_nb.core.frames import HOST_SHIFT
+from monarch_nb.core.shape import Extent, Shape, Slice
+from monarch_nb.errors import SupervisionError
+
+
+class Healing:
+    """Heals the meshes that this process owns."""
+
+    def __init__(self, proc: Proc, supervision: Supervision) -> None:
+        self._proc = proc
+        self._supervision = supervision
+
+    def procs(self, mesh: ProcMesh, *, shrink: bool) -> ProcMesh:
+        """`ProcMesh.heal`."""
+        state = mesh._state
+        if not state.owned or state.respawn is None:
+            raise RuntimeError("only the process that spawned a mesh can heal it")
+        if state.ended is not None:
+            raise RuntimeError(
+                f"`ProcMesh` has already been stopped: {state.name!r}, {state.ended}"
+            )
+        if shrink:
+            smaller: ProcMesh = self._shrunk(mesh)
+            return smaller
+        replaced = self._respawn_lost(state)
+        constructed = [
+            self._heal_actors_on(actors, replaced)
+            for actors in list(state.actors)
+            if actors.respawn is not None and actors.ended is None
+        ]
+        for each in constructed:
+            each.get()
+        return mesh
+
+    def _respawn_lost(self, state: ProcsState) -> dict[int, int]:
+        """New processes for the dead; the map from the dead to them."""
+        assert state.respawn is not None
+        lost = [rank for rank, process in enumerate(state.processes) if process in self._proc.dead]
+        if not lost:
+            return {}
+        state.generation += 1
+        replaced = {}
+        for rank in lost:
+            old = state.processes[rank]
+            [replaced[old]] = new_process_ids(old >> HOST_SHIFT, 1)
+            state.processes[rank] = replaced[old]
+        started = state.respawn(lost)
+        state.restore(lost)
+        started.get()
+        self._regroup(state, [rank for rank in range(len(state.processes)) if rank not in lost])
+        return replaced
+
+    def _heal_actors_on(self, actors: ActorsState, replaced: dict[int, int]) -> Future[Any]:
+        """Construct again what was lost with its process or had failed by itself."""
+        assert actors.respawn is not None
+        ranks = sorted(
+            set(actors.lost)
+            | {r for r, process in enumerate(actors.processes) if process in replaced}
+        )
+        actors.processes[:] = [replaced.get(process, process) for process in actors.processes]
+        if not ranks:
+            return completed(None)
+        constructed = actors.respawn(ranks)
+        actors.restore(ranks)
+        return constructed
+
+    def actors(self, mesh: ActorMesh[Any], *, shrink: bool) -> ActorMesh[Any]:
+        """`ActorMesh.heal`: heals the processes below, then the actors."""
+        state = mesh._state
+        if state.procs is None or not state.owned:
+            raise RuntimeError("only the process that spawned a mesh can heal it")
+        if shrink:
+            smaller: ActorMesh[Any] = self._shrunk(mesh)
+            return smaller
+        self.procs(state.procs.view(), shrink=False)
+        return mesh
+
+    def _regroup(self, state: ProcsState, ranks: list[int]) -> None:
+        """Tell processes who they are now, and where their process groups meet from now on."""
+        extent = state.shape.extent
+        for rank in ranks:
+            body = {
+                "store": state.store(self._proc.links.run_dir),
+                "rank": rank,
+                "world_size": len(state.processes),
+                "labels": extent.labels,
+                "sizes": extent.sizes,
+            }
+            self._proc.control(state.processes[rank], "regroup", body)
+
+    def _shrunk(self, mesh: Any) -> Any:
+        """The living part: a grid where whole slices of one axis are gone, else a line.
+
+        It takes the place of the mesh that it was made from, whose handles end.
+        """
+        state: MeshState = mesh._state
+        lost = {r for r, p in enumerate(state.processes) if p in self._proc.dead} | set(state.lost)
+        living = [rank for rank in mesh.ranks if rank not in lost]
+        if not living:
+            raise SupervisionError(
+                f"no rank of {state.name!r} is left; bring it up again", ranks=tuple(lost)
+            )
+        smaller = state_of_living(state, living, shrink_shape(mesh._shape, set(living)))
+        state.end("it was shrunk; use the mesh that heal(shrink=True) returned")
+        self._supervision.own(smaller)
+        if isinstance(smaller, ProcsState):
+            self._regroup(smaller, list(range(len(living))))
+        return smaller.view()
+
+
+def state_of_living(state: MeshState, living: list[int], shape: Shape) -> MeshState:
+    """A state of its own for the survivors, their ranks counted from 0."""
+    common = {
+        "number": state.number,
+        "name": state.name,
+        "owner_port": state.owner_port,
+        "shape": shape,
+        "processes": [state.processes[rank] for rank in living],
+        "owned": True,
+    }
+    smaller: MeshState
+    if isinstance(state, ActorsState):
+        smaller = ActorsState(state.cls, state.procs, **common)
+    else:
+        assert isinstance(state, ProcsState)
+        smaller = ProcsState([state.agents[rank] for rank in living], **common)
+        smaller.generation = state.generation + 1
+        smaller.pids = {i: state.pids[rank] for i, rank in enumerate(living) if rank in state.pids}
+        smaller.actors = state.actors
+    return smaller
+
+
+def shrink_shape(shape: Shape, living: set[int]) -> Shape:
+    """Drop the slices of one axis that hold a lost rank, if that loses no survivor; else one line."""
+    extent = shape.extent
+    for axis, label in enumerate(shape.labels):
+        kept = [i for i in range(extent[label]) if set(shape.at(label, i).ranks()) <= living]
+        if kept and len(kept) * (len(shape) // extent[label]) == len(living):
+            sizes = list(shape.ndslice.sizes)
+            sizes[axis] = len(kept)
+            return Shape(shape.labels, Slice.new_row_major(sizes))
+    label = shape.labels[-1] if shape.labels else "ranks"
+    return Extent([label], [len(living)]).region.as_shape()

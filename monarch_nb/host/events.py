@@ -1,0 +1,118 @@
+"""What the agent's registry is told, and what it wants done: plain values without behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+Record = dict[str, Any]
+
+
+class Asker(NamedTuple):
+    """Whom to answer: a reply port of a process. Port 0 means that nobody waits."""
+
+    process: int
+    port: int = 0
+    rank: int = 0
+    tag: int = 0
+
+
+# events
+
+
+class Asked(NamedTuple):
+    """`owner` wants these ranks."""
+
+    procs: Sequence[int]
+    owner: int
+
+
+class Forked(NamedTuple):
+    """The rank has a process."""
+
+    proc: int
+    pid: int
+
+
+class Ended(NamedTuple):
+    """The rank has ended, or never came to be (`reason`)."""
+
+    proc: int
+    code: int | None = None
+    signal: int | None = None
+    reason: str | None = None
+    tail: str = ""
+    oom: bool = False
+
+
+class Watched(NamedTuple):
+    """`watcher` wants to know of these."""
+
+    watcher: int
+    procs: Sequence[int]
+
+
+class Pulsed(NamedTuple):
+    """The link to the rank is up, or broke."""
+
+    proc: int
+    up: bool
+
+
+class StopAsked(NamedTuple):
+    """End these within `grace_s`, then answer; `procs` None: all, and then end the agent."""
+
+    asker: Asker
+    procs: Sequence[int] | None
+    grace_s: float
+
+
+class KillAsked(NamedTuple):
+    """Signal these."""
+
+    procs: Sequence[int]
+    number: int
+
+
+class ZygoteLost(NamedTuple):
+    """Every rank is about to end, and nobody may see how."""
+
+    text: str
+
+
+class Tick(NamedTuple):
+    """Time has passed."""
+
+
+Event = Asked | Forked | Ended | Watched | Pulsed | StopAsked | KillAsked | ZygoteLost | Tick
+
+
+# effects
+
+
+class Tell(NamedTuple):
+    """Send a control message to a process."""
+
+    process: int
+    body: Record
+
+
+class Answer(NamedTuple):
+    """Answer a request."""
+
+    asker: Asker
+    body: Record
+
+
+class Kill(NamedTuple):
+    """Signal a rank that has a process."""
+
+    proc: int
+    number: int
+
+
+class Finish(NamedTuple):
+    """The agent's work is done."""
+
+
+Effect = Tell | Answer | Kill | Finish

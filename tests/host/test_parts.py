@@ -1,0 +1,281 @@
+"""The small parts of the host, each alone."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+import subprocess
+import sys
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from monarch_nb.core import board as boards
+from monarch_nb.host import guard, orders, threads
+from monarch_nb.host.board import SLOTS, Board, Sampler
+from monarch_nb.host.channel import Channel, _pack
+from monarch_nb.host.launch import AgentBoot
+from monarch_nb.host.local import LocalLauncher
+from monarch_nb.host.oom import KillLedger, MemoryGroup
+from monarch_nb.host.streams import Output
+from tests.support import eventually
+
+# ---------------------------------------------------------------------------------------- channel
+
+
+@pytest.fixture
+def ends():
+    pair = socket.socketpair()
+    channels = [Channel(end) for end in pair]
+    yield channels
+    for channel in channels:
+        channel.close()
+
+
+def test_messages_and_their_files_stay_together(ends):
+    near, far = ends
+    for number in range(20):
+        reader, writer = os.pipe()
+        os.write(writer, str(number).encode())
+        near.send({"number": number}, (reader, writer) if number % 3 == 0 else ())
+        os.close(reader)
+        os.close(writer)
+    received = far.receive()
+    assert [record["number"] for record, _ in received] == list(range(20))
+    for record, fds in received:
+        assert len(fds) == (2 if record["number"] % 3 == 0 else 0)
+        if fds:
+            assert os.read(fds[0], 10) == str(record["number"]).encode()
+            assert not os.get_inheritable(fds[0])
+        for fd in fds:
+            os.close(fd)
+
+
+@hypothesis.given(st.lists(st.dictionaries(st.text(), st.text()), min_size=1), st.integers(1, 40))
+def test_messages_survive_any_cutting(records, size):
+    near, far = socket.socketpair()
+    channel = Channel(far)
+    data = b"".join(map(_pack, records))
+    received = []
+    for start in range(0, len(data), size):
+        near.sendall(data[start : start + size])
+        received += [record for record, _ in channel.receive()]
+    near.close()
+    channel.close()
+    assert received == records
+
+
+def test_a_post_that_does_not_fit_is_flushed_later(ends):
+    near, far = ends
+    text = "x" * (8 << 20)
+    assert near.post({"text": text})
+    received = []
+    while near.flush() or not received:
+        received += far.receive()
+    assert received == [({"text": text}, [])]
+
+
+def test_the_end_of_the_other_side(ends):
+    near, far = ends
+    near.send({"last": "word"})
+    near.close()
+    assert far.receive() == [({"last": "word"}, [])]
+    assert far.closed
+    assert not far.post({"to": "nobody"})
+    with pytest.raises(OSError):
+        far.send({"to": "nobody"})
+
+
+# ---------------------------------------------------------------------------------------- streams
+
+
+@pytest.fixture
+def streams():
+    pipes = [os.pipe(), os.pipe()]
+    yield Output(7, (pipes[0][0], pipes[1][0])), [writer for _, writer in pipes]
+    for fd in [fd for pair in pipes for fd in pair]:
+        os.close(fd)
+
+
+def test_text_is_whole_even_if_bytes_are_cut(streams):
+    output, (out, err) = streams
+    os.write(out, "grü".encode()[:-1])
+    output.read(output.pipes[0])
+    os.write(out, "grü".encode()[-1:])
+    os.write(err, b"\xff!")
+    first = list(output.take())
+    output.finish()
+    assert [tuple(piece) for piece in [*first, *output.take(final=True)]] == [
+        (7, "stdout", "gr"), (7, "stdout", "ü"), (7, "stderr", "\ufffd!"),
+    ]  # fmt: skip
+
+
+def test_what_is_too_much_is_counted_and_the_end_is_kept(streams):
+    output, (out, _) = streams
+    for _ in range(4):
+        os.write(out, b"x" * (1 << 15))
+        output.read(output.pipes[0])
+    os.write(out, b"\nthe end")
+    output.finish()
+    [piece] = output.take()
+    assert len(piece.text) < (1 << 16) + 100
+    assert piece.text.endswith(f"[monarch_nb: {(1 << 16) + 8} bytes skipped]\n")
+    assert output.tail().endswith("\nthe end")
+    assert len(output.tail()) <= 1 << 13
+
+
+# -------------------------------------------------------------------------------------------- oom
+
+
+def test_each_kill_of_the_kernels_is_credited_once():
+    ledger = KillLedger(5)
+    assert not ledger.claim(5, 0)
+    assert [ledger.claim(7, 1) for _ in range(3)] == [True, True, False]
+
+
+def test_a_kill_that_hit_somebody_else_is_forgotten():
+    ledger = KillLedger(0)
+    assert ledger.claim(2, 0)
+    assert not ledger.claim(2, 10)
+
+
+def test_this_machine_has_a_counter_or_none():
+    group = MemoryGroup()
+    assert group.kills() >= 0
+    assert group.reason().startswith("out of memory (limit ")
+
+
+# ------------------------------------------------------------------------------------------ board
+
+
+def test_the_sampler_says_what_changed_and_no_more():
+    board, sampler = Board(), Sampler()
+    _, index = board.path, board.take()
+    sampler.add(7, os.getpid(), board.slot(index))
+    [first] = sampler.changes(100.0)
+    assert (first["state"], first["proc"]) == ("starting", 7)
+    assert first["rss_bytes"] > 0
+    assert sampler.changes(100.1) == []
+    with open(board.path, "r+b") as file:
+        memory = mmap.mmap(file.fileno(), 0)
+    boards.BoardSlot(memory, index).write(boards.BUSY, 99_000_000_000, "f()", 3, 4)
+    memory.close()
+    [second] = sampler.changes(100.2)
+    assert (second["state"], second["since_s"], second["what"]) == ("busy", 1.2, "f()")
+    assert sampler.all(101)[0]["since_s"] == 2.0
+    sampler.remove(7)
+    assert sampler.changes(102) == []
+    board.give_back(index)
+    assert board.room == SLOTS
+    board.close()
+
+
+# ------------------------------------------------------------------------------------------ guard
+
+
+def child(code, **options):
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, **options)
+
+
+def test_a_tag_survives_exec_and_an_empty_environment():
+    code = """
+import subprocess
+from monarch_nb.host import guard
+guard.tag((3 << 48) + 77)
+done = subprocess.Popen(["sleep", "100"], env={}, start_new_session=True)
+print(guard.tag_of(done.pid))
+done.kill()
+"""
+    with child(code) as process:
+        assert int(process.stdout.read()) == (3 << 48) + 77
+
+
+def test_a_process_without_a_mark_has_no_tag():
+    assert guard.tag_of(1) is None
+    assert guard.tag_of(2**22 + 1) is None
+
+
+def test_the_variable_tells_where_there_is_no_tag():
+    with child("input()", env={guard.PROC_VARIABLE: "12"}, stdin=subprocess.PIPE) as process:
+        eventually(lambda: guard.tag_of(process.pid) == 12)
+        process.communicate(b"\n")
+
+
+def test_the_rope_alone_ends_a_process():
+    code = """
+import sys, threading
+from monarch_nb.host import guard
+rope = guard.tie_to(int(sys.argv[1]))
+print("tied", flush=True)
+threading.Event().wait()
+"""
+    reader, writer = os.pipe()
+    command = [sys.executable, "-c", code, str(reader)]
+    with subprocess.Popen(command, pass_fds=[reader], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"tied\n"
+        os.close(reader)
+        assert process.poll() is None
+        os.close(writer)
+        assert process.wait(10) == -9
+
+
+def test_both_ways_of_finding_children_agree():
+    with child("input()", stdin=subprocess.PIPE) as process:
+        assert process.pid in guard.children()
+        assert guard.children() == guard._children_by_search()
+        process.communicate(b"\n")
+
+
+# ------------------------------------------------------------------------------- threads, orders
+
+
+def test_libraries_load_with_one_thread_and_the_variable_is_put_back(monkeypatch):
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "5")
+    with threads.single():
+        assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "5"
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+    with threads.single():
+        pass
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
+
+
+@pytest.mark.parametrize("given, host_size, expected", [(None, 10_000, 1), ("3,2", 1, 3)])
+def test_the_share_of_a_rank(monkeypatch, given, host_size, expected):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    if given is None:
+        monkeypatch.setenv("OMP_NUM_THREADS", "")  # so that it is put back
+        monkeypatch.delenv("OMP_NUM_THREADS")
+    else:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    told = []
+    threads.share(host_size, [told.append])
+    assert os.environ["OMP_NUM_THREADS"].startswith(str(expected))
+    assert told == ([expected] if expected > 1 else [])
+
+
+def test_ranks_of_a_later_host_keep_their_rank_in_the_mesh():
+    boot = AgentBoot(run_dir="/run", agent=1, controller=2, config={"detect_s": 1})
+    body = {"procs": [10, 11], "ranks": [4, 5], "sizes": [3, 2], "owner": 2}
+    request = orders.fork_request(body, [], boot, [("board", 0), ("board", 1)])
+    assert request["common"]["world_size"] == 6
+    assert request["common"]["config"] == {"detect_s": 1}
+    assert [(rank["rank"], rank["local_rank"]) for rank in request["ranks"]] == [(4, 0), (5, 1)]
+
+
+def test_a_boot_record_travels_as_a_line():
+    boot = AgentBoot(run_dir="/run", agent=1, controller=2, owner_pid=3, preload=("numpy",))
+    assert AgentBoot.from_line(boot.to_line()) == boot
+
+
+@pytest.mark.slow
+def test_an_agent_that_cannot_start_leaves_its_last_words(tmp_path):
+    tmp_path.chmod(0o755)  # sockets in a dir that others can enter
+    launcher = LocalLauncher()
+    launcher.launch(AgentBoot(str(tmp_path), 1, 2, os.getpid()))
+    assert eventually(launcher.poll) == 1
+    assert "must be a directory of mode 0700" in launcher.last_words()
+    launcher.close()
