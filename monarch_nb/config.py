@@ -9,6 +9,9 @@ from __future__ import annotations
 import dataclasses
 import os
 
+prefix_python_logs_with_actor = True
+"""Whether log records of actors and of the client start with `[actor=<...>] `; looked at with each record."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:

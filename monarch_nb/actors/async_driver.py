@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.actors.driver import Driver, Key, Spec, State
+from monarch_nb.actors.driver import ActorEnded, Driver, Key, Spec, State
 from monarch_nb.actors.sync_driver import raise_in_thread
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class AsyncDriver(Driver):
         self._wakeup: asyncio.Event | None = None
         self._tasks: dict[asyncio.Task[None], Key] = {}
         self._supervisors: set[asyncio.Task[None]] = set()
+        self._newest: asyncio.Task[None] | None = None
         self._drained = False
         self._thread = threading.Thread(target=self._serve, name=THREAD_NAME, daemon=True)
         self._thread.start()
@@ -64,9 +65,6 @@ class AsyncDriver(Driver):
                 loop.call_soon_threadsafe(wakeup.set)
             except RuntimeError:
                 self.refuse_backlog()  # the loop is closed: the actor has ended
-
-    def begin_stop(self, reason: str) -> None:
-        self.urgent(lambda: self.finish(self.stopped_text(reason), None, tell=False))
 
     def supervise(self, failure: MeshFailure) -> None:
         loop = self._loop
@@ -100,7 +98,8 @@ class AsyncDriver(Driver):
         try:
             asyncio.run(self._run())
         except KeyboardInterrupt:
-            self.finish(self._failed_text("its thread was interrupted"), None, tell=True)
+            text = self._failed_text("its thread was interrupted")
+            self.end(ActorEnded(text), tell=True)
         finally:
             self._drained = True
             self.finished()
@@ -143,9 +142,10 @@ class AsyncDriver(Driver):
         opened = self.open(message)
         if opened is None:
             return False
+        *opened, concurrent = opened
         method = opened[0]
-        if self._methods.get(method.__name__, (None, False, False))[2]:
-            task = asyncio.create_task(self._guarded(message, *opened))
+        if concurrent:
+            self._newest = task = asyncio.create_task(self._guarded(message, *opened))
             self._tasks[task] = (message.source, message.reply)
             task.add_done_callback(lambda done: self._tasks.pop(done, None))
             return True
@@ -153,7 +153,7 @@ class AsyncDriver(Driver):
         board = self.hosting.board
         if board is not None:
             board.busy(method.__name__)
-        await self._guarded(message, *opened)
+        await self._guarded(message, *opened, after=self._newest)
         if board is not None:
             board.idle()
         return False
@@ -165,17 +165,18 @@ class AsyncDriver(Driver):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         has_port: bool,
+        after: asyncio.Task[None] | None = None,
     ) -> None:
         try:
+            if after is not None and after in self._tasks:
+                await asyncio.sleep(0)  # what was called before begins before
             value = method(*args, **kwargs)
             if inspect.isawaitable(value):
                 value = await value
         except asyncio.CancelledError as error:
             self._done_with(message)
             self._uncancel()
-            interrupted = KeyboardInterrupt()
-            interrupted.__traceback__ = error.__traceback__
-            self.raised(message, interrupted, has_port=False)
+            self.raised(message, error, has_port=has_port)
         except BaseException as error:  # noqa: BLE001  user code; anything may come out
             self._done_with(message)
             self.raised(message, error, has_port=has_port)
@@ -207,15 +208,15 @@ class AsyncDriver(Driver):
             handled = handler is not None and handler(failure)
             if inspect.isawaitable(handled):
                 handled = await handled
-        except Exception as error:  # noqa: BLE001  the owner fails too, with both errors in the text
+        except BaseException as error:  # noqa: BLE001  the owner fails too, with both errors in the text
             text = self._failed_text(f"{failure.report()}; then __supervise__ raised {error!r}")
-            self._end_with(text, error)
+            self.end(ActorEnded(text, error), tell=True)
             return
         if not handled:
-            self._end_with(self._failed_text(failure.report()), failure.cause)
+            self.end(ActorEnded(self._failed_text(failure.report()), failure.cause), tell=True)
 
-    def _end_with(self, text: str, error: BaseException | None) -> None:
-        self.finish(text, error, tell=True)
+    def end(self, ended: ActorEnded, *, tell: bool) -> None:
+        self.finish(ended, tell=tell)
         self._nudge()
 
     async def _clean_up(self) -> None:
@@ -224,12 +225,14 @@ class AsyncDriver(Driver):
             task.cancel()
         if running:
             await asyncio.wait(running, timeout=self.proc.config.cleanup_s)
-        cleanup = getattr(self._actor, "__cleanup__", None)
+        owned = [stopping.as_asyncio() for stopping in self._owned_stops]
+        if owned:
+            await asyncio.wait(owned, timeout=self.proc.config.cleanup_s)
+        cleanup = self.cleanup_hook()
         if cleanup is None:
             return
-        error = self.ended.cause if self.ended is not None else None
         try:
-            done = cleanup(error if isinstance(error, Exception) else None)
+            done = cleanup()
             if inspect.isawaitable(done):
                 await asyncio.wait_for(done, self.proc.config.cleanup_s)
         except BaseException:  # noqa: BLE001  the actor is gone either way

@@ -50,7 +50,7 @@ class BootCall(Future[bool], Waiter):
     def _decode(self, content: Any) -> bool:
         rank, payload = content
         raise envelope.unpack(
-            payload, what="setup.setup", rank=rank, size=len(self._mesh.processes)
+            payload, what=envelope.SETUP, rank=rank, size=len(self._mesh.processes)
         )
 
     def _end(self) -> None:

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from monarch_nb.actors import runtime_access
 from monarch_nb.core.shape import Extent, Point
 
 if TYPE_CHECKING:
@@ -126,25 +127,16 @@ class Here:
 here: ContextVar[Here | None] = ContextVar("monarch_nb_here", default=None)
 
 
-class _Root:
-    """The instance meant where no message runs; set when the process joins a mesh."""
-
-    instance: Callable[[], Instance]
-
-
-root = _Root()
-
-
 def current_instance() -> Instance:
     """The actor that runs in this context, or the process's root."""
     found = here.get()
-    return root.instance() if found is None else found.instance
+    return runtime_access.runtime().root if found is None else found.instance
 
 
 def current_tag() -> int:
     """The number of the notebook cell on whose behalf this context runs; 0 for none."""
     found = here.get()
-    return root.instance().tag if found is None else found.tag
+    return runtime_access.runtime().root.tag if found is None else found.tag
 
 
 @dataclass(frozen=True)
@@ -169,7 +161,7 @@ def current_rank() -> Point:
     """Position inside the mesh or slice that the running message was sent to: `current_rank()["gpus"]`."""
     found = here.get()
     if found is None:
-        return root.instance().rank
+        return runtime_access.runtime().root.rank
     return Point(found.rank, Extent(found.labels, found.sizes))
 
 

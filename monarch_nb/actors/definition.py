@@ -24,7 +24,7 @@ Propagate = Literal["cached", "inspect", "mocked"] | Callable[..., Any] | None
 HOOKS = ("__supervise__", "__cleanup__", "_handle_undeliverable_message")
 # names of a mesh that an endpoint would hide
 RESERVED = frozenset(
-    "slice split flatten rename size sizes extent stop initialized heal name".split()
+    "slice split flatten rename size sizes extent stop initialized heal name ranks".split()
 )
 
 

@@ -7,8 +7,10 @@ event loop is in `sync_driver.py` and `async_driver.py`.
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import enum
+import functools
 import inspect
 import threading
 from collections.abc import Callable
@@ -19,15 +21,19 @@ from monarch_nb.actors import envelope
 from monarch_nb.actors.context import Here, Instance, here
 from monarch_nb.actors.definition import endpoints_of
 from monarch_nb.actors.ports import Port
+from monarch_nb.actors.proc_mesh import restore_procs
 from monarch_nb.core.frames import ERROR, REPLY, Message
 from monarch_nb.core.shape import Extent, Point
 
 if TYPE_CHECKING:
+    from monarch_nb.actors.future import Future
     from monarch_nb.actors.hosting import Hosting
     from monarch_nb.actors.parcels import Parcel
     from monarch_nb.actors.supervision import MeshFailure
 
 _REMEMBERED_CANCELS = 10_000
+_INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)
+_SURVIVED = (Exception, SystemExit, *_INTERRUPTS)  # the caller is told and the actor lives on
 Key = tuple[int, int]  # (caller's process, its reply port): one call
 
 
@@ -73,10 +79,17 @@ class Spec:
 class ActorEnded(Exception):  # noqa: N818  it is no error, it is what callers are told
     """Why an actor is not there any more; `text` completes "Endpoint call x() failed, ..."."""
 
-    def __init__(self, text: str, cause: BaseException | None = None) -> None:
+    def __init__(
+        self, text: str, cause: BaseException | None = None, kind: str = envelope.LOST
+    ) -> None:
         super().__init__(text)
         self.text = text
         self.cause = cause
+        self.kind = kind
+
+    def sealed(self) -> bytes:
+        """The payload of the answer to whoever calls."""
+        return envelope.pack(self.kind, self.cause, self.text)
 
 
 class Driver:
@@ -106,6 +119,7 @@ class Driver:
         self._methods: dict[str, tuple[Callable[..., Any], bool, bool]] = {}
         self._cancelled: collections.OrderedDict[Key, None] = collections.OrderedDict()
         self._stop_requests: list[Message] = []
+        self._owned_stops: list[Future[None]] = []
         self._lock = threading.Lock()
 
     # the inbox thread
@@ -138,8 +152,8 @@ class Driver:
         return self._over.wait(limit_s)
 
     def begin_stop(self, reason: str) -> None:
-        """Arrange for `finish` on the actor's thread."""
-        raise NotImplementedError
+        """Arrange for the end on the actor's thread."""
+        self.urgent(lambda: self.end(ActorEnded(self.stopped_text(reason)), tell=False))
 
     def supervise(self, failure: MeshFailure) -> None:
         """A mesh that this actor owns has failed."""
@@ -158,17 +172,19 @@ class Driver:
         request, self._request = self._request, None
         assert request is not None
         self.enter(self.spec.rank, self.spec.labels, self.spec.sizes, request.tag)
+        if (error := self.hosting.boot_error()) is not None:
+            self._reply_error(request, envelope.UNBOOTED, error)
+            self.end(ActorEnded("its process did not start", error, envelope.UNBOOTED), tell=False)
+            return
         try:
-            self.hosting.check_booted()
-            cls, args, kwargs, proc_mesh = self.proc.decode_user_data(request)
-            self.instance._proc_mesh = lambda: proc_mesh
+            cls, args, kwargs, procs = self.proc.decode_user_data(request)
+            self.instance._proc_mesh = functools.cache(lambda: restore_procs(*procs))
             self._actor = cls(*args, **kwargs)
             self._bind_methods(cls)
         except BaseException as error:  # noqa: BLE001  user code; anything may come out
-            self._reply_error(request, envelope.RAISED, error)
-            self.finish(
-                self._failed_text(f"its constructor raised {_summary(error)}"), error, tell=False
-            )
+            self._reply_error(request, envelope.RAISED, _said_plainly(error))
+            why = f"its constructor raised {_summary(error)}"
+            self.end(ActorEnded(self._failed_text(why), error), tell=False)
         else:
             self.state = State.RUNNING
             self.reply(request, None)
@@ -181,10 +197,11 @@ class Driver:
         for name, marked in endpoints_of(cls).items():
             bound = marked.method.__get__(self._actor, cls)
             self._methods[name] = (bound, marked.explicit_response_port, marked.concurrent)
+        self._methods["initialized"] = (_initialized, False, False)
 
     def open(
         self, message: Message
-    ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], bool] | None:
+    ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], bool, bool] | None:
         """Decode a call and enter its context; None when it was refused or cannot be decoded."""
         if self.state != State.RUNNING:
             self.refuse(message)
@@ -194,14 +211,14 @@ class Driver:
             return None
         try:
             name, args, kwargs, labels, sizes, explicit = self.proc.decode(message)
-            method, has_port, _ = self._method(name, explicit)
+            method, has_port, concurrent = self._method(name, explicit)
         except BaseException as error:  # noqa: BLE001  user code runs while unpickling
-            self._reply_error(message, envelope.RAISED, error)
+            self.raised(message, error, has_port=False)
             return None
         if has_port:
             args = (Port(message.source, message.reply, message.rank), *args)
         here.set(Here(self.instance, labels, sizes, message.rank, message.tag))
-        return method, args, kwargs, has_port
+        return method, args, kwargs, has_port, concurrent
 
     def _method(self, name: str, explicit: bool | None) -> tuple[Callable[..., Any], bool, bool]:
         """An endpoint, or a plain method called by `as_endpoint` (then `explicit` is not None)."""
@@ -230,15 +247,17 @@ class Driver:
 
     def raised(self, message: Message, error: BaseException, *, has_port: bool) -> None:
         """An endpoint raised: tell the caller, or, where nobody waits, fail."""
-        if isinstance(error, KeyboardInterrupt) and self._cancelled_while_running(message):
+        if isinstance(error, _INTERRUPTS) and self._cancelled_while_running(message):
             self._reply_error(message, envelope.INTERRUPTED, None)
-        elif message.reply and not has_port:
+        elif self.ended is not None:
+            self._answer_lost(message, self.ended)  # its task was cancelled by the end
+        elif message.reply and not has_port and isinstance(error, _SURVIVED):
             self._reply_error(message, envelope.RAISED, _said_plainly(error))
         else:
-            text = self._failed_text(f"an endpoint raised {_summary(error)}")
-            if message.reply:
-                self._answer_lost(message, text, error)
-            self.finish(text, error, tell=True)
+            why = f"an endpoint raised {_summary(error)}"
+            ended = ActorEnded(self._failed_text(why), error)
+            self._answer_lost(message, ended)
+            self.end(ended, tell=True)
 
     def _cancelled_while_running(self, message: Message) -> bool:
         return self._cancelled.pop((message.source, message.reply), 0) is None
@@ -247,20 +266,33 @@ class Driver:
         """Answer a call to an actor that has ended."""
         assert self.ended is not None
         self.proc.discard(message)
-        self._answer_lost(message, self.ended.text, self.ended.cause)
+        self._answer_lost(message, self.ended)
 
-    def finish(self, text: str, error: BaseException | None, *, tell: bool) -> None:
-        """The end, once: tombstone, owned meshes, clean-up, the owner, those who asked for it."""
+    def end(self, ended: ActorEnded, *, tell: bool) -> None:
+        """The end, clean-up included. The actor's thread."""
+        raise NotImplementedError
+
+    def finish(self, ended: ActorEnded, *, tell: bool) -> bool:
+        """Once: a tombstone, answers for the queue, the owner, the owned. False if it was done."""
         with self._lock:
             if self.ended is not None:
-                return
-            self.ended = ActorEnded(text, error)
+                return False
+            self.ended = ended
             self.state = State.ENDED
         self.hosting.entomb(self)
         self.refuse_backlog()
         if tell:
-            self.hosting.tell_owner(self.spec, text, error)
-        self.hosting.stop_owned_by(self.spec.port)
+            self.hosting.tell_owner(self.spec, ended)
+        self._owned_stops = self.hosting.stop_owned_by(self.spec.port)
+        return True
+
+    def cleanup_hook(self) -> Callable[[], Any] | None:
+        """The user's `__cleanup__`, ready to be called."""
+        hook = getattr(self._actor, "__cleanup__", None)
+        if hook is None:
+            return None
+        error = self.ended.cause if self.ended is not None else None
+        return functools.partial(hook, error if isinstance(error, Exception) else None)
 
     def finished(self) -> None:
         """After `__cleanup__`: answer those who asked for the stop, let the actor go."""
@@ -283,13 +315,12 @@ class Driver:
         return f"The actor {self.instance} has status stopped: {reason}"
 
     def _reply_error(self, message: Message, kind: str, error: BaseException | None) -> None:
-        self._answer(message, ERROR, self._sealed(kind, error, ""))
+        if message.reply:
+            self._answer(message, ERROR, self.proc.encode_bytes(envelope.pack(kind, error)))
 
-    def _answer_lost(self, message: Message, text: str, error: BaseException | None) -> None:
-        self._answer(message, ERROR, self._sealed(envelope.LOST, error, text))
-
-    def _sealed(self, kind: str, error: BaseException | None, text: str) -> Parcel:
-        return self.proc.encode_bytes(envelope.pack(kind, error, text))
+    def _answer_lost(self, message: Message, ended: ActorEnded) -> None:
+        if message.reply:
+            self._answer(message, ERROR, self.proc.encode_bytes(ended.sealed()))
 
     def _answer(self, message: Message, kind: int, parcel: Parcel) -> None:
         if not message.reply:
@@ -306,7 +337,11 @@ class Driver:
 
     def _abort_self(self, reason: str) -> None:
         text = self._failed_text(reason)
-        self.urgent(lambda: self.finish(text, None, tell=True))
+        self.urgent(lambda: self.end(ActorEnded(text), tell=True))
+
+
+def _initialized() -> None:
+    """What foreign handles call to know that the constructor has run."""
 
 
 def _said_plainly(error: BaseException) -> BaseException:

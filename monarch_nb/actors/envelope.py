@@ -16,8 +16,11 @@ from monarch_nb.errors import ActorError, CallCancelled, CallInterrupted, Superv
 RAISED: Final = "raised"  # an endpoint raised: ActorError
 RAW: Final = "raw"  # Port.exception: the exception itself
 LOST: Final = "lost"  # the actor is dead or stopped: SupervisionError
+UNBOOTED: Final = "unbooted"  # the bootstrap function of its process raised: ActorError
 CANCELLED: Final = "cancelled"
 INTERRUPTED: Final = "interrupted"
+SETUP: Final = "setup.setup"  # Monarch's name for the bootstrap function
+SETUP_FAILED: Final = f"Actor call {SETUP} failed"
 
 
 def pack(kind: str, error: BaseException | None, text: str = "") -> bytes:
@@ -32,6 +35,8 @@ def unpack(payload: Any, *, what: str, rank: int | None, size: int) -> BaseExcep
     if kind == RAW or kind == RAISED:
         error = revive(original, record)
         return error if kind == RAW else _actor_error(error, record, what, rank, size)
+    if kind == UNBOOTED:
+        return _actor_error(revive(original, record), record, SETUP, rank, size)
     if kind == CANCELLED:
         return CallCancelled(f"{what} was cancelled before it started")
     if kind == INTERRUPTED:

@@ -36,10 +36,11 @@ class Exit:
         """The same for people who run cells: "exited with code 3"."""
         if self.oom:
             return "was killed because the memory ran out"
+        why = f": {self.reason}" if self.reason else ""
         if self.signal is not None:
-            return f"was killed by signal {self.signal} ({_signal_name(self.signal)})"
+            return f"was killed by signal {self.signal} ({_signal_name(self.signal)}){why}"
         if self.unreachable_s is not None:
-            return f"has not been heard for {self.unreachable_s:.1f} s"
+            return f"has not been heard for {self.unreachable_s:.1f} s{why}"
         if self.code is not None:
             return f"exited with code {self.code}"
         return f"is gone: {self.reason or 'unknown reason'}"
@@ -48,10 +49,13 @@ class Exit:
         """One clause: "the process this actor was running on exited with non-zero code 3"."""
         if self.oom:
             return "the process this actor was running on was killed: out of memory (Killed(sig=9))"
+        why = f": {self.reason}" if self.reason else ""
         if self.signal is not None:
-            return f"the process this actor was running on failed: Killed(sig={self.signal}, {_signal_name(self.signal)})"
+            return (
+                f"the process this actor was running on failed: Killed(sig={self.signal}, "
+                f"{_signal_name(self.signal)}){why}"
+            )
         if self.unreachable_s is not None:
-            why = f": {self.reason}" if self.reason else ""
             return (
                 "the process this actor was running on was not heard for "
                 f"{self.unreachable_s:.1f} s{why}"

@@ -21,6 +21,7 @@ from monarch_nb.actors.sync_driver import SyncDriver, WorkQueue
 from monarch_nb.core.frames import ACTOR_BIT, CALL, ERROR, Message
 
 if TYPE_CHECKING:
+    from monarch_nb.actors.future import Future
     from monarch_nb.actors.supervision import Supervision
 
 log = logging.getLogger("monarch_nb")
@@ -65,11 +66,10 @@ class Hosting:
         self._boot_error = error
         self._booted.set()
 
-    def check_booted(self) -> None:
-        """Wait for the bootstrap function; raise what it raised. The actor's thread."""
+    def boot_error(self) -> BaseException | None:
+        """Wait for the bootstrap function; what it raised. The actor's thread."""
         self._booted.wait()
-        if self._boot_error is not None:
-            raise self._boot_error
+        return self._boot_error
 
     # verbs
 
@@ -153,30 +153,28 @@ class Hosting:
     def answer_lost(self, message: Message, ended: ActorEnded) -> None:
         """Tell a caller that the actor is gone."""
         if message.reply:
-            payload = envelope.pack(envelope.LOST, ended.cause, ended.text)
             self.proc.send(
                 message.source,
                 ERROR,
                 message.reply,
-                Parcel(payload),
+                Parcel(ended.sealed()),
                 rank=message.rank,
                 tag=message.tag,
             )
 
-    def tell_owner(self, spec: Spec, text: str, error: BaseException | None) -> None:
+    def tell_owner(self, spec: Spec, ended: ActorEnded) -> None:
         """An actor died here: its owner decides what that means."""
-        payload = envelope.pack(envelope.LOST, error, text)
         self.proc.control(
             spec.owner[0],
             "actor_failed",
-            {"port": spec.port, "text": text},
-            parcel=Parcel(payload),
+            {"port": spec.port, "text": ended.text},
+            parcel=Parcel(ended.sealed()),
             rank=spec.rank,
         )
 
-    def stop_owned_by(self, port: int) -> None:
+    def stop_owned_by(self, port: int) -> list[Future[None]]:
         """An actor of this process has ended: stop what it had spawned."""
-        self.supervision.stop_owned_by(port)
+        return self.supervision.stop_owned_by(port)
 
     def owner_died(self, process: int) -> None:
         """A process is gone: what it had spawned here ends too."""

@@ -24,7 +24,7 @@ from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState
 from monarch_nb.actors.supervision import MeshFailure, MeshState, Supervision
 from monarch_nb.core.frames import SHARED, Message
 from monarch_nb.core.shape import Shape, Slice
-from monarch_nb.errors import SupervisionError
+from monarch_nb.errors import ActorError, SupervisionError
 
 if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
@@ -146,6 +146,8 @@ class Meshes:
                 rank=failed[0],
                 size=len(state.processes),
             )
+            if isinstance(cause, ActorError) and cause.message.startswith(envelope.SETUP_FAILED):
+                return  # told by the mesh of processes, and to whoever calls
             kind = type(getattr(cause, "exception", cause)).__name__
             event = f"the constructor of {state.cls.__name__} raised {kind}: {getattr(cause, 'exception', cause)}"
             failure = MeshFailure(state, failed, event, cause)

@@ -39,6 +39,7 @@ class Proc:
         self.config = config
         self.pid = os.getpid()
         self.dead: dict[int, Exit] = {}
+        self._cut_off: set[int] = set()
         self.verbs: dict[str, Verb] = {"release": self._on_release}
         self.parcels = Parcels(self.host, config, self.dead, self._release)
         self.encode = self.parcels.encode
@@ -62,6 +63,9 @@ class Proc:
 
     def deliver(self, message: Message) -> None:
         """Hand a message to the port it is for."""
+        if self._cut_off and message.source in self._cut_off:
+            self.discard(message)  # it was given up: what it says now is too late
+            return
         handler = self.ports.get(message.port)
         if handler is None:
             self.unknown(message)
@@ -202,6 +206,8 @@ class Proc:
         Returns those who waited and were told.
         """
         self.dead[ended.process] = ended
+        if ended.unreachable_s is not None:
+            self._cut_off.add(ended.process)
         self._boxes.pop(ended.process, None)
         self.links.drop(ended.process)
         self.parcels.forget(ended.process)

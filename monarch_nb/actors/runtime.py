@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from monarch_nb.actors import context
+from monarch_nb.actors import context, logs
 from monarch_nb.actors.future import Future, make
 from monarch_nb.actors.healing import Healing
 from monarch_nb.actors.hosting import Hosting
@@ -52,14 +52,15 @@ class Runtime:
         )
         self.root._proc_mesh = self.own_mesh
         self._own: ProcsState | None = None
-        context.root.instance = lambda: self.root
 
     def root_tag(self) -> int:
         """The notebook cell on whose behalf the calling thread runs."""
-        return context.current_tag()
+        found = context.here.get()
+        return self.root.tag if found is None else found.tag
 
     def start(self) -> None:
         """Begin to receive."""
+        logs.install()
         self.proc.links.start()
 
     def own_mesh(self) -> ProcMesh:
@@ -128,4 +129,5 @@ class Runtime:
 
     def close(self, linger_s: float = 0.5) -> None:
         """End this process's part in the mesh."""
+        logs.uninstall()
         self.proc.close(linger_s)

@@ -204,10 +204,12 @@ class Supervision:
                 each for each in reversed(list(self.states.values())) if each.owner_port == port
             ]
 
-    def stop_owned_by(self, port: int) -> None:
+    def stop_owned_by(self, port: int) -> list[Future[None]]:
         """The owner has ended: end what it owns."""
-        for state in self.owned_by(port):
-            self.stop_state(state, "its owner has ended").add_done_callback(_ignore)
+        stops = [self.stop_state(state, "its owner has ended") for state in self.owned_by(port)]
+        for stop in stops:
+            stop.add_done_callback(_ignore)
+        return stops
 
     def report_gone(self, process: int, reason: str) -> None:
         """A process that was asked for never came to live."""

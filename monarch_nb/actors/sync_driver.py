@@ -7,13 +7,15 @@ that thread's queue with cells. Others have a thread of their own.
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from monarch_nb.actors.driver import Driver, Key, Spec, State
+from monarch_nb.actors.driver import ActorEnded, Driver, Key, Spec, State
 
 if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from monarch_nb.core.frames import Message
 
 THREAD_NAME = "monarch-actor-driver"
+_MAIN_NAME = "MainThread"
 Work = tuple[Any, "Message | None"]
 WorkQueue = queue.SimpleQueue["Work | None"]
 
@@ -50,9 +53,6 @@ class SyncDriver(Driver):
         self._urgent.append(action)
         self._work.put((self, None))
 
-    def begin_stop(self, reason: str) -> None:
-        self.urgent(lambda: self._end(self.stopped_text(reason), None, tell=False))
-
     def supervise(self, failure: MeshFailure) -> None:
         self.urgent(lambda: self._supervise(failure))
 
@@ -63,6 +63,10 @@ class SyncDriver(Driver):
                 self.hosting.interrupt_main()
             else:
                 raise_in_thread(self._thread_id, KeyboardInterrupt)
+
+    def construct(self) -> None:
+        threading.current_thread().name = THREAD_NAME
+        super().construct()
 
     def step(self, message: Message | None) -> None:
         """One item of the queue, on the actor's thread."""
@@ -80,7 +84,7 @@ class SyncDriver(Driver):
         opened = self.open(message)
         if opened is None:
             return
-        method, args, kwargs, has_port = opened
+        method, args, kwargs, has_port, _ = opened
         board = self.hosting.board
         if board is not None:
             board.busy(method.__name__)
@@ -91,8 +95,6 @@ class SyncDriver(Driver):
         except BaseException as error:  # noqa: BLE001  user code; anything may come out
             self.running = None
             self.raised(message, error, has_port=has_port)
-            if self.state == State.ENDED:
-                self._clean_up(error)
         else:
             if not has_port:
                 self.reply(message, value)
@@ -106,21 +108,28 @@ class SyncDriver(Driver):
         handler = getattr(self._actor, "__supervise__", None)
         try:
             handled = handler is not None and handler(failure)
-        except Exception as error:  # noqa: BLE001  the owner fails too, with both errors in the text
+        except BaseException as error:  # noqa: BLE001  the owner fails too, with both errors in the text
             text = self._failed_text(f"{failure.report()}; then __supervise__ raised {error!r}")
-            self._end(text, error, tell=True)
+            self.end(ActorEnded(text, error), tell=True)
             return
         if not handled:
-            self._end(self._failed_text(failure.report()), failure.cause, tell=True)
+            text = self._failed_text(failure.report())
+            self.end(ActorEnded(text, failure.cause), tell=True)
 
-    def _end(self, text: str, error: BaseException | None, *, tell: bool) -> None:
-        if self.ended is not None:
-            return
-        self.finish(text, error, tell=tell)
-        self._clean_up(error)
+    def end(self, ended: ActorEnded, *, tell: bool) -> None:
+        if self.finish(ended, tell=tell):
+            self._clean_up()
+            if self.on_main:
+                threading.current_thread().name = _MAIN_NAME
+            else:
+                self._work.put(None)
 
-    def _clean_up(self, error: BaseException | None) -> None:
-        cleanup = getattr(self._actor, "__cleanup__", None)
+    def _clean_up(self) -> None:
+        deadline = time.monotonic() + self.proc.config.cleanup_s
+        for stopping in self._owned_stops:
+            with contextlib.suppress(Exception):
+                stopping.exception(max(0.0, deadline - time.monotonic()))
+        cleanup = self.cleanup_hook()
         if cleanup is not None:
             limit = threading.Timer(
                 self.proc.config.cleanup_s,
@@ -130,17 +139,12 @@ class SyncDriver(Driver):
             limit.daemon = True
             limit.start()
             try:
-                cleanup(error if isinstance(error, Exception) else None)
+                cleanup()
             except BaseException:  # noqa: BLE001  the actor is gone either way
                 self.hosting.log_exception(f"__cleanup__ of {self.instance} raised")
             finally:
                 limit.cancel()
         self.finished()
-
-    def finish(self, text: str, error: BaseException | None, *, tell: bool) -> None:
-        super().finish(text, error, tell=tell)
-        if not self.on_main:
-            self._work.put(None)
 
     def refuse_backlog(self) -> None:
         if self.on_main:
@@ -167,8 +171,6 @@ class SyncDriver(Driver):
             except KeyboardInterrupt:
                 continue  # as in `step`: too late
             break
-        if self._actor is not None and self.state == State.ENDED:
-            self.finished()
         self.refuse_backlog()
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import dataclasses
 import os
 import signal
 import sys
@@ -20,19 +19,18 @@ from monarch_nb.actors import runtime_access
 from monarch_nb.actors.controllers import serve_controllers
 from monarch_nb.actors.endpoints import returns_future
 from monarch_nb.actors.exits import Exit
-from monarch_nb.actors.future import Future, LazyFuture, completed, make
+from monarch_nb.actors.future import Future, LazyFuture, completed
 from monarch_nb.actors.proc import new_process_ids
 from monarch_nb.actors.runtime import Runtime
 from monarch_nb.actors.supervision import MeshFailure
 from monarch_nb.config import Config
 from monarch_nb.control.faults import FaultDesk
 from monarch_nb.control.hosts import AttachedHosts, agent_of
+from monarch_nb.control.keeper import Keeper
 from monarch_nb.control.output import OutputDesk, OutputEvent
 from monarch_nb.control.status import Snapshot, StatusDesk
 from monarch_nb.core.frames import HOST_SHIFT, OUTPUT_PORT, Message
 from monarch_nb.errors import LaunchError
-from monarch_nb.host.launch import AgentBoot
-from monarch_nb.host.local import LocalLauncher
 from monarch_nb.host.rundir import RunDir, new_run_dir
 from monarch_nb.net.keys import KeyPair
 
@@ -49,7 +47,7 @@ class Client(Runtime):
         )
         self.config = config
         self._run_dir = run_dir
-        self._keeper: _Keeper | None = None
+        self._keeper: Keeper | None = None
         self._attached: AttachedHosts | None = None
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -105,7 +103,7 @@ class Client(Runtime):
                     "the client has been shut down; use any mesh function to start a new one"
                 )
             if self._keeper is None:
-                self._keeper = _Keeper(self)
+                self._keeper = Keeper(self)
         return self.proc.agent
 
     def hosts_ready(self, agents: Sequence[int]) -> Future[bool]:
@@ -156,23 +154,32 @@ class Client(Runtime):
         if self._keeper is not None and message.source == self.proc.agent:
             error = LaunchError(f"{body['stage']}: {body['text']}")
             self._keeper.ready._set_exception(error)
+            why = body["text"].partition("\n")[0]
+            lost = self._processes_below(message.source)
+            self.supervision.exited(*(Exit(each, signal=9, reason=why) for each in lost))
 
-    def agent_ended(self, how: str, last_words: str) -> None:
+    def agent_ended(self, how: str, last_words: str, silent_s: float | None) -> None:
         """The agent is gone: so is everything on its host. Keeper's thread."""
         agent = self.proc.agent
         with self._lock:
             self._keeper = None
             if not self._closed.is_set():
                 [self.proc.agent] = new_process_ids(LOCAL_HOST, 1)
-        lost = {
+        reason = f"the agent of its host {how}"
+        text = f"{reason}\n{last_words}" if last_words.strip() else reason
+        lost = [agent, *self._processes_below(agent)]
+        self.supervision.exited(
+            *(Exit(process, reason=text, unreachable_s=silent_s) for process in lost)
+        )
+
+    def _processes_below(self, agent: int) -> list[int]:
+        """The living ranks that an agent looks after."""
+        return [
             process
             for state in list(self.supervision.states.values())
             for process, of in zip(state.processes, getattr(state, "agents", ()), strict=False)
-            if of == agent
-        }
-        reason = f"the agent of its host {how}"
-        text = f"{reason}\n{last_words}" if last_words.strip() else reason
-        self.supervision.exited(*(Exit(process, reason=text) for process in [agent, *lost]))
+            if of == agent and process not in self.proc.dead
+        ]
 
     # the end
 
@@ -216,59 +223,6 @@ class Client(Runtime):
         gone = Exit(0, reason="the client was shut down")
         for waiter in self.proc.waiters():
             waiter.abandon(gone)
-
-
-class _Keeper:
-    """Starts the local agent, waits for its end. A thread of its own, as the launcher asks for."""
-
-    def __init__(self, client: Client) -> None:
-        self.ready: Future[bool] = make(Future)
-        self._client = client
-        self._launcher = LocalLauncher()
-        self._ending = threading.Event()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="monarch-keeper", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        client = self._client
-        boot = AgentBoot(
-            run_dir=str(client.proc.links.run_dir),
-            agent=client.proc.agent,
-            controller=client.proc.id,
-            owner_pid=os.getpid(),
-            config=dataclasses.asdict(client.config),
-        )
-        how = "could not be started"
-        try:
-            self._launcher.launch(boot)
-            how = _describe_end(self._launcher.wait())
-        except Exception as error:  # noqa: BLE001  told to everyone who waits for this host
-            how = f"could not be started: {error}"
-        finally:
-            self._over.set()
-            words = self._launcher.last_words()
-            self.ready._set_exception(LaunchError(f"the agent {how}\n{words}"))
-            if not self._ending.is_set():
-                client.agent_ended(how, words)
-
-    def end(self, limit_s: float) -> None:
-        """Shut the agent down in an orderly way; kill it after `limit_s`."""
-        self._ending.set()
-        proc = self._client.proc
-        proc.control(proc.agent, "shutdown", {"grace_s": limit_s})
-        if not self._over.wait(limit_s + 0.5):
-            self._launcher.kill()
-        self._over.wait(1)
-        self._launcher.close()
-        self._thread.join(1)
-
-
-def _describe_end(code: int) -> str:
-    if code < 0:
-        with contextlib.suppress(ValueError):
-            return f"was ended by {signal.Signals(-code).name}"
-    return f"ended with code {code}"
 
 
 def start() -> Client:

@@ -164,18 +164,17 @@ class Agent:
     def _on_child(self) -> None:
         """A child has ended: the zygote, or a rank or an orphan that the zygote has left us."""
         self._wakeups.recv(4096)
-        lost: Forks | None = None
         if self._forks is not None:
             self._forks.listen()  # of a rank that it has left us it has told us before
-        while (ended := _reap()) is not None:
-            pid, status = ended
-            if self._forks is not None and pid == self._forks.pid:
-                lost, self._forks = self._forks, None
-                lost.ended(status)
-            elif (proc := self._wards.proc_of(pid)) is not None:
-                self._rank_ended(proc, status)
-        if lost is not None:
+        ended = dict(iter(_reap, None))
+        if self._forks is not None and self._forks.pid in ended:
+            # before its ranks: who hears of their ends knows why
+            lost, self._forks = self._forks, None
+            lost.ended(ended[lost.pid])
             self._zygote_lost(lost)
+        for pid, status in ended.items():
+            if (proc := self._wards.proc_of(pid)) is not None:
+                self._rank_ended(proc, status)
         for pid in guard.children() - ({self._forks.pid} if self._forks else set()):
             guard.kill(pid)
 

@@ -43,6 +43,8 @@ class Ended(NamedTuple):
     reason: str | None = None
     tail: str = ""
     oom: bool = False
+    unreachable_s: float | None = None
+    """It was not heard for so long and is given up, whether it still exists or not."""
 
 
 class Watched(NamedTuple):

@@ -46,6 +46,7 @@ class Timing:
     exit_s: float = 5.0
     """For the ranks whose owner has ended."""
     grace_s: float = 10.0
+    """A rank that is silent for longer is unreachable: given up and killed."""
     unknown_s: float = 30.0
     """A watched process that nobody has asked for by then is reported gone."""
 
@@ -60,6 +61,7 @@ class _Rank:
     heard: bool = False
     lost_at: float | None = None
     silent: bool = False
+    cut_at: float | None = None  # unless it is heard before
     kill_at: float | None = None
     stopping: bool = False
     end_at: float | None = None  # without its zygote
@@ -208,7 +210,7 @@ class Registry:
             return
         if rank.silent:
             yield from self._tell_pulse(rank, "heard", now)
-        rank.heard, rank.lost_at, rank.silent = True, None, False
+        rank.heard, rank.lost_at, rank.silent, rank.cut_at = True, None, False, None
 
     def _stop_asked(self, event: StopAsked, now: float) -> Iterator[Effect]:
         wanted = self._ranks if event.procs is None else event.procs
@@ -222,7 +224,7 @@ class Registry:
         yield from self._settle(0)
 
     def _tell_exit(self, rank: _Rank, grace_s: float, now: float) -> Iterator[Effect]:
-        rank.stopping = True
+        rank.stopping, rank.cut_at = True, None
         rank.kill_at = min(now + grace_s, rank.kill_at or now + grace_s)
         if grace_s > 0:
             yield Tell(rank.proc, {"verb": "exit", "grace_s": grace_s})
@@ -257,17 +259,27 @@ class Registry:
                 rank.kill_at = None
                 yield Kill(rank.proc, signal.SIGKILL)
             if (due := self._silent_at(rank)) is not None and due <= now:
-                rank.silent = True
+                rank.silent, rank.cut_at = True, now + self.timing.grace_s
                 yield from self._tell_pulse(rank, "silent", now)
+            if rank.cut_at is not None and rank.cut_at <= now:
+                yield from self._cut_off(rank, now)
         for (watcher, proc), due in list(self._expected.items()):
             if due <= now:
                 del self._expected[watcher, proc]
                 yield Tell(watcher, _never_heard_of(proc))
 
+    def _cut_off(self, rank: _Rank, now: float) -> Iterator[Effect]:
+        """Nobody waits for it any longer, and it must not come back."""
+        since = rank.since if rank.lost_at is None else rank.lost_at
+        yield Kill(rank.proc, signal.SIGKILL)
+        yield from self._ended(Ended(rank.proc, unreachable_s=round(now - since, 3)), now)
+
     def _deadlines(self) -> Iterator[float]:
         for rank in self._ranks.values():
             if rank.end_at is not None:
                 yield rank.end_at
+            if rank.cut_at is not None:
+                yield rank.cut_at
             if rank.kill_at is not None and rank.pid is not None:
                 yield rank.kill_at
             if (due := self._silent_at(rank)) is not None:

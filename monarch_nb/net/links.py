@@ -7,6 +7,7 @@ may send; an outbox is guarded by its lock and never blocks (no high-water mark)
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import threading
@@ -20,6 +21,7 @@ import zmq
 from monarch_nb.core import frames
 from monarch_nb.errors import ProtocolError
 from monarch_nb.net import wire
+from monarch_nb.net.pulse import Pulse, PulseWatch
 
 DETACH_BYTES: Final = (
     1 << 16
@@ -98,6 +100,7 @@ class Links:
         self._outboxes: dict[int, Outbox] = {}
         self._lock = threading.Lock()
         self._closing = False
+        self._watches: list[PulseWatch] = []
         self._thread = threading.Thread(target=self._receive, name="monarch-inbox", daemon=True)
         # a debugger must not stop this thread, or the rank stops answering (issue of every remote debugger)
         self._thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
@@ -131,6 +134,21 @@ class Links:
         if outbox is not None:
             outbox.close(0)
 
+    def watch_pulse(
+        self,
+        process: int,
+        interval_s: float,
+        timeout_s: float,
+        judge: Callable[[bool | None], float | None],
+    ) -> PulseWatch:
+        """Watch the pulse of a process of this host; `judge` as in `PulseWatch`."""
+        make = functools.partial(
+            Pulse, self._context, self.run_dir, process, interval_s, timeout_s
+        )
+        watch = PulseWatch(make, judge)
+        self._watches.append(watch)
+        return watch
+
     def close(self, linger_s: float = 0.5) -> None:
         """Stop receiving, deliver what was sent (at most `linger_s`), close every socket.
 
@@ -140,8 +158,12 @@ class Links:
             return
         self._closing = True
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self.outbox(self.process).send(_WAKE)
+            waker = wire.connect_inner(self._context)
+            waker.send(_WAKE)
             self._thread.join()
+            waker.close(0)
+        for watch in self._watches:
+            watch.close()
         self._inbox.close(0)
         with self._lock:
             for outbox in self._outboxes.values():

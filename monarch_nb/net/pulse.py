@@ -7,6 +7,10 @@ at once, also when the peer just ended: what that means is decided elsewhere, wi
 
 from __future__ import annotations
 
+import os
+import select
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -54,3 +58,50 @@ class Pulse:
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close(0)
+
+
+class PulseWatch:
+    """A pulse that is watched by a thread of its own.
+
+    `judge(up)` is called in that thread with every change, and with None when the time is over
+    that it returned last: seconds until it wants to be asked again, or None.
+    """
+
+    def __init__(
+        self, make: Callable[[], Pulse], judge: Callable[[bool | None], float | None]
+    ) -> None:
+        self._make = make
+        self._judge = judge
+        self._ending = os.eventfd(0)
+        self._closing = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="monarch-pulse", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching, from any thread but that one."""
+        with self._closing:
+            if self._thread.is_alive():
+                os.eventfd_write(self._ending, 1)
+                self._thread.join()
+                os.close(self._ending)
+
+    def _run(self) -> None:
+        pulse = self._make()  # sockets belong to the thread that uses them
+        try:
+            self._watch(pulse)
+        finally:
+            pulse.close()
+
+    def _watch(self, pulse: Pulse) -> None:
+        poll = select.poll()
+        for fd in (pulse.fileno(), self._ending):
+            poll.register(fd, select.POLLIN)
+        wait_s: float | None = None
+        while True:
+            for up in pulse.read():
+                wait_s = self._judge(up)
+            ready = poll.poll(None if wait_s is None else wait_s * 1000)
+            if any(fd == self._ending for fd, _ in ready):
+                return
+            if not ready:
+                wait_s = self._judge(None)

@@ -31,6 +31,7 @@ _DATA_THREAD: Final = 1  # bits of I/O threads of a gateway's context
 _PULSE_THREAD: Final = 2
 IPC_PATH_LIMIT: Final = 107
 ZAP_DOMAIN: Final = "monarch_nb"
+_INNER: Final = "inproc://inbox"
 
 
 def new_context(io_threads: int = 1) -> zmq.Context[zmq.Socket[bytes]]:
@@ -64,6 +65,14 @@ def bind_inbox(
     check_private(run_dir)
     socket = _data_socket(context, zmq.PULL)
     socket.bind(inbox_path(run_dir, process))
+    socket.bind(_INNER)
+    return socket
+
+
+def connect_inner(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+    """A way into this process's own inbox that needs no file: it is there when the run dir is gone."""
+    socket = _data_socket(context, zmq.PUSH)
+    socket.connect(_INNER)
     return socket
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import linecache
+import signal
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -98,7 +100,8 @@ class Waiting:
             tag=self._cell.tag,
         )
         for part in parts:
-            self._runs.append(run_cell(part))
+            with _undivided():
+                self._runs.append(run_cell(part))
 
     # ----------------------------------------------------------------------------- waiting
 
@@ -172,6 +175,22 @@ def _is_loss(group: ErrorGroup) -> bool:
 
 def _lost(group: ErrorGroup) -> str:
     return "\n".join(f"{rank_words(ranks)}: {text}" for ranks, text in group.messages)
+
+
+@contextlib.contextmanager
+def _undivided() -> Iterator[None]:
+    """The stop button waits for the end of the block: no rank shall run what nobody knows of."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda signum, _: pressed.append(signum))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 def _source(shell: Any, cell: Cell, body: str) -> Source:

@@ -1,9 +1,8 @@
-"""What ranks send for one cell, on its way to the cell: folded, in order, at most ten times a
-second.
+"""What ranks send for one cell, on its way to the cell: folded, in order, ten times a second at most.
 
-Rules of the file: the inbox thread only adds; sending is done by the flusher thread while the cell
-runs and by the main thread at its end. The first text after a pause goes out at once. Nothing is
-lost: what has not been sent when a cell ends is sent before its reply.
+Rules of the file: the first text after a pause goes out at once, by the inbox thread that brought it;
+what must wait is sent by the flusher thread, and at the end of the cell by the main thread, so that
+nothing comes after the cell's reply that came before it.
 """
 
 from __future__ import annotations
@@ -201,8 +200,18 @@ class Flusher:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def schedule(self, output: CellOutput, at_s: float) -> None:
-        """Flush the output at that time (`time.monotonic`), or earlier if that was asked before."""
+    def due(self, output: CellOutput, at_s: float | None) -> None:
+        """Flush the output at that time (`time.monotonic`).
+
+        What is due already is sent by the caller: when an answer of the same rank is handed on
+        next, what the rank printed before it is on its way.
+        """
+        if at_s is not None and at_s <= time.monotonic():
+            at_s = self._flushed(output)
+        if at_s is not None:
+            self._schedule(output, at_s)
+
+    def _schedule(self, output: CellOutput, at_s: float) -> None:
         with self._changed:
             before = min(self._due.values(), default=float("inf"))
             self._due[output] = min(at_s, self._due.get(output, at_s))
@@ -225,16 +234,15 @@ class Flusher:
     def _run(self) -> None:
         while (due := self._next()) is not None:
             for output in due:
-                self._flush(output)
+                if (at_s := self._flushed(output)) is not None:
+                    self._schedule(output, at_s)
 
-    def _flush(self, output: CellOutput) -> None:
+    def _flushed(self, output: CellOutput) -> float | None:
         try:
-            at_s = output.flush()
+            return output.flush()
         except Exception:  # a display that is no JSON, a front end that left
             logging.getLogger("monarch_nb").exception("output of ranks could not be shown")
-            return
-        if at_s is not None:
-            self.schedule(output, at_s)
+            return None
 
     def _next(self) -> list[CellOutput] | None:
         """The outputs that are due, as soon as there is one; None at the end."""

@@ -130,9 +130,7 @@ class Session:
         cell = self._cells.get(event.tag) or self._latest()
         if cell is None:
             return
-        at_s = cell.output.add(event)
-        if at_s is not None:
-            self._flusher.schedule(cell.output, at_s)
+        self._flusher.due(cell.output, cell.output.add(event))
 
     def notice(self, failure: Any) -> None:
         """Something failed that no call waits for: say so under the running cell, or the next."""
@@ -146,7 +144,7 @@ class Session:
     def say(self, cell: Cell, text: str) -> None:
         """A line of ours on the cell's stderr, now."""
         cell.output.write("stderr", text)
-        self._flusher.schedule(cell.output, time.monotonic())
+        self._flusher.due(cell.output, time.monotonic())
 
     def _latest(self) -> Cell | None:
         return self.running or self._cells.get(self._last_tag)

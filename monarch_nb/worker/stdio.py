@@ -52,6 +52,7 @@ class OutputPump:
         self._limit = 0  # more pieces than this and `_pressed` has something to do
         self._is_slow = False  # writes have to look closer
         self._is_forked = False
+        self._is_handing_over = False
         self._chars = 0  # of larger pieces
         self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._gaps: dict[Place, _Gap] = {}  # the last of each place
@@ -65,13 +66,16 @@ class OutputPump:
 
     def drain(self) -> None:
         """Send all that was written before this call, in this thread."""
-        if self._is_forked:
+        # called before every answer: in this order of looking, nothing is on its way if both say so
+        if self._is_forked or not (self._pieces or self._is_handing_over):
             return
         with self._sending:
+            self._is_handing_over = True
             self._limit = self._chars = 0
             for (tag, stream), text in self._taken():
                 self._hand_over(tag, stream, text)
             self._forget_gaps()
+            self._is_handing_over = False
 
     def close(self) -> None:
         """Send what is left and end the flusher. Later text waits for a `drain`."""

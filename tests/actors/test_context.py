@@ -18,9 +18,9 @@ from monarch_nb import (
     current_rank,
     current_size,
     endpoint,
-    this_host,
     this_proc,
 )
+from tests import support
 
 
 class Inner(Actor):
@@ -208,8 +208,6 @@ def test_an_actor_stops_itself_after_the_endpoint_that_runs(procs, failures):
 
 
 def test_an_actor_that_aborts_itself_has_failed(procs, failures):
-    from tests import support
-
     inner = procs.slice(gpus=3).spawn("aborting", Inner)
     assert inner.abort_myself.call_one().get() == "aborting"
     support.eventually(lambda: failures)
@@ -258,5 +256,17 @@ def test_log_records_of_the_client(mesh_runtime, monkeypatch):
     assert formatted("hello") == "hello"
 
 
-def test_no_client_no_prefix():
-    assert logging.getLogRecordFactory() is logging.LogRecord or this_host()
+BEFORE_AND_AFTER = """
+import logging
+from monarch_nb import context, shutdown_context
+assert logging.getLogRecordFactory() is logging.LogRecord
+context()
+logging.warning("with")
+shutdown_context().get()
+logging.warning("without")
+"""
+
+
+def test_without_a_client_records_are_left_alone(program):
+    done = program(BEFORE_AND_AFTER)
+    assert done.stderr == "WARNING:root:[actor=<root>] with\nWARNING:root:without\n"

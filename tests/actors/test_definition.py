@@ -13,7 +13,8 @@ import threading
 
 import pytest
 
-from monarch_nb import Actor, ActorError, as_endpoint, concurrent_endpoint, endpoint, this_proc
+from monarch_nb import Actor, ActorError, ActorMesh, as_endpoint, concurrent_endpoint, endpoint, this_proc
+from monarch_nb.actors.definition import RESERVED
 from tests.actors.cast import AsyncCounter, AsyncWitness, Counter, Witness
 
 # ------------------------------------------------------------------------------------ the decorators
@@ -155,16 +156,16 @@ def test_endpoints_named_like_a_part_of_a_mesh(procs, name):
         procs.spawn("refused", cls)
 
 
+def test_every_public_part_of_a_mesh_is_taken():
+    assert {name for name in dir(ActorMesh) if not name.startswith("_")} <= RESERVED
+
+
 class Harmless(Actor):
     """Its endpoints are named like parts of other meshes, or start with an underscore."""
 
     @endpoint
     def shape(self):
         return "shape"
-
-    @endpoint
-    def ranks(self):
-        return "ranks"
 
     @endpoint
     def _hidden(self):
@@ -174,7 +175,6 @@ class Harmless(Actor):
 def test_other_names_are_free(procs):
     one = procs.slice(gpus=0).spawn("harmless", Harmless)
     assert one.shape.call_one().get() == "shape"
-    assert one.ranks.call_one().get() == "ranks"
     assert one._hidden.call_one().get() == "hidden"
 
 

@@ -58,7 +58,7 @@ def test_owner_and_controller_are_told_of_an_exit_and_so_is_who_watches(registry
     assert [process for process, _ in exits] == [CONTROLLER, OWNER, STRANGER]
     assert exits[0][1] == {
         "verb": "exited", "proc": 10, "pid": 1000, "code": None, "signal": 9, "reason": None,
-        "tail": "oops", "oom": False,
+        "tail": "oops", "oom": False, "unreachable_s": None,
     }  # fmt: skip
 
 
@@ -204,6 +204,28 @@ def test_shutdown_answers_and_finishes_when_all_are_gone(registry):
     assert effects[-2:] == [Answer(asker, {"ok": True}), Finish()]
 
 
+def test_a_rank_that_stays_silent_is_cut_off_and_killed(registry):
+    running(registry, 10)
+    registry.feed(Pulsed(10, up=True), 0)
+    registry.feed(Pulsed(10, up=False), 1)
+    assert told(registry.feed(Tick(), 1.3), "silent")
+    assert registry.deadline() == 1.3 + registry.timing.grace_s
+    effects = registry.feed(Tick(), 1.3 + registry.timing.grace_s)
+    assert effects[0] == Kill(10, signal.SIGKILL)
+    assert {body["unreachable_s"] for _, body in told(effects, "exited")} == {10.3}
+    assert registry.feed(Pulsed(10, up=True), 20) == []
+    assert registry.feed(Ended(10, signal=9), 20) == []
+
+
+def test_a_rank_that_is_heard_in_time_is_not_cut_off(registry):
+    running(registry, 10)
+    registry.feed(Pulsed(10, up=True), 0)
+    registry.feed(Pulsed(10, up=False), 1)
+    registry.feed(Tick(), 2)
+    assert told(registry.feed(Pulsed(10, up=True), 11.9), "heard")
+    assert registry.feed(Tick(), 100) == []
+
+
 # --------------------------------------------------------------------------------- the zygote lost
 
 
@@ -245,8 +267,11 @@ class Life(RuleBasedStateMachine):
     def feed(self, event):
         for effect in self.registry.feed(event, self.now):
             match effect:
-                case Tell(process, {"verb": "exited", "proc": proc}):
+                case Tell(process, {"verb": "exited", "proc": proc} as body):
                     self.exits[process, proc] += 1
+                    if body["unreachable_s"] is not None:
+                        assert self.silent[CONTROLLER, proc]
+                        self.forget(proc)
                 case Tell(process, {"verb": "silent", "proc": proc}):
                     assert proc not in self.gone
                     assert not self.silent[process, proc]
@@ -260,6 +285,12 @@ class Life(RuleBasedStateMachine):
                 case Kill(proc, _):
                     assert proc in self.forked & self.alive
             assert not (isinstance(effect, Tell) and effect.process in self.gone)
+
+    def forget(self, proc):
+        self.alive.discard(proc)
+        self.gone.add(proc)
+        for watched in self.watchers.values():
+            watched.discard(proc)
 
     def some(self, data, of):
         return data.draw(st.lists(st.sampled_from(sorted(of)), unique=True, max_size=4))
@@ -285,10 +316,7 @@ class Life(RuleBasedStateMachine):
     @rule(data=st.data())
     def end(self, data):
         proc = data.draw(st.sampled_from(sorted(self.alive)))
-        self.alive.discard(proc)
-        self.gone.add(proc)
-        for watched in self.watchers.values():
-            watched.discard(proc)
+        self.forget(proc)
         self.feed(Ended(proc, signal=9))
         self.feed(Ended(proc, code=0))  # said twice: by the zygote and by the agent itself
 

@@ -199,8 +199,8 @@ def test_the_flusher_sends_what_is_due_and_ends():
     outlet = Recorder()
     output = CellOutput(outlet)
     flusher = Flusher()
-    flusher.schedule(output, output.add(said(0, "a\n")))
-    flusher.schedule(output, output.add(said(1, "b\n")))
+    flusher.due(output, output.add(said(0, "a\n")))
+    flusher.due(output, output.add(said(1, "b\n")))
     support.eventually(lambda: "b" in outlet.text and "a" in outlet.text)
     flusher.close()
 

@@ -1,0 +1,238 @@
+"""JupyterLab as a new user meets it: a server with folders of its own, and its pages in Chromium.
+
+Nothing here waits by the clock; `playwright` waits for what the page shows, `eventually` for the
+rest. What a test reads of a cell comes from the page, as its reader sees it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from playwright.sync_api import Locator, Page
+
+from tests import support
+
+ROOT = Path(__file__).parents[2]
+ARTIFACTS = ROOT / "test-artifacts"
+
+CHROMIUM_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+)
+QUIET = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
+READY_S = 60
+"""A page, a kernel or a mesh on two busy cores."""
+
+OUTPUTS = ".jp-OutputArea-output"
+STOP = ".jp-NotebookPanel-toolbar [data-jp-item-name='interrupt']"
+RESTART = ".jp-NotebookPanel-toolbar [data-jp-item-name='restart']"
+
+
+class Server:
+    """A JupyterLab server on loopback, with a token, in an empty world."""
+
+    def __init__(self, world: Path) -> None:
+        self.files = world / "work"
+        self.files.mkdir()
+        self._log = world / "lab.log"
+        self._token = secrets.token_hex(16)
+        self._port = _free_port()
+        self._settings(world)
+        names = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")
+        folders = {f"JUPYTER_{name}": f"{world}/{name.lower()}" for name in names}
+        folders["IPYTHONDIR"] = f"{world}/ipython"
+        folders["JUPYTERLAB_SETTINGS_DIR"] = f"{world}/settings"
+        folders["JUPYTERLAB_WORKSPACES_DIR"] = f"{world}/workspaces"
+        command = [
+            *(sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", "--allow-root"),
+            *(f"--port={self._port}", "--ServerApp.port_retries=0"),
+            *(f"--IdentityProvider.token={self._token}", f"--ServerApp.root_dir={self.files}"),
+            "--LabApp.expose_app_in_browser=True",
+        ]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, env={**os.environ, **folders}, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+
+    def _settings(self, world: Path) -> None:
+        folder = world / "config_dir/labconfig"
+        folder.mkdir(parents=True)
+        (folder / "default_setting_overrides.json").write_text(json.dumps(QUIET))
+
+    def __enter__(self) -> Self:
+        support.eventually(self._answers, READY_S, lambda: f"the server: {self._log.read_text()}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(20)
+        finally:
+            self._process.kill()
+
+    def _answers(self) -> bool:
+        assert self._process.poll() is None, "it has ended"
+        try:
+            return bool(self.api("GET", "status"))
+        except OSError:
+            return False
+
+    def url(self, path: str = "") -> str:
+        """Where the browser finds it."""
+        return f"http://127.0.0.1:{self._port}/{path}?token={self._token}&reset"
+
+    def api(self, method: str, path: str) -> Any:
+        """Ask the server itself."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self._port}/api/{path}",
+            method=method,
+            headers={"Authorization": f"token {self._token}"},
+        )
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return json.loads(answer.read() or b"null")
+
+    def end_sessions(self) -> None:
+        """Shut all kernels down, as the menu does."""
+        for session in self.api("GET", "sessions"):
+            self.api("DELETE", f"sessions/{session['id']}")
+
+    def add(self, notebook: Path) -> None:
+        """Put a notebook where users find it."""
+        shutil.copy(notebook, self.files)
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+class Cell:
+    """A code cell in the page."""
+
+    def __init__(self, page: Page, element: Locator) -> None:
+        self.page = page
+        self.element = element
+
+    @property
+    def prompt(self) -> str:
+        """`[3]:`, `[*]:` or `[ ]:`."""
+        return self.element.locator(".jp-InputPrompt").inner_text().strip()
+
+    def finish(self, within_s: float = READY_S) -> Cell:
+        """Wait for its number."""
+        done = re.compile(r"\[\d+\]:")
+        self.element.locator(".jp-InputPrompt", has_text=done).wait_for(timeout=within_s * 1000)
+        return self
+
+    def shows(self, text: str | re.Pattern[str], within_s: float = READY_S) -> Locator:
+        """Wait until an output has the text."""
+        found = self.element.locator(OUTPUTS, has_text=text).last
+        found.wait_for(timeout=within_s * 1000)
+        return found
+
+    @property
+    def text(self) -> str:
+        """All its output as read."""
+        return "\n".join(self.element.locator(OUTPUTS).all_inner_texts())
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether there is an error output."""
+        mime = "application/vnd.jupyter.error"
+        return self.element.locator(f"{OUTPUTS} [data-mime-type='{mime}']").count() > 0
+
+
+class Notebook:
+    """The notebook that is open in the page."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=READY_S * 1000)
+        page.wait_for_function(
+            "() => window.jupyterapp?.shell.currentWidget?.sessionContext", timeout=READY_S * 1000
+        )
+        page.evaluate(
+            """async () => {
+                const context = window.jupyterapp.shell.currentWidget.sessionContext;
+                await context.ready;
+                await context.session.kernel.info;
+            }"""
+        )
+
+    @property
+    def cells(self) -> Locator:
+        return self.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Notebook .jp-CodeCell")
+
+    def cell(self, index: int) -> Cell:
+        """The code cell of that index; -1 is the last."""
+        return Cell(self.page, self.cells.last if index == -1 else self.cells.nth(index))
+
+    def type(self, source: str) -> Cell:
+        """Write into the last cell; the one after it appears when it is run."""
+        index = self.cells.count() - 1
+        cell = self.cell(index)
+        cell.element.locator(".cm-content").click()
+        self.page.keyboard.insert_text(source)
+        return cell
+
+    def start(self, source: str) -> Cell:
+        """Write a cell and press Shift+Enter."""
+        cell = self.type(source)
+        self.page.keyboard.press("Shift+Enter")
+        return cell
+
+    def run(self, source: str, within_s: float = READY_S) -> Cell:
+        """Write a cell, run it, wait for its end."""
+        return self.start(source).finish(within_s)
+
+    def command(self, name: str, **options: Any) -> None:
+        """What a menu item does; its end is not waited for."""
+        self.page.evaluate(
+            "([name, options]) => { window.jupyterapp.commands.execute(name, options); }",
+            [name, options],
+        )
+
+    def menu(self, *path: str) -> None:
+        """Click through the menu bar."""
+        bar, item = path
+        self.page.locator(".lm-MenuBar-itemLabel", has_text=re.compile(f"^{bar}$")).click()
+        self.page.locator(".lm-Menu-itemLabel", has_text=re.compile(f"^{item}$")).click()
+
+    def model(self) -> list[Mapping[str, Any]]:
+        """All cells as they would be saved, also those the page has not drawn."""
+        return self.page.evaluate(
+            "() => window.jupyterapp.shell.currentWidget.content.model.toJSON().cells"
+        )
+
+    def theme(self, name: str) -> None:
+        """`JupyterLab Light` or `JupyterLab Dark`."""
+        self.page.evaluate(
+            "name => window.jupyterapp.commands.execute('apputils:change-theme', { theme: name })",
+            name,
+        )
+        self.page.wait_for_selector(f"body[data-jp-theme-name='{name}']")
+
+
+def picture(page: Page, name: str) -> None:
+    """Keep what the page looks like, for people who look at it."""
+    ARTIFACTS.mkdir(exist_ok=True)
+    page.screenshot(path=ARTIFACTS / f"{name}.png", animations="disabled")
