@@ -45,7 +45,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.shell.extension_manager.load_extension("monarch_nb")
-        pass
+        breakpoints.install(lambda: bool(self._allow_stdin))
 
     @property
     def banner(self) -> str:

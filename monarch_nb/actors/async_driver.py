@@ -135,6 +135,7 @@ class AsyncDriver(Driver):
         if self._backlog or self._urgent:  # came between the last look and the flag
             self._asleep = False
             return
+        self.proc.links.flush()
         await self._wakeup.wait()
 
     async def _handle(self, message: Message) -> bool:
@@ -142,10 +143,10 @@ class AsyncDriver(Driver):
         opened = self.open(message)
         if opened is None:
             return False
-        *opened, concurrent = opened
-        method = opened[0]
+        method, args, kwargs, has_port, concurrent = opened
         if concurrent:
-            self._newest = task = asyncio.create_task(self._guarded(message, *opened))
+            call = self._guarded(message, method, args, kwargs, has_port)
+            self._newest = task = asyncio.create_task(call)
             self._tasks[task] = (message.source, message.reply)
             task.add_done_callback(lambda done: self._tasks.pop(done, None))
             return True
@@ -153,7 +154,7 @@ class AsyncDriver(Driver):
         board = self.hosting.board
         if board is not None:
             board.busy(method.__name__)
-        await self._guarded(message, *opened, after=self._newest)
+        await self._guarded(message, method, args, kwargs, has_port, self._newest)
         if board is not None:
             board.idle()
         return False

@@ -172,9 +172,9 @@ class Driver:
         request, self._request = self._request, None
         assert request is not None
         self.enter(self.spec.rank, self.spec.labels, self.spec.sizes, request.tag)
-        if (error := self.hosting.boot_error()) is not None:
-            self._reply_error(request, envelope.UNBOOTED, error)
-            self.end(ActorEnded("its process did not start", error, envelope.UNBOOTED), tell=False)
+        if (unbooted := self.hosting.boot_error()) is not None:
+            self._reply_error(request, envelope.UNBOOTED, unbooted)
+            self.end(ActorEnded("", unbooted, envelope.UNBOOTED), tell=False)
             return
         try:
             cls, args, kwargs, procs = self.proc.decode_user_data(request)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True)
 class Exit:
     """How a process ended, as its agent saw it."""
 
+    kind: ClassVar[int] = 0  # where an answer is awaited it may come instead: it is no message's kind
     process: int
     code: int | None = None
     signal: int | None = None

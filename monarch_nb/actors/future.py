@@ -32,6 +32,19 @@ class _Waiting(threading.local):
     pump: Pump | None = None
 
 
+def _nothing_to_flush() -> None:
+    """No runtime yet."""
+
+
+class _BeforeWait:
+    """What a thread does before it waits: send what it has held back. Set by the runtime."""
+
+    flush: Callable[[], None] = staticmethod(_nothing_to_flush)
+
+
+before_wait = _BeforeWait()
+
+
 waiting = _Waiting()
 
 
@@ -137,6 +150,7 @@ class Future(Generic[R]):
                 return
 
         self.add_done_callback(wake)
+        before_wait.flush()
         await arrived.wait()
 
     def __repr__(self) -> str:
@@ -173,6 +187,7 @@ class Future(Generic[R]):
             raise
 
     def _block(self, timeout: float | None) -> bool:
+        before_wait.flush()
         if waiting.pump is not None:
             return waiting.pump(self.done, self._wake_on, timeout)
         lock = threading.Lock()

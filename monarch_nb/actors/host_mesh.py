@@ -14,6 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from monarch_nb.actors import context, devices, runtime_access
+from monarch_nb.actors.commands import (
+    BootstrapCommand,
+    Command,
+    bindings,
+    default_bootstrap_cmd,
+    environments,
+)
 from monarch_nb.actors.future import Future
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.proc import new_process_ids
@@ -22,31 +29,15 @@ from monarch_nb.core.frames import HOST_SHIFT
 from monarch_nb.core.mesh_trait import MeshTrait
 from monarch_nb.core.shape import Extent, Shape, Slice
 
-BIND_KEYS = frozenset({"cpunodebind", "membind", "physcpubind", "cpus"})
 
-
-@dataclasses.dataclass(frozen=True)
-class BootstrapCommand:
-    """How processes are started: environment changes for the ranks, on top of the host's.
-
-    `with_env({"K": "v"})` adds, `with_env({"K": None})` removes. `program`, `arg0` and `args` must be this Python's
-    (`default_bootstrap_cmd()`): ranks are forked from a warm process, not started.
-    """
-
-    program: str = sys.executable
-    arg0: str | None = None
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
-    inherit_env: bool = True
-
-    def with_env(self, env: Mapping[str, str | None]) -> BootstrapCommand:
-        """A copy with these variables set, or removed where None."""
-        return dataclasses.replace(self, env={**self.env, **env})
-
-
-def default_bootstrap_cmd() -> BootstrapCommand:
-    """The command that starts ranks here."""
-    return BootstrapCommand()
+__all__ = [
+    "BootstrapCommand",
+    "HostMesh",
+    "HostsState",
+    "default_bootstrap_cmd",
+    "this_host",
+    "this_proc",
+]
 
 
 class HostsState:
@@ -95,7 +86,7 @@ class HostMesh(MeshTrait):
         bootstrap: Callable[[], Any] | None = None,
         name: str | None = None,
         proc_bind: Sequence[Mapping[str, str]] | None = None,
-        bootstrap_command: BootstrapCommand | Callable[..., BootstrapCommand] | None = None,
+        bootstrap_command: Command | None = None,
         *,
         env: Mapping[str, str | None] | None = None,
     ) -> ProcMesh:
@@ -115,11 +106,7 @@ class HostMesh(MeshTrait):
         self._check_open()
         wanted = dict(per_host or {})
         _check_axes(self._labels, wanted)
-        count = Extent.from_dict(wanted).nelements
-        _check_bind(proc_bind, count)
-        return _Spawning(
-            self, wanted, count, bootstrap, name, proc_bind, bootstrap_command, env
-        ).mesh()
+        return _Spawning(self, wanted, bootstrap, name, proc_bind, bootstrap_command, env).mesh()
 
     def shutdown(self) -> Future[None]:
         """End the hosts for good, with everything on them."""
@@ -133,6 +120,15 @@ class HostMesh(MeshTrait):
         self._check_whole("stopped")
         self._check_open()
         return runtime_access.runtime().stop_hosts(self._agents)
+
+    async def sync_workspace(
+        self, workspace: Any, conda: bool = False, auto_reload: bool = False
+    ) -> None:
+        """Copy a workspace to the hosts: for hosts that do not share this one's files."""
+        raise NotImplementedError(
+            "processes of one host share its files; sync_workspace is for hosts of attach_to_workers, "
+            "and not part of this release"
+        )
 
     def with_python_executable(self, path: str) -> HostMesh:
         """Hosts whose processes run another interpreter. Raises `ValueError` unless it is this one."""
@@ -185,17 +181,16 @@ class _Spawning:
         self,
         hosts: HostMesh,
         per_host: dict[str, int],
-        count: int,
         bootstrap: Callable[[], Any] | None,
         name: str | None,
         bind: Sequence[Mapping[str, str]] | None,
-        command: BootstrapCommand | Callable[..., BootstrapCommand] | None,
+        command: Command | None,
         env: Mapping[str, str | None] | None,
     ) -> None:
         self.runtime = runtime_access.runtime()
         self.proc = self.runtime.proc
-        self.count = count
-        self.bind = bind
+        self.count = count = Extent.from_dict(per_host).nelements
+        self.bind = bindings(bind, count)
         agents = [agent for agent in hosts._agents for _ in range(count)]
         extent = Extent(
             [*hosts._labels, *per_host], [*hosts._shape.ndslice.sizes, *per_host.values()]
@@ -215,7 +210,7 @@ class _Spawning:
             owned=True,
         )
         self.state.host_labels = hosts._labels
-        self.envs = _environments(extent, command, env)
+        self.envs = environments(extent, command, env)
         self.bootstrap: Parcel | None = None
         if bootstrap is not None:
             self.bootstrap = self.proc.encode(bootstrap, ())
@@ -261,25 +256,8 @@ class _Spawning:
             "config": dataclasses.asdict(self.proc.config),
             "bind": None
             if self.bind is None
-            else [dict(self.bind[rank % self.count]) for rank in ranks],
+            else [self.bind[rank % self.count] for rank in ranks],
         }
-
-
-def _environments(
-    extent: Extent,
-    command: BootstrapCommand | Callable[..., BootstrapCommand] | None,
-    env: Mapping[str, str | None] | None,
-) -> list[dict[str, str | None]]:
-    found = []
-    for rank in range(extent.nelements):
-        chosen = command
-        if command is not None and not isinstance(command, BootstrapCommand):
-            from monarch_nb.core.shape import Point
-
-            chosen = command(Point(rank, extent))
-        extra = dict(chosen.env) if isinstance(chosen, BootstrapCommand) else {}
-        found.append({**extra, **dict(env or {})})
-    return found
 
 
 def _check_axes(host_labels: tuple[str, ...], per_host: dict[str, int]) -> None:
@@ -290,17 +268,6 @@ def _check_axes(host_labels: tuple[str, ...], per_host: dict[str, int]) -> None:
             )
         if not isinstance(size, int) or size < 1:
             raise ValueError(f"{label}={size!r}: the size of an axis is a whole number, 1 or more")
-
-
-def _check_bind(bind: Sequence[Mapping[str, str]] | None, count: int) -> None:
-    if bind is None:
-        return
-    if len(bind) != count:
-        raise ValueError(f"proc_bind length ({len(bind)}) must equal procs_per_host ({count})")
-    for each in bind:
-        unknown = set(each) - BIND_KEYS
-        if unknown:
-            raise ValueError(f"proc_bind knows {sorted(BIND_KEYS)}, not {sorted(unknown)}")
 
 
 def this_host() -> HostMesh:

@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from monarch_nb.actors import envelope
 from monarch_nb.actors.async_driver import AsyncDriver
 from monarch_nb.actors.driver import ActorEnded, Driver, Spec
 from monarch_nb.actors.parcels import Parcel

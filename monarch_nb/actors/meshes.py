@@ -20,7 +20,7 @@ from monarch_nb.actors.definition import check_class, check_constructor, is_sync
 from monarch_nb.actors.future import Future, LazyFuture, completed, make
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.proc import Proc, new_actor_port
-from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState
+from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState, spawn_callbacks
 from monarch_nb.actors.supervision import MeshFailure, MeshState, Supervision
 from monarch_nb.core.frames import SHARED, Message
 from monarch_nb.core.shape import Shape, Slice
@@ -37,7 +37,7 @@ class Meshes:
         self.proc = proc
         self.hosting = hosting
         self.supervision = supervision
-        self.callbacks: list[Callable[[ProcMesh], None]] = []
+        self._stopping = threading.Lock()
         self._names = itertools.count()
         supervision.stop_state = self._stop_state
 
@@ -159,16 +159,13 @@ class Meshes:
 
     def stop_actors(self, state: ActorsState, reason: str) -> Future[None]:
         """`ActorMesh.stop`."""
-        done: Future[None] = make(Future)
-        if state.ended is not None:
-            done._set_result(None)
-            return done
-        state.end(reason)
+        return self._stop_once(state, reason, functools.partial(self._end_actors, state))
+
+    def _end_actors(self, state: ActorsState, then: Callable[[], None]) -> None:
         self.supervision.disown(state)
         if state.procs is not None and state in state.procs.actors:
             state.procs.actors.remove(state)
-        self._tell_to_stop(state, reason, lambda: done._set_result(None))
-        return done
+        self._tell_to_stop(state, state.ended or "", then)
 
     def _tell_to_stop(self, state: ActorsState, reason: str, then: Callable[[], None]) -> None:
         living = [process for process in state.processes if process not in self.proc.dead]
@@ -190,7 +187,7 @@ class Meshes:
         self.supervision.own(state)
         mesh: ProcMesh = state.view()
         state.initialized = self._start(state, request, list(range(len(state.processes))))
-        for callback in self.callbacks:
+        for callback in list(spawn_callbacks):
             callback(mesh)
         return mesh
 
@@ -208,30 +205,47 @@ class Meshes:
         """`ProcMesh.stop`: lazy, then it goes through whoever watches."""
         if not state.owned:
             raise RuntimeError("only the process that spawned a ProcMesh can stop it")
-        return LazyFuture.starting(lambda future: self._stop_procs_now(state, reason, future))
+        if self.proc.id in state.processes:
+            raise RuntimeError("this process ends with shutdown_context(), not with this_proc()")
 
-    def _stop_procs_now(self, state: ProcsState, reason: str, future: Future[Any]) -> None:
-        first = state.ended is None
-        state.end(reason)
+        def start(future: Future[None]) -> None:
+            stopped = self._stop_once(state, reason, functools.partial(self._end_procs, state))
+            stopped.add_done_callback(lambda _: future._set_result(None))
+
+        return LazyFuture.starting(start)
+
+    def _end_procs(self, state: ProcsState, then: Callable[[], None]) -> None:
         for actors in list(state.actors):
-            actors.end(reason)
+            actors.end(state.ended or "")
             self.supervision.disown(actors)
-        if not first:
-            future._set_result(None)
-            return
         by_agent: dict[int, list[int]] = {}
         for process, agent in zip(state.processes, state.agents, strict=True):
-            if process != self.proc.id:
-                by_agent.setdefault(agent, []).append(process)
+            by_agent.setdefault(agent, []).append(process)
 
         def gone() -> None:
             self.supervision.disown(state)
-            future._set_result(None)
+            then()
 
         countdown = Countdown(len(by_agent), gone)
         for agent, processes in by_agent.items():
             body = {"procs": processes, "grace_s": self.proc.config.exit_s}
             self.proc.ask(agent, "stop", body, lambda _answer: countdown.one_less())
+
+    def _stop_once(
+        self, state: MeshState, reason: str, stop: Callable[[Callable[[], None]], None]
+    ) -> Future[None]:
+        """End a mesh; who asks again waits for the same end."""
+        stopped: Future[None] = make(Future)
+        with self._stopping:
+            if state.stopping is not None:
+                return state.stopping
+            state.stopping = stopped
+        if state.ended is not None:
+            stopped._set_result(None)
+        else:
+            state.end(reason)
+            stop(lambda: stopped._set_result(None))
+        return stopped
 
     def _stop_in_background(self, state: ProcsState) -> None:
         # runs inside a garbage collection: nothing here may take a lock that its victim holds

@@ -200,23 +200,23 @@ class Proc:
         else:
             self.answer(message, {"error": f"unknown verb {body['verb']!r}"})
 
-    def bury(self, ended: Exit) -> list[Any]:
-        """A process is gone: forget its outbox and leases, and fail all who wait for it.
-
-        Returns those who waited and were told.
-        """
+    def bury(self, ended: Exit) -> None:
+        """A process is gone: forget its outbox and leases. `end_waits` has to follow."""
         self.dead[ended.process] = ended
         if ended.unreachable_s is not None:
             self._cut_off.add(ended.process)
         self._boxes.pop(ended.process, None)
         self.links.drop(ended.process)
         self.parcels.forget(ended.process)
+
+    def end_waits(self, *ended: Exit) -> list[Waiter]:
+        """Fail all who wait for processes that are gone; returns them."""
         told = []
-        for handler in list(self.ports.values()):
-            waiter = getattr(handler, "__self__", None)
-            if isinstance(waiter, Waiter) and waiter.waits_for(ended.process):
-                waiter.lost(ended)
-                told.append(waiter)
+        for waiter in self.waiters():
+            for each in ended:
+                if waiter.waits_for(each.process):
+                    waiter.lost(each)
+                    told.append(waiter)
         return told
 
     def waiters(self) -> list[Waiter]:

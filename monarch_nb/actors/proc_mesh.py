@@ -5,6 +5,7 @@ Handles only; what spawning, stopping and healing do is in `meshes.py` and `heal
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import weakref
 from collections.abc import Callable
@@ -86,6 +87,20 @@ class ProcsState(MeshState):
             self.when_garbage()
 
 
+spawn_callbacks: list[Callable[[ProcMesh], None]] = []
+
+
+def register_proc_mesh_spawn_callback(callback: Callable[[ProcMesh], None]) -> None:
+    """Call `callback(mesh)` with each mesh of processes that this process spawns from now on."""
+    spawn_callbacks.append(callback)
+
+
+def unregister_proc_mesh_spawn_callback(callback: Callable[[ProcMesh], None]) -> None:
+    """Do not call it any more; nothing happens if it was not registered."""
+    with contextlib.suppress(ValueError):
+        spawn_callbacks.remove(callback)
+
+
 class ProcMesh(MeshTrait):
     """Worker processes, one per point.
 
@@ -148,7 +163,12 @@ class ProcMesh(MeshTrait):
         return runtime_access.runtime().meshes.spawn_actors(self, name, cls, args, kwargs)  # type: ignore[return-value]
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:
-        """End the processes. Starts when the future is first observed; twice is fine."""
+        """End the processes. Starts when the future is first observed; twice is fine.
+
+        Raises `RuntimeError` for a slice, for a mesh of somebody else's, and for `this_proc()`.
+        """
+        if len(self._ranks) != len(self._state.processes):
+            raise RuntimeError("a slice of a ProcMesh cannot be stopped, only the mesh itself")
         return runtime_access.runtime().meshes.stop_procs(self._state, reason)
 
     def heal(self, *, shrink: bool = False) -> ProcMesh:
@@ -206,6 +226,18 @@ class ProcMesh(MeshTrait):
         raise NotImplementedError(
             "the tensor engine (`with mesh.activate():`) is not part of this release"
         )
+
+    def rank_tensor(self, dim: str) -> Any:
+        """A tensor of the coordinate on an axis; provided by the tensor engine."""
+        raise NotImplementedError("the tensor engine (rank_tensor) is not part of this release")
+
+    def rank_tensors(self) -> Any:
+        """`rank_tensor` of every axis; provided by the tensor engine."""
+        raise NotImplementedError("the tensor engine (rank_tensors) is not part of this release")
+
+    async def sync_workspace(self, *args: Any, **kwargs: Any) -> None:
+        """As `HostMesh.sync_workspace`."""
+        await self.slice(**dict.fromkeys(self._labels, 0)).host_mesh.sync_workspace(*args, **kwargs)
 
     def to_table(self) -> str:
         """Rank, coordinates, process id and state, a line each."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from monarch_nb.actors import context, logs
-from monarch_nb.actors.future import Future, make
+from monarch_nb.actors.future import Future, before_wait, make
 from monarch_nb.actors.healing import Healing
 from monarch_nb.actors.hosting import Hosting
 from monarch_nb.actors.meshes import Meshes
@@ -52,6 +52,7 @@ class Runtime:
         )
         self.root._proc_mesh = self.own_mesh
         self._own: ProcsState | None = None
+        before_wait.flush = self.proc.links.flush  # type: ignore[method-assign]
 
     def root_tag(self) -> int:
         """The notebook cell on whose behalf the calling thread runs."""

@@ -115,6 +115,7 @@ class MeshState:
         self.owned = owned
         self.lost: dict[int, MeshFailure] = {}
         self.ended: str | None = None
+        self.stopping: Future[None] | None = None
         self.trouble = False
         self.version = 0
 
@@ -224,15 +225,17 @@ class Supervision:
         What is lost together (a host) is given together, and told as one failure.
         """
         new = {each.process: each for each in ended if each.process not in self.proc.dead}
-        told: set[Any] = set()
         for process, each in new.items():
             self.silent.pop(process, None)
-            waiters = self.proc.bury(each)
-            told.update(getattr(getattr(one, "target", None), "state", None) for one in waiters)
+            self.proc.bury(each)
+        failures = self._failures_of(new)  # who is woken next finds the mesh as it is
+        waiters = self.proc.end_waits(*new.values())
+        told = {getattr(getattr(each, "target", None), "state", None) for each in waiters}
+        for process, each in new.items():
             self.hosting.owner_died(process)
             for listener in self.on_exit:
                 listener(each)
-        for owner_port, (failure, states) in self._failures_of(new).items():
+        for owner_port, (failure, states) in failures.items():
             self.raise_to(owner_port, failure, seen=not told.isdisjoint(states))
 
     def _failures_of(

@@ -39,6 +39,7 @@ class SyncDriver(Driver):
         self.on_main = work is not None
         self._work: WorkQueue = queue.SimpleQueue() if work is None else work
         self._thread_id = 0
+        self._links = self.proc.links
         if work is None:
             thread = threading.Thread(target=self._serve, name=THREAD_NAME, daemon=True)
             thread.start()
@@ -76,6 +77,8 @@ class SyncDriver(Driver):
                 self._urgent.popleft()()
             if message is not None:
                 self._call(message)
+            if self._links.held and self._work.empty():
+                self._links.flush()  # about to wait
         except KeyboardInterrupt:
             # an interrupt that came a moment too late: the call it was meant for has been answered
             self.running = None

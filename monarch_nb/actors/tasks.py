@@ -93,7 +93,7 @@ class TaskFuture(Future[R]):
                 value = runner.run(self._bounded(body, timeout), context=self._context)
         except asyncio.CancelledError:
             self._set_exception(CallCancelled("it was cancelled while it ran"))
-        except BaseException as error:  # noqa: BLE001  becomes the outcome
+        except BaseException as error:
             self._set_exception(error)
             if isinstance(error, KeyboardInterrupt):
                 raise

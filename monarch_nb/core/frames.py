@@ -24,7 +24,8 @@ ERROR: Final = 3  # to a reply port: a pickled error envelope
 CONTROL: Final = 4  # to a process: JSON in the payload, user data only in the buffers
 OUTPUT: Final = 5  # to an output port: JSON in the payload
 RELAY: Final = 6  # to a gateway: the frames that follow are for the process `port` on another host
-LAST_KIND: Final = RELAY
+BATCH: Final = 7  # several messages of one frame each: `rank` of them, their lengths, then they
+LAST_KIND: Final = BATCH
 
 # flags
 SHARED: Final = 1  # buffers[0] is a table that says which of the buffers lie in shared memory
@@ -76,6 +77,31 @@ def parse_header(frame: bytes) -> tuple[int, ...]:
     if not 1 <= header[0] <= LAST_KIND or header[1] & ~KNOWN_FLAGS:
         raise RemoteProtocolError(f"unknown kind {header[0]} or flags {header[1]}")
     return header
+
+
+def pack_batch(messages: Sequence[bytes]) -> bytes:
+    """Messages of one frame each, as one."""
+    count = len(messages)
+    header = HEADER.pack(BATCH, 0, 0, count, 0, 0, 0, 0)
+    lengths = struct.pack(f"<{count}I", *map(len, messages))
+    return b"".join((header, lengths, *messages))
+
+
+def unpack_batch(header: tuple[int, ...], frame: bytes) -> list[Message]:
+    """The messages of a batch, in order. Raises `RemoteProtocolError` if it is not whole."""
+    count = header[3]
+    at = HEADER.size + 4 * count
+    if at > len(frame):
+        raise RemoteProtocolError(f"a batch of {count} messages in {len(frame)} bytes")
+    lengths = struct.unpack_from(f"<{count}I", frame, HEADER.size)
+    if at + sum(lengths) != len(frame) or (count and min(lengths) < HEADER.size):
+        raise RemoteProtocolError("the lengths of a batch do not fit")
+    view = memoryview(frame)
+    found = []
+    for length in lengths:
+        found.append(Message(HEADER.unpack_from(frame, at), view[at + HEADER.size : at + length]))
+        at += length
+    return found
 
 
 def parse(frames: Sequence[bytes]) -> Message:

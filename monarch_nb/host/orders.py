@@ -26,7 +26,7 @@ def fork_request(
     """The zygote's request. `places`: board path and slot of each rank. Raises `ValueError`."""
     procs = body["procs"]
     count = len(procs)
-    sizes = body.get("sizes") or [count]
+    sizes = [count] if body.get("sizes") is None else body["sizes"]
     common = {
         **{name: body.get(name) for name in _COMMON},
         "sizes": sizes,

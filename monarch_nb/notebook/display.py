@@ -24,9 +24,9 @@ MAX_VALUE = 200  # characters
 
 _MARKS = {
     "idle": ("○", "#009E73"),
-    "busy": ("●", "#0072B2"),
-    "running": ("●", "#0072B2"),
-    "collective": ("◆", "#0072B2"),
+    "busy": ("●", "#2F8FD6"),
+    "running": ("●", "#2F8FD6"),
+    "collective": ("◆", "#2F8FD6"),
     "starting": ("◌", "#7a7a7a"),
     "paused": ("‖", "#CC79A7"),
     "silent": ("▲", "#E69F00"),
@@ -138,7 +138,9 @@ def table_text(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 def table_html(headings: Iterable[str], body: str) -> str:
     """A table in the front end's own colours."""
     head = "".join(f"<th style='text-align:left'>{html.escape(one)}</th>" for one in headings)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return (
+        f"<table style='color:inherit'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
 
 
 # ------------------------------------------------------------------------- meshes and values

@@ -1,8 +1,8 @@
-"""What ranks send for one cell, on its way to the cell: folded, in order, ten times a second at most.
+"""What ranks send for one cell, on its way there: folded, in order, ten times a second at most.
 
-Rules of the file: the first text after a pause goes out at once, by the inbox thread that brought it;
-what must wait is sent by the flusher thread, and at the end of the cell by the main thread, so that
-nothing comes after the cell's reply that came before it.
+Rules of the file: the first text after a pause goes out at once, by the inbox thread that brought
+it; what must wait is sent by the flusher thread, and at the end of the cell by the main thread, so
+that nothing comes after the cell's reply that came before it.
 """
 
 from __future__ import annotations

@@ -36,13 +36,15 @@ def procs(mesh_runtime) -> ProcMesh:
     return this_host().spawn_procs(per_host={"gpus": 4}, name="four")
 
 
-@pytest.fixture
-def failures() -> Iterator[list[monarch_nb.MeshFailure]]:
-    """What reaches the root while the test runs; it ends nothing."""
+@pytest.fixture(autouse=True)
+def failures(request: pytest.FixtureRequest) -> Iterator[list[monarch_nb.MeshFailure]]:
+    """What reaches the root while the test runs. A test that does not ask for it expects nothing."""
     found: list[monarch_nb.MeshFailure] = []
     monarch_nb.unhandled_fault_hook = found.append
     yield found
     del monarch_nb.unhandled_fault_hook
+    expected = "failures" in request.node.function.__code__.co_varnames
+    assert expected or not found, "\n".join(each.report() for each in found)
 
 
 @pytest.fixture

@@ -152,13 +152,7 @@ class Cell:
     @property
     def text(self) -> str:
         """All its output as read."""
-        return "\n".join(self.element.locator(OUTPUTS).all_inner_texts())
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether there is an error output."""
-        mime = "application/vnd.jupyter.error"
-        return self.element.locator(f"{OUTPUTS} [data-mime-type='{mime}']").count() > 0
+        return "\n".join(text.rstrip("\n") for text in self.element.locator(OUTPUTS).all_inner_texts())
 
 
 class Notebook:
@@ -222,6 +216,12 @@ class Notebook:
         return self.page.evaluate(
             "() => window.jupyterapp.shell.currentWidget.content.model.toJSON().cells"
         )
+
+    def errors(self) -> list[int]:
+        """Indices of the code cells that failed."""
+        cells = [cell for cell in self.model() if cell["cell_type"] == "code"]
+        kinds = [[one["output_type"] for one in cell["outputs"]] for cell in cells]
+        return [index for index, found in enumerate(kinds) if "error" in found]
 
     def theme(self, name: str) -> None:
         """`JupyterLab Light` or `JupyterLab Dark`."""
