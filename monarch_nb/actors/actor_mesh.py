@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from monarch_nb.actors import runtime_access
 from monarch_nb.actors.calls import GatherCall, Target
-from monarch_nb.actors.definition import endpoints_of
-from monarch_nb.actors.endpoints import PlainMethod, endpoint_of
+from monarch_nb.actors.definition import BoundCheck, endpoints_of
+from monarch_nb.actors.endpoints import Endpoint, PlainMethod, endpoint_of, returns_future
 from monarch_nb.actors.exits import Exit
 from monarch_nb.actors.future import Future, completed
 from monarch_nb.actors.supervision import MeshState
 from monarch_nb.core.frames import ERROR, Message
 from monarch_nb.core.mesh_trait import MeshTrait
 from monarch_nb.core.shape import Shape, Slice
+from monarch_nb.errors import ActorError
 
 if TYPE_CHECKING:
     from monarch_nb.actors.proc_mesh import ProcsState
@@ -34,6 +35,7 @@ class ActorsState(MeshState):
         super().__init__(**rest)
         self.cls = cls
         self.procs = procs
+        self.proc_ranks: tuple[int, ...] = ()  # in `procs`, of the processes it was spawned on
         self.initialized: Future[Any] = completed(None)
         self.respawn: Callable[[list[int]], Future[Any]] | None = None
         self.held: Any = None
@@ -86,7 +88,7 @@ class ActorMesh(MeshTrait, Generic[A]):
     @property
     def initialized(self) -> Future[None]:
         """Done when every constructor has run; raises what one of them raised."""
-        return self._state.initialized
+        return self._state.initialized if self._state.owned else _constructed(self)
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:
         """Stop the actors: each finishes the endpoint it runs, drops its queue and runs `__cleanup__`."""
@@ -155,6 +157,15 @@ class ActorMesh(MeshTrait, Generic[A]):
         return f"ActorMesh(class={kind}, name={self._state.name!r}, shape={{{sizes}}}, {state})"
 
 
+@returns_future
+async def _constructed(mesh: ActorMesh[Any]) -> None:
+    """For a handle that came by message: the actors answer once they are there."""
+    await Endpoint(mesh._state.view(), "initialized", _NO_ARGUMENTS).call()
+
+
+_NO_ARGUMENTS = BoundCheck(lambda _self: None, 1)
+
+
 def restore_actors(whole: tuple[Any, ...], shape: Shape) -> ActorMesh[Any]:
     """A handle as it comes out of a pickle: the owner's own state where it is known."""
     number, name, cls, full, processes = whole
@@ -179,7 +190,7 @@ class SpawnCall(GatherCall):
     """Waits for every constructor; all errors are gathered, so that one failure tells of all ranks."""
 
     __slots__ = ("_errors", "_lost_ranks", "on_failure")
-    on_failure: Callable[[list[int], list[Message], list[int]], None]
+    on_failure: Callable[[list[int], list[Message]], None]
 
     def expect(self) -> None:
         super().expect()
@@ -198,13 +209,20 @@ class SpawnCall(GatherCall):
         self._missing -= 1
         if self._missing or not self._close():
             return
-        if self._errors or self._lost_ranks:
-            failed = [self.target.ranks[each.rank] for each in self._errors]
-            self.on_failure(failed, self._errors, self._lost_ranks)
-        if not self._errors and not self._lost_ranks:
-            self._set_result(None)
-        elif self._errors:
+        if self._errors:
+            self.on_failure(self._failed(), self._errors)
             self._arrive(self._errors[0])
+        elif not self._lost_ranks:
+            self._set_result(None)
+
+    def _failed(self) -> list[int]:
+        return sorted(self.target.ranks[each.rank] for each in self._errors)
+
+    def _error_of(self, message: Message | Exit) -> BaseException:
+        error = super()._error_of(message)
+        if isinstance(error, ActorError) and len(self._errors) > 1:
+            error.message += f" The constructor raised on ranks {self._failed()}."
+        return error
 
     def lost(self, ended: Exit) -> None:
         for index, process in enumerate(self.target.processes):

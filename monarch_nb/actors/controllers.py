@@ -14,6 +14,7 @@ from monarch_nb.actors.actor_mesh import restore_actors
 from monarch_nb.actors.definition import Actor, check_class, check_constructor, concurrent_endpoint
 from monarch_nb.core.frames import CONTROLLERS_PORT
 from monarch_nb.core.shape import Shape
+from monarch_nb.errors import ActorError
 
 if TYPE_CHECKING:
     from monarch_nb.actors.future import Future
@@ -49,12 +50,14 @@ class ControllerRegistry(Actor):
         made: Any = procs.spawn(name, cls, *args, **kwargs)
         try:
             await made.initialized
-        except Exception as error:
-            raise RuntimeError(f"Failure on {name}: {error}") from error
+        except ActorError as error:
+            raise RuntimeError(f"Failure on {name}:\n{error.exception_formatted}") from None
         return made
 
     def __supervise__(self, failure: MeshFailure) -> bool:
-        self._known.pop(failure.mesh_name, None)
+        known = self._known.get(failure.mesh_name)
+        if known is not None and known._state is failure.mesh._state:
+            del self._known[failure.mesh_name]
         return True
 
 

@@ -15,6 +15,7 @@ from monarch_nb.actors.calls import GatherCall, SingleCall, StreamCall, Target
 from monarch_nb.actors.definition import BoundCheck, EndpointProperty, Propagate, binder
 from monarch_nb.actors.future import Future, make
 from monarch_nb.actors.tasks import TaskFuture
+from monarch_nb.core import pickling
 from monarch_nb.core.frames import CALL
 from monarch_nb.core.values import ValueMesh
 
@@ -126,6 +127,8 @@ class Endpoint(Generic[P, R]):
         lend_to: Sequence[int] | None = None,
     ) -> Parcel:
         content = (self._name, args, kwargs, *target.extent, self._explicit)
+        if not kwargs and pickling.ATOMS.issuperset(map(type, args)):
+            return proc.encode_bytes(pickling.dumps_plain(content))
         return proc.encode(content, target.processes if lend_to is None else lend_to)
 
     def _single(

@@ -29,6 +29,18 @@ def pack(kind: str, error: BaseException | None, text: str = "") -> bytes:
     return pickling.dumps((kind, text, record, None if error is None else _survivor(error)))
 
 
+def summary(payload: Any) -> str | None:
+    """What an endpoint raised, in one line: "ValueError: bad". None where it was not user code.
+
+    Runs nothing of the user's: the exception itself stays as it came.
+    """
+    kind, _, record, _ = pickling.loads(payload)  # our own tuple of plain data
+    if kind != RAISED or record is None:
+        return None
+    stored = ErrorRecord.from_json(record)
+    return f"{stored.ename}: {stored.evalue}".splitlines()[0][:500]
+
+
 def unpack(payload: Any, *, what: str, rank: int | None, size: int) -> BaseException:
     """The exception to raise for an ERROR message about the call `what`."""
     kind, text, record, original = pickling.loads(payload)
@@ -48,6 +60,11 @@ def unpack(payload: Any, *, what: str, rank: int | None, size: int) -> BaseExcep
     if original is not None or record is not None:
         lost.__cause__ = revive(original, record)
     return lost
+
+
+def unbooted(record: Any, rank: int, size: int) -> ActorError:
+    """The error of a process whose bootstrap function raised; `record` as JSON."""
+    return _actor_error(revive(None, record), record, SETUP, rank, size)
 
 
 def render(record: ErrorRecord) -> str:

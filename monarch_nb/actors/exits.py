@@ -19,6 +19,7 @@ class Exit:
     tail: str = ""
     oom: bool = False
     unreachable_s: float | None = None
+    asked: bool = False  # somebody stopped it, in an orderly way
 
     @staticmethod
     def from_body(body: dict[str, Any]) -> Exit:
@@ -31,6 +32,7 @@ class Exit:
             body.get("tail") or "",
             bool(body.get("oom")),
             body.get("unreachable_s"),
+            bool(body.get("asked")),
         )
 
     def plainly(self) -> str:
@@ -48,6 +50,8 @@ class Exit:
 
     def describe(self) -> str:
         """One clause: "the process this actor was running on exited with non-zero code 3"."""
+        if self.asked:
+            return "the process this actor was running on has been stopped"
         if self.oom:
             return "the process this actor was running on was killed: out of memory (Killed(sig=9))"
         why = f": {self.reason}" if self.reason else ""

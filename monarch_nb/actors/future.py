@@ -107,10 +107,9 @@ class Future(Generic[R]):
     def add_done_callback(self, callback: Callable[[Future[R]], None]) -> None:
         """Call `callback(self)` once done, in the thread that completes it (now, if done already)."""
         self._observe()
-        entry = _Once(callback, self)
-        self._callbacks.append(entry)
+        self._callbacks.append(callback)
         if self._state != _PENDING:
-            entry()
+            _call_each(self._callbacks, self)
 
     def as_asyncio(self) -> asyncio.Future[R]:
         """An `asyncio.Future` of the running loop. Raises `RuntimeError` without one."""
@@ -161,8 +160,8 @@ class Future(Generic[R]):
     def _init(self) -> None:
         self._state = _PENDING
         self._content: Any = None
-        self._waiters: list[Any] = []
-        self._callbacks: list[_Once] = []
+        self._waiters: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[Future[R]], None]] = []
         self._keep: Any = None  # what must not be garbage collected before the answer is here
 
     def _observe(self) -> None:
@@ -197,10 +196,9 @@ class Future(Generic[R]):
 
     def _wake_on(self, wake: Callable[[], None]) -> None:
         # append, then look again: whoever completes looks at the list after setting the state
-        entry = _Once(lambda _: wake(), self)
-        self._waiters.append(entry)
+        self._waiters.append(wake)
         if self._state != _PENDING:
-            entry()
+            _call_each(self._waiters)
 
     def _result(self) -> R:
         if self._state == _ARRIVED:
@@ -232,27 +230,20 @@ class Future(Generic[R]):
         self._content = content
         self._state = state
         self._keep = None
-        for entry in self._waiters:
-            entry()
-        for entry in self._callbacks:
-            entry()
+        if self._callbacks:
+            _call_each(self._callbacks, self)
+        if self._waiters:  # last: who is woken needs the interpreter that this thread still holds
+            _call_each(self._waiters)
 
 
-class _Once:
-    """Calls back at most once, whoever comes first: the completer or the one who registers."""
-
-    __slots__ = ("_call", "_future")
-
-    def __init__(self, call: Callable[[Any], None], future: Future[Any]) -> None:
-        self._call: list[Callable[[Any], None]] = [call]
-        self._future = future
-
-    def __call__(self) -> None:
+def _call_each(callbacks: list[Callable[..., None]], *args: Any) -> None:
+    """Call each once, in order, whoever comes first: `pop` hands it to one thread only."""
+    while callbacks:
         try:
-            call = self._call.pop()
+            callback = callbacks.pop(0)
         except IndexError:
             return
-        call(self._future)
+        callback(*args)
 
 
 def make(kind: type[Future[R]]) -> Future[R]:

@@ -6,8 +6,10 @@ its place. Survivors keep their state. Called by the owner of the mesh, in the t
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
+from monarch_nb.actors import runtime_access
 from monarch_nb.actors.actor_mesh import ActorMesh, ActorsState
 from monarch_nb.actors.future import Future, completed
 from monarch_nb.actors.proc import Proc, new_process_ids
@@ -24,11 +26,12 @@ class Healing:
     def __init__(self, proc: Proc, supervision: Supervision) -> None:
         self._proc = proc
         self._supervision = supervision
+        self._one_at_a_time = threading.RLock()
 
     def procs(self, mesh: ProcMesh, *, shrink: bool) -> ProcMesh:
         """`ProcMesh.heal`."""
         state = mesh._state
-        if not state.owned or state.respawn is None:
+        if not state.owned:
             raise RuntimeError("only the process that spawned a mesh can heal it")
         if state.ended is not None:
             raise RuntimeError(
@@ -37,47 +40,47 @@ class Healing:
         if shrink:
             smaller: ProcMesh = self._shrunk(mesh)
             return smaller
-        replaced = self._respawn_lost(state)
-        constructed = [
-            self._heal_actors_on(actors, replaced)
-            for actors in list(state.actors)
-            if actors.respawn is not None and actors.ended is None
-        ]
-        for each in constructed:
-            each.get()
+        if state.respawn is None:
+            raise RuntimeError(
+                f"{state.name!r} has been shrunk, it cannot grow again; use heal(shrink=True)"
+            )
+        with self._one_at_a_time:
+            self._respawn_lost(state)
+            constructed = [
+                self._heal_actors_on(actors, state)
+                for actors in list(state.actors)
+                if actors.respawn is not None and actors.ended is None
+            ]
+            for each in constructed:
+                each.get()
         return mesh
 
-    def _respawn_lost(self, state: ProcsState) -> dict[int, int]:
-        """New processes for the dead; the map from the dead to them."""
+    def _respawn_lost(self, state: ProcsState) -> None:
+        """New processes in the places of the dead. May be tried again when one of them dies too."""
         assert state.respawn is not None
         lost = [rank for rank, process in enumerate(state.processes) if process in self._proc.dead]
         if not lost:
-            return {}
+            return
+        living_agent = runtime_access.runtime().living_agent
         state.generation += 1
-        replaced = {}
         for rank in lost:
-            old = state.processes[rank]
-            [replaced[old]] = new_process_ids(old >> HOST_SHIFT, 1)
-            state.processes[rank] = replaced[old]
-        started = state.respawn(lost)
+            agent = state.agents[rank] = living_agent(state.agents[rank])
+            [state.processes[rank]] = new_process_ids(agent >> HOST_SHIFT, 1)
         state.restore(lost)
-        started.get()
+        state.respawn(lost).get()
         self._regroup(state, [rank for rank in range(len(state.processes)) if rank not in lost])
-        return replaced
 
-    def _heal_actors_on(self, actors: ActorsState, replaced: dict[int, int]) -> Future[Any]:
+    def _heal_actors_on(self, actors: ActorsState, procs: ProcsState) -> Future[Any]:
         """Construct again what was lost with its process or had failed by itself."""
         assert actors.respawn is not None
-        ranks = sorted(
-            set(actors.lost)
-            | {r for r, process in enumerate(actors.processes) if process in replaced}
-        )
-        actors.processes[:] = [replaced.get(process, process) for process in actors.processes]
+        processes = [procs.processes[rank] for rank in actors.proc_ranks]
+        moved = {r for r, process in enumerate(processes) if process != actors.processes[r]}
+        ranks = sorted(moved | actors.lost.keys())
+        actors.processes[:] = processes
         if not ranks:
             return completed(None)
-        constructed = actors.respawn(ranks)
         actors.restore(ranks)
-        return constructed
+        return actors.respawn(ranks)
 
     def actors(self, mesh: ActorMesh[Any], *, shrink: bool) -> ActorMesh[Any]:
         """`ActorMesh.heal`: heals the processes below, then the actors."""

@@ -29,7 +29,6 @@ from monarch_nb.core.frames import HOST_SHIFT
 from monarch_nb.core.mesh_trait import MeshTrait
 from monarch_nb.core.shape import Extent, Shape, Slice
 
-
 __all__ = [
     "BootstrapCommand",
     "HostMesh",
@@ -73,7 +72,8 @@ class HostMesh(MeshTrait):
 
     @property
     def _agents(self) -> list[int]:
-        return [self._state.agents[rank] for rank in self._shape.ranks()]
+        living = runtime_access.runtime().living_agent
+        return [living(self._state.agents[rank]) for rank in self._shape.ranks()]
 
     @property
     def initialized(self) -> Future[bool]:
@@ -157,10 +157,10 @@ class HostMesh(MeshTrait):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HostMesh):
             return NotImplemented
-        return self._agents == other._agents and self._shape == other._shape
+        return self._state.agents == other._state.agents and self._shape == other._shape
 
     def __hash__(self) -> int:
-        return hash(tuple(self._agents))
+        return hash(tuple(self._state.agents))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (list(self._state.agents), self._shape)

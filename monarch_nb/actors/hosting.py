@@ -18,6 +18,7 @@ from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.proc import Proc
 from monarch_nb.actors.sync_driver import SyncDriver, WorkQueue
 from monarch_nb.core.frames import ACTOR_BIT, CALL, ERROR, Message
+from monarch_nb.core.records import ErrorRecord
 
 if TYPE_CHECKING:
     from monarch_nb.actors.future import Future
@@ -51,9 +52,11 @@ class Hosting:
         self._main_taken = False
         self._booted = threading.Event()
         self._boot_error: BaseException | None = None
+        self._boot_watchers: list[Message] = []
         self._parked: dict[int, list[Message]] = {}
         self._parking = threading.Lock()
         proc.unknown = self._on_unknown
+        proc.verbs["booted"] = self._on_booted
         proc.verbs["spawn_actor"] = self._on_spawn
         proc.verbs["stop_actor"] = self._on_stop
         proc.verbs["interrupt"] = self._on_interrupt
@@ -63,7 +66,23 @@ class Hosting:
     def booted(self, error: BaseException | None = None) -> None:
         """The bootstrap function has run; actors may be made. Main thread."""
         self._boot_error = error
-        self._booted.set()
+        with self._parking:
+            self._booted.set()
+            waiting, self._boot_watchers = self._boot_watchers, []
+        for message in waiting:
+            self._tell_booted(message)
+
+    def _on_booted(self, _: dict[str, Any], message: Message) -> None:
+        with self._parking:
+            if not self._booted.is_set():
+                self._boot_watchers.append(message)
+                return
+        self._tell_booted(message)
+
+    def _tell_booted(self, message: Message) -> None:
+        error = self._boot_error
+        record = None if error is None else ErrorRecord.from_exception(error).to_json()
+        self.proc.answer(message, {"ok": True} if record is None else {"unbooted": record})
 
     def boot_error(self) -> BaseException | None:
         """Wait for the bootstrap function; what it raised. The actor's thread."""

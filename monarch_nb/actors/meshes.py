@@ -24,7 +24,7 @@ from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState, spawn_callbacks
 from monarch_nb.actors.supervision import MeshFailure, MeshState, Supervision
 from monarch_nb.core.frames import SHARED, Message
 from monarch_nb.core.shape import Shape, Slice
-from monarch_nb.errors import ActorError, SupervisionError
+from monarch_nb.errors import SupervisionError
 
 if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
@@ -68,6 +68,7 @@ class Meshes:
             processes=procs._processes(),
             owned=True,
         )
+        state.proc_ranks = tuple(procs.ranks)
         body = _actor_body(state, instance, self.proc.id)
         content = (cls, args, kwargs, procs._reference())
         parcel = self.proc.encode(content, state.processes)
@@ -106,16 +107,22 @@ class Meshes:
         ranks: list[int],
     ) -> Future[Any]:
         parcel = kept or self.proc.encode(content, [state.processes[rank] for rank in ranks])
-        return self._construct_with(state, body, parcel, ranks)
+        return self._construct_with(state, body, parcel, ranks, again=True)
 
     def _construct_with(
-        self, state: ActorsState, body: dict[str, Any], parcel: Parcel, ranks: Sequence[int]
+        self,
+        state: ActorsState,
+        body: dict[str, Any],
+        parcel: Parcel,
+        ranks: Sequence[int],
+        *,
+        again: bool = False,
     ) -> Future[Any]:
         processes = [state.processes[rank] for rank in ranks]
         target = Target(state, "__init__", processes, ranks, state.shape)
         call = make(SpawnCall)
         assert isinstance(call, SpawnCall)
-        call.on_failure = functools.partial(self._spawn_failed, state)
+        call.on_failure = functools.partial(self._spawn_failed, state, again)
         call._begin(self.proc, target, context.current_tag())
         call.expect()
         for index, (rank, process) in enumerate(zip(ranks, processes, strict=True)):
@@ -133,26 +140,28 @@ class Meshes:
         return call
 
     def _spawn_failed(
-        self, state: ActorsState, failed: list[int], errors: list[Message], lost: list[int]
+        self, state: ActorsState, again: bool, failed: list[int], errors: list[Message]
     ) -> None:
-        """Some constructors raised: those actors never lived; the others are torn down."""
-        if not failed:
+        """Some constructors raised: those actors never lived; the others are torn down.
+
+        In a heal (`again`) the others live on, and whoever heals is told.
+        """
+        summary = envelope.summary(errors[0].payload)
+        if summary is None:
+            return  # its process did not boot: told by that mesh, and to whoever calls
+        failure = MeshFailure(state, failed, f"the constructor of {state.cls.__name__} raised {summary}")
+        state.lose(failure)
+        if again:
             return
+        self._tell_to_stop(state, "another rank's constructor failed", lambda: None)
 
         def report() -> None:
-            cause = envelope.unpack(
+            failure.cause = envelope.unpack(
                 errors[0].payload,
                 what=f"{state.name}.__init__",
                 rank=failed[0],
                 size=len(state.processes),
             )
-            if isinstance(cause, ActorError) and cause.message.startswith(envelope.SETUP_FAILED):
-                return  # told by the mesh of processes, and to whoever calls
-            kind = type(getattr(cause, "exception", cause)).__name__
-            event = f"the constructor of {state.cls.__name__} raised {kind}: {getattr(cause, 'exception', cause)}"
-            failure = MeshFailure(state, failed, event, cause)
-            state.lose(failure)
-            self._tell_to_stop(state, "another rank's constructor failed", lambda: None)
             self.supervision.raise_to(state.owner_port, failure, seen=False)
 
         threading.Thread(target=report, name="monarch-failure", daemon=True).start()
@@ -190,6 +199,24 @@ class Meshes:
         for callback in list(spawn_callbacks):
             callback(mesh)
         return mesh
+
+    def when_booted(self, state: ProcsState) -> Future[bool]:
+        """For a handle that came by message: the processes answer once they are up."""
+        future: Future[bool] = make(Future)
+        size = len(state.processes)
+        countdown = Countdown(size, lambda: future._set_result(True))
+
+        def answered(rank: int, answer: dict[str, Any]) -> None:
+            if "unbooted" in answer:
+                future._set_exception(envelope.unbooted(answer["unbooted"], rank, size))
+            elif "error" in answer:
+                future._set_exception(SupervisionError(answer["error"], ranks=(rank,)))
+            else:
+                countdown.one_less()
+
+        for rank, process in enumerate(state.processes):
+            self.proc.ask(process, "booted", {}, functools.partial(answered, rank))
+        return future
 
     def _start(
         self, state: ProcsState, request: Callable[[list[int]], None], ranks: list[int]

@@ -135,7 +135,9 @@ class ProcMesh(MeshTrait):
     @property
     def initialized(self) -> Future[bool]:
         """Done when every process has started and its bootstrap function has run."""
-        return self._state.initialized
+        if self._state.owned:
+            return self._state.initialized
+        return runtime_access.runtime().meshes.when_booted(self._state)
 
     @property
     def ranks(self) -> list[int]:

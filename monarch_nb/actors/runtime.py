@@ -84,6 +84,10 @@ class Runtime:
         """The agent of this host."""
         return self.proc.agent
 
+    def living_agent(self, agent: int) -> int:
+        """Who looks after this agent's host now."""
+        return agent
+
     def request_spawn(
         self,
         agent: int,

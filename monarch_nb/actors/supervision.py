@@ -241,7 +241,10 @@ class Supervision:
     def _failures_of(
         self, ended: dict[int, Exit]
     ) -> dict[int, tuple[MeshFailure, list[MeshState]]]:
-        """One failure per owner, however many of its meshes lived there; and all those meshes."""
+        """One failure per owner, however many of its meshes lived there; and all those meshes.
+
+        A process that somebody else has stopped takes its actors with it, but that is no failure.
+        """
         found: dict[int, tuple[MeshFailure, list[MeshState]]] = {}
         with self._lock:
             states = list(self.states.values())
@@ -252,6 +255,8 @@ class Supervision:
             first = ended[state.processes[ranks[0]]]
             failure = MeshFailure(state, ranks, first.describe(), ended=first)
             state.lose(failure)
+            if first.asked:
+                continue
             known, others = found.get(state.owner_port, (failure, []))
             if known._state.kind != "actor":
                 known = failure

@@ -106,6 +106,10 @@ class Client(Runtime):
                 self._keeper = Keeper(self)
         return self.proc.agent
 
+    def living_agent(self, agent: int) -> int:
+        here = agent >> HOST_SHIFT == self.proc.host
+        return self.local_agent() if here and agent in self.proc.dead else agent
+
     def hosts_ready(self, agents: Sequence[int]) -> Future[bool]:
         if list(agents) == [self.proc.agent] and self._keeper is not None:
             return self._keeper.ready

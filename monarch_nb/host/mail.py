@@ -56,10 +56,11 @@ class Mail:
         for _ in range(_AT_ONCE):
             if not self.ready():
                 return
-            try:
-                yield _open(self._inbox.recv_multipart())
-            except (RemoteProtocolError, ValueError):
-                self.malformed += 1
+            for message in self._parse(self._inbox.recv_multipart()):
+                try:
+                    yield _open(message)
+                except (RemoteProtocolError, ValueError):
+                    self.malformed += 1
 
     def send(self, process: int, body: Record) -> None:
         """A control message to a process."""
@@ -91,6 +92,17 @@ class Mail:
         self._context.term()
         self.drop(self._process)
 
+    def _parse(self, parts: list[bytes]) -> list[frames.Message]:
+        """One message, or the several of a batch; none if this is noise."""
+        try:
+            header = frames.parse_header(parts[0])
+            if header[0] == frames.BATCH:
+                return frames.unpack_batch(header, parts[0])
+            return [frames.parse(parts)]
+        except RemoteProtocolError:
+            self.malformed += 1
+            return []
+
     def _post(self, to: Asker, body: Record) -> None:
         header = frames.HEADER.pack(
             frames.CONTROL, 0, 0, to.rank, to.tag, to.port, self._process, 0
@@ -104,8 +116,7 @@ class Mail:
         return self._outboxes[process]
 
 
-def _open(parts: list[bytes]) -> Letter:
-    message = frames.parse(parts)
+def _open(message: frames.Message) -> Letter:
     body = json.loads(bytes(message.payload))
     if message.kind != frames.CONTROL or not isinstance(body, dict):
         raise RemoteProtocolError("an agent takes control messages only")

@@ -64,6 +64,7 @@ class _Rank:
     cut_at: float | None = None  # unless it is heard before
     kill_at: float | None = None
     stopping: bool = False
+    asked: bool = False  # to stop, by somebody; not as the heir of a dead owner
     end_at: float | None = None  # without its zygote
     end_reason: str = ""
 
@@ -161,7 +162,7 @@ class Registry:
     def _ended(self, event: Ended, now: float) -> Iterator[Effect]:
         if (rank := self._ranks.pop(event.proc, None)) is None:
             return
-        body = {"verb": "exited", "pid": rank.pid, **event._asdict()}
+        body = {"verb": "exited", "pid": rank.pid, "asked": rank.asked, **event._asdict()}
         self._remember(event.proc, body)
         for other in self._ranks.values():
             other.watchers.discard(event.proc)
@@ -218,6 +219,7 @@ class Registry:
         final = event.procs is None
         self.ending = self.ending or final
         for rank in ranks:
+            rank.asked = True
             yield from self._tell_exit(rank, event.grace_s, now)
         stop = _Stop(event.asker, {rank.proc for rank in ranks}, final)
         self._stops.append(stop)

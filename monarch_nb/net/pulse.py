@@ -12,7 +12,7 @@ import select
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -35,9 +35,11 @@ class Pulse:
         timeout_s: float,
     ) -> None:
         self._up = False
-        self._socket = wire.connect_pulse(context, run_dir, process, interval_s, timeout_s)
-        self._monitor = self._socket.get_monitor_socket(_UP | _DOWN)
-        self._monitor.linger = 0
+        monitored = _Monitored(context)
+        self._socket = wire.connect_pulse(
+            cast(zmq.Context[zmq.Socket[bytes]], monitored), run_dir, process, interval_s, timeout_s
+        )
+        self._monitor = monitored.monitor
 
     def fileno(self) -> int:
         """The descriptor to poll. It is edge-triggered, and silent until `read` was called once."""
@@ -58,6 +60,20 @@ class Pulse:
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close(0)
+
+
+class _Monitored:
+    """Stands in for a context: its socket is monitored before it connects, so no event is lost."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        self._context = context
+
+    def socket(self, kind: int) -> zmq.Socket[bytes]:
+        """The context's socket."""
+        made = self._context.socket(kind)
+        self.monitor = made.get_monitor_socket(_UP | _DOWN)
+        self.monitor.linger = 0
+        return made
 
 
 class PulseWatch:

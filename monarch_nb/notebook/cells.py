@@ -43,13 +43,15 @@ def run(session: Session, line: str, body: str) -> None:
     mesh = session.meshes.pick(chosen.name)
     parts = selection.parts(mesh, chosen.selection)
     ranks = sorted(rank for part in parts for rank in part.ranks)
+    if lost := set(session.runtime.lost(mesh)).intersection(ranks):
+        raise MagicError(_which_are_lost(mesh.name, sorted(lost), ranks))
     session.stragglers.wait_for(mesh.name, ranks)
     session.attach()
     cell = session.cell()
     try:
         Waiting(session, cell, mesh.name, len(mesh), ranks).run(parts, body)
-    except SupervisionError as lost:
-        raise MagicError(_which_are_lost(mesh.name, lost.ranks, ranks)) from None
+    except SupervisionError as error:  # lost a moment ago
+        raise MagicError(_which_are_lost(mesh.name, error.ranks, ranks)) from None
 
 
 @dataclass
@@ -127,16 +129,12 @@ class Waiting:
                 run.interrupt()
         with contextlib.suppress(KeyboardInterrupt):  # pressed again: do not even give the moment
             self._wait(GRACE_S)
-        self._cell.output.end()
-        pending = self._pending()
         for run in self._runs:
-            if run.pending:
-                cell = self._cell
-                self._session.stragglers.add(
-                    Straggler(self._mesh, run, cell.number, cell.started_s)
-                )
-        errors = self._errors()
-        raise CellInterrupted(_after_interrupt(pending), self._traceback(errors)) from None
+            straggler = Straggler(self._mesh, run, self._cell.number, self._cell.started_s)
+            self._session.stragglers.add(straggler)
+        self._cell.output.end()
+        traceback = self._traceback(self._errors())
+        raise CellInterrupted(_after_interrupt(self._pending()), traceback) from None
 
     # ----------------------------------------------------------------------------- outcomes
 

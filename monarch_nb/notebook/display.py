@@ -31,6 +31,7 @@ _MARKS = {
     "paused": ("‖", "#CC79A7"),
     "silent": ("▲", "#E69F00"),
     "leaving": ("◌", "#7a7a7a"),
+    "stopped": ("◌", "#7a7a7a"),
 }
 _BAD = ("✕", "#D55E00")  # error, exited, unreachable, and whatever is not known here
 _HEADINGS = ("rank", "place", "pid", "state", "for", "doing")

@@ -29,7 +29,7 @@ from monarch_nb.notebook.session import Session
 from monarch_nb.notebook.words import count, duration, mesh_text
 
 HELP_HINT = "%mesh? shows all commands; %%mesh runs a cell on the ranks."
-SLOW_S = 1.0
+SLOW_S = 3.0
 STOP_S = 10.0
 """Coming up is told once after this long, then at five times the interval."""
 

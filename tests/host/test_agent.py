@@ -229,3 +229,16 @@ def test_a_zygote_with_torch_has_one_thread_and_its_ranks_differ():
         assert len({facts["torch_random"] for facts in found}) == 4
         pids = list(agent.pids().values())
     assert not any(map(is_running, pids))
+
+
+def test_a_batch_of_requests_is_taken_apart(agent):
+    from monarch_nb.core import frames
+
+    ports = [5001, 5002]
+    requests = [
+        frames.HEADER.pack(frames.CONTROL, 0, 0, 0, 0, 0, CONTROLLER, port) + b'{"verb": "hello"}'
+        for port in ports
+    ]
+    agent.links.outbox(AGENT).send(frames.pack_batch(requests))
+    for port in ports:
+        assert eventually(lambda port=port: agent._answers.get(port))["pid"] == agent.agent_pid

@@ -213,6 +213,28 @@ def test_stop_gives_the_prompt_back_when_ranks_do_not_stop():
         assert len(kernel.ok("%%mesh\nrank * 0").displays) == 1
 
 
+def test_pressing_stop_again_and_again_is_harmless(fake_kernel):
+    cell = fake_kernel.start("%%mesh\nprint('started')\nstuck(1) if rank == 3 else sleep(30)")
+    fake_kernel.until(lambda: "started" in cell.text())
+    for _ in range(5):
+        fake_kernel.interrupt()
+    assert fake_kernel.finish(cell, timeout_s=1).status == "error"
+    fake_kernel.until(lambda: fake_kernel.run("%%mesh 3\n1").status == "ok")
+    assert fake_kernel.ok("%%mesh\n'next'").displays == [{"text/plain": "[0-3] 'next'"}]
+
+
+def test_lost_ranks_are_named_before_anything_runs(fake_kernel):
+    fake_kernel.ok("fake.lost_ranks = [1]; before = len(fake.calls)")
+    cell = fake_kernel.run("%%mesh 0,1,3\nrank")
+    assert cell.error == (
+        "rank 1 of mesh0 is lost; %mesh status shows how. "
+        "Type: %mesh heal, or %%mesh 0,3 for the others"
+    )
+    assert fake_kernel.ok("len(fake.calls) - before").displays == [{"text/plain": "0"}]
+    assert fake_kernel.ok("%%mesh 0,3\n1").displays == [{"text/plain": "[0,3] 1"}]
+    fake_kernel.ok("fake.lost_ranks = []")
+
+
 def test_stop_works_in_a_plain_ipykernel_too():
     with KernelClient("python3") as kernel:
         kernel.ok("%load_ext monarch_nb.notebook.extension")

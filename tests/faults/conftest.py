@@ -1,0 +1,109 @@
+"""Meshes to break, goals to hold, and a watch on whether this process stays responsive.
+
+A goal is the figure to publish; a test fails at ten times the goal, so that a busy machine makes a
+slow run and not a red one. All figures are printed at the end of the session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import monarch_nb
+from monarch_nb import MeshFailure, ProcMesh, this_host
+from tests.faults.actors import Worker
+
+SLACK = 10  # deadline / goal
+_figures: list[tuple[str, float, float]] = []
+
+
+@pytest.fixture
+def goal(record_property) -> Callable[[str, float, float], None]:
+    """`goal(what, seconds, goal_s)` records a figure, and fails at ten times its goal."""
+
+    def record(what: str, figure: float, goal_s: float) -> None:
+        record_property(what, figure)
+        _figures.append((what, figure, goal_s))
+        assert figure < SLACK * goal_s, f"{what}: {figure:.3f}, the goal is {goal_s}"
+
+    return record
+
+
+def pytest_terminal_summary(terminalreporter):
+    if _figures:
+        terminalreporter.section("figures (goal)")
+    for what, figure, goal_s in _figures:
+        mark = "" if figure <= goal_s else "   OVER"
+        terminalreporter.write_line(f"{figure:10.4f} ({goal_s:g})  {what}{mark}")
+
+
+@pytest.fixture(autouse=True)
+def failures() -> Iterator[list[MeshFailure]]:
+    """What reaches the root; it ends nothing."""
+    found: list[MeshFailure] = []
+    monarch_nb.unhandled_fault_hook = found.append
+    yield found
+    del monarch_nb.unhandled_fault_hook
+
+
+@dataclasses.dataclass
+class Made:
+    """A mesh of ranks with one worker each."""
+
+    procs: ProcMesh
+    workers: Worker
+    pids: list[int]
+
+    def one(self, rank: int) -> Worker:
+        return self.workers.slice(gpus=rank)
+
+
+@pytest.fixture
+def mesh(mesh_runtime) -> Iterator[Callable[..., Made]]:
+    """`mesh(4)` brings up ranks with a `Worker` each."""
+    made: list[ProcMesh] = []
+
+    def up(ranks: int, cls: type = Worker, **options) -> Made:
+        procs = this_host().spawn_procs(per_host={"gpus": ranks}, **options)
+        made.append(procs)
+        workers = procs.spawn("workers", cls)
+        pids = list(workers.pid.call().get(timeout=40).values())
+        return Made(procs, workers, pids)
+
+    yield up
+    for procs in made:
+        procs.stop().get(timeout=20)
+
+
+@contextlib.contextmanager
+def watched_gaps(out: list[float]) -> Iterator[None]:
+    over = threading.Event()
+
+    def tick() -> None:
+        last = time.perf_counter()
+        while not over.wait(0.005):
+            now = time.perf_counter()
+            out.append(now - last)
+            last = now
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.fixture
+def responsive(request, goal) -> Iterator[None]:
+    """P5: another thread of this process gets its turn all the time, so a kernel would answer."""
+    gaps: list[float] = [0.0]
+    with watched_gaps(gaps):
+        yield
+    goal(f"P5 longest pause of this process: {request.node.name}", max(gaps), 0.3)
