@@ -39,6 +39,7 @@ class AsyncDriver(Driver):
         self._wakeup: asyncio.Event | None = None
         self._tasks: dict[asyncio.Task[None], Key] = {}
         self._supervisors: set[asyncio.Task[None]] = set()
+        self._supervising = asyncio.Lock()  # failures one at a time, beside the calls
         self._newest: asyncio.Task[None] | None = None
         self._drained = False
         self._thread = threading.Thread(target=self._serve, name=THREAD_NAME, daemon=True)
@@ -201,6 +202,10 @@ class AsyncDriver(Driver):
         task.add_done_callback(self._supervisors.discard)
 
     async def _supervise(self, failure: MeshFailure) -> None:
+        async with self._supervising:
+            await self._ask_supervisor(failure)
+
+    async def _ask_supervisor(self, failure: MeshFailure) -> None:
         if self.state == State.ENDED:
             return
         self.enter(self.spec.rank, self.spec.labels, self.spec.sizes, 0)

@@ -86,10 +86,18 @@ class ActorEnded(Exception):  # noqa: N818  it is no error, it is what callers a
         self.text = text
         self.cause = cause
         self.kind = kind
+        self._payload: bytes | None = None
 
     def sealed(self) -> bytes:
         """The payload of the answer to whoever calls."""
-        return envelope.pack(self.kind, self.cause, self.text)
+        if self._payload is None:
+            self._payload = envelope.pack(self.kind, self.cause, self.text)
+        return self._payload
+
+    def forget_cause(self) -> None:
+        """Answers go on; the frames of the cause, and the actor in them, are let go."""
+        self.sealed()
+        self.cause = None
 
 
 class Driver:
@@ -101,6 +109,7 @@ class Driver:
         self.spec = spec
         self.state = State.STARTING
         self.ended: ActorEnded | None = None
+        self._stopped: ActorEnded | None = None  # asked for, and about to be
         self._over = threading.Event()  # ended, and `__cleanup__` has run
         self.running: Key | None = None
         self.instance = Instance(
@@ -153,7 +162,8 @@ class Driver:
 
     def begin_stop(self, reason: str) -> None:
         """Arrange for the end on the actor's thread."""
-        self.urgent(lambda: self.end(ActorEnded(self.stopped_text(reason)), tell=False))
+        self._stopped = ActorEnded(self.stopped_text(reason))
+        self.urgent(functools.partial(self.end, self._stopped, tell=False))
 
     def supervise(self, failure: MeshFailure) -> None:
         """A mesh that this actor owns has failed."""
@@ -247,17 +257,18 @@ class Driver:
 
     def raised(self, message: Message, error: BaseException, *, has_port: bool) -> None:
         """An endpoint raised: tell the caller, or, where nobody waits, fail."""
-        if isinstance(error, _INTERRUPTS) and self._cancelled_while_running(message):
+        ended = self.ended or self._stopped
+        if ended is not None and isinstance(error, _INTERRUPTS):
+            self._answer_lost(message, ended)  # the end came first
+        elif isinstance(error, _INTERRUPTS) and self._cancelled_while_running(message):
             self._reply_error(message, envelope.INTERRUPTED, None)
-        elif self.ended is not None:
-            self._answer_lost(message, self.ended)  # its task was cancelled by the end
         elif message.reply and not has_port and isinstance(error, _SURVIVED):
             self._reply_error(message, envelope.RAISED, _said_plainly(error))
         else:
             why = f"an endpoint raised {_summary(error)}"
-            ended = ActorEnded(self._failed_text(why), error)
-            self._answer_lost(message, ended)
-            self.end(ended, tell=True)
+            failed = ActorEnded(self._failed_text(why), error)
+            self._answer_lost(message, failed)
+            self.end(failed, tell=True)
 
     def _cancelled_while_running(self, message: Message) -> bool:
         return self._cancelled.pop((message.source, message.reply), 0) is None
@@ -298,6 +309,8 @@ class Driver:
         """After `__cleanup__`: answer those who asked for the stop, let the actor go."""
         self._actor = None
         self._methods = {}
+        if self.ended is not None:
+            self.ended.forget_cause()
         self._over.set()
         for message in self._stop_requests:
             self.proc.answer(message, {"ok": True})

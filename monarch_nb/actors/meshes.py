@@ -292,13 +292,13 @@ class Meshes:
             return self.stop_actors(state, reason)
         return completed(None)
 
-    def set_logging(
-        self, mesh: ProcMesh, *, stream: bool, window_s: int | None, level: int
-    ) -> None:
+    def set_logging(self, mesh: ProcMesh, *, window_s: float | None, level: int) -> None:
         """`ProcMesh.logging_option`."""
-        body = {"stream": stream, "window_s": window_s, "level": level}
-        for process in mesh._processes():
-            self.proc.control(process, "logging", body)
+        processes = mesh._processes()
+        body = {"procs": processes, "name": mesh.name, "window_s": window_s}
+        self.proc.control(self.proc.controller, "logging_option", body)
+        for process in processes:
+            self.proc.control(process, "logging", {"level": level})
 
 
 def _actor_body(state: ActorsState, instance: context.Instance, process: int) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from monarch_nb.actors.parcels import Parcel, Parcels
 from monarch_nb.config import Config
 from monarch_nb.core import frames
 from monarch_nb.core.frames import CALL, CONTROL, CONTROL_PORT, DETACHED, HEADER, SHARED, Message
-from monarch_nb.net.links import Links, Outbox
+from monarch_nb.net.links import Links
+from monarch_nb.net.outbox import Outbox
 
 Handler = Callable[[Message], None]
 Verb = Callable[[dict[str, Any], Message], None]
@@ -288,11 +289,15 @@ class _Asked(Waiter):
 
 def new_process_ids(host: int, count: int) -> list[int]:
     """Ids for processes to come on a host: consecutive, from a random start, so never used twice."""
-    start = random.SystemRandom().getrandbits(40) << 8
+    start = random.SystemRandom().getrandbits(39) << 8
     return [
-        host << frames.HOST_SHIFT | (start + i) & ((1 << frames.HOST_SHIFT) - 1)
-        for i in range(count)
+        host << frames.HOST_SHIFT | (start + i) & (frames.SERVICE_BIT - 1) for i in range(count)
     ]
+
+
+def new_agent_id(host: int) -> int:
+    """An id for an agent to come."""
+    return new_process_ids(host, 1)[0] | frames.SERVICE_BIT
 
 
 def new_actor_port() -> int:

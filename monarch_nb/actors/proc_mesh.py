@@ -187,14 +187,15 @@ class ProcMesh(MeshTrait):
     async def logging_option(
         self,
         stream_to_client: bool = False,  # noqa: FBT001, FBT002  Monarch's signature
-        aggregate_window_sec: int | None = None,
+        aggregate_window_sec: float | None = None,
         level: int = logging.INFO,
     ) -> None:
-        """Whether the processes' output and logs come to the client.
+        """How the client shows the processes' output and logs.
 
         Args:
-            stream_to_client: show what they print, each line with its rank.
-            aggregate_window_sec: fold similar lines within so many seconds; needs streaming.
+            stream_to_client: kept for Monarch's programs; what ranks print is always shown, once.
+            aggregate_window_sec: collect for so many seconds, then show similar lines as one, with
+                their number; needs streaming. None: each line as it comes, with its rank.
             level: of Python's logging on the processes.
 
         Raises:
@@ -203,7 +204,7 @@ class ProcMesh(MeshTrait):
         if aggregate_window_sec is not None and not stream_to_client:
             raise RuntimeError("cannot set aggregate window without streaming to client")
         runtime_access.runtime().meshes.set_logging(
-            self, stream=stream_to_client, window_s=aggregate_window_sec, level=level
+            self, window_s=aggregate_window_sec, level=level
         )
 
     def execute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> ValueMesh[Any]:
@@ -290,6 +291,11 @@ class ProcMesh(MeshTrait):
         sizes = ", ".join(f"{label}={size}" for label, size in self.sizes.items())
         lost = [rank for rank in self._ranks if rank in self._state.lost]
         condition = "ready" if self._state.initialized.done() else "starting"
+        runtime = runtime_access.running()
+        quiet = runtime.supervision.silent if runtime is not None else {}
+        silent = [rank for rank in self._ranks if self._state.processes[rank] in quiet]
+        if silent:
+            condition = f"silent ranks {silent}"
         if lost:
             condition = f"lost ranks {lost}"
         if self._state.ended is not None:

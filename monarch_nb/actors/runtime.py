@@ -52,7 +52,7 @@ class Runtime:
         )
         self.root._proc_mesh = self.own_mesh
         self._own: ProcsState | None = None
-        before_wait.flush = self.proc.links.flush  # type: ignore[method-assign]
+        before_wait.flush = self.proc.links.flush
 
     def root_tag(self) -> int:
         """The notebook cell on whose behalf the calling thread runs."""

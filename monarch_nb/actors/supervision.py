@@ -64,6 +64,10 @@ class MeshFailure:
 
     __repr__ = __str__
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        cause = None if self.cause is None else envelope.pack(envelope.RAW, self.cause)
+        return _restore_failure, (self.mesh, self.crashed_ranks, self.event, cause, self.ended)
+
     def error(self, what: str | None = None) -> SupervisionError:
         """The exception for a call that met this failure."""
         call = f"Endpoint call {what}() failed, " if what else ""
@@ -79,10 +83,17 @@ class MeshFailure:
             error.log_tail = self.ended.tail
         else:
             error = SupervisionError(text, ranks=tuple(self.crashed_ranks), failure=None)
-        error.failure = str(self)
+        error.failure = self
         error.endpoint = f"{what}()" if what else None
         error.__cause__ = self.cause
         return error
+
+
+def _restore_failure(
+    mesh: Any, crashed_ranks: list[int], event: str, cause: bytes | None, ended: Exit | None
+) -> MeshFailure:
+    raised = None if cause is None else envelope.unpack(cause, what="", rank=None, size=1)
+    return MeshFailure(mesh._state, crashed_ranks, event, raised, ended)
 
 
 def _tail(ended: Exit | None) -> str:

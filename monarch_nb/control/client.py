@@ -20,7 +20,7 @@ from monarch_nb.actors.controllers import serve_controllers
 from monarch_nb.actors.endpoints import returns_future
 from monarch_nb.actors.exits import Exit
 from monarch_nb.actors.future import Future, LazyFuture, completed
-from monarch_nb.actors.proc import new_process_ids
+from monarch_nb.actors.proc import new_agent_id, new_process_ids
 from monarch_nb.actors.runtime import Runtime
 from monarch_nb.actors.supervision import MeshFailure
 from monarch_nb.config import Config
@@ -41,7 +41,8 @@ class Client(Runtime):
     """The runtime of the controlling process."""
 
     def __init__(self, run_dir: RunDir, config: Config) -> None:
-        process, agent = new_process_ids(LOCAL_HOST, 2)
+        [process] = new_process_ids(LOCAL_HOST, 1)
+        agent = new_agent_id(LOCAL_HOST)
         super().__init__(
             process=process, agent=agent, controller=process, run_dir=run_dir.path, config=config
         )
@@ -59,6 +60,7 @@ class Client(Runtime):
         serve_controllers(self)
         self.proc.ports[OUTPUT_PORT] = self.output.on_output
         self.proc.verbs["raw"] = self.output.on_raw
+        self.proc.verbs["logging_option"] = self.output.on_logging_option
         self.proc.verbs["ready"] = self._on_ready
         self.proc.verbs["failed"] = self._on_failed
         self.proc.verbs["spawned"] = self.status.on_spawned
@@ -168,7 +170,7 @@ class Client(Runtime):
         with self._lock:
             self._keeper = None
             if not self._closed.is_set():
-                [self.proc.agent] = new_process_ids(LOCAL_HOST, 1)
+                self.proc.agent = new_agent_id(LOCAL_HOST)
         reason = f"the agent of its host {how}"
         text = f"{reason}\n{last_words}" if last_words.strip() else reason
         lost = [agent, *self._processes_below(agent)]
@@ -200,6 +202,7 @@ class Client(Runtime):
             self._keeper.end(limit_s)
         self._leave_attached(limit_s)
         self._fail_waiters()
+        self.output.close()
         self.close()
         self._run_dir.remove()
         if runtime_access.running() is self:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from monarch_nb.actors.future import Future, make
 from monarch_nb.config import Config
-from monarch_nb.core.frames import HOST_SHIFT
+from monarch_nb.core.frames import HOST_SHIFT, SERVICE_BIT
 from monarch_nb.net.gateway import Gateway, pack_hello
 from monarch_nb.net.keys import KeyPair
 
@@ -22,7 +22,7 @@ ATTACH_S: Final = 10.0
 
 def agent_of(host: int) -> int:
     """The agent's id on an attached host."""
-    return host << HOST_SHIFT | 2
+    return host << HOST_SHIFT | SERVICE_BIT | 2
 
 
 class AttachedHosts:

@@ -78,6 +78,7 @@ class Keeper:
             self.ready._set_exception(LaunchError(f"the agent {how}\n{words}"))
             if not self._ending.is_set():
                 client.agent_ended(how, words, self._silent_s)
+                self._launcher.close()
             if pulse is not None:
                 pulse.close()
 

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from monarch_nb.actors.proc_mesh import ProcsState
+from monarch_nb.control.logs import LogWindows
 
 if TYPE_CHECKING:
+    from monarch_nb.actors.exits import Exit
     from monarch_nb.actors.supervision import Supervision
     from monarch_nb.core.frames import Message
 
@@ -42,6 +44,8 @@ class OutputDesk:
             int, int
         ] = {}  # process -> tag of the cell it runs, for what comes from C
         self._partial: dict[tuple[int, str], str] = {}
+        self._windows = LogWindows(self._show_window)
+        supervision.on_exit.append(self._end_line)
 
     def listen(self, callback: Callable[[OutputEvent], None]) -> None:
         """Give events to this one; nothing is printed any more."""
@@ -59,15 +63,37 @@ class OutputDesk:
         process = body["proc"]
         self._hand_on(process, self.cell_of.get(process, 0), body["stream"], body["text"], None)
 
+    def on_logging_option(self, body: dict[str, Any], _: Message) -> None:
+        """`ProcMesh.logging_option`, called here or on a rank."""
+        self._windows.set(body["procs"], body["name"], body["window_s"])
+
+    def close(self) -> None:
+        """No more output comes: show what was kept."""
+        self._windows.close()
+        for process, stream in list(self._partial):
+            self._hand_on(process, 0, stream, "\n", None)
+
+    def _show_window(self, tag: int, mesh: str, stream: str, text: str) -> None:
+        self._show(0, OutputEvent(tag, 0, f"{mesh}, aggregated", 1, stream, text))
+
+    def _end_line(self, ended: Exit) -> None:
+        for process, stream in list(self._partial):
+            if process == ended.process:
+                self._hand_on(process, 0, stream, "\n", None)
+
     def _hand_on(
         self, process: int, tag: int, stream: str, text: str, content: dict[str, Any] | None
     ) -> None:
+        if self._windows.take(process, tag, stream, text):
+            return
         name, rank, size = self._place(process)
-        event = OutputEvent(tag, rank, name, size, stream, text, content or {})
+        self._show(process, OutputEvent(tag, rank, name, size, stream, text, content or {}))
+
+    def _show(self, process: int, event: OutputEvent) -> None:
         if self._listeners:
             for listener in self._listeners:
                 listener(event)
-        elif stream in {"stdout", "stderr"}:
+        elif event.stream in {"stdout", "stderr"}:
             self._print(process, event)
 
     def _place(self, process: int) -> tuple[str, int, int]:

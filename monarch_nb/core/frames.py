@@ -41,6 +41,7 @@ FIRST_PORT: Final = 1 << 8
 ACTOR_BIT: Final = 1 << 63
 
 HOST_SHIFT: Final = 48
+SERVICE_BIT: Final = 1 << 47  # set in the ids of agents and gateways, which run no user code
 
 
 class Message:
@@ -102,6 +103,18 @@ def unpack_batch(header: tuple[int, ...], frame: bytes) -> list[Message]:
         found.append(Message(HEADER.unpack_from(frame, at), view[at + HEADER.size : at + length]))
         at += length
     return found
+
+
+def open_parts(parts: Sequence[Any]) -> list[Message]:
+    """The message, or the messages of a batch, in frames as ZeroMQ gives them."""
+    frame = parts[0].bytes
+    header = parse_header(frame)
+    if header[0] == BATCH:
+        return unpack_batch(header, frame)
+    if header[2] != len(parts) - 1:
+        raise RemoteProtocolError(f"{header[2]} buffers announced, {len(parts) - 1} came")
+    buffers = [part.buffer for part in parts[1:]]
+    return [build(header, memoryview(frame)[HEADER.size :], buffers)]
 
 
 def parse(frames: Sequence[bytes]) -> Message:

@@ -1,4 +1,4 @@
-"""On which processors and which memory this process runs, as numactl and taskset would arrange it."""
+"""On which processors and in which memory this process runs, as numactl would arrange it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def bind(wanted: dict[str, Any]) -> None:
 
 
 def _of_nodes(nodes: Any) -> set[int]:
-    """The processors of these nodes that this process may use; a machine without nodes is node 0."""
+    """The processors of these nodes that we may use; a machine without nodes is node 0."""
     if not nodes:
         return set()
     allowed = os.sched_getaffinity(0)

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
-from monarch_nb.host import binding, guard, threads
+from monarch_nb.host import guard, threads
+from monarch_nb.host.binding import bind
 
 _VICTIM_SCORE: Final = 500  # of 1000: a rank dies of its memory before the agent or the kernel does
 _zygote_main: Final = sys.modules["__main__"]  # kept: its functions are still on the stack
@@ -88,7 +89,7 @@ def _furnish(boot: dict[str, Any], cradle: Cradle) -> None:
     """Processors, environment, folder, import path, threads and seeds as the mesh was asked for."""
     sharing = boot.get("host_size") or 1
     if boot.get("bind"):
-        binding.bind(boot["bind"])
+        bind(boot["bind"])
         sharing = 1
     for name, value in boot["env"].items():
         os.environ.pop(name, None)

@@ -6,7 +6,6 @@ the buffers is passed on as bytes.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from monarch_nb.core import frames
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.host.events import Asker
 from monarch_nb.net import wire
-from monarch_nb.net.links import Outbox, open_outbox
+from monarch_nb.net.outbox import Outbox, open_queue
 from monarch_nb.net.pulse import Pulse
 
 _AT_ONCE: Final = 200  # messages taken in one go, so that exits are noticed under any load
@@ -75,9 +74,8 @@ class Mail:
         """Forget a process that is gone: its outbox would try to reconnect for ever."""
         if (outbox := self._outboxes.pop(process, None)) is not None:
             outbox.close(0)
-        path = wire.inbox_path(self._run_dir, process).removeprefix("ipc://")
-        with contextlib.suppress(OSError):
-            Path(path).unlink()
+        for path in wire.socket_paths(self._run_dir, process):
+            path.unlink(missing_ok=True)
 
     def pulse(self, process: int, interval_s: float, timeout_s: float) -> Pulse:
         """Watch the pulse of a process of this host."""
@@ -111,7 +109,7 @@ class Mail:
 
     def _outbox(self, process: int) -> Outbox:
         if process not in self._outboxes:
-            found = open_outbox(self._context, self._run_dir, self._process, process)
+            found = open_queue(self._context, self._run_dir, self._process, process)
             self._outboxes[process] = found
         return self._outboxes[process]
 

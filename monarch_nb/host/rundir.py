@@ -23,7 +23,7 @@ from monarch_nb.net import wire
 PREFIX: Final = "mnb-"
 _OWNER: Final = "owner"
 _MARKER: Final = b"monarch_nb run dir of process "
-_SOCKET_NAME_BYTES: Final = len("/") + 16
+_SOCKET_NAME_BYTES: Final = len("/") + 16 + len(wire.STREAM_SUFFIX)
 _RANDOM_BYTES: Final = 8  # of mkdtemp's
 
 

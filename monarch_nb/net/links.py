@@ -1,7 +1,8 @@
 """A process's inbox thread and its outboxes: frames in, frames out, nothing decided here.
 
-Rule: the inbox thread reads headers and hands messages to one callable, which must return at once. Any thread
-may send; an outbox is guarded by its lock and never blocks (no high-water mark).
+Rule: the inbox thread reads headers and hands messages to one callable, which must return at once. It waits on
+everything that can come: streams of the processes of this host, the queue of its agent and gateway, and its own
+outboxes that wait to be written.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import contextlib
 import functools
 import os
 import queue
+import select
+import socket
 import sys
 import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,126 +27,13 @@ import zmq
 from monarch_nb.core import frames
 from monarch_nb.errors import ProtocolError
 from monarch_nb.net import wire
+from monarch_nb.net.outbox import Outbox, open_outbox
 from monarch_nb.net.pulse import Pulse, PulseWatch
+from monarch_nb.net.streams import READ_BYTES, Stream, StreamReader
 
-DETACH_BYTES: Final = (
-    1 << 16
-)  # a payload of this size is sent as a frame of its own, without a copy
-BURST_NS: Final = 50_000  # messages to one process that are closer than this are a burst
-HOLD_BYTES: Final = 4096
-HOLD_MESSAGES: Final = 32
+DETACH_BYTES: Final = 1 << 16  # a payload of this size travels as a buffer, without a copy
 HOLD_S: Final = 0.001
-_WAKE: Final = b""
-
-
-class Outbox:
-    """Delivers to one process, from any thread, in the order of the calls.
-
-    Messages that follow each other within microseconds are held and sent as one, because on the way each message
-    costs a switch of threads on both ends. What is held leaves when it is enough, when the sender is about to
-    wait (`Links.flush`), or after a millisecond.
-    """
-
-    __slots__ = ("_held", "_last_ns", "_lock", "_on_held", "_send", "_socket")
-
-    def __init__(
-        self, socket: zmq.Socket[bytes], on_held: Callable[[Outbox], None] | None = None
-    ) -> None:
-        self._socket = socket
-        self._send = socket.send
-        self._lock = threading.Lock()
-        self._on_held = on_held  # without it nothing is ever held
-        self._held: list[bytes] = []
-        self._last_ns = 0
-
-    def send(self, frame: bytes) -> None:
-        """Send a message of one frame."""
-        now_ns = time.perf_counter_ns()
-        with self._lock:
-            if (
-                now_ns - self._last_ns < BURST_NS
-                and self._on_held is not None
-                and len(frame) < HOLD_BYTES
-            ):
-                self._hold(frame)
-            else:
-                if self._held:
-                    self._let_go()
-                self._transmit(frame)
-            self._last_ns = now_ns
-
-    def send_frames(self, parts: Sequence[Any]) -> None:
-        """Send a message of several frames; all but the first go without a copy where large."""
-        with self._lock:
-            if self._held:
-                self._let_go()
-            self._transmit_frames(parts)
-
-    def flush(self) -> None:
-        """Send what is held."""
-        with self._lock:
-            if self._held and not self._socket.closed:
-                self._let_go()
-
-    def close(self, linger_s: float | None = None) -> None:
-        """Close; what was sent is still delivered within `linger_s` (default: the socket's own)."""
-        with self._lock:
-            if self._held and linger_s != 0:
-                self._let_go()
-            self._socket.close(None if linger_s is None else int(linger_s * 1000))
-
-    def _hold(self, frame: bytes) -> None:
-        self._held.append(frame)
-        if len(self._held) == 1 and self._on_held is not None:
-            self._on_held(self)
-        elif len(self._held) >= HOLD_MESSAGES:
-            self._let_go()
-
-    def _let_go(self) -> None:
-        held, self._held = self._held, []
-        self._transmit(held[0] if len(held) == 1 else frames.pack_batch(held))
-
-    def _transmit(self, frame: bytes) -> None:
-        self._send(frame)
-
-    def _transmit_frames(self, parts: Sequence[Any]) -> None:
-        self._socket.send_multipart(parts, copy=False)
-
-
-class RelayOutbox(Outbox):
-    """Delivers to a process of another host, through this host's gateway."""
-
-    __slots__ = ("_relay",)
-
-    def __init__(
-        self,
-        socket: zmq.Socket[bytes],
-        process: int,
-        on_held: Callable[[Outbox], None] | None = None,
-    ) -> None:
-        super().__init__(socket, on_held)
-        self._relay = frames.HEADER.pack(frames.RELAY, 0, 0, 0, 0, process, 0, 0)
-
-    def _transmit(self, frame: bytes) -> None:
-        super()._transmit_frames([self._relay, frame])
-
-    def _transmit_frames(self, parts: Sequence[Any]) -> None:
-        super()._transmit_frames([self._relay, *parts])
-
-
-def open_outbox(
-    context: zmq.Context[zmq.Socket[bytes]],
-    run_dir: Path,
-    own: int,
-    process: int,
-    on_held: Callable[[Outbox], None] | None = None,
-) -> Outbox:
-    """The way from the process `own` to another: direct on one host, else through the gateway."""
-    host = own >> frames.HOST_SHIFT
-    if process >> frames.HOST_SHIFT == host:
-        return Outbox(wire.connect_outbox(context, run_dir, process), on_held)
-    gateway = wire.connect_outbox(context, run_dir, wire.gateway_id(host))
-    return RelayOutbox(gateway, process, on_held)
+RETRY_S: Final = 0.005  # a peer that is being forked listens within milliseconds
 
 
 class Links:
@@ -158,26 +48,35 @@ class Links:
         self.run_dir = run_dir
         self.process = process
         self.malformed = 0
+        self.held: deque[Outbox] = deque()  # outboxes that hold something
         self._deliver = deliver
         self._pid = os.getpid()
+        self._epoll = select.epoll()
+        self._handlers: dict[int, Callable[[], Any]] = {}
+        self._writers: dict[int, Callable[[], bool]] = {}
+        self._retries: list[Stream] = []
         self._context = wire.new_context()
+        self._listener = wire.bind_stream(run_dir, process)
         self._inbox = wire.bind_inbox(self._context, run_dir, process)
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._guests: dict[int, socket.socket] = {}
         self._outboxes: dict[int, Outbox] = {}
         self._lock = threading.Lock()
         self._closing = False
         self._watches: list[PulseWatch] = []
-        self.held: deque[Outbox] = deque()  # outboxes that hold something
         self._held_news: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._flusher: threading.Thread | None = None
-        self._thread = threading.Thread(target=self._receive, name="monarch-inbox", daemon=True)
-        _untraced(self._thread)
+        self._wait_for(self._listener.fileno(), self._accept)
+        self._wait_for(int(self._inbox.fd), self._read_queue)
+        self._wait_for(self._wakeup, self._woken)
+        self._threads = [
+            _thread(self._receive, "monarch-inbox"),
+            _thread(self._flush_late, "monarch-flush"),
+        ]
 
     def start(self) -> None:
         """Begin to receive."""
-        self._thread.start()
-        self._flusher = threading.Thread(target=self._flush_late, name="monarch-flush", daemon=True)
-        _untraced(self._flusher)
-        self._flusher.start()
+        for thread in self._threads:
+            thread.start()
 
     def outbox(self, process: int) -> Outbox:
         """The outbox to a process, made at first use."""
@@ -188,10 +87,9 @@ class Links:
         with self._lock:
             found = self._outboxes.get(process)
             if found is None:
-                found = open_outbox(
-                    self._context, self.run_dir, self.process, process, self._on_held
+                found = self._outboxes[process] = open_outbox(
+                    self._context, self.run_dir, self.process, process, self, self._on_held
                 )
-                self._outboxes[process] = found
             return found
 
     def flush(self) -> None:
@@ -246,67 +144,129 @@ class Links:
         if self._closing or os.getpid() != self._pid:
             return
         self._closing = True
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            waker = wire.connect_inner(self._context)
-            waker.send(_WAKE)
-            self._thread.join()
-            waker.close(0)
+        os.eventfd_write(self._wakeup, 1)
+        self._held_news.put(False)
+        for thread in self._threads:
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join()
         for watch in self._watches:
             watch.close()
-        self._held_news.put(False)
-        if self._flusher is not None and self._flusher is not threading.current_thread():
-            self._flusher.join()
-        self._inbox.close(0)
         with self._lock:
             for outbox in self._outboxes.values():
                 outbox.close(linger_s)
             self._outboxes.clear()
+        self._inbox.close(0)
         self._context.term()
-        with contextlib.suppress(OSError):
-            os.unlink(wire.inbox_path(self.run_dir, self.process).removeprefix("ipc://"))
+        for each in (self._listener, *self._guests.values()):
+            each.close()
+        self._epoll.close()
+        os.close(self._wakeup)
+        for path in wire.socket_paths(self.run_dir, self.process):
+            path.unlink(missing_ok=True)
+
+    # for streams, any thread
+
+    def retry(self, stream: Stream) -> None:
+        """Connect this stream when its peer is there."""
+        self._retries.append(stream)
+        os.eventfd_write(self._wakeup, 1)
+
+    def when_writable(self, fd: int, action: Callable[[], bool]) -> None:
+        """Call `action` when the descriptor is writable, until it returns False."""
+        self._writers[fd] = action
+        with contextlib.suppress(FileExistsError):
+            self._epoll.register(fd, select.EPOLLOUT)
+
+    # the inbox thread
+
+    def _wait_for(self, fd: int, handler: Callable[[], Any]) -> None:
+        self._handlers[fd] = handler
+        self._epoll.register(fd, select.EPOLLIN)
 
     def _receive(self) -> None:
-        receive = self._inbox.recv
-        deliver = self._deliver
-        unpack = frames.HEADER.unpack_from
-        size = frames.HEADER.size
+        poll, handlers = self._epoll.poll, self._handlers
+        self._read_queue()
         while not self._closing:
-            frame = receive()
+            events = poll(RETRY_S if self._retries else None)
+            for fd, event in events:
+                try:
+                    if event & select.EPOLLOUT:
+                        self._write(fd)
+                    elif (handler := handlers.get(fd)) is not None:
+                        handler()
+                except Exception:  # noqa: BLE001  one bad message must not end the thread that all depend on
+                    traceback.print_exc(file=sys.__stderr__)
+            if self._retries:
+                self._try_again()
+
+    def _woken(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wakeup)
+
+    def _try_again(self) -> None:
+        streams, self._retries = self._retries, []
+        late = [stream for stream in streams if not stream.connect()]
+        self._retries += late
+
+    def _write(self, fd: int) -> None:
+        action = self._writers.get(fd)
+        if action is None or not action():
+            self._writers.pop(fd, None)
+            with contextlib.suppress(OSError):
+                self._epoll.unregister(fd)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            guest, _ = self._listener.accept()
+            guest.setblocking(False)
+            self._guests[guest.fileno()] = guest
+            self._wait_for(guest.fileno(), functools.partial(self._read, guest, StreamReader()))
+
+    def _read(self, guest: socket.socket, reader: StreamReader) -> None:
+        """What a peer has written; the stream of one that writes no messages is closed."""
+        target = reader.target
+        try:
+            if target is None:
+                data = guest.recv(READ_BYTES)
+                count = len(data)
+                found = reader.feed(data) if data else []
+            else:
+                count = guest.recv_into(target)
+                found = reader.fill(count)
+        except BlockingIOError:
+            return
+        except (OSError, ProtocolError) as error:
+            self.malformed += isinstance(error, ProtocolError)
+            count, found = 0, []
+        if not count:
+            self._part_with(guest)
+        for message in found:
+            self._hand_over(message)
+
+    def _part_with(self, guest: socket.socket) -> None:
+        fd = guest.fileno()
+        self._epoll.unregister(fd)
+        del self._handlers[fd], self._guests[fd]
+        guest.close()
+
+    def _hand_over(self, message: frames.Message) -> None:
+        try:
+            self._deliver(message)
+        except Exception:  # noqa: BLE001  one bad message must not keep the others from arriving
+            traceback.print_exc(file=sys.__stderr__)
+
+    def _read_queue(self) -> None:
+        """Everything that the agent and the gateway have sent. The descriptor tells of news only once."""
+        while int(self._inbox.events) & zmq.POLLIN:
             try:
-                if len(frame) < size:
-                    self._odd(frame)
-                    continue
-                header = unpack(frame)
-                if header[0] == frames.BATCH:
-                    for message in frames.unpack_batch(header, frame):
-                        deliver(message)
-                elif header[2]:
-                    deliver(self._with_buffers(header, frame))
-                else:
-                    deliver(frames.Message(header, memoryview(frame)[size:]))
+                for message in frames.open_parts(self._inbox.recv_multipart(copy=False)):
+                    self._hand_over(message)
             except ProtocolError:
                 self.malformed += 1
-                self._discard_rest()
-            except Exception:  # noqa: BLE001  one bad message must not end the thread that all depend on
-                traceback.print_exc(file=sys.__stderr__)
-
-    def _with_buffers(self, header: tuple[int, ...], frame: bytes) -> frames.Message:
-        buffers: list[Any] = []
-        while self._inbox.rcvmore:
-            buffers.append(self._inbox.recv(copy=False).buffer)
-        if len(buffers) != header[2]:
-            raise ProtocolError(f"{header[2]} buffers announced, {len(buffers)} came")
-        return frames.build(header, memoryview(frame)[frames.HEADER.size :], buffers)
-
-    def _odd(self, frame: bytes) -> None:
-        if frame != _WAKE:
-            raise ProtocolError(f"a frame of {len(frame)} bytes is too short for a header")
-
-    def _discard_rest(self) -> None:
-        while self._inbox.rcvmore:
-            self._inbox.recv(copy=False)
 
 
-def _untraced(thread: threading.Thread) -> None:
-    """A debugger must not stop this thread, or the rank stops answering."""
-    vars(thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+def _thread(target: Callable[[], None], name: str) -> threading.Thread:
+    """A thread that no debugger stops, or the rank would not answer any more."""
+    made = threading.Thread(target=target, name=name, daemon=True)
+    vars(made).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+    return made

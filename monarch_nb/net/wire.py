@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import socket
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import zmq
 
-from monarch_nb.core.frames import HOST_SHIFT
+from monarch_nb.core.frames import HOST_SHIFT, SERVICE_BIT
 from monarch_nb.errors import AuthError, LaunchError
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ _HANDSHAKE_MS: Final = 5_000
 _DATA_THREAD: Final = 1  # bits of I/O threads of a gateway's context
 _PULSE_THREAD: Final = 2
 IPC_PATH_LIMIT: Final = 107
+STREAM_SUFFIX: Final = ".s"
+_BACKLOG: Final = 1024
 ZAP_DOMAIN: Final = "monarch_nb"
-_INNER: Final = "inproc://inbox"
 
 
 def new_context(io_threads: int = 1) -> zmq.Context[zmq.Socket[bytes]]:
@@ -65,14 +67,6 @@ def bind_inbox(
     check_private(run_dir)
     socket = _data_socket(context, zmq.PULL)
     socket.bind(inbox_path(run_dir, process))
-    socket.bind(_INNER)
-    return socket
-
-
-def connect_inner(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
-    """A way into this process's own inbox that needs no file: it is there when the run dir is gone."""
-    socket = _data_socket(context, zmq.PUSH)
-    socket.connect(_INNER)
     return socket
 
 
@@ -109,9 +103,41 @@ def connect_pulse(
     return socket
 
 
+def stream_path(run_dir: Path, process: int) -> Path:
+    """Where the process of this id accepts streams of its host."""
+    return run_dir / f"{process:016x}{STREAM_SUFFIX}"
+
+
+def socket_paths(run_dir: Path, process: int) -> tuple[Path, Path]:
+    """Both files of a process."""
+    return run_dir / f"{process:016x}", stream_path(run_dir, process)
+
+
+def bind_stream(run_dir: Path, process: int) -> socket.socket:
+    """Accept streams from the processes of this host."""
+    check_private(run_dir)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.setblocking(False)
+    listener.bind(str(stream_path(run_dir, process)))
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def connect_stream(run_dir: Path, process: int) -> socket.socket | None:
+    """A stream to a process of this host, or None while it does not accept."""
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    stream.setblocking(False)
+    try:
+        stream.connect(str(stream_path(run_dir, process)))
+    except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
+        stream.close()
+        return None
+    return stream
+
+
 def gateway_id(host: int) -> int:
     """The id under which a host's gateway receives what is for other hosts."""
-    return host << HOST_SHIFT | 1
+    return host << HOST_SHIFT | SERVICE_BIT | 1
 
 
 def bind_door(

@@ -159,12 +159,19 @@ class CellShell:
 
     def _execute(self, shell: Any, cell: CellCode) -> None:
         shell.displayhook.is_quiet = cell.is_quiet
-        namespace = shell.user_ns
+        if cell.awaits:  # all of it inside the loop, so that `create_task` works before an `await`
+            self._loop.run(_execute_awaiting(cell, shell.user_ns))
+            return
         for code in cell.codes:
-            if code.co_flags & inspect.CO_COROUTINE:
-                self._loop.run(eval(code, namespace))  # noqa: S307  a cell is code to run
-            else:
-                exec(code, namespace)  # noqa: S102
+            exec(code, shell.user_ns)  # noqa: S102  a cell is code to run
+
+
+async def _execute_awaiting(cell: CellCode, namespace: dict[str, Any]) -> None:
+    for code in cell.codes:
+        if code.co_flags & inspect.CO_COROUTINE:
+            await eval(code, namespace)  # noqa: S307
+        else:
+            exec(code, namespace)  # noqa: S102
 
 
 def _result(shell: Any, code: str) -> Any:

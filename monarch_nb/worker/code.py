@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import inspect
 import linecache
 import re
 from types import CodeType
@@ -22,10 +23,11 @@ _V = TypeVar("_V")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CellCode:
-    """What to run, in turn; `is_quiet` if the cell ends in a semicolon."""
+    """What to run, in turn; `is_quiet` if the cell ends in a semicolon, `awaits` at top level."""
 
     codes: tuple[CodeType, ...]
     is_quiet: bool
+    awaits: bool
 
 
 class CellCompiler:
@@ -85,7 +87,8 @@ def _compile(shell: Any, text: str, filename: str, offset: int) -> CellCode:
             for part in _parts(tree.body, shell.ast_node_interactivity)
         )
     quiet = ";" in text and shell.displayhook.semicolon_at_end_of_expression(text)
-    return CellCode(codes, bool(quiet))
+    awaits = any(code.co_flags & inspect.CO_COROUTINE for code in codes)
+    return CellCode(codes, bool(quiet), awaits)
 
 
 def _parts(body: list[ast.stmt], interactivity: str) -> list[ast.Module | ast.Interactive]:

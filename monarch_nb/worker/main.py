@@ -204,6 +204,7 @@ class Rank:
         rendezvous.regroup(body["store"], rank, size)
 
     def _on_logging(self, body: dict[str, Any], _: Message) -> None:
+        logging.basicConfig()  # a handler, if the user's code has made none
         logging.getLogger().setLevel(body["level"])
 
     def _on_stacks(self, _: dict[str, Any], message: Message) -> None:

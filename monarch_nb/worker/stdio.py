@@ -66,12 +66,15 @@ class OutputPump:
 
     def drain(self) -> None:
         """Send all that was written before this call, in this thread."""
+        if self._is_forked:
+            return
+        self._limit = 0  # before looking: who writes from now on wakes the flusher
         # called before every answer: in this order of looking, nothing is on its way if both say so
-        if self._is_forked or not (self._pieces or self._is_handing_over):
+        if not (self._pieces or self._is_handing_over):
             return
         with self._sending:
             self._is_handing_over = True
-            self._limit = self._chars = 0
+            self._chars = 0
             for (tag, stream), text in self._taken():
                 self._hand_over(tag, stream, text)
             self._forget_gaps()
@@ -182,7 +185,7 @@ class OutputPump:
         place, parts = _NOWHERE, list[str]()
         for _ in range(len(self._pieces)):
             tag, stream, piece = self._pieces.popleft()
-            if (tag, stream) != place:
+            if tag != place[0] or stream != place[1]:  # no tuple is made for each piece
                 if parts:
                     yield place, self._ended(place, "".join(parts))
                 place, parts = (tag, stream), []

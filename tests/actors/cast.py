@@ -71,6 +71,14 @@ class Counter(Actor):
         time.sleep(seconds)
 
     @endpoint
+    def answer_or_hold(self, rank: int, started: Port[int]) -> int:
+        """Answer, but on one rank be busy."""
+        if current_rank().rank == rank:
+            started.send(os.getpid())
+            time.sleep(60)
+        return current_rank().rank
+
+    @endpoint
     def echo(self, value: Any) -> Any:
         """Give back."""
         return value

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests import support
-from tests.browser.lab import ARTIFACTS, CHROMIUM_FLAGS, READY_S, Notebook, Server, picture
+from tests.browser.lab import CHROMIUM_FLAGS, READY_S, Notebook, Server, picture
 from tests.kernel.conftest import kernelspec
 
 __all__ = ["kernelspec"]

@@ -37,7 +37,9 @@ CHROMIUM_FLAGS = (
     "--disable-sync",
     "--hide-scrollbars",
 )
-QUIET = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
+QUIET = {
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}
+}
 READY_S = 60
 """A page, a kernel or a mesh on two busy cores."""
 
@@ -69,7 +71,11 @@ class Server:
         ]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                command, env={**os.environ, **folders}, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                command,
+                env={**os.environ, **folders},
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
             )
 
     def _settings(self, world: Path) -> None:
@@ -152,7 +158,9 @@ class Cell:
     @property
     def text(self) -> str:
         """All its output as read."""
-        return "\n".join(text.rstrip("\n") for text in self.element.locator(OUTPUTS).all_inner_texts())
+        return "\n".join(
+            text.rstrip("\n") for text in self.element.locator(OUTPUTS).all_inner_texts()
+        )
 
 
 class Notebook:
@@ -229,7 +237,7 @@ class Notebook:
             "name => window.jupyterapp.commands.execute('apputils:change-theme', { theme: name })",
             name,
         )
-        self.page.wait_for_selector(f"body[data-jp-theme-name='{name}']")
+        self.page.wait_for_selector(f"body[data-jp-theme-name='{name}']", state="attached")
 
 
 def picture(page: Page, name: str) -> None:

@@ -18,8 +18,9 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> float:
+    at = time.monotonic()
     os.kill(pid, number)
-    return time.monotonic()
+    return at
 
 
 def verdicts(procs) -> list[str]:

@@ -22,7 +22,7 @@ from monarch_nb.net.links import Links
 from tests.support import eventually, is_running
 
 CONTROLLER = 1
-AGENT = 2
+AGENT = frames.SERVICE_BIT | 2
 RANKS = "tests.host.ranks:run"
 
 

@@ -58,7 +58,7 @@ def test_owner_and_controller_are_told_of_an_exit_and_so_is_who_watches(registry
     assert [process for process, _ in exits] == [CONTROLLER, OWNER, STRANGER]
     assert exits[0][1] == {
         "verb": "exited", "proc": 10, "pid": 1000, "code": None, "signal": 9, "reason": None,
-        "tail": "oops", "oom": False, "unreachable_s": None,
+        "tail": "oops", "oom": False, "unreachable_s": None, "asked": False,
     }  # fmt: skip
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
+import ast
 import subprocess
 import sys
 
@@ -13,97 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from IPython.core.inputtransformer2 import TransformerManager
 
-from monarch_nb.core.records import ErrorRecord
 from monarch_nb.worker.cells import _SPECIAL, _Transforms
-from tests.source import ROOT
-from tests.support import eventually
-
-FILE = "/tmp/ipykernel_1/42.py"
-
-DRIVER = """
-import io, json, signal, statistics, sys, time
-from monarch_nb.worker.cells import CellShell
-shell = CellShell({"rank": 3, "size": 4, "coords": {"gpus": 3}, "device": "cpu"})
-def on_sigint(*_):
-    shell.interrupt()
-signal.signal(signal.SIGINT, on_sigint)
-answers = sys.stdout
-def run(code, first_line, shown):
-    return shell.run(code, filename="/tmp/ipykernel_1/42.py", first_line=first_line, publish=shown.append)
-for line in sys.stdin:
-    request = json.loads(line)
-    times, shown = [], []
-    sys.stdout = sys.stderr = said = io.StringIO()
-    for _ in range(request["times"]):
-        started = time.perf_counter()
-        outcome = run(request["code"], request["first_line"], shown)
-        times.append(time.perf_counter() - started)
-    error = outcome.error and outcome.error.to_json()
-    answer = {"status": outcome.status, "text": outcome.result_text, "error": error, "shown": shown[-9:],
-              "said": said.getvalue(), "median_s": statistics.median(times)}
-    print(json.dumps(answer), file=answers, flush=True)
-shell.close()
-"""
-
-
-class Rank:
-    """Runs cells, one after another."""
-
-    def __init__(self, folder):
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", DRIVER],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "HOME": str(folder), "MPLBACKEND": "agg"},
-        )
-
-    def start(self, code, first_line=2, times=1):
-        request = {"code": code, "first_line": first_line, "times": times}
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-
-    def answer(self):
-        answer = json.loads(self.process.stdout.readline())
-        record = answer["error"] and ErrorRecord.from_json(answer["error"])
-        answer["trace"] = record.format() if record else []
-        return answer
-
-    def run(self, code, first_line=2, times=1):
-        self.start(code, first_line, times)
-        return self.answer()
-
-    def ok(self, code, **options):
-        answer = self.run(code, **options)
-        assert answer["status"] == "ok", answer["trace"]
-        return answer
-
-    def interrupted(self, code, tmp_path):
-        """Run a cell that makes a file named by `here` and goes on; send SIGINT then."""
-        here = tmp_path / "here"
-        self.start(f"here = open({str(here)!r}, 'w').close\n{code}")
-        eventually(here.exists, 10)
-        self.process.send_signal(signal.SIGINT)
-        return self.answer()
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait(10)
-        self.process.stdout.close()
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture
-def rank(home):
-    rank = Rank(home)
-    yield rank
-    rank.close()
-
+from tests.worker.cell_rank import FILE
 
 # ------------------------------------------------------------------------------------------ results
 
@@ -130,7 +39,8 @@ def test_values_names_and_displays(rank, home):
 @pytest.mark.slow
 def test_rich_objects_are_displayed(rank):
     rank.ok(
-        "class Rich:\n    def _repr_html_(self): return '<b>x</b>'\n    def __repr__(self): return 'Rich'"
+        "class Rich:\n    def _repr_html_(self): return '<b>x</b>'\n"
+        "    def __repr__(self): return 'Rich'"
     )
     data = {"text/plain": "Rich", "text/html": "<b>x</b>"}
     shown = rank.ok("display(Rich())\nRich()")["shown"]
@@ -161,15 +71,18 @@ def test_a_repr_that_raises_is_told_and_the_cell_goes_on(rank):
 
 @pytest.mark.slow
 def test_classes_of_cells_pickle_by_value(rank):
-    rank.ok(
-        "import cloudpickle, pickle, inspect\nclass Mine:\n    '''mine'''\n    def f(self): return rank"
+    names = "import cloudpickle, pickle, inspect\n"
+    answer = rank.ok(
+        f"{names}class Mine:\n    'mine'\n    def f(self):\n        return rank\n"
+        "print(inspect.getsource(Mine.f))\ncloudpickle.dumps(Mine()).hex()"
     )
-    blob = rank.ok("cloudpickle.dumps(Mine()).hex()")["text"]
-    program = f"import pickle; x = pickle.loads(bytes.fromhex({blob})); print(x.__doc__)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert answer["said"].strip() == "def f(self):\n        return rank"
+    program = f"import pickle; print(pickle.loads(bytes.fromhex({answer['text']})).__doc__)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert done.stdout == "mine\n", done.stderr
     assert rank.ok("type(pickle.loads(pickle.dumps(Mine()))) is Mine")["text"] == "True"
-    assert rank.ok("inspect.getsource(Mine.f)")["status"] == "ok"
 
 
 # ------------------------------------------------------------------------------------ IPython's own
@@ -180,7 +93,7 @@ def test_magics_commands_and_help(rank, tmp_path):
     assert rank.ok("%cd -q /\n%pwd")["text"] == "'/'"
     assert rank.ok("%pwd")["text"] == "'/'"
     assert rank.ok("pwd")["text"] == "'/'", "automagic"
-    assert rank.ok("!echo $x {rank} ; exit 3")["said"].strip() == "$x 3"
+    assert rank.ok("!echo $size {rank}; exit 3")["said"].strip() == "4 3"
     assert rank.ok("_exit_code")["text"] == "3"
     assert rank.ok("y = !echo a; echo b\ny")["text"] == "['a', 'b']"
     answer = rank.ok("%%time\nz = 5\nz + 1")
@@ -208,15 +121,10 @@ def test_events_transformers_and_settings_of_ipython_hold(rank):
         "    ip.events.register(name, lambda *a, name=name: seen.append((name, *a)))"
     )
     rank.run("1/0")
-    names = "[one[0] for one in seen[-5:]]"
-    assert rank.ok(names)["text"] == (
-        "['post_execute', 'post_run_cell', 'pre_execute', 'pre_run_cell']".replace(
-            "['post", "['pre_execute', 'pre_run_cell', 'post", 1
-        ).replace(", 'pre_execute', 'pre_run_cell']", "]")
-        if False
-        else "['pre_run_cell', 'post_execute', 'post_run_cell', 'pre_execute', 'pre_run_cell']"
-    )
-    assert rank.ok("[r.error_in_exec for n, *r_ in seen if n == 'post_run_cell' for r in r_][-1]")
+    names = rank.ok("' '.join(one[0] for one in seen)")["text"]
+    assert names.endswith("post_execute post_run_cell pre_execute pre_run_cell'")
+    result = "[one[1].error_in_exec for one in seen if one[0] == 'post_run_cell'][-2]"
+    assert "division" in rank.ok(result)["text"]
     rank.ok(
         "ip.input_transformers_cleanup.append(lambda lines: [l.replace('TWO', '2') for l in lines])"
     )
@@ -238,11 +146,12 @@ def test_await_and_tasks_that_live_on(rank):
     answer = rank.ok("import asyncio\nq = asyncio.Queue()\nawait asyncio.sleep(0)\nrank * 2")
     assert answer["text"] == "6"
     rank.ok(
-        "async def put():\n    await q.put(1)\ntask = asyncio.create_task(put()); await asyncio.sleep(0)"
+        "async def put():\n    await q.put(1)\n"
+        "task = asyncio.create_task(put())\nawait asyncio.sleep(0)"
     )
     assert rank.ok("await q.get()")["text"] == "1"
     assert rank.ok("asyncio.run(asyncio.sleep(0, 'run'))")["text"] == "'run'"
-    assert rank.ok("async for_ = 1" if False else "await asyncio.sleep(0, 7);")["text"] is None
+    assert rank.ok("await asyncio.sleep(0, 7);")["text"] is None
 
 
 # ------------------------------------------------------------------------------------------- errors
@@ -299,7 +208,8 @@ def test_errors_of_await_show_the_coroutines_lines(rank):
 @pytest.mark.slow
 @pytest.mark.parametrize("code, said", [
     ("import sys; sys.exit(3)", "sys.exit(3)"), ("exit", "sys.exit()"), ("quit()", "sys.exit()"),
-    ("raise SystemExit('bye')", "sys.exit(bye)"), ("import asyncio\nawait asyncio.sleep(0); exit()", "exit()"),
+    ("raise SystemExit('bye')", "sys.exit(bye)"),
+    ("import asyncio\nawait asyncio.sleep(0); exit()", "sys.exit()"),
 ])  # fmt: skip
 def test_exit_is_an_error_and_the_rank_lives(rank, code, said):
     answer = rank.run(code)
@@ -311,71 +221,13 @@ def test_exit_is_an_error_and_the_rank_lives(rank, code, said):
 @pytest.mark.slow
 def test_whatever_is_raised_is_an_outcome(rank):
     for code in (
-        "raise GeneratorExit", "raise BaseException('x')", "import asyncio; raise asyncio.CancelledError",
+        "raise GeneratorExit", "raise BaseException('x')",
+        "import asyncio; raise asyncio.CancelledError",
         "def f(): f()\nf()", "class E(Exception):\n    def __str__(self): raise self\nraise E",
     ):  # fmt: skip
         assert rank.run(code)["status"] == "error"
     assert rank.run("raise KeyboardInterrupt")["status"] == "interrupted"
     assert rank.ok("import sys; sys.last_type.__name__")["text"] == "'KeyboardInterrupt'"
-
-
-# --------------------------------------------------------------------------------------- interrupts
-
-
-@pytest.mark.slow
-@pytest.mark.fault
-@pytest.mark.parametrize("code, line", [
-    ("here()\nwhile True: pass", 4),
-    ("import time\nhere(); time.sleep(60)", 4),
-    ("import asyncio\nhere(); await asyncio.sleep(60)", 4),
-    ("import asyncio\nhere(); asyncio.run(asyncio.sleep(60))", 4),
-    ("import asyncio\nasync def spin():\n    here()\n    while True: pass\nawait spin()", 7),
-    ("import threading\nhere(); threading.Event().wait()", 4),
-])  # fmt: skip
-def test_an_interrupt_ends_the_cell_where_it_is(rank, tmp_path, code, line):
-    answer = rank.interrupted(code, tmp_path)
-    assert answer["status"] == "interrupted"
-    assert answer["error"]["ename"] == "KeyboardInterrupt"
-    assert f'  File "{FILE}", line {line}, in <module>' in answer["trace"]
-    assert rank.ok("1 + 1")["text"] == "2"
-
-
-@pytest.mark.slow
-@pytest.mark.fault
-def test_an_interrupted_await_runs_its_finally(rank, tmp_path):
-    answer = rank.interrupted(
-        "import asyncio\ntry:\n    here(); await asyncio.sleep(60)\nfinally:\n"
-        "    await asyncio.sleep(0); print('unwound')",
-        tmp_path,
-    )
-    assert (answer["status"], answer["said"]) == ("interrupted", "unwound\n")
-    assert f'  File "{FILE}", line 5, in <module>' in answer["trace"]
-
-
-@pytest.mark.slow
-@pytest.mark.fault
-def test_an_interrupted_command_ends_the_cell_too(rank, tmp_path):
-    here = tmp_path / "there"
-    rank.start(f"!touch {here}; sleep 60\nprint('goes on')")
-    eventually(here.exists, 10)
-    rank.process.send_signal(signal.SIGINT)
-    answer = rank.answer()
-    assert answer["status"] == "interrupted"
-    assert "goes on" not in answer["said"]
-
-
-@pytest.mark.slow
-@pytest.mark.fault
-def test_a_storm_of_interrupts_loses_no_answer(rank):
-    rank.ok("1")
-    for _ in range(40):
-        rank.start("for i in range(3): display(i)\ni")
-        for _ in range(5):
-            rank.process.send_signal(signal.SIGINT)
-        answer = rank.answer()
-        assert answer["status"] in ("ok", "interrupted")
-        assert all(one["data"] for one in answer["shown"])
-    assert rank.ok("'alive'")["text"] == "'alive'"
 
 
 # -------------------------------------------------------------------------------------------- costs
@@ -410,7 +262,22 @@ TEXT = st.lists(
 @given(TEXT)
 def test_plain_python_is_let_through_as_ipython_would(code):
     assume(not _SPECIAL.search(code))
-    assert _Transforms().transform_cell(code) == TransformerManager().transform_cell(code)
+    assert _Transforms().transform_cell(code) in (code, f"{code}\n")
+    assert parsed(_Transforms().transform_cell(code)) == parsed(ipythons(code))
+
+
+def ipythons(code):
+    try:
+        return TransformerManager().transform_cell(code)
+    except SyntaxError:  # it may stumble over what the compiler is to refuse
+        return code
+
+
+def parsed(code):
+    try:
+        return ast.dump(ast.parse(code))
+    except (SyntaxError, ValueError):
+        return None
 
 
 @given(TEXT.filter(lambda code: not code[:1].isspace()))

@@ -1,0 +1,177 @@
+"""How messages leave a process: an outbox per peer, whatever carries it.
+
+Rules: any thread may send; the order of an outbox is the order of its calls; sending never blocks (no high-water mark). Messages that
+follow each other within microseconds are held and sent as one, because on the way each message costs a switch of
+threads on both ends. What is held leaves when it is enough, when the sender is about to wait (`Links.flush`), or after a
+millisecond.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import zmq
+
+from monarch_nb.core import frames
+from monarch_nb.net import wire
+from monarch_nb.net.streams import Loop, Stream, split
+
+BURST_NS: Final = 50_000  # messages to one process that are closer than this are a burst
+HOLD_BYTES: Final = 4096
+HOLD_MESSAGES: Final = 32
+OnHeld = Callable[["Outbox"], None]
+Context = zmq.Context[zmq.Socket[bytes]]
+
+
+class Outbox(ABC):
+    """Delivers to one process. Without `on_held` nothing is ever held."""
+
+    __slots__ = ("_held", "_last_ns", "_lock", "_on_held")
+
+    def __init__(self, on_held: OnHeld | None = None) -> None:
+        self._lock = threading.Lock()
+        self._on_held = on_held
+        self._held: list[bytes] = []
+        self._last_ns = 0
+
+    def send(self, frame: bytes) -> None:
+        """Send a message of one frame."""
+        now_ns = time.perf_counter_ns()
+        with self._lock:
+            if (
+                now_ns - self._last_ns < BURST_NS
+                and self._on_held is not None
+                and len(frame) < HOLD_BYTES
+            ):
+                self._hold(frame)
+            else:
+                if self._held:
+                    self._let_go()
+                self._transmit(frame)
+            self._last_ns = now_ns
+
+    def send_frames(self, parts: Sequence[Any]) -> None:
+        """Send a message of several frames; large ones go without a copy where possible."""
+        with self._lock:
+            if self._held:
+                self._let_go()
+            self._transmit_frames(parts)
+
+    def flush(self) -> None:
+        """Send what is held."""
+        with self._lock:
+            if self._held:
+                self._let_go()
+
+    def close(self, linger_s: float) -> None:
+        """Close; what was sent is still delivered within `linger_s`."""
+        with self._lock:
+            if self._held and linger_s > 0:
+                self._let_go()
+            self._held = []
+            self._on_held = None
+            self._close(linger_s)
+
+    def _hold(self, frame: bytes) -> None:
+        self._held.append(frame)
+        if len(self._held) == 1 and self._on_held is not None:
+            self._on_held(self)
+        elif len(self._held) >= HOLD_MESSAGES:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, []
+        self._transmit(held[0] if len(held) == 1 else frames.pack_batch(held))
+
+    @abstractmethod
+    def _transmit(self, frame: bytes) -> None: ...
+
+    @abstractmethod
+    def _transmit_frames(self, parts: Sequence[Any]) -> None: ...
+
+    @abstractmethod
+    def _close(self, linger_s: float) -> None: ...
+
+
+class StreamOutbox(Outbox):
+    """To a rank or the controller on this host, over a unix stream."""
+
+    __slots__ = ("_stream",)
+
+    def __init__(self, stream: Stream, on_held: OnHeld | None = None) -> None:
+        super().__init__(on_held)
+        self._stream = stream
+
+    def _transmit(self, frame: bytes) -> None:
+        self._stream.send(len(frame).to_bytes(4, "little") + frame)
+
+    def _transmit_frames(self, parts: Sequence[Any]) -> None:
+        self._stream.send_pieces(split(parts))
+
+    def _close(self, linger_s: float) -> None:
+        self._stream.close(linger_s)
+
+
+class QueueOutbox(Outbox):
+    """To the agent of this host, over ZeroMQ."""
+
+    __slots__ = ("_socket",)
+
+    def __init__(self, socket: zmq.Socket[bytes], on_held: OnHeld | None = None) -> None:
+        super().__init__(on_held)
+        self._socket = socket
+
+    def _transmit(self, frame: bytes) -> None:
+        if not self._socket.closed:
+            self._socket.send(frame)
+
+    def _transmit_frames(self, parts: Sequence[Any]) -> None:
+        if not self._socket.closed:
+            self._socket.send_multipart(parts, copy=False)
+
+    def _close(self, linger_s: float) -> None:
+        self._socket.close(int(linger_s * 1000))
+
+
+class RelayOutbox(QueueOutbox):
+    """To a process of another host, through this host's gateway."""
+
+    __slots__ = ("_relay",)
+
+    def __init__(
+        self, socket: zmq.Socket[bytes], process: int, on_held: OnHeld | None = None
+    ) -> None:
+        super().__init__(socket, on_held)
+        self._relay = frames.HEADER.pack(frames.RELAY, 0, 0, 0, 0, process, 0, 0)
+
+    def _transmit(self, frame: bytes) -> None:
+        super()._transmit_frames([self._relay, frame])
+
+    def _transmit_frames(self, parts: Sequence[Any]) -> None:
+        super()._transmit_frames([self._relay, *parts])
+
+
+def open_queue(
+    context: Context, run_dir: Path, own: int, process: int, on_held: OnHeld | None = None
+) -> Outbox:
+    """The way to a process over ZeroMQ: direct on one host, else through the gateway."""
+    host = own >> frames.HOST_SHIFT
+    if process >> frames.HOST_SHIFT == host:
+        return QueueOutbox(wire.connect_outbox(context, run_dir, process), on_held)
+    gateway = wire.connect_outbox(context, run_dir, wire.gateway_id(host))
+    return RelayOutbox(gateway, process, on_held)
+
+
+def open_outbox(
+    context: Context, run_dir: Path, own: int, process: int, loop: Loop, on_held: OnHeld
+) -> Outbox:
+    """The way from the process `own` to another: a stream to whoever runs user code here."""
+    is_here = process >> frames.HOST_SHIFT == own >> frames.HOST_SHIFT
+    if is_here and not process & frames.SERVICE_BIT:
+        return StreamOutbox(Stream(run_dir, process, loop), on_held)
+    return open_queue(context, run_dir, own, process, on_held)

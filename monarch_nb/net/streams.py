@@ -1,0 +1,258 @@
+"""Messages over a unix stream socket: how they are cut, and an outbox that writes them.
+
+On one host a message goes from the sender's thread straight into the kernel and wakes the receiver's inbox thread: one
+switch of threads each way, where a message queue with threads of its own needs three. On the stream a message is its first frame
+behind its length (u32), then each buffer that the header announces behind its length (u64).
+
+Rules: a write never blocks; what the kernel does not take waits, in order, until the socket is writable again. A peer that is
+not there yet is asked again until it is, or until it is known to be dead (then the outbox is dropped).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from monarch_nb.core import frames
+from monarch_nb.errors import RemoteProtocolError
+from monarch_nb.net import wire
+
+_FRAME: Final = struct.Struct("<I")
+_BUFFER: Final = struct.Struct("<Q")
+_PREFIX: Final = _FRAME.size
+_SHORT: Final = _PREFIX + frames.HEADER.size
+MAX_FRAME_BYTES: Final = 1 << 30
+MAX_BUFFER_BYTES: Final = 1 << 40
+READ_BYTES: Final = 1 << 16
+
+
+class StreamReader:
+    """Cuts a stream into messages. Pure: give it what came, take what is whole."""
+
+    __slots__ = ("_buffers", "_filled", "_frame", "_header", "_rest", "_target")
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._header: tuple[int, ...] = ()  # of a message whose buffers are still to come
+        self._frame = b""
+        self._buffers: list[Any] = []
+        self._target: memoryview | None = None
+        self._filled = 0
+
+    @property
+    def target(self) -> memoryview | None:
+        """Where the next bytes belong, if a large buffer is being filled: receive into it, then `fill`."""
+        return None if self._target is None else self._target[self._filled :]
+
+    def fill(self, count: int) -> list[frames.Message]:
+        """`count` bytes were received into `target`."""
+        self._filled += count
+        return self._finish_buffer() if self._target is not None else []
+
+    def feed(self, data: bytes) -> list[frames.Message]:
+        """Bytes came. Raises `RemoteProtocolError` for what is no message; the stream is lost then."""
+        if self._rest:
+            data = self._rest + data
+            self._rest = b""
+        found: list[frames.Message] = []
+        at, end = 0, len(data)
+        while at < end:
+            if self._header:
+                at = self._take_buffer(data, at, found)
+            else:
+                at = self._take_frame(data, at, found)
+            if at < 0:
+                break
+        return found
+
+    def _take_frame(self, data: bytes, at: int, found: list[frames.Message]) -> int:
+        """A message's first frame from `at`; where it ends, or -1 if the rest has not come."""
+        if len(data) - at < _PREFIX:
+            return self._keep(data, at)
+        length: int = _FRAME.unpack_from(data, at)[0]
+        if not frames.HEADER.size <= length <= MAX_FRAME_BYTES:
+            raise RemoteProtocolError(f"a frame of {length} bytes")
+        end = at + _PREFIX + length
+        if end > len(data):
+            return self._keep(data, at)
+        header = frames.HEADER.unpack_from(data, at + _PREFIX)
+        frame = data[at + _PREFIX : end]
+        if header[0] == frames.BATCH:
+            found.extend(frames.unpack_batch(header, frame))
+        elif header[2]:
+            self._header, self._frame, self._buffers = header, frame, []
+        else:
+            found.append(frames.Message(header, memoryview(frame)[frames.HEADER.size :]))
+        return end
+
+    def _take_buffer(self, data: bytes, at: int, found: list[frames.Message]) -> int:
+        """Length of a buffer and as much of it as came; where to go on, or -1."""
+        if self._target is None:
+            if len(data) - at < _BUFFER.size:
+                return self._keep(data, at)
+            (length,) = _BUFFER.unpack_from(data, at)
+            if length > MAX_BUFFER_BYTES:
+                raise RemoteProtocolError(f"a buffer of {length} bytes")
+            self._target, self._filled = memoryview(bytearray(length)), 0
+            at += _BUFFER.size
+        count = min(len(data) - at, len(self._target) - self._filled)
+        self._target[self._filled : self._filled + count] = data[at : at + count]
+        self._filled += count
+        found.extend(self._finish_buffer())
+        return at + count
+
+    def _finish_buffer(self) -> list[frames.Message]:
+        if self._target is None or self._filled < len(self._target):
+            return []
+        self._buffers.append(self._target)
+        self._target = None
+        if len(self._buffers) < self._header[2]:
+            return []
+        payload = memoryview(self._frame)[frames.HEADER.size :]
+        message = frames.build(self._header, payload, self._buffers)
+        self._header, self._frame, self._buffers = (), b"", []
+        return [message]
+
+    def _keep(self, data: bytes, at: int) -> int:
+        self._rest = data[at:]
+        return -1
+
+
+def split(parts: Sequence[Any]) -> list[Any]:
+    """The pieces of a message of several frames, as they go onto the stream."""
+    first, *buffers = parts
+    pieces: list[Any] = [_FRAME.pack(len(first)) + first]
+    for buffer in buffers:
+        view = memoryview(buffer).cast("B")
+        pieces += [_BUFFER.pack(view.nbytes), view]
+    return pieces
+
+
+class Loop(Protocol):
+    """What a stream needs of the thread that waits on the sockets."""
+
+    def retry(self, stream: Stream) -> None:
+        """Call `stream.connect()` again soon."""
+
+    def when_writable(self, fd: int, action: Callable[[], bool]) -> None:
+        """Call `action()` when the descriptor is writable, until it returns False."""
+
+
+class Stream:
+    """The writing end to one process. Guarded by the lock of its outbox, except for `connect`."""
+
+    def __init__(self, run_dir: Path, process: int, loop: Loop) -> None:
+        self._run_dir = run_dir
+        self._process = process
+        self._loop = loop
+        self._lock = threading.Lock()
+        self._waiting: deque[memoryview] = deque()
+        self._socket: socket.socket | None = None
+        self.closed = False
+        if not self.connect():
+            loop.retry(self)
+
+    def connect(self) -> bool:
+        """Try to reach the peer; False if it is not there yet."""
+        with self._lock:
+            if self.closed or self._socket is not None:
+                return True
+            self._socket = wire.connect_stream(self._run_dir, self._process)
+            if self._socket is None:
+                return False
+            self._push()
+            return True
+
+    def send(self, data: bytes) -> None:
+        """Write, or queue what does not fit."""
+        if not self._waiting and self._socket is not None:
+            try:
+                sent = self._socket.send(data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                return  # the peer is gone; whoever waits for it is told by its agent
+            if sent == len(data):
+                return
+            data = data[sent:]
+        self._queue([data])
+
+    def send_pieces(self, pieces: Sequence[Any]) -> None:
+        """Write pieces that belong together; what has to wait is copied, for it may be changed."""
+        if not self._waiting and self._socket is not None:
+            try:
+                sent = self._socket.sendmsg(pieces)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                return
+            pieces = _after(pieces, sent)
+        self._queue(pieces)
+
+    def close(self, linger_s: float) -> None:
+        """Close; what waits is still written within `linger_s`."""
+        with self._lock:
+            self.closed = True
+            found, self._socket = self._socket, None
+            if found is None:
+                return
+            with contextlib.suppress(OSError):
+                if self._waiting and linger_s > 0:
+                    found.settimeout(linger_s)
+                    for piece in self._waiting:
+                        found.sendall(piece)
+            self._waiting.clear()
+            found.close()
+
+    def _queue(self, pieces: Sequence[Any]) -> None:
+        with self._lock:
+            if self.closed or not pieces:
+                return
+            idle = not self._waiting
+            self._waiting.extend(memoryview(bytes(piece)) for piece in pieces)
+            if idle and self._socket is not None:
+                self._loop.when_writable(self._socket.fileno(), self._on_writable)
+
+    def _on_writable(self) -> bool:
+        """True to be called again. The loop's thread."""
+        with self._lock:
+            return self._push(registered=True)
+
+    def _push(self, *, registered: bool = False) -> bool:
+        """Write what waits; True if some is left, which is then waited for."""
+        found = self._socket
+        while self._waiting and found is not None:
+            piece = self._waiting[0]
+            try:
+                sent = found.send(piece)
+            except BlockingIOError:
+                if not registered:
+                    self._loop.when_writable(found.fileno(), self._on_writable)
+                return True
+            except OSError:
+                self._waiting.clear()
+                return False
+            if sent == len(piece):
+                self._waiting.popleft()
+            else:
+                self._waiting[0] = piece[sent:]
+        return False
+
+
+def _after(pieces: Sequence[Any], sent: int) -> list[Any]:
+    """The pieces without their first `sent` bytes."""
+    left: list[Any] = []
+    for piece in pieces:
+        view = memoryview(piece).cast("B")
+        if sent >= view.nbytes:
+            sent -= view.nbytes
+        else:
+            left.append(view[sent:])
+            sent = 0
+    return left

@@ -1,0 +1,189 @@
+"""The tour runs from top to bottom, and shows its reader what its text says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parents[2]
+TOUR = ROOT / "notebooks/tour.ipynb"
+LIMIT_S = 60
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * LIMIT_S)]
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+STEPS = 3
+PLACES = (r"/root/", r"/home/", r"/tmp/(?!ipykernel_)", r"\bhttps?://(?!github\.com)")
+
+
+def text_of(cell: Any) -> str:
+    """All that a reader sees below a cell, without colours."""
+    parts = []
+    for output in cell.get("outputs", ()):
+        if output.output_type == "stream":
+            parts.append(output.text)
+        elif output.output_type == "error":
+            parts.append("\n".join(output.traceback) + "\n")
+        else:
+            parts.append(output.data["text/plain"] + "\n")
+    return COLOURS.sub("", "".join(parts))
+
+
+def find(notebook: Any, source: str) -> Any:
+    """The one code cell that contains the source."""
+    (cell,) = (
+        cell for cell in notebook.cells if cell.cell_type == "code" and source in cell.source
+    )
+    return cell
+
+
+@pytest.fixture(scope="module")
+def executed() -> Any:
+    """The tour, run as `make demo` runs it. A cell that fails unexpectedly fails every test."""
+    notebook = nbformat.read(TOUR, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    client = NotebookClient(
+        notebook, kernel_name="monarch", timeout=LIMIT_S, coalesce_streams=True, record_timing=False
+    )
+    client.execute()
+    return notebook
+
+
+@pytest.fixture(params=["committed", "executed"])
+def shown(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """What the cell with this source shows: in the repository, and when it is run now."""
+    if request.param == "committed":
+        notebook = nbformat.read(TOUR, as_version=4)
+    else:
+        notebook = request.getfixturevalue("executed")
+    return lambda source: text_of(find(notebook, source))
+
+
+def epochs(text: str) -> list[float]:
+    """The losses of the epochs, however many ranks printed each line at once."""
+    found = dict(re.findall(r"epoch (\d): loss (\d\.\d{4})", text))
+    return [float(found[str(number)]) for number in sorted(map(int, found))]
+
+
+# ------------------------------------------------------------------------------ what a reader sees
+
+
+def test_ranks_come_up_and_say_who_they_are(shown):
+    assert "mesh0 is up: 4 ranks (gpus=4)" in shown("%mesh up --gpus 4")
+    lines = sorted(shown('print(f"rank {rank} of').splitlines())
+    assert [line.rsplit(" computes on ")[0] for line in lines] == [
+        f"[{rank}] rank {rank} of 4 at {{'gpus': {rank}}}" for rank in range(4)
+    ]
+
+
+def test_what_is_equal_is_shown_once(shown):
+    lines = shown('print("PyTorch"').splitlines()
+    assert lines[-2:] == ["[0-1] tensor([0, 1, 2])", "[2-3] tensor([1, 2, 3])"]
+    assert all("PyTorch 2." in line for line in lines[:-2])
+
+
+def test_losses_fall_and_are_those_of_one_process(shown):
+    on_ranks, in_one = epochs(shown("dist.all_reduce(mean)")), epochs(shown("reference = []"))
+    assert len(on_ranks) == 5
+    assert on_ranks == sorted(on_ranks, reverse=True)
+    assert on_ranks[-1] < 0.5
+    assert on_ranks == in_one
+    line = re.fullmatch(
+        r"35 steps on 4 ranks and in one process: losses differ by at most (\S+)\n",
+        shown('mesh0.spawn("variables"'),
+    )
+    assert float(line[1]) < 1e-5
+
+
+def test_system_info_of_all_ranks(shown):
+    text = shown('print("Gathering system info')
+    pids = re.findall(r"^Rank \d: PID=(\d+), Device=.+, GPU Memory=\d+\.\dMB$", text, re.MULTILINE)
+    own = re.findall(r"^\[\d\] System Info: PID=(\d+), CPU=", text, re.MULTILINE)
+    assert len(set(pids)) == 4
+    assert set(own) == set(pids)
+    assert "Found 4 ranks in the mesh" in text
+
+
+def test_training_steps_of_the_actor(shown):
+    text = shown('print("Running training steps')
+    each = re.findall(r"^\[(\d)\] Step (\d): Loss=\S+, GradNorm=(\S+), Time=", text, re.MULTILINE)
+    assert len(each) == 4 * STEPS
+    losses = re.findall(r"^Losses across ranks: \[(.+)\]$", text, re.MULTILINE)
+    means = [sum(float(one.strip("' ")) for one in line.split(",")) / 4 for line in losses]
+    assert len(means) == STEPS
+    assert means == sorted(means, reverse=True)
+    for line in re.findall(r"^Gradient norms: \[(.+)\]$", text, re.MULTILINE):
+        assert len(set(line.split(", "))) == 1, "DDP averages gradients, so the norms are equal"
+    assert len(re.findall(r"^Avg throughput: \d+\.\d samples/sec$", text, re.MULTILINE)) == STEPS
+
+
+def test_a_slice_is_two_ranks(shown):
+    lines = sorted(shown("accuracy = ").splitlines())
+    found = [re.fullmatch(r"\[(\d)\] (\d+)\.\d% of (\d+) images", line).groups() for line in lines]
+    assert [(rank, count) for rank, _, count in found] == [("0", "899"), ("1", "898")]
+    assert all(int(percent) > 85 for _, percent, _ in found)
+
+
+def test_ranks_that_fail_alike_share_a_traceback(shown):
+    text = shown("def check(images)")
+    assert text.startswith("ranks 1,3: ValueError, 2 different messages\n")
+    assert text.count("Traceback (most recent call last):") == 1
+    assert re.search(
+        r"^  Cell In\[\d+\], line 10, in <module>\n    check\(images\)$", text, re.MULTILINE
+    )
+    assert re.search(
+        r"^  Cell In\[\d+\], line 4, in check\n    raise ValueError\(", text, re.MULTILINE
+    )
+    for rank in (1, 3):
+        assert f"  rank {rank}: the 449 images of rank {rank} are black" in text
+    assert "[1-3] '35 losses, 449 images'" in shown("{len(losses)} losses")
+
+
+def test_a_killed_rank_is_named_and_the_others_go_on(shown):
+    text = shown("os.kill(os.getpid()")
+    assert "still here" in text
+    assert re.search(r"^rank 3: .*SIGKILL", text, re.MULTILINE)
+    assert "%mesh heal" in text
+    status = shown("%mesh status")
+    assert "mesh0: 4 ranks" in status
+    assert re.search(r"^3 .*exited.*SIGKILL", status, re.MULTILINE)
+    assert "epoch 5 ended with a loss of" in shown("%%mesh gpus=0:3")
+
+
+def test_healing_makes_the_mesh_whole(shown):
+    assert shown("%mesh heal") == "mesh0 is whole again: 4 ranks (gpus=4)\n"
+    text = shown("the ranks add up to")
+    assert "[3] the ranks add up to 6; this one has forgotten the training" in text
+    assert text.count("remembers the training") >= 1
+    again = shown("await trainer.setup.call()\nstep")
+    assert len(re.findall(r"^\[\d\] Step 1: Loss=", again, re.MULTILINE)) == 4
+    assert shown("%mesh down") == "mesh0 is down\n"
+
+
+# ----------------------------------------------------------------------- the file in the repository
+
+
+def test_the_committed_tour_is_what_runs(executed):
+    """Same cells fail and show as in the repository; no output is missing or left over."""
+    committed = nbformat.read(TOUR, as_version=4)
+    nbformat.validate(committed)
+    assert committed.metadata.kernelspec.name == "monarch"
+    for old, new in zip(committed.cells, executed.cells, strict=True):
+        if old.cell_type == "code":
+            kinds = [[output.output_type for output in cell.outputs] for cell in (old, new)]
+            assert kinds[0] == kinds[1], old.source
+            assert old.execution_count == new.execution_count
+            assert "execution" not in old.metadata
+
+
+def test_the_committed_tour_names_no_place_of_this_machine():
+    found = [place for place in PLACES if re.search(place, TOUR.read_text())]
+    assert not found
