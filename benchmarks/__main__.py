@@ -146,6 +146,8 @@ def _measure_all(
             outcome = _measure(run, measure, system, places[system.name], quick)
             run.outcomes.setdefault((system.name, measure.name), []).append(outcome)
             progress.console.print(_told(measure, system, outcome), highlight=False)
+            if system is OURS and outcome.log:
+                progress.console.print(outcome.log, style="dim", markup=False, highlight=False)
             progress.advance(bar)
 
 

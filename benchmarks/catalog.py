@@ -212,8 +212,8 @@ MEASURES: tuple[Measure, ...] = (
     *(_spawn(ranks, loaded=False) for ranks in SPAWNED[:-1]),
     Measure("kill", _known("kill", "SIGKILL of a busy rank until its caller knows", 0.1), rounds=3),
     Measure(
-        "stop",
-        _known("stop", "SIGSTOP of a busy rank until its caller knows", 2.5),
+        "stop",  # no target: a stopped rank may go on, so its status says silent first (next row)
+        (Row("time", "SIGSTOP of a busy rank until its caller knows", Unit.SECONDS),),
         quick=False,
     ),
     Measure("silent", _known("silent", "SIGSTOP of a busy rank until its status says silent", 2.5)),

@@ -117,7 +117,8 @@ def call(up: Up, scale: Scale) -> Figures:
 
 def flight(up: Up, scale: Scale) -> Figures:
     with ranks_of(up, 1) as ranks:
-        return {"rate": IN_FLIGHT / median_time(lambda: ranks.flood(IN_FLIGHT), scale.floods)}
+        flood_s = median_time(lambda: ranks.flood(IN_FLIGHT), scale.floods, within_s=15)
+        return {"rate": IN_FLIGHT / flood_s}
 
 
 def cast(up: Up, size: int, scale: Scale) -> Figures:

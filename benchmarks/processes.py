@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks.timing import now
 
 MARK = "MONARCH_NB_BENCH"  # in the environment of everything that one measure starts
+CLEANER = b"multiprocessing.resource_tracker"
 GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
 
 
@@ -64,18 +65,24 @@ def wait_gone(pids: Iterable[int], within_s: float) -> set[int]:
     return set(left.values())
 
 
-def end_all(mark: str, spare: int = 0) -> int:
-    """SIGKILL whoever carries the mark until nobody does; how many there were."""
+def end_all(mark: str) -> int:
+    """SIGKILL whoever carries the mark until nobody does; how many there were.
+
+    Those that only clean up after others go last: they remove names from /dev/shm, then end.
+    """
     ended: set[int] = set()
     for _ in range(10):
-        found = marked(mark) - {spare, os.getpid()}
+        found = marked(mark) - {os.getpid()}
         if not found:
             break
         ended |= found
-        for pid in found:
+        cleaners = {pid for pid in found if CLEANER in _read(pid, "cmdline")}
+        for pid in found - cleaners:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        wait_gone(found, within_s=5)
+        for pid in wait_gone(found, within_s=5) & cleaners:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     return len(ended)
 
 

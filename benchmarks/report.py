@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from statistics import median
 
-from benchmarks.catalog import OURS, Measure, Row, Unit, Verdict
+from benchmarks.catalog import OURS, Measure, Row, Target, Unit, Verdict
 from benchmarks.runner import Outcome
 
 NOT_OFFERED = "-"
@@ -30,6 +30,11 @@ class Run:
         found = [outcome.figures.get(name) for outcome in self.outcomes.get((system, measure), ())]
         numbers = [value for value in found if isinstance(value, int | float)]
         return median(numbers) if numbers else None
+
+    def failed(self, system: str, measure: str) -> list[str]:
+        """The rounds that gave no figures at all: why."""
+        outcomes = self.outcomes.get((system, measure), ())
+        return [outcome.error for outcome in outcomes if outcome.error]
 
     def reason(self, system: str, measure: str, name: str) -> str | None:
         """Why there is no number; None where it was never asked for."""
@@ -78,18 +83,27 @@ def shown(value: float, unit: Unit) -> str:
             return f"{value:.2f} x"
 
 
-def verdict(row: Row, run: Run) -> str:
+def verdict(measure: Measure, row: Row, run: Run) -> str:
     if row.target is None:
         return ""
-    holds, compared = row.target.judge(run.figure)
+    holds, compared = judge(measure, row.target, run)
     word = {True: "pass", False: "**falls short**", None: "not known"}[holds]
     return f"{row.target.text}: {word}{f' ({compared})' if compared else ''}"
 
 
 def judged(run: Run) -> list[tuple[str, Verdict]]:
     """Each target of the run with its verdict."""
-    rows = [row for measure in run.measures for row in measure.rows if row.target]
-    return [(row.label, row.target.judge(run.figure)) for row in rows if row.target]
+    rows = [(measure, row) for measure in run.measures for row in measure.rows]
+    return [(row.label, judge(measure, row.target, run)) for measure, row in rows if row.target]
+
+
+def judge(measure: Measure, target: Target, run: Run) -> Verdict:
+    """A target is not met by the rounds that went well."""
+    holds, compared = target.judge(run.figure)
+    failed = run.failed(OURS, measure.name)
+    if holds and failed:
+        return False, f"{len(failed)} of {measure.rounds} rounds failed"
+    return holds, compared
 
 
 def _seconds(value: float) -> str:
@@ -130,11 +144,20 @@ def _table(run: Run, notes: Notes) -> str:
         for row in measure.rows:
             cells = [_cell(run, system, measure, row, notes) for system in run.systems]
             if any(cell != NOT_OFFERED for cell in cells):
-                lines.append(_line([row.label, *cells, verdict(row, run)]))
+                lines.append(_line([row.label, *cells, verdict(measure, row, run)]))
     return "\n".join(lines)
 
 
 def _cell(run: Run, system: str, measure: Measure, row: Row, notes: Notes) -> str:
+    value = run.figure(system, measure.name, row.figure)
+    failed = run.failed(system, measure.name)
+    told = _figure(run, system, measure, row, notes)
+    if value is None or not failed:
+        return told
+    return f"{told}; {len(failed)} of {measure.rounds} rounds failed {notes.mark(failed[0])}"
+
+
+def _figure(run: Run, system: str, measure: Measure, row: Row, notes: Notes) -> str:
     value = run.figure(system, measure.name, row.figure)
     if value is None:
         reason = run.reason(system, measure.name, row.figure)

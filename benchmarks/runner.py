@@ -21,6 +21,7 @@ from benchmarks.processes import MARK, end_all, marked, wait_gone
 from benchmarks.timing import now
 
 ROOT = Path(__file__).parent.parent
+LOG_CHARACTERS = 4_000
 EXIT_S = 15.0  # to end by itself once the figures are out
 
 Answer = dict[str, dict[str, dict[str, Any]]]  # "results" -> measure -> "figures" or "error"
@@ -42,6 +43,7 @@ class Outcome:
     figures: Mapping[str, float | str] = field(default_factory=dict)
     error: str | None = None
     left: int = 0  # processes that had to be ended
+    log: str = ""  # the end of what it said, where there is an error: the stacks of one that hung
 
 
 def versions(python: str, distributions: list[str]) -> dict[str, str]:
@@ -58,6 +60,7 @@ def versions(python: str, distributions: list[str]) -> dict[str, str]:
 
 def run(python: str, module: str, measure: str, deadline_s: float, quick: bool = False) -> Outcome:
     command = [python, "-m", f"benchmarks.systems.{module}", "--json", measure]
+    command += ["--deadline", str(deadline_s)]
     with _workplace() as (mark, folder), (folder / "log").open("w+b") as log:
         process = subprocess.Popen(
             [*command, "--quick"] if quick else command,
@@ -89,9 +92,10 @@ def _outcome(
     if answer is None:
         by_us = returncode == -signal.SIGKILL
         error = f"not within {deadline_s:g} s" if by_us else _last_line(log, returncode)
-        return Outcome(error=error, left=left)
+        return Outcome(error=error, left=left, log=_said(log))
     result = answer["results"][measure]
-    return Outcome(result.get("figures", {}), result.get("error"), left)
+    error = result.get("error")
+    return Outcome(result.get("figures", {}), error, left, _said(log) if error else "")
 
 
 def _answer(process: subprocess.Popen[bytes], deadline_s: float) -> Answer | None:
@@ -146,8 +150,11 @@ def _environment(python: str, mark: str, folder: Path) -> dict[str, str]:
     }
 
 
-def _last_line(log: IO[bytes], returncode: int) -> str:
+def _said(log: IO[bytes]) -> str:
     log.seek(0)
-    lines = log.read().decode(errors="replace").split("\n")
-    told = [line.strip() for line in lines if line.strip()]
+    return log.read().decode(errors="replace")[-LOG_CHARACTERS:]
+
+
+def _last_line(log: IO[bytes], returncode: int) -> str:
+    told = [line.strip() for line in _said(log).splitlines() if line.strip()]
     return f"ended with code {returncode}{': ' + told[-1] if told else ''}"

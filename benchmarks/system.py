@@ -16,12 +16,16 @@ from typing import Any
 
 from benchmarks.measures import Measure, Scale, Up, own
 
+STACKS_S = 2.0
+
 
 def main(
     measures: dict[str, Measure], up: Up | None = None, close: Callable[[], Any] | None = None
 ) -> None:
     options = _options()
     faulthandler.enable()
+    if options.deadline:
+        faulthandler.dump_traceback_later(options.deadline - STACKS_S)
     if options.own and up:
         own(up, options.own)
         return
@@ -38,6 +42,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", default="", metavar="MEASURE,...", help="measures to run")
     parser.add_argument("--quick", action="store_true", help="few repetitions")
+    parser.add_argument("--deadline", type=float, metavar="S", help="show stacks shortly before")
     parser.add_argument("--own", metavar="FLAG", help="own busy ranks until killed")
     return parser.parse_args()
 

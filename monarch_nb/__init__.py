@@ -7,6 +7,7 @@ a mesh (the host agent) never import what they do not need.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 __version__ = "0.1.0"
@@ -18,6 +19,7 @@ _HOMES = {
     "actors.ports": ("Channel", "Port", "PortReceiver", "RankedPortReceiver"),
     "actors.context": (
         "Context",
+        "ProcId",
         "context",
         "current_actor_name",
         "current_rank",
@@ -25,21 +27,18 @@ _HOMES = {
     ),
     "actors.actor_mesh": ("ActorMesh",),
     "actors.proc_mesh": ("ProcMesh",),
-    "actors.host_mesh": (
-        "BootstrapCommand",
-        "HostMesh",
-        "default_bootstrap_cmd",
-        "this_host",
-        "this_proc",
-    ),
+    "actors.host_mesh": ("HostMesh", "this_host", "this_proc"),
+    "actors.commands": ("BootstrapCommand", "default_bootstrap_cmd"),
     "actors.supervision": ("MeshFailure",),
     "actors.controllers": ("get_or_spawn_controller",),
+    "actors.telemetry": ("get_meter", "span", "traced"),
     "core.shape": ("Extent", "NDSlice", "Point", "Region", "Selection", "Shape", "Slice"),
     "core.values": ("ValueMesh",),
     "control.client": ("shutdown_context",),
     "control.faults": ("unhandled_fault_hook",),
     "control.legacy": ("heal_mesh", "proc_mesh"),
     "control.attach": (
+        "ChannelTransport",
         "attach",
         "attach_to_workers",
         "enable_transport",
@@ -59,10 +58,13 @@ _HOMES = {
         "EncodeError",
         "LaunchError",
         "LimitError",
+        "LocalProtocolError",
         "MeshError",
+        "MeshInternalError",
         "ProtocolError",
         "RankExited",
         "RankUnreachable",
+        "RemoteProtocolError",
         "SupervisionError",
     ),
     "notebook.extension": ("load_ipython_extension", "unload_ipython_extension"),
@@ -84,3 +86,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if os.environ.get("MONARCH_NB_COMPAT", "0") not in {"", "0"}:
+    importlib.import_module("monarch_nb.compat")

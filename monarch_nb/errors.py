@@ -53,8 +53,7 @@ class ActorError(MeshError):
         return self.exception_formatted
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = {"rank": self.rank, "exception_formatted": self.exception_formatted}
-        return type(self), (self.exception, self.message), state
+        return type(self), (self.exception, self.message), self.__dict__
 
 
 class DeviceMeshError(MeshError):

@@ -6,7 +6,7 @@ A handle is small and can be sent anywhere; only the handles of the process that
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
 from monarch_nb.actors import runtime_access
 from monarch_nb.actors.calls import GatherCall, Target
@@ -44,6 +44,7 @@ class ActorsState(MeshState):
         return ActorMesh(self, self.shape)
 
 
+@final
 class ActorMesh(MeshTrait, Generic[A]):
     """The instances of an actor class on the processes of a mesh (or on a slice of it).
 
@@ -235,6 +236,7 @@ class SpawnCall(GatherCall):
                     self._set_exception(error)
                 self._count_down()
 
+    can_be_cancelled = False  # an interrupted wait undoes no spawn; stop the mesh to end it
+
     def cancel(self) -> bool:
-        """A spawn is not undone by an interrupted wait; stop the mesh to end it."""
         return False

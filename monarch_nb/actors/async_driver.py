@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import inspect
-import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.actors.driver import ActorEnded, Driver, Key, Spec, State
-from monarch_nb.actors.sync_driver import raise_in_thread
+from monarch_nb.actors.driver import ActorEnded, Driver, Spec, State
+from monarch_nb.actors.interrupts import Key, Steps
 
 if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
+    from monarch_nb.actors.parcels import Parcel
     from monarch_nb.actors.supervision import MeshFailure
     from monarch_nb.core.frames import Message
 
@@ -34,6 +35,7 @@ class AsyncDriver(Driver):
         self._backlog: collections.deque[Message] = collections.deque()
         self._urgent: collections.deque[Callable[[], Any]] = collections.deque()
         self._asleep = False
+        self._plain: Key | None = None  # the call that is no task of its own
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.Task[None] | None = None
         self._wakeup: asyncio.Event | None = None
@@ -72,24 +74,20 @@ class AsyncDriver(Driver):
         if loop is not None and self.ended is None:
             loop.call_soon_threadsafe(self._start_supervising, failure)
 
-    def interrupt(self, key: Key) -> None:
-        self.forget_call(key)
-        if self.running != key and key not in self._tasks.values():
-            return
-        if self._blocked():
-            raise_in_thread(self._thread.ident or 0, KeyboardInterrupt)
-        elif self._loop is not None:
-            self._loop.call_soon_threadsafe(self._cancel, key)
+    @property
+    def running(self) -> Key | None:
+        return self._plain
 
-    def _blocked(self) -> bool:
-        """Whether user code holds the loop's thread (then cancelling a task would wait for it)."""
-        frame = sys._current_frames().get(self._thread.ident or 0)
-        return frame is not None and not frame.f_code.co_filename.endswith("selectors.py")
+    def interrupt(self, key: Key) -> None:
+        # one of the two hits: the step that runs, or the wait between two
+        if self.interrupts.interrupt(key) and self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the actor has ended
+                self._loop.call_soon_threadsafe(self._cancel, key)
 
     # the loop's thread
 
     def _cancel(self, key: Key) -> None:
-        if self.running == key and self._main is not None:
+        if self._plain == key and self._main is not None:
             self._main.cancel()
         for task, running in self._tasks.items():
             if running == key:
@@ -141,7 +139,7 @@ class AsyncDriver(Driver):
 
     async def _handle(self, message: Message) -> bool:
         """Run a call, or start it if its endpoint is concurrent (then True)."""
-        opened = self.open(message)
+        opened = self._opened(message) if self.admit(message) else None
         if opened is None:
             return False
         method, args, kwargs, has_port, concurrent = opened
@@ -151,7 +149,7 @@ class AsyncDriver(Driver):
             self._tasks[task] = (message.source, message.reply)
             task.add_done_callback(lambda done: self._tasks.pop(done, None))
             return True
-        self.running = (message.source, message.reply)
+        self._plain = (message.source, message.reply)
         board = self.hosting.board
         if board is not None:
             board.busy(method.__name__)
@@ -169,27 +167,43 @@ class AsyncDriver(Driver):
         has_port: bool,
         after: asyncio.Task[None] | None = None,
     ) -> None:
+        key = (message.source, message.reply)
+        sealed: Parcel | None = None
         try:
             if after is not None and after in self._tasks:
                 await asyncio.sleep(0)  # what was called before begins before
             value = method(*args, **kwargs)
             if inspect.isawaitable(value):
-                value = await value
+                value = await Steps(self.interrupts, key, value)
+            if not has_port:
+                sealed = self.interrupts.during(key, lambda: self.seal(message, value))
         except asyncio.CancelledError as error:
-            self._done_with(message)
+            interrupted = self._done_with(message)
             self._uncancel()
-            self.raised(message, error, has_port=has_port)
+            self.raised(message, error, has_port=has_port, interrupted=interrupted)
         except BaseException as error:  # noqa: BLE001  user code; anything may come out
-            self._done_with(message)
-            self.raised(message, error, has_port=has_port)
+            interrupted = self._done_with(message)
+            self.raised(message, error, has_port=has_port, interrupted=interrupted)
         else:
             self._done_with(message)
-            if not has_port:
-                self.reply(message, value)
+            self.reply(message, sealed)
 
-    def _done_with(self, message: Message) -> None:
-        if self.running == (message.source, message.reply):
-            self.running = None
+    def _opened(self, message: Message) -> Any:
+        """What `open` returns, or None when it raised: the user's code may hang there too."""
+        key = (message.source, message.reply)
+        try:
+            return self.interrupts.during(key, lambda: self.open(message))
+        except BaseException as error:  # noqa: BLE001  user code runs while unpickling
+            interrupted = self.interrupts.finish(key)
+            self.raised(message, error, has_port=False, interrupted=interrupted)
+            return None
+
+    def _done_with(self, message: Message) -> bool:
+        """Whether its caller has interrupted it."""
+        key = (message.source, message.reply)
+        if self._plain == key:
+            self._plain = None
+        return self.interrupts.finish(key)
 
     def _uncancel(self) -> None:
         task = asyncio.current_task()

@@ -81,6 +81,7 @@ class _Pending(Future[R], Waiter):
     """A call that has been sent."""
 
     __slots__ = ("_proc", "port", "tag", "target")
+    can_be_cancelled = True
 
     def _begin(self, proc: Proc, target: Target, tag: int) -> None:
         self._proc = proc
@@ -134,9 +135,31 @@ class _Pending(Future[R], Waiter):
     def cancel(self) -> bool:
         if self.done():
             return False
-        for process in set(self._unanswered()):
-            self._proc.control(process, "interrupt", {"port": self.target.port, "reply": self.port})
+        cancel_all(self._proc, [self])
         return True
+
+
+def cancel_made_by(proc: Proc, tag: int | None) -> None:
+    """Cancel what is in flight for a notebook cell; None: everything."""
+    found: list[Any] = [each for each in proc.waiters() if hasattr(each, "tag")]
+    found = [each for each in found if tag in {None, each.tag}]
+    for each in found:
+        if not isinstance(each, _Pending):
+            each.cancel()  # a cell that runs on ranks
+    cancel_all(proc, [each for each in found if isinstance(each, _Pending)])
+
+
+def cancel_all(proc: Proc, calls: Sequence[_Pending[Any]]) -> None:
+    """Cancel calls in flight with one message per actor, the newest first.
+
+    So that none that waits is begun because the one that runs has ended.
+    """
+    replies: dict[tuple[int, int], list[int]] = {}
+    for call in reversed([each for each in calls if each.can_be_cancelled]):
+        for process in set(call._unanswered()):
+            replies.setdefault((process, call.target.port), []).append(call.port)
+    for (process, port), ports in replies.items():
+        proc.control(process, "interrupt", {"port": port, "replies": ports})
 
 
 class SingleCall(_Pending[R]):

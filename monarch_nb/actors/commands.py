@@ -9,22 +9,23 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, final
 
 from monarch_nb.core.shape import Extent, Point
 
 Environment = dict[str, str | None]
 _PROCESSORS: Final = ("cpus", "physcpubind")
+_PASSED_ON: Final = ("MONARCH_NB_COMPAT",)  # also when it was set after the host's start
 BIND_KEYS: Final = frozenset({*_PROCESSORS, "cpunodebind", "membind"})
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class BootstrapCommand:
     """How processes are started: environment changes for the ranks, on top of the host's.
 
     `with_env({"K": "v"})` adds, `with_env({"K": None})` removes; `inherit_env=False` starts from nothing. `program`, `arg0` and
     `args` must be this Python's (`default_bootstrap_cmd()`): ranks are forked from a warm process, not started.
-    Not meant for subclasses.
     """
 
     program: str = sys.executable
@@ -50,8 +51,9 @@ def environments(
     extent: Extent, command: Command | None, env: Mapping[str, str | None] | None
 ) -> list[Environment]:
     """Changes to the host's environment, for each rank."""
+    served = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     return [
-        {**_environment(command, Point(rank, extent)), **(env or {})}
+        {**_environment(command, Point(rank, extent)), **served, **(env or {})}
         for rank in range(extent.nelements)
     ]
 

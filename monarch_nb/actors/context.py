@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from monarch_nb.actors import runtime_access
 from monarch_nb.core.shape import Extent, Point
@@ -19,13 +19,26 @@ if TYPE_CHECKING:
     from monarch_nb.actors.proc_mesh import ProcMesh
 
 
+@final
+class ProcId(str):
+    """The id of a process as text; ids are never used twice."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def from_string(text: str) -> ProcId:
+        """Raises `ValueError` for what is no id."""
+        int(text, 16)
+        return ProcId(text)
+
+
 @dataclass(frozen=True)
 class ActorId:
     """The address of an actor: `actor_name`, `label` (its spawn name) and `proc_id`."""
 
     actor_name: str
     label: str
-    proc_id: str
+    proc_id: ProcId
     port: int
 
     def __str__(self) -> str:
@@ -64,9 +77,9 @@ class Instance:
         return ActorId(f"{self.name}[{self.rank.rank}]", self.name, self.proc_id, self.port)
 
     @property
-    def proc_id(self) -> str:
+    def proc_id(self) -> ProcId:
         """The process's id as text."""
-        return f"{self.process:016x}"
+        return ProcId(f"{self.process:016x}")
 
     @property
     def creator(self) -> str:
@@ -139,6 +152,7 @@ def current_tag() -> int:
     return runtime_access.runtime().root.tag if found is None else found.tag
 
 
+@final
 @dataclass(frozen=True)
 class Context:
     """`actor_instance`: who runs; `message_rank`: where in the mesh or slice that was called."""

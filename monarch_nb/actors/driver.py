@@ -8,7 +8,6 @@ event loop is in `sync_driver.py` and `async_driver.py`.
 from __future__ import annotations
 
 import asyncio
-import collections
 import enum
 import functools
 import inspect
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from monarch_nb.actors import envelope
 from monarch_nb.actors.context import Here, Instance, here
 from monarch_nb.actors.definition import endpoints_of
+from monarch_nb.actors.interrupts import Interrupts, Key
 from monarch_nb.actors.ports import Port
 from monarch_nb.actors.proc_mesh import restore_procs
 from monarch_nb.core.frames import ERROR, REPLY, Message
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     from monarch_nb.actors.parcels import Parcel
     from monarch_nb.actors.supervision import MeshFailure
 
-_REMEMBERED_CANCELS = 10_000
 _INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)
 _SURVIVED = (Exception, SystemExit, *_INTERRUPTS)  # the caller is told and the actor lives on
-Key = tuple[int, int]  # (caller's process, its reply port): one call
 
 
 class State(enum.IntEnum):
@@ -111,7 +109,7 @@ class Driver:
         self.ended: ActorEnded | None = None
         self._stopped: ActorEnded | None = None  # asked for, and about to be
         self._over = threading.Event()  # ended, and `__cleanup__` has run
-        self.running: Key | None = None
+        self.interrupts = Interrupts()
         self.instance = Instance(
             process=self.proc.id,
             port=spec.port,
@@ -126,7 +124,6 @@ class Driver:
         self._request: Message | None = request
         self._actor: Any = None
         self._methods: dict[str, tuple[Callable[..., Any], bool, bool]] = {}
-        self._cancelled: collections.OrderedDict[Key, None] = collections.OrderedDict()
         self._stop_requests: list[Message] = []
         self._owned_stops: list[Future[None]] = []
         self._lock = threading.Lock()
@@ -141,9 +138,14 @@ class Driver:
         """Run `action` on the actor's thread before the backlog."""
         raise NotImplementedError
 
+    @property
+    def running(self) -> Key | None:
+        """The call whose code runs."""
+        return self.interrupts.running
+
     def interrupt(self, key: Key) -> None:
         """The caller of this call has gone away: stop it if it runs, drop it if it is queued."""
-        raise NotImplementedError
+        self.interrupts.interrupt(key)
 
     def request_stop(self, message: Message | None, reason: str) -> None:
         """End after the endpoint that runs now; the queue is discarded."""
@@ -169,12 +171,6 @@ class Driver:
         """A mesh that this actor owns has failed."""
         raise NotImplementedError
 
-    def forget_call(self, key: Key) -> None:
-        """Remember that a queued call was cancelled."""
-        self._cancelled[key] = None
-        while len(self._cancelled) > _REMEMBERED_CANCELS:
-            self._cancelled.popitem(last=False)
-
     # the actor's thread
 
     def construct(self) -> None:
@@ -197,7 +193,7 @@ class Driver:
             self.end(ActorEnded(self._failed_text(why), error), tell=False)
         else:
             self.state = State.RUNNING
-            self.reply(request, None)
+            self.reply(request, self.seal(request, None))
 
     def enter(self, rank: int, labels: Any, sizes: Any, tag: int) -> None:
         """Set the context that user code sees."""
@@ -209,22 +205,22 @@ class Driver:
             self._methods[name] = (bound, marked.explicit_response_port, marked.concurrent)
         self._methods["initialized"] = (_initialized, False, False)
 
-    def open(
-        self, message: Message
-    ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], bool, bool] | None:
-        """Decode a call and enter its context; None when it was refused or cannot be decoded."""
+    def admit(self, message: Message) -> bool:
+        """Whether this call is to run; one that is not has been answered."""
         if self.state != State.RUNNING:
             self.refuse(message)
-            return None
-        if self._cancelled and self._cancelled.pop((message.source, message.reply), 0) is None:
+            return False
+        if not self.interrupts.begin((message.source, message.reply)):
             self._reply_error(message, envelope.CANCELLED, None)
-            return None
-        try:
-            name, args, kwargs, labels, sizes, explicit = self.proc.decode(message)
-            method, has_port, concurrent = self._method(name, explicit)
-        except BaseException as error:  # noqa: BLE001  user code runs while unpickling
-            self.raised(message, error, has_port=False)
-            return None
+            return False
+        return True
+
+    def open(
+        self, message: Message
+    ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], bool, bool]:
+        """Decode a call and enter its context. Raises what the user's code raises meanwhile."""
+        name, args, kwargs, labels, sizes, explicit = self.proc.decode(message)
+        method, has_port, concurrent = self._method(name, explicit)
         if has_port:
             args = (Port(message.source, message.reply, message.rank), *args)
         here.set(Here(self.instance, labels, sizes, message.rank, message.tag))
@@ -244,34 +240,32 @@ class Driver:
             raise AttributeError(f"{self.spec.class_name} has no endpoint {name!r}")
         return found
 
-    def reply(self, message: Message, value: Any) -> None:
-        """Send the value back; one that does not pickle becomes an error, the actor lives."""
-        if not message.reply:
-            return
-        try:
-            parcel = self.proc.encode(value, (message.source,))
-        except Exception as error:  # noqa: BLE001  user code runs while pickling
-            self._reply_error(message, envelope.RAISED, error)
-            return
-        self._answer(message, REPLY, parcel)
+    def seal(self, message: Message, value: Any) -> Parcel | None:
+        """The answer, if somebody waits for it. User code runs while pickling, and may raise."""
+        return self.proc.encode(value, (message.source,)) if message.reply else None
 
-    def raised(self, message: Message, error: BaseException, *, has_port: bool) -> None:
+    def reply(self, message: Message, sealed: Parcel | None) -> None:
+        """Send the answer back."""
+        if sealed is not None:
+            self._answer(message, REPLY, sealed)
+
+    def raised(
+        self, message: Message, error: BaseException, *, has_port: bool, interrupted: bool
+    ) -> None:
         """An endpoint raised: tell the caller, or, where nobody waits, fail."""
         ended = self.ended or self._stopped
-        if ended is not None and isinstance(error, _INTERRUPTS):
+        kind = type(error)  # isinstance asks the error too, which may be hostile
+        if ended is not None and issubclass(kind, _INTERRUPTS):
             self._answer_lost(message, ended)  # the end came first
-        elif isinstance(error, _INTERRUPTS) and self._cancelled_while_running(message):
+        elif issubclass(kind, _INTERRUPTS) and interrupted:
             self._reply_error(message, envelope.INTERRUPTED, None)
-        elif message.reply and not has_port and isinstance(error, _SURVIVED):
+        elif message.reply and not has_port and issubclass(kind, _SURVIVED):
             self._reply_error(message, envelope.RAISED, _said_plainly(error))
         else:
             why = f"an endpoint raised {_summary(error)}"
             failed = ActorEnded(self._failed_text(why), error)
             self._answer_lost(message, failed)
             self.end(failed, tell=True)
-
-    def _cancelled_while_running(self, message: Message) -> bool:
-        return self._cancelled.pop((message.source, message.reply), 0) is None
 
     def refuse(self, message: Message) -> None:
         """Answer a call to an actor that has ended."""
@@ -358,7 +352,7 @@ def _initialized() -> None:
 
 
 def _said_plainly(error: BaseException) -> BaseException:
-    if isinstance(error, SystemExit):
+    if type(error) is SystemExit:
         plain = RuntimeError(f"the endpoint called sys.exit({error.code!r})")
         plain.__traceback__ = error.__traceback__
         return plain
@@ -368,6 +362,6 @@ def _said_plainly(error: BaseException) -> BaseException:
 def _summary(error: BaseException) -> str:
     try:
         text = str(error).splitlines()[0][:300] if str(error) else ""
-    except Exception:  # noqa: BLE001  a __str__ that raises
+    except BaseException:  # noqa: BLE001  a __str__ that raises
         text = "<its text cannot be had>"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, final
 
 from monarch_nb.actors import context, runtime_access
 from monarch_nb.actors.calls import GatherCall, SingleCall, StreamCall, Target
@@ -30,6 +30,7 @@ R = TypeVar("R")
 A = TypeVar("A")
 
 
+@final
 class Endpoint(Generic[P, R]):
     """A method of the actors of a mesh, to be called by one of the adverbs.
 
@@ -246,6 +247,7 @@ def returns_future(function: Callable[P, Any]) -> Callable[P, Future[Any]]:
     return call
 
 
+@final
 class Accumulator(Generic[P, R, A]):
     """Folds the answers of a mesh from the left, in the order in which they come.
 

@@ -25,7 +25,7 @@ SETUP_FAILED: Final = f"Actor call {SETUP} failed"
 
 def pack(kind: str, error: BaseException | None, text: str = "") -> bytes:
     """The payload of an ERROR message. Never raises for anything that `error` does."""
-    record = None if error is None else ErrorRecord.from_exception(error).to_json()
+    record = None if error is None else _record(error)
     return pickling.dumps((kind, text, record, None if error is None else _survivor(error)))
 
 
@@ -74,6 +74,15 @@ def render(record: ErrorRecord) -> str:
 
 def _local_line(filename: str, lineno: int) -> str | None:
     return linecache.getline(filename, lineno).rstrip("\n") or None
+
+
+def _record(error: BaseException) -> Any:
+    try:
+        return ErrorRecord.from_exception(error).to_json()
+    except BaseException as worse:  # noqa: BLE001  hostile exceptions are what this is for
+        kind = type(error)
+        text = f"<it cannot be described: {type(worse).__name__}>"
+        return ErrorRecord(kind.__name__, text, kind.__module__).to_json()
 
 
 def _survivor(error: BaseException) -> bytes | None:

@@ -53,6 +53,7 @@ class Future(Generic[R]):
 
     Made by calls (`actor.step.call()`), never by hand (`TypeError`). `get` blocks, `await` does not; both may be used any number of
     times, from any thread. The errors a `get` raises are those of the call: `ActorError`, `SupervisionError`, ...
+    Not meant for subclasses.
 
     Example:
         >>> answer = trainer.step.call(batch)        # doctest: +SKIP

@@ -11,16 +11,10 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, final
 
 from monarch_nb.actors import context, devices, runtime_access
-from monarch_nb.actors.commands import (
-    BootstrapCommand,
-    Command,
-    bindings,
-    default_bootstrap_cmd,
-    environments,
-)
+from monarch_nb.actors.commands import Command, bindings, environments
 from monarch_nb.actors.future import Future
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.proc import new_process_ids
@@ -28,16 +22,6 @@ from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState
 from monarch_nb.core.frames import HOST_SHIFT
 from monarch_nb.core.mesh_trait import MeshTrait
 from monarch_nb.core.shape import Extent, Shape, Slice
-
-__all__ = [
-    "BootstrapCommand",
-    "HostMesh",
-    "HostsState",
-    "default_bootstrap_cmd",
-    "this_host",
-    "this_proc",
-]
-
 
 class HostsState:
     """What the handles of one host mesh share."""
@@ -48,6 +32,7 @@ class HostsState:
         self.stopped = False
 
 
+@final
 class HostMesh(MeshTrait):
     """Hosts, one per point; `this_host()` is a mesh of one without axes.
 

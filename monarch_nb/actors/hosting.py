@@ -123,7 +123,8 @@ class Hosting:
     def _on_interrupt(self, body: dict[str, Any], message: Message) -> None:
         driver = self.drivers.get(body["port"])
         if driver is not None:
-            driver.interrupt((message.source, body["reply"]))
+            for reply in body["replies"]:
+                driver.interrupt((message.source, reply))
 
     def _on_unknown(self, message: Message) -> None:
         if message.kind != CALL or not message.port & ACTOR_BIT:

@@ -9,7 +9,7 @@ import collections
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
 from monarch_nb.actors import envelope, runtime_access
 from monarch_nb.actors.future import LazyFuture
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
+@final
 class Port(Generic[R]):
     """The sending end: `send` a value or an exception to whoever holds the receiver. Picklable."""
 
@@ -111,7 +112,10 @@ class _Receive(LazyFuture[R]):
 
 
 class PortReceiver(Generic[R]):
-    """The receiving end. `recv()` gives a `Future` that claims a message when it is observed."""
+    """The receiving end. `recv()` gives a `Future` that claims a message when it is observed.
+
+    Made by `Channel.open`; not meant for subclasses.
+    """
 
     def __init__(self, proc: Proc, port: int, *, once: bool, ranked: bool = False) -> None:
         self._proc = proc
@@ -149,6 +153,7 @@ class PortReceiver(Generic[R]):
         return (message.rank, value) if self._is_ranked else value
 
 
+@final
 class RankedPortReceiver(PortReceiver[R]):
     """A receiver whose messages come as `(rank, value)`."""
 
@@ -163,6 +168,7 @@ def _deliver(box: weakref.ref[_Mailbox], proc: Proc, message: Message) -> None:
         found.deliver(message)
 
 
+@final
 class Channel:
     """Makes pairs of ports.
 

@@ -10,7 +10,7 @@ import logging
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, final
 
 from monarch_nb.actors import runtime_access
 from monarch_nb.actors.definition import Actor, endpoint
@@ -101,6 +101,7 @@ def unregister_proc_mesh_spawn_callback(callback: Callable[[ProcMesh], None]) ->
         spawn_callbacks.remove(callback)
 
 
+@final
 class ProcMesh(MeshTrait):
     """Worker processes, one per point.
 

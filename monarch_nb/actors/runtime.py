@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from monarch_nb.actors.meshes import Meshes
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.proc import Proc
 from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState
-from monarch_nb.actors.supervision import Supervision
+from monarch_nb.actors.supervision import MeshFailure, Supervision
 from monarch_nb.config import Config
 from monarch_nb.core.frames import ROOT_PORT
 from monarch_nb.core.shape import Extent, Point, Shape
@@ -51,6 +52,7 @@ class Runtime:
             owner=(controller, ROOT_PORT),
         )
         self.root._proc_mesh = self.own_mesh
+        self.supervision.on_root_failure = self._root_failed
         self._own: ProcsState | None = None
         before_wait.flush = self.proc.links.flush
 
@@ -58,6 +60,11 @@ class Runtime:
         """The notebook cell on whose behalf the calling thread runs."""
         found = context.here.get()
         return self.root.tag if found is None else found.tag
+
+    def _root_failed(self, failure: MeshFailure, seen: bool) -> None:
+        """Of a rank: no actor owns what has failed, a cell or a thread has spawned it."""
+        if not seen:
+            sys.stderr.write(f"Unhandled failure on {self.root.name}: {failure.report()}\n")
 
     def start(self) -> None:
         """Begin to receive."""

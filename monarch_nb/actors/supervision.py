@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from monarch_nb.actors import envelope
 from monarch_nb.actors.exits import Exit
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
 
 
+@final
 class MeshFailure:
     """Some ranks of a mesh have failed. Given to `__supervise__` and to `unhandled_fault_hook`.
 
@@ -99,7 +100,9 @@ def _restore_failure(
 def _tail(ended: Exit | None) -> str:
     if ended is None or not ended.tail.strip():
         return ""
-    lines = ended.tail.rstrip().splitlines()[-20:]
+    lines = ended.tail.rstrip().splitlines()
+    crash = next((i for i, line in enumerate(lines) if line.startswith("Fatal Python")), None)
+    lines = lines[-20:] if crash is None else lines[max(0, crash - 3) : crash + 20]
     return "\nThe last lines it printed:\n" + "\n".join(f"  {line}" for line in lines)
 
 

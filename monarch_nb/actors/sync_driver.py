@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import ctypes
 import queue
 import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from monarch_nb.actors.driver import ActorEnded, Driver, Key, Spec, State
+from monarch_nb.actors import envelope
+from monarch_nb.actors.driver import ActorEnded, Driver, Spec, State
+from monarch_nb.actors.interrupts import raise_in_thread
 
 if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
+    from monarch_nb.actors.parcels import Parcel
     from monarch_nb.actors.supervision import MeshFailure
     from monarch_nb.core.frames import Message
 
@@ -37,8 +39,9 @@ class SyncDriver(Driver):
         super().__init__(hosting, spec, request)
         self._urgent: collections.deque[Callable[[], Any]] = collections.deque([self.construct])
         self.on_main = work is not None
+        if self.on_main:
+            self.interrupts.strike_main = hosting.interrupt_main
         self._work: WorkQueue = queue.SimpleQueue() if work is None else work
-        self._thread_id = 0
         self._links = self.proc.links
         if work is None:
             thread = threading.Thread(target=self._serve, name=THREAD_NAME, daemon=True)
@@ -57,50 +60,51 @@ class SyncDriver(Driver):
     def supervise(self, failure: MeshFailure) -> None:
         self.urgent(lambda: self._supervise(failure))
 
-    def interrupt(self, key: Key) -> None:
-        self.forget_call(key)
-        if self.running == key:
-            if self.on_main:
-                self.hosting.interrupt_main()
-            else:
-                raise_in_thread(self._thread_id, KeyboardInterrupt)
-
     def construct(self) -> None:
         threading.current_thread().name = THREAD_NAME
         super().construct()
 
     def step(self, message: Message | None) -> None:
         """One item of the queue, on the actor's thread."""
-        self._thread_id = threading.get_ident()
-        try:
-            while self._urgent:
-                self._urgent.popleft()()
-            if message is not None:
+        while self._urgent:
+            self._urgent.popleft()()
+        if message is not None and self.admit(message):
+            try:
                 self._call(message)
-            if self._links.held and self._work.empty():
-                self._links.flush()  # about to wait
-        except KeyboardInterrupt:
-            # an interrupt that came a moment too late: the call it was meant for has been answered
-            self.running = None
+            except KeyboardInterrupt:  # between two lines of ours: no call goes without an answer
+                self._reply_error(message, envelope.INTERRUPTED, None)
+        if self._links.held and self._work.empty():
+            self._links.flush()  # about to wait
 
     def _call(self, message: Message) -> None:
-        opened = self.open(message)
-        if opened is None:
-            return
-        method, args, kwargs, has_port, _ = opened
-        board = self.hosting.board
-        if board is not None:
-            board.busy(method.__name__)
+        interrupts, board = self.interrupts, self.hosting.board
+        key = (message.source, message.reply)
+        outer = interrupts.running  # while a cell waits, calls may nest
+        error: BaseException | None = None
+        sealed: Parcel | None = None
+        has_port = False
         try:
-            self.running = (message.source, message.reply)
+            interrupts.enter(key)
+            method, args, kwargs, has_port, _ = self.open(message)
+            if board is not None:
+                board.busy(method.__name__)
             value = method(*args, **kwargs)
-            self.running = None
-        except BaseException as error:  # noqa: BLE001  user code; anything may come out
-            self.running = None
-            self.raised(message, error, has_port=has_port)
-        else:
             if not has_port:
-                self.reply(message, value)
+                sealed = self.seal(message, value)
+        except BaseException as raised:  # noqa: BLE001  user code; anything may come out
+            error = raised
+        interrupted: bool | None = None
+        while interrupted is None:
+            try:
+                interrupted = interrupts.finish(key)
+            except KeyboardInterrupt:  # the very one that is being taken back
+                error = error or KeyboardInterrupt()
+        interrupts.running = outer
+        if error is not None:
+            self.raised(message, error, has_port=has_port, interrupted=interrupted)
+            error = None  # it and this frame hold one another, and the actor
+        else:
+            self.reply(message, sealed)
         if board is not None:
             board.idle()
 
@@ -147,6 +151,7 @@ class SyncDriver(Driver):
                 self.hosting.log_exception(f"__cleanup__ of {self.instance} raised")
             finally:
                 limit.cancel()
+                raise_in_thread(threading.get_ident(), None)
         self.finished()
 
     def refuse_backlog(self) -> None:
@@ -172,11 +177,7 @@ class SyncDriver(Driver):
                 while (item := get()) is not None:
                     item[0].step(item[1])
             except KeyboardInterrupt:
-                continue  # as in `step`: too late
+                continue  # of nobody's: no call runs
             break
         self.refuse_backlog()
 
-
-def raise_in_thread(thread_id: int, kind: type[BaseException]) -> None:
-    """Make `kind` come up in another thread at its next bytecode (it does not end a C call)."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), ctypes.py_object(kind))

@@ -7,12 +7,13 @@ there, and when it goes, that goes. One client at a time has a host.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import os
 import socket
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, final
 
 from monarch_nb.actors.future import Future, make
 from monarch_nb.actors.host_mesh import HostMesh, HostsState
@@ -28,6 +29,19 @@ from monarch_nb.net.gateway import Gateway, unpack_hello
 
 DEFAULT_KEYS: Final = "trust_all_connections"  # Monarch's word; here it means: the user's own key
 TRANSPORTS: Final = ("tcp", "ipc")
+
+
+@final
+class ChannelTransport(enum.StrEnum):
+    """Monarch's names of transports; `enable_transport` says which of them are there."""
+
+    Unix = "ipc"
+    Local = "ipc://local"
+    TcpWithLocalhost = "tcp://localhost"
+    TcpWithHostname = "tcp://hostname"
+    MetaTlsWithHostname = "metatls-hostname"
+    MetaTlsWithIpV6 = "metatls"
+    Tls = "tls"
 
 
 class HostWorker:

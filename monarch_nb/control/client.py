@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from monarch_nb.actors import runtime_access
+from monarch_nb.actors.calls import cancel_made_by
 from monarch_nb.actors.controllers import serve_controllers
 from monarch_nb.actors.endpoints import returns_future
 from monarch_nb.actors.exits import Exit
-from monarch_nb.actors.future import Future, LazyFuture, completed
+from monarch_nb.actors.future import Future, LazyFuture, completed, make
 from monarch_nb.actors.proc import new_agent_id, new_process_ids
 from monarch_nb.actors.runtime import Runtime
 from monarch_nb.actors.supervision import MeshFailure
@@ -91,10 +92,7 @@ class Client(Runtime):
 
     def interrupt(self, tag: int | None = None) -> None:
         """Interrupt the calls in flight that were made by the cell `tag` (None: all). Returns at once."""
-        for waiter in self.proc.waiters():
-            found = getattr(waiter, "tag", None)
-            if found is not None and tag in {None, found}:
-                waiter.cancel()  # type: ignore[attr-defined]
+        cancel_made_by(self.proc, tag)
 
     # hosts
 
@@ -149,8 +147,18 @@ class Client(Runtime):
 
     def shut_hosts(self, agents: Sequence[int]) -> Future[None]:
         for state in list(self.supervision.states.values()):
-            state.end("its host was shut down")
-        return super().shut_hosts(agents)
+            below = getattr(state, "procs", state)
+            if not set(agents).isdisjoint(getattr(below, "agents", ())):
+                state.end("its host was shut down")
+        keeper, here = self._keeper, self.proc.agent in agents
+        told = super().shut_hosts(agents)
+        if keeper is None or not here:
+            return told
+        gone: Future[None] = make(Future)
+        told.add_done_callback(
+            lambda _: keeper.ended.add_done_callback(lambda _: gone._set_result(None))
+        )
+        return gone
 
     def _on_ready(self, _: dict[str, Any], message: Message) -> None:
         if self._keeper is not None and message.source == self.proc.agent:
@@ -243,6 +251,8 @@ def start() -> Client:
     made.start()
     runtime_access.install(made)
     _at_exit(made)
+    for callback in when_started:
+        callback()
     return made
 
 

@@ -81,4 +81,5 @@ def _end_program(failure: MeshFailure) -> None:
         f"{failure.report()}\n"
     )
     sys.stderr.flush()
-    os.kill(os.getpid(), signal.SIGINT)  # a KeyboardInterrupt in the main thread, even in a C wait
+    # a KeyboardInterrupt in the main thread, even in a C wait; sent to that thread, or another may get it
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)

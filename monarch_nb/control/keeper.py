@@ -32,6 +32,7 @@ class Keeper:
 
     def __init__(self, client: Client) -> None:
         self.ready: Future[bool] = make(Future)
+        self.ended: Future[None] = make(Future)  # and everybody has been told
         self._client = client
         self._launcher = LocalLauncher()
         self._ending = threading.Event()
@@ -79,10 +80,11 @@ class Keeper:
             if not self._ending.is_set():
                 client.agent_ended(how, words, self._silent_s)
                 self._launcher.close()
+            self.ended._set_result(None)
             if pulse is not None:
                 pulse.close()
 
-    def _judge(self, up: bool | None) -> float | None:  # noqa: FBT001  as PulseWatch has it
+    def _judge(self, up: bool | None) -> float | None:  # None: time is over
         """Whether it is to be given up; in how many seconds to look again. The pulse's thread."""
         if up:
             self._lost_at = None

@@ -18,6 +18,7 @@ from monarch_nb.errors import DecodeError, EncodeError
 
 _PROTOCOL = 5
 _MAX_SEARCH = 2000
+_MAX_DEPTH = 20  # nobody reads a longer path, and each step pickles what is below it again
 ATOMS = frozenset({int, float, str, bool, type(None), complex})
 
 
@@ -86,10 +87,9 @@ def _culprit(value: Any, error: Exception) -> str | None:
     """The path of the smallest part of a call's value that fails on its own."""
     if isinstance(error, RecursionError):
         return None
-    budget = [_MAX_SEARCH]
     for name, part in _call_parts(value):
         if not _pickles(part):
-            return _descend(name, part, budget)
+            return _descend(name, part)
     return None
 
 
@@ -103,13 +103,20 @@ def _call_parts(value: Any) -> list[tuple[str, Any]]:
             return [("result", value)]
 
 
-def _descend(name: str, value: Any, budget: list[int]) -> str:
-    for child_name, child in _children(name, value):
-        budget[0] -= 1
-        if budget[0] < 0:
-            break
-        if not _pickles(child):
-            return _descend(child_name, child, budget)
+def _descend(name: str, value: Any) -> str:
+    budget = _MAX_SEARCH
+    for _ in range(_MAX_DEPTH):
+        culprit = None
+        for child_name, child in _children(name, value):
+            budget -= 1
+            if budget < 0:
+                return name
+            if not _pickles(child):
+                culprit = child_name, child
+                break
+        if culprit is None:
+            return name
+        name, value = culprit
     return name
 
 

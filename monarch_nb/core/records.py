@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from monarch_nb.core.traces import format_record
-from monarch_nb.errors import RemoteProtocolError
+from monarch_nb.errors import ActorError, RemoteProtocolError
 
 MAX_TEXT: Final = 10_000  # characters of a message; Dask's limit
 MAX_LINE: Final = 500
@@ -172,8 +172,9 @@ class _Reader:
         self._seen.add(id(exc))
         place = self._place(exc) if isinstance(exc, SyntaxError) else None
         members = _members(exc)
-        cause = self._linked(_CAUSE(exc))
-        context = None if cause or _SUPPRESS(exc) else self._linked(_CONTEXT(exc))
+        told = isinstance(exc, ActorError)  # in its own text already
+        cause = None if told else self._linked(_CAUSE(exc))
+        context = None if cause or told or _SUPPRESS(exc) else self._linked(_CONTEXT(exc))
         kept = [self._linked(one) for one in members[:MAX_MEMBERS]]
         exceptions = tuple(one for one in kept if one)
         return ErrorRecord(

@@ -47,7 +47,7 @@ def become(boot: dict[str, Any], out: int, err: int, cradle: Cradle) -> NoReturn
     except SystemExit as end:
         code = _exit_code(end)
     except BaseException:  # noqa: BLE001  whatever it was, this process must not return
-        traceback.print_exc()
+        traceback.print_exc(file=sys.__stderr__)  # the other one needs threads that end now
     finally:
         _flush()
         os._exit(code if isinstance(code, int) else 0)

@@ -18,6 +18,9 @@ _CHUNK: Final = 1 << 16
 _LAST_READ_BYTES: Final = 1 << 20
 _TAIL_BYTES: Final = 1 << 13
 _TAIL_LINES: Final = 60
+_CRASH: Final = b"Fatal Python error: "
+_CRASH_BYTES: Final = 1 << 12
+_BEFORE_CRASH_BYTES: Final = 500
 NAMES: Final = ("stdout", "stderr")
 
 
@@ -69,11 +72,19 @@ class Output:
         self.proc = proc
         self.pipes = [Pipe(fd) for fd in fds]
         self._tail = bytearray()
+        self._crash: bytearray | None = None  # faulthandler's report: its begin tells, not its end
 
     def read(self, pipe: Pipe) -> int:
         """Read what one pipe has, at most a chunk. Returns how much it was."""
         data = pipe.read()
+        if self._crash is not None and len(self._crash) < _CRASH_BYTES:
+            self._crash += data
         self._tail += data
+        at = self._tail.find(_CRASH)
+        if at >= 0:
+            before = self._tail.rfind(b"\n", 0, max(0, at - _BEFORE_CRASH_BYTES)) + 1
+            self._crash = self._tail[before:]
+            self._tail.clear()
         del self._tail[:-_TAIL_BYTES]
         return len(data)
 
@@ -84,7 +95,10 @@ class Output:
                 yield Piece(self.proc, name, text)
 
     def tail(self) -> str:
-        """The last lines of both streams, as they came."""
+        """The last lines of both streams, as they came; after a crash of Python, where it was."""
+        if self._crash is not None:
+            lines = bytes(self._crash[:_CRASH_BYTES]).decode(errors="replace").splitlines()
+            return "\n".join(lines[:_TAIL_LINES])
         lines = self._tail.decode(errors="replace").splitlines()
         return "\n".join(lines[-_TAIL_LINES:])
 

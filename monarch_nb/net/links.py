@@ -53,8 +53,8 @@ class Links:
         self._pid = os.getpid()
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[], Any]] = {}
-        self._writers: dict[int, Callable[[], bool]] = {}
-        self._retries: list[Stream] = []
+        self._writers: dict[int, Callable[[], None]] = {}
+        self._retries: deque[Stream] = deque()
         self._context = wire.new_context()
         self._listener = wire.bind_stream(run_dir, process)
         self._inbox = wire.bind_inbox(self._context, run_dir, process)
@@ -171,11 +171,15 @@ class Links:
         self._retries.append(stream)
         os.eventfd_write(self._wakeup, 1)
 
-    def when_writable(self, fd: int, action: Callable[[], bool]) -> None:
-        """Call `action` when the descriptor is writable, until it returns False."""
+    def when_writable(self, fd: int, action: Callable[[], None]) -> None:
+        """Call `action` whenever the descriptor is writable."""
         self._writers[fd] = action
-        with contextlib.suppress(FileExistsError):
-            self._epoll.register(fd, select.EPOLLOUT)
+        self._epoll.register(fd, select.EPOLLOUT)
+
+    def all_written(self, fd: int) -> None:
+        """Stop doing so."""
+        del self._writers[fd]
+        self._epoll.unregister(fd)
 
     # the inbox thread
 
@@ -184,15 +188,14 @@ class Links:
         self._epoll.register(fd, select.EPOLLIN)
 
     def _receive(self) -> None:
-        poll, handlers = self._epoll.poll, self._handlers
+        poll, handlers, writers = self._epoll.poll, self._handlers, self._writers
         self._read_queue()
         while not self._closing:
             events = poll(RETRY_S if self._retries else None)
-            for fd, event in events:
+            for fd, _ in events:
                 try:
-                    if event & select.EPOLLOUT:
-                        self._write(fd)
-                    elif (handler := handlers.get(fd)) is not None:
+                    handler = handlers.get(fd) or writers.get(fd)  # no descriptor is in both
+                    if handler is not None:
                         handler()
                 except Exception:  # noqa: BLE001  one bad message must not end the thread that all depend on
                     traceback.print_exc(file=sys.__stderr__)
@@ -204,16 +207,10 @@ class Links:
             os.eventfd_read(self._wakeup)
 
     def _try_again(self) -> None:
-        streams, self._retries = self._retries, []
-        late = [stream for stream in streams if not stream.connect()]
-        self._retries += late
-
-    def _write(self, fd: int) -> None:
-        action = self._writers.get(fd)
-        if action is None or not action():
-            self._writers.pop(fd, None)
-            with contextlib.suppress(OSError):
-                self._epoll.unregister(fd)
+        for _ in range(len(self._retries)):  # others append meanwhile
+            stream = self._retries.popleft()
+            if not stream.connect():
+                self._retries.append(stream)
 
     def _accept(self) -> None:
         with contextlib.suppress(BlockingIOError):

@@ -21,7 +21,7 @@ from monarch_nb.core import frames
 from monarch_nb.net import wire
 from monarch_nb.net.streams import Loop, Stream, split
 
-BURST_NS: Final = 50_000  # messages to one process that are closer than this are a burst
+BURST_NS: Final = 20_000  # messages to one process that are closer than this are a burst
 HOLD_BYTES: Final = 4096
 HOLD_MESSAGES: Final = 32
 OnHeld = Callable[["Outbox"], None]

@@ -140,8 +140,11 @@ class Loop(Protocol):
     def retry(self, stream: Stream) -> None:
         """Call `stream.connect()` again soon."""
 
-    def when_writable(self, fd: int, action: Callable[[], bool]) -> None:
-        """Call `action()` when the descriptor is writable, until it returns False."""
+    def when_writable(self, fd: int, action: Callable[[], None]) -> None:
+        """Call `action()` whenever the descriptor is writable."""
+
+    def all_written(self, fd: int) -> None:
+        """Stop doing so."""
 
 
 class Stream:
@@ -207,7 +210,9 @@ class Stream:
                     found.settimeout(linger_s)
                     for piece in self._waiting:
                         found.sendall(piece)
-            self._waiting.clear()
+            if self._waiting:
+                self._waiting.clear()
+                self._loop.all_written(found.fileno())
             found.close()
 
     def _queue(self, pieces: Sequence[Any]) -> None:
@@ -219,10 +224,12 @@ class Stream:
             if idle and self._socket is not None:
                 self._loop.when_writable(self._socket.fileno(), self._on_writable)
 
-    def _on_writable(self) -> bool:
-        """True to be called again. The loop's thread."""
+    def _on_writable(self) -> None:
+        """The loop's thread. The lock keeps a sender from queueing between the last write and the end."""
         with self._lock:
-            return self._push(registered=True)
+            found = self._socket
+            if found is not None and not self._push(registered=True):
+                self._loop.all_written(found.fileno())
 
     def _push(self, *, registered: bool = False) -> bool:
         """Write what waits; True if some is left, which is then waited for."""
@@ -236,7 +243,7 @@ class Stream:
                     self._loop.when_writable(found.fileno(), self._on_writable)
                 return True
             except OSError:
-                self._waiting.clear()
+                self._waiting.clear()  # the peer is gone; whoever waits is told by its agent
                 return False
             if sent == len(piece):
                 self._waiting.popleft()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import importlib
 import inspect
 import json
 import logging
@@ -19,7 +20,7 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from monarch_nb.actors import envelope, runtime_access
 from monarch_nb.actors.parcels import Parcel
@@ -29,10 +30,12 @@ from monarch_nb.config import Config
 from monarch_nb.core import pickling
 from monarch_nb.core.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
 from monarch_nb.core.shape import Extent, Point
-from monarch_nb.worker import rendezvous
+from monarch_nb.worker import patience, rendezvous
 from monarch_nb.worker.boardwriter import BoardWriter
 from monarch_nb.worker.cell_queue import CellQueue
 from monarch_nb.worker.stdio import install
+
+COMPAT: Final = "MONARCH_NB_COMPAT"
 
 
 def run(boot: dict[str, Any]) -> int:
@@ -65,6 +68,8 @@ class Rank:
         """Boot, serve, leave."""
         runtime_access.install(self.runtime)
         self._prepare_environment()
+        if os.environ.get(COMPAT, "0") not in {"", "0"}:
+            importlib.import_module("monarch_nb.compat")
         self._attach_main_thread()
         self.runtime.start()
         self._boot_user_code()
@@ -103,6 +108,7 @@ class Rank:
             threading.main_thread().ident or 0, signal.SIGINT
         )
         signal.signal(signal.SIGINT, self._on_sigint)
+        patience.install()
         streams = install(self.runtime.root_tag, self._send_output)
         self.hosting.flush_output = streams.drain
         self.hosting.board = BoardWriter(self.boot["board"])
@@ -114,11 +120,18 @@ class Rank:
         self.proc.verbs["stacks"] = self._on_stacks
 
     def _on_sigint(self, *_: Any) -> None:
-        if self.cells.shell.interrupt():
+        mine = [
+            driver
+            for driver in list(self.hosting.drivers.values())
+            if getattr(driver, "on_main", False)
+        ]
+        hits = {driver.interrupts.hit() for driver in mine}
+        if True in hits:
+            raise KeyboardInterrupt
+        if False in hits or self.cells.shell.interrupt():
             return
-        for driver in list(self.hosting.drivers.values()):
-            if getattr(driver, "on_main", False) and driver.running is not None:
-                raise KeyboardInterrupt
+        if any(driver.running is not None for driver in mine):
+            raise KeyboardInterrupt
 
     def _boot_user_code(self) -> None:
         error: BaseException | None = None

@@ -143,7 +143,11 @@ class OutputPump:
         if place not in self._torn:
             return text
         lost, end, text = text.partition("\n")
-        self._drop(place, lost + end)
+        gap = self._gaps.get(place)
+        if end and len(lost) < SMALL and (gap is None or gap.is_told):
+            self._torn.discard(place)  # the note was about this line; its last bit needs no other
+        else:
+            self._drop(place, lost + end)
         return text
 
     def _fitting(self, text: str) -> int:
@@ -229,7 +233,10 @@ class _Gap:
     def tell(self) -> str:
         """The note in the output; what is dropped from now on needs another."""
         self.is_told = True
-        return f"... {self.lines} lines ({self.chars} characters) dropped ...\n"
+        if not self.lines:
+            return f"... {self.chars} characters dropped ...\n"
+        lines = "1 line" if self.lines == 1 else f"{self.lines} lines"
+        return f"... {lines} ({self.chars} characters) dropped ...\n"
 
 
 class RankStream(io.TextIOBase):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 import time
 from typing import Any
@@ -217,3 +218,41 @@ class AsyncWitness(Actor):
             return context().actor_instance.name
 
         return await asyncio.create_task(look())
+
+
+class Process(Actor):
+    """Tells of the process it lives in."""
+
+    @endpoint
+    def env(self, *names):
+        """Some of its environment."""
+        return tuple(os.environ.get(name) for name in names)
+
+    @endpoint
+    def all_env(self):
+        """All of it."""
+        return dict(os.environ)
+
+    @endpoint
+    def processors(self):
+        """Where it may run."""
+        return sorted(os.sched_getaffinity(0))
+
+    @endpoint
+    def pid(self):
+        return os.getpid()
+
+    @endpoint
+    def seen(self, name):
+        """What a bootstrap function has left in `sys`."""
+        return getattr(sys, name, None)
+
+    @endpoint
+    def rank(self):
+        """Where it was spawned."""
+        return dict(context().actor_instance.rank)
+
+
+def over(mesh, method, *args):
+    """The values of an endpoint of `Process` on the mesh."""
+    return getattr(mesh.spawn("process", Process), method).call(*args).get().values()

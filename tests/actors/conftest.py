@@ -36,6 +36,20 @@ def procs(mesh_runtime) -> ProcMesh:
     return this_host().spawn_procs(per_host={"gpus": 4}, name="four")
 
 
+@pytest.fixture
+def spawn(mesh_runtime) -> Iterator[Callable[..., ProcMesh]]:
+    """`this_host().spawn_procs`, stopped in the end."""
+    made: list[ProcMesh] = []
+
+    def start(*args, **kwargs):
+        made.append(this_host().spawn_procs(*args, **kwargs))
+        return made[-1]
+
+    yield start
+    for mesh in made:
+        mesh.stop().get()
+
+
 @pytest.fixture(autouse=True)
 def failures(request: pytest.FixtureRequest) -> Iterator[list[monarch_nb.MeshFailure]]:
     """What reaches the root while the test runs. A test that does not ask for it expects nothing."""

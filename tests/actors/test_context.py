@@ -69,7 +69,9 @@ class Outer(Actor):
     def on_its_mesh(self):
         instance = context().actor_instance
         others = instance.proc_mesh.spawn("everywhere", Inner)
-        return instance.proc_mesh.sizes, len({each["pid"] for _, each in others.describe.call().get()})
+        return instance.proc_mesh.sizes, len(
+            {each["pid"] for _, each in others.describe.call().get()}
+        )
 
 
 class AsyncOuter(Actor):

@@ -13,7 +13,15 @@ import threading
 
 import pytest
 
-from monarch_nb import Actor, ActorError, ActorMesh, as_endpoint, concurrent_endpoint, endpoint, this_proc
+from monarch_nb import (
+    Actor,
+    ActorError,
+    ActorMesh,
+    as_endpoint,
+    concurrent_endpoint,
+    endpoint,
+    this_proc,
+)
 from monarch_nb.actors.definition import RESERVED
 from tests.actors.cast import AsyncCounter, AsyncWitness, Counter, Witness
 

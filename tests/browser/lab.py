@@ -240,7 +240,7 @@ class Notebook:
         self.page.wait_for_selector(f"body[data-jp-theme-name='{name}']", state="attached")
 
 
-def picture(page: Page, name: str) -> None:
-    """Keep what the page looks like, for people who look at it."""
+def picture(page: Page, name: str, clip: Any = None) -> None:
+    """Keep what the page looks like, or a part of it, for people who look at it."""
     ARTIFACTS.mkdir(exist_ok=True)
-    page.screenshot(path=ARTIFACTS / f"{name}.png", animations="disabled")
+    page.screenshot(path=ARTIFACTS / f"{name}.png", animations="disabled", clip=clip)

@@ -15,17 +15,36 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(180)]
 RANKS = range(4)
 PROMPT_S = 3.0  # the goal is 0.3 on a machine that does nothing else
 
+TRAINING = """%%mesh
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+torch.manual_seed(rank)
+x = torch.randn(256, 8)
+model = DistributedDataParallel(torch.nn.Linear(8, 1))
+loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+loss.backward()
+print(f"loss of my data {loss:.4f}")
+print(f"norm of the gradient {model.module.weight.grad.norm():.4f}")"""
+
 TICKS = """%%mesh
 import time
 for tick in range(3):
     print("tick", tick, flush=True)
     time.sleep(1)"""
 
-FAILING = """%%mesh
-def step(batch):
-    return 100 // batch
+KILLING = """%%mesh
+import os, signal
+if rank == 3:
+    os.kill(os.getpid(), signal.SIGKILL)"""
 
-step(rank % 2)"""
+FAILING = """%%mesh
+def split(samples, parts):
+    return samples // parts
+
+split(100, rank % 2)"""
 
 SLEEPING = """%%mesh
 import time
@@ -109,7 +128,7 @@ def test_an_error_is_shown_once_and_stops_run_all(notebook):
     lines = failing.text.splitlines()
     assert lines[0] == "[1,3] 100"
     assert lines[1].startswith("ranks 0,2: ZeroDivisionError")
-    assert "    return 100 // batch" in lines
+    assert "    return samples // parts" in lines
     assert "  Cell In[2], line 5, in <module>" in lines
     assert failing.text.count("Traceback (most recent call last)") == 1
     assert never.prompt == "[ ]:"
@@ -117,6 +136,29 @@ def test_an_error_is_shown_once_and_stops_run_all(notebook):
         notebook.theme(f"JupyterLab {theme}")
         picture(notebook.page, f"error-{theme.lower()}")
     notebook.theme("JupyterLab Light")
+
+
+def test_the_picture_of_the_readme(notebook):
+    """One notebook that tells the story; docs/images/notebook.png is such a picture."""
+    notebook.command("application:toggle-left-area")
+    notebook.page.set_viewport_size({"width": 980, "height": 1400})
+    notebook.run("%mesh up --gpus 4")
+    trained = notebook.run(TRAINING)
+    assert len(said_by(trained)[3]) == 2
+    assert notebook.run(FAILING).text.startswith("[1,3] 100")
+    killed = notebook.run(KILLING)
+    assert "rank 3: " in killed.text
+    status = notebook.run("%mesh status")
+    status.shows("SIGKILL")
+    story(notebook.page, status.element, "story-light")
+
+
+def story(page, last, name) -> None:
+    """The cells of a notebook that fits a screen, without what is around them."""
+    frame = page.locator(".jp-NotebookPanel .jp-WindowedPanel-outer").bounding_box()
+    end = last.bounding_box()
+    page.mouse.move(0, 0)
+    picture(page, name, clip={**frame, "height": end["y"] + end["height"] - frame["y"] + 4})
 
 
 # Measured where the user is: from the press of the button to the number beside the cell.

@@ -193,6 +193,14 @@ def test_ranks_that_have_finished_are_not_waited_for():
     assert texts(folder.finish(1, 0.0)) == "[0] a\n[0] b\n"
 
 
+def test_a_line_of_a_rank_that_has_finished_still_waits_for_the_others():
+    folder = StreamFolder(range(3))
+    folder.feed(0, "stdout", "a\n", 0.0)
+    assert folder.finish(0, 0.0) == []
+    assert folder.feed(1, "stdout", "a\n", 0.0) == []
+    assert texts(folder.feed(2, "stdout", "a\n", 0.0)) == "[0-2] a\n"
+
+
 def test_lines_that_differ_do_not_keep_later_ones_from_folding():
     folder = StreamFolder(range(2))
     folder.feed(0, "stdout", "step 1\nloss 0.1\nstep 2\n", 0.0)
@@ -251,6 +259,7 @@ def test_a_flood_is_bounded_and_says_so():
     for start in range(0, 50_000, 500):
         chunk = "".join(f"line {i}\n" for i in range(start, start + 500))
         shown += folder.feed(0, "stdout", chunk, 0.0) + folder.feed(1, "stdout", chunk, 0.0)
+    assert not folder._order, "what was shown is forgotten"
     shown += folder.flush(0.0)
     text = texts(shown)
     assert len(text) < 2 * BURST

@@ -96,6 +96,32 @@ class AsyncWorker(Actor):
             pass
 
 
+class Doer(AsyncWorker):
+    @endpoint
+    async def do(self, code: str) -> None:
+        exec(code, {"sys": sys, "exit": sys.exit})
+
+
+class Fussy(Actor):
+    """Does not like some ranks."""
+
+    def __init__(self, bad: tuple[int, ...], how: str, ledger: str) -> None:
+        self.ledger = ledger
+        rank = current_rank()["gpus"]
+        if rank in bad:
+            if how == "raise":
+                raise ValueError(f"rank {rank} does not want to")
+            exec(how)
+
+    @endpoint
+    def hello(self) -> int:
+        return current_rank()["gpus"]
+
+    def __cleanup__(self, error) -> None:
+        with open(self.ledger, "a") as file:
+            file.write(f"{current_rank()['gpus']}\n")
+
+
 class Caller(Actor):
     """Calls others from inside a rank."""
 
@@ -104,4 +130,4 @@ class Caller(Actor):
         return workers.sleep.call(seconds).get()
 
 
-__all__ = ["AsyncWorker", "Caller", "Worker", "signal", "sys", "threading"]
+__all__ = ["AsyncWorker", "Caller", "Doer", "Fussy", "Worker", "signal", "sys", "threading"]

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from monarch_nb.worker.cells import CellShell
 from tests.support import eventually
 from tests.worker.cell_rank import FILE
 
@@ -50,6 +51,23 @@ def test_an_interrupted_command_ends_the_cell_too(rank, tmp_path):
     answer = rank.answer()
     assert answer["status"] == "interrupted"
     assert "goes on" not in answer["said"]
+
+
+def test_a_message_is_not_torn_by_an_interrupt():
+    shell, sent = CellShell({}), []
+
+    def publish(message):
+        assert shell.interrupt()
+        sent.append(message)
+
+    assert not shell.interrupt(), "no cell runs"
+    shell._publish = publish
+    shell._gate.open()
+    with pytest.raises(KeyboardInterrupt):
+        shell.show({"type": "display_data"})
+    assert sent == [{"type": "display_data"}]
+    with pytest.raises(KeyboardInterrupt):
+        shell.interrupt()
 
 
 @pytest.mark.slow

@@ -145,14 +145,40 @@ def test_a_writer_never_waits_for_a_send_and_the_rest_is_counted(world, held):
     assert len(shown) + 2 == text.count("\n"), "no piece of a line is left over"
 
 
-def test_one_endless_line_is_cut(world):
-    print("x" * 10**7, file=world.out)
-    print("after", file=world.out)
-    world.pump.drain()
-    head, note, after, end = world.text().split("\n")
+@pytest.fixture
+def still(world):
+    """A world without a flusher: only `drain` sends."""
+    world.pump.close()
+    return world
+
+
+def test_one_endless_line_is_cut(still):
+    print("x" * 10**7, file=still.out)
+    print("after", file=still.out)
+    still.pump.drain()
+    head, note, after, end = still.text().split("\n")
     assert head == "x" * stdio.MAX_TORN
-    assert note == f"... 1 lines ({10**7 - len(head) + 1} characters) dropped ..."
+    assert note == f"... 1 line ({10**7 - len(head) + 1} characters) dropped ..."
     assert (after, end) == ("after", "")
+
+
+def test_the_end_of_a_line_that_was_cut_needs_no_note_of_its_own(still):
+    still.out.write("x" * 10**7)
+    still.pump.drain()
+    still.out.write("\n")
+    still.out.write("after\n")
+    still.pump.drain()
+    lines = still.text().splitlines()
+    assert lines[1:] == [f"... {10**7 - stdio.MAX_TORN} characters dropped ...", "after"]
+
+
+def test_each_gap_is_told_where_it_is(still):
+    for letter in "xy":
+        print(letter * 10**7, file=still.out)
+        print("after", letter, file=still.out)
+    still.pump.drain()
+    lines = [line[:8] for line in still.text().splitlines()]
+    assert lines == ["x" * 8, "... 1 li", "after x", "y" * 8, "... 1 li", "after y"]
 
 
 def test_a_cell_that_ended_in_the_middle_of_a_line_does_not_slow_others(world):

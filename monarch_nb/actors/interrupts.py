@@ -1,0 +1,168 @@
+"""How an interrupt reaches the one call it is meant for, and no other.
+
+Rules: an interrupt that finds its call queued cancels it; one that finds it running raises a
+KeyboardInterrupt in the thread that runs it. It is aimed under a lock, and taken back under the
+same lock when the call ends before it hits. So between calls, and while answers are sent, no
+interrupt can come up.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Generator
+from typing import Any, Final, TypeVar
+
+R = TypeVar("R")
+Key = tuple[int, int]  # (caller's process, its reply port): one call
+_REMEMBERED: Final = 1_000_000  # cancelled calls that have not arrived: as many as may be queued
+
+
+class Interrupts:
+    """Of one actor. `strike_main`, for one on the main thread, makes a SIGINT come up there."""
+
+    def __init__(self) -> None:
+        self.running: Key | None = None
+        self.strike_main: Callable[[], None] | None = None
+        self._active: set[Key] = set()
+        self._cancelled: dict[Key, None] = {}
+        self._meant: set[Key] = set()
+        self._struck = False
+        self._stale = False  # a SIGINT is on its way for a call that has ended
+        self._thread = 0
+        self._lock = threading.Lock()
+
+    # the inbox thread
+
+    def interrupt(self, key: Key) -> bool:
+        """Cancel or strike a call. True when it has begun."""
+        self._cancelled[key] = None
+        if len(self._cancelled) > _REMEMBERED:
+            self._cancelled.pop(next(iter(self._cancelled)), None)
+        if key not in self._active:
+            return False
+        self._cancelled.pop(key, None)
+        self._meant.add(key)
+        with self._lock:
+            if self.running == key:
+                self._struck = True
+                self._strike()
+        return True
+
+    def _strike(self) -> None:
+        if self.strike_main is not None:
+            self.strike_main()
+        else:
+            raise_in_thread(self._thread, KeyboardInterrupt)
+
+    # the actor's thread
+
+    def begin(self, key: Key) -> bool:
+        """The call is taken from the queue. False when it has been cancelled."""
+        self._active.add(key)
+        if self._cancelled and self._cancelled.pop(key, 0) is None:
+            self._active.discard(key)
+            self._meant.discard(key)
+            return False
+        return True
+
+    def enter(self, key: Key) -> None:
+        """From here on a KeyboardInterrupt may come up. Raises it if it came since `begin`."""
+        self._thread = threading.get_ident()
+        self.running = key
+        if key in self._meant:
+            raise KeyboardInterrupt
+
+    def leave(self) -> None:
+        """From here on none comes up. May itself be interrupted: to be called `calmly`."""
+        with self._lock:
+            self.running = None
+            if self._struck:
+                self._struck = False
+                self._take_back()
+
+    def finish(self, key: Key) -> bool:
+        """As `leave`, and the call has ended. Whether it was interrupted by its caller."""
+        self.leave()
+        self._active.discard(key)
+        meant = key in self._meant
+        self._meant.discard(key)
+        return meant
+
+    def during(self, key: Key, action: Callable[[], R]) -> R:
+        """Run a piece of a call's code; a KeyboardInterrupt may come up in it, and not after it."""
+        try:
+            self.enter(key)
+            return action()
+        finally:
+            calmly(self.leave)
+
+    def _take_back(self) -> None:
+        if self.strike_main is not None:
+            self._stale = True
+        else:
+            raise_in_thread(self._thread, None)
+
+    def hit(self) -> bool | None:
+        """For the handler of SIGINT: True: raise; False: it came too late; None: it is not ours."""
+        if self._struck:
+            self._struck = False
+            return self.running is not None
+        if self._stale:
+            self._stale = False
+            return False
+        return None
+
+
+def calmly(action: Callable[[], Any]) -> Any:
+    """Call `leave` or `finish` until it comes to its end."""
+    while True:
+        try:
+            return action()
+        except KeyboardInterrupt:  # the very one that is being taken back
+            continue
+
+
+class Steps:
+    """An awaitable whose every step may be struck, while the loop's own code in between is safe."""
+
+    def __init__(self, interrupts: Interrupts, key: Key, awaitable: Any) -> None:
+        self._interrupts = interrupts
+        self._key = key
+        self._inner = awaitable
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        inner = self._inner.__await__()
+        resume: Callable[[], Any] = lambda: next(inner)  # noqa: E731  the first of several
+        while True:
+            try:
+                self._interrupts.enter(self._key)
+                wanted = resume()
+            except StopIteration as end:
+                return end.value
+            finally:
+                calmly(self._interrupts.leave)
+            resume = yield from _pass_on(inner, wanted)
+
+
+def _pass_on(
+    inner: Generator[Any, Any, Any], wanted: Any
+) -> Generator[Any, Any, Callable[[], Any]]:
+    """Give the loop what the code waits for; how to go on after that."""
+    try:
+        value = yield wanted
+    except BaseException as error:  # noqa: BLE001  thrown in by the loop, for the code to handle
+        thrown = error
+        return lambda: inner.throw(thrown)
+    if value is None:
+        return lambda: next(inner)
+    return lambda: inner.send(value)
+
+
+def raise_in_thread(thread_id: int, kind: type[BaseException] | None) -> None:
+    """Make `kind` come up in another thread at its next bytecode (it does not end a C call).
+
+    None takes back one that has not come up yet.
+    """
+    error = ctypes.py_object(kind) if kind is not None else None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), error)

@@ -1,0 +1,193 @@
+"""Part G 2.2, `__supervise__`: handled, passed up, raising; and failures below failures."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+
+import pytest
+
+from monarch_nb import Actor, ActorError, Channel, SupervisionError, endpoint, this_proc
+from tests import support
+from tests.actors.fragile import Fragile, only
+
+
+class Owner(Actor):
+    """Owns a fragile actor; `verdict` is what it says to failures."""
+
+    def __init__(self, verdict):
+        self.verdict = verdict
+        self.order = []
+        self.inner = this_proc().spawn("inner", Fragile)
+
+    @endpoint
+    def break_inner(self):
+        self.inner.error.broadcast()
+
+    @endpoint
+    def call_inner(self):
+        return self.inner.pid.call_one().get()
+
+    @endpoint
+    def report(self):
+        self.order.append("report")
+        return self.order
+
+    @endpoint
+    def hold(self, started, go_on):
+        self.order.append("hold")
+        started.send("busy")
+        while not os.path.exists(go_on):
+            threading.Event().wait(0.01)
+
+    def __supervise__(self, failure):
+        self.order.append((failure.mesh_name, failure.mesh.sizes, failure.crashed_ranks))
+        if self.verdict == "raise":
+            raise KeyError("the supervisor itself")
+        return self.verdict
+
+
+class AsyncOwner(Actor):
+    def __init__(self):
+        self.seen = []
+        self.inside = 0
+        self.inner = [this_proc().spawn(f"inner{i}", Fragile) for i in range(3)]
+
+    @endpoint
+    async def break_all_and_wait(self):
+        """A failure is handled while this endpoint awaits."""
+        for each in self.inner:
+            each.error.broadcast()
+        while len(self.seen) < 3:
+            await asyncio.sleep(0.001)
+        return self.seen
+
+    async def __supervise__(self, failure):
+        self.inside += 1
+        await asyncio.sleep(0.01)
+        self.seen.append((failure.mesh_name, self.inside))
+        self.inside -= 1
+        return True
+
+
+class Silent(Actor):
+    """Owns one and does not care."""
+
+    def __init__(self):
+        self.inner = this_proc().spawn("inner", Fragile)
+
+    @endpoint
+    def break_inner(self):
+        self.inner.error.broadcast()
+
+    @endpoint
+    def one(self):
+        return 1
+
+
+def test_a_supervisor_that_handles_ends_the_matter(procs, failures):
+    owner = procs.slice(gpus=0).spawn("owner", Owner, True)
+    owner.break_inner.call_one().get()
+    seen = ("inner", {}, [0])
+    support.eventually(lambda: seen in owner.report.call_one().get())
+    error = owner.call_inner.call_one().exception(5)
+    assert isinstance(error, ActorError)  # the owner lives; what it called is dead
+    assert "SupervisionError" in str(error)
+    assert failures == []
+
+
+@pytest.mark.parametrize("verdict", [False, None, 0])
+def test_a_supervisor_that_does_not_handle_fails_too(procs, failures, verdict):
+    owner = procs.slice(gpus=0).spawn("owner", Owner, verdict)
+    owner.break_inner.broadcast()
+    failure = only(failures)
+    assert failure.mesh_name == "owner"
+    report = failure.report()
+    assert "just an error" in report
+    assert "inner" in report
+    with pytest.raises(SupervisionError, match="all its descendants have failed"):
+        owner.report.call_one().get(timeout=5)
+
+
+def test_a_supervisor_that_raises_fails_with_both_errors(procs, failures):
+    owner = procs.slice(gpus=0).spawn("owner", Owner, "raise")
+    owner.break_inner.broadcast()
+    report = only(failures).report()
+    assert "just an error" in report
+    assert "the supervisor itself" in report
+
+
+def test_without_a_supervisor_the_owner_fails_too(procs, failures):
+    owner = procs.slice(gpus=0).spawn("silent", Silent)
+    owner.break_inner.broadcast()
+    assert only(failures).mesh_name == "silent"
+    with pytest.raises(SupervisionError):
+        owner.one.call_one().get(timeout=5)
+
+
+def test_a_sync_supervisor_runs_before_what_is_queued(procs, tmp_path):
+    owner = procs.slice(gpus=0).spawn("owner", Owner, True)
+    inner_broken = owner.break_inner.call_one()
+    port, started = Channel.open()
+    inner_broken.get()
+    owner.report.call_one().get()
+    support.eventually(lambda: len(owner.report.call_one().get()) > 2)
+    other = procs.slice(gpus=0).spawn("other", Owner, True)
+    go_on = tmp_path / "go on"
+    holding = other.hold.call_one(port, str(go_on))
+    started.recv().get(5)
+    queued = [other.report.call_one() for _ in range(3)]
+    assert not holding.done()
+    procs.slice(gpus=0).spawn("breaker", Breaker).break_inner_of.call_one("other").get()
+    go_on.touch()
+    assert queued[-1].get(5) == ["hold", ("inner", {}, [0]), "report", "report", "report"]
+
+
+class Breaker(Actor):
+    """Reaches into its process: fails the actor that another owns, while the owner is busy."""
+
+    @endpoint
+    def break_inner_of(self, name):
+        from monarch_nb.actors import runtime_access
+
+        runtime = runtime_access.runtime()
+        owner = next(d for d in runtime.hosting.drivers.values() if d.spec.name == name)
+        inner = owner._actor.inner
+        inner.error.broadcast()
+        support.eventually(lambda: inner._state.lost)
+
+
+def test_an_async_supervisor_runs_beside_the_endpoint_one_failure_at_a_time(procs, failures):
+    owner = procs.slice(gpus=0).spawn("owner", AsyncOwner)
+    seen = owner.break_all_and_wait.call_one().get(timeout=5)
+    assert sorted(seen) == [("inner0", 1), ("inner1", 1), ("inner2", 1)]
+    assert failures == []
+
+
+# ------------------------------------------------------------------------------------------- nested
+
+
+class Middle(Actor):
+    """Calls one that dies, and does not catch it."""
+
+    def __init__(self):
+        self.inner = this_proc().spawn("inner", Fragile)
+
+    @endpoint
+    def call_inner(self):
+        self.inner.base.call_one().get()
+
+    def __supervise__(self, failure):
+        return True
+
+
+def test_a_nested_failure_names_both_actors(procs, failures):
+    middle = procs.slice(gpus=2).spawn("middle", Middle)
+    with pytest.raises(ActorError) as caught:
+        middle.call_inner.call_one().get(timeout=5)
+    text = str(caught.value)
+    assert "middle.call_inner" in text
+    assert "Endpoint call inner.base() failed" in text
+    assert isinstance(caught.value.exception, SupervisionError)
+    assert failures == []

@@ -1,0 +1,80 @@
+"""Every example of the README runs as a reader would run it, and shows what the README says."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.kernel.client import KernelClient
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+@dataclass
+class Example:
+    """A cell of the README and what it shows, if that is told."""
+
+    source: str
+    shown: str | None = None
+
+
+def examples() -> list[Example]:
+    found: list[Example] = []
+    for language, body in FENCE.findall(README.read_text()):
+        if language == "python":
+            found.append(Example(body.rstrip("\n")))
+        elif language == "text":
+            assert found[-1].shown is None, "two outputs for one cell"
+            found[-1].shown = body
+    return found
+
+
+def lines_by_rank(text: str) -> list[str]:
+    """Equal lines may come apart on a busy machine: `[0-1] x` is `[0] x` and `[1] x`."""
+    found = []
+    for line in text.splitlines():
+        label = re.match(r"\[(\d+)-(\d+)\] ", line)
+        ranks = range(int(label[1]), int(label[2]) + 1) if label else ()
+        found += [f"[{rank}] {line[label.end() :]}" for rank in ranks] or [line]
+    return sorted(found)
+
+
+def test_the_examples_run_in_turn():
+    cells = examples()
+    assert len(cells) == 5
+    with KernelClient("monarch") as kernel:
+        for example in cells:
+            cell = kernel.run(example.source, timeout_s=60)
+            fails = "Traceback" in (example.shown or "")
+            assert cell.status == ("error" if fails else "ok"), cell.shown
+            if example.shown is not None:
+                assert lines_by_rank(cell.shown) == lines_by_rank(example.shown)
+
+
+@pytest.mark.parametrize("name", ["cells", "actors"])
+def test_examples_are_short(name):
+    """What a reader takes in at one look."""
+    section = README.read_text().partition(f"## {name.capitalize()}\n")[2].partition("\n## ")[0]
+    longest = max(len(body.splitlines()) for language, body in FENCE.findall(section))
+    assert longest <= 16
+
+
+def test_links_lead_somewhere():
+    names = LINK.findall(README.read_text())
+    assert "docs/images/notebook.png" in names
+    written_by_program = {"benchmarks/RESULTS.md"}
+    missing = [name for name in names if not (ROOT / name).exists()]
+    assert not set(missing) - written_by_program
+
+
+def test_commands_exist():
+    targets = re.findall(r"^(\w+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"make (\w+)", README.read_text())) <= set(targets)
