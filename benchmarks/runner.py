@@ -7,7 +7,6 @@ still carries it is ended by process id, and counted.
 import json
 import os
 import select
-import signal
 import subprocess
 import tempfile
 import uuid
@@ -71,35 +70,31 @@ def run(python: str, module: str, measure: str, deadline_s: float, quick: bool =
             stderr=log,
             start_new_session=True,
         )
+        answer: Answer | str | None = None
         try:
             answer = _answer(process, deadline_s)
             _let_exit(process, mark)
+        except TimeoutError as late:
+            answer = str(late)
         finally:
             left = end_all(mark)
             process.kill()
             process.wait()
-        return _outcome(answer, measure, process.returncode, log, deadline_s, left)
+        return _outcome(answer, measure, process.returncode, log, left)
 
 
 def _outcome(
-    answer: Answer | None,
-    measure: str,
-    returncode: int,
-    log: IO[bytes],
-    deadline_s: float,
-    left: int,
+    answer: Answer | str | None, measure: str, returncode: int, log: IO[bytes], left: int
 ) -> Outcome:
-    if answer is None:
-        by_us = returncode == -signal.SIGKILL
-        error = f"not within {deadline_s:g} s" if by_us else _last_line(log, returncode)
-        return Outcome(error=error, left=left, log=_said(log))
+    if not isinstance(answer, dict):
+        return Outcome(error=answer or _last_line(log, returncode), left=left, log=_said(log))
     result = answer["results"][measure]
-    error = result.get("error")
+    error = None if "figures" in result else str(result["error"])
     return Outcome(result.get("figures", {}), error, left, _said(log) if error else "")
 
 
 def _answer(process: subprocess.Popen[bytes], deadline_s: float) -> Answer | None:
-    """The JSON line that the process prints; None if it ends or the time is over before."""
+    """The JSON line that the process prints; None if it ends without one."""
     assert process.stdout
     out = process.stdout.fileno()
     poll = select.poll()
@@ -115,7 +110,7 @@ def _answer(process: subprocess.Popen[bytes], deadline_s: float) -> Answer | Non
             if line.startswith(b'{"results"') and line.endswith(b"\n"):
                 found: Answer = json.loads(line)
                 return found
-    return None
+    raise TimeoutError(f"not within {deadline_s:g} s")
 
 
 def _let_exit(process: subprocess.Popen[bytes], mark: str) -> None:

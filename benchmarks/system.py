@@ -25,7 +25,7 @@ def main(
     options = _options()
     faulthandler.enable()
     if options.deadline:
-        faulthandler.dump_traceback_later(options.deadline - STACKS_S)
+        faulthandler.dump_traceback_later(max(0.1, options.deadline - STACKS_S))
     if options.own and up:
         own(up, options.own)
         return

@@ -1,8 +1,9 @@
-"""`import monarch_nb.compat` makes `import monarch` mean this package: Monarch's programs run here unchanged.
+"""`import monarch_nb.compat` makes `import monarch` mean this package: its programs run unchanged.
 
-Only names of the public interface are served, each the very object of `monarch_nb`. What later releases will bring says so when it is
-asked for. Setting `MONARCH_NB_COMPAT=1` has the same effect with any import of `monarch_nb`; it is set here for the ranks.
-If the real `monarch` is installed, it is hidden from here on.
+Only names of the public interface are served, each the very object of `monarch_nb`. What later
+releases will bring says so when it is asked for. Setting `MONARCH_NB_COMPAT=1` has the same effect
+with any import of `monarch_nb`; it is set here for the ranks. If the real `monarch` is installed,
+it is hidden from here on.
 """
 
 from __future__ import annotations
@@ -79,14 +80,17 @@ _ALIASES: Final = {"monarch.config": "monarch_nb.config"}
 # what is asked for most, and what it belongs to
 _LATER: Final = {
     "tensors on a mesh": (
-        "Tensor DeviceMesh Stream Pipe RemoteProcessGroup OpaqueRef Simulator RemoteException remote "
-        "fetch_shard inspect show call_on_shard_and_fetch reduce reduce_ to_mesh slice_mesh coalescing "
-        "get_active_stream get_active_mesh no_mesh grad_function grad_generator create_pipe "
-        "remote_generator function_resolvers set_meta world_mesh"
+        "Tensor DeviceMesh Stream Pipe RemoteProcessGroup OpaqueRef Simulator RemoteException "
+        "remote fetch_shard inspect show call_on_shard_and_fetch reduce reduce_ to_mesh slice_mesh "
+        "coalescing get_active_stream get_active_mesh no_mesh grad_function grad_generator "
+        "create_pipe remote_generator function_resolvers set_meta world_mesh"
     ),
     "RDMA buffers": "rdma RDMABuffer RDMAAction",
     "SPMD programs": "spmd SPMDActor",
-    "jobs": "job JobTrait LocalJob ProcessJob SlurmJob SPMDJob hosts_from_config remotemount gather_mount",
+    "jobs": (
+        "job JobTrait LocalJob ProcessJob SlurmJob SPMDJob hosts_from_config remotemount "
+        "gather_mount"
+    ),
     "the debugger": "debug_controller",
     "tools": "tools cli",
     "the tensor engine": "common mesh_controller builtins simulator",

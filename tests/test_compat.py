@@ -1,4 +1,4 @@
-"""Programs written for Monarch run unchanged after `import monarch_nb.compat`, in processes of their own."""
+"""Programs written for Monarch run unchanged after `import monarch_nb.compat`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(tmp_path, source, *, compat="import", **env):
     )
 
 
-# ------------------------------------------------------------------------------------ whole programs
+# ----------------------------------------------------------------------------------- whole programs
 
 TUTORIAL = '''
 """Counters, ping-pong, supervision: in the manner of the tutorials."""

@@ -31,7 +31,7 @@ class RayRanks:
         return lambda *args: ray.get(run.remote(method, *args))
 
     def each(self, method: str) -> Callable[..., list[Any]]:
-        def call(*args: Any) -> list[Any]:
+        def call(*args: Any) -> Any:
             shared = [ray.put(arg) if hasattr(arg, "nbytes") else arg for arg in args]
             return ray.get([actor.run.remote(method, *shared) for actor in self.actors])
 

@@ -190,13 +190,13 @@ def restore_actors(whole: tuple[Any, ...], shape: Shape) -> ActorMesh[Any]:
 class SpawnCall(GatherCall):
     """Waits for every constructor; all errors are gathered, so that one failure tells of all ranks."""
 
-    __slots__ = ("_errors", "_lost_ranks", "on_failure")
+    __slots__ = ("_errors", "_gone", "on_failure")
     on_failure: Callable[[list[int], list[Message]], None]
 
     def expect(self) -> None:
         super().expect()
         self._errors: list[Message] = []
-        self._lost_ranks: list[int] = []
+        self._gone: dict[int, Exit] = {}
 
     def deliver(self, message: Message) -> None:
         if message.rank >= len(self._answers) or self._answers[message.rank] is not None:
@@ -206,6 +206,13 @@ class SpawnCall(GatherCall):
             self._errors.append(message)
         self._count_down()
 
+    def lost(self, ended: Exit) -> None:
+        for index, process in enumerate(self.target.processes):
+            is_waited_for = self._answers[index] is None and index not in self._gone
+            if process == ended.process and is_waited_for:
+                self._gone[index] = ended
+                self._count_down()
+
     def _count_down(self) -> None:
         self._missing -= 1
         if self._missing or not self._close():
@@ -213,7 +220,9 @@ class SpawnCall(GatherCall):
         if self._errors:
             self.on_failure(self._failed(), self._errors)
             self._arrive(self._errors[0])
-        elif not self._lost_ranks:
+        elif self._gone:
+            self._arrive(next(iter(self._gone.values())))
+        else:
             self._set_result(None)
 
     def _failed(self) -> list[int]:
@@ -224,17 +233,6 @@ class SpawnCall(GatherCall):
         if isinstance(error, ActorError) and len(self._errors) > 1:
             error.message += f" The constructor raised on ranks {self._failed()}."
         return error
-
-    def lost(self, ended: Exit) -> None:
-        for index, process in enumerate(self.target.processes):
-            if process == ended.process and self._answers[index] is None:
-                rank = self.target.ranks[index]
-                self._answers[index] = Message((ERROR, 0, 0, index, 0, 0, 0, 0), b"")
-                self._lost_ranks.append(rank)
-                if self._missing == 1 and not self._errors:
-                    error = self.target.state.loss(ended, self._lost_ranks, self.target.what)
-                    self._set_exception(error)
-                self._count_down()
 
     can_be_cancelled = False  # an interrupted wait undoes no spawn; stop the mesh to end it
 

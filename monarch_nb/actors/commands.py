@@ -1,4 +1,6 @@
-"""What a user may say about how processes are started: environment, processors. Checked here, done by the host.
+"""What a user may say about how processes are started: environment, processors.
+
+Checked here, done by the host.
 
 Ranks are forks of a warm process, so a command chooses their environment and nothing else.
 """
@@ -24,8 +26,9 @@ BIND_KEYS: Final = frozenset({*_PROCESSORS, "cpunodebind", "membind"})
 class BootstrapCommand:
     """How processes are started: environment changes for the ranks, on top of the host's.
 
-    `with_env({"K": "v"})` adds, `with_env({"K": None})` removes; `inherit_env=False` starts from nothing. `program`, `arg0` and
-    `args` must be this Python's (`default_bootstrap_cmd()`): ranks are forked from a warm process, not started.
+    `with_env({"K": "v"})` adds, `with_env({"K": None})` removes; `inherit_env=False` starts from
+    nothing. `program`, `arg0` and `args` must be this Python's (`default_bootstrap_cmd()`): ranks
+    are forked from a warm process, not started.
     """
 
     program: str = sys.executable

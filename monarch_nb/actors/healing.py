@@ -7,10 +7,11 @@ its place. Survivors keep their state. Called by the owner of the mesh, in the t
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Final
 
 from monarch_nb.actors import runtime_access
 from monarch_nb.actors.actor_mesh import ActorMesh, ActorsState
+from monarch_nb.actors.boot import Countdown
 from monarch_nb.actors.future import Future, completed
 from monarch_nb.actors.proc import Proc, new_process_ids
 from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState
@@ -18,6 +19,8 @@ from monarch_nb.actors.supervision import MeshState, Supervision
 from monarch_nb.core.frames import HOST_SHIFT
 from monarch_nb.core.shape import Extent, Shape, Slice
 from monarch_nb.errors import SupervisionError
+
+REGROUP_S: Final = 2.0
 
 
 class Healing:
@@ -75,7 +78,8 @@ class Healing:
         assert actors.respawn is not None
         processes = [procs.processes[rank] for rank in actors.proc_ranks]
         moved = {r for r, process in enumerate(processes) if process != actors.processes[r]}
-        ranks = sorted(moved | actors.lost.keys())
+        wanted = moved | actors.lost.keys()
+        ranks = sorted(r for r in wanted if processes[r] not in self._proc.dead)
         actors.processes[:] = processes
         if not ranks:
             return completed(None)
@@ -94,8 +98,14 @@ class Healing:
         return mesh
 
     def _regroup(self, state: ProcsState, ranks: list[int]) -> None:
-        """Tell processes who they are now, and where their process groups meet from now on."""
+        """Tell processes who they are now, and where their process groups meet from now on.
+
+        Waits until they know: the next call may reach an actor on another thread before. One whose main thread is held by
+        user code is not waited for very long; it learns when that ends.
+        """
         extent = state.shape.extent
+        known = threading.Event()
+        countdown = Countdown(len(ranks), known.set)
         for rank in ranks:
             body = {
                 "store": state.store(self._proc.links.run_dir),
@@ -104,7 +114,8 @@ class Healing:
                 "labels": extent.labels,
                 "sizes": extent.sizes,
             }
-            self._proc.control(state.processes[rank], "regroup", body)
+            self._proc.ask(state.processes[rank], "regroup", body, lambda _: countdown.one_less())
+        known.wait(REGROUP_S)
 
     def _shrunk(self, mesh: Any) -> Any:
         """The living part: a grid where whole slices of one axis are gone, else a line.

@@ -23,6 +23,7 @@ from monarch_nb.core.frames import HOST_SHIFT
 from monarch_nb.core.mesh_trait import MeshTrait
 from monarch_nb.core.shape import Extent, Shape, Slice
 
+
 class HostsState:
     """What the handles of one host mesh share."""
 

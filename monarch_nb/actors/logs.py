@@ -1,7 +1,7 @@
 """Python's log records say which actor wrote them: `[actor=<...>] ` in front of the message.
 
-As in Monarch, in the client and in actors; cells and threads of a rank are none. `config.prefix_python_logs_with_actor = False`
-switches it off in its process.
+As in Monarch, in the client and in actors; cells and threads of a rank are none.
+`config.prefix_python_logs_with_actor = False` switches it off in its process.
 """
 
 from __future__ import annotations

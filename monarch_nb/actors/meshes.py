@@ -151,7 +151,7 @@ class Meshes:
             return  # its process did not boot: told by that mesh, and to whoever calls
         failure = MeshFailure(state, failed, f"the constructor of {state.cls.__name__} raised {summary}")
         state.lose(failure)
-        if again:
+        if again or state.ended is not None:  # stopped before it was there: no failure
             return
         self._tell_to_stop(state, "another rank's constructor failed", lambda: None)
 

@@ -1,7 +1,8 @@
-"""`TaskFuture`: a future whose value a coroutine makes, in the thread or loop of the first who looks.
+"""`TaskFuture`: a future whose value a coroutine makes, where somebody first looks at it.
 
-Rules: the body runs at most once, in the context of whoever made the future. Whoever looks first owns the run: a time-out or an
-interrupt of that `get` cancels the body and waits for its clean-up. Others only watch.
+Rules: the body runs at most once, in the context of whoever made the future. Whoever looks first
+owns the run: a time-out or an interrupt of that `get` cancels the body and waits for its clean-up.
+Others only watch.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class TaskFuture(Future[R]):
         self._stop()
 
     def _run_aside(self, body: Body[R], timeout: float | None) -> None:
-        """In a thread of its own: this one has a loop already (a notebook cell), or other duties."""
+        """In a thread of its own: this one has a loop already (a cell), or other duties."""
         threading.Thread(
             target=self._run, args=(body, timeout), name="monarch-future", daemon=True
         ).start()
@@ -100,9 +101,9 @@ class TaskFuture(Future[R]):
         else:
             self._set_result(value)
 
-    async def _bounded(self, body: Body[R], timeout: float | None) -> R:
+    async def _bounded(self, body: Body[R], limit_s: float | None) -> R:
         self._begin()
-        return await asyncio.wait_for(_coroutine(body), timeout)
+        return await asyncio.wait_for(_coroutine(body), limit_s)
 
     def _begin(self) -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()

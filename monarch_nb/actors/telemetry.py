@@ -1,7 +1,7 @@
-"""Meters and spans in OpenTelemetry's shape, kept in this process: a program that measures itself runs here too.
+"""Meters and spans in OpenTelemetry's shape: a program that measures itself runs here too.
 
-Nothing is exported. Instruments add up what they are given; the last spans are kept. Gauges and observable instruments raise
-`NotImplementedError`, as in Monarch.
+Nothing is exported. Instruments add up what they are given in this process; the last spans are
+kept. Gauges and observable instruments raise `NotImplementedError`, as in Monarch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, TypeVar, final, overload
 
 F = TypeVar("F", bound=Callable[..., Any])
-I = TypeVar("I", bound="_Instrument")
+Kind = TypeVar("Kind", bound="_Instrument")
 Attributes = Mapping[str, Any] | None
 _KEPT: Final = 1_000
 
@@ -105,7 +105,7 @@ class Meter:
     create_observable_up_down_counter = _observable
     create_observable_gauge = _observable
 
-    def _instrument(self, kind: type[I], name: str, unit: str, description: str) -> I:
+    def _instrument(self, kind: type[Kind], name: str, unit: str, description: str) -> Kind:
         found = self.instruments.setdefault(name, kind(name, unit, description))
         if not isinstance(found, kind):
             raise ValueError(f"{name!r} is a {type(found).__name__} already")  # noqa: TRY004
@@ -161,7 +161,7 @@ def traced(function: F, /) -> F: ...
 @overload
 def traced(*, name: str | None = None) -> Callable[[F], F]: ...
 def traced(function: Any = None, /, *, name: str | None = None) -> Any:
-    """A function, sync or async, whose every call is a span: `@traced` or `@traced(name="load")`."""
+    """A function, sync or async, whose calls are spans: `@traced` or `@traced(name="load")`."""
     if function is None:
         return functools.partial(_traced, name=name)
     return _traced(function, name=name)

@@ -6,6 +6,7 @@ there, and when it goes, that goes. One client at a time has a host.
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import enum
 import os
@@ -18,7 +19,7 @@ from typing import Any, Final, final
 from monarch_nb.actors.future import Future, make
 from monarch_nb.actors.host_mesh import HostMesh, HostsState
 from monarch_nb.config import Config
-from monarch_nb.control.client import client, running_client
+from monarch_nb.control.client import client, exit_on_sigterm, running_client
 from monarch_nb.control.hosts import agent_of
 from monarch_nb.core.shape import Extent
 from monarch_nb.host.launch import AgentBoot
@@ -71,7 +72,7 @@ class HostWorker:
         self._ended.wait()
 
     def close(self) -> None:
-        """End everything on this host."""
+        """End everything on this host. Harmless when repeated."""
         self._drop_agent()
         self._gateway.close()
         self._run_dir.remove()
@@ -121,6 +122,7 @@ def run_worker_loop_forever(*, address: str, ca: str = DEFAULT_KEYS, private_key
         >>> run_worker_loop_forever(address="tcp://127.0.0.1:26600")     # doctest: +SKIP
     """
     worker = HostWorker(address, _folder(ca, private_key))
+    exit_on_sigterm()
     try:
         worker.wait()
     finally:
@@ -135,6 +137,8 @@ def start_worker_loop_forever(
 ) -> Future[str]:
     """As `run_worker_loop_forever` in the background; the future gives the address that is listened on."""
     worker = HostWorker(address, _folder(ca, private_key))
+    exit_on_sigterm()
+    atexit.register(worker.close)
     threading.Thread(target=_serve, args=(worker,), name="monarch-worker", daemon=True).start()
     future: Future[str] = make(Future)
     future._set_result(worker.address)
@@ -144,6 +148,7 @@ def start_worker_loop_forever(
 def _serve(worker: HostWorker) -> None:
     worker.wait()
     worker.close()
+    atexit.unregister(worker.close)
 
 
 def attach_to_workers(

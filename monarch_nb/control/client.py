@@ -25,6 +25,7 @@ from monarch_nb.actors.proc import new_agent_id, new_process_ids
 from monarch_nb.actors.runtime import Runtime
 from monarch_nb.actors.supervision import MeshFailure
 from monarch_nb.config import Config
+from monarch_nb.control import when_started
 from monarch_nb.control.faults import FaultDesk
 from monarch_nb.control.hosts import AttachedHosts, agent_of
 from monarch_nb.control.keeper import Keeper
@@ -296,11 +297,15 @@ def _at_exit(made: Client) -> None:
             made.shutdown()
 
     atexit.register(end)
-    if threading.current_thread() is threading.main_thread():
-        with contextlib.suppress(ValueError):
-            if (
-                signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-                and "ipykernel" not in sys.modules
-            ):
-                # the default would end this process without its actors' clean-up
-                signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    exit_on_sigterm()
+
+
+def exit_on_sigterm() -> None:
+    """End in an orderly way on SIGTERM, where the program has no plan of its own.
+
+    The default would end this process without its actors' clean-up; a Jupyter kernel has its own way.
+    """
+    if threading.current_thread() is not threading.main_thread() or "ipykernel" in sys.modules:
+        return
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

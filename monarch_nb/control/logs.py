@@ -1,6 +1,7 @@
-"""`ProcMesh.logging_option`, seen from the client: output of some meshes is collected and shown folded, window by window.
+"""`ProcMesh.logging_option`, seen from the client: output is collected and shown folded.
 
-What a window shows replaces the lines themselves: nothing is shown twice. A window opens with its first line.
+What a window shows replaces the lines themselves: nothing is shown twice. A window opens with its
+first line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Similar lines of several ranks, counted: what `logging_option(aggregate_window_sec=...)` shows.
 
-Lines are similar when they differ in numbers only. Different lines of one rank are never put together, so the steps of a training
-stay apart: the second line of its kind goes with the second of the other ranks.
+Lines are similar when they differ in numbers only. Different lines of one rank are never put
+together, so the steps of a training stay apart: the second line of its kind goes with the second
+of the other ranks.
 """
 
 from __future__ import annotations

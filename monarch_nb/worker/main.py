@@ -204,7 +204,14 @@ class Rank:
     # requests of the owner
 
     def _on_regroup(self, body: dict[str, Any], message: Message) -> None:
-        self.work.put((_Task(lambda: self._regroup(body)), message))
+        def regroup() -> None:
+            try:
+                self._regroup(body)
+            except Exception:  # noqa: BLE001  the old group may be broken in any way
+                self.hosting.log_exception("leaving the process group before a heal raised")
+            self.proc.answer(message, {"ok": True})
+
+        self.work.put((_Task(regroup), message))
 
     def _regroup(self, body: dict[str, Any]) -> None:
         """The mesh was healed or shrunk: who this rank is now. Main thread."""

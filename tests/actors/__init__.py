@@ -1,1 +1,1 @@
-"""The public API of actors, against real processes. `cast.py` holds the actors that ranks import."""
+"""The public API of actors, against real processes. Ranks import actors from `cast.py`."""

@@ -52,7 +52,7 @@ def spawn(mesh_runtime) -> Iterator[Callable[..., ProcMesh]]:
 
 @pytest.fixture(autouse=True)
 def failures(request: pytest.FixtureRequest) -> Iterator[list[monarch_nb.MeshFailure]]:
-    """What reaches the root while the test runs. A test that does not ask for it expects nothing."""
+    """What reaches the root while the test runs. Who does not ask for it expects nothing."""
     found: list[monarch_nb.MeshFailure] = []
     monarch_nb.unhandled_fault_hook = found.append
     yield found

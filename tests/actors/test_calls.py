@@ -30,7 +30,7 @@ def grid(procs):
     return procs.split(gpus=("rows", "columns"), rows=2).spawn("grid", Counter)
 
 
-# ---------------------------------------------------------------------------------------------- call
+# --------------------------------------------------------------------------------------------- call
 
 
 def test_call_asks_every_member_and_answers_in_the_mesh_s_shape(counters, grid):
@@ -64,7 +64,7 @@ def test_keywords_and_defaults(counters):
     assert one.add.call_one(amount=-5).get() == before
 
 
-# -------------------------------------------------------------------------------- call_one and choose
+# ------------------------------------------------------------------------------ call_one and choose
 
 
 def test_call_one_asks_exactly_one(counters):
@@ -90,7 +90,7 @@ def test_a_chosen_one_that_fails(counters):
         counters.fail.choose().get()
 
 
-# -------------------------------------------------------------------------------------------- stream
+# ------------------------------------------------------------------------------------------- stream
 
 
 def test_stream_gives_as_many_futures_as_members(counters):
@@ -130,7 +130,7 @@ def test_a_stream_of_explicit_ports_is_the_first_replies(counters):
     assert [each.get() for each in counters.slice(gpus=0).replies.stream(3)] == [0]
 
 
-# ----------------------------------------------------------------------------------------- broadcast
+# ---------------------------------------------------------------------------------------- broadcast
 
 
 def test_broadcast_returns_nothing_and_reaches_everyone(counters):
@@ -146,7 +146,7 @@ def test_broadcast_to_an_explicit_port_drops_the_replies(counters):
     assert len(counters.get.call().get()) == 4
 
 
-# ------------------------------------------------------------------------------------ explicit ports
+# ----------------------------------------------------------------------------------- explicit ports
 
 
 def test_an_explicit_port_answers_instead_of_the_return_value(counters):
@@ -169,7 +169,7 @@ def test_explicit_ports_of_concurrent_endpoints(procs):
     assert one.replies.call_one(2).get() == 0
 
 
-# ------------------------------------------------------------------------- checked before it is sent
+# ------------------------------------------------------------------------ checked before it is sent
 
 
 @pytest.mark.parametrize("adverb", ["call", "call_one", "choose", "stream", "broadcast"])
@@ -296,7 +296,7 @@ def test_send_with_a_port_of_another_process(counters, size):
     assert receiver.recv().get(timeout=5) == b"x" * size
 
 
-# --------------------------------------------------------------------------------------- accumulator
+# -------------------------------------------------------------------------------------- accumulator
 
 
 def test_accumulate_folds_the_answers(counters):

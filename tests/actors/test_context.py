@@ -12,6 +12,7 @@ import monarch_nb.config
 from monarch_nb import (
     Actor,
     Point,
+    ProcId,
     concurrent_endpoint,
     context,
     current_actor_name,
@@ -104,7 +105,7 @@ def outers(procs):
     return procs.spawn("outer", Outer)
 
 
-# ---------------------------------------------------------------------------------------- the client
+# --------------------------------------------------------------------------------------- the client
 
 
 def test_the_client_is_the_root(mesh_runtime):
@@ -114,6 +115,9 @@ def test_the_client_is_the_root(mesh_runtime):
     assert dict(current_rank()) == current_size() == {}
     assert instance.proc.sizes == instance.proc_mesh.sizes == {}
     assert current_actor_name() == str(instance.actor_id)
+    assert ProcId.from_string(instance.proc_id) == instance.actor_id.proc_id
+    with pytest.raises(ValueError, match="invalid literal"):
+        ProcId.from_string("no id")
 
 
 def test_any_thread_of_the_client_is_the_root(mesh_runtime):
@@ -124,7 +128,7 @@ def test_any_thread_of_the_client_is_the_root(mesh_runtime):
     assert found == [context().actor_instance]
 
 
-# ------------------------------------------------------------------------------------------ an actor
+# ----------------------------------------------------------------------------------------- an actor
 
 
 def test_an_actor_knows_itself(outers):
@@ -173,7 +177,7 @@ def test_a_mesh_of_two_axes_reads_as_in_monarch(procs):
     assert str(found["current_rank"]) == "{'hosts': 0/1, 'gpus': 1/4}"
 
 
-# ------------------------------------------------------------------------------------- owners' chain
+# ------------------------------------------------------------------------------------ owners' chain
 
 
 def test_the_chain_of_owners(outers):
@@ -198,7 +202,7 @@ def test_the_mesh_of_an_actor_is_the_one_it_was_spawned_on(procs, outers):
     assert part.slice(gpus=1).own_process.call_one().get() == (True, {})
 
 
-# ---------------------------------------------------------------------------- stopping from the inside
+# ------------------------------------------------------------------------- stopping from the inside
 
 
 def test_an_actor_stops_itself_after_the_endpoint_that_runs(procs, failures):
@@ -217,7 +221,7 @@ def test_an_actor_that_aborts_itself_has_failed(procs, failures):
     assert failures[0].mesh_name == "aborting"
 
 
-# ------------------------------------------------------------------------------------------- logging
+# ------------------------------------------------------------------------------------------ logging
 
 
 class Logging(Actor):

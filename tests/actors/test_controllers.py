@@ -1,4 +1,4 @@
-"""Part A, `get_or_spawn_controller`: one actor per name in the client's process, for the whole job."""
+"""Part A, `get_or_spawn_controller`: one actor per name in the client, for the whole job."""
 
 from __future__ import annotations
 

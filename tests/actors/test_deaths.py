@@ -1,4 +1,4 @@
-"""Part G, processes that die: in which words the callers are told, what is left, what can be done next."""
+"""Part G, processes that die: in which words callers are told, what is left, what to do next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Part A, defining actors: what a class may be, what is refused and when, on which thread it lives."""
+"""Part A, defining actors: what a class may be, what is refused, on which thread it lives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from monarch_nb import (
 from monarch_nb.actors.definition import RESERVED
 from tests.actors.cast import AsyncCounter, AsyncWitness, Counter, Witness
 
-# ------------------------------------------------------------------------------------ the decorators
+# ----------------------------------------------------------------------------------- the decorators
 
 
 def test_an_endpoint_read_on_the_class_is_itself_on_an_instance_the_method():
@@ -77,7 +77,7 @@ def test_the_logger_is_made_once_and_named_after_the_class():
     assert counter.logger.name.endswith("cast.Counter")
 
 
-# -------------------------------------------------------------------------- checked when it is spawned
+# ----------------------------------------------------------------------- checked when it is spawned
 
 
 class Mixed(Actor):
@@ -156,7 +156,8 @@ def test_classes_that_cannot_be_spawned(procs, cls, message):
 
 
 @pytest.mark.parametrize(
-    "name", "slice split flatten rename size sizes extent stop initialized".split()
+    "name",
+    ["slice", "split", "flatten", "rename", "size", "sizes", "extent", "stop", "initialized"],
 )
 def test_endpoints_named_like_a_part_of_a_mesh(procs, name):
     cls = type("Colliding", (Actor,), {name: endpoint(lambda self: 1)})
@@ -247,7 +248,7 @@ def test_no_constructor_takes_no_arguments(procs):
         procs.spawn("refused", AsyncWitness, 1)
 
 
-# --------------------------------------------------------------------------------- as it is on a mesh
+# ------------------------------------------------------------------------------- as it is on a mesh
 
 
 def test_an_endpoint_is_not_callable_directly(procs):
@@ -296,7 +297,7 @@ def test_as_endpoint_wants_a_method_of_a_spawned_actor(what):
         as_endpoint(what)
 
 
-# ---------------------------------------------------------------------------------------- its thread
+# --------------------------------------------------------------------------------------- its thread
 
 
 def test_a_sync_actor_has_one_thread_without_a_loop(procs):
@@ -324,7 +325,7 @@ def test_actors_in_the_client_have_threads_of_their_own(mesh_runtime):
     assert "monarch-actor-driver" not in {thread.name for thread in threading.enumerate()}
 
 
-# ------------------------------------------------------------------------------ processes of its own
+# ----------------------------------------------------------------------------- processes of its own
 
 
 def fork_and_wait() -> int:

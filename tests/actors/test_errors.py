@@ -1,4 +1,4 @@
-"""What errors say, and that they travel: every class pickles, remote tracebacks show the user's lines only."""
+"""What errors say, and that they travel: every class pickles, tracebacks show the user's lines."""
 
 from __future__ import annotations
 

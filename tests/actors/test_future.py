@@ -27,7 +27,7 @@ def gate(procs):
     actor.stop().get()
 
 
-# ----------------------------------------------------------------------------------------------- get
+# ---------------------------------------------------------------------------------------------- get
 
 
 def test_a_future_cannot_be_made_by_hand():
@@ -111,7 +111,7 @@ def test_callbacks_are_called_once_early_or_late(gate):
     assert seen == ["callback", "callback"]
 
 
-# --------------------------------------------------------------------------------------------- await
+# -------------------------------------------------------------------------------------------- await
 
 
 def test_await_any_number_of_times_from_any_loop(one, gate):
@@ -185,7 +185,7 @@ def test_a_loop_that_was_closed_while_the_call_ran(gate):
     assert answer.get(5) == "closed"
 
 
-# -------------------------------------------------------------------------------------------- cancel
+# ------------------------------------------------------------------------------------------- cancel
 
 
 def test_cancel_a_call_that_is_queued(procs):

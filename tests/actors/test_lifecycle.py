@@ -184,7 +184,7 @@ def test_an_async_failure_cleans_up_too(procs, diary, failures):
     support.eventually(lambda: failures)
 
 
-def test_a_stop_that_comes_before_a_constructor_has_failed(procs, failures):
+def test_a_stop_that_comes_before_a_constructor_has_failed(procs, tmp_path):
     class Slow(Actor):
         def __init__(self, started, path):
             started.send("constructing")
@@ -197,14 +197,14 @@ def test_a_stop_that_comes_before_a_constructor_has_failed(procs, failures):
             return 1
 
     port, started = Channel.open()
-    gate = support.SHM / f"mnb-gate-{os.getpid()}"
+    gate = tmp_path / "gate"
     actor = procs.slice(gpus=0).spawn("slow", Slow, port, str(gate))
     started.recv().get(5)
     stopping = actor.stop()
     gate.touch()
     stopping.get(timeout=5)
-    gate.unlink()
-    support.eventually(lambda: True)
+    with pytest.raises(SupervisionError, match="has status stopped"):
+        actor.one.call_one()  # it is stopped; nobody hears of a failure
 
 
 def test_handles_of_stopped_actors_say_so(procs):
@@ -218,7 +218,7 @@ def test_handles_of_stopped_actors_say_so(procs):
             mesh.get.call()
 
 
-# ------------------------------------------------------------------------------ the end of processes
+# ----------------------------------------------------------------------------- the end of processes
 
 
 def test_stop_of_processes_cleans_up_their_actors(diary):

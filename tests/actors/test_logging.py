@@ -1,4 +1,4 @@
-"""Part A, `ProcMesh.logging_option`: what ranks print reaches the client once, labelled or aggregated."""
+"""Part A, `logging_option`: what ranks print reaches the client once, labelled or aggregated."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def test_a_rank_has_a_process_and_a_host_too(spawn):
     assert host == this_host()
 
 
-# -------------------------------------------------------------------------- older and smaller things
+# ------------------------------------------------------------------------- older and smaller things
 
 
 def test_meshes_may_be_awaited(spawn):

@@ -135,7 +135,7 @@ def test_threads_of_the_client_do_not_mix_up_each_other(procs):
         assert mine == list(range(i * 1000, i * 1000 + 300))
 
 
-# ------------------------------------------------------------------------------- one at a time, or not
+# ---------------------------------------------------------------------------- one at a time, or not
 
 
 def test_the_next_message_waits_for_the_awaits_of_the_last(procs):

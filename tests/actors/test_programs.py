@@ -1,4 +1,4 @@
-"""Part G 2.2 and the ends of a client: what a script does when something fails, is interrupted, or ends."""
+"""Part G 2.2 and the end of a client: scripts in which something fails, is interrupted, or ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ fragile = this_proc().spawn("fragile", Fragile)
 """
 
 
-# ------------------------------------------------------------------------------ the unhandled failure
+# ---------------------------------------------------------------------------- the unhandled failure
 
 
 def test_the_default_reports_and_interrupts_the_main_thread(program):

@@ -1,8 +1,9 @@
-"""Part A, what travels in messages: meshes, slices, ports, points, values; and actors that own others."""
+"""Part A, what travels in messages: meshes, slices, points, values; and actors that own others."""
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 import pytest
@@ -220,7 +221,7 @@ def test_processes_that_are_still_starting_may_be_sent(user):
 
 
 def _slow_bootstrap():
-    time.sleep(0.2)
+    threading.Event().wait(0.2)
 
 
 def fail_to_start():

@@ -1,4 +1,4 @@
-"""Part A, `spawn_procs`: environment, command, bootstrap function and processors of new processes."""
+"""Part A, `spawn_procs`: environment, command, bootstrap and processors of new processes."""
 
 from __future__ import annotations
 

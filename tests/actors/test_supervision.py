@@ -1,7 +1,7 @@
 """Part G, what happens when something fails: who is told, in which words, and what goes on living.
 
-One failure is told once: to the owner's `__supervise__`, else up the chain, else to the hook. Rows that need a client to end
-are in `test_programs.py`; kills under load, hangs and lost hosts in `tests/faults`.
+One failure is told once: to the owner, else up the chain (`test_supervisors.py`), else to the hook
+(`test_programs.py`). Processes that die are in `test_deaths.py` and `tests/faults`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests import support
 from tests.actors.cast import Counter
 from tests.actors.fragile import AsyncFragile, Fragile, only
 
-# ------------------------------------------------------------------------------ an endpoint that raises
+# -------------------------------------------------------------------------- an endpoint that raises
 
 
 @pytest.mark.parametrize("adverb", ["call", "call_one", "choose", "stream"])
@@ -128,7 +128,8 @@ def test_a_broadcast_that_cannot_be_read_is_not_lost_silently(procs, failures):
 def test_a_constructor_that_raises(procs, failures):
     fragile = procs.spawn("fragile", Fragile, fails=True)
     early = fragile.pid.call()
-    with pytest.raises(ActorError, match="cannot be made"):
+    words = r"failed on rank . of 4\. The constructor raised on ranks \[0, 1, 2, 3\]\.(.*\n)*.*cannot be"
+    with pytest.raises(ActorError, match=words):
         fragile.initialized.get(timeout=5)
     with pytest.raises(SupervisionError, match="cannot be made"):
         early.get(timeout=5)
@@ -172,7 +173,7 @@ def test_processes_take_new_actors_after_others_have_failed(procs, failures):
     assert procs.spawn("counter", Counter).add.call(1).get(timeout=5).values() == [1] * 4
 
 
-# ---------------------------------------------------------------------------------------- the stopped
+# -------------------------------------------------------------------------------------- the stopped
 
 
 def test_a_stopped_mesh_refuses_calls_and_nobody_else_hears_of_it(procs, failures):

@@ -51,6 +51,7 @@ class Owner(Actor):
 class AsyncOwner(Actor):
     def __init__(self):
         self.seen = []
+        self.all_seen = asyncio.Event()
         self.inside = 0
         self.inner = [this_proc().spawn(f"inner{i}", Fragile) for i in range(3)]
 
@@ -59,8 +60,7 @@ class AsyncOwner(Actor):
         """A failure is handled while this endpoint awaits."""
         for each in self.inner:
             each.error.broadcast()
-        while len(self.seen) < 3:
-            await asyncio.sleep(0.001)
+        await self.all_seen.wait()
         return self.seen
 
     async def __supervise__(self, failure):
@@ -68,6 +68,8 @@ class AsyncOwner(Actor):
         await asyncio.sleep(0.01)
         self.seen.append((failure.mesh_name, self.inside))
         self.inside -= 1
+        if len(self.seen) == 3:
+            self.all_seen.set()
         return True
 
 

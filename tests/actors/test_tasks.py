@@ -1,4 +1,4 @@
-"""Part A, `returns_future`: a body that runs once, where it is first looked at, owned by who looks."""
+"""Part A, `returns_future`: a body that runs once, where it is first looked at."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from monarch_nb import Actor, current_rank, endpoint
+from monarch_nb import Actor, context, current_rank, endpoint, this_host
 
 
 class Worker(Actor):
@@ -128,6 +128,98 @@ class Caller(Actor):
     @endpoint
     def call_sleep(self, workers, seconds: float):
         return workers.sleep.call(seconds).get()
+
+
+class Boss(Actor):
+    """Was given other actors when it was made."""
+
+    def __init__(self, workers) -> None:
+        self.workers = workers
+
+    @endpoint
+    def ask(self) -> int:
+        return sum(self.workers.add.call(1).get(timeout=10).values())
+
+    @endpoint
+    def spawn_deep(self) -> int:
+        return len(context().actor_instance.proc_mesh.spawn("deep", Worker).add.call().get(timeout=10))
+
+    @endpoint
+    def heal(self) -> None:
+        self.workers.heal()
+
+
+class Holder(Actor):
+    """Keeps an array."""
+
+    def __init__(self, array) -> None:
+        self.array = array
+
+    @endpoint
+    def total(self) -> float:
+        return float(self.array.sum())
+
+
+class Fragile(Worker):
+    """Cannot be made while a file says so."""
+
+    def __init__(self, switch: str) -> None:
+        super().__init__()
+        if os.path.exists(switch):
+            with open(switch) as file:
+                order = file.read()
+            if order == "exit":
+                os._exit(7)
+            raise ValueError("still broken")
+
+
+class Grouped(Actor):
+    """Makes a process group at every use, as a training loop does after a heal."""
+
+    @endpoint
+    def pid(self) -> int:
+        return os.getpid()
+
+    @endpoint
+    def reduce(self) -> int:
+        import torch
+        from torch import distributed
+
+        if not distributed.is_initialized():
+            distributed.init_process_group("gloo")
+        value = torch.tensor([distributed.get_rank()])
+        distributed.all_reduce(value)
+        return int(value.item())
+
+
+class Leader(Actor):
+    """Owns a mesh."""
+
+    @endpoint
+    def up(self, ranks: int) -> list[int]:
+        self.procs = this_host().spawn_procs(per_host={"gpus": ranks})
+        self.workers = self.procs.spawn("deep", Worker)
+        return list(self.workers.pid.call().get().values())
+
+    @endpoint
+    def total(self) -> int:
+        return sum(self.workers.add.call(1).get().values())
+
+    @endpoint
+    def pids(self) -> list[int]:
+        return list(self.workers.pid.call().get().values())
+
+    @endpoint
+    def lost(self) -> list[int]:
+        return sorted(self.procs._state.lost)
+
+    @endpoint
+    def heal_and_total(self) -> int:
+        self.procs.heal()
+        return sum(self.workers.add.call(1).get().values())
+
+    def __supervise__(self, failure) -> bool:
+        return True
 
 
 __all__ = ["AsyncWorker", "Caller", "Doer", "Fussy", "Worker", "signal", "sys", "threading"]

@@ -154,7 +154,8 @@ def test_a_killed_rank_is_named_and_the_others_go_on(shown):
     assert "%mesh heal" in text
     status = shown("%mesh status")
     assert "mesh0: 4 ranks" in status
-    assert re.search(r"^3 .*exited.*SIGKILL", status, re.MULTILINE)
+    assert re.search(r"^3 .*exited", status, re.MULTILINE)
+    assert "SIGKILL" in status
     assert "35 losses are still here" in shown("%%mesh gpus=0:3")
 
 
