@@ -184,6 +184,8 @@ def restore_actors(whole: tuple[Any, ...], shape: Shape) -> ActorMesh[Any]:
         processes=processes,
         owned=False,
     )
+    if runtime is not None:
+        runtime.handles.adopt(state)
     return ActorMesh(state, shape)
 
 

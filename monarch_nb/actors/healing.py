@@ -13,6 +13,7 @@ from monarch_nb.actors import runtime_access
 from monarch_nb.actors.actor_mesh import ActorMesh, ActorsState
 from monarch_nb.actors.boot import Countdown
 from monarch_nb.actors.future import Future, completed
+from monarch_nb.actors.handles import Handles
 from monarch_nb.actors.proc import Proc, new_process_ids
 from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState
 from monarch_nb.actors.supervision import MeshState, Supervision
@@ -26,8 +27,9 @@ REGROUP_S: Final = 2.0
 class Healing:
     """Heals the meshes that this process owns."""
 
-    def __init__(self, proc: Proc, supervision: Supervision) -> None:
+    def __init__(self, proc: Proc, supervision: Supervision, handles: Handles) -> None:
         self._proc = proc
+        self._handles = handles
         self._supervision = supervision
         self._one_at_a_time = threading.RLock()
 
@@ -49,10 +51,15 @@ class Healing:
             )
         with self._one_at_a_time:
             self._respawn_lost(state)
-            constructed = [
-                self._heal_actors_on(actors, state)
+            alive = [
+                actors
                 for actors in list(state.actors)
                 if actors.respawn is not None and actors.ended is None
+            ]
+            missing = [self._missing(actors, state) for actors in alive]
+            self._handles.announce([state, *alive])
+            constructed = [
+                self._construct(actors, ranks) for actors, ranks in zip(alive, missing, strict=True)
             ]
             for each in constructed:
                 each.get()
@@ -73,14 +80,17 @@ class Healing:
         state.respawn(lost).get()
         self._regroup(state, [rank for rank in range(len(state.processes)) if rank not in lost])
 
-    def _heal_actors_on(self, actors: ActorsState, procs: ProcsState) -> Future[Any]:
-        """Construct again what was lost with its process or had failed by itself."""
-        assert actors.respawn is not None
+    def _missing(self, actors: ActorsState, procs: ProcsState) -> list[int]:
+        """The ranks whose actor was lost with its process or had failed by itself."""
         processes = [procs.processes[rank] for rank in actors.proc_ranks]
         moved = {r for r, process in enumerate(processes) if process != actors.processes[r]}
         wanted = moved | actors.lost.keys()
         ranks = sorted(r for r in wanted if processes[r] not in self._proc.dead)
         actors.processes[:] = processes
+        return ranks
+
+    def _construct(self, actors: ActorsState, ranks: list[int]) -> Future[Any]:
+        assert actors.respawn is not None
         if not ranks:
             return completed(None)
         actors.restore(ranks)

@@ -315,4 +315,6 @@ def restore_procs(
     state = ProcsState(
         agents, number=number, name=name, owner_port=0, shape=full, processes=processes, owned=False
     )
+    if runtime is not None:
+        runtime.handles.adopt(state)
     return ProcMesh(state, shape)

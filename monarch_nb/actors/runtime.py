@@ -9,6 +9,7 @@ from typing import Any
 
 from monarch_nb.actors import context, logs
 from monarch_nb.actors.future import Future, before_wait, make
+from monarch_nb.actors.handles import Handles
 from monarch_nb.actors.healing import Healing
 from monarch_nb.actors.hosting import Hosting
 from monarch_nb.actors.meshes import Meshes
@@ -41,7 +42,8 @@ class Runtime:
         self.hosting = Hosting(self.proc)
         self.supervision = Supervision(self.proc, self.hosting)
         self.meshes = Meshes(self.proc, self.hosting, self.supervision)
-        self.healing = Healing(self.proc, self.supervision)
+        self.handles = Handles(self.proc, self.supervision)
+        self.healing = Healing(self.proc, self.supervision, self.handles)
         self.root = context.Instance(
             process=process,
             port=ROOT_PORT,

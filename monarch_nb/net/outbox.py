@@ -21,7 +21,7 @@ from monarch_nb.core import frames
 from monarch_nb.net import wire
 from monarch_nb.net.streams import Loop, Stream, split
 
-BURST_NS: Final = 20_000  # messages to one process that are closer than this are a burst
+BURST_NS: Final = 25_000  # messages to one process that are closer than this are a burst
 HOLD_BYTES: Final = 4096
 HOLD_MESSAGES: Final = 32
 OnHeld = Callable[["Outbox"], None]
@@ -132,7 +132,7 @@ class QueueOutbox(Outbox):
 
     def _transmit_frames(self, parts: Sequence[Any]) -> None:
         if not self._socket.closed:
-            self._socket.send_multipart(parts, copy=False)
+            self._socket.send_multipart(parts)  # copied: the sender may change them at once
 
     def _close(self, linger_s: float) -> None:
         self._socket.close(int(linger_s * 1000))

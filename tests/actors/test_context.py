@@ -247,8 +247,8 @@ def formatted(text, *args):
 
 
 def test_log_records_name_the_actor(procs):
-    one = procs.slice(gpus=1).spawn("logging", Logging)
-    name = "<root>.<tests.actors.test_context.Logging logging{}>"
+    one = procs.slice(gpus=1).spawn("100% logging", Logging)
+    name = "<root>.<tests.actors.test_context.Logging 100% logging{}>"
     assert one.record.call_one("at %d%%", 50).get() == f"[actor={name}] at 50%"
     assert one.record.call_one("100%").get() == f"[actor={name}] 100%"
     one.switch_off.call_one().get()

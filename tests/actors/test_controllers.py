@@ -10,7 +10,6 @@ from monarch_nb import (
     Actor,
     ActorError,
     SupervisionError,
-    context,
     endpoint,
     get_or_spawn_controller,
     this_proc,
@@ -31,7 +30,7 @@ class Store(Actor):
 
     @endpoint
     def about(self):
-        return self.start, os.getpid(), str(context().actor_instance)
+        return self.start, os.getpid(), id(self)
 
 
 class OtherStore(Store):

@@ -145,7 +145,7 @@ class Boss(Actor):
         return len(context().actor_instance.proc_mesh.spawn("deep", Worker).add.call().get(timeout=10))
 
     @endpoint
-    def heal(self) -> None:
+    def heal_them(self) -> None:
         self.workers.heal()
 
 

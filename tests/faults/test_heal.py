@@ -169,8 +169,8 @@ def test_a_boot_that_fails_while_healing_is_told_and_a_later_heal_works(mesh, tm
     with pytest.raises(RankExited) as caught:
         made.procs.heal()
     assert caught.value.exitcode == 9
-    switch.unlink()
     eventually(lambda: "lost ranks [0, 2]" in repr(made.procs), 10.0)
+    switch.unlink()
     made.procs.heal()
     assert values(made.workers) == [1, 1, 1]
 
@@ -257,7 +257,7 @@ def test_the_mesh_of_an_actor_heals_in_its_hands(mesh):
 def test_who_may_not_heal_is_told(mesh):
     made = mesh(2)
     bosses = made.procs.spawn("bosses", Boss, made.workers)
-    error = bosses.slice(gpus=0).heal.call_one().exception(timeout=10)
+    error = bosses.slice(gpus=0).heal_them.call_one().exception(timeout=10)
     assert "only the process that spawned a mesh can heal it" in str(error)
     made.procs.stop().get(timeout=10)
     with pytest.raises(RuntimeError, match="stopped"):
