@@ -60,6 +60,8 @@ def run(notebook: Any, folder: Path) -> list[str]:
         notebook,
         kernel_name=KERNEL,
         timeout=CELL_TIMEOUT_S,
+        coalesce_streams=True,  # one text, as a browser shows it
+        record_timing=False,  # no times in what --write writes
         resources=resources,
         config=config,
     )

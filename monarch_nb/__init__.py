@@ -1,7 +1,7 @@
 """JupyterLab for distributed PyTorch: a mesh of ranks driven from a notebook or a script.
 
-The names below are the whole public interface; they are loaded when first used, so that the light processes of
-a mesh (the host agent) never import what they do not need.
+The names below are the whole public interface; they are loaded when first used, so that the light
+processes of a mesh (the host agent) never import what they do not need.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """One frozen dataclass of settings, units in the names, read once from the environment.
 
-Every deadline of the failure detector derives from `detect_s`. A setting `x_s` is overridden by the environment variable
-`MONARCH_NB_X_S`. There is no other place where the environment is consulted for behaviour.
+Every deadline of the failure detector derives from `detect_s`. A setting `x_s` is overridden by the
+environment variable `MONARCH_NB_X_S`. There is no other place where the environment is consulted
+for behaviour.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import dataclasses
 import os
 
 prefix_python_logs_with_actor = True
-"""Whether log records of actors and of the client start with `[actor=<...>] `; looked at with each record."""
+"""Whether log records of actors and of the client start with `[actor=<...>] `; looked at with each
+record."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +25,8 @@ class Config:
     """
 
     detect_s: float = 2.0
-    """A hang or a partition is reported as *silent* within this time; every other deadline derives from it."""
+    """A hang or a partition is reported as *silent* within this time; every other deadline derives
+    from it."""
     grace_s: float = 10.0
     """How long a rank may be silent before it counts as unreachable."""
     cleanup_s: float = 3.0

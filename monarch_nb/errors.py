@@ -1,8 +1,8 @@
 """Every exception of monarch_nb, in one file.
 
-Rules: an error says which rank, what happened, when it was last heard and what to type next; it pickles
-and unpickles to an equal error; errors that are a user's own doing also subclass the builtin
-that a Python programmer would catch (`TypeError`, `RuntimeError`, `TimeoutError` ...).
+Rules: an error says which rank, what happened, when it was last heard and what to type next; it
+pickles and unpickles to an equal error; errors that are a user's own doing also subclass the
+builtin that a Python programmer would catch (`TypeError`, `RuntimeError`, `TimeoutError` ...).
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ class SupervisionError(DeviceMeshError, RuntimeError):
 
 
 class RankExited(SupervisionError):
-    """A rank's process ended. `exitcode` (>= 0) or `signal` says how; `log_tail` is what it printed last."""
+    """A rank's process ended. `exitcode` (>= 0) or `signal` says how; `log_tail` is what it printed
+    last."""
 
     exitcode: int | None = None
     signal: int | None = None

@@ -1,6 +1,7 @@
 """`ActorMesh`: the actors of one `spawn`, and its slices; what you call endpoints on.
 
-A handle is small and can be sent anywhere; only the handles of the process that spawned know how to stop and heal.
+A handle is small and can be sent anywhere; only the handles of the process that spawned know how to
+stop and heal.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class ActorsState(MeshState):
 class ActorMesh(MeshTrait, Generic[A]):
     """The instances of an actor class on the processes of a mesh (or on a slice of it).
 
-    Every endpoint of the class is an attribute: `mesh.step.call(...)`. `slice`, `split`, `flatten`, `rename`, `sizes`
-    work as on all meshes.
+    Every endpoint of the class is an attribute: `mesh.step.call(...)`. `slice`, `split`, `flatten`,
+    `rename`, `sizes` work as on all meshes.
 
     Example:
         >>> trainers = procs.spawn("trainer", Trainer)           # doctest: +SKIP
@@ -92,7 +93,8 @@ class ActorMesh(MeshTrait, Generic[A]):
         return self._state.initialized if self._state.owned else _constructed(self)
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:
-        """Stop the actors: each finishes the endpoint it runs, drops its queue and runs `__cleanup__`."""
+        """Stop the actors: each finishes the endpoint it runs, drops its queue and runs
+        `__cleanup__`."""
         if not self._state.owned or len(self._ranks) != len(self._state.processes):
             raise RuntimeError(
                 "only the process that spawned an actor mesh can stop it, and not a slice"
@@ -100,7 +102,8 @@ class ActorMesh(MeshTrait, Generic[A]):
         return runtime_access.runtime().meshes.stop_actors(self._state, reason)
 
     def heal(self, *, shrink: bool = False) -> ActorMesh[A]:
-        """Bring lost ranks back: new processes at the same coordinates, actors made again from their arguments.
+        """Bring lost ranks back: new processes at the same coordinates, actors made again from
+        their arguments.
 
         Args:
             shrink: do not start anything; return a smaller mesh of the ranks that live.
@@ -154,7 +157,7 @@ class ActorMesh(MeshTrait, Generic[A]):
         sizes = ", ".join(f"{label}={size}" for label, size in self.sizes.items())
         kind = f"{self._cls.__module__}.{self._cls.__qualname__}"
         lost = [rank for rank in self._ranks if rank in self._state.lost]
-        state = self._state.ended and "stopped" or (f"lost ranks {lost}" if lost else "ready")
+        state = (self._state.ended and "stopped") or (f"lost ranks {lost}" if lost else "ready")
         return f"ActorMesh(class={kind}, name={self._state.name!r}, shape={{{sizes}}}, {state})"
 
 
@@ -190,7 +193,8 @@ def restore_actors(whole: tuple[Any, ...], shape: Shape) -> ActorMesh[Any]:
 
 
 class SpawnCall(GatherCall):
-    """Waits for every constructor; all errors are gathered, so that one failure tells of all ranks."""
+    """Waits for every constructor; all errors are gathered, so that one failure tells of all
+    ranks."""
 
     __slots__ = ("_errors", "_gone", "on_failure")
     on_failure: Callable[[list[int], list[Message]], None]

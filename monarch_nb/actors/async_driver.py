@@ -1,7 +1,7 @@
 """An actor with async endpoints: a thread with an event loop of its own.
 
-Plain async endpoints run one at a time, awaits included; concurrent endpoints run as tasks beside them. What arrives while
-the loop sleeps wakes it once, not once per message.
+Plain async endpoints run one at a time, awaits included; concurrent endpoints run as tasks beside
+them. What arrives while the loop sleeps wakes it once, not once per message.
 """
 
 from __future__ import annotations
@@ -228,7 +228,8 @@ class AsyncDriver(Driver):
             handled = handler is not None and handler(failure)
             if inspect.isawaitable(handled):
                 handled = await handled
-        except BaseException as error:  # noqa: BLE001  the owner fails too, with both errors in the text
+        # the owner fails too, with both errors in the text
+        except BaseException as error:  # noqa: BLE001
             text = self._failed_text(f"{failure.report()}; then __supervise__ raised {error!r}")
             self.end(ActorEnded(text, error), tell=True)
             return

@@ -1,7 +1,8 @@
-"""Calls in flight: who is asked, what has come, what to do when a peer is lost or the caller gives up.
+"""Calls in flight: who is asked, what has come, what to do when a peer is lost or the caller gives
+up.
 
-Rules: a call ends exactly once; the first error ends a call to many; an answer that comes after the end is dropped.
-Nothing is decoded here before somebody asks for the value.
+Rules: a call ends exactly once; the first error ends a call to many; an answer that comes after the
+end is dropped. Nothing is decoded here before somebody asks for the value.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ R = TypeVar("R")
 class Target:
     """What is called: an endpoint of some ranks of a mesh. `ranks[i]` is the mesh rank of member i.
 
-    Made once per endpoint and version of the mesh, never changed. `extent` is labels and sizes as a call carries them.
+    Made once per endpoint and version of the mesh, never changed. `extent` is labels and sizes as a
+    call carries them.
     """
 
     __slots__ = (
@@ -222,7 +224,8 @@ class GatherCall(_Pending[Any]):
         found = {}
         for rank, answer in zip(self.target.ranks, self._answers, strict=True):
             if answer is not None:
-                with contextlib.suppress(Exception):  # one that cannot be unpickled here is left out
+                # one that cannot be unpickled here is left out
+                with contextlib.suppress(Exception):
                     found[rank] = self._proc.decode(answer)
         return found
 

@@ -1,7 +1,8 @@
 """Who is running, and in which message: `context()`, `current_rank()`, `current_size()`.
 
-Rule: the hot path stores one small object per message in a context variable; everything a user reads is
-built from it on demand. Where nothing is set (the client, a thread of one's own) the process's root is meant.
+Rule: the hot path stores one small object per message in a context variable; everything a user
+reads is built from it on demand. Where nothing is set (the client, a thread of one's own) the
+process's root is meant.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class ActorId:
 
 
 class Instance:
-    """An actor as seen from inside: `context().actor_instance`. The client is one too, named root."""
+    """An actor as seen from inside: `context().actor_instance`. The client is one too, named
+    root."""
 
     def __init__(
         self,
@@ -119,7 +121,8 @@ class Instance:
     def __str__(self) -> str:
         if not self._creator:
             return "<root>"
-        return f"{self._creator}.<{self.class_name} {self.name}{self.rank if len(self.rank) else '{}'}>"
+        place = self.rank if len(self.rank) else "{}"
+        return f"{self._creator}.<{self.class_name} {self.name}{place}>"
 
     __repr__ = __str__
 
@@ -172,7 +175,8 @@ def context() -> Context:
 
 
 def current_rank() -> Point:
-    """Position inside the mesh or slice that the running message was sent to: `current_rank()["gpus"]`."""
+    """Position inside the mesh or slice that the running message was sent to:
+    `current_rank()["gpus"]`."""
     found = here.get()
     if found is None:
         return runtime_access.runtime().root.rank

@@ -1,7 +1,7 @@
 """`get_or_spawn_controller`: one actor per name for the whole job, in the controller's process.
 
-The registry is itself an actor at a port that every process knows. A controller that fails is forgotten and made again at
-the next request; it takes nobody with it.
+The registry is itself an actor at a port that every process knows. A controller that fails is
+forgotten and made again at the next request; it takes nobody with it.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ class ControllerRegistry(Actor):
 def get_or_spawn_controller(name: str, cls: type[T], *args: Any, **kwargs: Any) -> Future[T]:
     """The one actor of this name in the whole job; the first caller's class and arguments make it.
 
-    It lives in the controller's process and can be reached from every actor. Raises `ActorError` ("Failure on <name>") from the
-    future when its constructor fails, `ValueError` / `TypeError` at once for a class or arguments that cannot be.
+    It lives in the controller's process and can be reached from every actor. Raises `ActorError`
+    ("Failure on <name>") from the future when its constructor fails, `ValueError` / `TypeError` at
+    once for a class or arguments that cannot be.
 
     Example:
         >>> store = get_or_spawn_controller("store", Store).get()       # doctest: +SKIP

@@ -24,12 +24,16 @@ Propagate = Literal["cached", "inspect", "mocked"] | Callable[..., Any] | None
 HOOKS = ("__supervise__", "__cleanup__", "_handle_undeliverable_message")
 # names of a mesh that an endpoint would hide
 RESERVED = frozenset(
-    "slice split flatten rename size sizes extent stop initialized heal name ranks".split()
+    {
+        *("slice", "split", "flatten", "rename", "size", "sizes", "extent"),
+        *("stop", "initialized", "heal", "name", "ranks"),
+    }
 )
 
 
 class EndpointProperty(Generic[P, R]):
-    """A method marked by `endpoint`. On the class it is itself; on an instance, the plain method."""
+    """A method marked by `endpoint`. On the class it is itself; on an instance, the plain
+    method."""
 
     def __init__(
         self,
@@ -125,7 +129,8 @@ def concurrent_endpoint(
 ) -> Any:
     """An async endpoint whose body runs as a task: later messages are accepted while it awaits.
 
-    Concurrent calls of one sender start in order. Raises `ValueError` for a plain `def` and for a method that is an endpoint already.
+    Concurrent calls of one sender start in order. Raises `ValueError` for a plain `def` and for a
+    method that is an endpoint already.
 
     Example:
         >>> class Server(Actor):
@@ -136,10 +141,13 @@ def concurrent_endpoint(
 
     def mark(function: Any) -> EndpointProperty[Any, Any]:
         if isinstance(function, EndpointProperty):
-            raise ValueError("concurrent_endpoint does not wrap @endpoint; use one of the two")
+            raise ValueError(  # noqa: TRY004  Monarch's type
+                "concurrent_endpoint does not wrap @endpoint; use one of the two"
+            )
         if not inspect.iscoroutinefunction(function):
             raise ValueError(
-                f"concurrent_endpoint can only wrap async endpoints; write `async def {function.__name__}`"
+                "concurrent_endpoint can only wrap async endpoints; write "
+                f"`async def {function.__name__}`"
             )
         return EndpointProperty(
             function,
@@ -159,7 +167,8 @@ class Actor:
     `counters = procs.spawn("counters", Counter, ...)`. An actor whose endpoints are all plain `def`
     has one thread for life; else it has an event loop of its own.
 
-    Hooks, all optional: `__supervise__(self, failure) -> bool` is called on the owner when a mesh that it spawned
+    Hooks, all optional: `__supervise__(self, failure) -> bool` is called on the owner when a mesh
+        that it spawned
     fails (truthy: handled); `__cleanup__(self, exc)` runs once when the actor stops (3 s).
     """
 
@@ -191,7 +200,8 @@ def endpoints_of(cls: type) -> dict[str, EndpointProperty[Any, Any]]:
 
 
 def is_sync(cls: type) -> bool:
-    """Whether instances run on a plain thread: at least one endpoint, and all of them plain `def`."""
+    """Whether instances run on a plain thread: at least one endpoint, and all of them plain
+    `def`."""
     marked = endpoints_of(cls).values()
     return bool(marked) and not any(each.is_async for each in marked)
 
@@ -199,7 +209,7 @@ def is_sync(cls: type) -> bool:
 def check_class(cls: Any) -> None:
     """Raise `ValueError` with one sentence for a class that cannot be spawned."""
     if not (isinstance(cls, type) and issubclass(cls, Actor)):
-        raise ValueError(
+        raise ValueError(  # noqa: TRY004  Monarch's type
             f"{getattr(cls, '__name__', cls)!r} must subclass monarch.service.Actor: "
             "write `class Name(monarch_nb.Actor)` to spawn it"
         )
@@ -211,7 +221,8 @@ def check_class(cls: Any) -> None:
     for name in marked:
         if name in RESERVED:
             raise ValueError(
-                f"ActorMesh has an attribute that collides with an endpoint name: {cls.__name__}.{name}; "
+                "ActorMesh has an attribute that collides with an endpoint name: "
+                f"{cls.__name__}.{name}; "
                 "rename the endpoint"
             )
     _check_hooks(cls, sync=is_sync(cls))
@@ -242,7 +253,8 @@ def _by_kind(marked: dict[str, EndpointProperty[Any, Any]]) -> str:
 
 
 class BoundCheck:
-    """Binds arguments as Python would, before anything is sent. Fast where the signature is plain."""
+    """Binds arguments as Python would, before anything is sent. Fast where the signature is
+    plain."""
 
     __slots__ = ("_defaults_from", "_plain", "_positional", "_signature")
 

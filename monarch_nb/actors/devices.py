@@ -1,14 +1,14 @@
 """Which device a rank is meant to use, found without touching CUDA.
 
-The kernel, the agent and the zygote must never initialise CUDA (a fork could not use it any more), so GPUs are counted
-by their device files and `CUDA_VISIBLE_DEVICES`.
+The kernel, the agent and the zygote must never initialise CUDA (a fork could not use it any more),
+so GPUs are counted by their device files and `CUDA_VISIBLE_DEVICES`.
 """
 
 from __future__ import annotations
 
 import functools
-import glob
 import os
+from pathlib import Path
 
 
 @functools.cache
@@ -17,7 +17,7 @@ def visible_gpus() -> int:
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return len([each for each in chosen.split(",") if each.strip() and each.strip() != "-1"])
-    return len(glob.glob("/dev/nvidia[0-9]*"))
+    return len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 
 def device_of(local_rank: int) -> str:

@@ -1,8 +1,8 @@
 """A `Driver` runs one actor: it owns the actor's thread, its queue and its end.
 
-Rules: one message at a time, in the order of arrival, awaits included; the state moves forward only; a message that
-reaches an actor which has ended is answered, never dropped. What differs between actors on a plain thread and on an
-event loop is in `sync_driver.py` and `async_driver.py`.
+Rules: one message at a time, in the order of arrival, awaits included; the state moves forward
+only; a message that reaches an actor which has ended is answered, never dropped. What differs
+between actors on a plain thread and on an event loop is in `sync_driver.py` and `async_driver.py`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Spec:
         )
 
 
-class ActorEnded(Exception):  # noqa: N818  it is no error, it is what callers are told
+class ActorEnded(Exception):
     """Why an actor is not there any more; `text` completes "Endpoint call x() failed, ..."."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """The adverbs: `mesh.method.call(...)`, `call_one`, `choose`, `stream`, `broadcast`.
 
-Rules: arguments are checked and encoded in the caller, once for all receivers, before anything is sent;
-the caller is registered before the first byte leaves.
+Rules: arguments are checked and encoded in the caller, once for all receivers, before anything is
+sent; the caller is registered before the first byte leaves.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Endpoint(Generic[P, R]):
         self.propagate = propagate
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
-        """Ask every member. The answer has the shape of the mesh or slice; the first error fails it."""
+        """Ask every member. The answer has the shape of the mesh or slice; the first error fails
+        it."""
         proc, target, tag = self._prepare(args, kwargs)
         call = cast("GatherCall", make(GatherCall))
         parcel = self._encode(proc, target, args, kwargs)
@@ -79,7 +80,7 @@ class Endpoint(Generic[P, R]):
     def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Ask one member, chosen at random, each with the same chance."""
         proc, target, tag = self._prepare(args, kwargs)
-        index = random.randrange(len(target.processes))
+        index = random.randrange(len(target.processes))  # noqa: S311  no secret
         return self._single(proc, target.member(index), index, tag, args, kwargs)
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[Future[R]]:
@@ -98,17 +99,18 @@ class Endpoint(Generic[P, R]):
         proc, target, tag = self._prepare(args, kwargs)
         _cast(proc, target, self._encode(proc, target, args, kwargs), 0, tag)
 
-    def rref(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def rref(self, *_: P.args, **__: P.kwargs) -> Any:
         """A remote tensor of the result; needs an active mesh and a `propagate` rule."""
         raise RuntimeError(
             f"{self._mesh._state.name}.{self._name}.rref needs an active device mesh "
             "(`with mesh.activate():`), which the tensor engine provides"
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *_: Any, **__: Any) -> Any:
         raise TypeError(
             f"endpoint {self._name!r} is not callable directly; write "
-            f".{self._name}.call(...), .call_one(...), .choose(...), .stream(...) or .broadcast(...)"
+            f".{self._name}.call(...), .call_one(...), .choose(...), .stream(...) or "
+            ".broadcast(...)"
         )
 
     def __repr__(self) -> str:
@@ -192,12 +194,13 @@ class PlainMethod:
 def as_endpoint(
     bound: Any, *, propagate: Propagate = None, explicit_response_port: bool = False
 ) -> Endpoint[Any, Any]:
-    """Call a plain method of a spawned actor as an endpoint: `as_endpoint(mesh.method).call_one(...)`.
+    """Call a plain method of a spawned actor as an endpoint:
+    `as_endpoint(mesh.method).call_one(...)`.
 
     Raises `ValueError` for anything else.
     """
     if not isinstance(bound, PlainMethod):
-        raise ValueError("expected an method of a spawned actor")
+        raise ValueError("expected an method of a spawned actor")  # noqa: TRY004  Monarch's type
     check = BoundCheck(bound.function, 2 if explicit_response_port else 1)
     return Endpoint(bound.mesh, bound.name, check, propagate, explicit=explicit_response_port)
 
@@ -217,7 +220,7 @@ def send(
     proc, target, tag = endpoint._prepare(args, kwargs)
     if selection not in {"all", "choose"}:
         raise ValueError(f'selection is "all" or "choose", not {selection!r}')
-    chosen = random.randrange(len(target.processes)) if selection == "choose" else None
+    chosen = random.randrange(len(target.processes)) if selection == "choose" else None  # noqa: S311  no secret
     whole = range(len(target.processes)) if chosen is None else (chosen,)
     answer_to, reply = (proc.id, 0) if port is None else port._claimed()
     lend_to = target.processes if answer_to == proc.id else ()
@@ -252,7 +255,8 @@ class Accumulator(Generic[P, R, A]):
     """Folds the answers of a mesh from the left, in the order in which they come.
 
     Example:
-        >>> total = Accumulator(counters.value, 0, operator.add).accumulate().get()   # doctest: +SKIP
+        >>> total = Accumulator(counters.value, 0, operator.add).accumulate().get()   # doctest:
+            +SKIP
     """
 
     def __init__(self, endpoint: Endpoint[P, R], identity: A, combine: Callable[[A, R], A]) -> None:
@@ -261,7 +265,8 @@ class Accumulator(Generic[P, R, A]):
         self._combine = combine
 
     def accumulate(self, *args: P.args, **kwargs: P.kwargs) -> Future[A]:
-        """Send now, fold when observed. A failing element fails the fold; no answers give `identity`."""
+        """Send now, fold when observed. A failing element fails the fold; no answers give
+        `identity`."""
         answers = self._endpoint.stream(*args, **kwargs)
 
         async def fold() -> A:

@@ -1,7 +1,7 @@
 """Errors on their way: an exception becomes plain data plus, where it survives, itself.
 
-The original is attached only if it makes a round trip on the side where it was raised; the text of the
-traceback is rendered where it is read, because the lines of notebook cells are known there.
+The original is attached only if it makes a round trip on the side where it was raised; the text of
+the traceback is rendered where it is read, because the lines of notebook cells are known there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def summary(payload: Any) -> str | None:
 def unpack(payload: Any, *, what: str, rank: int | None, size: int) -> BaseException:
     """The exception to raise for an ERROR message about the call `what`."""
     kind, text, record, original = pickling.loads(payload)
-    if kind == RAW or kind == RAISED:
+    if kind in {RAW, RAISED}:
         error = revive(original, record)
         return error if kind == RAW else _actor_error(error, record, what, rank, size)
     if kind == UNBOOTED:
@@ -108,7 +108,8 @@ def revive(original: bytes | None, record: Any) -> BaseException:
     return error if isinstance(error, BaseException) else stand_in
 
 
-class RemoteException(Exception):  # noqa: N818  it stands for any exception, not for an error of ours
+# it stands for any exception, not for an error of ours
+class RemoteException(Exception):
     """Stands for an exception that could not make the journey: its type's name and its text."""
 
     def __init__(self, ename: str = "", evalue: str = "") -> None:

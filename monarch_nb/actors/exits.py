@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 class Exit:
     """How a process ended, as its agent saw it."""
 
-    kind: ClassVar[int] = 0  # where an answer is awaited it may come instead: it is no message's kind
+    # where an answer is awaited it may come instead: it is no message's kind
+    kind: ClassVar[int] = 0
     process: int
     code: int | None = None
     signal: int | None = None

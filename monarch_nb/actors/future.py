@@ -1,8 +1,9 @@
 """`Future`: the answer to a call, waited for by any thread, any event loop, or both.
 
-Rules: a future moves forward only (pending, then done); it is completed once, by the inbox thread or by a lazy starter; what arrives
-is kept as it came and decoded by the first thread that asks, never by the inbox thread. A wait that is interrupted
-(KeyboardInterrupt) cancels the call on the ranks; a wait that times out leaves it alone.
+Rules: a future moves forward only (pending, then done); it is completed once, by the inbox thread
+or by a lazy starter; what arrives is kept as it came and decoded by the first thread that asks,
+never by the inbox thread. A wait that is interrupted (KeyboardInterrupt) cancels the call on the
+ranks; a wait that times out leaves it alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _PENDING, _ARRIVED, _VALUE, _ERROR = range(4)
 
 
 class Pump(Protocol):
-    """Does a thread's other duties while it waits (see `waiting_with`). True: `done` came to hold."""
+    """Does a thread's other duties while it waits (see `waiting_with`). True: `done` came to
+    hold."""
 
     def __call__(
         self,
@@ -51,9 +53,9 @@ waiting = _Waiting()
 class Future(Generic[R]):
     """The result of a call that runs elsewhere.
 
-    Made by calls (`actor.step.call()`), never by hand (`TypeError`). `get` blocks, `await` does not; both may be used any number of
-    times, from any thread. The errors a `get` raises are those of the call: `ActorError`, `SupervisionError`, ...
-    Not meant for subclasses.
+    Made by calls (`actor.step.call()`), never by hand (`TypeError`). `get` blocks, `await` does
+    not; both may be used any number of times, from any thread. The errors a `get` raises are those
+    of the call: `ActorError`, `SupervisionError`, ... Not meant for subclasses.
 
     Example:
         >>> answer = trainer.step.call(batch)        # doctest: +SKIP
@@ -88,11 +90,9 @@ class Future(Generic[R]):
             _check_timeout(timeout)
         if self._state == _PENDING:
             self._wait(timeout)
-        try:
-            self._result()
-        except BaseException as error:  # noqa: BLE001  whatever the call ended with is the answer
-            return error
-        return None
+        if self._state == _ARRIVED:
+            self._settle()
+        return cast("BaseException", self._content) if self._state == _ERROR else None
 
     def done(self) -> bool:
         """Whether the answer is here; never blocks."""
@@ -101,12 +101,14 @@ class Future(Generic[R]):
     def cancel(self) -> bool:
         """Ask the ranks to stop working on this call. False when it is already done.
 
-        A queued call is dropped (`CallCancelled`), a running endpoint gets a KeyboardInterrupt (`CallInterrupted`).
+        A queued call is dropped (`CallCancelled`), a running endpoint gets a KeyboardInterrupt
+        (`CallInterrupted`).
         """
         return False
 
     def add_done_callback(self, callback: Callable[[Future[R]], None]) -> None:
-        """Call `callback(self)` once done, in the thread that completes it (now, if done already)."""
+        """Call `callback(self)` once done, in the thread that completes it (now, if done
+        already)."""
         self._observe()
         self._callbacks.append(callback)
         if self._state != _PENDING:
@@ -212,7 +214,8 @@ class Future(Generic[R]):
         try:
             value = self._decode(self._content)
         except BaseException as error:  # noqa: BLE001  becomes the outcome
-            self._content, self._state = error, _ERROR
+            # without the frames of the decoding: nobody wants them, and they hold a kilobyte each
+            self._content, self._state = error.with_traceback(None), _ERROR
         else:
             self._content, self._state = value, _VALUE
 

@@ -1,7 +1,8 @@
 """Bringing back what a mesh has lost, or going on without it.
 
-Rule: a heal changes the mesh in place, so that handles and slices of it work again; a shrink makes a smaller mesh that takes
-its place. Survivors keep their state. Called by the owner of the mesh, in the thread that asks.
+Rule: a heal changes the mesh in place, so that handles and slices of it work again; a shrink makes
+a smaller mesh that takes its place. Survivors keep their state. Called by the owner of the mesh, in
+the thread that asks.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ class Healing:
     def _regroup(self, state: ProcsState, ranks: list[int]) -> None:
         """Tell processes who they are now, and where their process groups meet from now on.
 
-        Waits until they know: the next call may reach an actor on another thread before. One whose main thread is held by
+        Waits until they know: the next call may reach an actor on another thread before. One whose
+            main thread is held by
         user code is not waited for very long; it learns when that ends.
         """
         extent = state.shape.extent
@@ -170,7 +172,8 @@ def state_of_living(state: MeshState, living: list[int], shape: Shape) -> MeshSt
 
 
 def shrink_shape(shape: Shape, living: set[int]) -> Shape:
-    """Drop the slices of one axis that hold a lost rank, if that loses no survivor; else one line."""
+    """Drop the slices of one axis that hold a lost rank, if that loses no survivor; else one
+    line."""
     extent = shape.extent
     for axis, label in enumerate(shape.labels):
         kept = [i for i in range(extent[label]) if set(shape.at(label, i).ranks()) <= living]

@@ -1,6 +1,7 @@
 """`HostMesh`: hosts laid out on named axes; where processes are spawned.
 
-A host is known by its agent's process id. The handle asks the agent; what an agent does is no business of this box.
+A host is known by its agent's process id. The handle asks the agent; what an agent does is no
+business of this box.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self, final
 
 from monarch_nb.actors import context, devices, runtime_access
@@ -112,15 +114,18 @@ class HostMesh(MeshTrait):
     ) -> None:
         """Copy a workspace to the hosts: for hosts that do not share this one's files."""
         raise NotImplementedError(
-            "processes of one host share its files; sync_workspace is for hosts of attach_to_workers, "
+            "processes of one host share its files; sync_workspace is for hosts of "
+            "attach_to_workers, "
             "and not part of this release"
         )
 
     def with_python_executable(self, path: str) -> HostMesh:
-        """Hosts whose processes run another interpreter. Raises `ValueError` unless it is this one."""
+        """Hosts whose processes run another interpreter. Raises `ValueError` unless it is this
+        one."""
         if os.path.realpath(path) != os.path.realpath(sys.executable):
             raise ValueError(
-                f"processes are forks of this interpreter ({sys.executable}); to use {path}, start the kernel with it"
+                f"processes are forks of this interpreter ({sys.executable}); "
+                f"to use {path}, start the kernel with it"
             )
         return HostMesh(self._state, self._shape)
 
@@ -235,14 +240,12 @@ class _Spawning:
             "host_size": self.count,
             "env": {},
             "rank_env": [self.envs[rank] for rank in ranks],
-            "cwd": os.getcwd(),
-            "path": [each or os.getcwd() for each in sys.path],
+            "cwd": str(Path.cwd()),
+            "path": [each or str(Path.cwd()) for each in sys.path],
             "store": state.store(self.proc.links.run_dir),
             "devices": [devices.device_of(rank % self.count) for rank in ranks],
             "config": dataclasses.asdict(self.proc.config),
-            "bind": None
-            if self.bind is None
-            else [self.bind[rank % self.count] for rank in ranks],
+            "bind": None if self.bind is None else [self.bind[rank % self.count] for rank in ranks],
         }
 
 

@@ -1,7 +1,8 @@
 """`Hosting`: the actors that live in this process, by port.
 
-Rules: a port that had an actor answers for ever (a tombstone says why it ended); a message for an actor that is still on its way here
-waits for it, but not for ever. Everything here runs in the inbox thread unless it says otherwise.
+Rules: a port that had an actor answers for ever (a tombstone says why it ended); a message for an
+actor that is still on its way here waits for it, but not for ever. Everything here runs in the
+inbox thread unless it says otherwise.
 """
 
 from __future__ import annotations

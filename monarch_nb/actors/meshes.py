@@ -1,7 +1,9 @@
-"""`Meshes`: how processes and actors are spawned and stopped by whoever owns them (healing: `healing.py`).
+"""`Meshes`: how processes and actors are spawned and stopped by whoever owns them (healing:
+`healing.py`).
 
-Rules: ids are chosen here, so nothing waits for an answer before it can be used; what a heal needs is kept at spawn; whatever is
-spawned here is registered with supervision first. `MeshError`s are raised in the caller, before anything is sent, where possible.
+Rules: ids are chosen here, so nothing waits for an answer before it can be used; what a heal needs
+is kept at spawn; whatever is spawned here is registered with supervision first. `MeshError`s are
+raised in the caller, before anything is sent, where possible.
 """
 
 from __future__ import annotations
@@ -93,7 +95,8 @@ class Meshes:
         if lost:
             living = [rank for rank in procs.ranks if rank not in lost]
             raise SupervisionError(
-                f"error spawning actor mesh: ranks {lost} of {state.name!r} are lost. Spawn on a slice of the "
+                f"error spawning actor mesh: ranks {lost} of {state.name!r} are lost. "
+                "Spawn on a slice of the "
                 f"living ranks {living}, or bring the lost back first: mesh.heal(), or %mesh heal.",
                 ranks=tuple(lost),
             )
@@ -149,7 +152,8 @@ class Meshes:
         summary = envelope.summary(errors[0].payload)
         if summary is None:
             return  # its process did not boot: told by that mesh, and to whoever calls
-        failure = MeshFailure(state, failed, f"the constructor of {state.cls.__name__} raised {summary}")
+        event = f"the constructor of {state.cls.__name__} raised {summary}"
+        failure = MeshFailure(state, failed, event)
         state.lose(failure)
         if again or state.ended is not None:  # stopped before it was there: no failure
             return

@@ -1,8 +1,9 @@
-"""Values on their way: encoded once, with large buffers in shared memory where the receivers can map it.
+"""Values on their way: encoded once, with large buffers in shared memory where the receivers can
+map it.
 
-Rules: what a process lends it keeps until every receiver has let go or died; a finalizer only queues (it may run
-inside any allocation, even where a lock is held), a thread of its own tells the lender. Nothing here sends a
-message but by the `release` it was given.
+Rules: what a process lends it keeps until every receiver has let go or died; a finalizer only
+queues (it may run inside any allocation, even where a lock is held), a thread of its own tells the
+lender. Nothing here sends a message but by the `release` it was given.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class Parcel:
 class Parcels:
     """Encodes and decodes for one process.
 
-    `dead` are processes that get nothing any more; `release(owner, segment)` tells another process that what it
-    lent is free.
+    `dead` are processes that get nothing any more; `release(owner, segment)` tells another process
+    that what it lent is free.
     """
 
     def __init__(
@@ -58,7 +59,8 @@ class Parcels:
         self._releaser: threading.Thread | None = None
 
     def encode(self, value: Any, receivers: Sequence[int]) -> Parcel:
-        """Pickle a value for some processes; large buffers go to shared memory once for all of them."""
+        """Pickle a value for some processes; large buffers go to shared memory once for all of
+        them."""
         buffers: list[Any] = []
         payload = pickling.dumps(value, buffers)
         if not buffers and len(payload) < DETACH_BYTES:
@@ -100,7 +102,8 @@ class Parcels:
         limit = self._config.message_limit_bytes
         if size > limit:
             raise LimitError(
-                f"a message of {size} bytes is over the limit of {limit}; send it in parts, or raise "
+                f"a message of {size} bytes is over the limit of {limit}; send it in parts, "
+                "or raise "
                 "MONARCH_NB_MESSAGE_LIMIT_BYTES",
                 limit=limit,
                 size=size,

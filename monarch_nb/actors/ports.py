@@ -1,6 +1,7 @@
 """Ports: mailboxes with an address. `Channel.open()` makes one, a `Port` can be sent anywhere.
 
-A receive claims a message when it is observed, in the order of observation; a dropped receive claims none.
+A receive claims a message when it is observed, in the order of observation; a dropped receive
+claims none.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Port(Generic[R]):
         return f"<Port {self._port:x} of process {self._process:016x}>"
 
 
-def _restore_port(process: int, port: int, rank: int, once: bool) -> Port[Any]:  # noqa: FBT001
+def _restore_port(process: int, port: int, rank: int, once: bool) -> Port[Any]:
     return Port(process, port, rank, once=once)
 
 
@@ -179,14 +180,15 @@ class Channel:
     """
 
     @staticmethod
-    def open(once: bool = False) -> tuple[Port[Any], PortReceiver[Any]]:  # noqa: FBT001, FBT002  Monarch's
+    # Monarch's
+    def open(once: bool = False) -> tuple[Port[Any], PortReceiver[Any]]:
         """A mailbox in this process; `once` allows one message."""
         proc = runtime_access.proc()
         number = proc.new_port()
         return Port(proc.id, number, once=once), PortReceiver(proc, number, once=once)
 
     @staticmethod
-    def open_ranked(once: bool = False) -> tuple[Port[Any], RankedPortReceiver[Any]]:  # noqa: FBT001, FBT002
+    def open_ranked(once: bool = False) -> tuple[Port[Any], RankedPortReceiver[Any]]:
         """As `open`; what is received comes with the sender's rank."""
         proc = runtime_access.proc()
         number = proc.new_port()

@@ -1,8 +1,9 @@
 """`Proc`: this process as a member of the mesh: its ports, its peers, its parcels.
 
-Rules: `deliver` runs in the inbox thread and must return at once; a port is a number and a callable; whoever waits for a peer is
-registered before it sends and looked at when the peer dies, so nobody waits for the dead. What messages
-mean is decided by the modules that register ports and verbs, not here.
+Rules: `deliver` runs in the inbox thread and must return at once; a port is a number and a
+callable; whoever waits for a peer is registered before it sends and looked at when the peer dies,
+so nobody waits for the dead. What messages mean is decided by the modules that register ports and
+verbs, not here.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ class Proc:
     def send_for(
         self, source: int, process: int, port: int, parcel: Parcel, reply: int, rank: int, tag: int
     ) -> None:
-        """Send a call in the name of another process, which gets the answer. Nothing may be lent."""
+        """Send a call in the name of another process, which gets the answer. Nothing may be
+        lent."""
         assert not parcel.flags & SHARED
         self._send_large(process, CALL, port, parcel, reply, rank, tag, source)
 
@@ -142,7 +144,8 @@ class Proc:
         reply: int = 0,
         rank: int = 0,
     ) -> None:
-        """Send a control message; `parcel` is user data that the receiver's inbox thread leaves alone."""
+        """Send a control message; `parcel` is user data that the receiver's inbox thread leaves
+        alone."""
         text = json.dumps({"verb": verb, **(body or {})}).encode()
         buffers: list[Any] = []
         flags = 0
@@ -288,7 +291,8 @@ class _Asked(Waiter):
 
 
 def new_process_ids(host: int, count: int) -> list[int]:
-    """Ids for processes to come on a host: consecutive, from a random start, so never used twice."""
+    """Ids for processes to come on a host: consecutive, from a random start, so never used
+    twice."""
     start = random.SystemRandom().getrandbits(39) << 8
     return [
         host << frames.HOST_SHIFT | (start + i) & (frames.SERVICE_BIT - 1) for i in range(count)

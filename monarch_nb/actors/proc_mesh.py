@@ -39,7 +39,8 @@ class FunctionRunner(Actor):
 
 
 class Held:
-    """Kept by every handle of a mesh and of what lives on it; when the last goes, the mesh is garbage."""
+    """Kept by every handle of a mesh and of what lives on it; when the last goes, the mesh is
+    garbage."""
 
     __slots__ = ("__weakref__",)
 
@@ -159,11 +160,14 @@ class ProcMesh(MeshTrait):
     def spawn(self, name: str, cls: type[T], *args: Any, **kwargs: Any) -> T:
         """Make an instance of an `Actor` class in every process. Does not block.
 
-        Raises at once: `ValueError` for a class that cannot be an actor, `TypeError` for arguments that its
-        constructor would refuse, `RuntimeError` after `stop`, `SupervisionError` when some of these processes are lost.
-        What a constructor raises comes with `.initialized` and with the first call.
+        Raises at once: `ValueError` for a class that cannot be an actor, `TypeError` for arguments
+            that its
+        constructor would refuse, `RuntimeError` after `stop`, `SupervisionError` when some of these
+        processes are lost. What a constructor raises comes with `.initialized` and with the first
+        call.
         """
-        return runtime_access.runtime().meshes.spawn_actors(self, name, cls, args, kwargs)  # type: ignore[return-value]
+        made: Any = runtime_access.runtime().meshes.spawn_actors(self, name, cls, args, kwargs)
+        return made  # type: ignore[no-any-return]
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:
         """End the processes. Starts when the future is first observed; twice is fine.
@@ -175,19 +179,21 @@ class ProcMesh(MeshTrait):
         return runtime_access.runtime().meshes.stop_procs(self._state, reason)
 
     def heal(self, *, shrink: bool = False) -> ProcMesh:
-        """Bring lost ranks back: new processes at the same coordinates with their actors made again.
+        """Bring lost ranks back: new processes at the same coordinates with their actors made
+        again.
 
         Args:
             shrink: start nothing; return a smaller mesh of the processes that live.
 
         Returns:
-            The healed mesh. Handles of the old one (and of actors on it) work again too, without `shrink`.
+            The healed mesh. Handles of the old one (and of actors on it) work again too, without
+            `shrink`.
         """
         return runtime_access.runtime().healing.procs(self, shrink=shrink)
 
     async def logging_option(
         self,
-        stream_to_client: bool = False,  # noqa: FBT001, FBT002  Monarch's signature
+        stream_to_client: bool = False,
         aggregate_window_sec: float | None = None,
         level: int = logging.INFO,
     ) -> None:
@@ -223,7 +229,10 @@ class ProcMesh(MeshTrait):
             runner = whole._state
         from monarch_nb.actors.actor_mesh import ActorMesh
 
-        return ActorMesh(runner, self._shape).run.call(function, args, kwargs).get()  # type: ignore[no-any-return]
+        found: ValueMesh[Any] = (
+            ActorMesh(runner, self._shape).run.call(function, args, kwargs).get()
+        )
+        return found
 
     def activate(self) -> Any:
         """Make this the mesh on which torch operations run; provided by the tensor engine."""

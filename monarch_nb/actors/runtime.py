@@ -1,4 +1,5 @@
-"""`Runtime`: the parts of one process put together. A client and a rank differ in who starts it and in its root."""
+"""`Runtime`: the parts of one process put together. A client and a rank differ in who starts it and
+in its root."""
 
 from __future__ import annotations
 

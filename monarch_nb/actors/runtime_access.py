@@ -1,7 +1,7 @@
 """The one `Runtime` of this process: set once by whoever starts it, read by everybody.
 
-A rank sets it while it boots. Elsewhere the first use starts the client; it is known here by name only, as the
-worker is to the host, because nothing may point up.
+A rank sets it while it boots. Elsewhere the first use starts the client; it is known here by name
+only, as the worker is to the host, because nothing may point up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What this process owns, and what happens when some of it dies.
 
-Rules: a failure is reported once, to the owner of what failed; the owner handles it (`__supervise__`) or fails itself and its own owner is
-told, up to the root. An exit of what is being stopped is no failure. Runs in the inbox thread; user code runs elsewhere.
+Rules: a failure is reported once, to the owner of what failed; the owner handles it
+(`__supervise__`) or fails itself and its own owner is told, up to the root. An exit of what is
+being stopped is no failure. Runs in the inbox thread; user code runs elsewhere.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 class MeshFailure:
     """Some ranks of a mesh have failed. Given to `__supervise__` and to `unhandled_fault_hook`.
 
-    Attributes: `mesh` (the mesh, as this process knows it), `mesh_name`, `crashed_ranks` (in that mesh), `event` (what happened),
+    Attributes: `mesh` (the mesh, as this process knows it), `mesh_name`, `crashed_ranks` (in that
+        mesh), `event` (what happened),
     `cause` (the exception, where there was one).
     """
 
@@ -132,6 +134,7 @@ class MeshState:
         self.stopping: Future[None] | None = None
         self.trouble = False
         self.version = 0
+        self._said: tuple[Any, SupervisionError] | None = None  # the last loss, see `loss`
 
     def view(self) -> Any:
         """A handle of the whole mesh."""
@@ -160,7 +163,8 @@ class MeshState:
         """Raise `SupervisionError` if a call to these ranks cannot be answered."""
         if self.ended is not None:
             raise SupervisionError(
-                f"Endpoint call {what}() failed, {self.kind} mesh {self.name!r} has status stopped: "
+                f"Endpoint call {what}() failed, {self.kind} mesh {self.name!r} "
+                "has status stopped: "
                 f"{self.ended}"
             )
         hit = [rank for rank in ranks if rank in self.lost]
@@ -169,7 +173,15 @@ class MeshState:
 
     def loss(self, ended: Exit, ranks: Sequence[int], what: str) -> SupervisionError:
         """The error for a call in flight to a process that has just died."""
-        return MeshFailure(self, ranks, ended.describe(), ended=ended).error(what)
+        # with 100 000 calls in flight the same is said 100 000 times: the text is made once
+        key = (ended, tuple(ranks), what, len(self.lost))
+        if self._said is None or self._said[0] != key:
+            failure = MeshFailure(self, ranks, ended.describe(), ended=ended)
+            self._said = (key, failure.error(what))
+        said = self._said[1]
+        error = type(said)(said.args[0])
+        error.__dict__.update({**said.__dict__, "values": {}})
+        return error
 
     def describe_rank(self, rank: int) -> str:
         """The rank and where it sits: "rank 2 {'gpus': 2/4}"."""

@@ -1,7 +1,7 @@
 """An actor whose endpoints are plain `def`: one thread for life, no event loop.
 
-The first such actor of a rank lives on the rank's main thread, where signals, pdb and CUDA expect to be; it shares
-that thread's queue with cells. Others have a thread of their own.
+The first such actor of a rank lives on the rank's main thread, where signals, pdb and CUDA expect
+to be; it shares that thread's queue with cells. Others have a thread of their own.
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ class SyncDriver(Driver):
         handler = getattr(self._actor, "__supervise__", None)
         try:
             handled = handler is not None and handler(failure)
-        except BaseException as error:  # noqa: BLE001  the owner fails too, with both errors in the text
+        # the owner fails too, with both errors in the text
+        except BaseException as error:  # noqa: BLE001
             text = self._failed_text(f"{failure.report()}; then __supervise__ raised {error!r}")
             self.end(ActorEnded(text, error), tell=True)
             return
@@ -180,4 +181,3 @@ class SyncDriver(Driver):
                 continue  # of nobody's: no call runs
             break
         self.refuse_backlog()
-

@@ -5,4 +5,5 @@ from __future__ import annotations
 from collections.abc import Callable
 
 when_started: list[Callable[[], object]] = []
-"""Called whenever a client has started in this process, so that a notebook listens from its first moment."""
+"""Called whenever a client has started in this process, so that a notebook listens from its first
+moment."""

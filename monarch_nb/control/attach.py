@@ -1,7 +1,8 @@
 """Other hosts: a worker process that offers a host, and a client that attaches to it.
 
-Rules: a host listens only where it is told to, with CURVE and an allow-list (`net/keys.py`); whoever attaches owns what it spawns
-there, and when it goes, that goes. One client at a time has a host.
+Rules: a host listens only where it is told to, with CURVE and an allow-list (`net/keys.py`);
+whoever attaches owns what it spawns there, and when it goes, that goes. One client at a time has a
+host.
 """
 
 from __future__ import annotations
@@ -110,7 +111,9 @@ class HostWorker:
             launcher.kill()
 
 
-def run_worker_loop_forever(*, address: str, ca: str = DEFAULT_KEYS, private_key: str | None = None) -> None:
+def run_worker_loop_forever(
+    *, address: str, ca: str = DEFAULT_KEYS, private_key: str | None = None
+) -> None:
     """Offer this host at `address` until the process ends or a client shuts the host down.
 
     Args:
@@ -135,7 +138,8 @@ run_worker_loop_until_shutdown = run_worker_loop_forever
 def start_worker_loop_forever(
     *, address: str, ca: str = DEFAULT_KEYS, private_key: str | None = None
 ) -> Future[str]:
-    """As `run_worker_loop_forever` in the background; the future gives the address that is listened on."""
+    """As `run_worker_loop_forever` in the background; the future gives the address that is listened
+    on."""
     worker = HostWorker(address, _folder(ca, private_key))
     exit_on_sigterm()
     atexit.register(worker.close)
@@ -165,8 +169,8 @@ def attach_to_workers(
         ca: folder of the keys, as for the worker.
 
     Raises:
-        ValueError: no worker, or an address that is none. `.initialized` raises `RuntimeError` ("attach failed: ...") that names a
-            worker which cannot be reached.
+        ValueError: no worker, or an address that is none. `.initialized` raises `RuntimeError`
+            ("attach failed: ...") that names a worker which cannot be reached.
     """
     del name
     if not workers:
@@ -181,7 +185,8 @@ def attach_to_workers(
 
 
 def attach(addr: str) -> HostMesh:
-    """Attach this client to one host; must come before anything else is used. See `attach_to_workers`."""
+    """Attach this client to one host; must come before anything else is used. See
+    `attach_to_workers`."""
     if running_client() is not None:
         raise RuntimeError("attach must be called before the client is used for anything else")
     return attach_to_workers(workers=[addr])
@@ -194,12 +199,16 @@ def enable_transport(transport: str) -> None:
     """
     kind = str(transport).partition("://")[0]
     if kind not in TRANSPORTS:
-        raise ValueError(f"transport {transport!r} is not there; links are {' and '.join(TRANSPORTS)}")
+        raise ValueError(
+            f"transport {transport!r} is not there; links are {' and '.join(TRANSPORTS)}"
+        )
     if running_client() is not None:
         raise RuntimeError("enable_transport must be called before the first context")
 
 
 def _folder(ca: str, private_key: str | None) -> Path | None:
     if private_key is not None:
-        raise NotImplementedError("TLS is not supported; links between hosts are CURVE, see net/keys.py")
+        raise NotImplementedError(
+            "TLS is not supported; links between hosts are CURVE, see docs/security.md"
+        )
     return None if ca == DEFAULT_KEYS else Path(ca)

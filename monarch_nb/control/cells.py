@@ -1,7 +1,8 @@
-"""Cells on a mesh, seen from the controller: code goes out once, an outcome comes back from each rank.
+"""Cells on a mesh, seen from the controller: code goes out once, an outcome comes back from each
+rank.
 
-A cell waits for all of its ranks, also when some have failed: what every rank ended with is the result. What the
-ranks print while they run arrives by the client's output.
+A cell waits for all of its ranks, also when some have failed: what every rank ended with is the
+result. What the ranks print while they run arrives by the client's output.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from monarch_nb.errors import SupervisionError
 class CellOutcome:
     """What a cell ended with on one rank.
 
-    `status`: "ok", "error", "interrupted", "cancelled" (it had not started) or "lost" (the rank died). `data` is the display of the last
+    `status`: "ok", "error", "interrupted", "cancelled" (it had not started) or "lost" (the rank
+        died). `data` is the display of the last
     expression, if it had one: a dict with `data` (mime bundle) and `metadata`.
     """
 
@@ -138,7 +140,8 @@ class CellRun(Waiter):
             self._done.set()
 
     def __repr__(self) -> str:
-        return f"<CellRun on {self.mesh!r}: {len(self.outcomes)} done, ranks {list(self.pending)} running>"
+        running = f"ranks {list(self.pending)} running"
+        return f"<CellRun on {self.mesh!r}: {len(self.outcomes)} done, {running}>"
 
 
 def run_cell(mesh: ProcMesh, code: str, *, filename: str, first_line: int, tag: int) -> CellRun:

@@ -1,7 +1,9 @@
-"""The client: the process that a person drives. It starts hosts, owns the run dir, and is the root of supervision.
+"""The client: the process that a person drives. It starts hosts, owns the run dir, and is the root
+of supervision.
 
-Rules: one client per process, started at first use, ended at exit; after it nothing is left, whatever happened. A failure that
-nobody waits for goes to `unhandled_fault_hook`, once; the default leaves notebooks alone and ends scripts.
+Rules: one client per process, started at first use, ended at exit; after it nothing is left,
+whatever happened. A failure that nobody waits for goes to `unhandled_fault_hook`, once; the default
+leaves notebooks alone and ends scripts.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -84,7 +87,8 @@ class Client(Runtime):
         self.output.listen(callback)
 
     def on_failure(self, callback: Callable[[MeshFailure], None]) -> None:
-        """Call `callback(failure)` for failures that nobody waits for, instead of ending the program."""
+        """Call `callback(failure)` for failures that nobody waits for, instead of ending the
+        program."""
         self.faults.listen(callback)
 
     def snapshot(self) -> Snapshot:
@@ -92,7 +96,8 @@ class Client(Runtime):
         return self.status.snapshot()
 
     def interrupt(self, tag: int | None = None) -> None:
-        """Interrupt the calls in flight that were made by the cell `tag` (None: all). Returns at once."""
+        """Interrupt the calls in flight that were made by the cell `tag` (None: all). Returns at
+        once."""
         cancel_made_by(self.proc, tag)
 
     # hosts
@@ -232,8 +237,9 @@ class Client(Runtime):
         drivers = list(self.hosting.drivers.values())
         for driver in drivers:
             driver.request_stop(None, "the client was shut down")
+        deadline = time.monotonic() + limit_s / 2  # of all together
         for driver in drivers:
-            driver.wait_until_over(limit_s / 2)
+            driver.wait_until_over(max(0.0, deadline - time.monotonic()))
 
     def _fail_waiters(self) -> None:
         gone = Exit(0, reason="the client was shut down")
@@ -303,7 +309,8 @@ def _at_exit(made: Client) -> None:
 def exit_on_sigterm() -> None:
     """End in an orderly way on SIGTERM, where the program has no plan of its own.
 
-    The default would end this process without its actors' clean-up; a Jupyter kernel has its own way.
+    The default would end this process without its actors' clean-up; a Jupyter kernel has its own
+    way.
     """
     if threading.current_thread() is not threading.main_thread() or "ipykernel" in sys.modules:
         return

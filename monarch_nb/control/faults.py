@@ -1,7 +1,8 @@
 """Failures that reach the root: told once, to the hook, to listeners, or by ending the program.
 
-A hook that the user has set is always called, as in Monarch. Without one, a failure that a call of the user's has
-raised already is known; another one is shown by the notebook, or ends a script with its report on stderr.
+A hook that the user has set is always called, as in Monarch. Without one, a failure that a call of
+the user's has raised already is known; another one is shown by the notebook, or ends a script with
+its report on stderr.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class FaultDesk:
         """Tell this one, instead of ending the program."""
         self._listeners.append(callback)
 
-    def root_failed(self, failure: MeshFailure, seen: bool) -> None:  # noqa: FBT001
+    def root_failed(self, failure: MeshFailure, seen: bool) -> None:
         """A failure reached the root. `seen`: a call has raised it already."""
         self.failures.append(failure)
         hook = _hook()
@@ -55,7 +56,8 @@ class FaultDesk:
 def unhandled_fault_hook(failure: MeshFailure) -> None:
     """Called in the client with a failure that nobody handled. Assign your own to keep going:
 
-    `monarch_nb.unhandled_fault_hook = lambda failure: ...`. This default prints the report and ends the program.
+    `monarch_nb.unhandled_fault_hook = lambda failure: ...`. This default prints the report and ends
+    the program.
     """
     _end_program(failure)
 
@@ -77,9 +79,11 @@ def _run_hook(hook: Callable[[MeshFailure], Any], failure: MeshFailure) -> None:
 
 def _end_program(failure: MeshFailure) -> None:
     sys.stderr.write(
-        f"Unhandled monarch error on the root actor, hostname={socket.gethostname()}, PID={os.getpid()}\n"
+        "Unhandled monarch error on the root actor, "
+        f"hostname={socket.gethostname()}, PID={os.getpid()}\n"
         f"{failure.report()}\n"
     )
     sys.stderr.flush()
-    # a KeyboardInterrupt in the main thread, even in a C wait; sent to that thread, or another may get it
+    # a KeyboardInterrupt in the main thread, even in a C wait; sent to that thread, or another may
+    # get it
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)

@@ -36,9 +36,7 @@ class AttachedHosts:
         controller: int,
         on_lost: Callable[[int, str], None],
     ) -> None:
-        self._gateway = Gateway(
-            run_dir, own_host, config.pulse_interval_s, config.pulse_timeout_s
-        )
+        self._gateway = Gateway(run_dir, own_host, config.pulse_interval_s, config.pulse_timeout_s)
         self._controller = controller
         self._next = own_host + 1
         self.ready: dict[int, Future[bool]] = {}
@@ -68,7 +66,9 @@ class AttachedHosts:
             self.ready[host]._set_result(True)
 
     def _too_late(self, host: int) -> None:
-        self._fail(host, f"no answer within {ATTACH_S:g} s; is a worker running there with the same keys?")
+        self._fail(
+            host, f"no answer within {ATTACH_S:g} s; is a worker running there with the same keys?"
+        )
         self._gateway.hang_up(host)
 
     def _lost(self, host: int, why: str) -> None:
@@ -78,11 +78,12 @@ class AttachedHosts:
     def _fail(self, host: int, why: str) -> None:
         with contextlib.suppress(KeyError):
             self.ready[host]._set_exception(
-                RuntimeError(f"attach failed: config push failed during attach: {self._addresses[host]}: {why}")
+                RuntimeError(
+                    "attach failed: config push failed during attach: "
+                    f"{self._addresses[host]}: {why}"
+                )
             )
 
     def close(self) -> None:
         """Hang up."""
         self._gateway.close()
-
-

@@ -1,7 +1,7 @@
 """What ranks print and show, on its way to whoever shows it to a person.
 
-Lines go to listeners (a notebook) with the tag of the cell that caused them; without listeners they are printed,
-each with its mesh and rank. Runs in the inbox thread; listeners return at once.
+Lines go to listeners (a notebook) with the tag of the cell that caused them; without listeners they
+are printed, each with its mesh and rank. Runs in the inbox thread; listeners return at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OutputEvent:
-    """Something a rank printed (`stream` "stdout" or "stderr", `text`) or showed ("display", `content`)."""
+    """Something a rank printed (`stream` "stdout" or "stderr", `text`) or showed ("display",
+    `content`)."""
 
     tag: int
     rank: int

@@ -1,6 +1,7 @@
 """The one snapshot of every mesh: magics, widgets and tests read the same immutable value.
 
-What a rank does comes from the agent's board, sampled only while somebody looks; what has died comes from supervision.
+What a rank does comes from the agent's board, sampled only while somebody looks; what has died
+comes from supervision.
 """
 
 from __future__ import annotations
@@ -142,17 +143,17 @@ class StatusDesk:
 
     def _rank(self, state: ProcsState, rank: int) -> RankStatus:
         process = state.processes[rank]
-        verdict, what, since_s, detail = self._verdict(state, rank, process)
+        verdict, what, since_s, detail = self._verdict(state, process)
         pid = state.pids.get(rank) or self._pids.get(process)
         return RankStatus(
             rank, dict(Point(rank, state.shape.extent)), pid, verdict, what, since_s, detail
         )
 
-    def _verdict(self, state: ProcsState, rank: int, process: int) -> tuple[str, str, float, str]:
+    def _verdict(self, state: ProcsState, process: int) -> tuple[str, str, float, str]:
         ended = self._client.proc.dead.get(process)
         if ended is not None:
             verdict = "unreachable" if ended.unreachable_s is not None else "exited"
-            return verdict, "", 0.0, ended.describe()
+            return verdict, "", 0.0, ended.plainly()
         if state.ended is not None:
             return "stopped", "", 0.0, state.ended
         supervision = self._client.supervision

@@ -1,7 +1,8 @@
-"""One message: a header of fixed size and a payload in the first frame, buffers in frames of their own.
+"""One message: a header of fixed size and a payload in the first frame, buffers in frames of their
+own.
 
-The header is all that a process's inbox thread ever looks at; it holds integers only, so that nothing of a
-user's is decoded there. This file knows nothing of sockets, pickles or ports' meaning.
+The header is all that a process's inbox thread ever looks at; it holds integers only, so that
+nothing of a user's is decoded there. This file knows nothing of sockets, pickles or ports' meaning.
 
     kind u8 | flags u8 | buffers u16 | rank u32 | tag u32 | port u64 | source u64 | reply u64
 """
@@ -32,7 +33,8 @@ SHARED: Final = 1  # buffers[0] is a table that says which of the buffers lie in
 DETACHED: Final = 2  # the payload travels as the last buffer, because it is large
 KNOWN_FLAGS: Final = SHARED | DETACHED
 
-# ports below this are given by hand; above, a process counts them up; actor ports have the top bit set
+# ports below this are given by hand; above, a process counts them up; actor ports have the top bit
+# set
 CONTROL_PORT: Final = 0
 ROOT_PORT: Final = 1
 OUTPUT_PORT: Final = 3  # of the controller: what ranks print and show
@@ -65,7 +67,8 @@ class Message:
 
     def __repr__(self) -> str:
         return (
-            f"<Message kind={self.kind} port={self.port:x} from={self.source:x} reply={self.reply:x} "
+            f"<Message kind={self.kind} port={self.port:x} from={self.source:x} "
+            f"reply={self.reply:x} "
             f"rank={self.rank} {len(self.payload)} bytes, {len(self.buffers)} buffers>"
         )
 

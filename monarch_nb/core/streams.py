@@ -124,6 +124,11 @@ class StreamFolder:
         self._release_older(now - self._window_s)
         return self._shown(now) + self._progress(now)
 
+    def release(self, now: float) -> list[Text]:
+        """Something else is about to be shown: every line that waits for its equals."""
+        self._release_older(now)
+        return self._shown(now)
+
     def flush(self, now: float) -> list[Text]:
         """The cell has ended: everything that waits, and how much was hidden."""
         for rank in {rank for rank, _ in self._partials}:
@@ -255,13 +260,31 @@ class StreamFolder:
         self._forget_released()
         if not self._ready:
             return []
-        ready, self._ready = self._ready, []
+        ready, self._ready = _by_rank(self._ready), []
         texts = self._drawn_over(Text("", ""))
         for (stream, line), ranks in ready:
             label = rank_label(ranks, self._total)
             text = f"{label} {line}\n" if line else f"{label}\n"
             texts += self._throttle.show(stream, text, now)
         return _merged(texts)
+
+
+def _by_rank(lines: list[tuple[Key, list[int]]]) -> list[tuple[Key, list[int]]]:
+    """What is shown at once in the order of ranks, as far as the lines of each rank allow."""
+    ordered: list[tuple[Key, list[int]]] = []
+    apart: list[tuple[Key, list[int]]] = []  # of ranks of which none has spoken twice
+    seen: set[int] = set()
+    for one in lines:
+        if not seen.isdisjoint(one[1]):
+            ordered += sorted(apart, key=_first_rank)
+            apart, seen = [], set()
+        apart.append(one)
+        seen.update(one[1])
+    return ordered + sorted(apart, key=_first_rank)
+
+
+def _first_rank(line: tuple[Key, list[int]]) -> int:
+    return min(line[1])
 
 
 def _merged(texts: list[Text]) -> list[Text]:

@@ -1,18 +1,19 @@
-"""A host's door to other hosts: relays messages between the unix sockets here and one TCP link per host.
+"""A host's door to other hosts: relays messages between the unix sockets here and one TCP link per
+host.
 
-Rules: every TCP link is CURVE on both ends, and the listening end lets in only keys of its allow-list; a stranger's bytes never
-get past libzmq. Nothing is decoded but the relay header. Each host has a second link that carries heartbeats only, so that large
-frames never look like silence. A link that breaks or is silent for `timeout_s` is broken for good: what was in
-flight is lost, and whoever listens to `on_lost` says so to the callers.
+Rules: every TCP link is CURVE on both ends, and the listening end lets in only keys of its
+allow-list; a stranger's bytes never get past libzmq. Nothing is decoded but the relay header. Each
+host has a second link that carries heartbeats only, so that large frames never look like silence. A
+link that breaks or is silent for `timeout_s` is broken for good: what was in flight is lost, and
+whoever listens to `on_lost` says so to the callers.
 
-A relayed message is a relay header (`port` is the destination process) followed by the message's own frames.
+A relayed message is a relay header (`port` is the destination process) followed by the message's
+own frames.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import struct
 import threading
 from collections.abc import Callable
@@ -46,17 +47,21 @@ def unpack_hello(data: bytes) -> tuple[int, int] | str:
         return "this is no hello of monarch_nb"
     magic, version, host, controller = _HELLO.unpack(data)
     if magic != _MAGIC or version != VERSION:
-        return f"protocol {magic!r} {version} meets {_MAGIC!r} {VERSION}: install one version on both hosts"
+        return (
+            f"protocol {magic!r} {version} meets {_MAGIC!r} {VERSION}: "
+            "install one version on both hosts"
+        )
     return host, controller
 
 
 class Gateway:
-    """Runs in a thread of its own. `host` is this host's number; `dial` and `listen` before or while it runs."""
+    """Runs in a thread of its own. `host` is this host's number; `dial` and `listen` before or
+    while it runs."""
 
     def __init__(self, run_dir: Path, host: int, interval_s: float, timeout_s: float) -> None:
         self.run_dir = run_dir
         self.host = host
-        self.on_hello: Callable[[bytes], dict[str, Any]] = lambda _hello: {"error": "nobody listens"}
+        self.on_hello: Callable[[bytes], dict[str, Any]] = lambda _: {"error": "nobody listens"}
         self.on_welcome: Callable[[int, dict[str, Any]], None] = lambda _host, _answer: None
         self.on_lost: Callable[[int, str], None] = lambda _host, _why: None
         self._timing = (interval_s, timeout_s)
@@ -83,10 +88,13 @@ class Gateway:
         self._thread.start()
 
     def listen(self, address: str, keys: KeyPair, allowed: frozenset[bytes]) -> str:
-        """Accept one controller at a time. Returns the address with its port. Call before `start`."""
+        """Accept one controller at a time. Returns the address with its port. Call before
+        `start`."""
         self._auth = ThreadAuthenticator(self._context)
         self._auth.start()
-        self._auth.configure_curve_callback(wire.ZAP_DOMAIN, credentials_provider=_AllowList(allowed))
+        self._auth.configure_curve_callback(
+            wire.ZAP_DOMAIN, credentials_provider=_AllowList(allowed)
+        )
         self._door = wire.bind_door(self._context, address, keys)
         self._watch(self._door, self._from_guest)
         monitor = self._door.get_monitor_socket(zmq.EVENT_DISCONNECTED)
@@ -127,9 +135,8 @@ class Gateway:
             self._auth.stop()
         self._wake.close(0)
         self._context.destroy(0)
-        with contextlib.suppress(OSError):
-            path = wire.inbox_path(self.run_dir, wire.gateway_id(self.host)).removeprefix("ipc://")
-            os.unlink(path)
+        for path in wire.socket_paths(self.run_dir, wire.gateway_id(self.host)):
+            path.unlink(missing_ok=True)
 
     # the gateway's thread
 

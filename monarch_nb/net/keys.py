@@ -1,7 +1,7 @@
 """A user's CURVE identity: one key pair in a private file, and the list of keys that are let in.
 
-Rule: a key file is made with `O_EXCL|O_NOFOLLOW` and mode 0600, and refused when its owner or mode is any other. Keys are
-never on a command line or in the environment.
+Rule: a key file is made with `O_EXCL|O_NOFOLLOW` and mode 0600, and refused when its owner or mode
+is any other. Keys are never on a command line or in the environment.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def key_folder() -> Path:
 
 
 def identity(folder: Path | None = None) -> KeyPair:
-    """The key pair of this user, made at first use. Raises `AuthError` for a file that others can read."""
+    """The key pair of this user, made at first use. Raises `AuthError` for a file that others can
+    read."""
     place = folder or key_folder()
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     wire.check_private(place)

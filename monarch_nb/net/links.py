@@ -1,8 +1,8 @@
 """A process's inbox thread and its outboxes: frames in, frames out, nothing decided here.
 
-Rule: the inbox thread reads headers and hands messages to one callable, which must return at once. It waits on
-everything that can come: streams of the processes of this host, the queue of its agent and gateway, and its own
-outboxes that wait to be written.
+Rule: the inbox thread reads headers and hands messages to one callable, which must return at once.
+It waits on everything that can come: streams of the processes of this host, the queue of its agent
+and gateway, and its own outboxes that wait to be written.
 """
 
 from __future__ import annotations
@@ -129,9 +129,7 @@ class Links:
         judge: Callable[[bool | None], float | None],
     ) -> PulseWatch:
         """Watch the pulse of a process of this host; `judge` as in `PulseWatch`."""
-        make = functools.partial(
-            Pulse, self._context, self.run_dir, process, interval_s, timeout_s
-        )
+        make = functools.partial(Pulse, self._context, self.run_dir, process, interval_s, timeout_s)
         watch = PulseWatch(make, judge)
         self._watches.append(watch)
         return watch
@@ -197,7 +195,8 @@ class Links:
                     handler = handlers.get(fd) or writers.get(fd)  # no descriptor is in both
                     if handler is not None:
                         handler()
-                except Exception:  # noqa: BLE001  one bad message must not end the thread that all depend on
+                # one bad message must not end the thread that all depend on
+                except Exception:  # noqa: BLE001
                     traceback.print_exc(file=sys.__stderr__)
             if self._retries:
                 self._try_again()
@@ -209,7 +208,7 @@ class Links:
     def _try_again(self) -> None:
         for _ in range(len(self._retries)):  # others append meanwhile
             stream = self._retries.popleft()
-            if not stream.connect():
+            if not stream.reach():
                 self._retries.append(stream)
 
     def _accept(self) -> None:
@@ -253,7 +252,8 @@ class Links:
             traceback.print_exc(file=sys.__stderr__)
 
     def _read_queue(self) -> None:
-        """Everything that the agent and the gateway have sent. The descriptor tells of news only once."""
+        """Everything that the agent and the gateway have sent. The descriptor tells of news only
+        once."""
         while int(self._inbox.events) & zmq.POLLIN:
             try:
                 for message in frames.open_parts(self._inbox.recv_multipart(copy=False)):

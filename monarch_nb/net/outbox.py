@@ -1,9 +1,9 @@
 """How messages leave a process: an outbox per peer, whatever carries it.
 
-Rules: any thread may send; the order of an outbox is the order of its calls; sending never blocks (no high-water mark). Messages that
-follow each other within microseconds are held and sent as one, because on the way each message costs a switch of
-threads on both ends. What is held leaves when it is enough, when the sender is about to wait (`Links.flush`), or after a
-millisecond.
+Rules: any thread may send; the order of an outbox is the order of its calls; sending never blocks
+(no high-water mark). Messages that follow each other within microseconds are held and sent as one,
+because on the way each message costs a switch of threads on both ends. What is held leaves when it
+is enough, when the sender is about to wait (`Links.flush`), or after a millisecond.
 """
 
 from __future__ import annotations

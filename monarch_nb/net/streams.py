@@ -1,11 +1,13 @@
 """Messages over a unix stream socket: how they are cut, and an outbox that writes them.
 
-On one host a message goes from the sender's thread straight into the kernel and wakes the receiver's inbox thread: one
-switch of threads each way, where a message queue with threads of its own needs three. On the stream a message is its first frame
-behind its length (u32), then each buffer that the header announces behind its length (u64).
+On one host a message goes from the sender's thread straight into the kernel and wakes the
+receiver's inbox thread: one switch of threads each way, where a message queue with threads of its
+own needs three. On the stream a message is its first frame behind its length (u32), then each
+buffer that the header announces behind its length (u64).
 
-Rules: a write never blocks; what the kernel does not take waits, in order, until the socket is writable again. A peer that is
-not there yet is asked again until it is, or until it is known to be dead (then the outbox is dropped).
+Rules: a write never blocks; what the kernel does not take waits, in order, until the socket is
+writable again. A peer that is not there yet is asked again until it is, or until it is known to be
+dead (then the outbox is dropped).
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class StreamReader:
 
     @property
     def target(self) -> memoryview | None:
-        """Where the next bytes belong, if a large buffer is being filled: receive into it, then `fill`."""
+        """Where the next bytes belong, if a large buffer is being filled: receive into it, then
+        `fill`."""
         return None if self._target is None else self._target[self._filled :]
 
     def fill(self, count: int) -> list[frames.Message]:
@@ -56,7 +59,8 @@ class StreamReader:
         return self._finish_buffer() if self._target is not None else []
 
     def feed(self, data: bytes) -> list[frames.Message]:
-        """Bytes came. Raises `RemoteProtocolError` for what is no message; the stream is lost then."""
+        """Bytes came. Raises `RemoteProtocolError` for what is no message; the stream is lost
+        then."""
         if self._rest:
             data = self._rest + data
             self._rest = b""
@@ -138,7 +142,7 @@ class Loop(Protocol):
     """What a stream needs of the thread that waits on the sockets."""
 
     def retry(self, stream: Stream) -> None:
-        """Call `stream.connect()` again soon."""
+        """Call `stream.reach()` again soon."""
 
     def when_writable(self, fd: int, action: Callable[[], None]) -> None:
         """Call `action()` whenever the descriptor is writable."""
@@ -148,7 +152,7 @@ class Loop(Protocol):
 
 
 class Stream:
-    """The writing end to one process. Guarded by the lock of its outbox, except for `connect`."""
+    """The writing end to one process. Guarded by the lock of its outbox, except for `reach`."""
 
     def __init__(self, run_dir: Path, process: int, loop: Loop) -> None:
         self._run_dir = run_dir
@@ -158,10 +162,10 @@ class Stream:
         self._waiting: deque[memoryview] = deque()
         self._socket: socket.socket | None = None
         self.closed = False
-        if not self.connect():
+        if not self.reach():
             loop.retry(self)
 
-    def connect(self) -> bool:
+    def reach(self) -> bool:
         """Try to reach the peer; False if it is not there yet."""
         with self._lock:
             if self.closed or self._socket is not None:
@@ -225,7 +229,8 @@ class Stream:
                 self._loop.when_writable(self._socket.fileno(), self._on_writable)
 
     def _on_writable(self) -> None:
-        """The loop's thread. The lock keeps a sender from queueing between the last write and the end."""
+        """The loop's thread. The lock keeps a sender from queueing between the last write and the
+        end."""
         with self._lock:
             found = self._socket
             if found is not None and not self._push(registered=True):

@@ -1,10 +1,13 @@
 """Every socket of the project is made here: the only `bind` and the only `connect`.
 
-On one host: `ipc://` in a directory of mode 0700. Between hosts: CURVE, always (the allow-list is in `gateway.py`). There is no
+On one host: `ipc://` in a directory of mode 0700. Between hosts: CURVE, always (the allow-list is
+    in `gateway.py`). There is no
 option for plain TCP and no way to listen on every interface by accident.
 
-Data links have no heartbeats: a unix socket does not partition, and a heartbeat that gives up on a stopped
-peer would drop what is in the pipe. Whether a peer is alive is asked on a link of its own (`pulse`).
+Data links have no heartbeats: a unix socket does not partition, and a heartbeat that gives up on a
+    stopped
+peer would drop what is in the pipe. Whether a peer is alive is asked on a link of its own
+(`pulse`).
 """
 
 from __future__ import annotations
@@ -145,8 +148,8 @@ def bind_door(
 ) -> zmq.Socket[bytes]:
     """Listen for other hosts at an address that the user gave, with CURVE.
 
-    The caller has an allow-list running on the context's ZAP endpoint. Raises `ValueError` for an address that
-    means every interface, `LaunchError` for one that cannot be bound.
+    The caller has an allow-list running on the context's ZAP endpoint. Raises `ValueError` for an
+    address that means every interface, `LaunchError` for one that cannot be bound.
     """
     check_address(address)
     socket = _data_socket(context, zmq.ROUTER)
@@ -172,7 +175,8 @@ def connect_door(
 ) -> zmq.Socket[bytes]:
     """Connect to another host's door, whose public key must be `server`.
 
-    With `pulse` (interval and time-out in seconds) the link has heartbeats, on both ends, and must carry no data.
+    With `pulse` (interval and time-out in seconds) the link has heartbeats, on both ends, and must
+    carry no data.
     """
     check_address(address)
     socket = _data_socket(context, zmq.DEALER)

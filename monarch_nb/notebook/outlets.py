@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 from IPython.display import publish_display_data
 
+from monarch_nb.notebook.own_output import send_what_was_printed
+
 Header = Mapping[str, Any]
 
 
@@ -60,6 +62,7 @@ class KernelOutlet:
 
     def _send(self, kind: str, content: Mapping[str, Any]) -> None:
         kernel = self._kernel
+        send_what_was_printed()
         kernel.session.send(
             kernel.iopub_socket, kind, content, parent=self._header, ident=kernel._topic(kind)
         )

@@ -89,6 +89,8 @@ class CellOutput:
         self._outlet = outlet
         self._now = now
         self._lock = threading.Lock()
+        self._sending = threading.RLock()  # taken first; sending may wait, adding may not
+        self._is_sending = False
         self._folders: dict[str, StreamFolder] = {}
         self._running: dict[str, set[int]] = {}
         self._tokens = _Tokens()
@@ -124,9 +126,27 @@ class CellOutput:
         with self._lock:
             self._append_text(stream, text)
 
+    def follow(self, stream: str, text: str) -> bool:
+        """Queue what the cell itself prints, if the ranks' words before it have not been sent."""
+        if not self._folders:
+            return False
+        with self._lock:
+            self._release()
+            if not self._waiting and not self._is_sending:
+                return False
+            self._append_text(stream, text)
+            return True
+
+    def settle(self) -> None:
+        """The cell shows something: first what ranks have said before."""
+        if self._folders:
+            with self._lock:
+                self._release()
+            self._send()
+
     def show(self, content: Mapping[str, Any]) -> None:
         """A display of the controller's own, now."""
-        with self._lock:
+        with self._sending:
             self._send()
             self._outlet.display("display_data", {"metadata": {}, "transient": {}, **content})
 
@@ -137,8 +157,9 @@ class CellOutput:
             for folder in self._folders.values():
                 if (at := folder.deadline) is not None and at <= now:
                     self._texts(folder.tick(now))
-            if now >= self._next_flush_s:
-                self._send()
+        if now >= self._next_flush_s:
+            self._send()
+        with self._lock:
             return self._due()
 
     def end(self) -> None:
@@ -147,8 +168,8 @@ class CellOutput:
         with self._lock:
             for folder in self._folders.values():
                 self._texts(folder.flush(now))
-            self._send()
-            self._tokens.clear()
+        self._send()
+        self._tokens.clear()
 
     def _folder(self, mesh: str, total: int) -> StreamFolder:
         if mesh not in self._folders:
@@ -158,6 +179,11 @@ class CellOutput:
     def _word(self, content: Mapping[str, Any]) -> str:
         message = {"metadata": {}, "transient": {}, **content}
         return self._tokens.word(message.pop("type", "display_data"), message) + "\n"
+
+    def _release(self) -> None:
+        now = self._now()
+        for folder in self._folders.values():
+            self._texts(folder.release(now))
 
     def _texts(self, texts: Iterable[Text]) -> None:
         for stream, text in texts:
@@ -178,11 +204,15 @@ class CellOutput:
             self._waiting.append(_Text(stream, text))
 
     def _send(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            one.send(self._outlet)
-        if waiting:
-            self._next_flush_s = self._now() + FLUSH_S
+        with self._sending:
+            with self._lock:
+                sent, self._waiting = self._waiting, []
+                self._is_sending = bool(sent)
+                if sent:
+                    self._next_flush_s = self._now() + FLUSH_S
+            for one in sent:
+                one.send(self._outlet)
+            self._is_sending = False
 
     def _due(self) -> float | None:
         times = [at for folder in self._folders.values() if (at := folder.deadline) is not None]

@@ -16,6 +16,7 @@ from typing import Any
 from monarch_nb.notebook.meshes import Meshes
 from monarch_nb.notebook.outlets import outlet_of_running_cell
 from monarch_nb.notebook.outputs import CellOutput, Flusher
+from monarch_nb.notebook.own_output import keep_order
 from monarch_nb.notebook.runtime import Client, MonarchRuntime, Runtime
 from monarch_nb.notebook.stragglers import Stragglers
 from monarch_nb.notebook.words import mesh_text
@@ -72,6 +73,7 @@ class Session:
         self.shell.events.register("pre_run_cell", self._begin)
         self.shell.events.register("post_run_cell", self._end)
         self.undo.append(self.runtime.when_started(self.attach))
+        self.undo.append(keep_order(self.shell, self))
 
     def close(self) -> None:
         """Leave the shell alone again."""
@@ -145,6 +147,19 @@ class Session:
         """A line of ours on the cell's stderr, now."""
         cell.output.write("stderr", text)
         self._flusher.due(cell.output, time.monotonic())
+
+    def follow(self, stream: str, text: str) -> bool:
+        """The running cell prints; True when that will be shown behind what ranks have said."""
+        cell = self.running
+        if cell is None or not cell.output.follow(stream, text):
+            return False
+        self._flusher.due(cell.output, time.monotonic())
+        return True
+
+    def settle(self) -> None:
+        """The running cell is about to show something."""
+        if self.running is not None:
+            self.running.output.settle()
 
     def _latest(self) -> Cell | None:
         return self.running or self._cells.get(self._last_tag)

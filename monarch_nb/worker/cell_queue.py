@@ -1,7 +1,7 @@
 """Cells on their way through a rank: from the control message to the outcome that is sent back.
 
-A cell waits for its turn on the main thread. While a cell waits for an answer, the main-thread actor goes on being
-served, so a cell may call the actor of its own rank.
+A cell waits for its turn on the main thread. While a cell waits for an answer, the main-thread
+actor goes on being served, so a cell may call the actor of its own rank.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CellQueue:
         """A cell has come: queue it for the main thread."""
         self.work.put((_Cell(self, body), message))
 
-    def on_interrupt(self, body: dict[str, Any], message: Message) -> None:
+    def on_interrupt(self, body: dict[str, Any], _: Message) -> None:
         """Stop the cell that answers to this port: interrupt it, or drop it from the queue."""
         port = body["reply"]
         if self._running == port:

@@ -1,7 +1,8 @@
 """A rank's life: from its boot record to its exit.
 
-Rule: the main thread belongs to cells and to the first sync actor, one at a time, in the order in which they came; it is the thread
-that a SIGINT interrupts, and only while user code runs on it. Everything else has threads of its own.
+Rule: the main thread belongs to cells and to the first sync actor, one at a time, in the order in
+which they came; it is the thread that a SIGINT interrupts, and only while user code runs on it.
+Everything else has threads of its own.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ class Rank:
             except KeyboardInterrupt:
                 continue  # came after the user's code had ended
 
-    def _on_exit(self, body: dict[str, Any], message: Message) -> None:
+    def _on_exit(self, body: dict[str, Any], _: Message) -> None:
         if self._leaving:
             return
         self._leaving = True

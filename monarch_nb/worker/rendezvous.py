@@ -1,13 +1,13 @@
 """`torch.distributed` finds its peers without a listening socket and without a line of the user's.
 
-`init_process_group()` with its default `env://` uses a `FileStore` in the mesh's private run dir. PyTorch's own way would start a
-TCP store that listens on every interface without authentication. An address that is not this host's is left
-to PyTorch.
+`init_process_group()` with its default `env://` uses a `FileStore` in the mesh's private run dir.
+PyTorch's own way would start a TCP store that listens on every interface without authentication. An
+address that is not this host's is left to PyTorch.
 """
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import importlib
 import itertools
 import os
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1", ""})
-DEFAULT_TIMEOUT_S: Final = 60.0
+DEFAULT_TIMEOUT: Final = dt.timedelta(seconds=60)
 
 
 class _Place:
@@ -42,7 +42,7 @@ def _install() -> None:
     handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers
     original = handlers["env"]
 
-    def meet(url: str, timeout: datetime.timedelta = _default(), **rest: Any) -> Iterator[Any]:
+    def meet(url: str, timeout: dt.timedelta = DEFAULT_TIMEOUT, **rest: Any) -> Iterator[Any]:
         if os.environ.get("MASTER_ADDR", "") not in LOCAL_NAMES:
             return original(url, timeout=timeout, **rest)  # type: ignore[no-any-return]
         return _meet_in_file(timeout)
@@ -50,11 +50,7 @@ def _install() -> None:
     handlers["env"] = meet
 
 
-def _default() -> datetime.timedelta:
-    return datetime.timedelta(seconds=DEFAULT_TIMEOUT_S)
-
-
-def _meet_in_file(timeout: datetime.timedelta) -> Iterator[Any]:
+def _meet_in_file(timeout: dt.timedelta) -> Iterator[Any]:
     torch_distributed: Any = importlib.import_module("torch.distributed")
     rank = int(os.environ.get("RANK", _Place.rank))
     size = int(os.environ.get("WORLD_SIZE", _Place.size))

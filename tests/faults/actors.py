@@ -142,7 +142,9 @@ class Boss(Actor):
 
     @endpoint
     def spawn_deep(self) -> int:
-        return len(context().actor_instance.proc_mesh.spawn("deep", Worker).add.call().get(timeout=10))
+        return len(
+            context().actor_instance.proc_mesh.spawn("deep", Worker).add.call().get(timeout=10)
+        )
 
     @endpoint
     def heal_them(self) -> None:

@@ -85,9 +85,7 @@ def test_every_kind_of_call_ends_and_later_ones_fail_at_once(mesh, goal):
     goal("2 a call to a lost rank is refused", time.monotonic() - before, 0.01)
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, signal.SIGHUP]
-)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, signal.SIGHUP])
 def test_the_signal_is_named(mesh, number):
     made = mesh(2)
     future = made.one(1).sleep.call_one(60.0)

@@ -34,7 +34,8 @@ raise Picky(1, 2)
 import os
 class Deadly(Exception):
     def __init__(self, text): super().__init__(text)
-    def __reduce__(self): return exec, ("import os; os.getppid() < 0 and os._exit(1); raise OSError('x')",)
+    def __reduce__(self): return exec, ("import os; os.getppid() < 0 and os._exit(1); raise
+    OSError('x')",)
 raise Deadly("deadly one")
 """,
     "__str__ raises": """
@@ -163,7 +164,9 @@ def test_a_constructor_that_ends_its_process(mesh, how, tmp_path):
     assert isinstance(made.one(1).add.call_one, types.MethodType)
 
 
-@pytest.mark.parametrize("how", ["raise SystemExit(3)", "raise KeyboardInterrupt", "raise GeneratorExit"])
+@pytest.mark.parametrize(
+    "how", ["raise SystemExit(3)", "raise KeyboardInterrupt", "raise GeneratorExit"]
+)
 def test_a_constructor_that_raises_a_base_exception(mesh, how, tmp_path):
     made = mesh(2)
     fussy = made.procs.spawn("fussy", Fussy, (1,), how, str(tmp_path / "ledger"))

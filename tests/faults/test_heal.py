@@ -25,7 +25,10 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow]
 def kill(made, *ranks: int) -> None:
     for rank in ranks:
         os.kill(made.pids[rank], signal.SIGKILL)
-    eventually(lambda: all(f"{rank}" in repr(made.procs) for rank in ranks) and "lost" in repr(made.procs), 10.0)
+    eventually(
+        lambda: all(f"{rank}" in repr(made.procs) for rank in ranks) and "lost" in repr(made.procs),
+        10.0,
+    )
 
 
 def values(workers) -> list[int]:
@@ -262,4 +265,3 @@ def test_who_may_not_heal_is_told(mesh):
     made.procs.stop().get(timeout=10)
     with pytest.raises(RuntimeError, match="stopped"):
         made.procs.heal()
-

@@ -1,4 +1,5 @@
-"""Row 27: the stop button, wherever the ranks are. (Cells: tests/notebook; collectives come later.)"""
+"""Row 27: the stop button, wherever the ranks are. (Cells: tests/notebook; collectives come
+later.)"""
 
 from __future__ import annotations
 

@@ -70,7 +70,9 @@ class Program:
     def alive(self) -> set[int]:
         """All its processes, wherever they went."""
         mark = self.mark.encode()
-        return {p for p in _all_pids() if is_running(p) and mark in _read(p, "environ").split(b"\0")}
+        return {
+            p for p in _all_pids() if is_running(p) and mark in _read(p, "environ").split(b"\0")
+        }
 
     def end(self, within_s: float = 30.0) -> tuple[int, str]:
         _, errors = self.process.communicate(timeout=within_s)

@@ -110,7 +110,8 @@ def test_unreachable_after_the_grace_and_what_it_says_later_is_dropped(
 
 
 def test_a_message_of_a_rank_that_was_given_up_is_dropped(mesh, monkeypatch):
-    """What was on its way when the verdict fell: replayed here, for no rank can be made to send it."""
+    """What was on its way when the verdict fell: replayed here, for no rank can be made to send
+    it."""
     made = mesh(2)
     proc = client().proc
     heard = []

@@ -1,4 +1,5 @@
-"""Messages cut from a stream: any split of the bytes gives the same messages, junk only a protocol error."""
+"""Messages cut from a stream: any split of the bytes gives the same messages, junk only a protocol
+error."""
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ def test_a_batch_is_many_messages():
     inner = [header(port=port) + bytes([port]) for port in range(5)]
     batch = frames.pack_batch(inner)
     found = StreamReader().feed(len(batch).to_bytes(4, "little") + batch)
-    assert [(m.port, bytes(m.payload)) for m in found] == [(port, bytes([port])) for port in range(5)]
+    expected = [(port, bytes([port])) for port in range(5)]
+    assert [(m.port, bytes(m.payload)) for m in found] == expected
 
 
 @pytest.mark.parametrize("lengths", [b"\xff" * 20, b"\x00" * 20])
