@@ -7,6 +7,7 @@ the traceback is rendered where it is read, because the lines of notebook cells 
 from __future__ import annotations
 
 import linecache
+from collections.abc import Callable
 from typing import Any, Final
 
 from monarch_nb.core import pickling
@@ -69,7 +70,21 @@ def unbooted(record: Any, rank: int, size: int) -> ActorError:
 
 def render(record: ErrorRecord) -> str:
     """The remote traceback as text, with the lines of notebook cells filled in from here."""
-    return "\n".join(record.format(_local_line)) + "\n"
+    return "\n".join(record.format(_local_line, _names.of_file)) + "\n"
+
+
+class _Names:
+    """What files that are none are called ("Cell In[3]"). A notebook knows."""
+
+    of_file: Callable[[str], str | None] | None = None
+
+
+_names = _Names()
+
+
+def name_files(of_file: Callable[[str], str | None] | None) -> None:
+    """From now on tracebacks of ranks call a file `of_file(filename)`, where that is not None."""
+    _names.of_file = of_file
 
 
 def _local_line(filename: str, lineno: int) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from monarch_nb.actors.envelope import name_files as name_files
+
 when_started: list[Callable[[], object]] = []
 """Called whenever a client has started in this process, so that a notebook listens from its first
 moment."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from monarch_nb import control
 from monarch_nb.notebook import display, tracebacks
 from monarch_nb.notebook.magics import MeshMagics
 from monarch_nb.notebook.session import Session, session_of
@@ -18,6 +19,8 @@ def load_ipython_extension(shell: Any) -> None:
     shell.register_magics(MeshMagics(shell, session))
     display.register(shell)
     session.undo.append(tracebacks.hide_our_frames(shell))
+    control.name_files(lambda filename: tracebacks.name_of_cell(shell, filename))
+    session.undo.append(lambda: control.name_files(None))
     shell._monarch_nb_session = session
 
 

@@ -8,13 +8,16 @@ finds every frame.
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
+
+from monarch_nb.errors import ActorError
 
 _OURS = str(Path(__file__).parents[1]) + "/"
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib"))
@@ -45,13 +48,28 @@ def hide_our_frames(shell: Any) -> Callable[[], None]:
     def structured_traceback(
         etype: Any, value: Any = None, tb: TracebackType | None = None, *args: Any, **kwargs: Any
     ) -> Any:
-        return original(etype, value, prune(tb) or tb, *args, **kwargs)
+        with _without_told_cause(value):
+            return original(etype, value, prune(tb) or tb, *args, **kwargs)
 
     def undo() -> None:
         vars(formatter).pop("structured_traceback", None)
 
     formatter.structured_traceback = structured_traceback
     return undo
+
+
+@contextlib.contextmanager
+def _without_told_cause(error: Any) -> Iterator[None]:
+    """The text of an `ActorError` holds the remote traceback: its cause would say it twice."""
+    cause = error.__cause__ if isinstance(error, ActorError) else None
+    if cause is None:
+        yield
+        return
+    error.__cause__ = None
+    try:
+        yield
+    finally:
+        error.__cause__ = cause
 
 
 def file_of_cell(shell: Any) -> str | None:

@@ -32,6 +32,10 @@ class Worker(Actor):
         return value
 
     @endpoint
+    def keep(self, peer) -> None:
+        self.peer = peer
+
+    @endpoint
     def sleep(self, seconds: float) -> float:
         time.sleep(seconds)
         return seconds
