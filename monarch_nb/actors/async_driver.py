@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.actors.driver import ActorEnded, Driver, Spec, State
 from monarch_nb.actors.interrupts import Key, Steps
+from monarch_nb.actors.runtime_access import end_fork
 
 if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
@@ -178,11 +179,11 @@ class AsyncDriver(Driver):
             if not has_port:
                 sealed = self.interrupts.during(key, lambda: self.seal(message, value))
         except asyncio.CancelledError as error:
-            interrupted = self._done_with(message)
+            interrupted = self._done_with(message, error)
             self._uncancel()
             self.raised(message, error, has_port=has_port, interrupted=interrupted)
         except BaseException as error:  # noqa: BLE001  user code; anything may come out
-            interrupted = self._done_with(message)
+            interrupted = self._done_with(message, error)
             self.raised(message, error, has_port=has_port, interrupted=interrupted)
         else:
             self._done_with(message)
@@ -198,8 +199,10 @@ class AsyncDriver(Driver):
             self.raised(message, error, has_port=False, interrupted=interrupted)
             return None
 
-    def _done_with(self, message: Message) -> bool:
+    def _done_with(self, message: Message, error: BaseException | None = None) -> bool:
         """Whether its caller has interrupted it."""
+        if self.proc.links.forked:
+            end_fork(error)
         key = (message.source, message.reply)
         if self._plain == key:
             self._plain = None

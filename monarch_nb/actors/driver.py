@@ -22,6 +22,7 @@ from monarch_nb.actors.definition import endpoints_of
 from monarch_nb.actors.interrupts import Interrupts, Key
 from monarch_nb.actors.ports import Port
 from monarch_nb.actors.proc_mesh import restore_procs
+from monarch_nb.actors.runtime_access import end_fork
 from monarch_nb.core.frames import ERROR, REPLY, Message
 from monarch_nb.core.shape import Extent, Point
 
@@ -188,10 +189,14 @@ class Driver:
             self._actor = cls(*args, **kwargs)
             self._bind_methods(cls)
         except BaseException as error:  # noqa: BLE001  user code; anything may come out
+            if self.proc.links.forked:
+                end_fork(error)
             self._reply_error(request, envelope.RAISED, _said_plainly(error))
             why = f"its constructor raised {_summary(error)}"
             self.end(ActorEnded(self._failed_text(why), error), tell=False)
         else:
+            if self.proc.links.forked:
+                end_fork(None)
             self.state = State.RUNNING
             self.reply(request, self.seal(request, None))
 

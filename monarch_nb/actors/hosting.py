@@ -55,6 +55,7 @@ class Hosting:
         self._boot_error: BaseException | None = None
         self._boot_watchers: list[Message] = []
         self._parked: dict[int, list[Message]] = {}
+        self._limits: dict[int, threading.Timer] = {}
         self._parking = threading.Lock()
         proc.unknown = self._on_unknown
         proc.verbs["booted"] = self._on_booted
@@ -104,7 +105,7 @@ class Hosting:
         with self._parking:
             self.drivers[spec.port] = driver
             self.proc.ports[spec.port] = driver.deliver
-            waiting = self._parked.pop(spec.port, [])
+            waiting = self._unpark(spec.port)
         for each in waiting:
             driver.deliver(each)
 
@@ -145,11 +146,23 @@ class Hosting:
             limit = threading.Timer(PARKING_S, self._give_up, (message.port,))
             limit.daemon = True
             limit.name = "monarch-parking"
+            self._limits[message.port] = limit
             limit.start()
+
+    def _unpark(self, port: int) -> list[Message]:
+        if (limit := self._limits.pop(port, None)) is not None:
+            limit.cancel()
+        return self._parked.pop(port, [])
+
+    def close(self) -> None:
+        """This process leaves the mesh."""
+        with self._parking:
+            for port in list(self._limits):
+                self._unpark(port)
 
     def _give_up(self, port: int) -> None:
         with self._parking:
-            waiting = self._parked.pop(port, [])
+            waiting = self._unpark(port)
         for message in waiting:
             text = f"there is no such actor in process {self.proc.id:016x}"
             self.answer_lost(message, ActorEnded(text))

@@ -18,7 +18,7 @@ from monarch_nb.config import Config
 from monarch_nb.core import frames, pickling
 from monarch_nb.core.frames import DETACHED, SHARED, Message
 from monarch_nb.data.shared import HANDLE_BYTES, Arena, Handle, attach
-from monarch_nb.errors import LimitError
+from monarch_nb.errors import LimitError, RemoteProtocolError
 from monarch_nb.net.links import DETACH_BYTES
 
 _LENT: Final = struct.Struct("<B")
@@ -190,5 +190,7 @@ def _write_table(placed: Sequence[tuple[Handle | None, Any]]) -> bytes:
 
 def _read_table(table: Any) -> list[Handle | None]:
     step = _LENT.size + HANDLE_BYTES
+    if len(table) % step:
+        raise RemoteProtocolError(f"a table of leases of {len(table)} bytes")
     entries = [bytes(table[at : at + step]) for at in range(0, len(table), step)]
     return [Handle.unpack(each[1:]) if each[0] else None for each in entries]

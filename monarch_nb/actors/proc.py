@@ -21,6 +21,7 @@ from monarch_nb.actors.parcels import Parcel, Parcels
 from monarch_nb.config import Config
 from monarch_nb.core import frames
 from monarch_nb.core.frames import CALL, CONTROL, CONTROL_PORT, DETACHED, HEADER, SHARED, Message
+from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.net.links import Links
 from monarch_nb.net.outbox import Outbox
 
@@ -197,12 +198,13 @@ class Proc:
     # peers
 
     def _on_control(self, message: Message) -> None:
-        body = json.loads(bytes(message.payload))
-        verb = self.verbs.get(body["verb"])
+        body = json_of(message)
+        name = body.get("verb")
+        verb = self.verbs.get(name) if isinstance(name, str) else None
         if verb is not None:
             verb(body, message)
         else:
-            self.answer(message, {"error": f"unknown verb {body['verb']!r}"})
+            self.answer(message, {"error": f"unknown verb {name!r:.80}"})
 
     def bury(self, ended: Exit) -> None:
         """A process is gone: forget its outbox and leases. `end_waits` has to follow."""
@@ -277,7 +279,7 @@ class _Asked(Waiter):
 
     def deliver(self, message: Message) -> None:
         if self._proc.ports.pop(self.port, None) is not None:
-            self._then(json.loads(bytes(message.payload)))
+            self._then(json_of(message))
 
     def waits_for(self, process: int) -> bool:
         return process == self._process
@@ -288,6 +290,17 @@ class _Asked(Waiter):
     def lost(self, ended: Exit) -> None:
         if self._proc.ports.pop(self.port, None) is not None:
             self._then({"error": ended.describe()})
+
+
+def json_of(message: Message) -> dict[str, Any]:
+    """What a control or output message says. Raises `RemoteProtocolError` for anything else."""
+    try:
+        body = json.loads(bytes(message.payload))
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise RemoteProtocolError(f"{len(message.payload)} bytes that are no JSON object")
+    return body
 
 
 def new_process_ids(host: int, count: int) -> list[int]:

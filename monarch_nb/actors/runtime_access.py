@@ -6,10 +6,15 @@ only, as the worker is to the host, because nothing may point up.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import sys
 import threading
-from typing import TYPE_CHECKING
+import traceback
+from typing import TYPE_CHECKING, NoReturn
+
+from monarch_nb.errors import BrokenError
 
 if TYPE_CHECKING:
     from monarch_nb.actors.proc import Proc
@@ -21,6 +26,7 @@ _lock = threading.RLock()
 
 class _Slot:
     runtime: Runtime | None = None
+    is_fork_of_rank = False
 
 
 _slot = _Slot()
@@ -41,6 +47,10 @@ def runtime() -> Runtime:
     found = _slot.runtime
     if found is not None:
         return found
+    if _slot.is_fork_of_rank:
+        raise BrokenError(
+            "this process was forked from a rank of a mesh and is none itself; use the mesh in the rank"
+        )
     with _lock:
         if _slot.runtime is None:
             importlib.import_module(CLIENT).start()
@@ -56,7 +66,23 @@ def proc() -> Proc:
 
 def _forget_after_fork() -> None:
     """A forked child is no member: its parent's sockets and threads are not its own."""
-    _slot.runtime = None
+    found, _slot.runtime = _slot.runtime, None
+    if found is not None and found.proc.id != found.proc.controller:
+        _slot.is_fork_of_rank = True
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def end_fork(error: BaseException | None) -> NoReturn:
+    """A child that the user's code has forked came back into ours: it ends here, like a program."""
+    code = 0
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    elif error is not None:
+        traceback.print_exception(error, file=sys.__stderr__)
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)

@@ -99,6 +99,9 @@ def _restore_failure(
     return MeshFailure(mesh._state, crashed_ranks, event, raised, ended)
 
 
+_SAID_KEPT = 256
+
+
 def _tail(ended: Exit | None) -> str:
     if ended is None or not ended.tail.strip():
         return ""
@@ -134,7 +137,7 @@ class MeshState:
         self.stopping: Future[None] | None = None
         self.trouble = False
         self.version = 0
-        self._said: tuple[Any, SupervisionError] | None = None  # the last loss, see `loss`
+        self._said: dict[Any, SupervisionError] = {}  # see `loss`
 
     def view(self) -> Any:
         """A handle of the whole mesh."""
@@ -174,11 +177,13 @@ class MeshState:
     def loss(self, ended: Exit, ranks: Sequence[int], what: str) -> SupervisionError:
         """The error for a call in flight to a process that has just died."""
         # with 100 000 calls in flight the same is said 100 000 times: the text is made once
-        key = (ended, tuple(ranks), what, len(self.lost))
-        if self._said is None or self._said[0] != key:
+        key = (ended.process, tuple(ranks), what, len(self.lost))
+        said = self._said.get(key)
+        if said is None:
             failure = MeshFailure(self, ranks, ended.describe(), ended=ended)
-            self._said = (key, failure.error(what))
-        said = self._said[1]
+            if len(self._said) >= _SAID_KEPT:
+                self._said.clear()
+            said = self._said[key] = failure.error(what)
         error = type(said)(said.args[0])
         error.__dict__.update({**said.__dict__, "values": {}})
         return error

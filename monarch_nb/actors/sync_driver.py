@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from monarch_nb.actors import envelope
 from monarch_nb.actors.driver import ActorEnded, Driver, Spec, State
 from monarch_nb.actors.interrupts import raise_in_thread
+from monarch_nb.actors.runtime_access import end_fork
 
 if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
@@ -73,6 +74,8 @@ class SyncDriver(Driver):
                 self._call(message)
             except KeyboardInterrupt:  # between two lines of ours: no call goes without an answer
                 self._reply_error(message, envelope.INTERRUPTED, None)
+        if self._links.forked:
+            end_fork(None)
         if self._links.held and self._work.empty():
             self._links.flush()  # about to wait
 
@@ -93,6 +96,8 @@ class SyncDriver(Driver):
                 sealed = self.seal(message, value)
         except BaseException as raised:  # noqa: BLE001  user code; anything may come out
             error = raised
+        if self._links.forked:
+            end_fork(error)
         interrupted: bool | None = None
         while interrupted is None:
             try:

@@ -6,13 +6,14 @@ are printed, each with its mesh and rank. Runs in the inbox thread; listeners re
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from monarch_nb.actors.proc import json_of
 from monarch_nb.actors.proc_mesh import ProcsState
+from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.control.logs import LogWindows
 
 if TYPE_CHECKING:
@@ -54,10 +55,11 @@ class OutputDesk:
 
     def on_output(self, message: Message) -> None:
         """An OUTPUT message of a rank."""
-        body = json.loads(bytes(message.payload))
-        self._hand_on(
-            message.source, message.tag, body["stream"], body.get("text", ""), body.get("content")
-        )
+        body = json_of(message)
+        stream, text = body.get("stream"), body.get("text", "")
+        if not isinstance(stream, str) or not isinstance(text, str):
+            raise RemoteProtocolError("output without a stream")
+        self._hand_on(message.source, message.tag, stream, text, body.get("content"))
 
     def on_raw(self, body: dict[str, Any], _: Message) -> None:
         """What a rank's C code or its children wrote to the file descriptors, from the agent."""

@@ -40,6 +40,8 @@ class AgentBoot:
     def from_line(line: bytes) -> AgentBoot:
         """The record back from its line. Raises `ValueError`, `TypeError` for anything else."""
         fields = json.loads(line)
+        if not isinstance(fields, dict):
+            raise TypeError(f"a boot record is a JSON object, not {line[:80]!r}")
         fields["preload"] = tuple(fields.get("preload", PRELOAD))
         return AgentBoot(**fields)
 

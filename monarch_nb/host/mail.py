@@ -35,6 +35,7 @@ class Mail:
     """One inbox, an outbox for each process that was ever written to and has not ended."""
 
     def __init__(self, run_dir: Path, process: int) -> None:
+        wire.check_private(run_dir)  # before anything is opened
         self.malformed = 0
         self._run_dir = run_dir
         self._process = process

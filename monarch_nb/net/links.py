@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -45,12 +46,13 @@ class Links:
     def __init__(
         self, run_dir: Path, process: int, deliver: Callable[[frames.Message], None]
     ) -> None:
+        wire.check_private(run_dir)  # before anything is opened
         self.run_dir = run_dir
         self.process = process
         self.malformed = 0
         self.held: deque[Outbox] = deque()  # outboxes that hold something
         self._deliver = deliver
-        self._pid = os.getpid()
+        self.forked = False  # this process is a fork: it has no part in the mesh
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[], Any]] = {}
         self._writers: dict[int, Callable[[], None]] = {}
@@ -65,6 +67,7 @@ class Links:
         self._closing = False
         self._watches: list[PulseWatch] = []
         self._held_news: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        _all.add(self)
         self._wait_for(self._listener.fileno(), self._accept)
         self._wait_for(int(self._inbox.fd), self._read_queue)
         self._wait_for(self._wakeup, self._woken)
@@ -110,6 +113,11 @@ class Links:
             time.sleep(HOLD_S)
             self.flush()
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or is about to be."""
+        return self._closing
+
     def knows(self, process: int) -> bool:
         """Whether this process has an outbox to that one."""
         return process in self._outboxes
@@ -139,7 +147,7 @@ class Links:
 
         In a forked child this does nothing: the sockets are the parent's.
         """
-        if self._closing or os.getpid() != self._pid:
+        if self._closing or self.forked:
             return
         self._closing = True
         os.eventfd_write(self._wakeup, 1)
@@ -161,6 +169,16 @@ class Links:
         os.close(self._wakeup)
         for path in wire.socket_paths(self.run_dir, self.process):
             path.unlink(missing_ok=True)
+
+    def sever(self) -> None:
+        """In a forked child: the sockets are the parent's, and so are the threads."""
+        self.forked = True
+        for outbox in list(self._outboxes.values()):
+            outbox.sever()
+        for each in (self._listener, *self._guests.values()):
+            each.close()
+        self._epoll.close()
+        os.close(self._wakeup)
 
     # for streams, any thread
 
@@ -248,6 +266,8 @@ class Links:
     def _hand_over(self, message: frames.Message) -> None:
         try:
             self._deliver(message)
+        except ProtocolError:
+            self.malformed += 1
         except Exception:  # noqa: BLE001  one bad message must not keep the others from arriving
             traceback.print_exc(file=sys.__stderr__)
 
@@ -260,6 +280,18 @@ class Links:
                     self._hand_over(message)
             except ProtocolError:
                 self.malformed += 1
+
+
+_all: weakref.WeakSet[Links] = weakref.WeakSet()
+
+
+def _sever_all() -> None:
+    for links in list(_all):
+        if not links.closed:
+            links.sever()
+
+
+os.register_at_fork(after_in_child=_sever_all)
 
 
 def _thread(target: Callable[[], None], name: str) -> threading.Thread:

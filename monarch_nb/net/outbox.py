@@ -18,6 +18,7 @@ from typing import Any, Final
 import zmq
 
 from monarch_nb.core import frames
+from monarch_nb.errors import BrokenError
 from monarch_nb.net import wire
 from monarch_nb.net.streams import Loop, Stream, split
 
@@ -28,13 +29,26 @@ OnHeld = Callable[["Outbox"], None]
 Context = zmq.Context[zmq.Socket[bytes]]
 
 
+class _Severed:
+    """In place of a lock; it may have been held by a thread that the fork has not."""
+
+    def __enter__(self) -> None:
+        raise BrokenError("this process was forked from a member of a mesh and cannot send for it")
+
+    def __exit__(self, *_: object) -> None:
+        """Never entered."""
+
+
+SEVERED: Final = _Severed()
+
+
 class Outbox(ABC):
     """Delivers to one process. Without `on_held` nothing is ever held."""
 
     __slots__ = ("_held", "_last_ns", "_lock", "_on_held")
 
     def __init__(self, on_held: OnHeld | None = None) -> None:
-        self._lock = threading.Lock()
+        self._lock: threading.Lock | _Severed = threading.Lock()
         self._on_held = on_held
         self._held: list[bytes] = []
         self._last_ns = 0
@@ -67,6 +81,10 @@ class Outbox(ABC):
         with self._lock:
             if self._held:
                 self._let_go()
+
+    def sever(self) -> None:
+        """This process is a fork: the way is its parent's, and whoever sends is told so."""
+        self._lock = SEVERED
 
     def close(self, linger_s: float) -> None:
         """Close; what was sent is still delivered within `linger_s`."""
@@ -115,6 +133,10 @@ class StreamOutbox(Outbox):
 
     def _close(self, linger_s: float) -> None:
         self._stream.close(linger_s)
+
+    def sever(self) -> None:
+        super().sever()
+        self._stream.sever()
 
 
 class QueueOutbox(Outbox):

@@ -13,6 +13,7 @@ dead (then the outbox is dropped).
 from __future__ import annotations
 
 import contextlib
+import mmap
 import socket
 import struct
 import threading
@@ -29,8 +30,8 @@ _FRAME: Final = struct.Struct("<I")
 _BUFFER: Final = struct.Struct("<Q")
 _PREFIX: Final = _FRAME.size
 _SHORT: Final = _PREFIX + frames.HEADER.size
-MAX_FRAME_BYTES: Final = 1 << 30
-MAX_BUFFER_BYTES: Final = 1 << 40
+MAX_FRAME_BYTES: Final = 1 << 26  # what is large travels as a buffer
+MAPPED_BYTES: Final = 1 << 20
 READ_BYTES: Final = 1 << 16
 
 
@@ -89,6 +90,8 @@ class StreamReader:
         frame = data[at + _PREFIX : end]
         if header[0] == frames.BATCH:
             found.extend(frames.unpack_batch(header, frame))
+        elif header[1] and not header[2]:
+            raise RemoteProtocolError(f"flags {header[1]} are about buffers, and there are none")
         elif header[2]:
             self._header, self._frame, self._buffers = header, frame, []
         else:
@@ -101,9 +104,7 @@ class StreamReader:
             if len(data) - at < _BUFFER.size:
                 return self._keep(data, at)
             (length,) = _BUFFER.unpack_from(data, at)
-            if length > MAX_BUFFER_BYTES:
-                raise RemoteProtocolError(f"a buffer of {length} bytes")
-            self._target, self._filled = memoryview(bytearray(length)), 0
+            self._target, self._filled = _room(length), 0
             at += _BUFFER.size
         count = min(len(data) - at, len(self._target) - self._filled)
         self._target[self._filled : self._filled + count] = data[at : at + count]
@@ -126,6 +127,16 @@ class StreamReader:
     def _keep(self, data: bytes, at: int) -> int:
         self._rest = data[at:]
         return -1
+
+
+def _room(length: int) -> memoryview:
+    """Where a buffer goes. A large one takes memory only as it fills: the length is the peer's."""
+    if length < MAPPED_BYTES:
+        return memoryview(bytearray(length))
+    try:
+        return memoryview(mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    except (OSError, OverflowError, ValueError) as error:
+        raise RemoteProtocolError(f"no room for a buffer of {length} bytes") from error
 
 
 def split(parts: Sequence[Any]) -> list[Any]:
@@ -218,6 +229,12 @@ class Stream:
                 self._waiting.clear()
                 self._loop.all_written(found.fileno())
             found.close()
+
+    def sever(self) -> None:
+        """This process is a fork: let go of the parent's socket."""
+        self.closed = True
+        if self._socket is not None:
+            self._socket.close()
 
     def _queue(self, pieces: Sequence[Any]) -> None:
         with self._lock:

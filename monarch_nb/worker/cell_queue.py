@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from monarch_nb.actors.context import Here, here
 from monarch_nb.actors.future import waiting
 from monarch_nb.actors.parcels import Parcel
+from monarch_nb.actors.runtime_access import end_fork
 from monarch_nb.core.frames import CONTROL, OUTPUT, OUTPUT_PORT
 from monarch_nb.worker.cells import CellShell
 
@@ -88,6 +89,8 @@ class CellQueue:
                 publish=lambda shown: self._publish(shown, message, data),
             )
         finally:
+            if self.proc.links.forked:
+                end_fork(None)
             self._running = None
             waiting.pump = None
         if board is not None:

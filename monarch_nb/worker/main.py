@@ -141,6 +141,8 @@ class Rank:
                 _run_bootstrap(base64.b64decode(self.boot["bootstrap"]))
             except BaseException as raised:  # noqa: BLE001  told to the owner
                 error = raised
+        if self.proc.links.forked:
+            runtime_access.end_fork(error)
         self.hosting.booted(error)
         payload = os.getpid().to_bytes(8, "little")
         buffers = [] if error is None else [envelope.pack(envelope.RAISED, error)]

@@ -18,6 +18,12 @@ ROOT = Path(__file__).parents[2]
 Program = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+class Failures(list[monarch_nb.MeshFailure]):
+    """In the order in which they came. `only_one`: a second until the test's end is an error."""
+
+    only_one = False
+
+
 @pytest.fixture(scope="session", autouse=True)
 def pyzmq_keeps_a_thread() -> None:
     """It starts one, with descriptors, at the first large send, for the life of the process."""
@@ -53,10 +59,11 @@ def spawn(mesh_runtime) -> Iterator[Callable[..., ProcMesh]]:
 @pytest.fixture(autouse=True)
 def failures(request: pytest.FixtureRequest) -> Iterator[list[monarch_nb.MeshFailure]]:
     """What reaches the root while the test runs. Who does not ask for it expects nothing."""
-    found: list[monarch_nb.MeshFailure] = []
+    found = Failures()
     monarch_nb.unhandled_fault_hook = found.append
     yield found
     del monarch_nb.unhandled_fault_hook
+    assert len(found) == 1 or not found.only_one, found
     expected = "failures" in request.node.function.__code__.co_varnames
     assert expected or not found, "\n".join(each.report() for each in found)
 

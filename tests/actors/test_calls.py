@@ -19,6 +19,11 @@ from monarch_nb import (
 from tests.actors.cast import AsyncCounter, Counter
 
 
+@pytest.fixture(autouse=True)
+def runtime(mesh_runtime):
+    """One for the module: tests without a mesh run beside it too."""
+
+
 @pytest.fixture(scope="module")
 def counters(procs):
     return procs.spawn("counters", Counter, 10)

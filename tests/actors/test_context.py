@@ -24,6 +24,11 @@ from monarch_nb import (
 from tests import support
 
 
+@pytest.fixture(autouse=True)
+def runtime(mesh_runtime):
+    """One for the module: tests without a mesh run beside it too."""
+
+
 class Inner(Actor):
     @endpoint
     def describe(self):

@@ -25,6 +25,12 @@ from monarch_nb import (
 from monarch_nb.actors.definition import RESERVED
 from tests.actors.cast import AsyncCounter, AsyncWitness, Counter, Witness
 
+
+@pytest.fixture(autouse=True)
+def runtime(mesh_runtime):
+    """One for the module: tests without a mesh run beside it too."""
+
+
 # ----------------------------------------------------------------------------------- the decorators
 
 

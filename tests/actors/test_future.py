@@ -14,6 +14,11 @@ from tests import support
 from tests.actors.cast import AsyncCounter, Counter
 
 
+@pytest.fixture(autouse=True)
+def runtime(mesh_runtime):
+    """One for the module: tests without a mesh run beside it too."""
+
+
 @pytest.fixture(scope="module")
 def one(procs):
     return procs.slice(gpus=0).spawn("one", Counter)

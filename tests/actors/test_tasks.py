@@ -13,6 +13,11 @@ from monarch_nb import Future, returns_future
 from tests.actors.cast import Counter
 
 
+@pytest.fixture(autouse=True)
+def runtime(mesh_runtime):
+    """One for the module: tests without a mesh run beside it too."""
+
+
 @pytest.fixture(scope="module")
 def one(procs):
     return procs.slice(gpus=0).spawn("one", Counter)
