@@ -145,4 +145,5 @@ class Runtime:
     def close(self, linger_s: float = 0.5) -> None:
         """End this process's part in the mesh."""
         logs.uninstall()
+        self.hosting.close()
         self.proc.close(linger_s)

@@ -49,7 +49,8 @@ def runtime() -> Runtime:
         return found
     if _slot.is_fork_of_rank:
         raise BrokenError(
-            "this process was forked from a rank of a mesh and is none itself; use the mesh in the rank"
+            "this process was forked from a rank of a mesh and is none itself; "
+            "use the mesh in the rank"
         )
     with _lock:
         if _slot.runtime is None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from monarch_nb.actors.proc import json_of
 from monarch_nb.actors.proc_mesh import ProcsState
-from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.control.logs import LogWindows
+from monarch_nb.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
     from monarch_nb.actors.exits import Exit

@@ -318,8 +318,8 @@ class Agent:
         self._answer(letter.asker, {"text": self._wards.tail(letter.body["proc"])})
 
     def _hello(self, letter: Letter) -> None:
-        facts = {"pid": os.getpid(), "host": socket.gethostname(), "malformed": self._mail.malformed}
-        self._answer(letter.asker, {"ok": True, **facts})
+        facts = {"pid": os.getpid(), "host": socket.gethostname()}
+        self._answer(letter.asker, {"ok": True, "malformed": self._mail.malformed, **facts})
 
     def _stop_all(self, letter: Letter) -> None:
         grace_s = float(letter.body.get("grace_s", self._config.exit_s))

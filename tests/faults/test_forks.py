@@ -1,4 +1,4 @@
-"""Row 18, its first half: processes that endpoints start never touch our sockets, and end with the rank."""
+"""Row 18, its first half: what endpoints start never touches our sockets, and ends with the rank."""
 
 from __future__ import annotations
 
@@ -136,7 +136,8 @@ def test_a_pool_and_a_dataloader_work_in_an_endpoint(mesh):
     made = mesh(1)
     code = """
 import concurrent.futures, multiprocessing
-with concurrent.futures.ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
+fork = multiprocessing.get_context("fork")
+with concurrent.futures.ProcessPoolExecutor(2, mp_context=fork) as pool:
     result = list(pool.map(abs, [-1, -2, -3]))
 """
     assert made.workers.do.call_one(code).get(timeout=30) == [1, 2, 3]

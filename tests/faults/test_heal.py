@@ -77,9 +77,8 @@ def test_the_loop_of_an_elastic_training_run(mesh, failures):
         try:
             workers.sleep.call(0.02).get(timeout=20)
             done += 1
-        except DeviceMeshError as error:
+        except DeviceMeshError:
             repairs += 1
-            assert error.ranks
             procs = heal_mesh(procs)
     assert 3 <= repairs <= 6
     assert len(procs.spawn("again", Worker).add.call().get(timeout=10)) == 4

@@ -118,7 +118,7 @@ def test_the_spawn_of_a_mesh_can_be_left_and_goes_on(mesh_runtime, goal):
 class Slow(Worker):
     def __init__(self, seconds: float) -> None:
         super().__init__()
-        time.sleep(seconds)
+        threading.Event().wait(seconds)
 
 
 def test_a_concurrent_call_is_stopped_and_the_others_are_not(trio):

@@ -111,8 +111,8 @@ class Raises:
             os._exit(5)
         if self.where == "sys.exit":
             sys.exit(6)
-        if self.where == "hang":
-            time.sleep(1000)
+        while self.where == "hang":
+            threading.Event().wait(0.05)
 
 
 class Reduces:

@@ -76,11 +76,13 @@ def grandchild(order: dict[str, Any]) -> None:
         subprocess.Popen(["sleep", "1000"], start_new_session=True)
     elif how == "bare":  # without our environment
         subprocess.Popen(["sleep", "1000"], start_new_session=True, env={})
-    elif os.fork() == 0:
+    elif (child := os.fork()) == 0:
         os.setsid()
         if how == "daemon" and os.fork() != 0:
             os._exit(0)
         threading.Event().wait(1000)
+    elif how == "daemon":
+        os.waitpid(child, 0)  # only its child stays
 
 
 def allocate(order: dict[str, Any]) -> None:

@@ -39,7 +39,9 @@ def test_every_unix_socket_of_the_mesh_lies_in_it(mesh):
     run_dir = str(client().proc.links.run_dir)
     assert stat.S_IMODE(os.stat(run_dir).st_mode) == 0o700
     lines = Path("/proc/net/unix").read_text().splitlines()[1:]
-    listening = {f[6]: f[7] if len(f) > 7 else "" for f in map(str.split, lines) if f[3] == "00010000"}
+    listening = {
+        f[6]: f[7] if len(f) > 7 else "" for f in map(str.split, lines) if f[3] == "00010000"
+    }
     for name, pid in mesh.all.items():
         for inode in _socket_inodes(pid) & listening.keys():
             path = listening[inode]
