@@ -217,6 +217,7 @@ class Client(Runtime):
         self._leave_attached(limit_s)
         self._fail_waiters()
         self.output.close()
+        self.status.close()
         self.close()
         self._run_dir.remove()
         if runtime_access.running() is self:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from monarch_nb.control.client import Client
 
 _ASK_AGAIN_S: Final = 0.1
+_RANKS_SHARE: Final = 0.8  # of the time to end in: the rest is for killing those that did not
 _CANNOT_RUN: Final = "TtD"  # states of /proc: stopped, traced, frozen
 
 
@@ -46,7 +47,7 @@ class Keeper:
         """Shut the agent down in an orderly way; kill it after `limit_s`."""
         self._ending.set()
         proc = self._client.proc
-        proc.control(proc.agent, "shutdown", {"grace_s": limit_s})
+        proc.control(proc.agent, "shutdown", {"grace_s": limit_s * _RANKS_SHARE})
         if self._lost_at is not None or not self._over.wait(limit_s + 0.5):
             self._launcher.kill()
         self._over.wait(1)

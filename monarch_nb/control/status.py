@@ -73,6 +73,7 @@ class StatusDesk:
         self._board: dict[int, dict[str, Any]] = {}
         self._seen_at: dict[int, float] = {}
         self._looking_until: float | None = None
+        self._limit: threading.Timer | None = None
         self._news = threading.Condition()
 
     def on_spawned(self, body: dict[str, Any], _: Message) -> None:
@@ -114,22 +115,27 @@ class StatusDesk:
         self._looking_until = time.monotonic() + KEEP_LOOKING_S
         if starting:
             proc.control(proc.agent, "status", {"on": True})
-            limit = threading.Timer(KEEP_LOOKING_S, self._maybe_stop_looking)
-            limit.daemon = True
-            limit.name = "monarch-status"
-            limit.start()
+            self._look_again_in(KEEP_LOOKING_S)
         with self._news:
             self._news.wait_for(lambda: wanted <= self._board.keys() | proc.dead.keys(), LOOK_S)
+
+    def close(self) -> None:
+        """Nobody looks any more."""
+        if self._limit is not None:
+            self._limit.cancel()
+
+    def _look_again_in(self, seconds: float) -> None:
+        self._limit = limit = threading.Timer(seconds, self._maybe_stop_looking)
+        limit.daemon = True
+        limit.name = "monarch-status"
+        limit.start()
 
     def _maybe_stop_looking(self) -> None:
         if self._client.proc.closed:
             return
         left = (self._looking_until or 0) - time.monotonic()
         if left > 0:
-            limit = threading.Timer(left, self._maybe_stop_looking)
-            limit.daemon = True
-            limit.name = "monarch-status"
-            limit.start()
+            self._look_again_in(left)
             return
         self._looking_until = None
         self._board.clear()

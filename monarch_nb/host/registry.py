@@ -227,7 +227,8 @@ class Registry:
 
     def _tell_exit(self, rank: _Rank, grace_s: float, now: float) -> Iterator[Effect]:
         rank.stopping, rank.cut_at = True, None
-        rank.kill_at = min(now + grace_s, rank.kill_at or now + grace_s)
+        due = now if rank.silent else now + grace_s  # one that is silent would not hear it
+        rank.kill_at = min(due, rank.kill_at or due)
         if grace_s > 0:
             yield Tell(rank.proc, {"verb": "exit", "grace_s": grace_s})
 

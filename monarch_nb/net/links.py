@@ -67,6 +67,7 @@ class Links:
         self._closing = False
         self._watches: list[PulseWatch] = []
         self._held_news: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._is_told = False  # the flusher will look at what is held
         _all.add(self)
         self._wait_for(self._listener.fileno(), self._accept)
         self._wait_for(int(self._inbox.fd), self._read_queue)
@@ -106,11 +107,14 @@ class Links:
 
     def _on_held(self, outbox: Outbox) -> None:
         self.held.append(outbox)
-        self._held_news.put(True)
+        if not self._is_told:
+            self._is_told = True
+            self._held_news.put(True)
 
     def _flush_late(self) -> None:
-        while self._held_news.get():
+        while self._held_news.get() and not self._closing:
             time.sleep(HOLD_S)
+            self._is_told = False
             self.flush()
 
     @property

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from monarch_nb import Actor, context, current_rank, endpoint, this_host
+from monarch_nb import Actor, concurrent_endpoint, context, current_rank, endpoint, this_host
 
 
 class Worker(Actor):
@@ -79,6 +79,17 @@ class AsyncWorker(Actor):
 
     def __init__(self) -> None:
         self.count = 0
+        self.naps = 0
+
+    @concurrent_endpoint
+    async def nap(self, seconds: float) -> float:
+        self.naps += 1
+        await asyncio.sleep(seconds)
+        return seconds
+
+    @concurrent_endpoint
+    async def napping(self) -> int:
+        return self.naps
 
     @endpoint
     async def pid(self) -> int:

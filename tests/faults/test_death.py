@@ -109,7 +109,8 @@ def test_a_rank_that_waits_for_a_killed_one_is_told_too(mesh, goal):
     made = mesh(2)
     callers = made.procs.spawn("callers", Caller)
     future = callers.slice(gpus=0).call_sleep.call_one(made.one(1), 60.0)
-    inner = made.one(1).add.call_one()  # behind the sleep: both are on their way
+    eventually(lambda: verdicts(made.procs)[1] == "busy", 10.0)
+    inner = made.one(1).add.call_one()  # behind the sleep
     at = kill(made.pids[1])
     error = future.exception(timeout=10)
     goal("2 SIGKILL, the caller is a rank: known", time.monotonic() - at, 0.1)

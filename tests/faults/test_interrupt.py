@@ -15,6 +15,7 @@ from monarch_nb import ActorError, CallCancelled, CallInterrupted, this_host
 from monarch_nb.control.client import client
 from tests.faults.actors import AsyncWorker, Worker
 from tests.faults.test_values import Raises
+from tests.support import eventually
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -123,7 +124,8 @@ class Slow(Worker):
 
 def test_a_concurrent_call_is_stopped_and_the_others_are_not(trio):
     workers = trio["async"].slice(gpus=0)
-    waits = [workers.sleep.call_one(seconds) for seconds in (1e6, 0.2)]
+    waits = [workers.nap.call_one(seconds) for seconds in (1e6, 0.2)]
+    eventually(lambda: workers.napping.call_one().get(timeout=10) == 2, 10.0)
     waits[0].cancel()
     assert isinstance(waits[0].exception(timeout=10), CallInterrupted)
     assert waits[1].get(timeout=10) == 0.2

@@ -33,6 +33,8 @@ class Tidy(Actor):
     def pid(self): return os.getpid()
     @endpoint
     def sleep(self, s): time.sleep(s)
+    @endpoint
+    def hold(self, s): import ctypes; ctypes.PyDLL(None).sleep(s)
     def __cleanup__(self, error):
         with open(self.ledger, "a") as file: file.write(f"{{os.getpid()}}\\n")
 
@@ -155,6 +157,26 @@ def test_a_rank_that_will_not_end_does_not_hold_up_the_end(tmp_path, goal):
     assert_all_gone(program, goal, "7 the same, seen from outside", at, 5.0)
     assert (code, errors) == (0, "")
     assert program.cleaned() == sorted(program.ranks)
+
+
+DEAF = {
+    "stopped": "os.kill(ranks[0], signal.SIGSTOP)",
+    "in a long C call": (
+        "actors.slice(gpus=0).hold.call_one(1000); "
+        "actors.slice(gpus=1).pid.call_one().get(); time.sleep(.2)"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", DEAF)
+def test_a_deaf_rank_is_killed_in_time(tmp_path, goal, how):
+    program = Program(tmp_path, f"ranks = list(actors.pid.call().get().values()); {DEAF[how]}")
+    at = time.monotonic()
+    code, errors = program.end()
+    goal(f"7 normal end with a rank {how}: nothing left", time.monotonic() - at, 5.0)
+    assert_all_gone(program, goal, f"7 the same, a rank {how}, seen from outside", at, 5.0)
+    assert (code, errors) == (0, "")
+    assert program.cleaned() == [program.ranks[1]]
 
 
 def test_a_failure_nobody_handles_ends_a_script_with_its_report(tmp_path, goal):
