@@ -1,4 +1,4 @@
-"""Row 18, its first half: what endpoints start never touches our sockets, and ends with the rank."""
+"""Row 18, first half: processes of endpoints never touch our sockets, and end with the rank."""
 
 from __future__ import annotations
 
