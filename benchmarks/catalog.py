@@ -188,6 +188,25 @@ MEASURES: tuple[Measure, ...] = (
         ),
         deadline_s=180,
     ),
+    Measure(
+        "cell_first",
+        (Row("time", "4 ranks up in a notebook, and a first cell on them", Unit.SECONDS),),
+        deadline_s=180,
+        quick=False,
+    ),
+    Measure(
+        "cell_first_64",
+        (
+            Row(
+                "time",
+                "64 ranks up in a notebook, and a first cell on them",
+                Unit.SECONDS,
+                at_most("cell_first_64", "time", 1.5, "<= 1.5 s"),
+            ),
+        ),
+        deadline_s=180,
+        quick=False,
+    ),
     _speeds(
         "array_arg",
         "256 MB argument, ends read",

@@ -26,15 +26,25 @@ class System:
 
 OURS = System("monarch_nb", "monarch_nb_", None, skips=("bare_",))
 RAW = System(
-    "raw", "raw", None, only=("call", "flight", "cast_", "cell", "array_", "spawn_", "kill")
+    "raw",
+    "raw",
+    None,
+    skips=("cell_first",),
+    only=("call", "flight", "cast_", "cell", "array_", "spawn_", "kill"),
 )
 
 _PEERS = (
     System("torchmonarch", "monarch_", "torchmonarch", skips=("cell", "silent")),
     System("ray", "ray_", "ray", skips=("cell", "silent")),
     System("distributed", "dask_", "distributed", skips=("cell", "silent")),
-    System("ipyparallel", "ipyparallel_", "ipyparallel", skips=("silent",)),
-    System("nbdistributed", "nbdistributed_", "nbdistributed", only=("cell",)),
+    System("ipyparallel", "ipyparallel_", "ipyparallel", skips=("silent", "cell_first_64")),
+    System(
+        "nbdistributed",
+        "nbdistributed_",
+        "nbdistributed",
+        skips=("cell_first_64",),
+        only=("cell",),
+    ),
 )
 
 

@@ -24,6 +24,13 @@ NOTEBOOK = cells.Notebook(
     teardown=("%mesh down",),
 )
 
+NOTEBOOK_64 = cells.Notebook(
+    kernel="monarch",
+    setup=("%mesh up --gpus 64",),
+    cell="%%mesh\nprint('on', len([rank]), 'of', world_size)",
+    shows=r"\[0-63\] on 1 of 64",
+    teardown=("%mesh down",),
+)
 
 LOOK_AGAIN_S = 0.01  # the snapshot is something that one looks at: it calls nobody
 
@@ -59,7 +66,7 @@ def main() -> None:
     system.main(
         measures.of_ranks(up, "benchmarks.systems.monarch_nb_")
         | cells.measures(NOTEBOOK)
-        | {"silent": partial(silent, up)},
+        | {"cell_first_64": partial(cells.first, NOTEBOOK_64), "silent": partial(silent, up)},
         up,
         lambda: shutdown_context().get(),
     )

@@ -47,6 +47,11 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
         self.shell.extension_manager.load_extension("monarch_nb")
         breakpoints.install(lambda: bool(self._allow_stdin))
 
+    def start(self) -> None:
+        """Begin to serve, and meanwhile start what the first mesh will need."""
+        super().start()
+        notebook.prewarm(self.shell)
+
     @property
     def banner(self) -> str:
         """Shown by consoles: what this is and how the mesh is."""

@@ -17,7 +17,6 @@ from monarch_nb.core.shape import Extent, Point
 
 Environment = dict[str, str | None]
 _PROCESSORS: Final = ("cpus", "physcpubind")
-_PASSED_ON: Final = ("MONARCH_NB_COMPAT",)  # also when it was set after the host's start
 BIND_KEYS: Final = frozenset({*_PROCESSORS, "cpunodebind", "membind"})
 
 
@@ -54,11 +53,16 @@ def environments(
     extent: Extent, command: Command | None, env: Mapping[str, str | None] | None
 ) -> list[Environment]:
     """Changes to the host's environment, for each rank."""
-    served = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     return [
-        {**_environment(command, Point(rank, extent)), **served, **(env or {})}
+        {**_environment(command, Point(rank, extent)), **(env or {})}
         for rank in range(extent.nelements)
     ]
+
+
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Environment:
+    """What turns one environment into another."""
+    gone: Environment = {name: None for name in before if name not in now}
+    return gone | {name: value for name, value in now.items() if before.get(name) != value}
 
 
 def _environment(command: Command | None, point: Point) -> Environment:

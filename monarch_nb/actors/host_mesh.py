@@ -201,7 +201,9 @@ class _Spawning:
             owned=True,
         )
         self.state.host_labels = hosts._labels
-        self.envs = environments(extent, command, env)
+        news = {agent: self.runtime.environment_changes(agent) for agent in set(agents)}
+        wanted = environments(extent, command, env)
+        self.envs = [news[agent] | each for agent, each in zip(agents, wanted, strict=True)]
         self.bootstrap: Parcel | None = None
         if bootstrap is not None:
             self.bootstrap = self.proc.encode(bootstrap, ())

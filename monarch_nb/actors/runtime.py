@@ -3,12 +3,14 @@ in its root."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from monarch_nb.actors import context, logs
+from monarch_nb.actors.commands import Environment
 from monarch_nb.actors.future import Future, before_wait, make
 from monarch_nb.actors.handles import Handles
 from monarch_nb.actors.healing import Healing
@@ -21,6 +23,8 @@ from monarch_nb.actors.supervision import MeshFailure, Supervision
 from monarch_nb.config import Config
 from monarch_nb.core.frames import ROOT_PORT
 from monarch_nb.core.shape import Extent, Point, Shape
+
+_PASSED_ON: Final = ("MONARCH_NB_COMPAT",)  # to every host
 
 
 class Runtime:
@@ -97,6 +101,13 @@ class Runtime:
     def living_agent(self, agent: int) -> int:
         """Who looks after this agent's host now."""
         return agent
+
+    def environment_changes(self, agent: int) -> Environment:  # noqa: ARG002  the client looks
+        """What has changed in this process's environment since it became that of its ranks.
+
+        Hosts that others have started, and ranks, keep theirs.
+        """
+        return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
 
     def request_spawn(
         self,

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from monarch_nb.actors import runtime_access
 from monarch_nb.actors.calls import cancel_made_by
+from monarch_nb.actors.commands import Environment, changes
 from monarch_nb.actors.controllers import serve_controllers
 from monarch_nb.actors.endpoints import returns_future
 from monarch_nb.actors.exits import Exit
@@ -115,6 +116,11 @@ class Client(Runtime):
     def living_agent(self, agent: int) -> int:
         here = agent >> HOST_SHIFT == self.proc.host
         return self.local_agent() if here and agent in self.proc.dead else agent
+
+    def environment_changes(self, agent: int) -> Environment:
+        if agent != self.proc.agent or self._keeper is None:
+            return super().environment_changes(agent)
+        return changes(self._keeper.environment, os.environ)
 
     def hosts_ready(self, agents: Sequence[int]) -> Future[bool]:
         if list(agents) == [self.proc.agent] and self._keeper is not None:
@@ -250,18 +256,65 @@ class Client(Runtime):
 
 def start() -> Client:
     """Start the client of this process, or return it. Called by whatever is used first."""
-    found = runtime_access.running()
-    if isinstance(found, Client):
-        return found
-    if found is not None:
-        raise RuntimeError("this process is a rank of a mesh, it cannot be a client too")
-    made = Client(new_run_dir(), Config.from_environ())
-    made.start()
-    runtime_access.install(made)
-    _at_exit(made)
+    with _slot.lock:
+        found = runtime_access.running()
+        if isinstance(found, Client):
+            return found
+        if found is not None:
+            raise RuntimeError("this process is a rank of a mesh, it cannot be a client too")
+        config = Config.from_environ()
+        made = _made_ahead(config) or _make(config)
+        runtime_access.install(made)
+    exit_on_sigterm()
     for callback in when_started:
         callback()
     return made
+
+
+def prewarm() -> None:
+    """Start the agent and the zygote of this host before they are needed: importing torch takes a
+    second.
+
+    Nobody sees the client that is made here before `start` takes it, which it does if the settings
+    of `MONARCH_NB_*` are still the same.
+    """
+    with _slot.lock:
+        if runtime_access.running() is None and _slot.ahead is None:
+            _slot.ahead = _make(Config.from_environ())
+            _slot.ahead.local_agent()
+
+
+def _made_ahead(config: Config) -> Client | None:
+    made, _slot.ahead = _slot.ahead, None
+    if made is not None and made.config != config:
+        made.shutdown(0)
+        return None
+    return made
+
+
+def _make(config: Config) -> Client:
+    made = Client(new_run_dir(), config)
+    made.start()
+    pid = os.getpid()
+
+    def end() -> None:
+        if os.getpid() == pid:  # not in a forked child
+            made.shutdown()
+
+    atexit.register(end)
+    return made
+
+
+class _Slot:
+    """What is being started in this process; in a fork of it, nothing is."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.ahead: Client | None = None
+
+
+_slot: Final = _Slot()
+os.register_at_fork(after_in_child=_slot.__init__)  # type: ignore[misc]
 
 
 def client() -> Client:
@@ -294,17 +347,6 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
         future._set_result(None)
 
     return LazyFuture.starting(end)
-
-
-def _at_exit(made: Client) -> None:
-    pid = os.getpid()
-
-    def end() -> None:
-        if os.getpid() == pid:  # not in a forked child
-            made.shutdown()
-
-    atexit.register(end)
-    exit_on_sigterm()
 
 
 def exit_on_sigterm() -> None:

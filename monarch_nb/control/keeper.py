@@ -34,8 +34,9 @@ class Keeper:
     def __init__(self, client: Client) -> None:
         self.ready: Future[bool] = make(Future)
         self.ended: Future[None] = make(Future)  # and everybody has been told
+        self.environment = dict(os.environ)  # of the agent, hence of the ranks
         self._client = client
-        self._launcher = LocalLauncher()
+        self._launcher = LocalLauncher(self.environment)
         self._ending = threading.Event()
         self._over = threading.Event()
         self._lost_at: float | None = None

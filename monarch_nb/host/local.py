@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,8 @@ _LOG_BYTES: Final = 1 << 14
 class LocalLauncher:
     """A `Launcher` for the host of this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
         self._log = Path(os.devnull)
 
@@ -47,7 +49,7 @@ class LocalLauncher:
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
-                    env=_environment(),
+                    env=_with_us(self._environment),
                     start_new_session=True,
                 )
             self._tell(boot)
@@ -99,10 +101,10 @@ class LocalLauncher:
                 self._process.stdin.close()
 
 
-def _environment() -> dict[str, str]:
-    """Ours, and this very monarch_nb found first even where it is not installed."""
+def _with_us(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """With this very monarch_nb found first even where it is not installed."""
     home = str(Path(__file__).parents[2])
     if home == sysconfig.get_path("purelib"):
-        return dict(os.environ)
-    paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+        return environment
+    paths = [home, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**environment, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}

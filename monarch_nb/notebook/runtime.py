@@ -7,6 +7,8 @@ Tests put a fake of the same shape in its place (`session.runtime = FakeRuntime(
 from __future__ import annotations
 
 import sys
+import threading
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -54,6 +56,7 @@ class Runtime(Protocol):
 
     def running_client(self) -> Client | None: ...
     def when_started(self, callback: Callable[[], object]) -> Callable[[], None]: ...
+    def prewarm(self) -> None: ...
     def spawn(self, sizes: Mapping[str, int], name: str) -> Any: ...
     def is_mesh(self, value: object) -> bool: ...
     def is_stopped(self, mesh: Any) -> bool: ...
@@ -80,6 +83,10 @@ class MonarchRuntime:
         callbacks: list[Callable[[], object]] = vars(control).setdefault("when_started", [])
         callbacks.append(callback)
         return lambda: callbacks.remove(callback)
+
+    def prewarm(self) -> None:
+        """Start what the first mesh needs, in the background: it is to come up at once."""
+        threading.Thread(target=_prewarm, name="monarch-prewarm", daemon=True).start()
 
     def spawn(self, sizes: Mapping[str, int], name: str) -> Any:
         """Start ranks on this host; does not wait for them."""
@@ -108,3 +115,12 @@ class MonarchRuntime:
 
         run: CellRun = cells.run_cell(mesh, code, filename=filename, first_line=first_line, tag=tag)
         return run
+
+
+def _prewarm() -> None:
+    try:
+        from monarch_nb.control import client
+
+        client.prewarm()
+    except Exception:  # noqa: BLE001  the first mesh fails in the same way, where the user looks
+        traceback.print_exc(file=sys.__stderr__)

@@ -211,6 +211,12 @@ def interrupt(shell: Any, stop_controller: Callable[[], None]) -> None:
         stop_controller()
 
 
+def prewarm(shell: Any) -> None:
+    """Start what the first mesh needs, in the background."""
+    if session := session_of(shell):
+        session.runtime.prewarm()
+
+
 def status_line(shell: Any) -> str:
     """For the kernel's banner."""
     session = session_of(shell)

@@ -160,6 +160,9 @@ class FakeRuntime:
     def running_client(self) -> FakeClient | None:
         return self.client
 
+    def prewarm(self) -> None:
+        """There is nothing to wait for."""
+
     def spawn(self, sizes: dict[str, int], name: str) -> FakeMesh:
         if sizes.get("gpus", 0) > 99:
             raise LaunchError("mesh0 could not be started: fork: out of memory")
