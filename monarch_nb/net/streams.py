@@ -65,6 +65,8 @@ class StreamReader:
         if self._rest:
             data = self._rest + data
             self._rest = b""
+        elif not self._header and (whole := _only_message(data)):
+            return [whole]
         found: list[frames.Message] = []
         at, end = 0, len(data)
         while at < end:
@@ -127,6 +129,16 @@ class StreamReader:
     def _keep(self, data: bytes, at: int) -> int:
         self._rest = data[at:]
         return -1
+
+
+def _only_message(data: bytes) -> frames.Message | None:
+    """The message of one frame that these bytes are, which is the usual case, or None."""
+    if len(data) < _SHORT or _FRAME.unpack_from(data)[0] + _PREFIX != len(data):
+        return None
+    header = frames.HEADER.unpack_from(data, _PREFIX)
+    if header[0] == frames.BATCH or header[1] or header[2]:
+        return None
+    return frames.Message(header, memoryview(data)[_SHORT:])
 
 
 def _room(length: int) -> memoryview:
