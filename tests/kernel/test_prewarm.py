@@ -1,0 +1,65 @@
+"""The first mesh of a kernel comes up at once, and nobody notices how."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.kernel.client import KernelClient
+from tests.support import descendants, describe_process, eventually
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    monkeypatch.setenv("TO_BE_REMOVED", "x")
+    with KernelClient("monarch") as client:
+        yield client
+
+
+def hosts_below(kernel: KernelClient) -> dict[int, str]:
+    """Agent and zygote of a kernel."""
+    found = {pid: describe_process(pid) for pid in descendants(kernel.manager.provisioner.pid)}
+    return {pid: text for pid, text in found.items() if "monarch_nb.host" in text}
+
+
+def test_agent_and_zygote_are_there_before_the_first_mesh_and_serve_it(kernel):
+    eventually(lambda: len(hosts_below(kernel)) == 2, what="agent and zygote")
+    before = hosts_below(kernel)
+    assert "No mesh is up" in kernel.ok("%mesh").shown
+    assert kernel.ok("import sys; print('torch' in sys.modules)").text() == "False\n"
+    kernel.ok("%mesh up --gpus 2")
+    assert kernel.ok("%%mesh\nprint(rank)").text() == "[0] 0\n[1] 1\n"
+    assert set(before) <= set(hosts_below(kernel))
+
+
+def test_ranks_have_the_environment_of_their_day(kernel):
+    kernel.ok("import os; os.environ['FROM_A_CELL'] = 'yes'; del os.environ['TO_BE_REMOVED']")
+    kernel.ok("%mesh up --gpus 1")
+    shown = "import os; print(os.environ['FROM_A_CELL'], 'TO_BE_REMOVED' in os.environ)"
+    assert kernel.ok(f"%%mesh\n{shown}").text() == "yes False\n"
+
+
+def test_settings_of_the_first_cell_count(kernel):
+    eventually(lambda: len(hosts_below(kernel)) == 2, what="agent and zygote")
+    before = set(hosts_below(kernel))
+    kernel.ok("import os; os.environ['MONARCH_NB_GRACE_S'] = '3.5'")
+    kernel.ok("%mesh up --gpus 1")
+    asked = "from monarch_nb.control.client import client; print(client().config.grace_s)"
+    assert kernel.ok(asked).text() == "3.5\n"
+    assert before.isdisjoint(hosts_below(kernel))
+
+
+def test_what_must_precede_the_first_use_still_does(kernel):
+    eventually(lambda: len(hosts_below(kernel)) == 2, what="agent and zygote")
+    kernel.ok("from monarch_nb import enable_transport; enable_transport('ipc')")
+
+
+def test_a_kernel_that_ends_before_any_use_leaves_nothing(kernel):
+    pid = kernel.manager.provisioner.pid
+    eventually(lambda: len(hosts_below(kernel)) == 2, what="agent and zygote")
+    hosts = hosts_below(kernel)
+    kernel.manager.shutdown_kernel(now=False)
+    eventually(lambda: not any(os.path.exists(f"/proc/{each}") for each in [pid, *hosts]))
