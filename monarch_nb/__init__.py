@@ -10,7 +10,7 @@ import importlib
 import os
 from typing import Any
 
-__version__ = "0.1.0"
+from monarch_nb.config import VERSION as __version__  # noqa: N811
 
 _HOMES = {
     "actors.definition": ("Actor", "concurrent_endpoint", "endpoint"),

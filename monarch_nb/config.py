@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from typing import Final
+
+VERSION: Final = "0.1.0"
 
 prefix_python_logs_with_actor = True
 """Whether log records of actors and of the client start with `[actor=<...>] `; looked at with each
@@ -31,6 +34,8 @@ class Config:
     """How long a rank may be silent before it counts as unreachable."""
     cleanup_s: float = 3.0
     """How long an actor's `__cleanup__` may take."""
+    start_s: float = 120.0
+    """How long a command that starts a rank may take until its process is one."""
     exit_s: float = 5.0
     """How long an orderly exit may take before processes are killed."""
     shared_bytes: int = 8 << 30

@@ -1,33 +1,44 @@
-"""What a user may say about how processes are started: environment, processors.
+"""What a user may say about how processes are started: command, environment, processors.
 
-Checked here, done by the host.
-
-Ranks are forks of a warm process, so a command chooses their environment and nothing else.
+Checked here, done by the host. Ranks are forks of a warm process, unless a command names anything
+else than this interpreter: then each is started by that command, which takes seconds.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, final
+import sysconfig
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, final
 
+from monarch_nb.config import VERSION
 from monarch_nb.core.shape import Extent, Point
 
 Environment = dict[str, str | None]
 _PROCESSORS: Final = ("cpus", "physcpubind")
+_ENTRY: Final = ("-m", "monarch_nb.host.rank")
 BIND_KEYS: Final = frozenset({*_PROCESSORS, "cpunodebind", "membind"})
 
 
 @final
 @dataclasses.dataclass(frozen=True)
 class BootstrapCommand:
-    """How processes are started: environment changes for the ranks, on top of the host's.
+    """How processes are started: a command line, and changes to the host's environment.
 
-    `with_env({"K": "v"})` adds, `with_env({"K": None})` removes; `inherit_env=False` starts from
-    nothing. `program`, `arg0` and `args` must be this Python's (`default_bootstrap_cmd()`): ranks
-    are forked from a warm process, not started.
+    `program` and `args` are the whole command line, `arg0` is its argv[0] where that is not the
+    program. Any program will do that in the end executes what `default_bootstrap_cmd()` shows, and
+    hands its environment on. That default itself, and this interpreter without arguments, start
+    nothing: such ranks are forks of a warm process. `with_env({"K": "v"})` adds to the environment,
+    `with_env({"K": None})` removes, `inherit_env=False` starts from nothing.
+
+    Example:
+        >>> plain = default_bootstrap_cmd()
+        >>> dataclasses.replace(plain, program="nice", args=("-n5", plain.program, *plain.args))
+        BootstrapCommand(program='nice', ...)
     """
 
     program: str = sys.executable
@@ -44,19 +55,16 @@ class BootstrapCommand:
 Command = BootstrapCommand | Callable[[Point], BootstrapCommand]
 
 
+class Start(NamedTuple):
+    """How one rank is started. `line`: the program and its argv, or None for a fork."""
+
+    env: Environment
+    line: list[str] | None
+
+
 def default_bootstrap_cmd() -> BootstrapCommand:
-    """The command that starts ranks here."""
-    return BootstrapCommand()
-
-
-def environments(
-    extent: Extent, command: Command | None, env: Mapping[str, str | None] | None
-) -> list[Environment]:
-    """Changes to the host's environment, for each rank."""
-    return [
-        {**_environment(command, Point(rank, extent)), **(env or {})}
-        for rank in range(extent.nelements)
-    ]
+    """The command that starts ranks here, where they are not forked."""
+    return python_command(sys.executable)
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Environment:
@@ -65,19 +73,80 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Environment:
     return gone | {name: value for name, value in now.items() if before.get(name) != value}
 
 
-def _environment(command: Command | None, point: Point) -> Environment:
-    if command is None:
-        return {}
+def python_command(path: str) -> BootstrapCommand:
+    """The command that starts ranks with this interpreter."""
+    return BootstrapCommand(path, args=_ENTRY)
+
+
+def is_this_python(path: str) -> bool:
+    """Whether it is this interpreter in this environment: a venv's is a link to another's."""
+    mine, other = Path(sys.executable), Path(path)
+    return other == mine or (
+        other.is_absolute()
+        and other.parent.resolve() == mine.parent.resolve()
+        and other.resolve() == mine.resolve()
+    )
+
+
+def starts(extent: Extent, command: Command, env: Mapping[str, str | None] | None) -> list[Start]:
+    """How each rank is started."""
+    chosen = [_chosen(command, Point(rank, extent)) for rank in range(extent.nelements)]
+    return [Start({**_environment(each), **(env or {})}, _line(each)) for each in chosen]
+
+
+def check_programs(starts: Iterable[Start]) -> None:
+    """For ranks of this host: say at once that a program is not there. Raises `ValueError`."""
+    wanted = {
+        (start.line[0], start.env.get("PATH", os.environ.get("PATH")) or os.defpath)
+        for start in starts
+        if start.line is not None
+    }
+    for program, paths in wanted:
+        if shutil.which(program, path=paths) is None:
+            raise ValueError(
+                f"ranks cannot be started by {program!r}: there is no such program, or it may not "
+                "be executed"
+            )
+
+
+def this_python() -> dict[str, Any]:
+    """What a started rank has to fit: versions, and the import path without the libraries."""
+    return {
+        "version": list(sys.version_info[:3]),
+        "monarch_nb": VERSION,
+        "prefix": sys.prefix,
+        "path": [each or str(Path.cwd()) for each in sys.path if not _is_library(Path(each))],
+    }
+
+
+def _is_library(entry: Path) -> bool:
+    """Whether it belongs to the interpreter and its installed packages."""
+    standard = (Path(sysconfig.get_path("stdlib")), Path(sysconfig.get_path("platstdlib")))
+    packed = f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
+    return (
+        entry.name == packed
+        or not {"site-packages", "dist-packages"}.isdisjoint(entry.parts)
+        or any(entry.is_relative_to(folder) for folder in standard)
+    )
+
+
+def _chosen(command: Command, point: Point) -> BootstrapCommand:
     chosen = command if isinstance(command, BootstrapCommand) else command(point)
     if not isinstance(chosen, BootstrapCommand):
         raise TypeError(f"bootstrap_command must give a BootstrapCommand, not {chosen!r}")
-    if os.path.realpath(chosen.program) != os.path.realpath(sys.executable) or chosen.args:
-        raise ValueError(
-            f"ranks are forks of this interpreter, they cannot run {chosen.program} "
-            f"{' '.join(chosen.args)}; use default_bootstrap_cmd().with_env(...)"
-        )
-    base: Environment = {} if chosen.inherit_env else dict.fromkeys(os.environ)
-    return {**base, **chosen.env}
+    return chosen
+
+
+def _environment(command: BootstrapCommand) -> Environment:
+    base: Environment = {} if command.inherit_env else dict.fromkeys(os.environ)
+    return {**base, **command.env}
+
+
+def _line(command: BootstrapCommand) -> list[str] | None:
+    args = tuple(command.args)
+    if is_this_python(command.program) and args in {(), _ENTRY} and command.arg0 is None:
+        return None
+    return [command.program, command.arg0 or command.program, *args]
 
 
 def bindings(

@@ -46,7 +46,7 @@ class Exit:
         if self.unreachable_s is not None:
             return f"has not been heard for {self.unreachable_s:.1f} s{why}"
         if self.code is not None:
-            return f"exited with code {self.code}"
+            return f"exited with code {self.code}{why}"
         return f"is gone: {self.reason or 'unknown reason'}"
 
     def describe(self) -> str:
@@ -68,7 +68,7 @@ class Exit:
             )
         if self.code is not None:
             kind = "non-zero code" if self.code else "code"
-            return f"the process this actor was running on exited with {kind} {self.code}"
+            return f"the process this actor was running on exited with {kind} {self.code}{why}"
         return f"the process this actor was running on is gone: {self.reason or 'unknown reason'}"
 
 

@@ -16,7 +16,16 @@ from pathlib import Path
 from typing import Any, Self, final
 
 from monarch_nb.actors import context, devices, runtime_access
-from monarch_nb.actors.commands import Command, bindings, environments
+from monarch_nb.actors.commands import (
+    Command,
+    bindings,
+    check_programs,
+    default_bootstrap_cmd,
+    is_this_python,
+    python_command,
+    starts,
+    this_python,
+)
 from monarch_nb.actors.future import Future
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.proc import new_process_ids
@@ -43,9 +52,10 @@ class HostMesh(MeshTrait):
         >>> procs = this_host().spawn_procs(per_host={"gpus": 8})       # doctest: +SKIP
     """
 
-    def __init__(self, state: HostsState, shape: Shape) -> None:
+    def __init__(self, state: HostsState, shape: Shape, python: str | None = None) -> None:
         self._state = state
         self._shape = shape
+        self._python = python  # that ranks are started with; None: they are forked
 
     @property
     def _ndslice(self) -> Slice:
@@ -56,7 +66,7 @@ class HostMesh(MeshTrait):
         return tuple(self._shape.labels)
 
     def _new_with_shape(self, shape: Shape) -> Self:
-        return type(self)(self._state, shape)
+        return type(self)(self._state, shape, self._python)
 
     @property
     def _agents(self) -> list[int]:
@@ -85,11 +95,13 @@ class HostMesh(MeshTrait):
             bootstrap: runs in each process before anything else; may be async.
             name: for views and errors.
             proc_bind: per process of a host, on which processors it runs.
-            bootstrap_command: environment changes, for all or per `Point`.
+            bootstrap_command: the command that starts a process, and its environment; for all or
+                per `Point`. See `BootstrapCommand`.
             env: environment changes for all; None removes.
 
         Raises:
-            ValueError: a size below 1, an axis named twice, a `proc_bind` of the wrong length.
+            ValueError: a size below 1, an axis named twice, a `proc_bind` of the wrong length, a
+                program that is not there (other hosts say so by `.initialized`).
         """
         self._check_open()
         wanted = dict(per_host or {})
@@ -120,14 +132,13 @@ class HostMesh(MeshTrait):
         )
 
     def with_python_executable(self, path: str) -> HostMesh:
-        """Hosts whose processes run another interpreter. Raises `ValueError` unless it is this
-        one."""
-        if os.path.realpath(path) != os.path.realpath(sys.executable):
-            raise ValueError(
-                f"processes are forks of this interpreter ({sys.executable}); "
-                f"to use {path}, start the kernel with it"
-            )
-        return HostMesh(self._state, self._shape)
+        """The same hosts, whose processes run another interpreter, as in `spawn_procs` of it.
+
+        It needs this monarch_nb and the same minor version of Python. Processes are started, not
+        forked, which takes seconds. A `bootstrap_command` takes its place.
+        """
+        python = os.fspath(path)
+        return HostMesh(self._state, self._shape, None if is_this_python(python) else python)
 
     async def __aenter__(self) -> Self:
         return self
@@ -148,21 +159,26 @@ class HostMesh(MeshTrait):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HostMesh):
             return NotImplemented
-        return self._state.agents == other._state.agents and self._shape == other._shape
+        return (self._state.agents, self._shape, self._python) == (
+            other._state.agents,
+            other._shape,
+            other._python,
+        )
 
     def __hash__(self) -> int:
         return hash(tuple(self._state.agents))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (list(self._state.agents), self._shape)
+        return _restore, (list(self._state.agents), self._shape, self._python)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{label}={size}" for label, size in self.sizes.items())
-        return f"<HostMesh {{{sizes}}}{' shut down' if self._state.stopped else ''}>"
+        python = f" with {self._python}" if self._python else ""
+        return f"<HostMesh {{{sizes}}}{python}{' shut down' if self._state.stopped else ''}>"
 
 
-def _restore(agents: list[int], shape: Shape) -> HostMesh:
-    return HostMesh(HostsState(agents, copied=True), shape)
+def _restore(agents: list[int], shape: Shape, python: str | None) -> HostMesh:
+    return HostMesh(HostsState(agents, copied=True), shape, python)
 
 
 class _Spawning:
@@ -201,9 +217,15 @@ class _Spawning:
             owned=True,
         )
         self.state.host_labels = hosts._labels
+        if command is None:
+            command = python_command(hosts._python) if hosts._python else default_bootstrap_cmd()
         news = {agent: self.runtime.environment_changes(agent) for agent in set(agents)}
-        wanted = environments(extent, command, env)
-        self.envs = [news[agent] | each for agent, each in zip(agents, wanted, strict=True)]
+        self.starts = [
+            start._replace(env=news[agent] | start.env)
+            for agent, start in zip(agents, starts(extent, command, env), strict=True)
+        ]
+        if set(agents) == {self.runtime.local_agent()}:
+            check_programs(self.starts)
         self.bootstrap: Parcel | None = None
         if bootstrap is not None:
             self.bootstrap = self.proc.encode(bootstrap, ())
@@ -223,8 +245,8 @@ class _Spawning:
 
     def _refused(self, ranks: list[int], text: str) -> None:
         """The agent cannot spawn: the ranks are as dead as if they had died."""
-        for rank in ranks:
-            self.runtime.supervision.report_gone(self.state.processes[rank], text)
+        processes = [self.state.processes[rank] for rank in ranks]
+        self.runtime.supervision.report_gone(processes, text)
 
     def _body(self, ranks: list[int]) -> dict[str, Any]:
         state = self.state
@@ -241,7 +263,9 @@ class _Spawning:
             "sizes": extent.sizes,
             "host_size": self.count,
             "env": {},
-            "rank_env": [self.envs[rank] for rank in ranks],
+            "rank_env": [self.starts[rank].env for rank in ranks],
+            "commands": [self.starts[rank].line for rank in ranks],
+            "python": this_python(),
             "cwd": str(Path.cwd()),
             "path": [each or str(Path.cwd()) for each in sys.path],
             "store": state.store(self.proc.links.run_dir),

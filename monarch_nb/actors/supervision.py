@@ -243,9 +243,9 @@ class Supervision:
             stop.add_done_callback(_ignore)
         return stops
 
-    def report_gone(self, process: int, reason: str) -> None:
-        """A process that was asked for never came to live."""
-        self.exited(Exit(process, reason=reason))
+    def report_gone(self, processes: Iterable[int], reason: str) -> None:
+        """Processes that were asked for together never came to live."""
+        self.exited(*(Exit(process, reason=reason) for process in processes))
 
     def _on_exited(self, body: dict[str, Any], _: Message) -> None:
         self.exited(Exit.from_body(body))

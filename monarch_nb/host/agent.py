@@ -53,7 +53,9 @@ class Agent:
         self._loop = Loop()
         self._mail = Mail(Path(boot.run_dir), boot.agent)
         self._wards = Wards(self._loop, self._mail, config, self._on_pulse)
-        timing = registry.Timing(config.pulse_interval_s / 2, config.exit_s, config.grace_s)
+        timing = registry.Timing(
+            config.pulse_interval_s / 2, config.exit_s, config.grace_s, config.start_s
+        )
         self._registry = registry.Registry(boot.agent, boot.controller, timing)
         self._loop.add(self._mail.fileno(), lambda: None)  # read in every round
         self._watch_owner()
@@ -271,7 +273,7 @@ class Agent:
             for proc in procs:
                 self._wards.dismiss(proc)
             raise
-        self._feed(events.Asked(procs, owner))
+        self._feed(events.Asked(procs, owner, orders.commands_of(request)))
         self._zygote().fork(request)
         self._answer(letter.asker, {"ok": True})
 

@@ -1,7 +1,8 @@
 """What a forked child does before it is a rank: shed the zygote, tie the ropes, run its main.
 
 It never returns into the zygote's loop. Nothing of the user's runs before the ropes are tied. It
-knows the rank's main only by name.
+knows the rank's main only by name. A rank that is started by a command (`start.py`, `rank.py`) is
+made of the same pieces.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from monarch_nb.host import guard, threads
 from monarch_nb.host.binding import bind
 
 _VICTIM_SCORE: Final = 500  # of 1000: a rank dies of its memory before the agent or the kernel does
-_zygote_main: Final = sys.modules["__main__"]  # kept: its functions are still on the stack
+_first_main: Final = sys.modules["__main__"]  # kept: its functions are still on the stack
 
 
 @dataclass(frozen=True)
@@ -33,17 +34,35 @@ class Cradle:
     zygote: int
     lifeline: int
     main: str
+    preload: list[str] = field(default_factory=list)
     setters: list[threads.Setter] = field(default_factory=list)
 
 
 def become(boot: dict[str, Any], out: int, err: int, cradle: Cradle) -> NoReturn:
     """Turn this freshly forked child into the rank that `boot` describes, and end with it."""
+
+    def life() -> int:
+        if not guard.die_with_parent(signal.SIGKILL, cradle.zygote):
+            return 1
+        rope = guard.tie_to(cradle.lifeline)
+        separate(boot, out, err)
+        os.closerange(3, rope)
+        os.closerange(rope + 1, os.sysconf("SC_OPEN_MAX"))
+        open_streams()
+        place(boot)
+        furnish(boot, boot["path"], cradle.setters)
+        seed()
+        gc.enable()
+        return find(cradle.main)(boot)
+
+    end_with(life)
+
+
+def end_with(life: Callable[[], int]) -> NoReturn:
+    """Live, say what went wrong, and end this process whatever it was."""
     code = 1
     try:
-        if guard.die_with_parent(signal.SIGKILL, cradle.zygote):
-            _separate(boot, out, err, cradle)
-            _furnish(boot, cradle)
-            code = _find(cradle.main)(boot)
+        code = life()
     except SystemExit as end:
         code = _exit_code(end)
     except BaseException:  # noqa: BLE001  whatever it was, this process must not return
@@ -53,8 +72,8 @@ def become(boot: dict[str, Any], out: int, err: int, cradle: Cradle) -> NoReturn
         os._exit(code if isinstance(code, int) else 0)
 
 
-def _separate(boot: dict[str, Any], out: int, err: int, cradle: Cradle) -> None:
-    """A session, signals and files of its own; marks for the ones that clean up."""
+def separate(boot: dict[str, Any], out: int, err: int) -> None:
+    """A session, signals and streams of its own; marks for the ones that clean up."""
     os.setsid()
     guard.tag(boot["proc"])
     guard.prefer_as_victim(_VICTIM_SCORE)
@@ -63,12 +82,12 @@ def _separate(boot: dict[str, Any], out: int, err: int, cradle: Cradle) -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    rope = guard.tie_to(cradle.lifeline)
     os.dup2(out, 1)
     os.dup2(err, 2)
-    os.closerange(3, rope)
-    os.closerange(rope + 1, os.sysconf("SC_OPEN_MAX"))
-    # new streams: the inherited ones believe that they may seek, for they were opened on a file
+
+
+def open_streams() -> None:
+    """New streams: inherited ones believe that they may seek, for they were opened on a file."""
     for name, fd in (("stdout", 1), ("stderr", 2)):
         stream = _stream(fd)
         setattr(sys, name, stream)
@@ -85,28 +104,28 @@ def _stream(fd: int) -> io.TextIOWrapper:
     )
 
 
-def _furnish(boot: dict[str, Any], cradle: Cradle) -> None:
-    """Processors, environment, folder, import path, threads and seeds as the mesh was asked for."""
-    sharing = boot.get("host_size") or 1
+def place(boot: dict[str, Any]) -> None:
+    """Processors, environment and folder as the mesh was asked for. All of it survives an exec."""
     if boot.get("bind"):
         bind(boot["bind"])
-        sharing = 1
     for name, value in boot["env"].items():
         os.environ.pop(name, None)
         if value is not None:
             os.environ[name] = value
     if boot.get("cwd"):
         os.chdir(boot["cwd"])
-    if boot.get("path"):
-        sys.path[:] = boot["path"]
+
+
+def furnish(boot: dict[str, Any], path: list[str] | None, setters: list[threads.Setter]) -> None:
+    """Import path, an empty `__main__` and a share of the processors."""
+    if path:
+        sys.path[:] = path
     sys.argv[:] = [""]
     sys.modules["__main__"] = types.ModuleType("__main__")
-    threads.share(sharing, cradle.setters)
-    _seed()
-    gc.enable()
+    threads.share(1 if boot.get("bind") else boot.get("host_size") or 1, setters)
 
 
-def _seed() -> None:
+def seed() -> None:
     """Ranks must not draw the same numbers. Python reseeds its own `random` after a fork."""
     if (numpy_random := sys.modules.get("numpy.random")) is not None:
         numpy_random.seed()
@@ -114,7 +133,7 @@ def _seed() -> None:
         torch.default_generator.seed()
 
 
-def _find(main: str) -> Callable[[dict[str, Any]], int]:
+def find(main: str) -> Callable[[dict[str, Any]], int]:
     module, _, function = main.partition(":")
     found: Callable[[dict[str, Any]], int] = getattr(importlib.import_module(module), function)
     return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 Record = dict[str, Any]
@@ -21,10 +22,11 @@ class Asker(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """`owner` wants these ranks."""
+    """`owner` wants these ranks. `commands`: how those are started that are not forked."""
 
     procs: Sequence[int]
     owner: int
+    commands: Mapping[int, str] = MappingProxyType({})
 
 
 class Forked(NamedTuple):

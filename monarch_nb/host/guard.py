@@ -50,13 +50,14 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def tie_to(pipe: int) -> int:
+def tie_to(pipe: int, holder: int | None = None) -> int:
     """Have the kernel kill this process when the last writer of `pipe` is gone; needs no thread.
 
-    Returns the descriptor that has to stay open. Nothing may ever be written to the pipe.
+    `pipe` is a descriptor of process `holder`, or of this one. Returns the descriptor that has to
+    stay open. Nothing may ever be written to the pipe.
     """
     # the owner of a signal belongs to the open file, which forks share: so open it anew
-    fd = os.open(f"/proc/self/fd/{pipe}", os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(f"/proc/{holder or 'self'}/fd/{pipe}", os.O_RDONLY | os.O_CLOEXEC)
     with contextlib.suppress(OSError):  # a sandbox without F_SETSIG leaves one rope
         fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(fd, _F_SETSIG, signal.SIGKILL)

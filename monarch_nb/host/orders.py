@@ -1,13 +1,18 @@
 """From a `spawn` message to the boot records of its ranks: what all get, and what each gets.
 
-It checks what the records need and leaves the rest to the rank; it forks nothing.
+It checks what the records need, and that commands are there, and leaves the rest to the rank; it
+forks nothing.
 """
 
 from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Sequence
+import os
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from monarch_nb.host.guard import PROC_VARIABLE
@@ -16,7 +21,7 @@ from monarch_nb.host.launch import AgentBoot
 Record = dict[str, Any]
 _COMMON: Final = (
     "owner", "mesh", "name", "labels", "sizes", "host_size", "cwd", "path", "store", "config",
-    "ready_port",
+    "ready_port", "python",
 )  # fmt: skip
 
 
@@ -40,9 +45,12 @@ def fork_request(
     }
     columns = {
         name: _column(body, name, count, default)
-        for name, default in (("rank_env", {}), ("devices", None), ("bind", None))
-    }
+        for name, default in (
+            ("rank_env", {}), ("devices", None), ("bind", None), ("commands", None),
+        )
+    }  # fmt: skip
     ranks = _column(body, "ranks", count, None)
+    envs = [{**(body.get("env") or {}), **(each or {})} for each in columns["rank_env"]]
     return {
         "common": common,
         "ranks": [
@@ -53,15 +61,36 @@ def fork_request(
                 "device": columns["devices"][index],
                 "bind": columns["bind"][index],
                 "board": list(places[index]),
-                "env": {
-                    **(body.get("env") or {}),
-                    **(columns["rank_env"][index] or {}),
-                    PROC_VARIABLE: str(proc),
-                },
+                "env": {**envs[index], PROC_VARIABLE: str(proc)},
+                "command": _command(columns["commands"][index], envs[index], body.get("cwd")),
             }
             for index, proc in enumerate(procs)
         ],
     }
+
+
+def commands_of(request: Record) -> dict[int, str]:
+    """The command of each rank that is started, as a person would type it."""
+    return {
+        rank["proc"]: shlex.join([rank["command"]["asked"], *rank["command"]["argv"][1:]])
+        for rank in request["ranks"]
+        if rank["command"]
+    }
+
+
+def _command(
+    wanted: list[str] | None, env: Mapping[str, str | None], cwd: str | None
+) -> Record | None:
+    """Where the program is, looked for as an exec in the rank would; and its argv."""
+    if wanted is None:
+        return None
+    asked, *argv = wanted
+    paths = env.get("PATH", os.environ.get("PATH")) or os.defpath
+    name = str(Path(cwd or "", asked)) if os.sep in asked else asked
+    if (program := shutil.which(name, path=paths)) is None:
+        why = "may not be executed" if Path(name).exists() else "is not there"
+        raise ValueError(f"ranks cannot be started by {asked!r}: on this host it {why}")
+    return {"asked": asked, "program": str(Path(cwd or "", program)), "argv": argv}
 
 
 def check_procs(procs: Any) -> list[int]:

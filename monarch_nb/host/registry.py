@@ -35,6 +35,7 @@ from monarch_nb.host.events import (
 _REMEMBERED: Final = 20_000  # gone ranks that a late watcher is told of in full
 _ORPHANED_S: Final = 2.0  # by then a rank that has lost its zygote was seen to end
 _BOOT_GRACES: Final = 3  # of `grace_s`: a forked rank that was never heard in this time is silent
+_KILLED_S: Final = 2.0  # by then a command that was killed was seen to end
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class Timing:
     """For the ranks whose owner has ended."""
     grace_s: float = 10.0
     """A rank that is silent for longer is unreachable: given up and killed."""
+    start_s: float = 120.0
+    """A started rank that was never heard by then will never be one."""
     unknown_s: float = 30.0
     """A watched process that nobody has asked for by then is reported gone."""
 
@@ -57,6 +60,7 @@ class _Rank:
     owner: int
     watchers: set[int]
     since: float  # forked, or asked for
+    command: str = ""  # of a rank that is started, not forked
     pid: int | None = None
     heard: bool = False
     lost_at: float | None = None
@@ -123,8 +127,8 @@ class Registry:
 
     def _on(self, event: Event, now: float) -> Iterator[Effect]:
         match event:
-            case Asked(procs, owner):
-                yield from self._asked(procs, owner, now)
+            case Asked():
+                yield from self._asked(event, now)
             case Forked(proc, pid):
                 yield from self._forked(proc, pid, now)
             case Ended():
@@ -142,13 +146,15 @@ class Registry:
             case Tick():
                 pass
 
-    def _asked(self, procs: Sequence[int], owner: int, now: float) -> Iterator[Effect]:
-        for proc in procs:
+    def _asked(self, event: Asked, now: float) -> Iterator[Effect]:
+        owner = event.owner
+        for proc in event.procs:
             waiting = {who for who, of in self._expected if of == proc}
             for who in waiting:
                 del self._expected[who, proc]
             watchers = {self.controller, owner} | waiting
-            self._ranks[proc] = _Rank(proc, owner, watchers, now)
+            command = event.commands.get(proc, "")
+            self._ranks[proc] = _Rank(proc, owner, watchers, now, command)
         if owner in self._gone:
             yield from self._bequeath(owner, now)
 
@@ -162,6 +168,7 @@ class Registry:
     def _ended(self, event: Ended, now: float) -> Iterator[Effect]:
         if (rank := self._ranks.pop(event.proc, None)) is None:
             return
+        event = event._replace(reason=event.reason or _story(rank))
         body = {"verb": "exited", "pid": rank.pid, "asked": rank.asked, **event._asdict()}
         self._remember(event.proc, body)
         for other in self._ranks.values():
@@ -258,6 +265,8 @@ class Registry:
             if rank.end_at is not None and rank.end_at <= now:
                 yield from self._ended(Ended(rank.proc, reason=rank.end_reason), now)
                 continue
+            if (due := self._started_by(rank)) is not None and due <= now:
+                yield from self._give_up(rank, now)
             if rank.pid is not None and rank.kill_at is not None and rank.kill_at <= now:
                 rank.kill_at = None
                 yield Kill(rank.proc, signal.SIGKILL)
@@ -270,6 +279,16 @@ class Registry:
             if due <= now:
                 del self._expected[watcher, proc]
                 yield Tell(watcher, _never_heard_of(proc))
+
+    def _give_up(self, rank: _Rank, now: float) -> Iterator[Effect]:
+        """Its command runs and is no rank. Its end will be told with its last words."""
+        rank.end_at = now + _KILLED_S
+        rank.end_reason = (
+            f"`{rank.command}` was started {now - rank.since:.0f} s ago and never became a rank. A "
+            "command has to execute `python -m monarch_nb.host.rank` in the end; one that needs "
+            "longer gets it by MONARCH_NB_START_S"
+        )
+        yield Kill(rank.proc, signal.SIGKILL)
 
     def _cut_off(self, rank: _Rank, now: float) -> Iterator[Effect]:
         """Nobody waits for it any longer, and it must not come back."""
@@ -287,6 +306,8 @@ class Registry:
                 yield rank.kill_at
             if (due := self._silent_at(rank)) is not None:
                 yield due
+            if (due := self._started_by(rank)) is not None:
+                yield due
         yield from self._expected.values()
 
     def _silent_at(self, rank: _Rank) -> float | None:
@@ -295,13 +316,28 @@ class Registry:
             return None
         if rank.lost_at is not None:
             return rank.lost_at + self.timing.doubt_s
-        return None if rank.heard else rank.since + _BOOT_GRACES * self.timing.grace_s
+        if rank.heard or rank.command:
+            return None
+        return rank.since + _BOOT_GRACES * self.timing.grace_s
+
+    def _started_by(self, rank: _Rank) -> float | None:
+        """When the command of this rank must have become a rank."""
+        if not rank.command or rank.heard or rank.stopping or rank.pid is None or rank.end_at:
+            return None
+        return rank.since + self.timing.start_s
 
     def _tell_pulse(self, rank: _Rank, verb: str, now: float) -> Iterator[Effect]:
         since = rank.since if rank.lost_at is None else rank.lost_at
         body = {"verb": verb, "proc": rank.proc, "since_s": round(now - since, 3)}
         for watcher in sorted(rank.watchers):
             yield Tell(watcher, body)
+
+
+def _story(rank: _Rank) -> str | None:
+    """What is to be said of the end of a command that was no rank yet."""
+    if not rank.command or rank.heard or rank.asked:
+        return None
+    return rank.end_reason or f"`{rank.command}` ended before it was a rank"
 
 
 def _never_heard_of(proc: int) -> Record:

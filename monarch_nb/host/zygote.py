@@ -1,5 +1,7 @@
 """The fork server: loads torch once, forks ranks, reaps them, ends what they leave behind.
 
+A rank with a command of the user's is forked too, and then executes it.
+
 Rule: one thread, no zmq, no CUDA, and nobody forks but the main thread (a parent's death signal is
 bound to the thread). It ends, with all that it ever forked, when its agent or the owner does. It
 knows nothing of meshes.
@@ -23,7 +25,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from monarch_nb.host import birth, guard, threads
+from monarch_nb.host import birth, guard, start, threads
 from monarch_nb.host.channel import Channel, Record
 
 _END_S: Final = 2.0
@@ -38,6 +40,7 @@ class Zygote:
         self._cradle = cradle
         self._asked: deque[Record] = deque()
         self._ranks: dict[int, int] = {}  # pid -> proc
+        self._records: dict[int, Path] = {}  # pid -> what a started rank was left to read
         self._over = False
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
@@ -85,8 +88,11 @@ class Zygote:
             err_read, err_write = _pipe(files)
             pid = os.fork()
             if pid == 0:
-                birth.become(boot, out_write, err_write, self._cradle)
+                born = start.execute if boot.get("command") else birth.become
+                born(boot, out_write, err_write, self._cradle)
             self._ranks[pid] = boot["proc"]
+            if boot.get("command"):
+                self._records[pid] = start.record_path(boot)
             handle = _pidfd(pid)
             files.callback(os.close, handle)
             record = {"event": "forked", "proc": boot["proc"], "pid": pid}
@@ -98,6 +104,8 @@ class Zygote:
             if proc is not None:
                 guard.kill_group(pid)  # before it is reaped: until then nobody can have its number
             _, status = os.waitpid(pid, 0)
+            if (record := self._records.pop(pid, None)) is not None:
+                record.unlink(missing_ok=True)  # of a command that never was a rank
             if proc is not None:
                 self._tell({"event": "ended", "proc": proc, "status": status})
             self._sweep()
@@ -201,7 +209,9 @@ def main(arguments: list[str]) -> None:
     guard.lower_file_limit(settings["file_limit"])
     try:
         report = preload(settings["preload"])
-        cradle = birth.Cradle(os.getpid(), lifeline, settings["main"], threads.find_setters())
+        setters = threads.find_setters()
+        main, modules = settings["main"], settings["preload"]
+        cradle = birth.Cradle(os.getpid(), lifeline, main, modules, setters)
         zygote = Zygote(channel, cradle, settings["owner_pid"])
     except Exception:  # noqa: BLE001  an import may raise anything; the agent reports it
         channel.send({"event": "broken", "text": traceback.format_exc()})

@@ -35,6 +35,8 @@ from monarch_nb.net.streams import READ_BYTES, Stream, StreamReader
 DETACH_BYTES: Final = 1 << 16  # a payload of this size travels as a buffer, without a copy
 HOLD_S: Final = 0.001
 RETRY_S: Final = 0.005  # a peer that is being forked listens within milliseconds
+LATE_RETRY_S: Final = 0.05  # one that did not within `LATE_S` is being started
+LATE_S: Final = 1.0
 
 
 class Links:
@@ -57,6 +59,7 @@ class Links:
         self._handlers: dict[int, Callable[[], Any]] = {}
         self._writers: dict[int, Callable[[], None]] = {}
         self._retries: deque[Stream] = deque()
+        self._retried_since = self._retry_at = 0.0
         self._context = wire.new_context()
         self._listener = wire.bind_stream(run_dir, process)
         self._inbox = wire.bind_inbox(self._context, run_dir, process)
@@ -188,6 +191,7 @@ class Links:
 
     def retry(self, stream: Stream) -> None:
         """Connect this stream when its peer is there."""
+        self._retried_since, self._retry_at = time.monotonic(), 0.0
         self._retries.append(stream)
         os.eventfd_write(self._wakeup, 1)
 
@@ -211,7 +215,7 @@ class Links:
         poll, handlers, writers = self._epoll.poll, self._handlers, self._writers
         self._read_queue()
         while not self._closing:
-            events = poll(RETRY_S if self._retries else None)
+            events = poll(self._retry_pause() if self._retries else None)
             for fd, _ in events:
                 try:
                     handler = handlers.get(fd) or writers.get(fd)  # no descriptor is in both
@@ -220,7 +224,7 @@ class Links:
                 # one bad message must not end the thread that all depend on
                 except Exception:  # noqa: BLE001
                     traceback.print_exc(file=sys.__stderr__)
-            if self._retries:
+            if self._retries and time.monotonic() >= self._retry_at:
                 self._try_again()
 
     def _woken(self) -> None:
@@ -232,6 +236,12 @@ class Links:
             stream = self._retries.popleft()
             if not stream.reach():
                 self._retries.append(stream)
+        if (now := time.monotonic()) > self._retried_since + LATE_S:
+            self._retry_at = now + LATE_RETRY_S
+
+    def _retry_pause(self) -> float:
+        late = time.monotonic() > self._retried_since + LATE_S
+        return LATE_RETRY_S if late else RETRY_S
 
     def _accept(self) -> None:
         with contextlib.suppress(BlockingIOError):
