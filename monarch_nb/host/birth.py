@@ -139,6 +139,13 @@ def find(main: str) -> Callable[[dict[str, Any]], int]:
     return found
 
 
+def prepare(main: str) -> None:
+    """In the zygote: the module of the rank's main may make what every rank will have."""
+    module = importlib.import_module(main.partition(":")[0])
+    if (made := getattr(module, "prepare", None)) is not None:
+        made()
+
+
 def _exit_code(end: SystemExit) -> int:
     if end.code is None or isinstance(end.code, int):
         return end.code or 0

@@ -1,6 +1,6 @@
 """Messages between an agent and its zygote: JSON objects and open files over one socket pair.
 
-    length u32 | JSON        with "fds": n in an object that n descriptors travel with
+    length u32 | JSON        a list: the object, and how many descriptors travel with it
 
 Descriptors come no later than the last byte of their message, in order; so they queue up until
 their object is whole.
@@ -39,7 +39,7 @@ class Channel:
 
     def send(self, record: Record, fds: Sequence[int] = ()) -> None:
         """Send now, however long it takes. Raises `OSError` when the other end is gone."""
-        data = _pack({**record, "fds": len(fds)} if fds else record)
+        data = _pack(record, len(fds))
         sent = socket.send_fds(self._end, [data], list(fds)) if fds else 0
         self._end.sendall(data[sent:])
 
@@ -64,8 +64,9 @@ class Channel:
         """The messages that are whole now, each with its descriptors. Sets `closed` at the end."""
         self._read()
         messages = []
-        while (record := self._next()) is not None:
-            taken = [self._fds.popleft() for _ in range(record.get("fds", 0))]
+        while (message := self._next()) is not None:
+            record, count = message
+            taken = [self._fds.popleft() for _ in range(count)]
             messages.append((record, taken))
         return messages
 
@@ -91,18 +92,19 @@ class Channel:
             for _level, _kind, fds in ancillary:  # SCM_RIGHTS is all that a socket pair carries
                 self._fds.extend(memoryview(fds).cast("i"))
 
-    def _next(self) -> Record | None:
+    def _next(self) -> tuple[Record, int] | None:
         if len(self._received) < _LENGTH.size:
             return None
         (size,) = _LENGTH.unpack_from(self._received)
         whole = _LENGTH.size + size
         if len(self._received) < whole:
             return None
-        record: Record = json.loads(self._received[_LENGTH.size : whole])
+        record, count = json.loads(self._received[_LENGTH.size : whole])
         del self._received[:whole]
-        return record
+        return record, count
 
 
-def _pack(record: Record) -> bytes:
-    data = json.dumps(record).encode()
+def _pack(record: Record, fds: int = 0) -> bytes:
+    """`fds`: how many descriptors come along."""
+    data = json.dumps([record, fds]).encode()
     return _LENGTH.pack(len(data)) + data

@@ -12,7 +12,7 @@ from typing import Any
 
 from monarch_nb.host import guard
 from monarch_nb.host.channel import Channel
-from monarch_nb.host.launch import AgentBoot
+from monarch_nb.host.launch import WHEN_IDLE, AgentBoot
 from monarch_nb.host.loop import Loop
 
 Record = dict[str, Any]
@@ -80,6 +80,7 @@ def settings_for(boot: AgentBoot, file_limit: int) -> Record:
     return {
         "main": boot.main,
         "preload": [*boot.preload, boot.main.partition(":")[0]],
+        "when_idle": [name for loaded in boot.preload for name in WHEN_IDLE.get(loaded, ())],
         "owner_pid": boot.owner_pid,
         "file_limit": file_limit,
     }

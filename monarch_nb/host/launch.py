@@ -12,6 +12,9 @@ from typing import Any, Final, Protocol
 
 RANK_MAIN: Final = "monarch_nb.worker.main:run"
 PRELOAD: Final = ("torch", "numpy", "IPython.core.interactiveshell", "cloudpickle")
+WHEN_IDLE: Final = {"torch": ("torch._dynamo", "torch._subclasses.schema_check_mode")}
+"""What first uses of a preloaded module import: torch's optimizers take a second, printing a tensor
+some milliseconds. The zygote loads it when nobody has asked it for ranks for a while."""
 LAST_LINES: Final = 20
 
 
@@ -21,7 +24,8 @@ class AgentBoot:
 
     `agent` and `controller` are process ids; `owner_pid` is the process whose death ends all, where
     it runs on the agent's host; `config` holds fields of `Config`. `main` is what ranks run
-    (`module:function`), `preload` what the zygote imports besides.
+    (`module:function`), `preload` what the zygote imports besides. A `prepare()` in main's module
+    is called once in the zygote.
     """
 
     run_dir: str

@@ -21,6 +21,7 @@ import sys
 import time
 import traceback
 from collections import deque
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -29,18 +30,23 @@ from monarch_nb.host import birth, guard, start, threads
 from monarch_nb.host.channel import Channel, Record
 
 _END_S: Final = 2.0
+_IDLE_MS: Final = 1000
 _REPORTED: Final = ("torch", "numpy", "IPython", "cloudpickle", "pyzmq")
 
 
 class Zygote:
     """Forks on request, one at a time, and listens in between."""
 
-    def __init__(self, channel: Channel, cradle: birth.Cradle, owner: int | None) -> None:
+    def __init__(
+        self, channel: Channel, cradle: birth.Cradle, owner: int | None, when_idle: Sequence[str]
+    ) -> None:
         self._channel = channel
         self._cradle = cradle
+        self._when_idle = deque(when_idle)  # modules
         self._asked: deque[Record] = deque()
         self._ranks: dict[int, int] = {}  # pid -> proc
         self._records: dict[int, Path] = {}  # pid -> what a started rank was left to read
+        self._has_served = False
         self._over = False
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
@@ -53,7 +59,7 @@ class Zygote:
     def run(self) -> None:
         """Serve until agent or owner is gone, then end every descendant."""
         while not self._over:
-            ready = {fd for fd, _ in self._poll.poll(0 if self._asked else None)}
+            ready = {fd for fd, _ in self._poll.poll(self._patience_ms())}
             if self._channel.fileno() in ready:
                 self._hear()
             self._over = self._over or self._owner in ready
@@ -62,7 +68,16 @@ class Zygote:
                 self._reap()
             if self._asked and not self._over:
                 self._serve()
+            elif self._when_idle and not ready:
+                load_also(self._when_idle.popleft())
         guard.end_children(_END_S)
+
+    def _patience_ms(self) -> int | None:
+        """How long to wait for news; then it is idle. Nobody is in the middle of something before
+        the first ranks."""
+        if self._asked or (self._when_idle and not self._has_served):
+            return 0
+        return _IDLE_MS if self._when_idle else None
 
     def ask(self, request: Record) -> None:
         """Queue the ranks of one `fork` request."""
@@ -75,6 +90,7 @@ class Zygote:
 
     def _serve(self) -> None:
         boot = self._asked.popleft()
+        self._has_served = True
         try:
             self._fork(boot)
         except BrokenPipeError:
@@ -160,15 +176,15 @@ def _wake_on_child() -> socket.socket:
     return reader
 
 
-def preload(modules: list[str]) -> Record:
-    """Import what every rank needs, and report. Raises what an import raises."""
+def preload(modules: list[str], main: str) -> Record:
+    """Import and make what every rank needs, and report. Raises what an import raises."""
     started = time.monotonic()
     gc.disable()
     with threads.single():
         for name in modules:
             importlib.import_module(name)
-    gc.collect()
-    gc.freeze()  # a collection in a rank shall not touch, hence copy, every page of this heap
+        birth.prepare(main)
+    _freeze()
     return {
         "event": "ready",
         "pid": os.getpid(),
@@ -176,6 +192,22 @@ def preload(modules: list[str]) -> Record:
         "threads": len(list(Path("/proc/self/task").iterdir())),
         "versions": _versions(),
     }
+
+
+def load_also(name: str) -> None:
+    """Import what many ranks will need. They can do without: only the log tells of an error."""
+    try:
+        with threads.single():
+            importlib.import_module(name)
+    except Exception:  # noqa: BLE001  an import may raise anything
+        traceback.print_exc()
+    _freeze()
+
+
+def _freeze() -> None:
+    """A collection in a rank shall not touch, hence copy, every page of this heap."""
+    gc.collect()
+    gc.freeze()
 
 
 def _versions() -> dict[str, str]:
@@ -208,11 +240,11 @@ def main(arguments: list[str]) -> None:
     settings, *requests = _first(channel)
     guard.lower_file_limit(settings["file_limit"])
     try:
-        report = preload(settings["preload"])
+        report = preload(settings["preload"], settings["main"])
         setters = threads.find_setters()
         main, modules = settings["main"], settings["preload"]
         cradle = birth.Cradle(os.getpid(), lifeline, main, modules, setters)
-        zygote = Zygote(channel, cradle, settings["owner_pid"])
+        zygote = Zygote(channel, cradle, settings["owner_pid"], settings["when_idle"])
     except Exception:  # noqa: BLE001  an import may raise anything; the agent reports it
         channel.send({"event": "broken", "text": traceback.format_exc()})
         return

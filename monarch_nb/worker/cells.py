@@ -60,9 +60,8 @@ class CellOutcome:
 class CellShell:
     """Runs cells in the namespace of `__main__`, which is this rank's alone.
 
-    `names` are set in it at the start (rank, size, coords, device ...). The IPython shell is made
-    with the first cell. All methods belong to the main thread, where SIGINT is handled; its handler
-    calls `interrupt()`.
+    `names` are set in it at the start (rank, size, coords, device ...). All methods belong to the
+    main thread, where SIGINT is handled; its handler calls `interrupt()`.
     """
 
     def __init__(self, names: Mapping[str, Any]) -> None:
@@ -123,11 +122,16 @@ class CellShell:
         """The rank ends."""
         self._loop.close()
 
+    def begin(self) -> None:
+        """Make the shell, unless the zygote has; `names` are in `__main__` then."""
+        self._ready()
+
     def _ready(self) -> Any:
         if self._shell is None:
             os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
-            shell = _Shell.instance(config=_CONFIG, input_transformer_manager=_Transforms())
+            shell = _the_shell()
             shell.cells = self
+            sys.modules["__main__"] = shell.user_module
             shell.builtin_trap.__enter__()  # for good: get_ipython is a builtin on a rank
             shell.user_ns.update(self._names)
             self._shell = shell
@@ -164,6 +168,17 @@ class CellShell:
             return
         for code in cell.codes:
             exec(code, shell.user_ns)  # noqa: S102  a cell is code to run
+
+
+def prepare_shell() -> None:
+    """In the zygote: make the shell that every rank will have."""
+    main = sys.modules["__main__"]
+    _the_shell().display_formatter.format(None)  # makes what the first display would make
+    sys.modules["__main__"] = main
+
+
+def _the_shell() -> Any:
+    return _Shell.instance(config=_CONFIG, input_transformer_manager=_Transforms())
 
 
 async def _execute_awaiting(cell: CellCode, namespace: dict[str, Any]) -> None:

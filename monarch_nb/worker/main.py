@@ -34,6 +34,7 @@ from monarch_nb.core.shape import Extent, Point
 from monarch_nb.worker import patience, rendezvous
 from monarch_nb.worker.boardwriter import BoardWriter
 from monarch_nb.worker.cell_queue import CellQueue
+from monarch_nb.worker.cells import prepare_shell
 from monarch_nb.worker.stdio import install
 
 COMPAT: Final = "MONARCH_NB_COMPAT"
@@ -42,6 +43,11 @@ COMPAT: Final = "MONARCH_NB_COMPAT"
 def run(boot: dict[str, Any]) -> int:
     """Be the rank that `boot` describes (see docs/protocol.md). Returns the exit code."""
     return Rank(boot).live()
+
+
+def prepare() -> None:
+    """In the zygote, once: make what takes each rank time and is the same for all."""
+    prepare_shell()
 
 
 class Rank:
@@ -72,6 +78,7 @@ class Rank:
         if os.environ.get(COMPAT, "0") not in {"", "0"}:
             importlib.import_module("monarch_nb.compat")
         self._attach_main_thread()
+        self.cells.shell.begin()
         self.runtime.start()
         self._boot_user_code()
         self._serve()

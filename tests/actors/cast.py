@@ -243,6 +243,11 @@ class Process(Actor):
         return os.getpid()
 
     @endpoint
+    def in_main(self, name):
+        """A variable of `__main__`, where cells run."""
+        return vars(sys.modules["__main__"]).get(name)
+
+    @endpoint
     def seen(self, name):
         """What a bootstrap function has left in `sys`."""
         return getattr(sys, name, None)

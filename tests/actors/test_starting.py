@@ -31,6 +31,12 @@ def test_env_sets_and_removes(spawn, monkeypatch):
     ]
 
 
+def test_who_a_rank_is_stands_in_its_main_from_the_start(spawn):
+    mesh = spawn({"gpus": 2})
+    assert over(mesh, "in_main", "rank") == [0, 1]
+    assert over(mesh, "in_main", "world_size") == [2, 2]
+
+
 def test_bootstrap_command_for_all(spawn):
     command = default_bootstrap_cmd().with_env({"A": "1", "HOME": None, "B": "2"})
     assert isinstance(command, BootstrapCommand)

@@ -63,6 +63,7 @@ def facts(boot: dict[str, Any]) -> dict[str, Any]:
         "torch_random": float(torch.rand(1)) if torch else None,
         "torch_threads": torch.get_num_threads() if torch else None,
         "modules": [name for name in ("torch", "IPython", "numpy") if name in sys.modules],
+        "has_dynamo": "torch._dynamo" in sys.modules,
         "fds": {fd: os.readlink(f"/proc/self/fd/{fd}") for fd in (0, 1, 2)},
         "sigterm": str(signal.getsignal(signal.SIGTERM)),
         "cpus": sorted(os.sched_getaffinity(0)),

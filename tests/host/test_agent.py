@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -229,6 +230,18 @@ def test_a_zygote_with_torch_has_one_thread_and_its_ranks_differ():
         assert len({facts["torch_random"] for facts in found}) == 4
         pids = list(agent.pids().values())
     assert not any(map(is_running, pids))
+
+
+def test_an_idle_zygote_loads_what_the_first_optimizer_of_a_rank_would():
+    def a_new_rank_has_it() -> bool:
+        threading.Event().wait(1.2)  # each spawn makes it wait anew until it is idle
+        [proc] = agent.spawn(1)
+        return agent.facts(proc)["has_dynamo"]
+
+    with host(preload=PRELOAD) as agent:
+        zygote = agent.hear("ready")["zygote"]
+        eventually(a_new_rank_has_it, within_s=20)
+        assert os.listdir(f"/proc/{zygote}/task") == [str(zygote)]
 
 
 def test_a_batch_of_requests_is_taken_apart(agent):
