@@ -31,10 +31,11 @@ class BootstrapCommand:
     """How processes are started: a command line, and changes to the host's environment.
 
     `program` and `args` are the whole command line, `arg0` is its argv[0] where that is not the
-    program. Any program will do that in the end executes what `default_bootstrap_cmd()` shows, and
-    hands its environment on. That default itself, and this interpreter without arguments, start
-    nothing: such ranks are forks of a warm process. `with_env({"K": "v"})` adds to the environment,
-    `with_env({"K": None})` removes, `inherit_env=False` starts from nothing.
+    program (a Python in a venv finds its packages by that). Any program will do that in the end
+    executes what `default_bootstrap_cmd()` shows, and hands its environment on. That default
+    itself, and this interpreter without arguments, start nothing: such ranks are forks of a warm
+    process. `with_env({"K": "v"})` adds to the environment, `with_env({"K": None})` removes,
+    `inherit_env=False` starts from nothing.
 
     Example:
         >>> plain = default_bootstrap_cmd()

@@ -337,7 +337,7 @@ def _story(rank: _Rank) -> str | None:
     """What is to be said of the end of a command that was no rank yet."""
     if not rank.command or rank.heard or rank.asked:
         return None
-    return rank.end_reason or f"`{rank.command}` ended before it was a rank"
+    return rank.end_reason or f"`{rank.command}` ended before it was heard as a rank"
 
 
 def _never_heard_of(proc: int) -> Record:
