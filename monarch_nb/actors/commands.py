@@ -39,8 +39,8 @@ class BootstrapCommand:
 
     Example:
         >>> plain = default_bootstrap_cmd()
-        >>> dataclasses.replace(plain, program="nice", args=("-n5", plain.program, *plain.args))
-        BootstrapCommand(program='nice', ...)
+        >>> args = ("-n5", plain.program, *plain.args)
+        >>> niced = dataclasses.replace(plain, program="nice", args=args)   # doctest: +SKIP
     """
 
     program: str = sys.executable
@@ -143,7 +143,8 @@ def _line(command: BootstrapCommand) -> list[str] | None:
     args = tuple(command.args)
     if is_this_python(command.program) and args in {(), _ENTRY} and command.arg0 is None:
         return None
-    return [command.program, command.arg0 or command.program, *args]
+    program = os.fspath(command.program)
+    return [program, command.arg0 or program, *args]
 
 
 def bindings(
