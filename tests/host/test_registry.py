@@ -269,7 +269,7 @@ class Life(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.registry = Registry(AGENT, CONTROLLER, Timing())
+        self.registry = Registry(AGENT, CONTROLLER, Timing(start_s=30.0))
         self.now = 0.0
         self.next_proc = FIRST
         self.next_port = 1

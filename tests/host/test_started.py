@@ -112,11 +112,13 @@ def test_it_ends_with_the_zygote_and_with_the_agent(line, victim):
 
 
 @pytest.mark.fault
-def test_the_rope_alone_ends_a_rank_whose_wrapper_lets_go(agent):
-    """In a session of its own, without a parent that would end it: what is left is the pipe."""
+def test_a_rank_in_another_session_ends_though_nobody_is_left_to_end_it(agent):
     script = f"setsid {sys.executable} -m {ENTRY} & sleep 1000"
     [proc] = start(agent, ["sh", "sh", "-c", script])
     pid = agent.facts(proc)["pid"]
+    assert pid != agent.pids()[proc]
+    os.kill(agent.agent_pid, signal.SIGSTOP)  # it would look after the orphan
+    os.kill(agent.hear("ready")["zygote"], signal.SIGKILL)
     os.kill(agent.agent_pid, signal.SIGKILL)
     eventually(lambda: not is_running(pid), 5.0)
 
