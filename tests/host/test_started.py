@@ -113,7 +113,7 @@ def test_it_ends_with_the_zygote_and_with_the_agent(line, victim):
 
 @pytest.mark.fault
 def test_a_rank_in_another_session_ends_though_nobody_is_left_to_end_it(agent):
-    script = f"setsid {sys.executable} -m {ENTRY} & sleep 1000"
+    script = f"setsid {sys.executable} -m {ENTRY} & wait"
     [proc] = start(agent, ["sh", "sh", "-c", script])
     pid = agent.facts(proc)["pid"]
     assert pid != agent.pids()[proc]
