@@ -7,6 +7,7 @@ else than this interpreter: then each is started by that command, which takes se
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import shutil
 import sys
@@ -118,13 +119,17 @@ def this_python() -> dict[str, Any]:
 
 def _is_library(entry: Path) -> bool:
     """Whether it belongs to the interpreter and its installed packages."""
-    standard = (Path(sysconfig.get_path("stdlib")), Path(sysconfig.get_path("platstdlib")))
     packed = f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
     return (
         entry.name == packed
         or not {"site-packages", "dist-packages"}.isdisjoint(entry.parts)
-        or any(entry.is_relative_to(folder) for folder in standard)
+        or any(entry.is_relative_to(folder) for folder in _standard_library())
     )
+
+
+@functools.cache
+def _standard_library() -> list[str]:
+    return [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
 
 
 def _chosen(command: Command, point: Point) -> BootstrapCommand:

@@ -244,6 +244,10 @@ class _Spawning:
         processes = [self.state.processes[rank] for rank in ranks]
         self.runtime.supervision.report_gone(processes, text)
 
+    def _commands(self, lines: list[list[str] | None]) -> dict[str, Any]:
+        """Nothing where all are forked."""
+        return {"commands": lines, "python": this_python()} if any(lines) else {}
+
     def _body(self, ranks: list[int]) -> dict[str, Any]:
         state = self.state
         extent = state.shape.extent
@@ -260,8 +264,7 @@ class _Spawning:
             "host_size": self.count,
             "env": {},
             "rank_env": [self.starts[rank].env for rank in ranks],
-            "commands": [self.starts[rank].line for rank in ranks],
-            "python": this_python(),
+            **self._commands([self.starts[rank].line for rank in ranks]),
             "cwd": str(Path.cwd()),
             "path": [each or str(Path.cwd()) for each in sys.path],
             "store": state.store(self.proc.links.run_dir),
