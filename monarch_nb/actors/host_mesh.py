@@ -135,7 +135,9 @@ class HostMesh(MeshTrait):
         """The same hosts, whose processes run another interpreter, as in `spawn_procs` of it.
 
         It needs this monarch_nb and the same minor version of Python. Processes are started, not
-        forked, which takes seconds. A `bootstrap_command` takes its place.
+        forked, which takes seconds. They find the modules that this process finds outside of its
+        standard library and `site-packages`, then their own. A `bootstrap_command` takes the place
+        of this interpreter.
         """
         python = os.fspath(path)
         return HostMesh(self._state, self._shape, None if is_this_python(python) else python)
@@ -220,7 +222,7 @@ class _Spawning:
         if command is None:
             command = python_command(hosts._python) if hosts._python else default_bootstrap_cmd()
         self.starts = starts(extent, command, env)
-        if set(agents) == {self.runtime.local_agent()}:
+        if set(agents) == {self.proc.agent}:  # of this host; others look for themselves
             check_programs(self.starts)
         self.bootstrap: Parcel | None = None
         if bootstrap is not None:

@@ -86,6 +86,7 @@ def test_attached_hosts_start_them_too(other_python, failures, monkeypatch, tmp_
             lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids]
             assert [line.split(b"\0")[0].decode() for line in lines] == [other_python] * 2
             assert set(pids) < descendants(worker.pid)
+            assert descendants(os.getpid()) == descendants(worker.pid) | {worker.pid}
             os.kill(pids[1], signal.SIGKILL)
             eventually(lambda: failures)
             mesh.heal()

@@ -181,6 +181,13 @@ def test_a_program_that_is_not_there(agent, program, why):
     start(agent, PLAIN)
 
 
+@pytest.mark.parametrize("command", ["ls", ["ls"], ["ls", 1], [], {}])
+def test_a_command_that_is_none(agent, command):
+    [proc] = agent.new_ids(1)
+    assert "a command is" in agent.ask("spawn", procs=[proc], commands=[command])["error"]
+    assert agent.ask("spawn", procs=[proc]) == {"ok": True}  # nothing of it was taken
+
+
 def test_a_program_is_found_as_the_rank_would_find_it(agent, tmp_path):
     script = tmp_path / "wrapper"
     script.write_text(f"#!/bin/sh\nexec {sys.executable} -m {ENTRY}\n")
