@@ -144,6 +144,12 @@ def test_a_command_that_ends_at_once(agent):
     eventually(lambda: not records(agent), what="its boot record removed")
 
 
+def test_a_shell_has_the_signals_of_a_shell(agent):
+    """Python ignores SIGPIPE, and an exec would hand that on."""
+    [proc] = agent.spawn(1, commands=[["sh", "sh", "-c", "yes | head -n 1; exit 3"]])
+    assert agent.hear("exited", proc)["tail"] == "y"
+
+
 def test_a_command_that_never_is_a_rank_is_given_up():
     with host(start_s=0.5) as agent:
         fork = agent.spawn(1)[0]
