@@ -7,6 +7,7 @@ else than this interpreter: then each is started by that command, which takes se
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import shutil
 import sys
@@ -30,15 +31,16 @@ class BootstrapCommand:
     """How processes are started: a command line, and changes to the host's environment.
 
     `program` and `args` are the whole command line, `arg0` is its argv[0] where that is not the
-    program. Any program will do that in the end executes what `default_bootstrap_cmd()` shows, and
-    hands its environment on. That default itself, and this interpreter without arguments, start
-    nothing: such ranks are forks of a warm process. `with_env({"K": "v"})` adds to the environment,
-    `with_env({"K": None})` removes, `inherit_env=False` starts from nothing.
+    program (a Python in a venv finds its packages by that). Any program will do that in the end
+    executes what `default_bootstrap_cmd()` shows, and hands its environment on. That default
+    itself, and this interpreter without arguments, start nothing: such ranks are forks of a warm
+    process. `with_env({"K": "v"})` adds to the environment, `with_env({"K": None})` removes,
+    `inherit_env=False` starts from nothing.
 
     Example:
         >>> plain = default_bootstrap_cmd()
-        >>> dataclasses.replace(plain, program="nice", args=("-n5", plain.program, *plain.args))
-        BootstrapCommand(program='nice', ...)
+        >>> args = ("-n5", plain.program, *plain.args)
+        >>> niced = dataclasses.replace(plain, program="nice", args=args)   # doctest: +SKIP
     """
 
     program: str = sys.executable
@@ -121,13 +123,17 @@ def this_python() -> dict[str, Any]:
 
 def _is_library(entry: Path) -> bool:
     """Whether it belongs to the interpreter and its installed packages."""
-    standard = (Path(sysconfig.get_path("stdlib")), Path(sysconfig.get_path("platstdlib")))
     packed = f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
     return (
         entry.name == packed
         or not {"site-packages", "dist-packages"}.isdisjoint(entry.parts)
-        or any(entry.is_relative_to(folder) for folder in standard)
+        or any(entry.is_relative_to(folder) for folder in _standard_library())
     )
+
+
+@functools.cache
+def _standard_library() -> list[str]:
+    return [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
 
 
 def _chosen(command: Command, point: Point) -> BootstrapCommand:
@@ -146,7 +152,8 @@ def _line(command: BootstrapCommand) -> list[str] | None:
     args = tuple(command.args)
     if is_this_python(command.program) and args in {(), _ENTRY} and command.arg0 is None:
         return None
-    return [command.program, command.arg0 or command.program, *args]
+    program = os.fspath(command.program)
+    return [program, command.arg0 or program, *args]
 
 
 def bindings(

@@ -135,7 +135,9 @@ class HostMesh(MeshTrait):
         """The same hosts, whose processes run another interpreter, as in `spawn_procs` of it.
 
         It needs this monarch_nb and the same minor version of Python. Processes are started, not
-        forked, which takes seconds. A `bootstrap_command` takes its place.
+        forked, which takes seconds. They find the modules that this process finds outside of its
+        standard library and `site-packages`, then their own. A `bootstrap_command` takes the place
+        of this interpreter.
         """
         python = os.fspath(path)
         return HostMesh(self._state, self._shape, None if is_this_python(python) else python)
@@ -224,7 +226,7 @@ class _Spawning:
             start._replace(env=news[agent] | start.env)
             for agent, start in zip(agents, starts(extent, command, env), strict=True)
         ]
-        if set(agents) == {self.runtime.local_agent()}:
+        if set(agents) == {self.proc.agent}:  # of this host; others look for themselves
             check_programs(self.starts)
         self.bootstrap: Parcel | None = None
         if bootstrap is not None:
@@ -248,6 +250,10 @@ class _Spawning:
         processes = [self.state.processes[rank] for rank in ranks]
         self.runtime.supervision.report_gone(processes, text)
 
+    def _commands(self, lines: list[list[str] | None]) -> dict[str, Any]:
+        """Nothing where all are forked."""
+        return {"commands": lines, "python": this_python()} if any(lines) else {}
+
     def _body(self, ranks: list[int]) -> dict[str, Any]:
         state = self.state
         extent = state.shape.extent
@@ -264,8 +270,7 @@ class _Spawning:
             "host_size": self.count,
             "env": {},
             "rank_env": [self.starts[rank].env for rank in ranks],
-            "commands": [self.starts[rank].line for rank in ranks],
-            "python": this_python(),
+            **self._commands([self.starts[rank].line for rank in ranks]),
             "cwd": str(Path.cwd()),
             "path": [each or str(Path.cwd()) for each in sys.path],
             "store": state.store(self.proc.links.run_dir),

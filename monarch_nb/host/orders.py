@@ -78,12 +78,14 @@ def commands_of(request: Record) -> dict[int, str]:
     }
 
 
-def _command(
-    wanted: list[str] | None, env: Mapping[str, str | None], cwd: str | None
-) -> Record | None:
+def _command(wanted: Any, env: Mapping[str, str | None], cwd: str | None) -> Record | None:
     """Where the program is, looked for as an exec in the rank would; and its argv."""
     if wanted is None:
         return None
+    if not isinstance(wanted, list) or not all(isinstance(word, str) for word in wanted):
+        raise ValueError(f"a command is a list of words, not {wanted!r:.80}")
+    if len(wanted) < 2:
+        raise ValueError(f"a command is a program and its argv, not {wanted}")
     asked, *argv = wanted
     paths = env.get("PATH", os.environ.get("PATH")) or os.defpath
     name = str(Path(cwd or "", asked)) if os.sep in asked else asked

@@ -83,7 +83,14 @@ def _live(boot: dict[str, Any]) -> int:
         with contextlib.suppress(ModuleNotFoundError):  # an interpreter without torch is one
             importlib.import_module(name)
     birth.seed()
-    return birth.find(boot["main"])(boot)
+    try:
+        found = birth.find(boot["main"])
+    except ModuleNotFoundError as error:
+        raise SystemExit(
+            f"monarch_nb: {sys.executable or 'this Python, which does not know its path,'} has no "
+            f"module {error.name!r}; install monarch_nb there with all that it needs"
+        ) from None
+    return found(boot)
 
 
 def _tie(boot: dict[str, Any]) -> None:

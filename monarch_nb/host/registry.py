@@ -335,9 +335,10 @@ class Registry:
 
 def _story(rank: _Rank) -> str | None:
     """What is to be said of the end of a command that was no rank yet."""
-    if not rank.command or rank.heard or rank.asked:
+    if not rank.command or rank.asked:
         return None
-    return rank.end_reason or f"`{rank.command}` ended before it was a rank"
+    unheard = None if rank.heard else f"`{rank.command}` ended before it was heard as a rank"
+    return rank.end_reason or unheard
 
 
 def _never_heard_of(proc: int) -> Record:

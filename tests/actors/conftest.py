@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -86,3 +87,14 @@ def program(tmp_path: Path) -> Program:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def other_python(tmp_path_factory) -> str:
+    """The interpreter of another environment, which has what this one has."""
+    folder = tmp_path_factory.mktemp("other")
+    venv.create(folder, symlinks=True, with_pip=False)
+    [packages] = folder.glob("lib/python3*/site-packages")
+    paths = [str(ROOT), *(each for each in sys.path if "site-packages" in each)]
+    (packages / "all.pth").write_text("\n".join(paths))
+    return str(folder / "bin/python")

@@ -47,10 +47,15 @@ def test_this_host():
     assert host.initialized.get() is True
 
 
-def test_the_interpreter_is_this_one():
+def test_the_interpreter_is_this_one_unless_it_is_another():
     assert this_host().with_python_executable(sys.executable) == this_host()
-    with pytest.raises(ValueError, match="forks of this interpreter"):
-        this_host().with_python_executable("/usr/bin/false")
+    other = this_host().with_python_executable("/usr/bin/false")
+    assert other != this_host()
+    assert other == pickle.loads(pickle.dumps(other))
+    assert "with /usr/bin/false" in repr(other)
+    assert other.with_python_executable(sys.executable) == this_host()
+    with pytest.raises(ValueError, match="'/no/python': there is no such program"):
+        this_host().with_python_executable("/no/python").spawn_procs()
 
 
 def test_no_workspace_on_this_host():

@@ -69,11 +69,13 @@ def test_a_command_that_inherits_nothing(spawn):
     assert "HOME" not in found
 
 
-def test_a_command_for_another_program_is_refused():
-    with pytest.raises(ValueError, match="forks of this interpreter"):
-        this_host().spawn_procs(bootstrap_command=BootstrapCommand(program="/bin/true"))
-    with pytest.raises(ValueError, match="forks of this interpreter"):
-        this_host().spawn_procs(bootstrap_command=BootstrapCommand(args=("-c", "pass")))
+def test_a_command_that_cannot_be_is_refused_at_once():
+    with pytest.raises(ValueError, match="'/no/program': there is no such program"):
+        this_host().spawn_procs(bootstrap_command=BootstrapCommand(program="/no/program"))
+    with pytest.raises(ValueError, match="'nice': there is no such program"):
+        this_host().spawn_procs(
+            bootstrap_command=BootstrapCommand("nice", env={"PATH": "/nowhere"})
+        )
     with pytest.raises(TypeError, match="BootstrapCommand"):
         this_host().spawn_procs(bootstrap_command=lambda point: "python")
 

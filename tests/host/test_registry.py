@@ -217,6 +217,24 @@ def test_a_rank_that_stays_silent_is_cut_off_and_killed(registry):
     assert registry.feed(Ended(10, signal=9), 20) == []
 
 
+def test_a_command_that_is_no_rank_in_time_is_killed_and_said(registry):
+    start_s = registry.timing.start_s
+    for proc in (10, 11, 12):
+        registry.feed(Asked([proc], OWNER, {proc: "sleep 9"}), 0)
+        registry.feed(Forked(proc, proc * 100), 1)
+    registry.feed(Pulsed(12, up=True), 50)
+    assert registry.deadline() == 1 + start_s
+    kills = registry.feed(Tick(), 1 + start_s)
+    assert kills == [Kill(10, signal.SIGKILL), Kill(11, signal.SIGKILL)]
+    registry.feed(Pulsed(10, up=True), 1 + start_s)  # too late
+    [body, _] = [b for _, b in told(registry.feed(Ended(10, signal=9), 2 + start_s), "exited")]
+    assert "`sleep 9` was started 120 s ago and never became a rank" in body["reason"]
+    gone = told(registry.feed(Tick(), 3 + start_s), "exited")  # 11, which would not end
+    assert {(b["proc"], b["signal"], b["reason"]) for _, b in gone} == {(11, None, body["reason"])}
+    assert registry.procs == [12]
+    assert registry.deadline() is None
+
+
 def test_a_rank_that_is_heard_in_time_is_not_cut_off(registry):
     running(registry, 10)
     registry.feed(Pulsed(10, up=True), 0)
@@ -251,7 +269,7 @@ class Life(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.registry = Registry(AGENT, CONTROLLER, Timing())
+        self.registry = Registry(AGENT, CONTROLLER, Timing(start_s=30.0))
         self.now = 0.0
         self.next_proc = FIRST
         self.next_port = 1
@@ -271,6 +289,9 @@ class Life(RuleBasedStateMachine):
                     self.exits[process, proc] += 1
                     if body["unreachable_s"] is not None:
                         assert self.silent[CONTROLLER, proc]
+                        self.forget(proc)
+                    elif proc in self.alive:
+                        assert "never became a rank" in body["reason"]
                         self.forget(proc)
                 case Tell(process, {"verb": "silent", "proc": proc}):
                     assert proc not in self.gone
@@ -297,13 +318,14 @@ class Life(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 3), data=st.data())
     def ask(self, count, data):
+        command = data.draw(st.sampled_from(["", "sleep 9"]))
         owner = data.draw(st.sampled_from([CONTROLLER, OWNER, *sorted(self.alive)]))
         procs = list(range(self.next_proc, self.next_proc + count))
         self.next_proc += count
         self.alive.update(procs)
         for proc in procs:
             self.watchers[proc] |= {CONTROLLER, owner}
-        self.feed(Asked(procs, owner))
+        self.feed(Asked(procs, owner, dict.fromkeys(procs, command)))
 
     @precondition(lambda self: self.alive - self.forked)
     @rule(data=st.data())
