@@ -19,12 +19,12 @@ _HOMES = {
     "actors.ports": ("Channel", "Port", "PortReceiver", "RankedPortReceiver"),
     "actors.context": (
         "Context",
-        "ProcId",
         "context",
         "current_actor_name",
         "current_rank",
         "current_size",
     ),
+    "actors.ids": ("ProcId", "Uid"),
     "actors.actor_mesh": ("ActorMesh",),
     "actors.proc_mesh": ("ProcMesh",),
     "actors.host_mesh": ("HostMesh", "this_host", "this_proc"),

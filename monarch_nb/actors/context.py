@@ -13,37 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from monarch_nb.actors import runtime_access
+from monarch_nb.actors.ids import ActorId, ProcId
 from monarch_nb.core.shape import Extent, Point
 
 if TYPE_CHECKING:
     from monarch_nb.actors.future import Future
     from monarch_nb.actors.proc_mesh import ProcMesh
-
-
-@final
-class ProcId(str):
-    """The id of a process as text; ids are never used twice."""
-
-    __slots__ = ()
-
-    @staticmethod
-    def from_string(text: str) -> ProcId:
-        """Raises `ValueError` for what is no id."""
-        int(text, 16)
-        return ProcId(text)
-
-
-@dataclass(frozen=True)
-class ActorId:
-    """The address of an actor: `actor_name`, `label` (its spawn name) and `proc_id`."""
-
-    actor_name: str
-    label: str
-    proc_id: ProcId
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.proc_id}/{self.actor_name}"
 
 
 class Instance:
