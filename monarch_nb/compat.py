@@ -73,6 +73,11 @@ _SERVED: Final[dict[str, dict[str, str]]] = {
         "MeshFailure", "SupervisionError"
     ),
     "monarch._rust_bindings.monarch_hyperactor.shape": _same(*_SHAPES[:-1]),
+    "monarch._rust_bindings.monarch_hyperactor.mailbox": {
+        "UndeliverableMessageEnvelope": (
+            "monarch_nb.actors.undeliverable:UndeliverableMessageEnvelope"
+        ),
+    },
     "monarch._rust_bindings.monarch_hyperactor.proc": _same("ProcId", "Uid"),
 }
 _ALIASES: Final = {"monarch.config": "monarch_nb.config"}

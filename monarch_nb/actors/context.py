@@ -43,6 +43,7 @@ class Instance:
         self.rank = point
         self.owner = owner
         self.tag = 0
+        self.wants_returns = False  # it has `_handle_undeliverable_message`
         self._creator = creator
         self._proc_mesh: Callable[[], ProcMesh] | None = None
         self._stop: Callable[[str], Future[None]] | None = None
@@ -122,6 +123,12 @@ def current_instance() -> Instance:
     """The actor that runs in this context, or the process's root."""
     found = here.get()
     return runtime_access.runtime().root if found is None else found.instance
+
+
+def current_sender() -> Instance | None:
+    """The actor that runs in this context, if it wants to be told what nobody got."""
+    found = here.get()
+    return found.instance if found is not None and found.instance.wants_returns else None
 
 
 def current_tag() -> int:
