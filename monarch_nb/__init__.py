@@ -28,6 +28,7 @@ _HOMES = {
     "actors.actor_mesh": ("ActorMesh",),
     "actors.proc_mesh": ("ProcMesh",),
     "actors.host_mesh": ("HostMesh", "this_host", "this_proc"),
+    "actors.workspace": ("Workspace",),
     "actors.commands": ("BootstrapCommand", "default_bootstrap_cmd"),
     "actors.supervision": ("MeshFailure",),
     "actors.controllers": ("get_or_spawn_controller",),

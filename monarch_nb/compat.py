@@ -52,6 +52,15 @@ _SERVED: Final[dict[str, dict[str, str]]] = {
         "MeshTrait": "monarch_nb.core.mesh_trait:MeshTrait",
     },
     "monarch.exceptions": _same("ActorError", "DeviceMeshError", "SupervisionError"),
+    "monarch.tools": {},
+    "monarch.tools.config": _same("Workspace"),
+    "monarch.tools.config.environment": {
+        name: f"monarch_nb.actors.workspace:{name}" for name in ("CondaEnvironment", "Environment")
+    },
+    "monarch.tools.config.workspace": {
+        **_same("Workspace"),
+        "ACTIVE_CONDA_ENV": "monarch_nb.actors.workspace:ACTIVE_CONDA_ENV",
+    },
     "monarch._src": {},
     "monarch._src.actor": {},
     "monarch._src.actor.proc_mesh": {
