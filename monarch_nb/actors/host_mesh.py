@@ -154,7 +154,7 @@ class HostMesh(MeshTrait):
     def _spawn_anywhere(self, name: str) -> ProcMesh:
         """One process per host, wherever it starts: the current folder may be missing there."""
         spawning = _Spawning(self, {}, None, name, None, None, None)
-        spawning.everywhere = True
+        spawning.everywhere = spawning.state.internal = True
         return spawning.mesh()
 
     def with_python_executable(self, path: str) -> HostMesh:

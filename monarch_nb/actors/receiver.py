@@ -8,6 +8,7 @@ an earlier sync has brought is ever deleted, so what ranks have written there st
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import secrets
@@ -235,7 +236,7 @@ class _Folder:
     def _clear(self, path: str, here: Entry) -> None:
         """Another kind of file takes its place."""
         if here.kind != FOLDER:
-            (self._top / path).unlink()
+            (self._top / path).unlink(missing_ok=True)  # two hosts may share a folder
             return
         self._delete_gone(f"{path}/")
         self._delete(path, FOLDER)
@@ -284,7 +285,8 @@ class _Folder:
 def _forget_compiled(path: Path) -> None:
     """What Python has compiled of it: a change within a second may look the same to it."""
     if path.suffix == ".py":
-        for each in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+        own = Path(importlib.util.cache_from_source(path))  # may be kept elsewhere
+        for each in (own, *(path.parent / "__pycache__").glob(f"{path.stem}.*.pyc")):
             each.unlink(missing_ok=True)
 
 

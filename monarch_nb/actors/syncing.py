@@ -120,7 +120,8 @@ class _Sender:
     def __init__(self, agent: int, coordinates: dict[str, int], receiver: Any) -> None:
         self.agent = agent
         self._receiver = receiver
-        self._name = "the host " + ", ".join(f"{k}={v}" for k, v in coordinates.items())
+        place = ", ".join(f"{k}={v}" for k, v in coordinates.items())
+        self._name = f"the host {place}".strip()
         self._host = ""
         self._root = ""
         self._files = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from pathlib import Path
@@ -9,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from monarch_nb import Workspace
+from monarch_nb.actors import syncing
 from monarch_nb.actors.landing import Landing
-from monarch_nb.actors.trees import Pieces, scan
+from monarch_nb.actors.trees import CHUNK_BYTES, Pieces, scan
 from monarch_nb.actors.workspace import ACTIVE_CONDA_ENV, CondaEnvironment
+from monarch_nb.core.manifest import Entry
 
 
 def test_folders_land_under_their_names_or_where_told():
@@ -64,7 +67,7 @@ def test_a_conda_environment(monkeypatch, tmp_path):
 
 def test_pieces_are_small_and_whole(tmp_path):
     contents = {f"f{size}": os.urandom(size) for size in (0, 1, 700_000, 2_500_000)}
-    contents |= {f"small{i}": b"x" * 100 for i in range(5_000)}
+    contents |= {f"small{i}": b"x" * 100 for i in range(1_000)}
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     pieces = Pieces(tmp_path, scan(tmp_path))
@@ -90,6 +93,44 @@ def test_a_file_that_grows_and_one_that_goes(tmp_path):
     assert piece == ("log", 0, b"one two")
     assert [(each.path, each.size) for each in pieces.amended] == [("log", 7)]
     assert pieces.vanished == ["gone"]
+
+
+class Busy:
+    """A receiver that counts how many chunks are on their way."""
+
+    def __init__(self):
+        self.on_the_way = self.most = 0
+        self.compare = self.write = self.commit = self
+
+    def call_one(self, place, content, *rest):
+        if rest:
+            return self.answer({"written": [], "deleted": []})
+        if content and isinstance(content[0], Entry):
+            return self.answer({each.path: b"" for each in content})
+        self.on_the_way += 1
+        self.most = max(self.most, self.on_the_way)
+        return asyncio.ensure_future(self.arrive())
+
+    async def answer(self, value):
+        return value
+
+    async def arrive(self):
+        await asyncio.sleep(0.001)
+        self.on_the_way -= 1
+
+
+def test_few_chunks_are_on_their_way_at_a_time(tmp_path):
+    """What others send to that host is never behind more than these."""
+    (tmp_path / "large").write_bytes(bytes(20 * CHUNK_BYTES))
+
+    async def send():
+        busy = Busy()
+        sender = syncing._Sender(0, {"hosts": 0}, busy)
+        await sender._send_folder(syncing._Source(tmp_path, "x", scan(tmp_path)))
+        return busy.most
+
+    assert asyncio.run(send()) == syncing.WINDOW
+    assert syncing.WINDOW * CHUNK_BYTES <= 4 << 20
 
 
 def test_where_local_paths_are_on_the_host():

@@ -239,20 +239,56 @@ def test_ranks_find_it(hosts, places, project, monkeypatch):
     assert not any(str(project) in each for path in paths for each in path)
 
 
+def test_the_receiver_needs_nothing_of_ours(hosts, project, monkeypatch):
+    """Our current folder may be missing on the host; nothing was synced yet."""
+    before = os.getcwd()
+    monkeypatch.chdir(project)
+    procs = hosts._spawn_anywhere("anywhere")
+    explorers = procs.spawn("explorers", Explorer)
+    assert explorers.value.call("os.getcwd()").get(20).values() == [before, before]
+    procs.stop().get(10)
+
+
+def test_two_hosts_that_share_a_folder(hosts, project, tmp_path):
+    """As on one machine, or on a shared file system: both write, and the end is the same."""
+    workers = Workers()
+    place = tmp_path / "shared"
+    addresses, processes = workers(2, WORKSPACE_DIR=str(place))
+    shared = attach_to_workers(workers=addresses)
+    for number in range(200):
+        write(project / f"many/file{number}", str(number))
+    (project / "link").symlink_to("many")
+    sync(shared, project)
+    assert tree(place / project.name) == tree(project)
+    for number in range(200):
+        (project / f"many/file{number}").unlink()
+    (project / "many").rmdir()
+    write(project / "many", "a file now")
+    sync(shared, project)
+    assert tree(place / project.name) == tree(project)
+    shared.shutdown().get(20)
+    for each in processes:
+        each.terminate()
+        each.wait(10)
+        each.stdout.close()
+
+
 def test_changed_modules_are_loaded_again(hosts, project):
     write(project / "auto/__init__.py", "")
-    write(project / "auto/base.py", "VALUE = 1\n")
+    second = 10**18  # all in one: Python tells compiled files apart by second and size
+    write(project / "auto/base.py", "VALUE = 1\n", mtime_ns=second)
     write(project / "auto/user.py", "from .base import VALUE\nDOUBLE = 2 * VALUE\n")
     write(project / "auto/other.py", "LOADED = []\n")
     sync(hosts, project)
     procs = hosts.spawn_procs()
     explorers = procs.spawn("explorers", Explorer)
     ask = "load('auto.user').DOUBLE, load('auto.other').LOADED.append(1), load('auto.other').LOADED"
+    explorers.value.call("setattr(sys, 'dont_write_bytecode', False)").get(20)
     assert explorers.value.call(ask).get(20)[0] == (2, None, [1])
-    write(project / "auto/base.py", "VALUE = 2\n")  # as long, and perhaps in the same second
+    write(project / "auto/base.py", "VALUE = 2\n", mtime_ns=second + 1)
     sync(hosts, project)
     assert explorers.value.call(ask).get(20)[0][0] == 2
-    write(project / "auto/base.py", "VALUE = 3\n")
+    write(project / "auto/base.py", "VALUE = 3\n", mtime_ns=second + 2)
     report = asyncio.run(procs.sync_workspace(project, auto_reload=True))
     assert report.reloaded == ("auto.base", "auto.user")
     assert [each[0] for each in explorers.value.call(ask).get(20).values()] == [6, 6]
