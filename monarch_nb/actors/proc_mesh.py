@@ -63,7 +63,6 @@ class ProcsState(MeshState):
         self.respawn: Callable[[list[int]], Future[Any]] | None = None
         self.host_labels: tuple[str, ...] = ()
         self.shared = False
-        self.internal = False  # no mesh of the user's
         self.when_garbage: Callable[[], None] | None = None
         self._held: weakref.ref[Held] | None = None
 

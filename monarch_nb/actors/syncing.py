@@ -25,11 +25,12 @@ from monarch_nb.actors.trees import Pieces, digest, scan
 from monarch_nb.actors.workspace import CondaEnvironment, Workspace
 from monarch_nb.core.frames import HOST_SHIFT
 from monarch_nb.core.manifest import FILE, Entry
-from monarch_nb.core.shape import Point
+from monarch_nb.core.shape import Point, Shape
 from monarch_nb.errors import ActorError, MeshError
 
 if TYPE_CHECKING:
     from monarch_nb.actors.host_mesh import HostMesh
+    from monarch_nb.actors.proc_mesh import ProcMesh
 
 WINDOW: Final = 4  # chunks on their way to one host
 PAGE: Final = 2_000  # entries of a manifest in one message
@@ -54,19 +55,9 @@ async def sync(
     if not isinstance(workspace, Workspace):
         workspace = Workspace([workspace])
     sources = await asyncio.to_thread(_sources, workspace, conda)
-    procs = hosts._spawn_anywhere("workspace")
-    try:
-        receivers: Any = procs.spawn("workspace", WorkspaceReceiver)
-        extent = hosts.extent
-        senders = [
-            _Sender(agent, dict(Point(i, extent)), receivers.slice(**dict(Point(i, extent))))
-            for i, agent in enumerate(hosts._agents)
-        ]
-        errors = await asyncio.gather(
-            *(each.send(sources) for each in senders), return_exceptions=True
-        )
-    finally:
-        await procs.stop("the workspace is synced")
+    extent = hosts.extent
+    senders = [_Sender(agent, Point(i, extent)) for i, agent in enumerate(hosts._agents)]
+    errors = await asyncio.gather(*(each.run(sources) for each in senders), return_exceptions=True)
     done = [each for each, error in zip(senders, errors, strict=True) if error is None]
     landings = runtime_access.runtime().landings
     for each in done:
@@ -117,10 +108,9 @@ def _in_one(failed: Sequence[BaseException]) -> BaseException:
 class _Sender:
     """Brings everything to one host."""
 
-    def __init__(self, agent: int, coordinates: dict[str, int], receiver: Any) -> None:
+    def __init__(self, agent: int, point: Point) -> None:
         self.agent = agent
-        self._receiver = receiver
-        place = ", ".join(f"{k}={v}" for k, v in coordinates.items())
+        place = ", ".join(f"{label}={index}" for label, index in point.items())
         self._name = f"the host {place}".strip()
         self._host = ""
         self._root = ""
@@ -130,14 +120,17 @@ class _Sender:
         self.written: list[str] = []
         self.deleted: list[str] = []
 
-    async def send(self, sources: Sequence[_Source]) -> None:
+    async def run(self, sources: Sequence[_Source]) -> None:
         """All folders, one after the other. Raises `MeshError` that names the host."""
         self._sources = sources
         try:
-            self._host, self._root = await self._receiver.where.call_one()
-            self._name += f" ({self._host})"
-            for source in sources:
-                await self._send_folder(source)
+            async with self._process() as procs:
+                receiver: Any = procs.spawn("workspace", WorkspaceReceiver)
+                receiver._state.internal = True
+                self._host, self._root = await receiver.where.call_one()
+                self._name += f" ({self._host})"
+                for source in sources:
+                    await self.send(source, receiver)
         except ActorError as error:
             raise MeshError(f"{self._name}: {error.exception}") from error
         except OSError as error:
@@ -145,30 +138,38 @@ class _Sender:
         except MeshError as error:
             raise MeshError(f"{self._name}: {error}") from error
 
-    async def _send_folder(self, source: _Source) -> None:
-        pieces = Pieces(source.local, await self._differing(source))
+    def _process(self) -> ProcMesh:
+        """Somewhere to receive."""
+        from monarch_nb.actors.host_mesh import HostMesh, HostsState
+
+        gone = runtime_access.proc().dead.get(self.agent)
+        if gone is not None:
+            raise MeshError(f"it is lost ({gone.plainly()}); offer and attach it again")
+        return HostMesh(HostsState([self.agent]), Shape.unity())._spawn_anywhere("workspace")
+
+    async def send(self, source: _Source, receiver: Any) -> None:
+        """One folder: what differs, then the word that it is all."""
+        pieces = Pieces(source.local, await self._differing(source, receiver))
         batches = iter(pieces)
         window: collections.deque[Future[None]] = collections.deque()
         while (batch := await asyncio.to_thread(next, batches, None)) is not None:
-            window.append(self._receiver.write.call_one(source.place, batch))
+            window.append(receiver.write.call_one(source.place, batch))
             if len(window) >= WINDOW:
                 await window.popleft()
         for each in window:
             await each
-        changed = await self._receiver.commit.call_one(
-            source.place, pieces.amended, pieces.vanished
-        )
+        changed = await receiver.commit.call_one(source.place, pieces.amended, pieces.vanished)
         self._files += pieces.files
         self._bytes += pieces.bytes
         self.written += changed["written"]
         self.deleted += changed["deleted"]
 
-    async def _differing(self, source: _Source) -> list[Entry]:
+    async def _differing(self, source: _Source, receiver: Any) -> list[Entry]:
         """The files whose bytes have to be sent."""
         differs: dict[str, bytes] = {}
         for at in range(0, max(1, len(source.entries)), PAGE):
             page = source.entries[at : at + PAGE]
-            differs |= await self._receiver.compare.call_one(source.place, page)
+            differs |= await receiver.compare.call_one(source.place, page)
         return await asyncio.to_thread(_unlike, source, differs)
 
     def landing(self, known: Landing | None) -> Landing:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from monarch_nb import Workspace
+from monarch_nb import Extent, Point, Workspace
 from monarch_nb.actors import syncing
 from monarch_nb.actors.landing import Landing
 from monarch_nb.actors.trees import CHUNK_BYTES, Pieces, scan
@@ -125,8 +125,8 @@ def test_few_chunks_are_on_their_way_at_a_time(tmp_path):
 
     async def send():
         busy = Busy()
-        sender = syncing._Sender(0, {"hosts": 0}, busy)
-        await sender._send_folder(syncing._Source(tmp_path, "x", scan(tmp_path)))
+        sender = syncing._Sender(0, Point(0, Extent([], [])))
+        await sender.send(syncing._Source(tmp_path, "x", scan(tmp_path)), busy)
         return busy.most
 
     assert asyncio.run(send()) == syncing.WINDOW

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from monarch_nb.actors import syncing
 from monarch_nb.actors.trees import scan
 from monarch_nb.actors.workspace import CondaEnvironment
 from tests.net.conftest import Workers
+from tests.support import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -271,6 +273,35 @@ def test_two_hosts_that_share_a_folder(hosts, project, tmp_path):
         each.terminate()
         each.wait(10)
         each.stdout.close()
+
+
+@pytest.mark.fault
+def test_a_host_that_is_lost_on_the_way(hosts, project, tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr("monarch_nb.unhandled_fault_hook", told.append, raising=False)
+    (project / "large").write_bytes(bytes(40_000_000))
+    workers, places = Workers(), [tmp_path / "host0", tmp_path / "host1"]
+    pairs = [workers(1, WORKSPACE_DIR=str(place)) for place in places]
+    (living,), (victim,) = (processes for _, processes in pairs)
+    both = attach_to_workers(workers=[address for [address], _ in pairs])
+    both.initialized.get(30)
+    staged = places[1] / ".monarch-sync"
+    killer = threading.Thread(
+        target=lambda: (eventually(lambda: list(staged.glob("staging-*/*"))), victim.kill())
+    )
+    killer.start()
+    with pytest.raises(MeshError, match=r"^sync_workspace failed; the host hosts=1 \("):
+        sync(both, project)
+    killer.join()
+    assert tree(places[0] / project.name) == tree(project)
+    assert not (places[1] / project.name).exists()
+    with pytest.raises(MeshError, match=r"the host hosts=1: it is lost .*attach it again"):
+        sync(both, project)
+    assert not told
+    for process in (living, victim):
+        process.terminate()
+        process.wait(10)
+        process.stdout.close()
 
 
 def test_changed_modules_are_loaded_again(hosts, project):
