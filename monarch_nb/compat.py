@@ -52,6 +52,15 @@ _SERVED: Final[dict[str, dict[str, str]]] = {
         "MeshTrait": "monarch_nb.core.mesh_trait:MeshTrait",
     },
     "monarch.exceptions": _same("ActorError", "DeviceMeshError", "SupervisionError"),
+    "monarch.tools": {},
+    "monarch.tools.config": _same("Workspace"),
+    "monarch.tools.config.environment": {
+        name: f"monarch_nb.actors.workspace:{name}" for name in ("CondaEnvironment", "Environment")
+    },
+    "monarch.tools.config.workspace": {
+        **_same("Workspace"),
+        "ACTIVE_CONDA_ENV": "monarch_nb.actors.workspace:ACTIVE_CONDA_ENV",
+    },
     "monarch._src": {},
     "monarch._src.actor": {},
     "monarch._src.actor.proc_mesh": {
@@ -73,7 +82,12 @@ _SERVED: Final[dict[str, dict[str, str]]] = {
         "MeshFailure", "SupervisionError"
     ),
     "monarch._rust_bindings.monarch_hyperactor.shape": _same(*_SHAPES[:-1]),
-    "monarch._rust_bindings.monarch_hyperactor.proc": _same("ProcId"),
+    "monarch._rust_bindings.monarch_hyperactor.mailbox": {
+        "UndeliverableMessageEnvelope": (
+            "monarch_nb.actors.undeliverable:UndeliverableMessageEnvelope"
+        ),
+    },
+    "monarch._rust_bindings.monarch_hyperactor.proc": _same("ProcId", "Uid"),
 }
 _ALIASES: Final = {"monarch.config": "monarch_nb.config"}
 

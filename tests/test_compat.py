@@ -302,6 +302,14 @@ from monarch.actor import *
 assert Accumulator is monarch_nb.Accumulator
 from monarch._src.actor.telemetry import TracingForwarder, get_meter
 from monarch._rust_bindings.monarch_hyperactor.shape import Point, Shape
+from monarch._rust_bindings.monarch_hyperactor.proc import ProcId, Uid
+assert monarch.actor.Uid is Uid is monarch_nb.Uid
+from monarch._rust_bindings.monarch_hyperactor.mailbox import UndeliverableMessageEnvelope
+from monarch.tools.config import Workspace
+from monarch.tools.config.environment import CondaEnvironment, Environment
+import monarch.tools.config.workspace
+assert monarch.tools.config.workspace.Workspace is Workspace is monarch_nb.Workspace
+assert isinstance(monarch.tools.config.workspace.ACTIVE_CONDA_ENV, CondaEnvironment)
 assert Point is monarch_nb.Point
 
 monarch.config.prefix_python_logs_with_actor = False
@@ -315,6 +323,7 @@ for ask in (
     lambda: importlib.import_module("monarch.spmd"),
     lambda: importlib.import_module("monarch.job.spmd"),
     lambda: importlib.import_module("monarch.no_such_module"),
+    lambda: importlib.import_module("monarch.tools.commands"),
     lambda: monarch.rdma,
     lambda: monarch.Tensor,
     lambda: monarch.remote,
@@ -335,7 +344,7 @@ def test_names_are_those_of_this_package_and_what_is_missing_says_so(tmp_path):
     done = run(tmp_path, NAMES)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == 9
+    assert len(lines) == 10
     assert all("is not part of this release (monarch_nb 0." in line for line in lines)
     assert lines[0].startswith("monarch.rdma is not part of this release")
     assert lines[0].endswith("RDMA buffers come with a later one")

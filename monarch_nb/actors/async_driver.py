@@ -11,7 +11,7 @@ import collections
 import contextlib
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.actors.driver import ActorEnded, Driver, Spec, State
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
     from monarch_nb.actors.parcels import Parcel
     from monarch_nb.actors.supervision import MeshFailure
+    from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope
     from monarch_nb.core.frames import Message
 
 THREAD_NAME: Final = "monarch-actor-event-loop"
@@ -41,8 +42,8 @@ class AsyncDriver(Driver):
         self._main: asyncio.Task[None] | None = None
         self._wakeup: asyncio.Event | None = None
         self._tasks: dict[asyncio.Task[None], Key] = {}
-        self._supervisors: set[asyncio.Task[None]] = set()
-        self._supervising = asyncio.Lock()  # failures one at a time, beside the calls
+        self._hooks: set[asyncio.Task[None]] = set()
+        self._hook_turn = asyncio.Lock()  # hooks run one at a time, beside the calls
         self._newest: asyncio.Task[None] | None = None
         self._drained = False
         self._thread = threading.Thread(target=self._serve, name=THREAD_NAME, daemon=True)
@@ -71,9 +72,16 @@ class AsyncDriver(Driver):
                 self.refuse_backlog()  # the loop is closed: the actor has ended
 
     def supervise(self, failure: MeshFailure) -> None:
+        self._ask_hook(lambda: self._ask_supervisor(failure))
+
+    def returned(self, message: UndeliverableMessageEnvelope) -> None:
+        self._ask_hook(lambda: self._returned(message))
+
+    def _ask_hook(self, ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
         loop = self._loop
         if loop is not None and self.ended is None:
-            loop.call_soon_threadsafe(self._start_supervising, failure)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the actor has ended
+                loop.call_soon_threadsafe(self._start_hook, ask)
 
     @property
     def running(self) -> Key | None:
@@ -213,14 +221,23 @@ class AsyncDriver(Driver):
         if task is not None:
             task.uncancel()
 
-    def _start_supervising(self, failure: MeshFailure) -> None:
-        task = asyncio.create_task(self._supervise(failure))
-        self._supervisors.add(task)
-        task.add_done_callback(self._supervisors.discard)
+    def _start_hook(self, ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = asyncio.create_task(self._in_turn(ask))
+        self._hooks.add(task)
+        task.add_done_callback(self._hooks.discard)
 
-    async def _supervise(self, failure: MeshFailure) -> None:
-        async with self._supervising:
-            await self._ask_supervisor(failure)
+    async def _in_turn(self, ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async with self._hook_turn:
+            await ask()
+
+    async def _returned(self, message: UndeliverableMessageEnvelope) -> None:
+        hook = self.return_hook()
+        try:
+            answer = None if hook is None else hook(message)
+            if inspect.isawaitable(answer):
+                await answer
+        except BaseException as error:  # noqa: BLE001  user code; anything may come out
+            self.return_hook_raised(message, error)
 
     async def _ask_supervisor(self, failure: MeshFailure) -> None:
         if self.state == State.ENDED:

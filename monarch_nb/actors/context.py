@@ -13,37 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from monarch_nb.actors import runtime_access
+from monarch_nb.actors.ids import ActorId, ProcId
 from monarch_nb.core.shape import Extent, Point
 
 if TYPE_CHECKING:
     from monarch_nb.actors.future import Future
     from monarch_nb.actors.proc_mesh import ProcMesh
-
-
-@final
-class ProcId(str):
-    """The id of a process as text; ids are never used twice."""
-
-    __slots__ = ()
-
-    @staticmethod
-    def from_string(text: str) -> ProcId:
-        """Raises `ValueError` for what is no id."""
-        int(text, 16)
-        return ProcId(text)
-
-
-@dataclass(frozen=True)
-class ActorId:
-    """The address of an actor: `actor_name`, `label` (its spawn name) and `proc_id`."""
-
-    actor_name: str
-    label: str
-    proc_id: ProcId
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.proc_id}/{self.actor_name}"
 
 
 class Instance:
@@ -68,6 +43,7 @@ class Instance:
         self.rank = point
         self.owner = owner
         self.tag = 0
+        self.wants_returns = False  # it has `_handle_undeliverable_message`
         self._creator = creator
         self._proc_mesh: Callable[[], ProcMesh] | None = None
         self._stop: Callable[[str], Future[None]] | None = None
@@ -147,6 +123,12 @@ def current_instance() -> Instance:
     """The actor that runs in this context, or the process's root."""
     found = here.get()
     return runtime_access.runtime().root if found is None else found.instance
+
+
+def current_sender() -> Instance | None:
+    """The actor that runs in this context, if it wants to be told what nobody got."""
+    found = here.get()
+    return found.instance if found is not None and found.instance.wants_returns else None
 
 
 def current_tag() -> int:

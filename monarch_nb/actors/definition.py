@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from monarch_nb.actors.endpoints import Endpoint
     from monarch_nb.actors.future import Future
     from monarch_nb.actors.supervision import MeshFailure
+    from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Propagate = Literal["cached", "inspect", "mocked"] | Callable[..., Any] | None
 
-HOOKS = ("__supervise__", "__cleanup__", "_handle_undeliverable_message")
+RETURN_HOOK = "_handle_undeliverable_message"
+HOOKS = ("__supervise__", "__cleanup__", RETURN_HOOK)
 # names of a mesh that an endpoint would hide
 RESERVED = frozenset(
     {
@@ -169,7 +171,23 @@ class Actor:
 
     Hooks, all optional: `__supervise__(self, failure) -> bool` is called on the owner when a mesh
         that it spawned
-    fails (truthy: handled); `__cleanup__(self, exc)` runs once when the actor stops (3 s).
+    fails (truthy: handled); `__cleanup__(self, exc)` runs once when the actor stops (3 s);
+    `_handle_undeliverable_message(self, envelope) -> bool` is called on the actor that sent a
+    message which nobody got and of which nobody else is told: a broadcast, a `send`, or a value
+    sent to a port, when the actor there has ended (also while the message was queued), its process
+    has died before it got it, or the port's receiver is gone. A call has a future, which raises; a
+    call on a mesh that is known to be lost raises at once; of these the hook is not told.
+    `envelope.sender()`, `.dest()`, `.message` ("workers.step") and `.error` say what and why. True
+    means consumed; False, or no hook: the message is dropped in silence. If it raises, the actor
+    fails. It runs on the actor's own thread: before queued calls on a sync actor, beside the calls,
+    one at a time, on an async one (where it may be `async def`). Of what was on its way when a
+    process died, some may have been handled there.
+
+    Example:
+        >>> class Feeder(Actor):
+        ...     def _handle_undeliverable_message(self, envelope):
+        ...         self.logger.warning("%s", envelope)
+        ...         return True
     """
 
     @functools.cached_property
@@ -184,6 +202,7 @@ class Actor:
         def stop(self, reason: str = "stopped by client") -> Future[None]: ...
         def __supervise__(self, failure: MeshFailure) -> bool: ...
         def __cleanup__(self, exc: Exception | None) -> None: ...
+        def _handle_undeliverable_message(self, envelope: UndeliverableMessageEnvelope) -> bool: ...
 
 
 @functools.lru_cache(maxsize=4096)

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from monarch_nb.actors import envelope
 from monarch_nb.actors.context import Here, Instance, here
-from monarch_nb.actors.definition import endpoints_of
+from monarch_nb.actors.definition import RETURN_HOOK, endpoints_of
 from monarch_nb.actors.interrupts import Interrupts, Key
 from monarch_nb.actors.ports import Port
 from monarch_nb.actors.proc_mesh import restore_procs
 from monarch_nb.actors.runtime_access import end_fork
+from monarch_nb.actors.undeliverable import send_back
 from monarch_nb.core.frames import ERROR, REPLY, Message
 from monarch_nb.core.shape import Extent, Point
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
     from monarch_nb.actors.parcels import Parcel
     from monarch_nb.actors.supervision import MeshFailure
+    from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope
 
 _INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)
 _SURVIVED = (Exception, SystemExit, *_INTERRUPTS)  # the caller is told and the actor lives on
@@ -172,6 +174,10 @@ class Driver:
         """A mesh that this actor owns has failed."""
         raise NotImplementedError
 
+    def returned(self, message: UndeliverableMessageEnvelope) -> None:
+        """A message of this actor's came back. Any thread."""
+        raise NotImplementedError
+
     # the actor's thread
 
     def construct(self) -> None:
@@ -186,6 +192,7 @@ class Driver:
         try:
             cls, args, kwargs, procs = self.proc.decode_user_data(request)
             self.instance._proc_mesh = functools.cache(lambda: restore_procs(*procs))
+            self.instance.wants_returns = hasattr(cls, RETURN_HOOK)
             self._actor = cls(*args, **kwargs)
             self._bind_methods(cls)
         except BaseException as error:  # noqa: BLE001  user code; anything may come out
@@ -277,6 +284,7 @@ class Driver:
         assert self.ended is not None
         self.proc.discard(message)
         self._answer_lost(message, self.ended)
+        send_back(self.proc, message, str(self.instance.actor_id), self.ended.text)
 
     def end(self, ended: ActorEnded, *, tell: bool) -> None:
         """The end, clean-up included. The actor's thread."""
@@ -295,6 +303,20 @@ class Driver:
             self.hosting.tell_owner(self.spec, ended)
         self._owned_stops = self.hosting.stop_owned_by(self.spec.port)
         return True
+
+    def return_hook(self) -> Callable[[UndeliverableMessageEnvelope], Any] | None:
+        """The user's `_handle_undeliverable_message`, in its context; None after the end."""
+        if self.state == State.ENDED:
+            return None
+        self.enter(self.spec.rank, self.spec.labels, self.spec.sizes, 0)
+        return getattr(self._actor, RETURN_HOOK, None)
+
+    def return_hook_raised(
+        self, message: UndeliverableMessageEnvelope, error: BaseException
+    ) -> None:
+        """Nobody waits for it: the actor fails, with both in the text."""
+        why = f"{message}; then {RETURN_HOOK} raised {error!r}"
+        self.end(ActorEnded(self._failed_text(why), error), tell=True)
 
     def cleanup_hook(self) -> Callable[[], Any] | None:
         """The user's `__cleanup__`, ready to be called."""

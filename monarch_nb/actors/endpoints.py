@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from monarch_nb.actors.parcels import Parcel
     from monarch_nb.actors.ports import Port
     from monarch_nb.actors.proc import Proc
+    from monarch_nb.actors.undeliverable import Returns
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,7 +98,12 @@ class Endpoint(Generic[P, R]):
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Tell every member and wait for nobody. An exception there ends the actor."""
         proc, target, tag = self._prepare(args, kwargs)
-        _cast(proc, target, self._encode(proc, target, args, kwargs), 0, tag)
+        parcel = self._encode(proc, target, args, kwargs)
+        sender = context.current_sender()
+        if sender is None:
+            _cast(proc, target, parcel, 0, tag)
+        else:
+            _returns().cast(sender, target, parcel, tag, range(len(target.processes)))
 
     def rref(self, *_: P.args, **__: P.kwargs) -> Any:
         """A remote tensor of the result; needs an active mesh and a `propagate` rule."""
@@ -152,6 +158,10 @@ def _cast(proc: Proc, target: Target, parcel: Parcel, reply: int, tag: int) -> N
     send, port = proc.send, target.port
     for index, process in enumerate(target.processes):
         send(process, CALL, port, parcel, reply=reply, rank=index, tag=tag)
+
+
+def _returns() -> Returns:
+    return runtime_access.runtime().hosting.returns
 
 
 def _end_if_lost(proc: Proc, call: Any) -> None:
@@ -225,12 +235,18 @@ def send(
     answer_to, reply = (proc.id, 0) if port is None else port._claimed()
     lend_to = target.processes if answer_to == proc.id else ()
     parcel = endpoint._encode(proc, target, args, kwargs, lend_to)
+    sender = context.current_sender()
+    if sender is not None and not reply:
+        _returns().cast(sender, target, parcel, tag, whole)
+        return
     for index in whole:
         process = target.processes[index]
         if answer_to == proc.id:
             proc.send(process, CALL, target.port, parcel, reply=reply, rank=index, tag=tag)
         else:
             proc.send_for(answer_to, process, target.port, parcel, reply, index, tag)
+        if sender is not None:
+            _returns().sent_call(sender, target, index)
 
 
 def returns_future(function: Callable[P, Any]) -> Callable[P, Future[Any]]:

@@ -13,7 +13,7 @@ import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, final
+from typing import TYPE_CHECKING, Any, Self, final
 
 from monarch_nb.actors import context, devices, runtime_access
 from monarch_nb.actors.commands import (
@@ -33,6 +33,10 @@ from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState
 from monarch_nb.core.frames import HOST_SHIFT
 from monarch_nb.core.mesh_trait import MeshTrait
 from monarch_nb.core.shape import Extent, Shape, Slice
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.landing import Landing, SyncReport
+    from monarch_nb.actors.workspace import Workspace
 
 
 class HostsState:
@@ -122,14 +126,48 @@ class HostMesh(MeshTrait):
         return runtime_access.runtime().stop_hosts(self._agents)
 
     async def sync_workspace(
-        self, workspace: Any, conda: bool = False, auto_reload: bool = False
-    ) -> None:
-        """Copy a workspace to the hosts: for hosts that do not share this one's files."""
-        raise NotImplementedError(
-            "processes of one host share its files; sync_workspace is for hosts of "
-            "attach_to_workers, "
-            "and not part of this release"
-        )
+        self, workspace: Workspace | Path | str, conda: bool = False, auto_reload: bool = False
+    ) -> SyncReport:
+        """Copy folders of this host to hosts of `attach_to_workers`: only what differs is sent.
+
+        They land in the workspace folder of each host (`$WORKSPACE_DIR` of its worker, or
+        `~/.monarch_nb/workspace`). Each synced folder is first in `sys.path` of ranks spawned from
+        now on and of those this process has spawned there already; for new ranks, the current
+        folder and entries of `sys.path` below a synced folder are the synced ones, and
+        `$WORKSPACE_DIR` is set. What a sync has brought and is gone here is deleted there; files
+        of others stay. A file that is being written is copied as far as it was written.
+
+        Args:
+            workspace: the folders; a path means that one folder.
+            conda: also copy the packages (`site-packages`) of the conda environment of the
+                workspace, by default the active one; they come last in `sys.path`.
+            auto_reload: ranks load modules of the workspace again whose file has changed, and those
+                that import them, on their main thread: after the cell or call that runs there and
+                before later ones. The sync waits for that. Objects keep the class they were made
+                of; names that are gone from a file stay in its module.
+
+        Returns:
+            Per host: files and bytes sent, files deleted. `str` names them.
+
+        Raises:
+            NotImplementedError: for hosts that share this one's files (`this_host()`).
+            ValueError: no such folder, a symbolic link that leaves it, no conda environment.
+            MeshError: a host and a file that failed: what is there stays as it was, and the other
+                hosts are synced. Or a module that could not be loaded again.
+
+        Example:
+            >>> await hosts.sync_workspace("/home/me/project", auto_reload=True)  # doctest: +SKIP
+        """
+        from monarch_nb.actors.syncing import sync
+
+        self._check_open()
+        return await sync(self, workspace, conda=conda, auto_reload=auto_reload)
+
+    def _spawn_anywhere(self, name: str) -> ProcMesh:
+        """One process per host, wherever it starts: the current folder may be missing there."""
+        spawning = _Spawning(self, {}, None, name, None, None, None)
+        spawning.everywhere = spawning.state.internal = True
+        return spawning.mesh()
 
     def with_python_executable(self, path: str) -> HostMesh:
         """The same hosts, whose processes run another interpreter, as in `spawn_procs` of it.
@@ -228,6 +266,7 @@ class _Spawning:
         ]
         if set(agents) == {self.proc.agent}:  # of this host; others look for themselves
             check_programs(self.starts)
+        self.everywhere = False  # it needs neither our current folder nor a workspace
         self.bootstrap: Parcel | None = None
         if bootstrap is not None:
             self.bootstrap = self.proc.encode(bootstrap, ())
@@ -241,7 +280,7 @@ class _Spawning:
         for rank in ranks:
             by_agent.setdefault(self.state.agents[rank], []).append(rank)
         for agent, some in by_agent.items():
-            body = self._body(some)
+            body = self._body(some, self.runtime.landings.get(agent))
             refused = functools.partial(self._refused, some)
             self.runtime.request_spawn(agent, body, self.bootstrap, refused)
 
@@ -250,13 +289,24 @@ class _Spawning:
         processes = [self.state.processes[rank] for rank in ranks]
         self.runtime.supervision.report_gone(processes, text)
 
-    def _commands(self, lines: list[list[str] | None]) -> dict[str, Any]:
+    def _commands(self, lines: list[list[str] | None], landing: Landing | None) -> dict[str, Any]:
         """Nothing where all are forked."""
-        return {"commands": lines, "python": this_python()} if any(lines) else {}
+        if not any(lines):
+            return {}
+        python = this_python()
+        if landing is not None:
+            python["path"] = landing.import_path(python["path"])
+        return {"commands": lines, "python": python}
 
-    def _body(self, ranks: list[int]) -> dict[str, Any]:
+    def _body(self, ranks: list[int], landing: Landing | None) -> dict[str, Any]:
         state = self.state
         extent = state.shape.extent
+        cwd = str(Path.cwd())
+        path = [each or cwd for each in sys.path]
+        beside: dict[str, str | None] = {}
+        if landing is not None:
+            cwd, path = landing.cwd(cwd), landing.import_path(path)
+            beside = {"WORKSPACE_DIR": landing.root}
         return {
             "procs": [state.processes[rank] for rank in ranks],
             "ranks": ranks,
@@ -269,10 +319,10 @@ class _Spawning:
             "sizes": extent.sizes,
             "host_size": self.count,
             "env": {},
-            "rank_env": [self.starts[rank].env for rank in ranks],
-            **self._commands([self.starts[rank].line for rank in ranks]),
-            "cwd": str(Path.cwd()),
-            "path": [each or str(Path.cwd()) for each in sys.path],
+            "rank_env": [{**beside, **self.starts[rank].env} for rank in ranks],
+            **self._commands([self.starts[rank].line for rank in ranks], landing),
+            "cwd": "" if self.everywhere else cwd,
+            "path": path,
             "store": state.store(self.proc.links.run_dir),
             "devices": [devices.device_of(rank % self.count) for rank in ranks],
             "config": dataclasses.asdict(self.proc.config),

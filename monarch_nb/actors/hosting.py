@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from monarch_nb.actors.async_driver import AsyncDriver
 from monarch_nb.actors.driver import ActorEnded, Driver, Spec
 from monarch_nb.actors.parcels import Parcel
+from monarch_nb.actors.ports import address_of_port
 from monarch_nb.actors.proc import Proc
 from monarch_nb.actors.sync_driver import SyncDriver, WorkQueue
+from monarch_nb.actors.undeliverable import Returns, send_back
 from monarch_nb.core.frames import ACTOR_BIT, CALL, ERROR, Message
 from monarch_nb.core.records import ErrorRecord
 
@@ -46,6 +48,7 @@ class Hosting:
         self.proc = proc
         self.drivers: dict[int, Driver] = {}
         self.supervision: Supervision
+        self.returns = Returns(self)
         self.board: Board | None = None
         self.flush_output: Callable[[], None] | None = None
         self.main_queue: WorkQueue | None = None
@@ -131,6 +134,8 @@ class Hosting:
     def _on_unknown(self, message: Message) -> None:
         if message.kind != CALL or not message.port & ACTOR_BIT:
             self.proc.discard(message)  # an answer that nobody waits for any more
+            dest = address_of_port(self.proc.id, message.port)
+            send_back(self.proc, message, dest, "nobody receives there any more")
             return
         with self._parking:
             handler = self.proc.ports.get(message.port)
@@ -165,7 +170,7 @@ class Hosting:
             waiting = self._unpark(port)
         for message in waiting:
             text = f"there is no such actor in process {self.proc.id:016x}"
-            self.answer_lost(message, ActorEnded(text))
+            self._refuse(message, ActorEnded(text), f"{self.proc.id:016x}/{port:x}")
 
     # for drivers
 
@@ -173,15 +178,17 @@ class Hosting:
         """From now on the port answers that the actor has ended."""
         ended = driver.ended
         assert ended is not None
-        self.proc.ports[driver.spec.port] = lambda message: self._refuse(message, ended)
+        address = str(driver.instance.actor_id)
+        self.proc.ports[driver.spec.port] = lambda message: self._refuse(message, ended, address)
         if self.drivers.get(driver.spec.port) is driver:
             del self.drivers[driver.spec.port]
         if isinstance(driver, SyncDriver) and driver.on_main:
             self._main_taken = False
 
-    def _refuse(self, message: Message, ended: ActorEnded) -> None:
+    def _refuse(self, message: Message, ended: ActorEnded, address: str) -> None:
         self.proc.discard(message)
         self.answer_lost(message, ended)
+        send_back(self.proc, message, address, ended.text)
 
     def answer_lost(self, message: Message, ended: ActorEnded) -> None:
         """Tell a caller that the actor is gone."""

@@ -200,7 +200,7 @@ class Meshes:
         self.supervision.own(state)
         mesh: ProcMesh = state.view()
         state.initialized = self._start(state, request, list(range(len(state.processes))))
-        for callback in list(spawn_callbacks):
+        for callback in () if state.internal else list(spawn_callbacks):
             callback(mesh)
         return mesh
 

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
-from monarch_nb.actors import envelope, runtime_access
+from monarch_nb.actors import context, envelope, runtime_access, undeliverable
 from monarch_nb.actors.future import LazyFuture
 from monarch_nb.core.frames import ERROR, REPLY, Message
 
@@ -50,8 +50,15 @@ class Port(Generic[R]):
 
     def _put(self, kind: int, proc: Proc, parcel: Parcel) -> None:
         self._used = self._once
-        if self._port:  # else nobody waits: it came with a broadcast
-            proc.send(self._process, kind, self._port, parcel, rank=self._rank)
+        if not self._port:
+            return  # nobody waits: it came with a broadcast
+        sender = context.current_sender()
+        if sender is not None:
+            parcel = undeliverable.sealed(parcel, sender, "port")
+        proc.send(self._process, kind, self._port, parcel, rank=self._rank)
+        if sender is not None:
+            dest = address_of_port(self._process, self._port)
+            runtime_access.runtime().hosting.returns.sent(sender, self._process, dest, "port")
 
     @property
     def rank(self) -> int:
@@ -73,6 +80,11 @@ class Port(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<Port {self._port:x} of process {self._process:016x}>"
+
+
+def address_of_port(process: int, port: int) -> str:
+    """Where messages to a port go, as text."""
+    return f"port {port:x} of process {process:016x}"
 
 
 def _restore_port(process: int, port: int, rank: int, once: bool) -> Port[Any]:
@@ -164,7 +176,7 @@ class RankedPortReceiver(PortReceiver[R]):
 def _deliver(box: weakref.ref[_Mailbox], proc: Proc, message: Message) -> None:
     found = box()
     if found is None:
-        proc.discard(message)
+        proc.unknown(message)
     else:
         found.deliver(message)
 

@@ -17,11 +17,13 @@ from monarch_nb.actors.definition import Actor, endpoint
 from monarch_nb.actors.future import Future, completed
 from monarch_nb.actors.supervision import MeshState
 from monarch_nb.core.mesh_trait import MeshTrait
-from monarch_nb.core.shape import Point, Shape, Slice
+from monarch_nb.core.shape import Extent, Point, Shape, Slice
 
 if TYPE_CHECKING:
     from monarch_nb.actors.actor_mesh import ActorsState
     from monarch_nb.actors.host_mesh import HostMesh
+    from monarch_nb.actors.landing import SyncReport
+    from monarch_nb.actors.workspace import Workspace
     from monarch_nb.core.values import ValueMesh
 
 T = TypeVar("T")
@@ -248,9 +250,16 @@ class ProcMesh(MeshTrait):
         """`rank_tensor` of every axis; provided by the tensor engine."""
         raise NotImplementedError("the tensor engine (rank_tensors) is not part of this release")
 
-    async def sync_workspace(self, *args: Any, **kwargs: Any) -> None:
-        """As `HostMesh.sync_workspace`."""
-        await self.slice(**dict.fromkeys(self._labels, 0)).host_mesh.sync_workspace(*args, **kwargs)
+    async def sync_workspace(
+        self, workspace: Workspace | Path | str, conda: bool = False, auto_reload: bool = False
+    ) -> SyncReport:
+        """As `HostMesh.sync_workspace`, for the hosts of these processes."""
+        from monarch_nb.actors.host_mesh import HostMesh, HostsState
+
+        agents = list(dict.fromkeys(self._state.agents[rank] for rank in self._ranks))
+        shape = Extent(["hosts"], [len(agents)]).region.as_shape()
+        hosts = HostMesh(HostsState(agents, copied=True), shape)
+        return await hosts.sync_workspace(workspace, conda=conda, auto_reload=auto_reload)
 
     def to_table(self) -> str:
         """Rank, coordinates, process id and state, a line each."""

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.actors import context, logs
 from monarch_nb.actors.commands import Environment
@@ -23,6 +23,9 @@ from monarch_nb.actors.supervision import MeshFailure, Supervision
 from monarch_nb.config import Config
 from monarch_nb.core.frames import ROOT_PORT
 from monarch_nb.core.shape import Extent, Point, Shape
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.landing import Landing
 
 _PASSED_ON: Final = ("MONARCH_NB_COMPAT",)  # to every host
 
@@ -61,6 +64,7 @@ class Runtime:
         self.root._proc_mesh = self.own_mesh
         self.supervision.on_root_failure = self._root_failed
         self._own: ProcsState | None = None
+        self.landings: dict[int, Landing] = {}  # by agent: where workspaces were synced to
         before_wait.flush = self.proc.links.flush
 
     def root_tag(self) -> int:

@@ -115,6 +115,7 @@ class MeshState:
     """What all handles of one mesh in this process share. Forward only, but for `heal`."""
 
     kind = "mesh"
+    internal = False  # the runtime's own: whoever uses it raises what happens, nobody else is told
 
     def __init__(
         self,
@@ -286,7 +287,7 @@ class Supervision:
             first = ended[state.processes[ranks[0]]]
             failure = MeshFailure(state, ranks, first.describe(), ended=first)
             state.lose(failure)
-            if first.asked:
+            if first.asked or state.internal:
                 continue
             known, others = found.get(state.owner_port, (failure, []))
             if known._state.kind != "actor":

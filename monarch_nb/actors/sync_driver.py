@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
     from monarch_nb.actors.parcels import Parcel
     from monarch_nb.actors.supervision import MeshFailure
+    from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope
     from monarch_nb.core.frames import Message
 
 THREAD_NAME = "monarch-actor-driver"
@@ -60,6 +61,9 @@ class SyncDriver(Driver):
 
     def supervise(self, failure: MeshFailure) -> None:
         self.urgent(lambda: self._supervise(failure))
+
+    def returned(self, message: UndeliverableMessageEnvelope) -> None:
+        self.urgent(lambda: self._returned(message))
 
     def construct(self) -> None:
         threading.current_thread().name = THREAD_NAME
@@ -128,6 +132,14 @@ class SyncDriver(Driver):
         if not handled:
             text = self._failed_text(failure.report())
             self.end(ActorEnded(text, failure.cause), tell=True)
+
+    def _returned(self, message: UndeliverableMessageEnvelope) -> None:
+        hook = self.return_hook()
+        try:
+            if hook is not None:
+                hook(message)
+        except BaseException as error:  # noqa: BLE001  user code; anything may come out
+            self.return_hook_raised(message, error)
 
     def end(self, ended: ActorEnded, *, tell: bool) -> None:
         if self.finish(ended, tell=tell):

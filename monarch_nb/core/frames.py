@@ -31,7 +31,8 @@ LAST_KIND: Final = BATCH
 # flags
 SHARED: Final = 1  # buffers[0] is a table that says which of the buffers lie in shared memory
 DETACHED: Final = 2  # the payload travels as the last buffer, because it is large
-KNOWN_FLAGS: Final = SHARED | DETACHED
+RETURN: Final = 4  # who sent it stands behind the pickle; a notice is wanted if nobody gets it
+KNOWN_FLAGS: Final = SHARED | DETACHED | RETURN
 
 # ports below this are given by hand; above, a process counts them up; actor ports have the top bit
 # set

@@ -92,7 +92,7 @@ class StreamReader:
         frame = data[at + _PREFIX : end]
         if header[0] == frames.BATCH:
             found.extend(frames.unpack_batch(header, frame))
-        elif header[1] and not header[2]:
+        elif header[1] and not header[2] and header[1] != frames.RETURN:
             raise RemoteProtocolError(f"flags {header[1]} are about buffers, and there are none")
         elif header[2]:
             self._header, self._frame, self._buffers = header, frame, []

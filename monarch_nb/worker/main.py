@@ -35,6 +35,7 @@ from monarch_nb.worker import patience, rendezvous
 from monarch_nb.worker.boardwriter import BoardWriter
 from monarch_nb.worker.cell_queue import CellQueue
 from monarch_nb.worker.cells import prepare_shell
+from monarch_nb.worker.reloading import Workspaces
 from monarch_nb.worker.stdio import install
 
 COMPAT: Final = "MONARCH_NB_COMPAT"
@@ -125,6 +126,7 @@ class Rank:
         self.proc.verbs["interrupt_cells"] = self.cells.on_interrupt
         self.proc.verbs["regroup"] = self._on_regroup
         self.proc.verbs["logging"] = self._on_logging
+        Workspaces(self.proc, self.work)
         self.proc.verbs["stacks"] = self._on_stacks
 
     def _on_sigint(self, *_: Any) -> None:

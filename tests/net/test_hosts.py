@@ -6,9 +6,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 
 import pytest
 import zmq
@@ -19,19 +16,11 @@ from monarch_nb import (
     attach_to_workers,
     current_rank,
     endpoint,
-    shutdown_context,
 )
 from monarch_nb.errors import AuthError, LaunchError
 from monarch_nb.net import keys, wire
 from monarch_nb.net.gateway import unpack_hello
 from tests.support import descendants, eventually, is_running
-
-WORKER = textwrap.dedent("""
-    import sys
-    from monarch_nb import start_worker_loop_forever
-    print(start_worker_loop_forever(address=sys.argv[1]).get(), flush=True)
-    import threading; threading.Event().wait()
-""")
 
 
 class Where(Actor):
@@ -46,36 +35,6 @@ class Where(Actor):
     @endpoint
     def length(self, data):
         return len(data)
-
-
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("MONARCH_NB_HOME", str(tmp_path / "keys"))
-    return tmp_path / "keys"
-
-
-@pytest.fixture
-def workers(home):
-    started = []
-
-    def start(count=1):
-        new = [
-            subprocess.Popen(
-                [sys.executable, "-c", WORKER, "tcp://127.0.0.1:*"],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for _ in range(count)
-        ]
-        started.extend(new)
-        return [each.stdout.readline().strip() for each in new], new
-
-    yield start
-    shutdown_context().get(20)
-    for each in started:
-        each.terminate()
-        each.wait(10)
-        each.stdout.close()
 
 
 def test_two_hosts_are_one_mesh(workers):

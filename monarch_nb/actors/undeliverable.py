@@ -1,0 +1,166 @@
+"""What an actor has sent and nobody will get: brought back to its `_handle_undeliverable_message`.
+
+Rules: only an actor that has the hook pays. Its messages carry, behind the pickle, who sent them
+(flag `RETURN`), so that a dead actor's port can send a notice back; and they are remembered until
+a fence that follows them is answered, so that a process which dies before takes none with it
+unnoticed. A call whose future fails is never told here: its caller knows. Runs no user code.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import struct
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+from monarch_nb.actors.ids import ActorId
+from monarch_nb.actors.parcels import Parcel
+from monarch_nb.core.frames import CALL, RETURN, Message
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.calls import Target
+    from monarch_nb.actors.context import Instance
+    from monarch_nb.actors.hosting import Hosting
+    from monarch_nb.actors.proc import Proc
+
+_TRAILER: Final = struct.Struct("<QH")  # the sender's port, and the length of what stands before
+_LONGEST: Final = 0xFFFF
+KEPT: Final = 4096  # messages to one process that wait for their fence; older ones are forgotten
+
+
+@final
+@dataclass(frozen=True)
+class UndeliverableMessageEnvelope:
+    """A message that came back. `message` names it ("workers.step", "port"), `error` says why.
+
+    `sender()`, `dest()` and `error_msg()` are Monarch's spelling.
+    """
+
+    _sender: ActorId
+    _dest: str
+    message: str
+    error: str
+
+    def sender(self) -> ActorId:
+        """The address of the actor that sent it."""
+        return self._sender
+
+    def dest(self) -> str:
+        """The address that it was sent to, as text."""
+        return self._dest
+
+    def error_msg(self) -> str:
+        """Why nobody got it: the same as `error`."""
+        return self.error
+
+    def __str__(self) -> str:
+        return f"{self.message} to {self._dest} could not be delivered: {self.error}"
+
+
+@dataclass(frozen=True)
+class _Note:
+    """A message on its way."""
+
+    number: int
+    sender: int
+    dest: str
+    what: str
+
+
+def sealed(parcel: Parcel, sender: Instance, what: str) -> Parcel:
+    """The same parcel, with its sender behind the pickle, where unpickling does not look."""
+    name = what.encode()[:_LONGEST]
+    trailer = name + _TRAILER.pack(sender.port, len(name))
+    return Parcel(parcel.payload + trailer, parcel.buffers, parcel.flags | RETURN)
+
+
+def _unsealed(message: Message) -> tuple[int, str]:
+    payload = message.payload
+    sender, length = _TRAILER.unpack(payload[-_TRAILER.size :])
+    name = bytes(payload[-_TRAILER.size - length : -_TRAILER.size])
+    return sender, name.decode(errors="replace")
+
+
+def send_back(proc: Proc, message: Message, dest: str, why: str) -> None:
+    """Nobody is there for this message: tell its sender, if it wants to know."""
+    if message.flags & RETURN:
+        sender, what = _unsealed(message)
+        body = {"sender": sender, "what": what, "dest": dest, "why": why}
+        proc.control(message.source, "undelivered", body)
+
+
+class Returns:
+    """What the actors of this process have sent, until it has arrived."""
+
+    def __init__(self, hosting: Hosting) -> None:
+        self._hosting = hosting
+        self._proc = hosting.proc
+        self._unproven: dict[int, collections.deque[_Note]] = {}
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._proc.verbs["fence"] = lambda _, message: self._proc.answer(message, {"ok": True})
+        self._proc.verbs["undelivered"] = self._on_undelivered
+
+    # the sender's thread
+
+    def cast(
+        self, sender: Instance, target: Target, parcel: Parcel, tag: int, indices: Iterable[int]
+    ) -> None:
+        """Send a call that nobody waits for to some members of a target."""
+        parcel = sealed(parcel, sender, target.what)
+        for index in indices:
+            self._proc.send(target.processes[index], CALL, target.port, parcel, rank=index, tag=tag)
+        for index in indices:
+            self.sent_call(sender, target, index)
+
+    def sent_call(self, sender: Instance, target: Target, index: int) -> None:
+        """A call has been written to this member; whether the process gets it will be seen."""
+        process = target.processes[index]
+        dest = f"{process:016x}/{target.state.name}[{target.ranks[index]}]"
+        self.sent(sender, process, dest, target.what)
+
+    def sent(self, sender: Instance, process: int, dest: str, what: str) -> None:
+        """Something has been written to this process."""
+        if process == self._proc.id:
+            return
+        with self._lock:
+            note = _Note(next(self._numbers), sender.port, dest, what)
+            waiting = self._unproven.get(process)
+            if waiting is not None:
+                waiting.append(note)
+                return
+            self._unproven[process] = collections.deque([note], KEPT)
+        self._raise_fence(process, note.number)
+
+    def _raise_fence(self, process: int, last: int) -> None:
+        """One at a time: what is sent meanwhile waits for the next."""
+        self._proc.ask(process, "fence", {}, lambda answer: self._passed(process, last, answer))
+
+    # the inbox thread
+
+    def _passed(self, process: int, last: int, answer: dict[str, Any]) -> None:
+        with self._lock:
+            waiting = self._unproven.pop(process)
+            if "error" in answer:
+                lost = list(waiting)
+            else:
+                lost = []
+                waiting = collections.deque((n for n in waiting if n.number > last), KEPT)
+                if waiting:
+                    self._unproven[process] = waiting
+        for note in lost:
+            self._tell(note.sender, note.dest, note.what, answer["error"])
+        if not lost and waiting:
+            self._raise_fence(process, waiting[-1].number)
+
+    def _on_undelivered(self, body: dict[str, Any], _: Message) -> None:
+        self._tell(body["sender"], body["dest"], body["what"], body["why"])
+
+    def _tell(self, port: int, dest: str, what: str, why: str) -> None:
+        driver = self._hosting.drivers.get(port)
+        if driver is not None:
+            sender = driver.instance.actor_id
+            driver.returned(UndeliverableMessageEnvelope(sender, dest, what, why))

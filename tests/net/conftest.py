@@ -1,0 +1,59 @@
+"""Worker processes that offer hosts, on this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from monarch_nb import shutdown_context
+
+WORKER = textwrap.dedent("""
+    import sys
+    from monarch_nb import start_worker_loop_forever
+    print(start_worker_loop_forever(address=sys.argv[1]).get(), flush=True)
+    import threading; threading.Event().wait()
+""")
+
+
+class Workers:
+    """`workers(2)`: two more; their addresses and processes."""
+
+    def __init__(self):
+        self.started = []
+
+    def __call__(self, count=1, **env):
+        new = [
+            subprocess.Popen(
+                [sys.executable, "-c", WORKER, "tcp://127.0.0.1:*"],
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, **env},
+            )
+            for _ in range(count)
+        ]
+        self.started.extend(new)
+        return [each.stdout.readline().strip() for each in new], new
+
+    def end(self):
+        shutdown_context().get(20)
+        for each in self.started:
+            each.terminate()
+            each.wait(10)
+            each.stdout.close()
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("MONARCH_NB_HOME", str(tmp_path / "keys"))
+    return tmp_path / "keys"
+
+
+@pytest.fixture
+def workers(home):
+    made = Workers()
+    yield made
+    made.end()
