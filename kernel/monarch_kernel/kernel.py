@@ -11,13 +11,13 @@ import importlib.metadata
 import os
 import signal
 from collections.abc import Iterator
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 from ipykernel.ipkernel import IPythonKernel
 from traitlets import Float
 
-from monarch_kernel import breakpoints, debugger
+from monarch_kernel import breakpoints, debugger, stops
 from monarch_nb.notebook import session as notebook
 
 _IPythonKernel: Any = IPythonKernel  # its types are incomplete
@@ -94,6 +94,11 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
         notebook.interrupt(self.shell, lambda: os.kill(os.getpid(), signal.SIGINT))
         self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
 
+    async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:
+        """Run a cell; however often it is stopped, its reply is sent."""
+        with stops.only_user_code(self.shell):
+            await super().execute_request(stream, ident, parent)
+
     @contextlib.contextmanager
     def _cancel_on_sigint(self, future: asyncio.Future[Any]) -> Iterator[None]:
         """While an `await` cell runs: wake its loop and cancel it.
@@ -103,7 +108,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
         signal comes just before the loop begins to wait. Synchronous code of such a cell gets its
         KeyboardInterrupt as in any cell; `run_code` stands below it and catches that.
         """
-        loop, user_code = asyncio.get_running_loop(), self.shell.run_code.__code__
+        loop = asyncio.get_running_loop()
         raised: list[bool] = []
 
         def in_loop() -> None:
@@ -113,7 +118,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
                 future.cancel()
 
         def at_once(_: int, frame: FrameType | None) -> None:
-            if _runs(frame, user_code):
+            if stops.is_user_code(self.shell, frame):
                 raised.append(True)
                 raise KeyboardInterrupt
 
@@ -143,10 +148,3 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
         """End the mesh, then the kernel."""
         await asyncio.to_thread(notebook.shut_down, self.shell, TEARDOWN_S)
         return dict(super().do_shutdown(restart))
-
-
-def _runs(frame: FrameType | None, code: CodeType) -> bool:
-    """Whether `code` is on the stack."""
-    while frame is not None and frame.f_code is not code:
-        frame = frame.f_back
-    return frame is not None

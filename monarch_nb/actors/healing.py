@@ -69,7 +69,9 @@ class Healing:
     def _respawn_lost(self, state: ProcsState) -> None:
         """New processes in the places of the dead. May be tried again when one of them dies too."""
         assert state.respawn is not None
-        lost = [rank for rank, process in enumerate(state.processes) if process in self._proc.dead]
+        with self._supervision.marking:
+            dead = self._proc.dead
+            lost = [rank for rank, process in enumerate(state.processes) if process in dead]
         if not lost:
             return
         living_agent = runtime_access.runtime().living_agent
@@ -135,7 +137,9 @@ class Healing:
         It takes the place of the mesh that it was made from, whose handles end.
         """
         state: MeshState = mesh._state
-        lost = {r for r, p in enumerate(state.processes) if p in self._proc.dead} | set(state.lost)
+        with self._supervision.marking:
+            dead = {r for r, process in enumerate(state.processes) if process in self._proc.dead}
+            lost = dead | set(state.lost)
         living = [rank for rank in mesh.ranks if rank not in lost]
         if not living:
             raise SupervisionError(

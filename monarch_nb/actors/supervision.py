@@ -215,6 +215,8 @@ class Supervision:
         self.on_exit: list[Callable[[Exit], None]] = []
         self.stop_state: Callable[[MeshState, str], Future[None]]
         self._lock = threading.Lock()
+        self.marking = threading.RLock()
+        """Held while losses are noted; who holds it sees all of what was lost together."""
         proc.verbs["exited"] = self._on_exited
         proc.verbs["actor_failed"] = self._on_actor_failed
         proc.verbs["silent"] = self._on_silent
@@ -256,11 +258,12 @@ class Supervision:
 
         What is lost together (a host) is given together, and told as one failure.
         """
-        new = {each.process: each for each in ended if each.process not in self.proc.dead}
-        for process, each in new.items():
-            self.silent.pop(process, None)
-            self.proc.bury(each)
-        failures = self._failures_of(new)  # who is woken next finds the mesh as it is
+        with self.marking:
+            new = {each.process: each for each in ended if each.process not in self.proc.dead}
+            for process, each in new.items():
+                self.silent.pop(process, None)
+                self.proc.bury(each)
+            failures = self._failures_of(new)  # who is woken next finds the mesh as it is
         waiters = self.proc.end_waits(*new.values())
         told = {getattr(getattr(each, "target", None), "state", None) for each in waiters}
         for process, each in new.items():

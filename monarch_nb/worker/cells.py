@@ -132,7 +132,7 @@ class CellShell:
             shell = _the_shell()
             shell.cells = self
             sys.modules["__main__"] = shell.user_module
-            shell.builtin_trap.__enter__()  # for good: get_ipython is a builtin on a rank
+            vars(builtins)["get_ipython"] = shell.get_ipython  # for good
             shell.user_ns.update(self._names)
             self._shell = shell
         return self._shell

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 
 import pytest
@@ -79,3 +80,21 @@ def test_the_mesh_heals_and_handles_of_the_host_go_on(mesh, victim):
     again = host.spawn_procs(per_host={"gpus": 1})
     assert again.spawn("w", Worker).add.call_one().get(timeout=30) == 1
     again.stop().get(timeout=10)
+
+
+def test_a_heal_sees_all_that_was_lost_together(mesh, monkeypatch):
+    made = mesh(2)
+    proc = client().proc
+    bury = proc.bury
+
+    def slowly(ended):
+        bury(ended)
+        threading.Event().wait(0.3)
+
+    monkeypatch.setattr(proc, "bury", slowly)
+    first, second = made.procs._state.processes
+    os.kill(process_of("agent", made.pids), signal.SIGKILL)
+    eventually(lambda: first in proc.dead or second in proc.dead, 10.0)
+    assert not {first, second} <= proc.dead.keys()
+    made.procs.heal()
+    assert list(made.workers.add.call().get(timeout=30).values()) == [1, 1]

@@ -11,6 +11,8 @@ from typing import Any, Self
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
+from tests.support import descendants, describe_process, eventually
+
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -78,6 +80,13 @@ class KernelClient:
         self.client: BlockingKernelClient = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)
+        if self.manager.kernel_name == "monarch":
+            eventually(lambda: len(self.hosts()) == 2, what="agent and zygote, started ahead")
+
+    def hosts(self) -> set[int]:
+        """The agents and zygotes of this kernel."""
+        found = descendants(self.manager.provisioner.pid)
+        return {pid for pid in found if "monarch_nb.host" in describe_process(pid)}
 
     def __exit__(self, *_: object) -> None:
         self.client.stop_channels()

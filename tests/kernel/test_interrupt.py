@@ -37,6 +37,20 @@ def test_a_sleeping_cell_stops_at_once(kernel):
     assert kernel.ok("1 + 1").displays == [{"text/plain": "2"}]
 
 
+@pytest.mark.parametrize("sleep", ["time.sleep(30)", "await asyncio.sleep(30)"])
+def test_hammering_the_button_loses_neither_the_reply_nor_the_traceback(kernel, sleep):
+    for _ in range(10):
+        cell = kernel.start(f"import asyncio, time; print('running', flush=True); {sleep}")
+        kernel.until(lambda cell=cell: "running" in cell.text())
+        presses = [kernel.control("interrupt_request", {}) for _ in range(5)]
+        assert kernel.finish(cell, timeout_s=5).status == "error"
+        assert "KeyboardInterrupt" in cell.error or "CancelledError" in cell.error
+        kernel.until(
+            lambda presses=presses: all(kernel.has_come("interrupt_reply", p) for p in presses)
+        )
+        assert kernel.ok("1 + 1").displays == [{"text/plain": "2"}]
+
+
 def test_an_await_cell_stops_at_once(kernel):
     cell = kernel.start("import asyncio; print('running', flush=True); await asyncio.sleep(30)")
     assert stop(kernel, cell) < PROMPT_S
@@ -70,7 +84,7 @@ def test_a_slow_debug_request_delays_no_interrupt(kernel, sleep):
         assert stop(kernel, cell) < PROMPT_S
         # and the slow request still ends as it should, with its own busy and idle
         kernel.until(lambda: kernel.has_come("status", request, "idle"))
-        assert kernel.has_come("debug_reply", request)
+        kernel.until(lambda: kernel.has_come("debug_reply", request))
     finally:
         kernel.ok("del get_ipython().kernel.do_debug_request")
 

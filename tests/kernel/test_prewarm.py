@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tests.kernel.client import KernelClient
-from tests.support import descendants, describe_process, eventually
+from tests.support import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -19,20 +19,13 @@ def kernel(monkeypatch):
         yield client
 
 
-def hosts_below(kernel: KernelClient) -> dict[int, str]:
-    """Agent and zygote of a kernel."""
-    found = {pid: describe_process(pid) for pid in descendants(kernel.manager.provisioner.pid)}
-    return {pid: text for pid, text in found.items() if "monarch_nb.host" in text}
-
-
 def test_agent_and_zygote_are_there_before_the_first_mesh_and_serve_it(kernel):
-    eventually(lambda: len(hosts_below(kernel)) == 2, what="agent and zygote")
-    before = hosts_below(kernel)
+    before = kernel.hosts()
     assert "No mesh is up" in kernel.ok("%mesh").shown
     assert kernel.ok("import sys; print('torch' in sys.modules)").text() == "False\n"
     kernel.ok("%mesh up --gpus 2")
     assert kernel.ok("%%mesh\nprint(rank)").text() == "[0] 0\n[1] 1\n"
-    assert set(before) <= set(hosts_below(kernel))
+    assert before <= kernel.hosts()
 
 
 def test_ranks_have_the_environment_of_their_day(kernel):
@@ -43,23 +36,20 @@ def test_ranks_have_the_environment_of_their_day(kernel):
 
 
 def test_settings_of_the_first_cell_count(kernel):
-    eventually(lambda: len(hosts_below(kernel)) == 2, what="agent and zygote")
-    before = set(hosts_below(kernel))
+    before = kernel.hosts()
     kernel.ok("import os; os.environ['MONARCH_NB_GRACE_S'] = '3.5'")
     kernel.ok("%mesh up --gpus 1")
     asked = "from monarch_nb.control.client import client; print(client().config.grace_s)"
     assert kernel.ok(asked).text() == "3.5\n"
-    assert before.isdisjoint(hosts_below(kernel))
+    assert before.isdisjoint(kernel.hosts())
 
 
 def test_what_must_precede_the_first_use_still_does(kernel):
-    eventually(lambda: len(hosts_below(kernel)) == 2, what="agent and zygote")
     kernel.ok("from monarch_nb import enable_transport; enable_transport('ipc')")
 
 
 def test_a_kernel_that_ends_before_any_use_leaves_nothing(kernel):
     pid = kernel.manager.provisioner.pid
-    eventually(lambda: len(hosts_below(kernel)) == 2, what="agent and zygote")
-    hosts = hosts_below(kernel)
+    hosts = kernel.hosts()
     kernel.manager.shutdown_kernel(now=False)
     eventually(lambda: not any(os.path.exists(f"/proc/{each}") for each in [pid, *hosts]))
