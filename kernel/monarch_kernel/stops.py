@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from IPython.core.events import EventManager
-
 
 @contextlib.contextmanager
 def only_user_code(shell: Any) -> Iterator[None]:
@@ -40,7 +38,7 @@ def is_user_code(shell: Any, frame: FrameType | None) -> bool:
     runs = {
         shell.run_code.__code__,
         shell.user_expressions.__code__,
-        EventManager.trigger.__code__,  # it stops what others have registered, and goes on
+        type(shell.events).trigger.__code__,  # it stops what others have registered, and goes on
     }
     while frame is not None and frame.f_code not in runs:
         if frame.f_code is shows:
