@@ -83,12 +83,13 @@ def shown(value: float, unit: Unit) -> str:
             return f"{value:.2f} x"
 
 
-def verdict(measure: Measure, row: Row, run: Run) -> str:
+def verdict(measure: Measure, row: Row, run: Run, notes: Notes) -> str:
     if row.target is None:
         return ""
     holds, compared = judge(measure, row.target, run)
     word = {True: "pass", False: "**falls short**", None: "not known"}[holds]
-    return f"{row.target.text}: {word}{f' ({compared})' if compared else ''}"
+    why = f" {notes.mark(row.target.why)}" if holds is False and row.target.why else ""
+    return f"{row.target.text}: {word}{f' ({compared})' if compared else ''}{why}"
 
 
 def judged(run: Run) -> list[tuple[str, Verdict]]:
@@ -144,7 +145,7 @@ def _table(run: Run, notes: Notes) -> str:
         for row in measure.rows:
             cells = [_cell(run, system, measure, row, notes) for system in run.systems]
             if any(cell != NOT_OFFERED for cell in cells):
-                lines.append(_line([row.label, *cells, verdict(measure, row, run)]))
+                lines.append(_line([row.label, *cells, verdict(measure, row, run, notes)]))
     return "\n".join(lines)
 
 
