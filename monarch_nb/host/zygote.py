@@ -31,6 +31,7 @@ from monarch_nb.host.channel import Channel, Record
 
 _END_S: Final = 2.0
 _IDLE_MS: Final = 1000
+_OWNERS: Final = 1  # who has spawned the ranks is as busy as they are
 _REPORTED: Final = ("torch", "numpy", "IPython", "cloudpickle", "pyzmq")
 
 
@@ -47,6 +48,7 @@ class Zygote:
         self._ranks: dict[int, int] = {}  # pid -> proc
         self._records: dict[int, Path] = {}  # pid -> what a started rank was left to read
         self._has_served = False
+        self._cores = len(os.sched_getaffinity(0))
         self._over = False
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
@@ -68,16 +70,18 @@ class Zygote:
                 self._reap()
             if self._asked and not self._over:
                 self._serve()
-            elif self._when_idle and not ready:
+            elif not ready:
                 load_also(self._when_idle.popleft())
         guard.end_children(_END_S)
 
     def _patience_ms(self) -> int | None:
         """How long to wait for news; then it is idle. Nobody is in the middle of something before
         the first ranks."""
-        if self._asked or (self._when_idle and not self._has_served):
+        if self._asked:
             return 0
-        return _IDLE_MS if self._when_idle else None
+        if not self._when_idle or len(self._ranks) + _OWNERS >= self._cores:
+            return None  # there is nothing to load, or no core to spare for it
+        return _IDLE_MS if self._has_served else 0
 
     def ask(self, request: Record) -> None:
         """Queue the ranks of one `fork` request."""
