@@ -16,7 +16,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import report, runner
+from benchmarks import record, report, runner
 from benchmarks.catalog import MEASURES, Measure, Row
 from benchmarks.report import Run
 from benchmarks.runner import Outcome
@@ -37,6 +37,9 @@ class Place:
 
 def main() -> int:
     options = _options()
+    console = Console(stderr=True)
+    if options.render:
+        return _write(record.load(options.out.with_suffix(".json")), options.out, console)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("benchmarks: ended by SIGTERM"))
     chosen = [OURS, RAW, *options.peers]
     python = os.environ.get(PEERS_PYTHON, sys.executable)
@@ -48,13 +51,16 @@ def main() -> int:
         versions={role: found for role, found in versions.items() if found},
         remarks=_remarks(options),
     )
-    console = Console(stderr=True)
-    _measure_all(run, chosen, places, options.quick, console)
-    options.out.write_text(report.text(run))
+    _measure_all(run, chosen, places, options, console)
+    return _write(run, options.out, console)
+
+
+def _write(run: Run, path: Path, console: Console) -> int:
+    path.write_text(report.text(run))
     for label, (holds, compared) in report.judged(run):
         word = {True: "[green]pass", False: "[red]falls short", None: "[yellow]not known"}[holds]
         console.print(f"{word}[/]  {label}  [dim]{compared}")
-    console.print(f"written: {options.out}")
+    console.print(f"written: {path}")
     return 0
 
 
@@ -72,6 +78,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", type=_measures, default=None, metavar="MEASURE,...")
     parser.add_argument("--quick", action="store_true", help="few repetitions, small sizes")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "RESULTS.md")
+    parser.add_argument("--remark", action="append", default=[], help="a line for the head")
+    parser.add_argument(
+        "--render", action="store_true", help="measure nothing: write RESULTS.md from the record"
+    )
     options = parser.parse_args()
     options.partial = options.only is not None
     options.only = options.only or [m for m in MEASURES if m.quick or not options.quick]
@@ -102,7 +112,7 @@ def _remarks(options: argparse.Namespace) -> list[str]:
         remarks.append("**quick run**: few repetitions, not for publication")
     if options.partial:
         remarks.append("**partial run**: only " + ", ".join(m.name for m in options.only))
-    return remarks
+    return [*remarks, *options.remark]
 
 
 # ----------------------------------------------------------------------------------------- systems
@@ -130,8 +140,13 @@ def _place(system: System, peers_python: str, found: dict[str, str]) -> Place:
 
 
 def _measure_all(
-    run: Run, chosen: Sequence[System], places: dict[str, Place], quick: bool, console: Console
+    run: Run,
+    chosen: Sequence[System],
+    places: dict[str, Place],
+    options: argparse.Namespace,
+    console: Console,
 ) -> None:
+    quick = options.quick
     work = list(_work(run.measures, chosen, quick))
     columns = (
         TextColumn("{task.description}"),
@@ -145,6 +160,7 @@ def _measure_all(
             progress.update(bar, description=f"{measure.name} {system.name}")
             outcome = _measure(run, measure, system, places[system.name], quick)
             run.outcomes.setdefault((system.name, measure.name), []).append(outcome)
+            record.save(run, options.out.with_suffix(".json"))
             progress.console.print(_told(measure, system, outcome), highlight=False)
             if system is OURS and outcome.log:
                 progress.console.print(outcome.log, style="dim", markup=False, highlight=False)

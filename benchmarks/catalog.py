@@ -115,17 +115,24 @@ _CALL_WHY = (
     "pickling, futures and actors are Python; each end changes threads once, from the one that "
     "reads to the one that works, so that a busy rank can be interrupted"
 )
+_CAST_WHY = (
+    "the array is copied once, for all; beside that copy, four processes on two cores wake up, map "
+    "and answer, which counts where the copy is fast or the machine busy"
+)
 _CELL_WHY = "a cell in a kernel without ranks (column raw) takes most of it"
 _FIRST_WHY = (
     "importing torch takes a second, once per host; a Monarch kernel does it before it is asked: "
     "see the rows of ranks in a notebook"
+)
+_MACHINE_WHY = (
+    "the limit is a time, and the machine is shared: column raw tells what it could do in this run"
 )
 _CAST_S = {4: 0.35e-3, 16: 1.2e-3, 64: 6e-3}
 
 
 def _cast(ranks: int) -> Measure:
     limit = _CAST_S[ranks]
-    target = at_most(f"cast_{ranks}", "time", limit, f"<= {limit * 1e3:g} ms")
+    target = at_most(f"cast_{ranks}", "time", limit, f"<= {limit * 1e3:g} ms", _MACHINE_WHY)
     label = f"call on {ranks} ranks, round trip"
     return Measure(
         f"cast_{ranks}",
@@ -141,7 +148,7 @@ def _spawn(ranks: int, loaded: bool) -> Measure:
     what = f"spawn {ranks} ranks{', torch loaded' if loaded else ', no torch'}"
     aimed = loaded and ranks == 64
     first = at_most(name, "first", 1.5, "<= 1.5 s", _FIRST_WHY)
-    again = at_most(name, "again", 1.5, "<= 1.5 s")
+    again = at_most(name, "again", 1.5, "<= 1.5 s", _MACHINE_WHY)
     memory = at_most(name, "private", 15e6, "<= 15 MB")
     rows = (
         Row("first", f"{what}: first of its process", Unit.SECONDS, first if aimed else None),
@@ -219,7 +226,7 @@ MEASURES: tuple[Measure, ...] = (
                 "time",
                 "64 ranks up in a notebook, and a first cell on them",
                 Unit.SECONDS,
-                at_most("cell_first_64", "time", 1.5, "<= 1.5 s"),
+                at_most("cell_first_64", "time", 1.5, "<= 1.5 s", _MACHINE_WHY),
             ),
         ),
         deadline_s=180,
@@ -241,7 +248,7 @@ MEASURES: tuple[Measure, ...] = (
                 "times_one",
                 "256 MB to 4 ranks, times that of one",
                 Unit.TIMES,
-                at_most("array_cast", "times_one", 1.3, "<= 1.3 x"),
+                at_most("array_cast", "times_one", 1.3, "<= 1.3 x", _CAST_WHY),
             ),
         ),
         deadline_s=240,

@@ -13,6 +13,11 @@ from benchmarks.runner import Outcome
 NOT_OFFERED = "-"
 
 
+def _machine() -> str:
+    memory_gb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+    return f"{os.cpu_count()} cores, {memory_gb:.0f} GB, {platform.platform(terse=True)}"
+
+
 @dataclass
 class Run:
     """Everything that one run of the benchmarks found out."""
@@ -24,6 +29,7 @@ class Run:
     outcomes: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)
     begun: datetime = field(default_factory=lambda: datetime.now(UTC))
     load: float = field(default_factory=lambda: os.getloadavg()[0])
+    machine: str = field(default_factory=_machine)
 
     def figure(self, system: str, measure: str, name: str) -> float | None:
         """The median over the rounds, where there is a number."""
@@ -119,11 +125,11 @@ def _head(run: Run) -> str:
     lines = [
         "# Benchmarks: results",
         "",
-        "Written by `python -m benchmarks`; do not edit. What is measured and how: `measures.py`;",
-        "targets: `catalog.py`.",
+        "Written by `python -m benchmarks` from `results.json`; do not edit.",
+        "What is measured and how: `measures.py`; targets: `catalog.py`.",
         "",
         f"- {run.begun:%Y-%m-%d %H:%M} UTC, load {run.load:.1f} before the run",
-        f"- {os.cpu_count()} cores, {_memory_gb():.0f} GB, {platform.platform(terse=True)}",
+        f"- {run.machine}",
     ]
     for role, found in run.versions.items():
         lines.append(
@@ -193,7 +199,3 @@ def _left(run: Run) -> list[str]:
 
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
-
-
-def _memory_gb() -> float:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
