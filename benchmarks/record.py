@@ -1,4 +1,4 @@
-"""A run on disk: `results.json` grows with every outcome, so that an interrupted run is no loss.
+"""A run on disk: `RESULTS.json` grows with every outcome, so that an interrupted run is no loss.
 
 RESULTS.md is rendered from it, now or later. Logs are not kept.
 """

@@ -125,7 +125,7 @@ def _head(run: Run) -> str:
     lines = [
         "# Benchmarks: results",
         "",
-        "Written by `python -m benchmarks` from `results.json`; do not edit.",
+        "Written by `python -m benchmarks` from `RESULTS.json`; do not edit.",
         "What is measured and how: `measures.py`; targets: `catalog.py`.",
         "",
         f"- {run.begun:%Y-%m-%d %H:%M} UTC, load {run.load:.1f} before the run",
