@@ -72,7 +72,8 @@ class MonarchRuntime:
     def running_client(self) -> Client | None:
         """The client, if anything has started it."""
         module = sys.modules.get("monarch_nb.control.client")
-        found: Client | None = module.running_client() if module else None
+        running = getattr(module, "running_client", None)  # `prewarm` may be importing it
+        found: Client | None = running() if running else None
         return found
 
     def when_started(self, callback: Callable[[], object]) -> Callable[[], None]:
@@ -97,7 +98,7 @@ class MonarchRuntime:
     def is_mesh(self, value: object) -> bool:
         """Whether this is a mesh of processes, on which cells can run."""
         module = sys.modules.get("monarch_nb.actors.proc_mesh")
-        return module is not None and isinstance(value, module.ProcMesh)
+        return isinstance(value, getattr(module, "ProcMesh", ()))  # `prewarm` may be importing it
 
     def is_stopped(self, mesh: Any) -> bool:
         """Whether somebody has stopped it."""
