@@ -63,6 +63,17 @@ class Cell:
         return _COLOURS.sub("", "".join(parts))
 
 
+def hosts(manager: Any) -> set[int]:
+    """The agents and zygotes of a kernel."""
+    found = descendants(manager.provisioner.pid)
+    return {pid for pid in found if "monarch_nb.host" in describe_process(pid)}
+
+
+def wait_for_hosts(manager: Any) -> None:
+    """A Monarch kernel starts them ahead of its first mesh; the leak check counts what it finds."""
+    eventually(lambda: len(hosts(manager)) == 2, what="agent and zygote, started ahead")
+
+
 class KernelClient:
     """`with KernelClient("monarch") as k: k.run("1+1")`."""
 
@@ -81,12 +92,11 @@ class KernelClient:
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)
         if self.manager.kernel_name == "monarch":
-            eventually(lambda: len(self.hosts()) == 2, what="agent and zygote, started ahead")
+            wait_for_hosts(self.manager)
 
     def hosts(self) -> set[int]:
         """The agents and zygotes of this kernel."""
-        found = descendants(self.manager.provisioner.pid)
-        return {pid for pid in found if "monarch_nb.host" in describe_process(pid)}
+        return hosts(self.manager)
 
     def __exit__(self, *_: object) -> None:
         self.client.stop_channels()

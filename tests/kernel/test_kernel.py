@@ -5,10 +5,17 @@ from __future__ import annotations
 import jupyter_kernel_test
 import pytest
 
+from tests.kernel.client import wait_for_hosts
+
 pytestmark = pytest.mark.slow
 
 
 class TestProtocol(jupyter_kernel_test.KernelTests):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        wait_for_hosts(cls.km)
+
     kernel_name = "monarch"
     language_name = "python"
     file_extension = ".py"
