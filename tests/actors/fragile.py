@@ -15,7 +15,22 @@ class Oddity(BaseException):
     """No Exception."""
 
 
-class Fragile(Actor):
+class Holding(Actor):
+    """Can be kept busy."""
+
+    @endpoint
+    def pid(self):
+        return os.getpid()
+
+    @endpoint
+    def hold(self, started, go_on):
+        """Be busy until the file is there."""
+        started.send("busy")
+        while not os.path.exists(go_on):
+            threading.Event().wait(0.01)
+
+
+class Fragile(Holding):
     """Fails in every way."""
 
     def __init__(self, fails=False):
@@ -49,17 +64,6 @@ class Fragile(Actor):
     @endpoint
     def die(self, how):
         how()
-
-    @endpoint
-    def pid(self):
-        return os.getpid()
-
-    @endpoint
-    def hold(self, started, go_on):
-        """Be busy until told."""
-        started.send("busy")
-        while not os.path.exists(go_on):
-            threading.Event().wait(0.01)
 
 
 class AsyncFragile(Actor):

@@ -20,10 +20,10 @@ from monarch_nb import (
 )
 from monarch_nb.actors import runtime_access
 from tests import support
-from tests.actors.fragile import only
+from tests.actors.fragile import Holding, only
 
 
-class Worker(Actor):
+class Worker(Holding):
     """What is sent to."""
 
     def __init__(self):
@@ -36,17 +36,6 @@ class Worker(Actor):
     @endpoint
     def total(self):
         return self.done
-
-    @endpoint
-    def pid(self):
-        return os.getpid()
-
-    @endpoint
-    def hold(self, started, go_on):
-        """Be busy until the file is there."""
-        started.send("busy")
-        while not os.path.exists(go_on):
-            threading.Event().wait(0.01)
 
 
 class Owner(Actor):
