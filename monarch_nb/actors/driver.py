@@ -23,7 +23,6 @@ from monarch_nb.actors.interrupts import Interrupts, Key
 from monarch_nb.actors.ports import Port
 from monarch_nb.actors.proc_mesh import restore_procs
 from monarch_nb.actors.runtime_access import end_fork
-from monarch_nb.actors.undeliverable import send_back
 from monarch_nb.core.frames import ERROR, REPLY, Message
 from monarch_nb.core.shape import Extent, Point
 
@@ -282,9 +281,7 @@ class Driver:
     def refuse(self, message: Message) -> None:
         """Answer a call to an actor that has ended."""
         assert self.ended is not None
-        self.proc.discard(message)
-        self._answer_lost(message, self.ended)
-        send_back(self.proc, message, str(self.instance.actor_id), self.ended.text)
+        self.hosting.refuse(message, self.ended, str(self.instance.actor_id))
 
     def end(self, ended: ActorEnded, *, tell: bool) -> None:
         """The end, clean-up included. The actor's thread."""

@@ -170,7 +170,7 @@ class Hosting:
             waiting = self._unpark(port)
         for message in waiting:
             text = f"there is no such actor in process {self.proc.id:016x}"
-            self._refuse(message, ActorEnded(text), f"{self.proc.id:016x}/{port:x}")
+            self.refuse(message, ActorEnded(text), f"{self.proc.id:016x}/{port:x}")
 
     # for drivers
 
@@ -179,13 +179,14 @@ class Hosting:
         ended = driver.ended
         assert ended is not None
         address = str(driver.instance.actor_id)
-        self.proc.ports[driver.spec.port] = lambda message: self._refuse(message, ended, address)
+        self.proc.ports[driver.spec.port] = lambda message: self.refuse(message, ended, address)
         if self.drivers.get(driver.spec.port) is driver:
             del self.drivers[driver.spec.port]
         if isinstance(driver, SyncDriver) and driver.on_main:
             self._main_taken = False
 
-    def _refuse(self, message: Message, ended: ActorEnded, address: str) -> None:
+    def refuse(self, message: Message, ended: ActorEnded, address: str) -> None:
+        """Answer a message to an actor that has ended: its caller and its sender are told."""
         self.proc.discard(message)
         self.answer_lost(message, ended)
         send_back(self.proc, message, address, ended.text)

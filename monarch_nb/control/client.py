@@ -314,7 +314,13 @@ class _Slot:
 
 
 _slot: Final = _Slot()
-os.register_at_fork(after_in_child=_slot.__init__)  # type: ignore[misc]
+
+
+def _forget_after_fork() -> None:
+    _slot.lock, _slot.ahead = threading.RLock(), None
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def client() -> Client:

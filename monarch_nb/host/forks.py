@@ -79,7 +79,7 @@ def settings_for(boot: AgentBoot, file_limit: int) -> Record:
     """A zygote's settings: the first message that it gets."""
     return {
         "main": boot.main,
-        "preload": [*boot.preload, boot.main.partition(":")[0]],
+        "preload": list(boot.preload),
         "when_idle": [name for loaded in boot.preload for name in WHEN_IDLE.get(loaded, ())],
         "owner_pid": boot.owner_pid,
         "file_limit": file_limit,
