@@ -95,11 +95,15 @@ def test_a_file_that_grows_and_one_that_goes(tmp_path):
     assert pieces.vanished == ["gone"]
 
 
+CHUNKS = 20
+
+
 class Busy:
     """A receiver that counts how many chunks are on their way."""
 
     def __init__(self):
-        self.on_the_way = self.most = 0
+        self.on_the_way = self.most = self.sent = 0
+        self.full = asyncio.Event()
         self.compare = self.write = self.commit = self
 
     def call_one(self, place, content, *rest):
@@ -107,6 +111,7 @@ class Busy:
             return self.answer({"written": [], "deleted": []})
         if content and isinstance(content[0], Entry):
             return self.answer({each.path: b"" for each in content})
+        self.sent += 1
         self.on_the_way += 1
         self.most = max(self.most, self.on_the_way)
         return asyncio.ensure_future(self.arrive())
@@ -115,13 +120,19 @@ class Busy:
         return value
 
     async def arrive(self):
-        await asyncio.sleep(0.001)
+        """Not before as many as may be are on their way, and time for one too many."""
+        if self.on_the_way >= syncing.WINDOW or self.sent == CHUNKS:
+            self.full.set()
+        await self.full.wait()
+        await asyncio.sleep(0.02)
         self.on_the_way -= 1
+        if self.sent < CHUNKS:
+            self.full.clear()
 
 
 def test_few_chunks_are_on_their_way_at_a_time(tmp_path):
     """What others send to that host is never behind more than these."""
-    (tmp_path / "large").write_bytes(bytes(20 * CHUNK_BYTES))
+    (tmp_path / "large").write_bytes(bytes(CHUNKS * CHUNK_BYTES))
 
     async def send():
         busy = Busy()
