@@ -27,6 +27,7 @@ from monarch_nb.actors.commands import (
     this_python,
 )
 from monarch_nb.actors.future import Future
+from monarch_nb.actors.landing import WORKSPACE_DIR
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.proc import new_process_ids
 from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState
@@ -306,7 +307,7 @@ class _Spawning:
         beside: dict[str, str | None] = {}
         if landing is not None:
             cwd, path = landing.cwd(cwd), landing.import_path(path)
-            beside = {"WORKSPACE_DIR": landing.root}
+            beside = {WORKSPACE_DIR: landing.root}
         return {
             "procs": [state.processes[rank] for rank in ranks],
             "ranks": ranks,

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import Final, final
+
+WORKSPACE_DIR: Final = "WORKSPACE_DIR"
+"""Names the workspace folder of a host in the environment of its worker and of its ranks."""
 
 
 @final

@@ -21,17 +21,17 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from monarch_nb.actors.definition import Actor, endpoint
+from monarch_nb.actors.landing import WORKSPACE_DIR
 from monarch_nb.actors.trees import Piece, digest, look
 from monarch_nb.core.manifest import FILE, FOLDER, LINK, OWN, Entry, check_entries, check_path
 from monarch_nb.net.keys import key_folder
 
-VARIABLE: Final = "WORKSPACE_DIR"
 _FORGOTTEN_S: Final = 3600.0  # staged by a sync that never ended
 
 
 def workspace_root() -> Path:
     """The workspace folder of this host: `$WORKSPACE_DIR`, or one beside the user's keys."""
-    return Path(os.environ.get(VARIABLE) or key_folder() / "workspace").absolute()
+    return Path(os.environ.get(WORKSPACE_DIR) or key_folder() / "workspace").absolute()
 
 
 class WorkspaceReceiver(Actor):

@@ -32,6 +32,16 @@ Work = tuple[Any, "Message | None"]
 WorkQueue = queue.SimpleQueue["Work | None"]
 
 
+class Task:
+    """Something small for the thread that serves a work queue."""
+
+    def __init__(self, action: Callable[[], Any]) -> None:
+        self._action = action
+
+    def step(self, _: Message | None) -> None:
+        self._action()
+
+
 class SyncDriver(Driver):
     """Runs a sync actor on the thread that serves `work`."""
 

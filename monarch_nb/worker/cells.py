@@ -65,17 +65,17 @@ class CellShell:
     """
 
     def __init__(self, names: Mapping[str, Any]) -> None:
-        self._names = dict(names)
         self._gate = InterruptGate()
         self._publish: Publish = _discard
         self._loop = CellLoop()
         self._compiler = CellCompiler()
-        self._shell: Any = None
+        self._shell = self._made()
+        self.namespace.update(names)
 
     @property
     def namespace(self) -> dict[str, Any]:
         """The variables of the cells."""
-        namespace: dict[str, Any] = self._ready().user_ns
+        namespace: dict[str, Any] = self._shell.user_ns
         return namespace
 
     def run(self, code: str, *, filename: str, first_line: int, publish: Publish) -> CellOutcome:
@@ -87,7 +87,7 @@ class CellShell:
         threads that outlive the cell go to it too, until the next cell runs.
         """
         started = time.perf_counter()
-        shell = self._ready()
+        shell = self._shell
         self._publish = publish
         shell.displayhook.start()
         error: BaseException | None
@@ -122,20 +122,14 @@ class CellShell:
         """The rank ends."""
         self._loop.close()
 
-    def begin(self) -> None:
-        """Make the shell, unless the zygote has; `names` are in `__main__` then."""
-        self._ready()
-
-    def _ready(self) -> Any:
-        if self._shell is None:
-            os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
-            shell = _the_shell()
-            shell.cells = self
-            sys.modules["__main__"] = shell.user_module
-            vars(builtins)["get_ipython"] = shell.get_ipython  # for good
-            shell.user_ns.update(self._names)
-            self._shell = shell
-        return self._shell
+    def _made(self) -> Any:
+        """The shell, which the zygote may have made already, for this rank."""
+        os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+        shell = _the_shell()
+        shell.cells = self
+        sys.modules["__main__"] = shell.user_module
+        vars(builtins)["get_ipython"] = shell.get_ipython  # for good
+        return shell
 
     def _perform(
         self, shell: Any, code: str, filename: str, first_line: int

@@ -26,7 +26,7 @@ from typing import Any, Final
 from monarch_nb.actors import envelope, runtime_access
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.runtime import Runtime
-from monarch_nb.actors.sync_driver import WorkQueue
+from monarch_nb.actors.sync_driver import Task, WorkQueue
 from monarch_nb.config import Config
 from monarch_nb.core import pickling
 from monarch_nb.core.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
@@ -79,7 +79,6 @@ class Rank:
         if os.environ.get(COMPAT, "0") not in {"", "0"}:
             importlib.import_module("monarch_nb.compat")
         self._attach_main_thread()
-        self.cells.shell.begin()
         self.runtime.start()
         self._boot_user_code()
         self._serve()
@@ -223,7 +222,7 @@ class Rank:
                 self.hosting.log_exception("leaving the process group before a heal raised")
             self.proc.answer(message, {"ok": True})
 
-        self.work.put((_Task(regroup), message))
+        self.work.put((Task(regroup), None))
 
     def _regroup(self, body: dict[str, Any]) -> None:
         """The mesh was healed or shrunk: who this rank is now. Main thread."""
@@ -247,16 +246,6 @@ class Rank:
             for ident, frame in frames.items()
         }
         self.proc.answer(message, {"stacks": stacks, "pid": os.getpid()})
-
-
-class _Task:
-    """Something small for the main thread."""
-
-    def __init__(self, action: Any) -> None:
-        self._action = action
-
-    def step(self, _: Message | None) -> None:
-        self._action()
 
 
 def _run_bootstrap(payload: bytes) -> None:

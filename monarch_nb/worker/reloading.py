@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import importlib
 import importlib.util
 import linecache
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from monarch_nb.actors.landing import WORKSPACE_DIR, Landing
+from monarch_nb.actors.sync_driver import Task
 
 if TYPE_CHECKING:
     from monarch_nb.actors.proc import Proc
@@ -34,40 +38,20 @@ class Workspaces:
 
     def _on_workspace(self, body: dict[str, Any], message: Message) -> None:
         """A sync has ended. Inbox thread."""
-        os.environ["WORKSPACE_DIR"] = body["root"]
-        put_on_path(body["pairs"], body["packages"])
+        landing = Landing(body["root"], dict(body["pairs"]), body["packages"])
+        os.environ[WORKSPACE_DIR] = landing.root
+        sys.path[:] = landing.import_path(sys.path)
         importlib.invalidate_caches()
         if body["reload"]:
-            self._work.put((_Reload(self._proc, body), message))
+            again = functools.partial(self._reload, body["changed"], landing, message)
+            self._work.put((Task(again), None))
         else:
             self._proc.answer(message, {"ok": True})
 
-
-class _Reload:
-    """Something for the main thread."""
-
-    def __init__(self, proc: Proc, body: dict[str, Any]) -> None:
-        self._proc = proc
-        self._body = body
-
-    def step(self, message: Message) -> None:
-        """Load again, and tell."""
-        tops = [remote for _, remote in self._body["pairs"]]
-        reloaded, failed = reload_changed(self._body["changed"], tops)
+    def _reload(self, changed: Sequence[str], landing: Landing, message: Message) -> None:
+        """Load again, and tell. Main thread."""
+        reloaded, failed = reload_changed(changed, landing.pairs.values())
         self._proc.answer(message, {"reloaded": reloaded, "failed": failed})
-
-
-def put_on_path(pairs: Iterable[tuple[str, str]], packages: str | None) -> None:
-    """The synced folders come first in `sys.path`; entries below their originals go with them."""
-    found = list(sys.path)
-    for local, remote in pairs:
-        found = [
-            remote + each[len(local) :] if f"{each}/".startswith(f"{local}/") else each
-            for each in found
-        ]
-    front = [remote for _, remote in pairs]
-    back = [packages] if packages else []
-    sys.path[:] = dict.fromkeys([*front, *found, *back])
 
 
 def reload_changed(

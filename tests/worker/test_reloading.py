@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from monarch_nb.worker.reloading import imports_of, in_order, put_on_path, reload_changed
+from monarch_nb.actors.landing import Landing
+from monarch_nb.worker.reloading import imports_of, in_order, reload_changed
 
 
 @pytest.mark.parametrize(
@@ -55,8 +56,9 @@ def test_those_that_import_a_changed_one_follow(package):
     assert reload_changed(["/elsewhere/x.py"], [str(package.parent)]) == ([], [])
 
 
-def test_the_synced_folder_takes_the_place_of_its_original(monkeypatch):
-    monkeypatch.setattr(sys, "path", ["/home/me/a/src", "/usr/lib", "/home/me/ab", "/home/me/a"])
+def test_the_synced_folder_takes_the_place_of_its_original():
+    landing = Landing("/ws", {"/home/me/a": "/ws/a"}, "/ws/conda")
+    path = ["/home/me/a/src", "/usr/lib", "/home/me/ab", "/home/me/a"]
     for _ in range(2):
-        put_on_path([("/home/me/a", "/ws/a")], "/ws/conda")
-    assert sys.path == ["/ws/a", "/ws/a/src", "/usr/lib", "/home/me/ab", "/ws/conda"]
+        path = landing.import_path(path)
+    assert path == ["/ws/a", "/ws/a/src", "/usr/lib", "/home/me/ab", "/ws/conda"]
