@@ -7,7 +7,6 @@ one measure. A target looks at the figures of the run, ours and others', and say
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import partial
 
 from benchmarks.measures import CAST, SPAWNED
 
@@ -55,12 +54,7 @@ class Measure:
 
 
 def at_most(measure: str, figure: str, limit: float, text: str, why: str = "") -> Target:
-    judge = partial(_judge_limit, measure, figure, limit)
-    return Target(text, judge, why)
-
-
-def _judge_limit(measure: str, figure: str, limit: float, get: Lookup) -> Verdict:
-    return _compare(get(OURS, measure, figure), lambda ours: ours <= limit)
+    return Target(text, lambda get: _compare(get(OURS, measure, figure), lambda x: x <= limit), why)
 
 
 def at_least(measure: str, figure: str, limit: float, text: str) -> Target:
