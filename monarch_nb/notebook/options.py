@@ -1,4 +1,4 @@
-"""What may be typed after `%mesh` and `%%mesh`: one parser for each command.
+"""How options of `%mesh` and `%%mesh` are read.
 
 Rule of the file: text in, options out; nothing here knows a mesh. A wrong word is one line that
 ends with what to type instead. The parsers are argparse through IPython's magic arguments, so
@@ -11,13 +11,16 @@ import argparse
 import difflib
 import re
 import shlex
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from IPython.core.magic_arguments import MagicArgumentParser
 
 from monarch_nb.notebook.problems import MagicError
 
 _Parser: Any = MagicArgumentParser  # IPython ships incomplete types
+
+COMMANDS: Final = ("up", "down", "list", "use", "status", "heal", "interrupt")
+"""What may follow `%mesh`; see `commands`."""
 
 _AXIS = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
@@ -78,74 +81,9 @@ def ranks(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _up() -> Parser:
-    parser = Parser("%mesh up", "%mesh up --gpus 4")
-    parser.add_argument("--gpus", type=count)
-    parser.add_argument("--name", type=name)
-    parser.add_argument("axes", nargs="*", type=axis, metavar="axis=size")
-    return parser
-
-
-def _down() -> Parser:
-    parser = Parser("%mesh down", "%mesh down, or %mesh down mesh0, or %mesh down --all")
-    parser.add_argument("name", nargs="?", type=name)
-    parser.add_argument("--all", action="store_true")
-    return parser
-
-
-def _use() -> Parser:
-    parser = Parser("%mesh use", "%mesh use mesh0")
-    parser.add_argument("name", type=name)
-    return parser
-
-
-def _status() -> Parser:
-    parser = Parser("%mesh status", "%mesh status, or %mesh status mesh0")
-    parser.add_argument("name", nargs="?", type=name)
-    return parser
-
-
-def _list() -> Parser:
-    return Parser("%mesh list", "%mesh list")
-
-
-def _heal() -> Parser:
-    parser = Parser("%mesh heal", "%mesh heal, or %mesh heal --shrink")
-    parser.add_argument("name", nargs="?", type=name)
-    parser.add_argument("--shrink", action="store_true")
-    return parser
-
-
-def _interrupt() -> Parser:
-    parser = Parser("%mesh interrupt", "%mesh interrupt, or %mesh interrupt --kill 3")
-    parser.add_argument("--kill", type=ranks, metavar="RANKS")
-    parser.add_argument("--name", type=name)
-    return parser
-
-
-COMMANDS = {
-    "up": _up(),
-    "down": _down(),
-    "list": _list(),
-    "use": _use(),
-    "status": _status(),
-    "heal": _heal(),
-    "interrupt": _interrupt(),
-}
-
 CELL = Parser("%%mesh", "%%mesh, or %%mesh gpus=0:2, or %%mesh 0,2 --name mesh0")
 CELL.add_argument("selection", nargs="*")
 CELL.add_argument("--name", type=name)
-
-
-def parse_line(line: str) -> tuple[str, argparse.Namespace]:
-    """The command of a `%mesh` line and its options; `status` for an empty line."""
-    word, _, rest = line.strip().partition(" ")
-    if not word:
-        return "status", parse(COMMANDS["status"], "")
-    if word not in COMMANDS:
-        raise MagicError(_unknown(word))
-    return word, parse(COMMANDS[word], rest)
 
 
 def parse(parser: Parser, text: str) -> argparse.Namespace:
@@ -165,26 +103,3 @@ def _unknown_option(parser: Parser, word: str) -> str:
     known = [option for option in parser._option_string_actions if option.startswith("--")]
     close = difflib.get_close_matches(word, known, 1)
     return f"does not know {word}" + (f"; did you mean {close[0]}?" if close else "")
-
-
-def sizes(options: argparse.Namespace) -> dict[str, int]:
-    """The axes of `%mesh up`, in the order in which they are to be."""
-    found: dict[str, int] = {}
-    given: list[tuple[str, Any]] = list(options.axes)
-    if options.gpus is not None:
-        given.append(("gpus", options.gpus))
-    for label, size in given:
-        if label in found:
-            COMMANDS["up"].error(f"{label} is given twice")
-        found[label] = size
-    if not found:
-        COMMANDS["up"].error("needs to know how many ranks")
-    return found
-
-
-def _unknown(word: str) -> str:
-    close = difflib.get_close_matches(word, COMMANDS, 1)
-    hint = f"Did you mean %mesh {close[0]}? " if close else ""
-    return (
-        f"%mesh has no command {word!r}. {hint}Commands: {', '.join(COMMANDS)}; %mesh? shows help"
-    )

@@ -7,16 +7,17 @@ import inspect
 
 import pytest
 
-from monarch_nb.notebook import options
+from monarch_nb.notebook import commands, options
+from monarch_nb.notebook.commands import lifecycle
 from monarch_nb.notebook.magics import MeshMagics
 from monarch_nb.notebook.problems import MagicError
 
 
 def complaint(line: str) -> str:
     with pytest.raises(MagicError) as caught:
-        command, chosen = options.parse_line(line)
-        if command == "up":
-            options.sizes(chosen)
+        command, chosen = commands.parse_line(line)
+        if command is lifecycle.UP:
+            lifecycle.sizes(chosen)
     text = str(caught.value)
     assert "\n" not in text
     return text
@@ -29,13 +30,13 @@ def complaint(line: str) -> str:
     ("up replicas=2 --gpus 3 --name data", {"replicas": 2, "gpus": 3}),
 ])  # fmt: skip
 def test_up_takes_axes_in_order(line, sizes):
-    command, chosen = options.parse_line(line)
-    assert command == "up"
-    assert list(options.sizes(chosen).items()) == list(sizes.items())
+    command, chosen = commands.parse_line(line)
+    assert command is lifecycle.UP
+    assert list(lifecycle.sizes(chosen).items()) == list(sizes.items())
 
 
 def test_an_empty_line_is_status():
-    assert options.parse_line("  ")[0] == "status"
+    assert commands.parse_line("  ")[0] is commands.COMMANDS["status"]
 
 
 @pytest.mark.parametrize("line, wrong, instead", [
@@ -78,7 +79,11 @@ def test_what_is_no_list_of_ranks(text):
 
 def test_the_help_knows_every_command_and_option():
     text = inspect.getdoc(MeshMagics.mesh)
-    for command, parser in options.COMMANDS.items():
-        assert f"%mesh {command}" in text
-        for action in parser._actions:
+    for name, command in commands.COMMANDS.items():
+        assert command.usage[0][0].split()[0] == name
+        for action in command.parser._actions:
             assert all(option in text for option in action.option_strings), action
+
+
+def test_the_words_are_those_of_the_commands():
+    assert tuple(commands.COMMANDS) == options.COMMANDS

@@ -1,0 +1,52 @@
+"""The commands of `%mesh`, in the order of the help.
+
+Rule of the package: a command is a few words that call something else; what it prints is one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from typing import Final
+
+from monarch_nb.notebook import options
+from monarch_nb.notebook.command import Command
+from monarch_nb.notebook.commands import lifecycle, looking, stopping
+from monarch_nb.notebook.problems import MagicError
+
+COMMANDS: Final[dict[str, Command]] = {
+    "up": lifecycle.UP,
+    "down": lifecycle.DOWN,
+    "list": looking.LIST,
+    "use": looking.USE,
+    "status": looking.STATUS,
+    "heal": lifecycle.HEAL,
+    "interrupt": stopping.INTERRUPT,
+}
+
+
+def parse_line(line: str) -> tuple[Command, argparse.Namespace]:
+    """The command of a `%mesh` line and its options; `status` for an empty line."""
+    word, _, rest = line.strip().partition(" ")
+    command = COMMANDS.get(word or "status")
+    if command is None:
+        raise MagicError(_unknown(word))
+    return command, options.parse(command.parser, rest)
+
+
+def help_text() -> str:
+    """A line for everything that may be typed after `%mesh`."""
+    lines = [
+        (typed if typed.startswith(" ") else f"%mesh {typed}", does)
+        for command in COMMANDS.values()
+        for typed, does in command.usage
+    ]
+    width = max(len(typed) for typed, _ in lines)
+    return "\n".join(f"{typed:{width}}  {does}" for typed, does in lines)
+
+
+def _unknown(word: str) -> str:
+    close = difflib.get_close_matches(word, options.COMMANDS, 1)
+    hint = f"Did you mean %mesh {close[0]}? " if close else ""
+    known = ", ".join(options.COMMANDS)
+    return f"%mesh has no command {word!r}. {hint}Commands: {known}; %mesh? shows help"

@@ -1,0 +1,115 @@
+"""`%mesh up`, `down` and `heal`: meshes come and go."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any, Final
+
+from monarch_nb.notebook import options
+from monarch_nb.notebook.command import Command, say
+from monarch_nb.notebook.meshes import NO_MESH
+from monarch_nb.notebook.options import Parser
+from monarch_nb.notebook.problems import MagicError
+from monarch_nb.notebook.session import Session
+from monarch_nb.notebook.words import count, duration, mesh_text
+
+SLOW_S: Final = 3.0
+"""Coming up is told once after this long, then at five times the interval."""
+STOP_S: Final = 10.0
+
+_UP: Final = Parser("%mesh up", "%mesh up --gpus 4")
+_UP.add_argument("--gpus", type=options.count)
+_UP.add_argument("--name", type=options.name)
+_UP.add_argument("axes", nargs="*", type=options.axis, metavar="axis=size")
+
+_DOWN: Final = Parser("%mesh down", "%mesh down, or %mesh down mesh0, or %mesh down --all")
+_DOWN.add_argument("name", nargs="?", type=options.name)
+_DOWN.add_argument("--all", action="store_true")
+
+_HEAL: Final = Parser("%mesh heal", "%mesh heal, or %mesh heal --shrink")
+_HEAL.add_argument("name", nargs="?", type=options.name)
+_HEAL.add_argument("--shrink", action="store_true")
+
+
+def sizes(chosen: argparse.Namespace) -> dict[str, int]:
+    """The axes of `%mesh up`, in the order in which they are to be."""
+    found: dict[str, int] = {}
+    given: list[tuple[str, int]] = list(chosen.axes)
+    if chosen.gpus is not None:
+        given.append(("gpus", chosen.gpus))
+    for label, size in given:
+        if label in found:
+            _UP.error(f"{label} is given twice")
+        found[label] = size
+    if not found:
+        _UP.error("needs to know how many ranks")
+    return found
+
+
+def _up(session: Session, chosen: argparse.Namespace) -> None:
+    wanted = sizes(chosen)
+    meshes = session.meshes
+    name = meshes.new_name(chosen.name)
+    started = time.monotonic()
+    mesh = meshes.spawn(wanted, name)
+    session.attach()
+    _wait_until_up(mesh, name)
+    took = duration(time.monotonic() - started)
+    has_variable = meshes.keep(name, mesh)
+    named = f"; the variable {name} is the mesh" if has_variable else ""
+    say(f"{name} is up: {mesh_text(mesh)} in {took}. %%mesh runs a cell on them{named}.")
+
+
+def _wait_until_up(mesh: Any, name: str) -> None:
+    wait_s = SLOW_S
+    started = time.monotonic()
+    try:
+        while True:
+            try:
+                mesh.initialized.get(timeout=wait_s)
+            except TimeoutError:
+                took = duration(time.monotonic() - started)
+                say(f"{name}: waiting for {count(len(mesh), 'rank')} to start, {took}")
+                wait_s = 5 * SLOW_S
+            else:
+                return
+    except BaseException:
+        mesh.stop().get(timeout=STOP_S)
+        raise
+
+
+def _down(session: Session, chosen: argparse.Namespace) -> None:
+    meshes = session.meshes
+    if chosen.all:
+        doomed = meshes.everything()
+    else:
+        mesh = meshes.pick(chosen.name)
+        doomed = {mesh.name: mesh}
+    if not doomed:
+        raise MagicError(NO_MESH)
+    stops = [mesh.stop() for mesh in doomed.values()]
+    for stop in stops:
+        stop.get()
+    for name in doomed:
+        meshes.forget(name)
+    say(f"{', '.join(doomed)} {'is' if len(doomed) == 1 else 'are'} down")
+
+
+def _heal(session: Session, chosen: argparse.Namespace) -> None:
+    meshes = session.meshes
+    mesh = meshes.pick(chosen.name)
+    healed = mesh.heal(shrink=chosen.shrink)
+    meshes.keep(mesh.name, healed)
+    say(f"{mesh.name} is whole again: {mesh_text(healed)}")
+
+
+UP: Final = Command(_UP, _up, (
+    ("up --gpus 4", "start four ranks on this machine, as mesh0"),
+    ("    --name MESH", "choose the name"),
+    ("    replicas=2 gpus=4", "any axes, the first one outermost"),
+))  # fmt: skip
+DOWN: Final = Command(_DOWN, _down, (("down [MESH] [--all]", "stop a mesh, or all"),))
+HEAL: Final = Command(_HEAL, _heal, (
+    ("heal [MESH] [--shrink]", "start lost ranks again; --shrink: go on without them"),
+))  # fmt: skip
