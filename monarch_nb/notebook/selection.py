@@ -1,4 +1,5 @@
-"""Which ranks of a mesh a cell is for: `gpus=0:2`, `hosts=0 gpus=::2`, `0,2`, `0-3`, `all`.
+"""Which ranks of a mesh a cell is for: `gpus=0:2`, `hosts=0 gpus=::2`, `0,2`, `0-3`, `all`, and as
+ipyparallel has them `[0,2]`, `::2`, `-1`.
 
 Rule of the file: a selection names ranks that exist or is refused; nothing is clipped. It knows
 axes and numbers only. A mesh part is what the mesh's own `slice` gives; ranks that are no regular
@@ -7,9 +8,8 @@ grid are several parts.
 
 from __future__ import annotations
 
-import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from monarch_nb.core.shape import Shape, Slice
@@ -19,7 +19,8 @@ from monarch_nb.notebook.problems import MagicError
 EXAMPLES = "%%mesh gpus=0:2, %%mesh 0,2, %%mesh 0-3 or %%mesh all"
 
 _INDEX = re.compile(r"[0-9]+")
-_RANGE = re.compile(r"([0-9]*):([0-9]*)(?::([0-9]+))?")
+_RANGE = re.compile(r"([0-9]*):([0-9]*)(?::([0-9]*))?")
+_RANKS = re.compile(r"([0-9]+)-([0-9]+)")
 
 
 def parts(mesh: Any, words: Sequence[str]) -> list[Any]:
@@ -29,11 +30,11 @@ def parts(mesh: Any, words: Sequence[str]) -> list[Any]:
     axes = [word for word in words if "=" in word]
     if len(axes) == len(words):
         return [_by_axes(mesh, axes)]
-    if axes or len(words) > 1:
-        raise MagicError(
-            f"{' '.join(words)!r} mixes several ways to select ranks. Type one: {EXAMPLES}"
-        )
-    return _by_ranks(mesh, words[0])
+    text = " ".join(words)
+    is_list = text.startswith("[") and text.endswith("]")
+    if axes or (len(words) > 1 and not is_list):
+        raise MagicError(f"{text!r} mixes several ways to select ranks. Type one: {EXAMPLES}")
+    return _by_ranks(mesh, text[1:-1].replace(" ", "") if is_list else text)
 
 
 def _by_axes(mesh: Any, words: Sequence[str]) -> Any:
@@ -53,37 +54,63 @@ def _place(label: str, text: str, size: int) -> int | slice:
         if int(text) < size:
             return int(text)
         raise MagicError(f"{label}={text} is outside the mesh: {label} goes from 0 to {size - 1}")
-    match = _RANGE.fullmatch(text)
-    if match is None:
+    found = _range(text, size)
+    if found is None:
         raise MagicError(
             f"cannot read {label}={text}. Type: {label}=0 or {label}=0:2 or {label}=::2"
         )
-    start, stop, step = (int(group) if group else None for group in match.groups())
-    first, last = start or 0, size if stop is None else stop
-    if first >= last or last > size or step == 0:
+    if not found:
         raise MagicError(
             f"{label}={text} is empty or outside the mesh: "
             f"{label} has {size} places, {label}=0:{size}"
         )
-    return slice(first, last, step)
+    return slice(found.start, found.stop, found.step)
+
+
+def _range(text: str, size: int) -> range | None:
+    """The places of `0:4` or `::2`; empty if there are none or some are missing; None for another
+    kind of text."""
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        return None
+    start, stop, step = (int(group) if group else None for group in match.groups())
+    first, last = start or 0, size if stop is None else stop
+    return range(first, last, step or 1) if last <= size and step != 0 else range(0)
 
 
 def _by_ranks(mesh: Any, text: str) -> list[Any]:
-    try:
-        wanted = options.ranks(text)
-    except argparse.ArgumentTypeError:
-        raise MagicError(_no_selection(text)) from None
     present = list(mesh._ndslice)
+    wanted = [rank for piece in text.split(",") for rank in _ranks(text, piece, present)]
     missing = [str(rank) for rank in wanted if rank not in present]
-    if missing or not wanted:
+    first, last = present[0], present[-1]
+    if missing:
         raise MagicError(
             f"{text} is outside the mesh: no rank {', '.join(missing)} "
-            f"among its {len(present)}, {present[0]} to {present[-1]}"
+            f"among its {len(present)}, {first} to {last}"
         )
-    if sorted(wanted) == sorted(present):
+    if not wanted:
+        raise MagicError(
+            f"{text} is empty or outside the mesh: it has {len(present)} ranks, {first} to {last}"
+        )
+    chosen = sorted(set(wanted))
+    if chosen == sorted(present):
         return [mesh]
-    pieces = Slice.from_list(sorted(wanted))
-    return [mesh._new_with_shape(Shape(["rank"], piece)) for piece in pieces]
+    return [mesh._new_with_shape(Shape(["rank"], piece)) for piece in Slice.from_list(chosen)]
+
+
+def _ranks(text: str, piece: str, present: Sequence[int]) -> Iterator[int]:
+    """`3`, `0-3`, `-1` (the last) or `::2` (by place)."""
+    if _INDEX.fullmatch(piece):
+        yield int(piece)
+    elif (match := _RANKS.fullmatch(piece)) and int(match[1]) <= int(match[2]):
+        yield from range(int(match[1]), int(match[2]) + 1)
+    elif (places := _range(piece, len(present))) is not None:
+        yield from (present[place] for place in places)
+    elif piece[:1] == "-" and _INDEX.fullmatch(piece[1:]):
+        back = int(piece[1:])
+        yield present[-back] if 0 < back <= len(present) else -back
+    else:
+        raise MagicError(_no_selection(text))
 
 
 def _no_selection(text: str) -> str:

@@ -35,6 +35,12 @@ def ranks(whole: FakeMesh, text: str) -> list[int]:
     ("0,1,5", [0, 1, 5]),
     ("5,0", [0, 5]),
     ("0-7", range(8)),
+    ("[0,2]", [0, 2]),
+    ("[0, 2]", [0, 2]),
+    ("::2", [0, 2, 4, 6]),
+    ("1:4", [1, 2, 3]),
+    ("-1", [7]),
+    ("0,-2", [0, 6]),
 ])  # fmt: skip
 def test_ranks_of_a_selection(text, expected):
     assert ranks(mesh(hosts=2, gpus=4), text) == list(expected)
@@ -53,6 +59,9 @@ def test_ranks_of_a_selection(text, expected):
     ("0 1", "mixes several ways"),
     ("8", "no rank 8 among its 8, 0 to 7"),
     ("0,9,11", "no rank 9, 11"),
+    ("-9", "no rank -9"),
+    ("2:9", "2:9 is empty or outside the mesh: it has 8 ranks, 0 to 7"),
+    ("[0,2", "'[0,2' selects no ranks"),
     ("everything", "'everything' selects no ranks"),
     ("up", "command of the line magic"),
 ])  # fmt: skip
