@@ -81,9 +81,49 @@ def ranks(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def seconds(text: str) -> float:
+    """A time of more than 0 s."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text!r}")
+    return found
+
+
 CELL = Parser("%%mesh", "%%mesh, or %%mesh gpus=0:2, or %%mesh 0,2 --name mesh0")
 CELL.add_argument("selection", nargs="*")
+CELL.add_argument("-t", "--targets", nargs="+", default=[], metavar="RANKS")
 CELL.add_argument("--name", type=name)
+CELL.add_argument("-b", "--block", action="store_true", default=True)
+CELL.add_argument("-a", "--noblock", action="store_false", dest="block")
+CELL.add_argument("-o", "--out", type=name)
+CELL.add_argument("--local", action="store_true")
+CELL.add_argument("--timeout", type=seconds, metavar="SECONDS")
+
+
+def parse_cell(line: str) -> argparse.Namespace:
+    """What follows `%%mesh`; `@name` and `--targets` are taken into `name` and `selection`."""
+    chosen = parse(CELL, line)
+    named = [word[1:] for word in chosen.selection if word.startswith("@")]
+    chosen.selection = [word for word in chosen.selection if not word.startswith("@")]
+    if chosen.name is not None:
+        named.append(chosen.name)
+    if len(named) > 1:
+        CELL.error(f"is for one mesh, not for {' and '.join(named)}")
+    if chosen.targets and chosen.selection:
+        CELL.error("takes ranks once, by --targets or without")
+    chosen.name = _mesh_name(named[0]) if named else None
+    chosen.selection = chosen.selection or chosen.targets
+    return chosen
+
+
+def _mesh_name(text: str) -> str:
+    try:
+        return name(text)
+    except argparse.ArgumentTypeError as wrong:
+        CELL.error(f"@{text}: the name of a mesh {wrong}")
 
 
 def parse(parser: Parser, text: str) -> argparse.Namespace:

@@ -144,11 +144,16 @@ class CellOutput:
                 self._release()
             self._send()
 
-    def show(self, content: Mapping[str, Any]) -> None:
+    def show(self, content: Mapping[str, Any], display_id: str = "") -> None:
         """A display of the controller's own, now."""
         with self._sending:
             self._send()
-            self._outlet.display("display_data", {"metadata": {}, "transient": {}, **content})
+            self._outlet.display("display_data", _own(content, display_id))
+
+    def redraw(self, content: Mapping[str, Any], display_id: str) -> None:
+        """Another content for a display that was shown under this id."""
+        with self._sending:
+            self._outlet.display("update_display_data", _own(content, display_id))
 
     def flush(self) -> float | None:
         """Send what may be sent now. Returns when there will be more, or None."""
@@ -219,6 +224,11 @@ class CellOutput:
         if self._waiting:
             times.append(self._next_flush_s)
         return min(times, default=None)
+
+
+def _own(content: Mapping[str, Any], display_id: str) -> dict[str, Any]:
+    transient = {"display_id": display_id} if display_id else {}
+    return {"metadata": {}, **content, "transient": transient}
 
 
 class Flusher:

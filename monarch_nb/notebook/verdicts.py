@@ -1,0 +1,96 @@
+"""What a person reads about how ranks ended a cell, or have not ended it yet. Words only.
+
+Rule of the file: who it is, what happened, and what to type next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from monarch_nb.core.folding import ErrorGroup, fold_errors, rank_runs, rank_words
+from monarch_nb.core.records import ErrorRecord
+from monarch_nb.notebook import sources, tracebacks
+
+
+def summary(errors: Mapping[int, ErrorRecord]) -> str:
+    """One line on all errors."""
+    return "; ".join(group.headline for group in fold_errors(errors))
+
+
+def traceback(
+    shell: Any, errors: Mapping[int, ErrorRecord], total: int, lost: Sequence[int], ranks: Any
+) -> str:
+    """A traceback for each group of ranks that failed alike, and what to do about lost ones.
+
+    `ranks` are those that the cell was for, on a mesh of `total`.
+    """
+    lookup = partial(sources.line_of_cell, shell)
+    label = partial(tracebacks.name_of_cell, shell)
+    parts = [
+        _lost(group) if _is_loss(group) else "\n".join(group.format(lookup, label, total))
+        for group in fold_errors(errors)
+    ]
+    if lost:
+        parts.append(advice(lost, ranks))
+    return "\n\n".join(parts)
+
+
+def who_is_late(errors: Mapping[int, ErrorRecord], pending: Sequence[int]) -> str:
+    """Ranks that run on while others have failed."""
+    failed = fold_errors(errors)[0].headline
+    return (
+        f"{rank_words(pending)} {_are(pending)} still running after {failed}. "
+        "They may wait for a rank that failed; the stop button interrupts them.\n"
+    )
+
+
+def which_are_lost(mesh: str, lost: Sequence[int], wanted: Sequence[int]) -> str:
+    """A cell cannot start."""
+    return (
+        f"{rank_words(lost)} of {mesh} {_are(lost)} lost; %mesh status shows how. "
+        f"{advice(lost, wanted)}"
+    )
+
+
+def advice(lost: Sequence[int], wanted: Sequence[int]) -> str:
+    """What to type when ranks are lost."""
+    living = sorted(set(wanted).difference(lost))
+    others = f", or %%mesh {rank_runs(living)} for the others" if living else ""
+    return f"Type: %mesh heal{others}"
+
+
+def after_interrupt(pending: Sequence[int]) -> str:
+    """What the ranks did about the stop button."""
+    if not pending:
+        return "all ranks have stopped"
+    return f"interrupted; {rank_words(pending)} still at work. {_next(pending)}"
+
+
+def after_timeout(timeout_s: float, late: Sequence[int], pending: Sequence[int]) -> str:
+    """`late` had not ended in time and were interrupted; `pending` go on nevertheless."""
+    told = f"{rank_words(late)} had not ended after {timeout_s:g} s and {_were(late)} interrupted"
+    return f"{told}; {rank_words(pending)} still at work. {_next(pending)}" if pending else told
+
+
+def _next(pending: Sequence[int]) -> str:
+    return f"The next %%mesh waits for them; %mesh interrupt --kill {rank_runs(pending)} ends them"
+
+
+def _is_loss(group: ErrorGroup) -> bool:
+    """Nothing was raised on the rank: it is gone, and the text says how."""
+    record = group.record
+    return not (record.frames or record.place or record.cause or record.context)
+
+
+def _lost(group: ErrorGroup) -> str:
+    return "\n".join(f"{rank_words(ranks)}: {text}" for ranks, text in group.messages)
+
+
+def _are(ranks: Sequence[int]) -> str:
+    return "is" if len(ranks) == 1 else "are"
+
+
+def _were(ranks: Sequence[int]) -> str:
+    return "was" if len(ranks) == 1 else "were"
