@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from monarch_nb import control
-from monarch_nb.notebook import display, tracebacks
-from monarch_nb.notebook.magics import MeshMagics
+from monarch_nb.notebook import display, magics, tracebacks
 from monarch_nb.notebook.session import Session, session_of
 
 
@@ -16,7 +15,7 @@ def load_ipython_extension(shell: Any) -> None:
         return
     session = Session(shell)
     session.start()
-    shell.register_magics(MeshMagics(shell, session))
+    magics.register(shell, session)
     display.register(shell)
     session.undo.append(tracebacks.hide_our_frames(shell))
     control.name_files(lambda filename: tracebacks.name_of_cell(shell, filename))
@@ -31,6 +30,5 @@ def unload_ipython_extension(shell: Any) -> None:
         return
     session.close()
     display.unregister(shell)
-    for kind in ("line", "cell"):
-        shell.magics_manager.magics[kind].pop("mesh", None)
+    magics.unregister(shell)
     del shell._monarch_nb_session

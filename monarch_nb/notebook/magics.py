@@ -10,10 +10,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 
 from monarch_nb.errors import MeshError
 from monarch_nb.notebook import cells, commands
+from monarch_nb.notebook.commands import auto
 from monarch_nb.notebook.problems import CellError, MagicError
 from monarch_nb.notebook.session import Session
 
@@ -50,6 +51,44 @@ class MeshMagics(Magics):
             return command.run(self._session, chosen)
 
     mesh.__doc__ = _HELP.format(commands=commands.help_text())
+
+
+@magics_class
+class PxMagics(Magics):
+    """The names that users of ipyparallel have in their fingers."""
+
+    def __init__(self, shell: Any, session: Session, mesh: MeshMagics) -> None:
+        super().__init__(shell)
+        self._session = session
+        self._mesh = mesh
+
+    @no_var_expand
+    @line_cell_magic
+    def px(self, line: str, cell: str | None = None) -> Any:
+        """Run a line or a cell on the ranks: `%px CODE`; `%%px` takes what `%%mesh` takes."""
+        return self._mesh.mesh("", line) if cell is None else self._mesh.mesh(line, cell)
+
+    @line_magic
+    def autopx(self, _: str) -> None:
+        """Turn `%mesh auto` on, or off again."""
+        with _as_one_line():
+            auto.toggle(self._session)
+
+
+def register(shell: Any, session: Session) -> None:
+    """Add the magics; `%px` only where nothing else has that name."""
+    mesh = MeshMagics(shell, session)
+    shell.register_magics(mesh)
+    if "px" not in shell.magics_manager.magics["line"]:
+        shell.register_magics(PxMagics(shell, session, mesh))
+
+
+def unregister(shell: Any) -> None:
+    """Undo `register`."""
+    for known in shell.magics_manager.magics.values():
+        for name, magic in list(known.items()):
+            if isinstance(getattr(magic, "__self__", None), MeshMagics | PxMagics):
+                del known[name]
 
 
 @contextlib.contextmanager

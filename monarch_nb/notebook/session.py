@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from monarch_nb.notebook.auto import Auto
 from monarch_nb.notebook.meshes import Meshes
 from monarch_nb.notebook.outlets import outlet_of_running_cell
 from monarch_nb.notebook.outputs import CellOutput, Flusher
@@ -59,6 +60,7 @@ class Session:
         self.meshes = Meshes(self)
         self.stragglers = Stragglers()
         self.running: Cell | None = None
+        self.auto = Auto(shell, lambda: self.running is not None)
         self._cells: dict[int, Cell] = {}
         self._last_tag = 0
         self._flusher = Flusher()
@@ -72,6 +74,7 @@ class Session:
         """Follow the shell's cells."""
         self.shell.events.register("pre_run_cell", self._begin)
         self.shell.events.register("post_run_cell", self._end)
+        self.undo.append(self.auto.install())
         self.undo.append(self.runtime.when_started(self.attach))
         self.undo.append(keep_order(self.shell, self))
 

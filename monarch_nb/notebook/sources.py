@@ -22,7 +22,7 @@ class Source:
 def of_body(shell: Any, cell: Any, body: str) -> Source:
     """The cell's own file and lines when the body is the rest of it; else a file of its own."""
     filename = tracebacks.file_of_cell(shell)
-    if filename is not None and cell.source.lstrip().startswith("%%"):
+    if filename is not None and cell.source.rstrip().endswith(body.rstrip()):
         tracebacks.remember(filename, cell.source)
         return Source(filename, tracebacks.first_line(cell.source, body))
     filename = f"<mesh cell {cell.tag}>"

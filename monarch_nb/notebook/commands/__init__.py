@@ -11,7 +11,7 @@ from typing import Final
 
 from monarch_nb.notebook import options
 from monarch_nb.notebook.command import Command
-from monarch_nb.notebook.commands import lifecycle, looking, stopping
+from monarch_nb.notebook.commands import auto, lifecycle, looking, stopping
 from monarch_nb.notebook.problems import MagicError
 
 COMMANDS: Final[dict[str, Command]] = {
@@ -21,6 +21,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "use": looking.USE,
     "status": looking.STATUS,
     "heal": lifecycle.HEAL,
+    "auto": auto.AUTO,
     "interrupt": stopping.INTERRUPT,
 }
 

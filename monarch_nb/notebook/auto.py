@@ -1,0 +1,57 @@
+"""`%mesh auto on`: what is typed runs on the mesh, without `%%mesh`.
+
+Rule of the file: it changes text before IPython reads it, and only that of cells which a person has
+typed: not what code runs (`run_cell`), not silent requests of the front end, not commands to the
+mesh itself. `%%local` keeps a cell in the controller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+_HERE: Final = re.compile(
+    r"%%?(mesh|px)\b|%(autopx|pxconfig|load_ext|reload_ext|unload_ext|config)\b"
+)
+_LOCAL: Final = re.compile(r"%%local\s*$")
+
+
+class Auto:
+    """The transform of one shell's cells. `line` is what stands after `%%mesh`; None: off."""
+
+    has_side_effects = True  # IPython: not while it only wants to know if a cell is complete
+
+    def __init__(self, shell: Any, is_nested: Callable[[], bool]) -> None:
+        self.line: str | None = None
+        self._shell = shell
+        self._is_nested = is_nested
+
+    def install(self) -> Callable[[], None]:
+        """Begin to read cells. Returns what ends it."""
+        transforms = self._shell.input_transformers_cleanup
+        transforms.insert(0, self)
+        return lambda: transforms.remove(self)
+
+    def __call__(self, lines: list[str]) -> list[str]:
+        """The lines of a cell, as they are to be run."""
+        first = next((line for line in lines if _is_code(line)), "")
+        if _LOCAL.match(first):
+            at = lines.index(first)
+            return [*lines[:at], "# in the controller\n", *lines[at + 1 :]]
+        if self.line is None or not first or _HERE.match(first) or self._is_not_typed():
+            return lines
+        return [f"%%mesh {self.line}\n", *lines]
+
+    def _is_not_typed(self) -> bool:
+        if self._is_nested():
+            return True
+        if getattr(self._shell, "kernel", None) is None:
+            return False
+        content = self._shell.get_parent().get("content", {})
+        return bool(content.get("silent") or not content.get("store_history", True))
+
+
+def _is_code(line: str) -> bool:
+    text = line.strip()
+    return bool(text) and not text.startswith("#")
