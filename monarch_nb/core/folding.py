@@ -81,24 +81,33 @@ class ErrorGroup:
         return f"{rank_words(self.ranks)}: {name}, {len(self.messages)} different messages"
 
     def format(
-        self, lookup: Lookup | None = None, label: Label | None = None, total: int = 0
+        self,
+        lookup: Lookup | None = None,
+        label: Label | None = None,
+        total: int = 0,
+        *,
+        in_full: bool = False,
     ) -> list[str]:
-        """Headline, traceback once, messages that differ; for a mesh of one rank, the traceback."""
+        """Headline, traceback once, messages that differ; for a mesh of one rank, the traceback.
+
+        Many or long messages are cut short, unless wanted `in_full`.
+        """
         traceback = self.record.format(lookup, label)
         if total == 1:
             return traceback
-        return [self.headline, *traceback, *self._differing()]
+        return [self.headline, *traceback, *self._differing(in_full)]
 
-    def _differing(self) -> Iterator[str]:
+    def _differing(self, in_full: bool) -> Iterator[str]:
         if len(self.messages) == 1:
             return
         yield "The messages differ:"
-        for ranks, message in self.messages[:MAX_MESSAGES]:
-            first, *more = clip(message, MAX_MESSAGE).split("\n")
+        shown = self.messages if in_full else self.messages[:MAX_MESSAGES]
+        for ranks, message in shown:
+            first, *more = (message if in_full else clip(message, MAX_MESSAGE)).split("\n")
             yield f"  {rank_words(ranks)}: {first}"
             yield from (f"    {line}" for line in more)
-        if len(self.messages) > MAX_MESSAGES:
-            yield f"  ... {len(self.messages) - MAX_MESSAGES} more messages"
+        if len(self.messages) > len(shown):
+            yield f"  ... {len(self.messages) - len(shown)} more messages"
 
 
 def fold_errors(records: Mapping[int, ErrorRecord]) -> list[ErrorGroup]:

@@ -245,6 +245,8 @@ class MeshCell:
             self._cell.output.end()
             self._show()
             self.error = self._failure()
+            if self.error is not None:
+                self._session.last_error = self.error
             self._ended.set()
         for callback in self._when_ended:
             callback()
@@ -255,9 +257,9 @@ class MeshCell:
             limit_s = self._request.timeout_s or 0.0
             told = verdicts.after_timeout(limit_s, self._overdue, self.pending)
             text = "\n\n".join(filter(None, [self._traceback(errors), f"TimeoutError: {told}"]))
-            return CellError(told, errors, text)
+            return CellError(told, errors, text, self._total)
         if errors:
-            return CellError(verdicts.summary(errors), errors, self._traceback(errors))
+            return CellError(verdicts.summary(errors), errors, self._traceback(errors), self._total)
         return None
 
     def _call_when_ended(self, callback: Callable[[], object]) -> None:
@@ -281,8 +283,9 @@ class MeshCell:
             self._cell.output.show(content)
 
     def _traceback(self, errors: dict[int, ErrorRecord]) -> str:
+        text = verdicts.traceback(self._session.shell, errors, self._total)
         lost = [rank for rank, one in self._outcomes().items() if one.status == "lost"]
-        return verdicts.traceback(self._session.shell, errors, self._total, lost, self.ranks)
+        return f"{text}\n\n{verdicts.advice(lost, self.ranks)}" if lost else text
 
 
 @contextlib.contextmanager

@@ -19,7 +19,9 @@ from monarch_nb.notebook.problems import MagicError
 
 _Parser: Any = MagicArgumentParser  # IPython ships incomplete types
 
-COMMANDS: Final = ("up", "down", "list", "use", "status", "heal", "auto", "interrupt")
+COMMANDS: Final = (
+    "up", "down", "list", "use", "status", "heal", "auto", "errors", "interrupt",
+)  # fmt: skip
 """What may follow `%mesh`; see `commands`."""
 
 _AXIS = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)

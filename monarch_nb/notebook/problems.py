@@ -26,13 +26,17 @@ class MagicError(MeshError, UsageError):
 class CellError(MeshError):
     """A cell failed on some ranks. `error.ranks` says which; `error[3]` is the record of rank 3.
 
-    It renders as one traceback for each group of ranks that failed alike.
+    It renders as one traceback for each group of ranks that failed alike. `total` is the size of
+    the mesh.
     """
 
-    def __init__(self, summary: str, errors: Mapping[int, Any], traceback: str) -> None:
+    def __init__(
+        self, summary: str, errors: Mapping[int, Any], traceback: str, total: int = 0
+    ) -> None:
         super().__init__(summary)
         self.errors = dict(errors)
         self.traceback = traceback
+        self.total = total
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -46,7 +50,7 @@ class CellError(MeshError):
         return self.traceback.splitlines()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.args[0], self.errors, self.traceback)
+        return type(self), (self.args[0], self.errors, self.traceback, self.total)
 
 
 class CellInterrupted(KeyboardInterrupt):

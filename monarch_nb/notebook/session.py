@@ -18,6 +18,7 @@ from monarch_nb.notebook.meshes import Meshes
 from monarch_nb.notebook.outlets import outlet_of_running_cell
 from monarch_nb.notebook.outputs import CellOutput, Flusher
 from monarch_nb.notebook.own_output import keep_order
+from monarch_nb.notebook.problems import CellError
 from monarch_nb.notebook.runtime import Client, MonarchRuntime, Runtime
 from monarch_nb.notebook.stragglers import Stragglers
 from monarch_nb.notebook.words import mesh_text
@@ -60,6 +61,7 @@ class Session:
         self.meshes = Meshes(self)
         self.stragglers = Stragglers()
         self.running: Cell | None = None
+        self.last_error: CellError | None = None
         self.auto = Auto(shell, lambda: self.running is not None)
         self._cells: dict[int, Cell] = {}
         self._last_tag = 0

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from monarch_nb.core.folding import ErrorGroup, fold_errors, rank_runs, rank_words
+from monarch_nb.core.folding import MAX_MESSAGES, ErrorGroup, fold_errors, rank_runs, rank_words
 from monarch_nb.core.records import ErrorRecord
 from monarch_nb.notebook import sources, tracebacks
 
@@ -20,20 +20,20 @@ def summary(errors: Mapping[int, ErrorRecord]) -> str:
 
 
 def traceback(
-    shell: Any, errors: Mapping[int, ErrorRecord], total: int, lost: Sequence[int], ranks: Any
+    shell: Any, errors: Mapping[int, ErrorRecord], total: int, *, in_full: bool = False
 ) -> str:
-    """A traceback for each group of ranks that failed alike, and what to do about lost ones.
-
-    `ranks` are those that the cell was for, on a mesh of `total`.
-    """
+    """A traceback for each group of ranks that failed alike, on a mesh of `total`."""
     lookup = partial(sources.line_of_cell, shell)
     label = partial(tracebacks.name_of_cell, shell)
+    groups = fold_errors(errors)
     parts = [
-        _lost(group) if _is_loss(group) else "\n".join(group.format(lookup, label, total))
-        for group in fold_errors(errors)
+        _lost(group)
+        if _is_loss(group)
+        else "\n".join(group.format(lookup, label, total, in_full=in_full))
+        for group in groups
     ]
-    if lost:
-        parts.append(advice(lost, ranks))
+    if not in_full and any(len(group.messages) > MAX_MESSAGES for group in groups):
+        parts.append("%mesh errors shows all messages")
     return "\n\n".join(parts)
 
 
