@@ -23,6 +23,11 @@ def rank_runs(ranks: Iterable[int]) -> str:
     return _runs(tuple(sorted(set(ranks))))
 
 
+def rank_list(ranks: Iterable[int]) -> str:
+    """`0,2-3`, however many: to be typed again."""
+    return ",".join(_pairs(tuple(sorted(set(ranks)))))
+
+
 def rank_label(ranks: Iterable[int], total: int = 0) -> str:
     """`[0-3]`, `[0,2-3]`; empty on a mesh of one rank (`total` is the size of the mesh)."""
     return "" if total == 1 else f"[{rank_runs(ranks)}]"
@@ -36,13 +41,17 @@ def rank_words(ranks: Iterable[int]) -> str:
 
 @functools.lru_cache(maxsize=1024)  # the same few sets of ranks come back with every line
 def _runs(ranks: tuple[int, ...]) -> str:
-    present = set(ranks)
-    starts = [rank for rank in ranks if rank - 1 not in present]
-    ends = [rank for rank in ranks if rank + 1 not in present]
-    texts = [str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True)]
+    texts = _pairs(ranks)
     if len(texts) > MAX_RUNS:
         return f"{','.join(texts[:MAX_RUNS])},... {len(ranks)} in all"
     return ",".join(texts)
+
+
+def _pairs(ranks: tuple[int, ...]) -> list[str]:
+    present = set(ranks)
+    starts = [rank for rank in ranks if rank - 1 not in present]
+    ends = [rank for rank in ranks if rank + 1 not in present]
+    return [str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

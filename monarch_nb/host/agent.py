@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from monarch_nb.config import Config
-from monarch_nb.host import events, guard, orders, registry
+from monarch_nb.host import dumps, events, guard, orders, registry
 from monarch_nb.host.board import SAMPLE_S
 from monarch_nb.host.forks import Forks, settings_for
 from monarch_nb.host.launch import AgentBoot, last_lines
@@ -192,6 +192,7 @@ class Agent:
         exitcode = os.waitstatus_to_exitcode(status)
         oom = self._was_out_of_memory(proc, exitcode)
         output = self._wards.dismiss(proc)
+        dumps.forget(Path(self._boot.run_dir), proc)
         self._viewers.discard(proc)
         for piece in output.take(final=True) if output else ():
             self._tell(self._boot.controller, {"verb": "raw", **piece._asdict()})
@@ -319,6 +320,15 @@ class Agent:
     def _tail(self, letter: Letter) -> None:
         self._answer(letter.asker, {"text": self._wards.tail(letter.body["proc"])})
 
+    def _dump(self, letter: Letter) -> None:
+        procs = orders.check_procs(letter.body["procs"])
+        dumps.begin(Path(self._boot.run_dir), procs, self._wards.signal)
+        self._answer(letter.asker, {"ok": True})
+
+    def _dumped(self, letter: Letter) -> None:
+        procs = orders.check_procs(letter.body["procs"])
+        self._answer(letter.asker, {"texts": dumps.texts(Path(self._boot.run_dir), procs)})
+
     def _hello(self, letter: Letter) -> None:
         facts = {"pid": os.getpid(), "host": socket.gethostname()}
         self._answer(letter.asker, {"ok": True, "malformed": self._mail.malformed, **facts})
@@ -339,6 +349,8 @@ _VERBS: Final[dict[str, Callable[[Agent, Letter], None]]] = {
     "watch": Agent._watch,
     "status": Agent._status,
     "tail": Agent._tail,
+    "dump": Agent._dump,
+    "dumped": Agent._dumped,
     "shutdown": Agent._shutdown,
     "hello": Agent._hello,
     "stop_all": Agent._stop_all,

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from monarch_nb.core.folding import rank_label
 from monarch_nb.core.records import ErrorRecord
-from monarch_nb.notebook import sources, verdicts
+from monarch_nb.notebook import sources, verdicts, whereabouts
 from monarch_nb.notebook.bundles import results, text_content
 from monarch_nb.notebook.problems import CellError, CellInterrupted
 from monarch_nb.notebook.runtime import CellRun, Outcome
@@ -230,8 +230,8 @@ class MeshCell:
         with contextlib.suppress(KeyboardInterrupt):  # pressed again: do not even give the moment
             self._is_over(GRACE_S)
         self._end()
-        traceback = self._traceback(self._errors())
-        return CellInterrupted(verdicts.after_interrupt(self.pending), traceback)
+        told = verdicts.after_interrupt(self.pending, self._where())
+        return CellInterrupted(told, self._traceback(self._errors()))
 
     def _end(self) -> None:
         """Show what is left, say how it went; once."""
@@ -255,7 +255,7 @@ class MeshCell:
         errors = self._errors()
         if self._overdue:
             limit_s = self._request.timeout_s or 0.0
-            told = verdicts.after_timeout(limit_s, self._overdue, self.pending)
+            told = verdicts.after_timeout(limit_s, self._overdue, self.pending, self._where())
             text = "\n\n".join(filter(None, [self._traceback(errors), f"TimeoutError: {told}"]))
             return CellError(told, errors, text, self._total)
         if errors:
@@ -281,6 +281,13 @@ class MeshCell:
         shown = {rank: one.data for rank, one in self._outcomes().items() if one.data}
         for content in results(shown, self._total):
             self._cell.output.show(content)
+
+    def _where(self) -> list[str]:
+        """Lines on the ranks that go on."""
+        if not (pending := self.pending):
+            return []
+        found = self._session.runtime.whereabouts(self._request.mesh, pending)
+        return whereabouts.lines(self._session.shell, found)
 
     def _traceback(self, errors: dict[int, ErrorRecord]) -> str:
         text = verdicts.traceback(self._session.shell, errors, self._total)

@@ -20,7 +20,7 @@ from monarch_nb.notebook.problems import MagicError
 _Parser: Any = MagicArgumentParser  # IPython ships incomplete types
 
 COMMANDS: Final = (
-    "up", "down", "list", "use", "status", "heal", "auto", "errors", "interrupt",
+    "up", "down", "list", "use", "status", "heal", "auto", "errors", "interrupt", "stacks",
 )  # fmt: skip
 """What may follow `%mesh`; see `commands`."""
 

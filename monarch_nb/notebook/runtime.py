@@ -9,10 +9,11 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from monarch_nb import control
+from monarch_nb.core.stacks import Frame
 
 
 class Outcome(Protocol):
@@ -29,6 +30,8 @@ class Outcome(Protocol):
 class CellRun(Protocol):
     """A cell that runs on the ranks of a mesh."""
 
+    @property
+    def mesh(self) -> Any: ...
     @property
     def outcomes(self) -> Mapping[int, Outcome]: ...
     @property
@@ -61,6 +64,8 @@ class Runtime(Protocol):
     def is_mesh(self, value: object) -> bool: ...
     def is_stopped(self, mesh: Any) -> bool: ...
     def lost(self, mesh: Any) -> Sequence[int]: ...
+    def kill(self, mesh: Any, ranks: Iterable[int]) -> None: ...
+    def whereabouts(self, mesh: Any, ranks: Iterable[int]) -> Mapping[int, Sequence[Frame]]: ...
     def run_cell(
         self, mesh: Any, code: str, *, filename: str, first_line: int, tag: int
     ) -> CellRun: ...
@@ -107,6 +112,19 @@ class MonarchRuntime:
     def lost(self, mesh: Any) -> Sequence[int]:
         """The ranks that are lost and not healed."""
         return [rank for rank in mesh.ranks if rank in mesh._state.lost]
+
+    def kill(self, mesh: Any, ranks: Iterable[int]) -> None:
+        """End the processes of these ranks. Returns at once."""
+        from monarch_nb.control import client, stopping
+
+        stopping.kill(client.client().proc, mesh, ranks)
+
+    def whereabouts(self, mesh: Any, ranks: Iterable[int]) -> Mapping[int, Sequence[Frame]]:
+        """Where the main threads of these ranks are, innermost call first; of those that can say
+        it."""
+        from monarch_nb.control import client, stopping
+
+        return stopping.whereabouts(client.client().proc, mesh, ranks)
 
     def run_cell(
         self, mesh: Any, code: str, *, filename: str, first_line: int, tag: int

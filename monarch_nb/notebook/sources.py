@@ -35,3 +35,8 @@ def line_of_cell(shell: Any, filename: str, lineno: int) -> str | None:
     if tracebacks.name_of_cell(shell, filename) is None:
         return None
     return linecache.getline(filename, lineno) or None
+
+
+def line(shell: Any, filename: str, lineno: int) -> str:
+    """A line of a cell or a file without its indent; empty where it is not known here."""
+    return (line_of_cell(shell, filename, lineno) or linecache.getline(filename, lineno)).strip()

@@ -29,7 +29,7 @@ def prune(tb: TracebackType | None) -> TracebackType | None:
     inside = False
     while tb is not None:
         filename = tb.tb_frame.f_code.co_filename
-        ours = filename.startswith(_OURS)
+        ours = is_ours(filename)
         inside = ours or (inside and filename.startswith(_LIBRARIES))
         if not inside:
             kept.append(tb)
@@ -38,6 +38,16 @@ def prune(tb: TracebackType | None) -> TracebackType | None:
     for entry in reversed(kept):
         pruned = TracebackType(pruned, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return pruned
+
+
+def is_ours(filename: str) -> bool:
+    """Whether a file belongs to monarch_nb."""
+    return filename.startswith(_OURS)
+
+
+def is_library(filename: str) -> bool:
+    """Whether a file is ours, Python's or a dependency's, rather than the user's."""
+    return filename.startswith((_OURS, *_LIBRARIES, "<frozen "))
 
 
 def hide_our_frames(shell: Any) -> Callable[[], None]:

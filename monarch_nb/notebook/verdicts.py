@@ -9,7 +9,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from monarch_nb.core.folding import MAX_MESSAGES, ErrorGroup, fold_errors, rank_runs, rank_words
+from monarch_nb.core.folding import (
+    MAX_MESSAGES,
+    ErrorGroup,
+    fold_errors,
+    rank_list,
+    rank_runs,
+    rank_words,
+)
 from monarch_nb.core.records import ErrorRecord
 from monarch_nb.notebook import sources, tracebacks
 
@@ -61,21 +68,27 @@ def advice(lost: Sequence[int], wanted: Sequence[int]) -> str:
     return f"Type: %mesh heal{others}"
 
 
-def after_interrupt(pending: Sequence[int]) -> str:
-    """What the ranks did about the stop button."""
+def after_interrupt(pending: Sequence[int], where: Sequence[str]) -> str:
+    """What the ranks did about the stop button; `where` are lines on those that go on."""
     if not pending:
         return "all ranks have stopped"
-    return f"interrupted; {rank_words(pending)} still at work. {_next(pending)}"
+    return _still_at_work("interrupted", pending, where)
 
 
-def after_timeout(timeout_s: float, late: Sequence[int], pending: Sequence[int]) -> str:
+def after_timeout(
+    timeout_s: float, late: Sequence[int], pending: Sequence[int], where: Sequence[str]
+) -> str:
     """`late` had not ended in time and were interrupted; `pending` go on nevertheless."""
     told = f"{rank_words(late)} had not ended after {timeout_s:g} s and {_were(late)} interrupted"
-    return f"{told}; {rank_words(pending)} still at work. {_next(pending)}" if pending else told
+    return _still_at_work(told, pending, where) if pending else told
 
 
-def _next(pending: Sequence[int]) -> str:
-    return f"The next %%mesh waits for them; %mesh interrupt --kill {rank_runs(pending)} ends them"
+def _still_at_work(told: str, pending: Sequence[int], where: Sequence[str]) -> str:
+    lines = [f"{told}; {rank_words(pending)} {_are(pending)} still at work"]
+    lines += [f"  {line}" for line in where]
+    kill = f"%mesh interrupt --kill {rank_list(pending)}"
+    lines.append(f"The next %%mesh waits for them. Stop again interrupts them; {kill} ends them")
+    return "\n".join(lines)
 
 
 def _is_loss(group: ErrorGroup) -> bool:

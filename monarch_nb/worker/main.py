@@ -16,10 +16,8 @@ import logging
 import os
 import queue
 import signal
-import sys
 import threading
 import time
-import traceback
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +29,7 @@ from monarch_nb.config import Config
 from monarch_nb.core import pickling
 from monarch_nb.core.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
 from monarch_nb.core.shape import Extent, Point
-from monarch_nb.worker import patience, rendezvous
+from monarch_nb.worker import patience, rendezvous, stacks
 from monarch_nb.worker.boardwriter import BoardWriter
 from monarch_nb.worker.cell_queue import CellQueue
 from monarch_nb.worker.cells import prepare_shell
@@ -117,6 +115,7 @@ class Rank:
         )
         signal.signal(signal.SIGINT, self._on_sigint)
         patience.install()
+        stacks.install(self.runtime.run_dir, self.proc.id)
         streams = install(self.runtime.root_tag, self._send_output)
         self.hosting.flush_output = streams.drain
         self.hosting.board = BoardWriter(self.boot["board"])
@@ -126,7 +125,6 @@ class Rank:
         self.proc.verbs["regroup"] = self._on_regroup
         self.proc.verbs["logging"] = self._on_logging
         Workspaces(self.proc, self.work)
-        self.proc.verbs["stacks"] = self._on_stacks
 
     def _on_sigint(self, *_: Any) -> None:
         mine = [
@@ -237,15 +235,6 @@ class Rank:
     def _on_logging(self, body: dict[str, Any], _: Message) -> None:
         logging.basicConfig()  # a handler, if the user's code has made none
         logging.getLogger().setLevel(body["level"])
-
-    def _on_stacks(self, _: dict[str, Any], message: Message) -> None:
-        frames = sys._current_frames()
-        names = {thread.ident: thread.name for thread in threading.enumerate()}
-        stacks = {
-            names.get(ident, str(ident)): traceback.format_stack(frame)
-            for ident, frame in frames.items()
-        }
-        self.proc.answer(message, {"stacks": stacks, "pid": os.getpid()})
 
 
 def _run_bootstrap(payload: bytes) -> None:

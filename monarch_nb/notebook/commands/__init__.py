@@ -24,6 +24,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "auto": auto.AUTO,
     "errors": errors.ERRORS,
     "interrupt": stopping.INTERRUPT,
+    "stacks": stopping.STACKS,
 }
 
 

@@ -1,4 +1,4 @@
-"""`%mesh interrupt`: stop what ranks do, or end them."""
+"""`%mesh interrupt` and `stacks`: ranks that work too long are stopped, ended, looked into."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import os
 import signal
 from typing import Any, Final
 
-from monarch_nb.core.folding import rank_runs, rank_words
-from monarch_nb.notebook import options
+from monarch_nb.core.folding import fold_outputs, rank_runs, rank_words
+from monarch_nb.notebook import options, whereabouts
 from monarch_nb.notebook.command import Command, say
 from monarch_nb.notebook.meshes import NO_MESH
 from monarch_nb.notebook.options import Parser
@@ -20,6 +20,10 @@ from monarch_nb.notebook.session import Session
 _INTERRUPT: Final = Parser("%mesh interrupt", "%mesh interrupt, or %mesh interrupt --kill 3")
 _INTERRUPT.add_argument("--kill", type=options.ranks, metavar="RANKS")
 _INTERRUPT.add_argument("--name", type=options.name)
+
+_STACKS: Final = Parser("%mesh stacks", "%mesh stacks, or %mesh stacks 3")
+_STACKS.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
+_STACKS.add_argument("--name", type=options.name)
 
 
 def _interrupt(session: Session, chosen: argparse.Namespace) -> None:
@@ -32,7 +36,55 @@ def _interrupt(session: Session, chosen: argparse.Namespace) -> None:
         session.stragglers.interrupt()
         say(f"{mesh.name}: interrupted")
     else:
-        _kill(client, mesh, chosen.kill)
+        _kill(session, mesh, chosen.kill)
+
+
+def _kill(session: Session, mesh: Any, ranks: tuple[int, ...]) -> None:
+    _check(mesh, ranks)
+    session.runtime.kill(mesh, ranks)
+    say(f"{mesh.name}: {rank_words(ranks)} killed. %mesh heal starts them again")
+
+
+def _check(mesh: Any, ranks: tuple[int, ...]) -> None:
+    if missing := sorted(set(ranks) - set(mesh.ranks)):
+        raise MagicError(
+            f"{mesh.name} has no {rank_words(missing)}; its ranks are {rank_runs(mesh.ranks)}"
+        )
+
+
+def _stacks(session: Session, chosen: argparse.Namespace) -> None:
+    mesh = session.meshes.pick(chosen.name)
+    ranks = tuple(mesh.ranks) if chosen.ranks is None else chosen.ranks
+    _check(mesh, ranks)
+    found = session.runtime.whereabouts(mesh, ranks)
+    texts = {rank: whereabouts.stack(session.shell, frames) for rank, frames in found.items()}
+    for group in fold_outputs(texts):
+        text = texts[group.ranks[0]] or "  idle"
+        say(f"{rank_words(group.ranks)}:\n{text}")
+    if silent := sorted(set(ranks).difference(found)):
+        say(f"{rank_words(silent)}: no answer; %mesh status shows why")
+
+
+INTERRUPT: Final = Parser("%mesh interrupt", "%mesh interrupt, or %mesh interrupt --kill 3")
+_INTERRUPT.add_argument("--kill", type=options.ranks, metavar="RANKS")
+_INTERRUPT.add_argument("--name", type=options.name)
+
+_STACKS: Final = Parser("%mesh stacks", "%mesh stacks, or %mesh stacks 3")
+_STACKS.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
+_STACKS.add_argument("--name", type=options.name)
+
+
+def _interrupt(session: Session, chosen: argparse.Namespace) -> None:
+    mesh = session.meshes.pick(chosen.name)
+    client = session.attach()
+    if client is None:
+        raise MagicError(NO_MESH)
+    if chosen.kill is None:
+        client.interrupt(None)
+        session.stragglers.interrupt()
+        say(f"{mesh.name}: interrupted")
+    else:
+        _kill(session, mesh, chosen.kill)
 
 
 def _kill(client: Any, mesh: Any, ranks: tuple[int, ...]) -> None:
@@ -52,4 +104,7 @@ def _kill(client: Any, mesh: Any, ranks: tuple[int, ...]) -> None:
 INTERRUPT: Final = Command(_INTERRUPT, _interrupt, (
     ("interrupt [--name MESH]", "KeyboardInterrupt on every rank that works"),
     ("    --kill RANKS", "end the processes of these ranks: 3 or 0,2 or 0-3"),
+))  # fmt: skip
+STACKS: Final = Command(_STACKS, _stacks, (
+    ("stacks [RANKS] [--name MESH]", "where ranks are in their code, also in C that hangs"),
 ))  # fmt: skip

@@ -1,0 +1,64 @@
+"""Where a process is: the text that faulthandler writes on a signal, read into frames.
+
+The signal's handler writes it, so it comes also while C code holds the interpreter. Python names no
+C function: the innermost frame is the line that called it.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+SIGNAL: Final = signal.SIGRTMIN
+"""Asks a rank to write its stacks. Ranks that have a stacks file know it; others would end."""
+
+_HEADING: Final = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):")
+_FRAME: Final = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
+
+
+class Frame(NamedTuple):
+    """One call; `line` is 0 where Python does not know it."""
+
+    file: str
+    line: int
+    function: str
+
+
+def file_name(process: int) -> str:
+    """The stacks file of a rank, in the run folder of its host."""
+    return f"{process:016x}.stacks"
+
+
+def threads(text: str) -> list[list[Frame]]:
+    """The frames of each thread, innermost first.
+
+    Example:
+        >>> threads('Thread 0x7f (most recent call first):\\n  File "a.py", line 3 in f\\n')
+        [[Frame(file='a.py', line=3, function='f')]]
+    """
+    found: list[list[Frame]] = []
+    for line in text.splitlines():
+        if _HEADING.fullmatch(line):
+            found.append([])
+        elif found and (match := _FRAME.fullmatch(line)):
+            file, number, function = match.groups()
+            found[-1].append(Frame(file, int(number) if number.isdigit() else 0, function))
+    return found
+
+
+def thread_below(text: str, file: str) -> list[Frame] | None:
+    """The frames of the thread whose outermost calls are in a file (its end is given), innermost
+    first, without those; None if there is no such thread."""
+    for frames in threads(text):
+        if any(frame.file.endswith(file) for frame in frames):
+            return list(_until(frames, file))
+    return None
+
+
+def _until(frames: list[Frame], file: str) -> Iterator[Frame]:
+    for frame in frames:
+        if frame.file.endswith(file):
+            return
+        yield frame
