@@ -9,9 +9,10 @@ grid are several parts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from monarch_nb.core.folding import rank_runs, rank_words
 from monarch_nb.core.shape import Shape, Slice
 from monarch_nb.notebook import options
 from monarch_nb.notebook.problems import MagicError
@@ -35,6 +36,14 @@ def parts(mesh: Any, words: Sequence[str]) -> list[Any]:
     if axes or (len(words) > 1 and not is_list):
         raise MagicError(f"{text!r} mixes several ways to select ranks. Type one: {EXAMPLES}")
     return _by_ranks(mesh, text[1:-1].replace(" ", "") if is_list else text)
+
+
+def check_ranks(mesh: Any, ranks: Iterable[int]) -> None:
+    """Raise `MagicError` for ranks that the mesh does not have."""
+    if missing := sorted(set(ranks) - set(mesh.ranks)):
+        raise MagicError(
+            f"{mesh.name} has no {rank_words(missing)}; its ranks are {rank_runs(mesh.ranks)}"
+        )
 
 
 def _by_axes(mesh: Any, words: Sequence[str]) -> Any:

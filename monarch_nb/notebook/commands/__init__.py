@@ -21,6 +21,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "use": looking.USE,
     "status": looking.STATUS,
     "heal": lifecycle.HEAL,
+    "restart": lifecycle.RESTART,
     "auto": auto.AUTO,
     "errors": errors.ERRORS,
     "interrupt": stopping.INTERRUPT,

@@ -1,4 +1,4 @@
-"""`%mesh up`, `down` and `heal`: meshes come and go."""
+"""`%mesh up`, `down`, `heal` and `restart`: meshes come and go."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import argparse
 import time
 from typing import Any, Final
 
+from monarch_nb.core.folding import rank_words
 from monarch_nb.notebook import options
 from monarch_nb.notebook.command import Command, say
 from monarch_nb.notebook.meshes import NO_MESH
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.problems import MagicError
+from monarch_nb.notebook.selection import check_ranks
 from monarch_nb.notebook.session import Session
 from monarch_nb.notebook.words import count, duration, mesh_text
 
 SLOW_S: Final = 3.0
 """Coming up is told once after this long, then at five times the interval."""
 STOP_S: Final = 10.0
+POLL_S: Final = 0.005
 
 _UP: Final = Parser("%mesh up", "%mesh up --gpus 4")
 _UP.add_argument("--gpus", type=options.count)
@@ -30,6 +33,10 @@ _DOWN.add_argument("--all", action="store_true")
 _HEAL: Final = Parser("%mesh heal", "%mesh heal, or %mesh heal --shrink")
 _HEAL.add_argument("name", nargs="?", type=options.name)
 _HEAL.add_argument("--shrink", action="store_true")
+
+_RESTART: Final = Parser("%mesh restart", "%mesh restart, or %mesh restart 3")
+_RESTART.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
+_RESTART.add_argument("--name", type=options.name)
 
 
 def sizes(chosen: argparse.Namespace) -> dict[str, int]:
@@ -104,6 +111,20 @@ def _heal(session: Session, chosen: argparse.Namespace) -> None:
     say(f"{mesh.name} is whole again: {mesh_text(healed)}")
 
 
+def _restart(session: Session, chosen: argparse.Namespace) -> None:
+    mesh = session.meshes.pick(chosen.name)
+    ranks = tuple(mesh.ranks) if chosen.ranks is None else chosen.ranks
+    check_ranks(mesh, ranks)
+    session.runtime.kill(mesh, ranks)
+    deadline = time.monotonic() + STOP_S
+    while not set(ranks).issubset(session.runtime.lost(mesh)):
+        if time.monotonic() > deadline:
+            raise MagicError(f"{mesh.name}: {rank_words(ranks)} did not end; see %mesh status")
+        time.sleep(POLL_S)
+    session.meshes.keep(mesh.name, mesh.heal())
+    say(f"{mesh.name}: {rank_words(ranks)} started again, with empty namespaces")
+
+
 UP: Final = Command(_UP, _up, (
     ("up --gpus 4", "start four ranks on this machine, as mesh0"),
     ("    --name MESH", "choose the name"),
@@ -112,4 +133,7 @@ UP: Final = Command(_UP, _up, (
 DOWN: Final = Command(_DOWN, _down, (("down [MESH] [--all]", "stop a mesh, or all"),))
 HEAL: Final = Command(_HEAL, _heal, (
     ("heal [MESH] [--shrink]", "start lost ranks again; --shrink: go on without them"),
+))  # fmt: skip
+RESTART: Final = Command(_RESTART, _restart, (
+    ("restart [RANKS] [--name MESH]", "end these ranks, or all, and start them again"),
 ))  # fmt: skip

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import itertools
-import os
-import signal
 from typing import Any, Final
 
-from monarch_nb.core.folding import fold_outputs, rank_runs, rank_words
+from monarch_nb.core.folding import fold_outputs, rank_words
 from monarch_nb.notebook import options, whereabouts
 from monarch_nb.notebook.command import Command, say
 from monarch_nb.notebook.meshes import NO_MESH
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.problems import MagicError
+from monarch_nb.notebook.selection import check_ranks
 from monarch_nb.notebook.session import Session
 
 _INTERRUPT: Final = Parser("%mesh interrupt", "%mesh interrupt, or %mesh interrupt --kill 3")
@@ -40,22 +37,15 @@ def _interrupt(session: Session, chosen: argparse.Namespace) -> None:
 
 
 def _kill(session: Session, mesh: Any, ranks: tuple[int, ...]) -> None:
-    _check(mesh, ranks)
+    check_ranks(mesh, ranks)
     session.runtime.kill(mesh, ranks)
     say(f"{mesh.name}: {rank_words(ranks)} killed. %mesh heal starts them again")
-
-
-def _check(mesh: Any, ranks: tuple[int, ...]) -> None:
-    if missing := sorted(set(ranks) - set(mesh.ranks)):
-        raise MagicError(
-            f"{mesh.name} has no {rank_words(missing)}; its ranks are {rank_runs(mesh.ranks)}"
-        )
 
 
 def _stacks(session: Session, chosen: argparse.Namespace) -> None:
     mesh = session.meshes.pick(chosen.name)
     ranks = tuple(mesh.ranks) if chosen.ranks is None else chosen.ranks
-    _check(mesh, ranks)
+    check_ranks(mesh, ranks)
     found = session.runtime.whereabouts(mesh, ranks)
     texts = {rank: whereabouts.stack(session.shell, frames) for rank, frames in found.items()}
     for group in fold_outputs(texts):
@@ -63,42 +53,6 @@ def _stacks(session: Session, chosen: argparse.Namespace) -> None:
         say(f"{rank_words(group.ranks)}:\n{text}")
     if silent := sorted(set(ranks).difference(found)):
         say(f"{rank_words(silent)}: no answer; %mesh status shows why")
-
-
-INTERRUPT: Final = Parser("%mesh interrupt", "%mesh interrupt, or %mesh interrupt --kill 3")
-_INTERRUPT.add_argument("--kill", type=options.ranks, metavar="RANKS")
-_INTERRUPT.add_argument("--name", type=options.name)
-
-_STACKS: Final = Parser("%mesh stacks", "%mesh stacks, or %mesh stacks 3")
-_STACKS.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
-_STACKS.add_argument("--name", type=options.name)
-
-
-def _interrupt(session: Session, chosen: argparse.Namespace) -> None:
-    mesh = session.meshes.pick(chosen.name)
-    client = session.attach()
-    if client is None:
-        raise MagicError(NO_MESH)
-    if chosen.kill is None:
-        client.interrupt(None)
-        session.stragglers.interrupt()
-        say(f"{mesh.name}: interrupted")
-    else:
-        _kill(session, mesh, chosen.kill)
-
-
-def _kill(client: Any, mesh: Any, ranks: tuple[int, ...]) -> None:
-    missing = sorted(set(ranks) - set(mesh.ranks))
-    if missing:
-        raise MagicError(
-            f"{mesh.name} has no {rank_words(missing)}; its ranks are {rank_runs(mesh.ranks)}"
-        )
-    found = [one for one in client.snapshot().meshes if one.name == mesh.name]
-    for rank in itertools.chain.from_iterable(one.ranks for one in found):
-        if rank.rank in ranks and rank.pid:
-            with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
-                os.kill(rank.pid, signal.SIGKILL)
-    say(f"{mesh.name}: {rank_words(ranks)} killed. %mesh heal starts them again")
 
 
 INTERRUPT: Final = Command(_INTERRUPT, _interrupt, (
