@@ -44,11 +44,7 @@ class MeshMagics(Magics):
     @no_var_expand
     @line_cell_magic
     def mesh(self, line: str, cell: str | None = None) -> Any:
-        with _as_one_line():
-            if cell is not None:
-                return cells.run(self._session, line, cell)
-            command, chosen = commands.parse_line(line)
-            return command.run(self._session, chosen)
+        return _run(self._session, line, cell)
 
     mesh.__doc__ = _HELP.format(commands=commands.help_text())
 
@@ -57,16 +53,15 @@ class MeshMagics(Magics):
 class PxMagics(Magics):
     """The names that users of ipyparallel have in their fingers."""
 
-    def __init__(self, shell: Any, session: Session, mesh: MeshMagics) -> None:
+    def __init__(self, shell: Any, session: Session) -> None:
         super().__init__(shell)
         self._session = session
-        self._mesh = mesh
 
     @no_var_expand
     @line_cell_magic
     def px(self, line: str, cell: str | None = None) -> Any:
         """Run a line or a cell on the ranks: `%px CODE`; `%%px` takes what `%%mesh` takes."""
-        return self._mesh.mesh("", line) if cell is None else self._mesh.mesh(line, cell)
+        return _run(self._session, "", line) if cell is None else _run(self._session, line, cell)
 
     @line_magic
     def autopx(self, _: str) -> None:
@@ -77,10 +72,9 @@ class PxMagics(Magics):
 
 def register(shell: Any, session: Session) -> None:
     """Add the magics; `%px` only where nothing else has that name."""
-    mesh = MeshMagics(shell, session)
-    shell.register_magics(mesh)
+    shell.register_magics(MeshMagics(shell, session))
     if "px" not in shell.magics_manager.magics["line"]:
-        shell.register_magics(PxMagics(shell, session, mesh))
+        shell.register_magics(PxMagics(shell, session))
 
 
 def unregister(shell: Any) -> None:
@@ -89,6 +83,14 @@ def unregister(shell: Any) -> None:
         for name, magic in list(known.items()):
             if isinstance(getattr(magic, "__self__", None), MeshMagics | PxMagics):
                 del known[name]
+
+
+def _run(session: Session, line: str, cell: str | None) -> Any:
+    with _as_one_line():
+        if cell is not None:
+            return cells.run(session, line, cell)
+        command, chosen = commands.parse_line(line)
+        return command.run(session, chosen)
 
 
 @contextlib.contextmanager

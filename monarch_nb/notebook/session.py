@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from monarch_nb.notebook import verdicts, whereabouts
 from monarch_nb.notebook.auto import Auto
 from monarch_nb.notebook.meshes import Meshes
 from monarch_nb.notebook.outlets import outlet_of_running_cell
@@ -23,6 +24,7 @@ from monarch_nb.notebook.runtime import Client, MonarchRuntime, Runtime
 from monarch_nb.notebook.stragglers import Stragglers
 from monarch_nb.notebook.words import mesh_text
 
+STOP_AGAIN_S = 0.5
 MAX_CELLS = 1_000
 """Output that comes later than this many cells is shown under the running one."""
 
@@ -183,6 +185,23 @@ class Session:
         stop_controller()
         if cell is not None and client is not None:
             client.interrupt(cell.tag)
+        elif cell is None and self.stragglers.living():
+            threading.Thread(target=self._stop_again, name="monarch-stop", daemon=True).start()
+
+    def _stop_again(self) -> None:
+        """Stop was pressed while nothing runs here: it is meant for ranks that did not end."""
+        self.stragglers.interrupt()
+        cell = self._latest()
+        if cell is None:
+            return
+        for one in self.stragglers.living():
+            one.run.wait(STOP_AGAIN_S)
+            if busy := one.run.pending:
+                found = self.runtime.whereabouts(one.run.mesh, busy)
+                where = whereabouts.lines(self.shell, found)
+                self.say(cell, f"{verdicts.still_at_work('interrupted again', busy, where)}\n")
+            else:
+                self.say(cell, f"cell In[{one.cell}] has ended on all ranks\n")
 
     def status_line(self) -> str:
         """One line on all meshes; asks no rank, so that it never waits."""

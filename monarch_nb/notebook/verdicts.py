@@ -72,7 +72,7 @@ def after_interrupt(pending: Sequence[int], where: Sequence[str]) -> str:
     """What the ranks did about the stop button; `where` are lines on those that go on."""
     if not pending:
         return "all ranks have stopped"
-    return _still_at_work("interrupted", pending, where)
+    return still_at_work("interrupted", pending, where)
 
 
 def after_timeout(
@@ -80,10 +80,11 @@ def after_timeout(
 ) -> str:
     """`late` had not ended in time and were interrupted; `pending` go on nevertheless."""
     told = f"{rank_words(late)} had not ended after {timeout_s:g} s and {_were(late)} interrupted"
-    return _still_at_work(told, pending, where) if pending else told
+    return still_at_work(told, pending, where) if pending else told
 
 
-def _still_at_work(told: str, pending: Sequence[int], where: Sequence[str]) -> str:
+def still_at_work(told: str, pending: Sequence[int], where: Sequence[str]) -> str:
+    """Ranks that nothing has stopped so far, and what can be done."""
     lines = [f"{told}; {rank_words(pending)} {_are(pending)} still at work"]
     lines += [f"  {line}" for line in where]
     kill = f"%mesh interrupt --kill {rank_list(pending)}"

@@ -115,7 +115,7 @@ class Rank:
         )
         signal.signal(signal.SIGINT, self._on_sigint)
         patience.install()
-        stacks.install(self.runtime.run_dir, self.proc.id)
+        stacks.install(Path(self.boot["run_dir"]), self.proc.id)
         streams = install(self.runtime.root_tag, self._send_output)
         self.hosting.flush_output = streams.drain
         self.hosting.board = BoardWriter(self.boot["board"])
