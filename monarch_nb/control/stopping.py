@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WRITE_S: Final = 0.02
 """How long ranks are given to write their stacks; it takes them about a millisecond."""
-ANSWER_S: Final = 0.1
+ANSWER_S: Final = 0.06  # the prompt waits for it
 _MAIN_LOOP: Final = "monarch_nb/worker/main.py"
 
 

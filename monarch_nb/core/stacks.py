@@ -1,4 +1,4 @@
-"""Where a process is: the text that faulthandler writes on a signal, read into frames.
+"""Where a process is: the text that faulthandler writes on SIGRTMIN, read into frames.
 
 The signal's handler writes it, so it comes also while C code holds the interpreter. Python names no
 C function: the innermost frame is the line that called it.
@@ -7,12 +7,8 @@ C function: the innermost frame is the line that called it.
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Iterator
 from typing import Final, NamedTuple
-
-SIGNAL: Final = signal.SIGRTMIN
-"""Asks a rank to write its stacks. Ranks that have a stacks file know it; others would end."""
 
 _HEADING: Final = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):")
 _FRAME: Final = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')

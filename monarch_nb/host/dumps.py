@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from monarch_nb.core.stacks import SIGNAL, file_name
+from monarch_nb.core.stacks import file_name
 
 
 def begin(run_dir: Path, procs: Iterable[int], send: Callable[[int, int], None]) -> None:
     """Have them write, by `send(proc, signal)`. A rank without the file does not know the
-    signal."""
+    signal, which would end it."""
     for proc in procs:
         if (path := run_dir / file_name(proc)).exists():
             os.truncate(path, 0)
-            send(proc, SIGNAL)
+            send(proc, signal.SIGRTMIN)
 
 
 def texts(run_dir: Path, procs: Iterable[int]) -> dict[str, str]:

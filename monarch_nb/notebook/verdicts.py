@@ -33,12 +33,14 @@ def traceback(
     lookup = partial(sources.line_of_cell, shell)
     label = partial(tracebacks.name_of_cell, shell)
     groups = fold_errors(errors)
-    parts = [
-        _lost(group)
-        if _is_loss(group)
-        else "\n".join(group.format(lookup, label, total, in_full=in_full))
-        for group in groups
-    ]
+    parts = []
+    for group in groups:
+        if _is_loss(group):
+            parts.append(_lost(group))
+        elif _is_stop(group.record):
+            parts.append("\n".join(_stopped(group, group.record.format(lookup, label))))
+        else:
+            parts.append("\n".join(group.format(lookup, label, total, in_full=in_full)))
     if not in_full and any(len(group.messages) > MAX_MESSAGES for group in groups):
         parts.append("%mesh errors shows all messages")
     return "\n\n".join(parts)
@@ -96,6 +98,17 @@ def _is_loss(group: ErrorGroup) -> bool:
     """Nothing was raised on the rank: it is gone, and the text says how."""
     record = group.record
     return not (record.frames or record.place or record.cause or record.context)
+
+
+def _is_stop(record: ErrorRecord) -> bool:
+    """The stop button, and nothing else."""
+    plain = record.ename == "KeyboardInterrupt" and not (record.evalue or record.notes)
+    return plain and bool(record.visible) and not (record.cause or record.context)
+
+
+def _stopped(group: ErrorGroup, lines: Sequence[str]) -> list[str]:
+    """The frames only: that it was the stop button is said once, for all ranks."""
+    return [f"{rank_words(group.ranks)} {_were(group.ranks)} interrupted at", *lines[1:-1]]
 
 
 def _lost(group: ErrorGroup) -> str:

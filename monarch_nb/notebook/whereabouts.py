@@ -13,7 +13,8 @@ from monarch_nb.notebook import sources, tracebacks
 
 def lines(shell: Any, found: Mapping[int, Sequence[Frame]]) -> list[str]:
     """`rank 3 is at Cell In[4], line 2: time.sleep(60)`; ranks at the same place together."""
-    places = {rank: place(shell, frames) for rank, frames in found.items() if frames}
+    theirs = {rank: _theirs(frames) for rank, frames in found.items()}
+    places = {rank: place(shell, frames) for rank, frames in theirs.items() if frames}
     return [
         f"{rank_words(group.ranks)} {'is' if len(group.ranks) == 1 else 'are'} "
         f"{places[group.ranks[0]]}"
@@ -25,9 +26,12 @@ def stack(shell: Any, frames: Iterable[Frame]) -> str:
     """All calls as in a traceback, the innermost last."""
     return "\n".join(
         f"  {_where(shell, frame)}, in {frame.function}{_below(shell, frame)}"
-        for frame in reversed(list(frames))
-        if not tracebacks.is_ours(frame.file)
+        for frame in reversed(_theirs(frames))
     )
+
+
+def _theirs(frames: Iterable[Frame]) -> list[Frame]:
+    return [frame for frame in frames if not tracebacks.is_ours(frame.file)]
 
 
 def place(shell: Any, frames: Sequence[Frame]) -> str:

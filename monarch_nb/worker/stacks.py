@@ -6,9 +6,10 @@ Nothing of Python runs for that: it works while C code holds the interpreter.
 from __future__ import annotations
 
 import faulthandler
+import signal
 from pathlib import Path
 
-from monarch_nb.core.stacks import SIGNAL, file_name
+from monarch_nb.core.stacks import file_name
 
 
 def install(run_dir: Path, process: int) -> None:
@@ -16,5 +17,5 @@ def install(run_dir: Path, process: int) -> None:
     path = run_dir / file_name(process)
     new = path.with_suffix(".new")
     file = new.open("ab", buffering=0)
-    faulthandler.register(SIGNAL, file, all_threads=True)
+    faulthandler.register(signal.SIGRTMIN, file, all_threads=True)
     new.rename(path)

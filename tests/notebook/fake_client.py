@@ -12,7 +12,7 @@ import ast
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 from monarch_nb.core.mesh_trait import MeshTrait
 from monarch_nb.core.records import ErrorRecord
 from monarch_nb.core.shape import Extent, Shape
+from monarch_nb.core.stacks import Frame
 from monarch_nb.errors import LaunchError
 from monarch_nb.notebook.session import session_of
 
@@ -156,6 +157,7 @@ class FakeRuntime:
         self.calls: list[dict[str, Any]] = []
         self.starting: Callable[[], Any] = lambda: True
         self.lost_ranks: list[int] = []
+        self.killed: list[int] = []
 
     def running_client(self) -> FakeClient | None:
         return self.client
@@ -179,6 +181,16 @@ class FakeRuntime:
 
     def lost(self, mesh: FakeMesh) -> list[int]:
         return self.lost_ranks
+
+    def kill(self, mesh: FakeMesh, ranks: Iterable[int]) -> None:
+        self.killed += ranks
+
+    def whereabouts(self, mesh: FakeMesh, ranks: Iterable[int]) -> dict[int, list[Frame]]:
+        """At the first line of the last cell, as far as a thread can tell."""
+        call = self.calls[-1]
+        return {
+            rank: [Frame(call["filename"], call["first_line"] + 1, "<module>")] for rank in ranks
+        }
 
     def when_started(self, callback: Callable[[], object]) -> Callable[[], None]:
         return lambda: None

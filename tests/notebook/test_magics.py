@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.kernel.client import KernelClient
@@ -145,7 +147,7 @@ def test_a_start_that_fails_leaves_no_mesh(fake_kernel):
 def test_the_help_reads_well(fake_kernel):
     cell = fake_kernel.ok("%mesh?")
     page = cell.reply["content"]["payload"][0]["data"]["text/plain"]
-    assert "%mesh up --gpus 4                     start four ranks" in page
+    assert re.search(r"%mesh up --gpus 4 +start four ranks on this machine, as mesh0\n", page)
     assert "%%mesh gpus=0:2" in page
 
 
