@@ -50,6 +50,7 @@ class CellRun(Waiter):
         self._client = owner
         self._proc: Proc = owner.proc
         self._rank_of = dict(zip(mesh._processes(), mesh.ranks, strict=True))
+        self._heard: set[int] = set()
         self._done = threading.Event()
         self._port = self._proc.new_port()
         self._proc.ports[self._port] = self.deliver
@@ -58,6 +59,11 @@ class CellRun(Waiter):
     def pending(self) -> tuple[int, ...]:
         """Ranks that have not ended the cell yet."""
         return tuple(rank for rank in self.mesh.ranks if rank not in self.outcomes)
+
+    @property
+    def unheard(self) -> tuple[int, ...]:
+        """Of the pending ones, those that have not said that they were interrupted."""
+        return tuple(rank for rank in self.pending if rank not in self._heard)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for all ranks. False after `timeout_s`. A KeyboardInterrupt passes through."""
@@ -101,11 +107,14 @@ class CellRun(Waiter):
                 self.lost(self._proc.dead[process])
 
     def deliver(self, message: Message) -> None:
-        """A rank has ended the cell. Inbox thread."""
+        """A rank has ended the cell, or heard that it is to stop. Inbox thread."""
         rank = self._rank_of.get(message.source)
         if rank is None or rank in self.outcomes:
             return
         body = json.loads(bytes(message.payload))
+        if body["status"] == "stopping":
+            self._heard.add(rank)
+            return
         error = body.get("error")
         self._end(
             rank,

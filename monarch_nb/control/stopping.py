@@ -25,9 +25,21 @@ _MAIN_LOOP: Final = "monarch_nb/worker/main.py"
 
 def kill(proc: Proc, mesh: ProcMesh, ranks: Iterable[int]) -> None:
     """End the processes of these ranks of the whole mesh. Returns at once."""
+    _signal(proc, mesh, ranks, signal.SIGKILL)
+
+
+def strike(proc: Proc, mesh: ProcMesh, ranks: Iterable[int]) -> None:
+    """Interrupt ranks that do not read their messages. Returns at once.
+
+    While C code holds the interpreter (a regular expression, a loop in an extension) no message is
+    read, but much of such code looks for signals.
+    """
+    _signal(proc, mesh, ranks, signal.SIGINT)
+
+
+def _signal(proc: Proc, mesh: ProcMesh, ranks: Iterable[int], number: signal.Signals) -> None:
     for agent, processes in _by_agent(mesh, ranks).items():
-        body = {"procs": list(processes), "signal": int(signal.SIGKILL)}
-        proc.control(agent, "kill", body)
+        proc.control(agent, "kill", {"procs": list(processes), "signal": int(number)})
 
 
 def whereabouts(proc: Proc, mesh: ProcMesh, ranks: Iterable[int]) -> dict[int, list[Frame]]:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
+from IPython.terminal.prompts import Prompts
+
 _HERE: Final = re.compile(
     r"%%?(mesh|px)\b|%(autopx|pxconfig|load_ext|reload_ext|unload_ext|config)\b"
 )
@@ -31,7 +33,27 @@ class Auto:
         """Begin to read cells. Returns what ends it."""
         transforms = self._shell.input_transformers_cleanup
         transforms.insert(0, self)
-        return lambda: transforms.remove(self)
+        unmark = self._mark_prompt()
+
+        def undo() -> None:
+            transforms.remove(self)
+            unmark()
+
+        return undo
+
+    def has_sent(self, source: str) -> bool:
+        """Whether the cell with this text has been sent to the mesh by itself."""
+        first = next(filter(_is_code, source.splitlines()), "")
+        return self.line is not None and not _HERE.match(first)
+
+    def _mark_prompt(self) -> Callable[[], None]:
+        """Terminal IPython: the prompt says where the next cell will run."""
+        shell = self._shell
+        before = getattr(shell, "prompts", None)
+        if before is None:
+            return lambda: None
+        shell.prompts = _Prompts(shell, self)
+        return lambda: setattr(shell, "prompts", before)
 
     def __call__(self, lines: list[str]) -> list[str]:
         """The lines of a cell, as they are to be run."""
@@ -50,6 +72,19 @@ class Auto:
             return False
         content = self._shell.get_parent().get("content", {})
         return bool(content.get("silent") or not content.get("store_history", True))
+
+
+class _Prompts(Prompts):
+    """`mesh gpus=0:2 In [4]:` while cells go to the mesh."""
+
+    def __init__(self, shell: Any, auto: Auto) -> None:
+        super().__init__(shell)
+        self._auto = auto
+
+    def in_prompt_tokens(self) -> list[tuple[Any, str]]:
+        tokens: list[tuple[Any, str]] = super().in_prompt_tokens()  # type: ignore[no-untyped-call]
+        line = self._auto.line
+        return tokens if line is None else [(tokens[0][0], f"mesh {line}".rstrip() + " "), *tokens]
 
 
 def _is_code(line: str) -> bool:

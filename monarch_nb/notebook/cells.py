@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from monarch_nb.core.folding import rank_label
 from monarch_nb.errors import SupervisionError
 from monarch_nb.notebook import options, selection, verdicts
+from monarch_nb.notebook.bundles import Content, header_html, text_content
 from monarch_nb.notebook.mesh_cell import MeshCell, Request
 from monarch_nb.notebook.problems import CellError, MagicError
 from monarch_nb.notebook.session import Session
@@ -25,6 +27,8 @@ def run(session: Session, line: str, body: str) -> MeshCell | None:
     session.stragglers.wait_for(mesh.name, request.ranks)
     session.attach()
     cell = MeshCell(session, session.cell(), request)
+    if session.auto.has_sent(session.cell().source):
+        session.cell().output.show(_where(cell, len(mesh)))
     if chosen.out:
         session.shell.user_ns[chosen.out] = cell
     try:
@@ -45,6 +49,12 @@ def _begun(session: Session, cell: MeshCell, chosen: Any, body: str) -> MeshCell
         return cell
     cell.result()
     return None
+
+
+def _where(cell: MeshCell, total: int) -> Content:
+    """What a reader of a cell without `%%mesh` is to know."""
+    label = f"on {cell.mesh} {rank_label(cell.ranks, total)}".rstrip()
+    return text_content(label, header_html(label))
 
 
 def _run_here(session: Session, body: str) -> None:

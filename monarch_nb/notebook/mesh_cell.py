@@ -31,8 +31,10 @@ from monarch_nb.notebook.words import duration
 WATCH_S: Final = 0.25
 PATIENCE_S: Final = 2.0
 """After a rank has failed, how long others may run on before the user is told who they are."""
-GRACE_S: Final = 0.15
+GRACE_S: Final = 0.12
 """After an interrupt, how long the prompt waits for the ranks' tracebacks; 0.3 s are promised."""
+STRIKE_S: Final = 0.05
+"""The same, after a signal to those that had not read the message by then."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class MeshCell:
         self._failed_s: float | None = None
         self._late_ranks_told = False
         self._overdue: tuple[int, ...] = ()
-        self._over_s = float("inf")  # when it is given up, after its time was over
+        self._given_up = False  # some ranks go on after its time was over
         self._took_s = 0.0
         self._ending = threading.Lock()
         self._ended = threading.Event()
@@ -136,7 +138,7 @@ class MeshCell:
     def _ipython_display_(self) -> None:
         """A line that changes when the cell ends."""
         self._view = self._view or uuid.uuid4().hex
-        self._cell.output.show(self._line(), display_id=self._view)
+        self._session.cell().output.show(self._line(), display_id=self._view)
 
     def _line(self) -> dict[str, Any]:
         return dict(text_content(repr(self)))
@@ -196,14 +198,11 @@ class MeshCell:
     def _is_over(self, timeout_s: float) -> bool:
         """Whether all ranks have ended, or those that have not are given up; within that time."""
         deadline = time.monotonic() + timeout_s
-        if self._request.timeout_s is not None:
-            deadline = min(deadline, self._next_limit())
+        limit_s = self._request.timeout_s
+        if limit_s is not None and not self._overdue:
+            deadline = min(deadline, self._cell.started_s + limit_s)
         ended = all(run.wait(max(deadline - time.monotonic(), 0)) for run in self._runs)
-        return ended or time.monotonic() >= self._over_s
-
-    def _next_limit(self) -> float:
-        assert self._request.timeout_s is not None
-        return min(self._over_s, self._cell.started_s + self._request.timeout_s)
+        return ended or self._given_up
 
     def _watch(self) -> None:
         """Now and then: free the lines that wait for ranks which have ended, name who is late."""
@@ -216,10 +215,11 @@ class MeshCell:
             late = verdicts.who_is_late(self._errors(), self.pending)
             self._session.say(self._cell, late)
         limit_s = self._request.timeout_s
-        if limit_s is not None and not self._overdue and now >= self._cell.started_s + limit_s:
+        if limit_s is not None and now >= self._cell.started_s + limit_s:
             self._overdue = self.pending
-            self._over_s = now + GRACE_S
             self.cancel()
+            self._give_time()
+            self._given_up = True
 
     # --------------------------------------------------------------------------------- ending
 
@@ -228,10 +228,20 @@ class MeshCell:
         if not self._cell.claim_interrupt():
             self.cancel()
         with contextlib.suppress(KeyboardInterrupt):  # pressed again: do not even give the moment
-            self._is_over(GRACE_S)
+            self._give_time()
         self._end()
         told = verdicts.after_interrupt(self.pending, self._where())
         return CellInterrupted(told, self._traceback(self._errors()))
+
+    def _give_time(self) -> None:
+        """Ranks have been interrupted: let them end. Those that have not heard of it get a
+        signal."""
+        if self._is_over(GRACE_S):
+            return
+        for run in self._runs:
+            if run.unheard:
+                self._session.runtime.strike(run.mesh, run.unheard)
+        self._is_over(STRIKE_S)
 
     def _end(self) -> None:
         """Show what is left, say how it went; once."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from monarch_nb.core.folding import rank_runs, rank_words
+from monarch_nb.core.folding import rank_list, rank_words
 from monarch_nb.notebook.problems import MagicError
 from monarch_nb.notebook.runtime import CellRun
 
@@ -70,5 +70,5 @@ def describe(one: Straggler, busy: tuple[int, ...]) -> str:
     age_s = time.monotonic() - one.started_s
     return (
         f"{rank_words(busy)} {verb} still busy with cell In[{one.cell}], "
-        f"started {age_s:.0f} s ago; wait, or %mesh interrupt --kill {rank_runs(busy)}"
+        f"started {age_s:.0f} s ago; wait, or %mesh interrupt --kill {rank_list(busy)}"
     )

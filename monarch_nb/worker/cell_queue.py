@@ -44,11 +44,13 @@ class CellQueue:
         """A cell has come: queue it for the main thread."""
         self.work.put((_Cell(self, body), message))
 
-    def on_interrupt(self, body: dict[str, Any], _: Message) -> None:
+    def on_interrupt(self, body: dict[str, Any], message: Message) -> None:
         """Stop the cell that answers to this port: interrupt it, or drop it from the queue."""
         port = body["reply"]
         if self._running == port:
             self.runtime.hosting.interrupt_main()
+            heard = Parcel(json.dumps({"status": "stopping"}).encode())
+            self.proc.send(message.source, CONTROL, port, heard)
         else:
             self._dropped.add(port)
 

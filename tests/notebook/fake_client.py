@@ -88,6 +88,10 @@ class FakeRun:
     def pending(self) -> tuple[int, ...]:
         return tuple(rank for rank in self.mesh.ranks if rank not in self.outcomes)
 
+    @property
+    def unheard(self) -> tuple[int, ...]:
+        return () if self.interrupts else self.pending
+
     def wait(self, timeout_s: float | None = None) -> bool:
         with self.changed:
             return self.changed.wait_for(lambda: not self.pending, timeout_s)
@@ -184,6 +188,9 @@ class FakeRuntime:
 
     def kill(self, mesh: FakeMesh, ranks: Iterable[int]) -> None:
         self.killed += ranks
+
+    def strike(self, mesh: FakeMesh, ranks: Iterable[int]) -> None:
+        """Threads always hear."""
 
     def whereabouts(self, mesh: FakeMesh, ranks: Iterable[int]) -> dict[int, list[Frame]]:
         """At the first line of the last cell, as far as a thread can tell."""

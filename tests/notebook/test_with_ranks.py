@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -223,3 +224,106 @@ def test_it_runs_without_a_browser_and_stops_at_a_failing_cell(tmp_path):
     [failed] = notebook.cells[2].outputs[-1:]
     assert failed.output_type == "error"
     assert notebook.cells[3].execution_count is None
+
+
+# --------------------------------------------------------------- cells in the background, ends
+
+
+def test_the_next_cell_waits_for_a_background_cell_on_its_ranks(kernel):
+    kernel.ok("%%mesh -a\nimport time\ntime.sleep(0.6)\nended = True")
+    assert kernel.ok("%%mesh\nended").displays == [{"text/plain": "[0-3] True"}]
+
+
+def test_a_background_cell_is_cancelled_and_its_ranks_are_free(kernel):
+    kernel.ok("%%mesh -a -o job\nimport time\ntime.sleep(60)")
+    kernel.ok("job.cancel()")
+    assert kernel.ok("job.wait(timeout=2)").displays == [{"text/plain": "True"}]
+    assert kernel.ok("%%mesh\n1").displays == [{"text/plain": "[0-3] 1"}]
+
+
+def test_a_timeout_names_the_ranks_that_hang_in_a_collective_and_where(fresh):
+    begin = "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+    fresh.ok(f"%%mesh\n{begin}", timeout_s=60)
+    cell = fresh.run("%%mesh --timeout 1\nif rank != 2: dist.barrier()")
+    assert re.search(
+        r"TimeoutError: ranks 0-1,3 had not ended after 1 s and were interrupted; "
+        r"ranks 0-1,3 are still at work\n"
+        r"  ranks 0-1,3 are in \w+ \(distributed_c10d.py:\d+\), "
+        r"at Cell In\[3\], line 2: if rank != 2: dist.barrier\(\)\n",
+        cell.error,
+    )
+    assert cell.error.endswith("%mesh interrupt --kill 0-1,3 ends them")
+    fresh.ok("%mesh restart 0-1,3")
+    assert fresh.ok("%%mesh\n1").displays == [{"text/plain": "[0-3] 1"}]
+
+
+def test_restart_gives_ranks_with_empty_namespaces(fresh):
+    before = pids_of_ranks(fresh)
+    fresh.ok("%%mesh\nkept = 1")
+    said = fresh.ok("%mesh restart 1-2").text()
+    assert said == "mesh0: ranks 1-2 started again, with empty namespaces\n"
+    after = pids_of_ranks(fresh)
+    assert [a == b for a, b in zip(before, after, strict=True)] == [True, False, False, True]
+    assert fresh.ok("%%mesh\n'kept' in dir()").displays == [
+        {"text/plain": "[0,3] True\n[1-2] False"}
+    ]
+
+
+def test_stop_again_is_for_ranks_that_go_on(fresh):
+    stubborn = (
+        "import signal, time\nhits = []\nsignal.signal(signal.SIGINT, lambda *_: hits.append(1))\n"
+    )
+    work = "until = time.time() + 60\nwhile len(hits) < 2 and time.time() < until: time.sleep(0.05)"
+    cell, _ = stop(fresh, f"%%mesh 3\n{stubborn}print('started', flush=True)\n{work}")
+    assert "rank 3 is still at work" in cell.error
+    fresh.interrupt()
+    fresh.until(lambda: "cell In[2] has ended on all ranks" in cell.text("stderr"), timeout_s=5)
+    assert fresh.ok("%%mesh 3\nlen(hits)").displays == [{"text/plain": "[3] 2"}]
+
+
+def begun(kernel: KernelClient, code: str, mark: Path) -> Cell:
+    """A cell that leaves a mark when it gets to work: C that holds the interpreter lets no word
+    out."""
+    cell = kernel.start(code)
+    support.eventually(mark.exists)
+    kernel.settle(0.1)
+    return cell
+
+
+def test_a_rank_that_hangs_in_c_is_found(fresh, tmp_path):
+    """The line is known although C holds the interpreter and runs no signal handler of Python."""
+    mark = tmp_path / "begun"
+    cell = begun(fresh, f"%%mesh 0\nopen({str(mark)!r}, 'w')\nsum(range(10**10))", mark)
+    fresh.interrupt()
+    fresh.finish(cell)
+    assert "rank 0 is at Cell In[2], line 3: sum(range(10**10))\n" in cell.error
+    shown = fresh.ok("%mesh stacks").text()
+    assert "ranks 1-3:\n  idle\n" in shown
+    assert "rank 0:\n  Cell In[2], line 3, in <module>\n    sum(range(10**10))" in shown
+
+
+def test_stop_frees_a_rank_whose_interpreter_is_held(fresh, tmp_path):
+    """A regular expression that goes on for ages: no message is read, a signal is seen."""
+    mark = tmp_path / "begun"
+    cell = begun(
+        fresh,
+        f"%%mesh 1\nimport re\nopen({str(mark)!r}, 'w')\nre.fullmatch('(a+)+b', 'a' * 50)",
+        mark,
+    )
+    pressed = time.monotonic()
+    fresh.interrupt()
+    fresh.finish(cell)
+    assert cell.finished_s - pressed < PROMPT_S
+    assert cell.error.endswith("KeyboardInterrupt: all ranks have stopped")
+    assert fresh.ok("%%mesh\n1").displays == [{"text/plain": "[0-3] 1"}]
+
+
+def test_stop_disturbs_no_cleanup(fresh):
+    """Who has heard of the stop is left to end in peace."""
+    cell, _ = stop(
+        fresh,
+        "%%mesh\nimport time\ntry:\n    print('started', flush=True); time.sleep(30)\n"
+        "finally:\n    time.sleep(0.6); saved = True",
+    )
+    assert "still at work" in cell.error
+    assert fresh.ok("%%mesh\nsaved").displays == [{"text/plain": "[0-3] True"}]

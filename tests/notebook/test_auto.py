@@ -1,0 +1,73 @@
+"""`%mesh auto on`: which cells go to the ranks and which stay here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kernel.client import KernelClient
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def auto(fake_kernel: KernelClient) -> Iterator[KernelClient]:
+    """A kernel that sends every cell to the ranks."""
+    fake_kernel.ok("%mesh auto on")
+    yield fake_kernel
+    fake_kernel.ok("%mesh auto off")
+
+
+def test_cells_run_on_the_ranks(auto):
+    assert auto.ok("where = 'ranks'\nrank * 0").displays[-1] == {"text/plain": "[0-3] 0"}
+    cell = auto.run("\n# first a comment\n1/0")
+    assert "line 3, in <module>\n    1/0" in cell.error
+    assert auto.ok("%%local\n'where' in dir()").displays == [{"text/plain": "False"}]
+
+
+def test_the_cell_says_where_it_ran(auto):
+    header, result = auto.ok("rank * 0").displays
+    assert header["text/plain"] == "on mesh0 [0-3]"
+    assert result == {"text/plain": "[0-3] 0"}
+
+
+def test_local_keeps_lines_where_they_were(auto):
+    cell = auto.run("# here\n%%local\nx = 1\n1/0")
+    assert "line 4" in cell.error
+    assert auto.ok("%%local\nx").displays == [{"text/plain": "1"}]
+
+
+def test_commands_to_the_mesh_stay_commands(auto):
+    assert "mesh0: 4 ranks" in auto.ok("%mesh list").text()
+    assert auto.ok("%%mesh 0\n'one'").displays == [{"text/plain": "[0] 'one'"}]
+    assert auto.ok("%px 'all'").displays == [{"text/plain": "[0-3] 'all'"}]
+
+
+def test_what_no_person_types_stays_here(auto):
+    auto.ok("%%local\nfake.calls.clear()")
+    auto.ok("1 + 1", silent=True)
+    auto.ok("1 + 1", store_history=False)
+    auto.ok("%%local\nget_ipython().run_cell('nested = 1')")
+    auto.client.is_complete("for x in y:")
+    assert auto.ok("%%local\nlen(fake.calls), nested").displays == [{"text/plain": "(0, 1)"}]
+
+
+def test_it_can_be_for_some_ranks(fake_kernel):
+    said = fake_kernel.ok("%mesh auto on gpus=1:3").text()
+    assert said.startswith("every cell now is a %%mesh gpus=1:3 cell; %%local keeps one here")
+    assert fake_kernel.ok("rank * 0").displays[-1] == {"text/plain": "[1-2] 0"}
+    fake_kernel.ok("%mesh auto off")
+    assert fake_kernel.ok("1 + 1").displays == [{"text/plain": "2"}]
+
+
+def test_a_selection_of_no_ranks_is_refused_at_once(fake_kernel):
+    assert "outside the mesh" in fake_kernel.run("%mesh auto on gpus=9").error
+    assert fake_kernel.ok("1 + 1").displays == [{"text/plain": "2"}]
+
+
+def test_autopx_turns_it_on_and_off(fake_kernel):
+    fake_kernel.ok("%autopx")
+    assert fake_kernel.ok("rank * 0").displays[-1] == {"text/plain": "[0-3] 0"}
+    fake_kernel.ok("%autopx")
+    assert fake_kernel.ok("1 + 1").displays == [{"text/plain": "2"}]
