@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from monarch_nb.actors import envelope
 from monarch_nb.actors.exits import Exit
 from monarch_nb.actors.future import Future
-from monarch_nb.actors.proc import Proc, Waiter
+from monarch_nb.actors.proc import Proc, Wait, Waiter
 from monarch_nb.actors.supervision import MeshFailure
 
 if TYPE_CHECKING:
@@ -55,6 +55,11 @@ class BootCall(Future[bool], Waiter):
 
     def _end(self) -> None:
         self._proc.ports.pop(self._port, None)
+
+    def wait_for_people(self) -> Wait:
+        mesh = self._mesh
+        missing = tuple(sorted(self._missing.copy().values()))
+        return Wait("start", mesh.name, missing, len(mesh.processes), None)
 
     def waits_for(self, process: int) -> bool:
         return process in self._missing

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from monarch_nb.actors import envelope
 from monarch_nb.actors.exits import Exit
 from monarch_nb.actors.future import Future, make
-from monarch_nb.actors.proc import Proc, Waiter
+from monarch_nb.actors.proc import Proc, Wait, Waiter
 from monarch_nb.core.frames import REPLY, Message
 from monarch_nb.core.values import ValueMesh
 
@@ -117,6 +117,15 @@ class _Pending(Future[R], Waiter):
 
     def waits_for(self, process: int) -> bool:
         return process in self._unanswered()
+
+    def wait_for_people(self) -> Wait | None:
+        target = self.target
+        if target.state.internal:
+            return None
+        left = set(self._unanswered())
+        pairs = zip(target.ranks, target.processes, strict=True)
+        ranks = tuple(rank for rank, process in pairs if process in left)
+        return Wait(target.what, "", ranks, len(target.state.processes), self.tag)
 
     def lost(self, ended: Exit) -> None:
         # the error is made by who asks for it: with 100 000 calls in flight, most are never asked

@@ -14,7 +14,7 @@ import os
 import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from monarch_nb.actors.exits import Exit
 from monarch_nb.actors.parcels import Parcel, Parcels
@@ -248,10 +248,28 @@ class Proc:
             self.control(owner, "release", {"segment": segment})
 
 
+class Wait(NamedTuple):
+    """Answers that are missing, for people: `ranks` of the mesh, which has `size`.
+
+    `what`: a call as "trainer.step", or "start" or "cell". `tag` is the notebook cell that waits;
+    None: whichever runs.
+    """
+
+    what: str
+    mesh: str
+    ranks: tuple[int, ...]
+    size: int
+    tag: int | None
+
+
 class Waiter:
     """Something registered at a port that waits for the answers of peers."""
 
     __slots__ = ()
+
+    def wait_for_people(self) -> Wait | None:
+        """What to say of it while it lasts; None: nothing."""
+        return None
 
     def waits_for(self, process: int) -> bool:
         """Whether an answer of this process is still missing."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from monarch_nb.actors.exits import Exit
 from monarch_nb.actors.parcels import Parcel
-from monarch_nb.actors.proc import Proc, Waiter
+from monarch_nb.actors.proc import Proc, Wait, Waiter
 from monarch_nb.actors.proc_mesh import ProcMesh
 from monarch_nb.control.client import Client, client
 from monarch_nb.core.frames import CONTROL, CONTROL_PORT, Message
@@ -126,6 +126,10 @@ class CellRun(Waiter):
                 body.get("elapsed_s", 0.0),
             ),
         )
+
+    def wait_for_people(self) -> Wait:
+        state = self.mesh._state
+        return Wait("cell", state.name, self.pending, len(state.processes), self.tag)
 
     def waits_for(self, process: int) -> bool:
         rank = self._rank_of.get(process)

@@ -25,7 +25,7 @@ from monarch_nb.actors.controllers import serve_controllers
 from monarch_nb.actors.endpoints import returns_future
 from monarch_nb.actors.exits import Exit
 from monarch_nb.actors.future import Future, LazyFuture, completed, make
-from monarch_nb.actors.proc import new_agent_id, new_process_ids
+from monarch_nb.actors.proc import Wait, new_agent_id, new_process_ids
 from monarch_nb.actors.runtime import Runtime
 from monarch_nb.actors.supervision import MeshFailure
 from monarch_nb.config import Config
@@ -100,6 +100,11 @@ class Client(Runtime):
         """Interrupt the calls in flight that were made by the cell `tag` (None: all). Returns at
         once."""
         cancel_made_by(self.proc, tag)
+
+    def waits(self, tag: int) -> list[Wait]:
+        """What the notebook cell `tag` is waiting for."""
+        found = [waiter.wait_for_people() for waiter in self.proc.waiters()]
+        return [each for each in found if each is not None and each.tag in {None, tag}]
 
     # hosts
 

@@ -26,6 +26,8 @@ def run(session: Session, line: str, body: str) -> MeshCell | None:
         raise MagicError(verdicts.which_are_lost(mesh.name, sorted(lost), request.ranks))
     session.stragglers.wait_for(mesh.name, request.ranks)
     session.attach()
+    if chosen.progress_after is not None:
+        session.tell_waits_after(chosen.progress_after)
     cell = MeshCell(session, session.cell(), request)
     if session.auto.has_sent(session.cell().source):
         session.cell().output.show(_where(cell, len(mesh)))

@@ -26,6 +26,7 @@ from monarch_nb.notebook.problems import CellError, CellInterrupted
 from monarch_nb.notebook.runtime import CellRun, Outcome
 from monarch_nb.notebook.session import Cell, Session
 from monarch_nb.notebook.stragglers import Straggler
+from monarch_nb.notebook.waiting import pause
 from monarch_nb.notebook.words import duration
 
 WATCH_S: Final = 0.25
@@ -173,11 +174,18 @@ class MeshCell:
         threading.Thread(target=self._follow, args=(tells,), name=name, daemon=True).start()
 
     def _follow(self, tells: bool) -> None:
+        drawn_s, pending = time.monotonic(), self.pending
         while not self._is_over(WATCH_S):
             self._watch()
+            if self.pending != pending or time.monotonic() - drawn_s > pause(self.elapsed_s):
+                drawn_s, pending = time.monotonic(), self.pending
+                self._redraw()
         self._end()
         if self.error is not None and tells:
             self._session.say(self._cell, f"{self.error.traceback}\n")
+        self._redraw()
+
+    def _redraw(self) -> None:
         if self._view:
             self._cell.output.redraw(self._line(), display_id=self._view)
 

@@ -86,13 +86,27 @@ def ranks(text: str) -> tuple[int, ...]:
 
 def seconds(text: str) -> float:
     """A time of more than 0 s."""
+    found = _number(text)
+    if found is None or found <= 0:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text!r}")
+    return found
+
+
+def seconds_or_never(text: str) -> float:
+    """A time; a negative one means never."""
+    found = _number(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, -1 for never, not {text!r}")
+    return found
+
+
+def _number(text: str) -> float | None:
+    """None for what is none, or not finite."""
     try:
         found = float(text)
     except ValueError:
-        found = 0.0
-    if not 0 < found < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text!r}")
-    return found
+        return None
+    return found if abs(found) < float("inf") else None
 
 
 CELL = Parser("%%mesh", "%%mesh, or %%mesh gpus=0:2, or %%mesh 0,2 --name mesh0")
@@ -104,6 +118,7 @@ CELL.add_argument("-a", "--noblock", action="store_false", dest="block")
 CELL.add_argument("-o", "--out", type=name)
 CELL.add_argument("--local", action="store_true")
 CELL.add_argument("--timeout", type=seconds, metavar="SECONDS")
+CELL.add_argument("--progress-after", type=seconds_or_never, metavar="SECONDS")
 
 
 def parse_cell(line: str) -> argparse.Namespace:

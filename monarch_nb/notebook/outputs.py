@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from monarch_nb.core.lines import Text
 from monarch_nb.core.streams import StreamFolder
@@ -96,6 +96,11 @@ class CellOutput:
         self._tokens = _Tokens()
         self._waiting: list[_Text | _Display] = []
         self._next_flush_s = 0.0
+
+    @property
+    def sent_s(self) -> float:
+        """When something of it was last sent (`time.monotonic`); 0.0 if nothing was yet."""
+        return max(self._next_flush_s - FLUSH_S, 0.0)
 
     def expect(self, mesh: str, ranks: Iterable[int], total: int) -> None:
         """These ranks of the mesh begin to run the cell: equal lines wait for all of them."""
@@ -231,16 +236,23 @@ def _own(content: Mapping[str, Any], display_id: str) -> dict[str, Any]:
     return {"metadata": {}, **content, "transient": transient}
 
 
+class Flushed(Protocol):
+    """Has something to send now and then."""
+
+    def flush(self) -> float | None:
+        """Send what is due. Returns when there will be more, or None."""
+
+
 class Flusher:
     """One thread that flushes the outputs that are due."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._due: dict[CellOutput, float] = {}
+        self._due: dict[Flushed, float] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def due(self, output: CellOutput, at_s: float | None) -> None:
+    def due(self, output: Flushed, at_s: float | None) -> None:
         """Flush the output at that time (`time.monotonic`).
 
         What is due already is sent by the caller: when an answer of the same rank is handed on
@@ -251,7 +263,7 @@ class Flusher:
         if at_s is not None:
             self._schedule(output, at_s)
 
-    def _schedule(self, output: CellOutput, at_s: float) -> None:
+    def _schedule(self, output: Flushed, at_s: float) -> None:
         with self._changed:
             before = min(self._due.values(), default=float("inf"))
             self._due[output] = min(at_s, self._due.get(output, at_s))
@@ -277,14 +289,14 @@ class Flusher:
                 if (at_s := self._flushed(output)) is not None:
                     self._schedule(output, at_s)
 
-    def _flushed(self, output: CellOutput) -> float | None:
+    def _flushed(self, output: Flushed) -> float | None:
         try:
             return output.flush()
         except Exception:  # a display that is no JSON, a front end that left
             logging.getLogger("monarch_nb").exception("output of ranks could not be shown")
             return None
 
-    def _next(self) -> list[CellOutput] | None:
+    def _next(self) -> list[Flushed] | None:
         """The outputs that are due, as soon as there is one; None at the end."""
         with self._changed:
             while not self._closed:

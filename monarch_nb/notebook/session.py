@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from monarch_nb.notebook import verdicts, whereabouts
@@ -20,8 +21,9 @@ from monarch_nb.notebook.outlets import outlet_of_running_cell
 from monarch_nb.notebook.outputs import CellOutput, Flusher
 from monarch_nb.notebook.own_output import keep_order
 from monarch_nb.notebook.problems import CellError
-from monarch_nb.notebook.runtime import Client, MonarchRuntime, Runtime
+from monarch_nb.notebook.runtime import Client, MonarchRuntime, Runtime, Wait
 from monarch_nb.notebook.stragglers import Stragglers
+from monarch_nb.notebook.waiting import WaitingLine
 from monarch_nb.notebook.words import mesh_text
 
 STOP_AGAIN_S = 0.5
@@ -32,11 +34,14 @@ MAX_CELLS = 1_000
 class Cell:
     """An executed cell, and how often the user has pressed stop while it ran."""
 
-    def __init__(self, tag: int, number: int, source: str, output: CellOutput) -> None:
+    def __init__(
+        self, tag: int, number: int, source: str, output: CellOutput, waiting: WaitingLine
+    ) -> None:
         self.tag = tag
         self.number = number
         self.source = source
         self.output = output
+        self.waiting = waiting
         self.started_s = time.monotonic()
         self.outer: Cell | None = None
         self._interrupts = 0
@@ -94,6 +99,13 @@ class Session:
         """The running cell; outside of cells, a new one for whoever calls."""
         return self.running or self._new_cell("", self.shell.execution_count)
 
+    def tell_waits_after(self, seconds: float) -> None:
+        """Of silence of the running cell; not above 0: never."""
+        if self.running is not None:
+            waiting = self.running.waiting
+            waiting.after_s = seconds
+            self._flusher.due(waiting, waiting.first_s)
+
     def _begin(self, info: Any) -> None:
         if threading.current_thread() is not threading.main_thread():
             return  # a subshell; the main thread's cell keeps its tag
@@ -102,6 +114,7 @@ class Session:
         cell.outer = self.running
         self.running = cell
         self.attach()
+        self._flusher.due(cell.waiting, cell.waiting.first_s)
         while self._notices:
             cell.output.write("stderr", self._notices.pop(0))
 
@@ -109,16 +122,21 @@ class Session:
         cell = self.running
         if cell is None or threading.current_thread() is not threading.main_thread():
             return
+        cell.waiting.end()
         cell.output.end()
         self.running = cell.outer
 
     def _new_cell(self, source: str, number: int) -> Cell:
         self._last_tag += 1
         output = CellOutput(outlet_of_running_cell(self.shell))
-        cell = Cell(self._last_tag, number, source, output)
+        waiting = WaitingLine(output, partial(self._waits, self._last_tag))
+        cell = Cell(self._last_tag, number, source, output, waiting)
         self._cells[cell.tag] = cell
         self._cells.pop(cell.tag - MAX_CELLS, None)
         return cell
+
+    def _waits(self, tag: int) -> Sequence[Wait]:
+        return self._client.waits(tag) if self._client is not None else ()
 
     # ------------------------------------------------------------------------ from the ranks
 

@@ -127,6 +127,13 @@ class FakeClient:
             if run.pending and tag in (None, run_tag):
                 run.interrupt()
 
+    def waits(self, tag: int) -> list[Any]:
+        return self.runtime.waits + [
+            SimpleNamespace(what="cell", mesh=m.name, ranks=run.pending, size=len(m.whole))
+            for run_tag, run in self.runtime.runs
+            if (m := run.mesh) and run_tag == tag and run.pending
+        ]
+
     def shutdown(self, timeout_s: float) -> None:
         self.has_shut_down = True
 
@@ -162,6 +169,7 @@ class FakeRuntime:
         self.starting: Callable[[], Any] = lambda: True
         self.lost_ranks: list[int] = []
         self.killed: list[int] = []
+        self.waits: list[Any] = []
 
     def running_client(self) -> FakeClient | None:
         return self.client

@@ -120,18 +120,6 @@ def test_heal_and_shrink(fake_kernel):
         assert kernel.ok("len(mesh0)").displays == [{"text/plain": "3"}]
 
 
-def test_a_slow_start_is_told(fake_kernel):
-    fake_kernel.ok(
-        "answers = iter([TimeoutError(), TimeoutError(), None])\n"
-        "def starting():\n"
-        "    if error := next(answers): raise error\n"
-        "fake.starting = starting"
-    )
-    said = fake_kernel.ok("%mesh up --gpus 2 --name slow").text()
-    assert said.count("slow: waiting for 2 ranks to start") == 2
-    fake_kernel.ok("%mesh down slow\nfake.starting = lambda: None")
-
-
 def test_a_start_that_fails_leaves_no_mesh(fake_kernel):
     fake_kernel.ok(
         "import monarch_nb.errors\n"

@@ -113,6 +113,7 @@ def test_a_timeout_interrupts_the_ranks_that_are_late(fake_kernel):
     ("--timeout x", "--timeout must be a number of seconds above 0, not 'x'"),
     ("--timeout -1", "--timeout "),
     ("--timeout inf", "--timeout must be a number of seconds above 0, not 'inf'"),
+    ("--progress-after soon", "must be a number of seconds, -1 for never, not 'soon'"),
     ("--out 1x", "must be a word like mesh0, not '1x'"),
     ("--nobolck", "does not know --nobolck; did you mean --noblock?"),
     ("-t 9", "9 is outside the mesh"),

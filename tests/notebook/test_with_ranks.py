@@ -327,3 +327,17 @@ def test_stop_disturbs_no_cleanup(fresh):
     )
     assert "still at work" in cell.error
     assert fresh.ok("%%mesh\nsaved").displays == [{"text/plain": "[0-3] True"}]
+
+
+def test_a_call_that_takes_long_says_who_is_missing(kernel):
+    kernel.ok(
+        "import time\nfrom monarch_nb import Actor, current_rank, endpoint\n"
+        "class Slow(Actor):\n"
+        "    @endpoint\n"
+        "    def work(self):\n        time.sleep(1.5 if current_rank().rank == 2 else 0)\n"
+        "slow = mesh0.spawn('slow', Slow)"
+    )
+    cell = kernel.ok("slow.work.call().get()")
+    [first] = cell.contents("display_data")
+    assert first["data"]["text/plain"] == "slow.work: waiting for rank 2 of 4, 1.0 s"
+    assert cell.contents("update_display_data")[-1]["data"] == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any, Final
+from typing import Final
 
 from monarch_nb.core.folding import rank_words
 from monarch_nb.notebook import options
@@ -14,10 +14,8 @@ from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.problems import MagicError
 from monarch_nb.notebook.selection import check_ranks
 from monarch_nb.notebook.session import Session
-from monarch_nb.notebook.words import count, duration, mesh_text
+from monarch_nb.notebook.words import duration, mesh_text
 
-SLOW_S: Final = 3.0
-"""Coming up is told once after this long, then at five times the interval."""
 STOP_S: Final = 10.0
 POLL_S: Final = 0.005
 
@@ -61,29 +59,15 @@ def _up(session: Session, chosen: argparse.Namespace) -> None:
     started = time.monotonic()
     mesh = meshes.spawn(wanted, name)
     session.attach()
-    _wait_until_up(mesh, name)
+    try:
+        mesh.initialized.get()
+    except BaseException:
+        mesh.stop().get(timeout=STOP_S)
+        raise
     took = duration(time.monotonic() - started)
     has_variable = meshes.keep(name, mesh)
     named = f"; the variable {name} is the mesh" if has_variable else ""
     say(f"{name} is up: {mesh_text(mesh)} in {took}. %%mesh runs a cell on them{named}.")
-
-
-def _wait_until_up(mesh: Any, name: str) -> None:
-    wait_s = SLOW_S
-    started = time.monotonic()
-    try:
-        while True:
-            try:
-                mesh.initialized.get(timeout=wait_s)
-            except TimeoutError:
-                took = duration(time.monotonic() - started)
-                say(f"{name}: waiting for {count(len(mesh), 'rank')} to start, {took}")
-                wait_s = 5 * SLOW_S
-            else:
-                return
-    except BaseException:
-        mesh.stop().get(timeout=STOP_S)
-        raise
 
 
 def _down(session: Session, chosen: argparse.Namespace) -> None:

@@ -1,0 +1,94 @@
+"""The line below a cell that has been silent for a second: what it waits for.
+
+Rules of the file: one line per cell, redrawn in place, gone when the cell ends; nothing is asked of
+a rank for it. It is flushed as outputs are, by the flusher thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from monarch_nb.core.folding import rank_words
+from monarch_nb.notebook.bundles import header_html, text_content
+from monarch_nb.notebook.outputs import CellOutput
+from monarch_nb.notebook.runtime import Wait
+from monarch_nb.notebook.words import duration
+
+AFTER_S: Final = 1.0
+MAX_WAITS: Final = 3
+_GONE: Final[dict[str, Any]] = {"data": {}, "metadata": {}}
+
+
+class WaitingLine:
+    """Of one cell. `after_s` of silence bring it up; not above 0: never."""
+
+    def __init__(self, output: CellOutput, waits: Callable[[], Sequence[Wait]]) -> None:
+        self.after_s = AFTER_S
+        self._output = output
+        self._waits = waits
+        self._started_s = time.monotonic()
+        self._id = ""
+        self._is_over = False
+        self._lock = threading.Lock()
+
+    @property
+    def first_s(self) -> float:
+        """When to `flush` it first."""
+        return self._started_s + self.after_s
+
+    def flush(self) -> float | None:
+        """Show what is waited for. Returns when to look again; None: no more."""
+        with self._lock:
+            if self._is_over or self.after_s <= 0:
+                return None
+            now = time.monotonic()
+            due_s = max(self._output.sent_s, self._started_s) + self.after_s
+            if not self._id and now < due_s:
+                return due_s
+            waited_s = now - self._started_s
+            if text := sentence(self._waits(), waited_s):
+                self._draw(text)
+            return now + pause(waited_s)
+
+    def end(self) -> None:
+        """The cell ends."""
+        with self._lock:
+            self._is_over = True
+            if self._id:
+                self._output.redraw(_GONE, display_id=self._id)
+
+    def _draw(self, text: str) -> None:
+        content = text_content(text, header_html(text))
+        if self._id:
+            self._output.redraw(content, display_id=self._id)
+        else:
+            self._id = uuid.uuid4().hex
+            self._output.show(content, display_id=self._id)
+
+
+def sentence(waits: Sequence[Wait], waited_s: float) -> str:
+    """`trainer.step: waiting for ranks 1,3 of 4, 12 s`; empty when nothing is waited for."""
+    if not waits:
+        return ""
+    told = list(dict.fromkeys(map(_clause, waits)))
+    more = f"; and {len(told) - MAX_WAITS} more" if len(told) > MAX_WAITS else ""
+    return f"{'; '.join(told[:MAX_WAITS])}{more}, {duration(waited_s)}"
+
+
+def _clause(wait: Wait) -> str:
+    who = rank_words(wait.ranks)
+    of = f" of {wait.size}" if len(wait.ranks) < wait.size else ""
+    if wait.what == "start":
+        return f"{wait.mesh}: waiting for {who}{of} to start"
+    if wait.what == "cell":
+        return f"{wait.mesh}: waiting for {who}{of}"
+    return f"{wait.what}: waiting for {who}{of}"
+
+
+def pause(waited_s: float) -> float:
+    """Seconds until the next look: one at first; a wait of hours costs little."""
+    return 1.0 if waited_s < 60 else 5.0 if waited_s < 600 else 30.0
