@@ -52,6 +52,11 @@ def header_html(label: str) -> str:
     return _HEADER.format(label=html.escape(label))
 
 
+def note_html(text: str) -> str:
+    """The same, where plain text would stand."""
+    return f'<div style="padding-left:8px">{header_html(text)}</div>'
+
+
 def results(contents: Mapping[int, Content], total: int) -> Iterator[Content]:
     """What to display for the last expressions: equal ones once, plain texts together."""
     texts: list[str] = []

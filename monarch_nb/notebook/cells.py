@@ -7,7 +7,7 @@ from typing import Any
 from monarch_nb.core.folding import rank_label
 from monarch_nb.errors import SupervisionError
 from monarch_nb.notebook import options, selection, verdicts
-from monarch_nb.notebook.bundles import Content, header_html, text_content
+from monarch_nb.notebook.bundles import Content, note_html, text_content
 from monarch_nb.notebook.mesh_cell import MeshCell, Request
 from monarch_nb.notebook.problems import CellError, MagicError
 from monarch_nb.notebook.session import Session
@@ -56,7 +56,7 @@ def _begun(session: Session, cell: MeshCell, chosen: Any, body: str) -> MeshCell
 def _where(cell: MeshCell, total: int) -> Content:
     """What a reader of a cell without `%%mesh` is to know."""
     label = f"on {cell.mesh} {rank_label(cell.ranks, total)}".rstrip()
-    return text_content(label, header_html(label))
+    return text_content(label, note_html(label))
 
 
 def _run_here(session: Session, body: str) -> None:

@@ -89,8 +89,11 @@ def still_at_work(told: str, pending: Sequence[int], where: Sequence[str]) -> st
     """Ranks that nothing has stopped so far, and what can be done."""
     lines = [f"{told}; {rank_words(pending)} {_are(pending)} still at work"]
     lines += [f"  {line}" for line in where]
+    them = "it" if len(pending) == 1 else "them"
     kill = f"%mesh interrupt --kill {rank_list(pending)}"
-    lines.append(f"The next %%mesh waits for them. Stop again interrupts them; {kill} ends them")
+    lines.append(
+        f"The next %%mesh waits for {them}. Stop again interrupts {them}; {kill} ends {them}"
+    )
     return "\n".join(lines)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from monarch_nb.core.folding import rank_words
-from monarch_nb.notebook.bundles import header_html, text_content
+from monarch_nb.notebook.bundles import note_html, text_content
 from monarch_nb.notebook.outputs import CellOutput
 from monarch_nb.notebook.runtime import Wait
 from monarch_nb.notebook.words import duration
@@ -62,7 +62,7 @@ class WaitingLine:
                 self._output.redraw(_GONE, display_id=self._id)
 
     def _draw(self, text: str) -> None:
-        content = text_content(text, header_html(text))
+        content = text_content(text, note_html(text))
         if self._id:
             self._output.redraw(content, display_id=self._id)
         else:

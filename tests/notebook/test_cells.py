@@ -205,8 +205,8 @@ def test_stop_gives_the_prompt_back_when_ranks_do_not_stop():
         assert cell.error.endswith(
             "KeyboardInterrupt: interrupted; rank 3 is still at work\n"
             f"  rank 3 is at Cell In[{number}], line 3: stuck(6) if rank == 3 else sleep(30)\n"
-            "The next %%mesh waits for them. Stop again interrupts them; "
-            "%mesh interrupt --kill 3 ends them"
+            "The next %%mesh waits for it. Stop again interrupts it; "
+            "%mesh interrupt --kill 3 ends it"
         )
         # others are free at once
         assert kernel.ok("%%mesh 0-2\nrank").displays == [{"text/plain": "[0] 0\n[1] 1\n[2] 2"}]

@@ -106,7 +106,8 @@ def _restart(session: Session, chosen: argparse.Namespace) -> None:
             raise MagicError(f"{mesh.name}: {rank_words(ranks)} did not end; see %mesh status")
         time.sleep(POLL_S)
     session.meshes.keep(mesh.name, mesh.heal())
-    say(f"{mesh.name}: {rank_words(ranks)} started again, with empty namespaces")
+    empty = "an empty namespace" if len(ranks) == 1 else "empty namespaces"
+    say(f"{mesh.name}: {rank_words(ranks)} started again, with {empty}")
 
 
 UP: Final = Command(_UP, _up, (
