@@ -129,7 +129,11 @@ class MeshCell:
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
         self._call_when_ended(lambda: loop.call_soon_threadsafe(_set, ended))
-        yield from ended
+        try:
+            yield from ended
+        except asyncio.CancelledError:  # the stop button, as in `wait`
+            self.cancel()
+            raise
         self.result()
 
     def __repr__(self) -> str:
@@ -170,6 +174,7 @@ class MeshCell:
             self._submit()
         except KeyboardInterrupt:
             raise self._interrupted() from None
+        self._session.background.append(self)
         name = f"monarch-cell-{self._cell.tag}"
         threading.Thread(target=self._follow, args=(tells,), name=name, daemon=True).start()
 
@@ -181,6 +186,7 @@ class MeshCell:
                 drawn_s, pending = time.monotonic(), self.pending
                 self._redraw()
         self._end()
+        self._session.background.remove(self)
         if self.error is not None and tells:
             self._session.say(self._cell, f"{self.error.traceback}\n")
         self._redraw()
@@ -228,6 +234,14 @@ class MeshCell:
             self.cancel()
             self._give_time()
             self._given_up = True
+
+    def stop(self) -> None:
+        """The stop button, pressed while nobody waits for it."""
+        self.cancel()
+        self._give_time()
+        if self.pending:
+            told = verdicts.after_interrupt(self.pending, self._where())
+            self._session.say(self._cell, f"{told}\n")
 
     # --------------------------------------------------------------------------------- ending
 

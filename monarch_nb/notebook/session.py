@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from monarch_nb.notebook import verdicts, whereabouts
 from monarch_nb.notebook.auto import Auto
@@ -29,6 +29,12 @@ from monarch_nb.notebook.words import mesh_text
 STOP_AGAIN_S = 0.5
 MAX_CELLS = 1_000
 """Output that comes later than this many cells is shown under the running one."""
+
+
+class Stoppable(Protocol):
+    """A cell in the background (a `MeshCell`)."""
+
+    def stop(self) -> None: ...
 
 
 class Cell:
@@ -69,6 +75,7 @@ class Session:
         self.stragglers = Stragglers()
         self.running: Cell | None = None
         self.last_error: CellError | None = None
+        self.background: list[Stoppable] = []
         self.auto = Auto(shell, lambda: self.running is not None)
         self._cells: dict[int, Cell] = {}
         self._last_tag = 0
@@ -203,11 +210,13 @@ class Session:
         stop_controller()
         if cell is not None and client is not None:
             client.interrupt(cell.tag)
-        elif cell is None and self.stragglers.living():
-            threading.Thread(target=self._stop_again, name="monarch-stop", daemon=True).start()
+        elif cell is None and (self.background or self.stragglers.living()):
+            threading.Thread(target=self._stop_ranks, name="monarch-stop", daemon=True).start()
 
-    def _stop_again(self) -> None:
-        """Stop was pressed while nothing runs here: it is meant for ranks that did not end."""
+    def _stop_ranks(self) -> None:
+        """Stop was pressed while nothing runs here: it is meant for what ranks do."""
+        for job in list(self.background):
+            job.stop()
         self.stragglers.interrupt()
         cell = self._latest()
         if cell is None:

@@ -241,6 +241,23 @@ def test_a_background_cell_is_cancelled_and_its_ranks_are_free(kernel):
     assert kernel.ok("%%mesh\n1").displays == [{"text/plain": "[0-3] 1"}]
 
 
+def test_stop_while_nothing_runs_is_for_cells_in_the_background(kernel):
+    cell = kernel.ok("%%mesh -a\nimport time\ntime.sleep(60)")
+    kernel.interrupt()
+    kernel.until(lambda: "ranks 0-3 were interrupted at" in cell.text("stderr"), timeout_s=2)
+    assert kernel.ok("%%mesh\n1").displays == [{"text/plain": "[0-3] 1"}]
+
+
+def test_stop_in_a_cell_that_awaits_a_background_cell_ends_it(kernel):
+    kernel.ok("%%mesh -a -o job\nimport time\ntime.sleep(60)")
+    cell = kernel.start("print('started', flush=True)\nawait job")
+    kernel.until(lambda: "started" in cell.text())
+    kernel.settle(0.2)
+    kernel.interrupt()
+    assert kernel.finish(cell).status == "error"
+    assert kernel.ok("job.wait(timeout=2)").displays == [{"text/plain": "True"}]
+
+
 def test_a_timeout_names_the_ranks_that_hang_in_a_collective_and_where(fresh):
     begin = "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
     fresh.ok(f"%%mesh\n{begin}", timeout_s=60)
