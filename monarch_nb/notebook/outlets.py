@@ -9,7 +9,9 @@ reach whatever cell runs.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from IPython.display import publish_display_data
@@ -28,14 +30,59 @@ class Outlet(Protocol):
     def display(self, kind: str, content: Mapping[str, Any]) -> None:
         """Send a `display_data`, `update_display_data` or `clear_output` message."""
 
+    def end(self) -> None:
+        """The cell has ended; more may come all the same."""
+
+
+class Headless:
+    """What is late where a program runs the notebook.
+
+    Such a program (it offers no stdin) hears the cell that runs, and drops what comes for an
+    earlier one or between two: there, late output goes to the cell that runs, or to the next.
+    """
+
+    def __init__(self) -> None:
+        self._header: Header | None = None
+        self._held: list[Callable[[Header], None]] = []
+        self._lock = threading.Lock()
+
+    def begin(self, header: Header) -> None:
+        """A cell begins."""
+        with self._lock:
+            self._header = header
+            for send in self._held:
+                send(header)
+            self._held.clear()
+
+    def end(self) -> None:
+        """It has ended."""
+        with self._lock:
+            self._header = None
+
+    def send(self, send: Callable[[Header], None]) -> None:
+        """Now or with the next cell."""
+        with self._lock:
+            if self._header is None:
+                self._held.append(send)
+            else:
+                send(self._header)
+
 
 class KernelOutlet:
     """A cell of an ipykernel."""
 
-    def __init__(self, shell: Any, header: Header) -> None:
+    def __init__(self, shell: Any, header: Header, headless: Headless | None = None) -> None:
         self._kernel = shell.kernel
         self._shell = shell
         self._header = header
+        self._headless = headless
+        if headless is not None:
+            headless.begin(header)
+
+    def end(self) -> None:
+        """The cell ends; what comes now is late."""
+        if self._headless is not None:
+            self._headless.end()
 
     def stream(self, name: str, text: str) -> None:
         """Send a `stream` message, or write where the running cell has redirected the stream."""
@@ -61,10 +108,16 @@ class KernelOutlet:
         return bool(header.get("msg_id") == self._header.get("msg_id"))
 
     def _send(self, kind: str, content: Mapping[str, Any]) -> None:
+        if self._headless is None:
+            self._publish(kind, content, self._header)
+        else:
+            self._headless.send(partial(self._publish, kind, content))
+
+    def _publish(self, kind: str, content: Mapping[str, Any], header: Header) -> None:
         kernel = self._kernel
         send_what_was_printed()
         kernel.session.send(
-            kernel.iopub_socket, kind, content, parent=self._header, ident=kernel._topic(kind)
+            kernel.iopub_socket, kind, content, parent=header, ident=kernel._topic(kind)
         )
 
 
@@ -77,6 +130,9 @@ class TerminalOutlet:
         target.write(text)
         target.flush()
 
+    def end(self) -> None:
+        """Nothing changes."""
+
     def display(self, kind: str, content: Mapping[str, Any]) -> None:
         """Show what a terminal can show."""
         if kind == "display_data":
@@ -87,4 +143,7 @@ def outlet_of_running_cell(shell: Any) -> Outlet:
     """The outlet for the cell that the shell is about to run."""
     if getattr(shell, "kernel", None) is None:
         return TerminalOutlet()
-    return KernelOutlet(shell, shell.get_parent().get("header", {}))
+    request = shell.get_parent()
+    is_headless = not request.get("content", {}).get("allow_stdin", True)
+    headless = vars(shell).setdefault("_monarch_nb_headless", Headless()) if is_headless else None
+    return KernelOutlet(shell, request.get("header", {}), headless)

@@ -86,7 +86,7 @@ class CellOutput:
     """Everything one cell has still to show."""
 
     def __init__(self, outlet: Outlet, now: Callable[[], float] = time.monotonic) -> None:
-        self._outlet = outlet
+        self.outlet = outlet
         self._now = now
         self._lock = threading.Lock()
         self._sending = threading.RLock()  # taken first; sending may wait, adding may not
@@ -153,12 +153,12 @@ class CellOutput:
         """A display of the controller's own, now."""
         with self._sending:
             self._send()
-            self._outlet.display("display_data", _own(content, display_id))
+            self.outlet.display("display_data", _own(content, display_id))
 
     def redraw(self, content: Mapping[str, Any], display_id: str) -> None:
         """Another content for a display that was shown under this id."""
         with self._sending:
-            self._outlet.display("update_display_data", _own(content, display_id))
+            self.outlet.display("update_display_data", _own(content, display_id))
 
     def flush(self) -> float | None:
         """Send what may be sent now. Returns when there will be more, or None."""
@@ -221,7 +221,7 @@ class CellOutput:
                 if sent:
                     self._next_flush_s = self._now() + FLUSH_S
             for one in sent:
-                one.send(self._outlet)
+                one.send(self.outlet)
             self._is_sending = False
 
     def _due(self) -> float | None:

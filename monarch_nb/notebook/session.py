@@ -132,6 +132,8 @@ class Session:
         cell.waiting.end()
         cell.output.end()
         self.running = cell.outer
+        if self.running is None:
+            cell.output.outlet.end()
 
     def _new_cell(self, source: str, number: int) -> Cell:
         self._last_tag += 1

@@ -107,7 +107,6 @@ class KernelClient:
 
     def start(self, code: str, **options: Any) -> Cell:
         """Send a cell and return at once."""
-        options.setdefault("allow_stdin", False)
         msg_id = self.client.execute(code, **options)
         cell = self.cells[msg_id] = Cell(msg_id)
         return cell
