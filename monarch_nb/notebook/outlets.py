@@ -24,6 +24,10 @@ Header = Mapping[str, Any]
 class Outlet(Protocol):
     """Takes text and display messages."""
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody may look at it while it comes."""
+
     def stream(self, name: str, text: str) -> None:
         """Write to the cell's stdout or stderr."""
 
@@ -79,6 +83,11 @@ class KernelOutlet:
         if headless is not None:
             headless.begin(header)
 
+    @property
+    def is_watched(self) -> bool:
+        """Not when a program runs the notebook."""
+        return self._headless is None
+
     def end(self) -> None:
         """The cell ends; what comes now is late."""
         if self._headless is not None:
@@ -123,6 +132,8 @@ class KernelOutlet:
 
 class TerminalOutlet:
     """Terminal IPython: there is one place for everything."""
+
+    is_watched = True
 
     def stream(self, name: str, text: str) -> None:
         """Write to `sys.stdout` or `sys.stderr`."""

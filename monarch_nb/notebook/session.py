@@ -23,7 +23,7 @@ from monarch_nb.notebook.own_output import keep_order
 from monarch_nb.notebook.problems import CellError
 from monarch_nb.notebook.runtime import Client, MonarchRuntime, Runtime, Wait
 from monarch_nb.notebook.stragglers import Stragglers
-from monarch_nb.notebook.waiting import WaitingLine
+from monarch_nb.notebook.waiting import NEVER_S, WaitingLine
 from monarch_nb.notebook.words import mesh_text
 
 STOP_AGAIN_S = 0.5
@@ -137,8 +137,11 @@ class Session:
 
     def _new_cell(self, source: str, number: int) -> Cell:
         self._last_tag += 1
-        output = CellOutput(outlet_of_running_cell(self.shell))
+        outlet = outlet_of_running_cell(self.shell)
+        output = CellOutput(outlet)
         waiting = WaitingLine(output, partial(self._waits, self._last_tag))
+        if not outlet.is_watched:
+            waiting.after_s = NEVER_S
         cell = Cell(self._last_tag, number, source, output, waiting)
         self._cells[cell.tag] = cell
         self._cells.pop(cell.tag - MAX_CELLS, None)

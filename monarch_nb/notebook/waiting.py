@@ -1,7 +1,7 @@
 """The line below a cell that has been silent for a second: what it waits for.
 
-Rules of the file: one line per cell, redrawn in place, gone when the cell ends; nothing is asked of
-a rank for it. It is flushed as outputs are, by the flusher thread.
+Rules of the file: one line per cell, redrawn in place, empty when the cell ends (what is saved is an
+output without content); nothing is asked of a rank for it. It is flushed as outputs are, by the flusher thread.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from monarch_nb.notebook.runtime import Wait
 from monarch_nb.notebook.words import duration
 
 AFTER_S: Final = 1.0
+NEVER_S: Final = -1.0
 MAX_WAITS: Final = 3
 _GONE: Final[dict[str, Any]] = {"data": {}, "metadata": {}}
 

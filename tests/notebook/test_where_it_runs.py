@@ -53,7 +53,7 @@ def texts(path: Path) -> list[str]:
         for output in cell.outputs:
             if output.output_type == "stream":
                 found.append(output.text)
-            elif output.data:
+            else:
                 found.append(output.data["text/plain"])
     return found
 
