@@ -1,7 +1,8 @@
 """The line below a cell that has been silent for a second: what it waits for.
 
-Rules of the file: one line per cell, redrawn in place, empty when the cell ends (what is saved is an
-output without content); nothing is asked of a rank for it. It is flushed as outputs are, by the flusher thread.
+Rules of the file: one line per cell, redrawn in place, empty when the cell ends (what is saved is
+an output without content); nothing is asked of a rank for it. It is flushed as outputs are, by the
+flusher thread.
 """
 
 from __future__ import annotations
