@@ -35,13 +35,18 @@ class Auto:
 
     def __call__(self, lines: list[str]) -> list[str]:
         """The lines of a cell, as they are to be run."""
-        first = next((line for line in lines if _is_code(line)), "")
+        first = _first(lines)
         if _LOCAL.match(first):
             at = lines.index(first)
             return [*lines[:at], "# in the controller\n", *lines[at + 1 :]]
-        if self.line is None or not first or _HERE.match(first) or self._is_not_typed():
-            return lines
-        return [f"%%mesh {self.line}\n", *lines]
+        line = self.line_for(lines)
+        return lines if line is None or self._is_not_typed() else [f"%%mesh {line}\n", *lines]
+
+    def line_for(self, lines: list[str]) -> str | None:
+        """What will stand after `%%mesh` when a cell of these lines is run; None if it stays."""
+        first = _first(lines)
+        stays = not first or _LOCAL.match(first) or _HERE.match(first)
+        return None if stays else self.line
 
     def _is_not_typed(self) -> bool:
         if self._is_nested():
@@ -50,6 +55,11 @@ class Auto:
             return False
         content = self._shell.get_parent().get("content", {})
         return bool(content.get("silent") or not content.get("store_history", True))
+
+
+def _first(lines: list[str]) -> str:
+    """The first line that is code; empty if none is."""
+    return next((line for line in lines if _is_code(line)), "")
 
 
 def _is_code(line: str) -> bool:
