@@ -26,7 +26,12 @@ def shrink(x, by=2):
     "Makes it smaller."
     return x / by
 """
-HELD = "%%mesh\nimport ctypes\nprint('started', flush=True)\nctypes.PyDLL(None).usleep(2_500_000)"
+HELD = """%%mesh
+import ctypes, time
+print('started', flush=True)
+time.sleep(0.3)  # the text leaves
+ctypes.PyDLL(None).usleep(4_000_000)  # PyDLL keeps the GIL
+"""
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +147,9 @@ def test_a_subshell_answers_its_own_requests(kernel):
     kernel.until(lambda: kernel.has_come("create_subshell_reply", created))
     subshell = find(kernel, "create_subshell_reply", created)["content"]["subshell_id"]
     assert complete(kernel, "%%mesh\nmode", subshell=subshell) == ["model"]
+    content = {"code": "%%mesh\nmode", "cursor_pos": 11}
+    reply, _ = ask(kernel, "complete", subshell="there is none", **content)
+    assert reply["status"] == "error"
     deleted = kernel.control("delete_subshell_request", {"subshell_id": subshell})
     kernel.until(lambda: kernel.has_come("delete_subshell_reply", deleted))
 
@@ -149,6 +157,7 @@ def test_a_subshell_answers_its_own_requests(kernel):
 def test_while_a_rank_keeps_the_interpreter_to_itself(kernel):
     assert complete(kernel, "%%mesh\nmode") == ["model"]
     with running(kernel, HELD):
+        kernel.until(lambda: is_held(kernel))
         for _ in range(6):
             assert complete(kernel, "%%mesh\nmode") == ["model"]
         assert complete(kernel, "%%mesh\nshri") == ["shrink"]
@@ -156,6 +165,13 @@ def test_while_a_rank_keeps_the_interpreter_to_itself(kernel):
     kernel.ok("%%mesh\nmodern = 1")
     kernel.until(lambda: complete(kernel, "%%mesh\nmode") == ["model", "modern"])
     kernel.ok("%%mesh\ndel modern")
+
+
+def is_held(kernel: KernelClient) -> bool:
+    """Whether a rank did not answer, which would have taken it milliseconds."""
+    _, took_s = ask(kernel, "complete", code="%%mesh\nmode", cursor_pos=11)
+    assert took_s < ANSWER_S
+    return took_s > ANSWER_S / 2
 
 
 @pytest.mark.fault
