@@ -80,7 +80,7 @@ class Words:
             yield from self._of_parser(options.CELL, before[1:], word)
         elif action.dest == "name":
             yield from ((name, "instance") for name in self._meshes.living())
-        elif action.dest in ("ranks", "targets"):
+        elif action.type is options.ranks or action.dest == "targets":
             yield from self._ranks(before, word)
         elif action.dest == "selection":
             yield from ((f"@{name}", "instance") for name in self._meshes.living())

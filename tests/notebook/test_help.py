@@ -6,8 +6,11 @@ from __future__ import annotations
 import pytest
 from IPython.core.completer import provisionalcompleter
 
+from monarch_nb.notebook import commands
+from monarch_nb.notebook.command import Command
 from monarch_nb.notebook.cursor import MeshLine, RankCode, place
 from monarch_nb.notebook.extension import load_ipython_extension, unload_ipython_extension
+from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.seen_names import SeenNames, token
 from monarch_nb.notebook.session import session_of
 from tests.notebook.fake_client import FakeRuntime, install
@@ -240,6 +243,7 @@ def test_a_rank_that_dies_meanwhile_owes_nothing(shell, up):
     ("%mesh auto on gpus=1:", ["gpus=1:2"]),
     ("%mesh restart 0,", ["0,0", "0,1", "0,2", "0,3"]),
     ("%mesh restart --name ", ["mesh0"]),
+    ("%mesh interrupt --kill 0,1", ["0,1"]),
     ("%mesh nonsense ", []),
     ("%mesh?", []),
     ("%%mesh --no", ["--noblock"]),
@@ -267,6 +271,19 @@ def test_magic_lines_without_a_mesh(shell, fake):
     assert texts(shell, "%mesh use ") == []
     assert "all" in texts(shell, "%%mesh ")
     assert texts(shell, "%%mesh gpus=") == []
+
+
+def test_variables_that_a_command_moves(shell, up, monkeypatch):
+    for word in ("put", "get"):
+        parser = Parser(f"%mesh {word}", f"%mesh {word} x")
+        parser.add_argument("names", nargs="+")
+        monkeypatch.setitem(commands.COMMANDS, word, Command(parser, print, ((word, "move"),)))
+    shell.user_ns["model_here"] = 1
+    assert texts(shell, "%mesh put model_h") == ["model_here"]
+    assert texts(shell, "%mesh get mod") == []
+    complete(shell, "%%mesh\nmod")
+    assert texts(shell, "%mesh get mod") == ["model", "modulus"]
+    assert texts(shell, "%mesh get model mod") == ["model", "modulus"]
 
 
 def test_completion_changes_nothing(shell, fake, up):
