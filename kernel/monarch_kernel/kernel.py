@@ -18,8 +18,7 @@ from typing import Any
 from ipykernel.ipkernel import IPythonKernel
 from traitlets import Float
 
-from monarch_kernel import breakpoints, debugger, stops
-from monarch_kernel.help import REQUESTS, HelpThread
+from monarch_kernel import breakpoints, debugger, stops, typing_help
 from monarch_nb.notebook import session as notebook
 
 _IPythonKernel: Any = IPythonKernel  # its types are incomplete
@@ -47,7 +46,6 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
     def __init__(self, **kwargs: Any) -> None:
         self._status_lock = threading.Lock()
         self._busy_with: Any = None
-        self._help = HelpThread(self)
         super().__init__(**kwargs)
         self.shell.extension_manager.load_extension("monarch_nb")
         breakpoints.install(lambda: bool(self._allow_stdin))
@@ -143,8 +141,8 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
     async def shell_channel_thread_main(self, msg: list[Any]) -> None:
         """Completions and help do not wait for the cell that runs."""
         header = self._header(msg)
-        if header.get("msg_type") in REQUESTS and header.get("subshell_id") is None:
-            self._help.take(msg)
+        if header.get("msg_type") in typing_help.REQUESTS and header.get("subshell_id") is None:
+            typing_help.answer(self, msg)
         else:
             await super().shell_channel_thread_main(msg)
 

@@ -8,6 +8,7 @@ nothing in it. What ranks say is text, never markup.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
@@ -36,6 +37,7 @@ class Help:
         self._names: dict[Where, dict[str, str]] = {}
         self._texts: dict[tuple[str, int, str], str | None] = {}
         self._owing: set[Where] = set()
+        self._asking = threading.Lock()
 
     def complete(self, cell: str, offset: int) -> list[Match] | None:
         """Completions at an offset of a cell; None in code of the controller's."""
@@ -132,15 +134,16 @@ class Help:
 
     def _ask(self, mesh: Any, ranks: Sequence[int], request: Answer) -> Answer | None:
         """The answer of a rank, if one can be had now."""
-        free = [rank for rank in ranks if (mesh.name, rank) not in self._owing]
-        if not free:
-            return None
-        where = mesh.name, free[0]
-        self._owing.add(where)
-        late = partial(self._answered, where)
-        answer = self._session.runtime.help(mesh, free[0], request, ANSWER_S, late)
-        if answer is not None:
-            self._answered(where, answer)
+        with self._asking:  # who is asked just now owes nothing yet
+            free = [rank for rank in ranks if (mesh.name, rank) not in self._owing]
+            if not free:
+                return None
+            where = mesh.name, free[0]
+            self._owing.add(where)
+            late = partial(self._answered, where)
+            answer = self._session.runtime.help(mesh, free[0], request, ANSWER_S, late)
+            if answer is not None:
+                self._answered(where, answer)
         return None if answer is None or "error" in answer else answer
 
     def _answered(self, where: Where, answer: Answer) -> None:

@@ -7,6 +7,7 @@ Two methods are covered on their instances, because the public ways do not do: a
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,11 +31,14 @@ def install(shell: Any, found: Help) -> Callable[[], None]:
 
 def _complete(completer: Any, found: Help) -> Callable[[], None]:
     original = completer.completions
+    alone = threading.Lock()  # IPython's completer keeps what it works on in itself
 
     def completions(text: str, offset: int) -> Iterator[Completion]:
         matches = found.complete(text, offset)
         if matches is None:
-            yield from original(text, offset)
+            with alone:
+                theirs = list(original(text, offset))
+            yield from theirs
             return
         for match in matches:
             with provisionalcompleter():

@@ -173,6 +173,7 @@ def prepare_shell() -> None:
     """In the zygote: make the shell that every rank will have."""
     main = sys.modules["__main__"]
     _the_shell().display_formatter.format(None)  # makes what the first display would make
+    Helper(_the_shell(), lambda: False).warm()
     sys.modules["__main__"] = main
 
 

@@ -119,6 +119,19 @@ def test_while_a_cell_runs(kernel, code):
     assert kernel.ok("1 + 1").shown == "2\n"
 
 
+def test_a_slow_object_here_delays_nobody_who_asks_ranks(kernel):
+    kernel.ok(
+        "import threading\nleave = threading.Event()\n"
+        "class Slow:\n    def __dir__(self): print('asked'); leave.wait(10); return ['found']\n"
+        "slow = Slow()"
+    )
+    with running(kernel, "import time\nprint('started', flush=True)\ntime.sleep(30)") as cell:
+        kernel.client.complete("slow.fou")
+        kernel.until(lambda: "asked" in cell.text())
+        assert complete(kernel, "%%mesh\nmode") == ["model"]
+    kernel.ok("leave.set()")
+
+
 def test_positions_and_kinds_are_those_of_the_whole_cell(kernel):
     code = "%%mesh gpus=0:2\n'größe 😀'; tor"
     reply, _ = ask(kernel, "complete", code=code + "\nx = 1", cursor_pos=len(code))
@@ -224,6 +237,7 @@ def test_in_a_plain_ipython_kernel():
         kernel.ok("%mesh up --gpus 2", timeout_s=50)
         kernel.ok(SETUP)
         assert complete(kernel, "%%mesh\nmode") == ["model"]
+        assert complete(kernel, "%%mesh\nmodel.weig") == ["weight"]
         assert complete(kernel, "%mesh sta") == ["status", "stacks"]
         assert "Makes it smaller." in inspect(kernel, "%%mesh\nshrink(")
         kernel.ok("%mesh down\n%unload_ext monarch_nb")
