@@ -153,6 +153,19 @@ def _spawn(ranks: int, loaded: bool) -> Measure:
     return Measure(name, rows, deadline_s=300, ranks=ranks, quick=ranks <= 16)
 
 
+def _tab(busy: str, where: str) -> tuple[Row, ...]:
+    text = f"Tab in a %%mesh cell while ranks {where}"
+    return tuple(
+        Row(
+            f"{busy}_{figure}",
+            f"{text}, {words}",
+            Unit.SECONDS,
+            at_most("tab", f"{busy}_{figure}", 0.3, "<= 300 ms"),
+        )
+        for figure, words in (("median", "median"), ("worst", "worst of 20"))
+    )
+
+
 def _speeds(name: str, label: str, target: Target | None = None) -> Measure:
     rows = (
         Row("cold", f"{label}, cold", Unit.BYTES_PER_SECOND),
@@ -228,6 +241,7 @@ MEASURES: tuple[Measure, ...] = (
         rounds=3,
         quick=False,
     ),
+    Measure("tab", (*_tab("sleep", "sleep"), *_tab("loop", "loop in Python")), deadline_s=180),
     _speeds(
         "array_arg",
         "256 MB argument, ends read",

@@ -16,10 +16,15 @@ from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import start_new_kernel
 
 from benchmarks.measures import Figures, Measure, Scale
-from benchmarks.timing import median_time, now
+from benchmarks.timing import median, median_time, now, time_of
 
 ANSWER_S = 120.0
 TYPING_S = 3.0
+TABS = 20
+BUSY = {
+    "sleep": "%%mesh\nimport time; print('started', flush=True); time.sleep(600)",
+    "loop": "%%mesh\nprint('started', flush=True)\nwhile True: pass",
+}
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -61,6 +66,30 @@ def first(notebook: Notebook, _scale: Scale) -> Figures:
         for code in notebook.teardown:
             run(client, code)
     return {"time": elapsed}
+
+
+def tab(notebook: Notebook, _scale: Scale) -> Figures:
+    """Names of a rank, completed while a cell keeps all ranks busy."""
+    figures: Figures = {}
+    for busy, code in BUSY.items():
+        with _kernel(notebook) as client:
+            for setup in notebook.setup:
+                run(client, setup)
+            client.execute(code)
+            while "started" not in _text(client.get_iopub_msg(timeout=ANSWER_S)["content"]):
+                continue
+            times = [time_of(partial(_complete, client)) for _ in range(TABS)]
+        figures |= {f"{busy}_median": median(times), f"{busy}_worst": max(times)}
+    return figures
+
+
+def _complete(client: BlockingKernelClient) -> None:
+    asked = client.complete("%%mesh\nworld_si")
+    reply = client.get_shell_msg(timeout=ANSWER_S)
+    if reply["parent_header"].get("msg_id") != asked:
+        raise AssertionError(f"{reply['msg_type']} came, not the completions")
+    if reply["content"]["matches"] != ["world_size"]:
+        raise AssertionError(f"the completions are {reply['content']['matches']!r:.300}")
 
 
 @contextmanager

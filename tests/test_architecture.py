@@ -49,7 +49,7 @@ class Box:
 
     ours: str = ""
     third: dict[str, str] | None = None
-    only_in: dict[str, str] | None = None  # third party -> the one module that may import it
+    only_in: dict[str, str] | None = None  # third party -> the modules that may import it
     never: str = ""  # of the standard library
 
 
@@ -64,7 +64,7 @@ BOXES = {
     "data": Box("core", {"torch": LAZY, "numpy": LAZY}),
     "actors": Box("core net data", {"torch": LAZY}),
     "host": Box("core net", {"psutil": EAGER}),
-    "worker": Box("actors data net core", {"IPython": EAGER}, only_in={"IPython": "cells"}),
+    "worker": Box("actors data net core", {"IPython": EAGER}, only_in={"IPython": "cells help"}),
     "control": Box("actors host data net core", {"rich": EAGER}),
     "notebook": Box("control core", {"IPython": EAGER, "ipywidgets": EAGER, "rich": EAGER}),
     "kernel": Box("notebook", {"ipykernel": EAGER}),
@@ -133,8 +133,8 @@ def third_party_verdict(module: Module, imported: Import) -> str | None:
     if third[top] == LAZY and not imported.lazy:
         return f"{module.box} must import {top} inside functions only"
     only_in = (box.only_in or {}).get(top)
-    if only_in and module.name.split(".")[-1] != only_in:
-        return f"only {module.box}/{only_in}.py may import {top}"
+    if only_in and module.name.split(".")[-1] not in only_in.split():
+        return f"only {only_in} of {module.box} may import {top}"
     return None
 
 

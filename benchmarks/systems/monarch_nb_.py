@@ -66,7 +66,8 @@ def main() -> None:
     system.main(
         measures.of_ranks(up, "benchmarks.systems.monarch_nb_")
         | cells.measures(NOTEBOOK)
-        | {"cell_first_64": partial(cells.first, NOTEBOOK_64), "silent": partial(silent, up)},
+        | {"cell_first_64": partial(cells.first, NOTEBOOK_64), "tab": partial(cells.tab, NOTEBOOK)}
+        | {"silent": partial(silent, up)},
         up,
         lambda: shutdown_context().get(),
     )

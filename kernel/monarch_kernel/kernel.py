@@ -10,6 +10,7 @@ import contextlib
 import importlib.metadata
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from ipykernel.ipkernel import IPythonKernel
 from traitlets import Float
 
-from monarch_kernel import breakpoints, debugger, stops
+from monarch_kernel import breakpoints, debugger, stops, typing_help
 from monarch_nb.notebook import session as notebook
 
 _IPythonKernel: Any = IPythonKernel  # its types are incomplete
@@ -43,6 +44,8 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
     _execute_sleep = Float(0.0).tag(config=True)  # ipykernel's 0.5 ms before each reply
 
     def __init__(self, **kwargs: Any) -> None:
+        self._status_lock = threading.Lock()
+        self._busy_with: Any = None
         super().__init__(**kwargs)
         self.shell.extension_manager.load_extension("monarch_nb")
         breakpoints.install(lambda: bool(self._allow_stdin))
@@ -74,12 +77,14 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
             await getattr(self, handler)(msg)
 
     def _control_type(self, msg: list[Any]) -> str:
+        return str(self._header(msg).get("msg_type"))
+
+    def _header(self, msg: list[Any]) -> dict[str, Any]:
         try:
             _, frames = self.session.feed_identities(msg, copy=False)
-            header = self.session.deserialize(frames, content=False, copy=False)["header"]
+            return dict(self.session.deserialize(frames, content=False, copy=False)["header"])
         except Exception:  # noqa: BLE001  the base class reports bad messages
-            return ""
-        return str(header["msg_type"])
+            return {}
 
     async def _interrupt_now(self, msg: list[Any]) -> None:
         # Not by process_control: it would take the parent header of the control message under way.
@@ -130,6 +135,39 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
         finally:
             loop.remove_signal_handler(signal.SIGINT)
             signal.signal(signal.SIGINT, before)
+
+    # --------------------------------------------------------------------- help while typing
+
+    async def shell_channel_thread_main(self, msg: list[Any]) -> None:
+        """Completions and help do not wait for the cell that runs."""
+        header = self._header(msg)
+        if header.get("msg_type") in typing_help.REQUESTS and header.get("subshell_id") is None:
+            typing_help.answer(self, msg)
+        else:
+            await super().shell_channel_thread_main(msg)
+
+    def _publish_status(self, status: str, channel: str, parent: Any = None) -> None:
+        """Also remember what the main thread is busy with."""
+        with self._status_lock:
+            super()._publish_status(status, channel, parent)
+            if channel == "shell" and threading.current_thread() is threading.main_thread():
+                busy = status == "busy"
+                self._busy_with = (parent or self.get_parent(channel)) if busy else None
+
+    @contextlib.contextmanager
+    def busy_beside_the_cell(self, request: Any) -> Iterator[None]:
+        """Busy with a request on another thread. Front ends show the last status that came, so that
+        of a cell that goes on is said again."""
+        publish = super()._publish_status
+        with self._status_lock:
+            publish("busy", "shell", request)
+        try:
+            yield
+        finally:
+            with self._status_lock:
+                publish("idle", "shell", request)
+                if self._busy_with is not None:
+                    publish("busy", "shell", self._busy_with)
 
     # --------------------------------------------------------------------------- debugger
 

@@ -43,8 +43,7 @@ class Auto:
 
     def has_sent(self, source: str) -> bool:
         """Whether the cell with this text has been sent to the mesh by itself."""
-        first = next(filter(_is_code, source.splitlines()), "")
-        return self.line is not None and not _HERE.match(first)
+        return self.line is not None and not _HERE.match(_first(source.splitlines()))
 
     def _mark_prompt(self) -> Callable[[], None]:
         """Terminal IPython: the prompt says where the next cell will run."""
@@ -57,13 +56,18 @@ class Auto:
 
     def __call__(self, lines: list[str]) -> list[str]:
         """The lines of a cell, as they are to be run."""
-        first = next((line for line in lines if _is_code(line)), "")
+        first = _first(lines)
         if _LOCAL.match(first):
             at = lines.index(first)
             return [*lines[:at], "# in the controller\n", *lines[at + 1 :]]
-        if self.line is None or not first or _HERE.match(first) or self._is_not_typed():
-            return lines
-        return [f"%%mesh {self.line}\n", *lines]
+        line = self.line_for(lines)
+        return lines if line is None or self._is_not_typed() else [f"%%mesh {line}\n", *lines]
+
+    def line_for(self, lines: list[str]) -> str | None:
+        """What will stand after `%%mesh` when a cell of these lines is run; None if it stays."""
+        first = _first(lines)
+        stays = not first or _LOCAL.match(first) or _HERE.match(first)
+        return None if stays else self.line
 
     def _is_not_typed(self) -> bool:
         if self._is_nested():
@@ -85,6 +89,11 @@ class _Prompts(Prompts):
         tokens: list[tuple[Any, str]] = super().in_prompt_tokens()  # type: ignore[no-untyped-call]
         line = self._auto.line
         return tokens if line is None else [(tokens[0][0], f"mesh {line}".rstrip() + " "), *tokens]
+
+
+def _first(lines: list[str]) -> str:
+    """The first line that is code; empty if none is."""
+    return next((line for line in lines if _is_code(line)), "")
 
 
 def _is_code(line: str) -> bool:

@@ -19,6 +19,7 @@ def run(session: Session, line: str, body: str) -> MeshCell | None:
     Returns the cell when it goes on in the background. Raises `CellError` if a rank fails.
     """
     chosen = options.parse_cell(line)
+    session.seen.learn(body)
     mesh = session.meshes.pick(chosen.name)
     parts = selection.parts(mesh, chosen.selection)
     request = Request(mesh, parts, body, chosen.timeout)

@@ -20,16 +20,21 @@ from monarch_nb.notebook.session import Session
 
 _HELP = """Drive a mesh of ranks from the notebook.
 
-%%mesh [SELECTION] [--name MESH]  run the cell on ranks, all of them by default
+%%mesh [SELECTION] [OPTIONS]      run the cell on ranks, all of them by default
     %%mesh                        every rank of the current mesh
     %%mesh gpus=0:2               the first two along the axis gpus
     %%mesh hosts=0 gpus=::2       every other one of the first host
-    %%mesh 0,2 or 0-3 or all      by rank
-    %%mesh --name mesh1           another mesh than the current one
+    %%mesh 0,2 or 0-3 or all      by rank; --targets 0,2 is the same
+    %%mesh @mesh1                 another mesh than the current one; also --name mesh1
+    --noblock                     return at once; -o NAME keeps the cell in a variable
+    --timeout SECONDS             interrupt ranks that take longer
+    --local                       run the cell in the controller too
+%px CODE                          a line on all ranks; %%px is another name of %%mesh
 
 {commands}
 
-On the ranks, cells share one namespace each, with rank, size, coords and device by name.
+On the ranks, cells share one namespace each, with rank, size, coords and device by name. In a
+%%mesh cell Tab and Shift-Tab ask the first rank that it selects.
 """
 
 

@@ -46,6 +46,21 @@ class Meshes:
             raise MagicError(f"There is no mesh {name!r}. {self._choices(found)}")
         return found[name]
 
+    def glance(self, name: str | None = None) -> Any:
+        """As `pick`, for any thread: changes nothing, and gives None where that raises."""
+        found = self.living()
+        if name is None:
+            name = self._current or (next(iter(found)) if len(found) == 1 else "")
+        elif name not in self._kept and self._is_live_mesh(it := self._variables().get(name)):
+            return it
+        return found.get(name)
+
+    def living(self) -> dict[str, Any]:
+        """As `everything`, for any thread: changes nothing."""
+        stopped = self._session.runtime.is_stopped
+        kept = {name: mesh for name, mesh in list(self._kept.items()) if not stopped(mesh)}
+        return {**self._of_variables(), **kept}
+
     def everything(self) -> dict[str, Any]:
         """All meshes by name."""
         self._forget_stopped()

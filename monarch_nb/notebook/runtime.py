@@ -83,6 +83,14 @@ class Runtime(Protocol):
     def kill(self, mesh: Any, ranks: Iterable[int]) -> None: ...
     def strike(self, mesh: Any, ranks: Iterable[int]) -> None: ...
     def whereabouts(self, mesh: Any, ranks: Iterable[int]) -> Mapping[int, Sequence[Frame]]: ...
+    def help(
+        self,
+        mesh: Any,
+        rank: int,
+        request: dict[str, Any],
+        timeout_s: float,
+        late: Callable[[dict[str, Any]], None],
+    ) -> dict[str, Any] | None: ...
     def run_cell(
         self, mesh: Any, code: str, *, filename: str, first_line: int, tag: int
     ) -> CellRun: ...
@@ -148,6 +156,23 @@ class MonarchRuntime:
         from monarch_nb.control import client, stopping
 
         return stopping.whereabouts(client.client().proc, mesh, ranks)
+
+    def help(
+        self,
+        mesh: Any,
+        rank: int,
+        request: dict[str, Any],
+        timeout_s: float,
+        late: Callable[[dict[str, Any]], None],
+    ) -> dict[str, Any] | None:
+        """What a rank says about its names, if it does in time; `late` gets what comes later."""
+        from monarch_nb.control import client
+        from monarch_nb.control.help import ask
+
+        running = client.running_client()
+        if running is None:
+            return None
+        return ask(running.proc, mesh, rank, request, timeout_s, late)
 
     def run_cell(
         self, mesh: Any, code: str, *, filename: str, first_line: int, tag: int

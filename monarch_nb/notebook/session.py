@@ -22,6 +22,7 @@ from monarch_nb.notebook.outputs import CellOutput, Flusher
 from monarch_nb.notebook.own_output import keep_order
 from monarch_nb.notebook.problems import CellError
 from monarch_nb.notebook.runtime import Client, MonarchRuntime, Runtime, Wait
+from monarch_nb.notebook.seen_names import SeenNames
 from monarch_nb.notebook.stragglers import Stragglers
 from monarch_nb.notebook.waiting import NEVER_S, WaitingLine
 from monarch_nb.notebook.words import mesh_text
@@ -77,6 +78,7 @@ class Session:
         self.last_error: CellError | None = None
         self.background: list[Stoppable] = []
         self.auto = Auto(shell, lambda: self.running is not None)
+        self.seen = SeenNames()
         self._cells: dict[int, Cell] = {}
         self._last_tag = 0
         self._flusher = Flusher()

@@ -54,6 +54,11 @@ class CellQueue:
         else:
             self._dropped.add(port)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a cell runs."""
+        return self._running is not None
+
     def interrupt(self) -> None:
         """Stop whatever cell runs."""
         if self._running is not None:

@@ -35,6 +35,7 @@ from monarch_nb.core.records import ErrorRecord
 from monarch_nb.worker.awaiting import CellLoop
 from monarch_nb.worker.code import MAX_COMPILED, CellCode, CellCompiler, keep, without_blank_start
 from monarch_nb.worker.gate import InterruptGate
+from monarch_nb.worker.help import Helper
 
 MAX_OUT: Final = 8  # results kept in Out: they may be large, and on a GPU
 
@@ -77,6 +78,10 @@ class CellShell:
         """The variables of the cells."""
         namespace: dict[str, Any] = self._shell.user_ns
         return namespace
+
+    def helper(self, is_busy: Callable[[], bool]) -> Helper:
+        """Who completes and explains the names of cells, on any thread, also while one runs."""
+        return Helper(self._shell, is_busy)
 
     def run(self, code: str, *, filename: str, first_line: int, publish: Publish) -> CellOutcome:
         """Run a cell to its end.
@@ -168,6 +173,7 @@ def prepare_shell() -> None:
     """In the zygote: make the shell that every rank will have."""
     main = sys.modules["__main__"]
     _the_shell().display_formatter.format(None)  # makes what the first display would make
+    Helper(_the_shell(), lambda: False).warm()
     sys.modules["__main__"] = main
 
 

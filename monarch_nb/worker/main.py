@@ -33,6 +33,7 @@ from monarch_nb.worker import patience, rendezvous, stacks
 from monarch_nb.worker.boardwriter import BoardWriter
 from monarch_nb.worker.cell_queue import CellQueue
 from monarch_nb.worker.cells import prepare_shell
+from monarch_nb.worker.help_desk import HelpDesk
 from monarch_nb.worker.reloading import Workspaces
 from monarch_nb.worker.stdio import install
 
@@ -125,6 +126,18 @@ class Rank:
         self.proc.verbs["regroup"] = self._on_regroup
         self.proc.verbs["logging"] = self._on_logging
         Workspaces(self.proc, self.work)
+        self._serve_help()
+
+    def _serve_help(self) -> None:
+        helper = self.cells.shell.helper(self._is_busy)
+        HelpDesk(self.proc, {
+            "complete": lambda body: helper.complete(body["code"], body["cursor"]),
+            "inspect": lambda body: helper.inspect(body["code"], body["cursor"], body["detail"]),
+        })  # fmt: skip
+
+    def _is_busy(self) -> bool:
+        drivers = list(self.hosting.drivers.values())
+        return self.cells.is_running or any(driver.running is not None for driver in drivers)
 
     def _on_sigint(self, *_: Any) -> None:
         mine = [

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
+from monarch_nb.notebook.extension import unload_ipython_extension
 from tests.kernel.client import KernelClient
 from tests.kernel.conftest import kernelspec
 
@@ -25,3 +28,14 @@ def fake_kernel() -> Iterator[KernelClient]:
         client.ok(FAKE)
         client.ok("%mesh up --gpus 4")
         yield client
+
+
+@pytest.fixture
+def shell() -> Iterator[InteractiveShell]:
+    """A shell in this process."""
+    made = InteractiveShell()
+    made.history_manager.enabled = False
+    yield made
+    unload_ipython_extension(made)
+    made.atexit_operations()
+    atexit.unregister(made.atexit_operations)

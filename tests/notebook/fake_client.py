@@ -170,6 +170,7 @@ class FakeRuntime:
         self.lost_ranks: list[int] = []
         self.killed: list[int] = []
         self.waits: list[Any] = []
+        self.helps: Callable[..., dict[str, Any] | None] = lambda *_: None
 
     def running_client(self) -> FakeClient | None:
         return self.client
@@ -209,6 +210,9 @@ class FakeRuntime:
 
     def when_started(self, callback: Callable[[], object]) -> Callable[[], None]:
         return lambda: None
+
+    def help(self, mesh: FakeMesh, rank: int, request: dict[str, Any], _: float, late: Any) -> Any:
+        return self.helps(rank, request, late)
 
     def run_cell(self, mesh: FakeMesh, code: str, **where: Any) -> FakeRun:
         run = FakeRun(mesh)

@@ -2,25 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
-from collections.abc import Iterator
-
-import pytest
-from IPython.core.interactiveshell import InteractiveShell
-
 from monarch_nb.notebook.extension import load_ipython_extension, unload_ipython_extension
 from monarch_nb.notebook.session import interrupt, session_of, shut_down, status_line
 from tests.notebook.fake_client import FakeRuntime, install
-
-
-@pytest.fixture
-def shell() -> Iterator[InteractiveShell]:
-    made = InteractiveShell()
-    made.history_manager.enabled = False
-    yield made
-    unload_ipython_extension(made)
-    made.atexit_operations()
-    atexit.unregister(made.atexit_operations)
 
 
 def test_loading_twice_is_loading_once(shell):

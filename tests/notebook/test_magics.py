@@ -132,11 +132,13 @@ def test_a_start_that_fails_leaves_no_mesh(fake_kernel):
     fake_kernel.ok("fake.starting = lambda: None")
 
 
-def test_the_help_reads_well(fake_kernel):
-    cell = fake_kernel.ok("%mesh?")
+@pytest.mark.parametrize("code", ["%mesh?", "%%mesh?"])
+def test_the_help_reads_well(fake_kernel, code):
+    cell = fake_kernel.ok(code)
     page = cell.reply["content"]["payload"][0]["data"]["text/plain"]
     assert re.search(r"%mesh up --gpus 4 +start four ranks on this machine, as mesh0\n", page)
     assert "%%mesh gpus=0:2" in page
+    assert "--noblock" in page
 
 
 def test_nothing_is_expanded_in_the_line(fake_kernel):
