@@ -74,6 +74,14 @@ class Parcels:
                 return Parcel(payload, shared, flags | SHARED)
         return Parcel(payload, raws, flags)
 
+    def take_back(self, parcel: Parcel, receivers: Sequence[int]) -> None:
+        """It is not sent after all: nobody holds what was lent with it."""
+        if parcel.flags & SHARED:
+            for handle in _read_table(parcel.buffers[0]):
+                if handle is not None:
+                    for receiver in receivers:
+                        self.taken_back(handle.segment, receiver)
+
     def encode_bytes(self, payload: bytes) -> Parcel:
         """A parcel of something that is pickled already."""
         return Parcel(payload, (), DETACHED if len(payload) >= DETACH_BYTES else 0)

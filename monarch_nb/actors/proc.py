@@ -144,6 +144,7 @@ class Proc:
         parcel: Parcel | None = None,
         reply: int = 0,
         rank: int = 0,
+        tag: int = 0,
     ) -> None:
         """Send a control message; `parcel` is user data that the receiver's inbox thread leaves
         alone."""
@@ -154,13 +155,20 @@ class Proc:
             buffers = [*parcel.buffers, parcel.payload]
             flags = parcel.flags & SHARED
         self.send(
-            process, CONTROL, CONTROL_PORT, Parcel(text, buffers, flags), reply=reply, rank=rank
+            process,
+            CONTROL,
+            CONTROL_PORT,
+            Parcel(text, buffers, flags),
+            reply=reply,
+            rank=rank,
+            tag=tag,
         )
 
     def answer(self, message: Message, body: dict[str, Any]) -> None:
         """Answer a control message, if an answer was asked for."""
         if message.reply:
-            self.send(message.source, CONTROL, message.reply, Parcel(json.dumps(body).encode()))
+            payload = json.dumps(body).encode()
+            self.send(message.source, CONTROL, message.reply, Parcel(payload), rank=message.rank)
 
     def ask(
         self,
