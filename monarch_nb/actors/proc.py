@@ -125,7 +125,8 @@ class Proc:
         origin = self.id if source is None else source
         header = HEADER.pack(kind, parcel.flags, len(buffers), rank, tag, port, origin, reply)
         if process == self.id:
-            self.deliver(frames.build(HEADER.unpack(header), parcel.payload, buffers))
+            own = [each if isinstance(each, bytes) else bytearray(each) for each in buffers]
+            self.deliver(frames.build(HEADER.unpack(header), parcel.payload, own))
             return
         box = self._boxes.get(process) or self._open(process)
         if box is None:

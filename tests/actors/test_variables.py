@@ -6,6 +6,9 @@ import pickle
 import threading
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 
@@ -363,3 +366,33 @@ def test_a_result_that_cannot_be_moved(procs):
     assert ran.value(2) == 2
     with pytest.raises(RuntimeError, match="without keeping"):
         run(procs, "1").values()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda array: array,
+        torch.from_numpy,
+        lambda array: pa.table({"x": array}),
+        lambda array: pl.DataFrame({"x": array}),
+        lambda array: pd.DataFrame({"x": array}),
+    ],
+    ids=["numpy", "torch", "pyarrow", "polars", "pandas"],
+)
+def test_large_values_arrive_equal_and_are_not_copied_on_the_way(procs, make):
+    """No rank has so much more memory of its own than before."""
+    value = make(np.arange(LARGE // 8, dtype=np.float64))
+    own = "(float(open('/proc/self/smaps_rollup').read().split('Anonymous:')[1].split()[0]) / 1024)"
+    before = [float(text) for text in ok(procs, own)]
+    procs["large"] = value
+    grown = [float(text) - was for text, was in zip(ok(procs, own), before, strict=True)]
+    assert max(grown) < 32, f"{grown} MB"
+    column = "large['x'] if hasattr(large, 'columns') else large"
+    total = f"import numpy as np; float(np.asarray({column}).sum())"
+    assert ok(procs, total)[3] == str(float(np.arange(LARGE // 8, dtype=np.float64).sum()))
+    back = procs.slice(gpus=1)["large"].item()
+    assert type(back) is type(value)
+    procs.scatter("large", value)
+    parts = procs["large"].values()
+    assert sum(len(part) for part in parts) == LARGE // 8
+    ok(procs, "del large")
