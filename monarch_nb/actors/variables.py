@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import keyword
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -166,9 +166,9 @@ class _Put(GatherCall):
             for each in found.values():
                 self._proc.discard(each)
             raise _refusal(self.target, refused)
-        return self._values(found)
+        return self._outcome()
 
-    def _values(self, _: dict[int, Message]) -> Any:
+    def _outcome(self) -> Any:
         return None
 
 
@@ -178,18 +178,20 @@ class _Get(_Put):
     __slots__ = ("name",)
     name: str
 
-    def _values(self, found: dict[int, Message]) -> ValueMesh[Any]:
-        thunks = [partial(self._opened, rank, each) for rank, each in found.items()]
-        return ValueMesh._lazy(self.target.shape, thunks)
+    def _outcome(self) -> ValueMesh[Any]:
+        return self._gathered()
 
-    def _opened(self, rank: int, answer: Message) -> Any:
-        try:
-            return self._proc.decode(answer)[2][self.name]
-        except Exception as error:
-            said = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise DecodeError(
-                f"{self.name} of rank {rank} cannot be unpickled here: {said}"
-            ) from error
+    def _unread(self, rank: int, answer: Message) -> Callable[[], Any]:
+        # not of this call: a cycle would keep what ranks have lent
+        return partial(_opened, self.name, rank, super()._unread(rank, answer))
+
+
+def _opened(name: str, rank: int, decode: Callable[[], Any]) -> Any:
+    try:
+        return decode()[2][name]
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise DecodeError(f"{name} of rank {rank} cannot be unpickled here: {said}") from error
 
 
 # ------------------------------------------------------------------------------------ errors
