@@ -280,9 +280,8 @@ class MeshCell:
                 return
             self._took_s = self.elapsed_s
             for run in self._runs:
-                if run.pending:  # one that is remembered keeps its results on the ranks
-                    left = Straggler(self.mesh, run, self._cell.number, self._cell.started_s)
-                    self._session.stragglers.add(left)
+                left = Straggler(self.mesh, run, self._cell.number, self._cell.started_s)
+                self._session.stragglers.add(left)
             self._cell.output.end()
             self._show()
             self.error = self._failure()

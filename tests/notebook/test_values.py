@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kernel.client import KernelClient
+from tests.support import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -175,3 +176,19 @@ def test_of_a_cell_that_failed_on_some_ranks_the_others_have_values(kernel):
     assert "ZeroDivisionError" in said(kernel, "mixed.result(20)")
     assert kernel.ok("print(mixed[0], mixed[3])").text() == "-1 0\n"
     assert "ZeroDivisionError" in said(kernel, "mixed[1]")
+
+
+def test_ranks_keep_a_result_as_long_as_somebody_has_the_cell(kernel):
+    count = (
+        "%%mesh 0\nimport gc; from monarch_nb.worker.cell_queue import CellQueue\n"
+        "[len(each.results) for each in gc.get_objects() if isinstance(each, CellQueue)][0]"
+    )
+
+    def kept() -> int:
+        return int(kernel.ok(count).displays[0]["text/plain"].split()[-1])
+
+    before = kept()
+    kernel.ok("%%mesh -o held\nrank")
+    assert kept() == before + 1
+    kernel.ok("del held")
+    eventually(lambda: kept() == before, what="the rank has dropped it")
