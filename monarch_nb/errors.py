@@ -124,7 +124,7 @@ class RankNameError(MeshError, NameError):
         self.ranks = ranks
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.args[0], {"name": self.name, "ranks": self.ranks})
+        return _rebuild, (type(self), self.args[0], {**self.__dict__, "name": self.name})
 
 
 class LaunchError(MeshError, RuntimeError):
