@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -192,3 +193,16 @@ def test_ranks_keep_a_result_as_long_as_somebody_has_the_cell(kernel):
     assert kept() == before + 1
     kernel.ok("del held")
     eventually(lambda: kept() == before, what="the rank has dropped it")
+
+
+def test_stop_ends_a_wait_for_a_busy_rank_at_once(kernel):
+    kernel.ok("%%mesh 1 --noblock -o busy\nimport time\nwhile True: time.sleep(0.01)")
+    cell = kernel.start("print('started', flush=True); mesh0['rank']")
+    kernel.until(lambda: "started" in cell.text())
+    pressed = time.monotonic()
+    kernel.interrupt()
+    kernel.finish(cell)
+    assert cell.finished_s - pressed < 0.3
+    assert "KeyboardInterrupt" in cell.error
+    kernel.ok("busy.cancel(); busy.wait(10)")
+    assert kernel.ok("print(mesh0['rank'].values())").text() == "[0, 1, 2, 3]\n"
