@@ -64,6 +64,7 @@ _HOMES = {
         "MeshInternalError",
         "ProtocolError",
         "RankExited",
+        "RankNameError",
         "RankUnreachable",
         "RemoteProtocolError",
         "SupervisionError",

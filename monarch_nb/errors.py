@@ -115,6 +115,18 @@ class DecodeError(MeshError, TypeError):
     """A value arrived but cannot be unpickled here."""
 
 
+class RankNameError(MeshError, NameError):
+    """A variable is not defined in the cells of some ranks: `ranks`; its name is `name`."""
+
+    def __init__(self, message: str = "", *, name: str = "", ranks: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.name = name
+        self.ranks = ranks
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args[0], {**self.__dict__, "name": self.name})
+
+
 class LaunchError(MeshError, RuntimeError):
     """A host agent or a rank could not be started: stage, command, last lines of stderr."""
 
@@ -161,5 +173,6 @@ class MeshInternalError(MeshError):
 
 def _rebuild(kind: type[MeshError], message: str, state: dict[str, Any]) -> MeshError:
     error = kind(message)
-    error.__dict__.update(state)
+    for name, value in state.items():
+        setattr(error, name, value)
     return error

@@ -8,10 +8,10 @@ end is dropped. Nothing is decoded here before somebody asks for the value.
 from __future__ import annotations
 
 import contextlib
-import functools
 import queue
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from monarch_nb.actors import envelope
 from monarch_nb.actors.exits import Exit
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from monarch_nb.core.shape import Shape
 
 R = TypeVar("R")
+
+_gathering: Final = threading.Lock()
 
 
 class Target:
@@ -193,12 +195,13 @@ class SingleCall(_Pending[R]):
 class GatherCall(_Pending[Any]):
     """Every member is asked; done when all have answered or one has failed."""
 
-    __slots__ = ("_answers", "_missing")
+    __slots__ = ("_answers", "_found", "_missing")
 
     def expect(self) -> None:
         """Room for an answer per member."""
         self._missing = len(self.target.processes)
         self._answers: list[Message | None] = [None] * self._missing
+        self._found: ValueMesh[Any] | None = None
 
     def deliver(self, message: Message) -> None:
         if message.kind != REPLY:
@@ -221,12 +224,21 @@ class GatherCall(_Pending[Any]):
             error.values = self.answered()  # type: ignore[attr-defined]
             raise error
         answers = [each for each in self._answers if each is not None]
-        decode = self._proc.decode
         if len(answers) == 1:
-            return ValueMesh(self.target.shape, [decode(answers[0])])
-        return ValueMesh._lazy(
-            self.target.shape, [functools.partial(decode, each) for each in answers]
-        )
+            return ValueMesh(self.target.shape, [self._proc.decode(answers[0])])
+        return self._gathered()
+
+    def _gathered(self) -> ValueMesh[Any]:
+        """The answers, not looked at. The same mesh for whoever asks: its end gives memory back."""
+        with _gathering:
+            if self._found is None:
+                pairs = zip(self.target.ranks, self._answers, strict=True)
+                unread = [self._unread(rank, each) for rank, each in pairs if each is not None]
+                self._found = ValueMesh._lazy(self.target.shape, unread)
+            return self._found
+
+    def _unread(self, rank: int, answer: Message) -> Callable[[], Any]:  # noqa: ARG002
+        return self._proc.parcels.unread(answer)
 
     def answered(self) -> dict[int, Any]:
         """Values of the ranks that have answered, by rank in the mesh."""

@@ -8,6 +8,7 @@ lender. Nothing here sends a message but by the `release` it was given.
 
 from __future__ import annotations
 
+import functools
 import queue
 import struct
 import threading
@@ -33,6 +34,22 @@ class Parcel:
         self.payload = payload
         self.buffers = buffers
         self.flags = flags
+
+
+class _Unread:
+    """A message that borrows memory, and was not looked at yet."""
+
+    __slots__ = ("_message", "_parcels")
+
+    def __init__(self, parcels: Parcels, message: Message) -> None:
+        self._parcels = parcels
+        self._message = message
+
+    def __call__(self) -> Any:
+        return self._parcels.decode(self._message)
+
+    def __del__(self) -> None:
+        self._parcels.discard_later(self._message)
 
 
 class Parcels:
@@ -74,6 +91,14 @@ class Parcels:
                 return Parcel(payload, shared, flags | SHARED)
         return Parcel(payload, raws, flags)
 
+    def take_back(self, parcel: Parcel, receivers: Sequence[int]) -> None:
+        """It is not sent after all: nobody holds what was lent with it."""
+        if parcel.flags & SHARED:
+            for handle in _read_table(parcel.buffers[0]):
+                if handle is not None:
+                    for receiver in receivers:
+                        self.taken_back(handle.segment, receiver)
+
     def encode_bytes(self, payload: bytes) -> Parcel:
         """A parcel of something that is pickled already."""
         return Parcel(payload, (), DETACHED if len(payload) >= DETACH_BYTES else 0)
@@ -96,6 +121,20 @@ class Parcels:
             for handle in _read_table(message.buffers[0]):
                 if handle is not None:
                     self._release(message.source, handle.segment)
+
+    def unread(self, message: Message) -> Callable[[], Any]:
+        """What decodes a message, once; if nobody ever calls it, the memory is given back."""
+        if not message.flags & SHARED:
+            return functools.partial(self.decode, message)
+        self._start_releaser()
+        return _Unread(self, message)
+
+    def discard_later(self, message: Message) -> None:
+        """As `discard`, from a finalizer."""
+        if message.flags & SHARED:
+            for handle in _read_table(message.buffers[0]):
+                if handle is not None:
+                    self._releases.put((message.source, handle.segment))
 
     def _check_size(self, payload: bytes, raws: Sequence[memoryview]) -> None:
         size = len(payload) + sum(raw.nbytes for raw in raws)

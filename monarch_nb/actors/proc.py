@@ -125,7 +125,8 @@ class Proc:
         origin = self.id if source is None else source
         header = HEADER.pack(kind, parcel.flags, len(buffers), rank, tag, port, origin, reply)
         if process == self.id:
-            self.deliver(frames.build(HEADER.unpack(header), parcel.payload, buffers))
+            own = [each if isinstance(each, bytes) else bytearray(each) for each in buffers]
+            self.deliver(frames.build(HEADER.unpack(header), parcel.payload, own))
             return
         box = self._boxes.get(process) or self._open(process)
         if box is None:
@@ -144,6 +145,7 @@ class Proc:
         parcel: Parcel | None = None,
         reply: int = 0,
         rank: int = 0,
+        tag: int = 0,
     ) -> None:
         """Send a control message; `parcel` is user data that the receiver's inbox thread leaves
         alone."""
@@ -154,13 +156,20 @@ class Proc:
             buffers = [*parcel.buffers, parcel.payload]
             flags = parcel.flags & SHARED
         self.send(
-            process, CONTROL, CONTROL_PORT, Parcel(text, buffers, flags), reply=reply, rank=rank
+            process,
+            CONTROL,
+            CONTROL_PORT,
+            Parcel(text, buffers, flags),
+            reply=reply,
+            rank=rank,
+            tag=tag,
         )
 
     def answer(self, message: Message, body: dict[str, Any]) -> None:
         """Answer a control message, if an answer was asked for."""
         if message.reply:
-            self.send(message.source, CONTROL, message.reply, Parcel(json.dumps(body).encode()))
+            payload = json.dumps(body).encode()
+            self.send(message.source, CONTROL, message.reply, Parcel(payload), rank=message.rank)
 
     def ask(
         self,

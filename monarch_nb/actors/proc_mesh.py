@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, final
 
-from monarch_nb.actors import runtime_access
+from monarch_nb.actors import runtime_access, variables
 from monarch_nb.actors.definition import Actor, endpoint
 from monarch_nb.actors.future import Future, completed
 from monarch_nb.actors.supervision import MeshState
@@ -235,6 +235,38 @@ class ProcMesh(MeshTrait):
             ActorMesh(runner, self._shape).run.call(function, args, kwargs).get()
         )
         return found
+
+    def __getitem__(self, name: str) -> ValueMesh[Any]:
+        """The variable `name` of the cells of these ranks: `mesh["loss"]`. Waits for the ranks.
+
+        Raises `RankNameError` where ranks have no such variable, `EncodeError` where it cannot be
+        moved, `SupervisionError` when a rank is lost.
+
+        Example:
+            >>> mesh.slice(gpus=0)["loss"].item()         # doctest: +SKIP
+            0.25
+        """
+        return variables.get([self], name).get()
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Set a variable of the cells on each of these ranks: `mesh["lr"] = 0.1`.
+
+        Waits for the ranks; one that runs a cell has it when the cell ends.
+        """
+        variables.put([self], {name: value}).get()
+
+    def scatter(self, name: str, value: Any, dim: int = 0) -> None:
+        """Cut a value into as many parts as there are ranks; each has its own as variable `name`.
+
+        Args:
+            value: a sequence, a numpy array, a tensor, or rows of a pandas, pyarrow or polars
+                table. Where it does not divide, the first ranks have one item more.
+            dim: the axis to cut, of an array or a tensor.
+
+        Example:
+            >>> mesh.scatter("batch", torch.arange(8))    # doctest: +SKIP
+        """
+        variables.scatter([self], name, value, dim).get()
 
     def activate(self) -> Any:
         """Make this the mesh on which torch operations run; provided by the tensor engine."""

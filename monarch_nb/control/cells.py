@@ -11,16 +11,21 @@ import json
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from monarch_nb.actors.exits import Exit
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.proc import Proc, Wait, Waiter
 from monarch_nb.actors.proc_mesh import ProcMesh
 from monarch_nb.control.client import Client, client
+from monarch_nb.control.results import Results
 from monarch_nb.core.frames import CONTROL, CONTROL_PORT, Message
 from monarch_nb.core.records import ErrorRecord
 from monarch_nb.errors import SupervisionError
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.future import Future
+    from monarch_nb.core.values import ValueMesh
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class CellOutcome:
 class CellRun(Waiter):
     """A cell that runs on the ranks of a mesh."""
 
-    def __init__(self, owner: Client, mesh: ProcMesh, tag: int) -> None:
+    def __init__(self, owner: Client, mesh: ProcMesh, tag: int, *, keep: bool = False) -> None:
         self.mesh = mesh
         self.tag = tag
         self.started_s = time.monotonic()
@@ -54,6 +59,7 @@ class CellRun(Waiter):
         self._done = threading.Event()
         self._port = self._proc.new_port()
         self._proc.ports[self._port] = self.deliver
+        self._results = Results(self._proc, mesh, self._port) if keep else None
 
     @property
     def pending(self) -> tuple[int, ...]:
@@ -80,6 +86,19 @@ class CellRun(Waiter):
                 self._proc.control(process, "interrupt_cells", {"reply": self._port})
 
     cancel = interrupt
+
+    def values(self) -> Future[ValueMesh[Any]]:
+        """The values of the cell's last expression by rank, of a cell that was run to keep them."""
+        return self._kept().fetch()
+
+    def value(self, rank: int) -> Any:
+        """As `values`, of one rank. Waits for it."""
+        return self._kept().value(rank)
+
+    def _kept(self) -> Results:
+        if self._results is None:
+            raise RuntimeError("this cell was run without keeping the value of its last expression")
+        return self._results
 
     @property
     def target(self) -> CellRun:
@@ -157,13 +176,16 @@ class CellRun(Waiter):
         return f"<CellRun on {self.mesh!r}: {len(self.outcomes)} done, {running}>"
 
 
-def run_cell(mesh: ProcMesh, code: str, *, filename: str, first_line: int, tag: int) -> CellRun:
+def run_cell(
+    mesh: ProcMesh, code: str, *, filename: str, first_line: int, tag: int, keep: bool = False
+) -> CellRun:
     """Start a cell on all ranks of a mesh or slice. Does not block.
 
     Args:
         code: the cell's body.
         filename, first_line: where its first line stands, for tracebacks and debuggers.
         tag: the notebook cell under which its output belongs.
+        keep: ranks keep the value of the last expression, for `CellRun.values`.
 
     Raises:
         RuntimeError: the mesh has been stopped.
@@ -175,8 +197,8 @@ def run_cell(mesh: ProcMesh, code: str, *, filename: str, first_line: int, tag: 
     lost = [rank for rank in mesh.ranks if state.processes[rank] in client().proc.dead]
     if lost:
         raise _refusal(mesh, lost)
-    run = CellRun(client(), mesh, tag)
-    run.send({"code": code, "filename": filename, "first_line": first_line})
+    run = CellRun(client(), mesh, tag, keep=keep)
+    run.send({"code": code, "filename": filename, "first_line": first_line, "keep": keep})
     return run
 
 

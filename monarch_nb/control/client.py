@@ -29,7 +29,7 @@ from monarch_nb.actors.proc import Wait, new_agent_id, new_process_ids
 from monarch_nb.actors.runtime import Runtime
 from monarch_nb.actors.supervision import MeshFailure
 from monarch_nb.config import Config
-from monarch_nb.control import when_started
+from monarch_nb.control import sources, when_started
 from monarch_nb.control.faults import FaultDesk
 from monarch_nb.control.hosts import AttachedHosts, agent_of
 from monarch_nb.control.keeper import Keeper
@@ -71,6 +71,7 @@ class Client(Runtime):
         self.proc.verbs["failed"] = self._on_failed
         self.proc.verbs["spawned"] = self.status.on_spawned
         self.proc.verbs["board"] = self.status.on_board
+        sources.serve(self.proc)
 
     # what notebooks use
 

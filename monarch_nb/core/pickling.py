@@ -10,17 +10,27 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections import ChainMap
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 
+from monarch_nb.core import reducers
 from monarch_nb.errors import DecodeError, EncodeError
 
 _PROTOCOL = 5
 _MAX_SEARCH = 2000
 _MAX_DEPTH = 20  # nobody reads a longer path, and each step pickles what is below it again
 ATOMS = frozenset({int, float, str, bool, type(None), complex})
+
+
+_reducers, *_others = cloudpickle.Pickler.dispatch_table.maps
+_reducers = dict(_reducers)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # untyped
+    dispatch_table: ClassVar[Any] = ChainMap(_reducers, *_others)
 
 
 def dumps(value: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes:
@@ -32,9 +42,11 @@ def dumps(value: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes
     if type(value) in ATOMS:
         return pickle.dumps(value, _PROTOCOL)
     callback = None if buffers is None else _collector(buffers)
+    if reducers.waiting:
+        reducers.known(_reducers)
     with io.BytesIO() as stream:
         try:
-            cloudpickle.Pickler(stream, protocol=_PROTOCOL, buffer_callback=callback).dump(value)
+            _Pickler(stream, protocol=_PROTOCOL, buffer_callback=callback).dump(value)
         except Exception as error:
             raise _explained(value, error) from error
         return stream.getvalue()

@@ -85,6 +85,10 @@ class Links:
         for thread in self._threads:
             thread.start()
 
+    def is_receiving(self) -> bool:
+        """Whether the caller is the thread that receives, which must not wait for an answer."""
+        return threading.current_thread() is self._threads[0]
+
     def outbox(self, process: int) -> Outbox:
         """The outbox to a process, made at first use."""
         found = self._outboxes.get(process)

@@ -22,7 +22,8 @@ def run(session: Session, line: str, body: str) -> MeshCell | None:
     session.seen.learn(body)
     mesh = session.meshes.pick(chosen.name)
     parts = selection.parts(mesh, chosen.selection)
-    request = Request(mesh, parts, body, chosen.timeout)
+    keep = bool(chosen.out) or not chosen.block
+    request = Request(mesh, parts, body, chosen.timeout, keep=keep)
     if lost := set(session.runtime.lost(mesh)).intersection(request.ranks):
         raise MagicError(verdicts.which_are_lost(mesh.name, sorted(lost), request.ranks))
     session.stragglers.wait_for(mesh.name, request.ranks)
@@ -50,7 +51,7 @@ def _begun(session: Session, cell: MeshCell, chosen: Any, body: str) -> MeshCell
         _run_here(session, body)
     if not chosen.block:
         return cell
-    cell.result()
+    cell.check()
     return None
 
 

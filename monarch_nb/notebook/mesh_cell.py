@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from monarch_nb.core.folding import rank_label
+from monarch_nb.core.folding import rank_label, rank_words
 from monarch_nb.core.records import ErrorRecord
+from monarch_nb.core.shape import Extent
+from monarch_nb.core.values import ValueMesh
 from monarch_nb.notebook import sources, verdicts, whereabouts
 from monarch_nb.notebook.bundles import results, text_content
 from monarch_nb.notebook.problems import CellError, CellInterrupted
@@ -46,6 +48,7 @@ class Request:
     parts: Sequence[Any]
     body: str
     timeout_s: float | None = None
+    keep: bool = False  # the value of the last expression, for `MeshCell.result`
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -63,6 +66,8 @@ class MeshCell:
         (False, (2, 3))
         >>> epoch.wait(timeout=60)                      # doctest: +SKIP
         True
+        >>> epoch.result().values(), epoch[3]           # doctest: +SKIP
+        ([0.9, 0.7, 0.8, 0.7], 0.7)
     """
 
     def __init__(self, session: Session, cell: Cell, request: Request) -> None:
@@ -117,7 +122,7 @@ class MeshCell:
         for run in self._runs:
             run.interrupt()
 
-    def result(self, timeout: float | None = None) -> None:
+    def check(self, timeout: float | None = None) -> None:
         """Wait until it has ended. Raises `CellError` if ranks failed, `TimeoutError` if it has not
         ended in time."""
         if not self.wait(timeout):
@@ -125,16 +130,50 @@ class MeshCell:
         if self.error is not None:
             raise self.error
 
-    def __await__(self) -> Generator[Any, None, None]:
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait as `check` does; the values of the last expression by rank, a `ValueMesh`."""
+        limit_s = None if timeout is None else time.monotonic() + timeout
+        self.check(timeout)
+        left_s = None if limit_s is None else max(limit_s - time.monotonic(), 0.0)
+        return self._joined([run.values().get(left_s) for run in self._runs])
+
+    def __getitem__(self, rank: int) -> Any:
+        """Wait until it has ended; the value of the last expression on one rank."""
+        run = next((run for run in self._runs if rank in run.mesh.ranks), None)
+        if run is None:
+            raise IndexError(f"{self!r} has no rank {rank}; it has {rank_words(self.ranks)}")
+        self.wait()
+        if self.error is not None and rank in self.error.errors:
+            raise self.error
+        return run.value(rank)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._when_ended_well().__await__()
+
+    async def _when_ended_well(self) -> Any:
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
         self._call_when_ended(lambda: loop.call_soon_threadsafe(_set, ended))
         try:
-            yield from ended
+            await ended
         except asyncio.CancelledError:  # the stop button, as in `wait`
             self.cancel()
             raise
-        self.result()
+        self.check()
+        return self._joined([await run.values() for run in self._runs])
+
+    def _joined(self, found: Sequence[ValueMesh[Any]]) -> ValueMesh[Any]:
+        """Of ranks that are several parts, in their order."""
+        if len(found) == 1:
+            return found[0]
+        pairs = zip(self._runs, found, strict=True)
+        values = {
+            rank: value
+            for run, part in pairs
+            for rank, value in zip(run.mesh.ranks, part.values(), strict=True)
+        }
+        row = Extent(["rank"], [len(values)]).region.as_shape()
+        return ValueMesh(row, [values[rank] for rank in self.ranks])
 
     def __repr__(self) -> str:
         where = rank_label(self.ranks, self._total) or "[0]"
@@ -204,6 +243,7 @@ class MeshCell:
             filename=source.filename,
             first_line=source.first_line,
             tag=self._cell.tag,
+            keep=self._request.keep,
         )
         for part in self._request.parts:
             with _undivided():

@@ -20,8 +20,8 @@ from monarch_nb.notebook.problems import MagicError
 _Parser: Any = MagicArgumentParser  # IPython ships incomplete types
 
 COMMANDS: Final = (
-    "up", "down", "list", "use", "status", "heal", "restart", "auto", "errors", "interrupt",
-    "stacks",
+    "up", "down", "list", "use", "status", "heal", "restart", "put", "get", "auto", "errors",
+    "interrupt", "stacks",
 )  # fmt: skip
 """What may follow `%mesh`; see `commands`."""
 

@@ -42,6 +42,8 @@ class CellRun(Protocol):
     def started_s(self) -> float: ...
     def wait(self, timeout_s: float | None = None) -> bool: ...
     def interrupt(self) -> None: ...
+    def values(self) -> Any: ...
+    def value(self, rank: int) -> Any: ...
 
 
 class Wait(Protocol):
@@ -92,8 +94,10 @@ class Runtime(Protocol):
         late: Callable[[dict[str, Any]], None],
     ) -> dict[str, Any] | None: ...
     def run_cell(
-        self, mesh: Any, code: str, *, filename: str, first_line: int, tag: int
+        self, mesh: Any, code: str, *, filename: str, first_line: int, tag: int, keep: bool
     ) -> CellRun: ...
+    def put(self, parts: Sequence[Any], values: Mapping[str, Any]) -> None: ...
+    def get(self, parts: Sequence[Any], name: str, *, stacked: bool) -> Any: ...
 
 
 class MonarchRuntime:
@@ -175,13 +179,30 @@ class MonarchRuntime:
         return ask(running.proc, mesh, rank, request, timeout_s, late)
 
     def run_cell(
-        self, mesh: Any, code: str, *, filename: str, first_line: int, tag: int
+        self, mesh: Any, code: str, *, filename: str, first_line: int, tag: int, keep: bool
     ) -> CellRun:
-        """Submit the code to every rank of the mesh and return at once."""
+        """Submit the code to every rank of the mesh and return at once.
+
+        With `keep` the ranks keep the value of its last expression for whoever has the run.
+        """
         from monarch_nb.control import cells
 
-        run: CellRun = cells.run_cell(mesh, code, filename=filename, first_line=first_line, tag=tag)
+        run: CellRun = cells.run_cell(
+            mesh, code, filename=filename, first_line=first_line, tag=tag, keep=keep
+        )
         return run
+
+    def put(self, parts: Sequence[Any], values: Mapping[str, Any]) -> None:
+        """Set variables on the ranks of these parts of a mesh. Waits for them."""
+        from monarch_nb.control import variables
+
+        variables.put(parts, values)
+
+    def get(self, parts: Sequence[Any], name: str, *, stacked: bool) -> Any:
+        """A `ValueMesh` of a variable of these ranks, or one tensor or array. Waits for them."""
+        from monarch_nb.control import variables
+
+        return variables.get_stacked(parts, name) if stacked else variables.get(parts, name)
 
 
 def _prewarm() -> None:

@@ -11,7 +11,7 @@ import json
 import queue
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.actors.context import Here, here
 from monarch_nb.actors.future import waiting
@@ -19,11 +19,16 @@ from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.runtime_access import end_fork
 from monarch_nb.core.frames import CONTROL, OUTPUT, OUTPUT_PORT
 from monarch_nb.worker.cells import CellShell
+from monarch_nb.worker.code import keep
 
 if TYPE_CHECKING:
     from monarch_nb.actors.runtime import Runtime
     from monarch_nb.actors.sync_driver import WorkQueue
     from monarch_nb.core.frames import Message
+
+
+MAX_RESULTS: Final = 32
+"""Results that are kept for handles of cells; the oldest goes."""
 
 
 class CellQueue:
@@ -34,6 +39,8 @@ class CellQueue:
         self.proc = runtime.proc
         self.work = work
         self.shell = CellShell(names)
+        self.results: dict[tuple[int, int], Any] = {}
+        """Values of last expressions, by who has asked for that and the reply port of the cell."""
         self._dropped: set[int] = set()
         self._running: int | None = None
         self._label = runtime.root.name
@@ -42,7 +49,7 @@ class CellQueue:
 
     def on_cell(self, body: dict[str, Any], message: Message) -> None:
         """A cell has come: queue it for the main thread."""
-        self.work.put((_Cell(self, body), message))
+        self.work.put((Turn(lambda asked: self.run(body, asked)), message))
 
     def on_interrupt(self, body: dict[str, Any], message: Message) -> None:
         """Stop the cell that answers to this port: interrupt it, or drop it from the queue."""
@@ -72,19 +79,7 @@ class CellQueue:
             self._dropped.discard(message.reply)
             self._answer(message, {"status": "cancelled"})
             return
-        root = self.runtime.root
-        here.set(
-            Here(
-                root,
-                tuple(root.rank.extent),
-                tuple(root.rank.extent.values()),
-                root.rank.rank,
-                message.tag,
-            )
-        )
-        board = self.runtime.hosting.board
-        if board is not None:
-            board.busy(body.get("what") or "cell")
+        self.enter(body.get("what") or "cell", message.tag)
         data: list[dict[str, Any]] = []
         waiting.pump = self._pump
         self._running = message.reply
@@ -100,8 +95,9 @@ class CellQueue:
                 end_fork(None)
             self._running = None
             waiting.pump = None
-        if board is not None:
-            board.idle()
+        self.leave()
+        if body.get("keep") and outcome.error is None:
+            keep(self.results, (message.source, message.reply), outcome.value, MAX_RESULTS)
         self._answer(
             message,
             {
@@ -113,12 +109,25 @@ class CellQueue:
             },
         )
 
+    def enter(self, what: str, tag: int) -> None:
+        """The main thread works for a notebook cell now."""
+        root = self.runtime.root
+        extent = root.rank.extent
+        here.set(Here(root, tuple(extent), tuple(extent.values()), root.rank.rank, tag))
+        if (board := self.runtime.hosting.board) is not None:
+            board.busy(what)
+
+    def leave(self) -> None:
+        """It has no work."""
+        if (board := self.runtime.hosting.board) is not None:
+            board.idle()
+
     def _publish(self, shown: dict[str, Any], message: Message, data: list[dict[str, Any]]) -> None:
         """The last expression's display travels with the outcome; the rest at once, in order."""
         if shown["type"] == "execute_result":
             data.append(shown)
             return
-        self._flush()
+        self.flush()
         boot = {
             "mesh": 0,
             "rank": self.runtime.root.rank.rank,
@@ -129,7 +138,7 @@ class CellQueue:
         self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, Parcel(payload), tag=message.tag)
 
     def _answer(self, message: Message, body: dict[str, Any]) -> None:
-        self._flush()
+        self.flush()
         payload = json.dumps(body).encode()
         self.proc.send(
             message.source,
@@ -140,7 +149,8 @@ class CellQueue:
             tag=message.tag,
         )
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Send what was printed, ahead of what is sent next."""
         flush = self.runtime.hosting.flush_output
         if flush is not None:
             flush()
@@ -163,7 +173,7 @@ class CellQueue:
                 item = self.work.get(timeout=left)
             except queue.Empty:
                 break
-            if item is None or isinstance(item[0], _Cell):
+            if item is None or isinstance(item[0], Turn):
                 kept.append(item)
                 if item is None:
                     break
@@ -175,13 +185,14 @@ class CellQueue:
 
 
 @dataclasses.dataclass
-class _Cell:
-    cells: CellQueue
-    body: dict[str, Any]
+class Turn:
+    """Something that is done between two cells, in the order in which it was asked for."""
+
+    action: Callable[[Message], None]
 
     def step(self, message: Message | None) -> None:
         assert message is not None
-        self.cells.run(self.body, message)
+        self.action(message)
 
 
 class _Wake:

@@ -50,12 +50,14 @@ _CONFIG: Final = Config({"HistoryManager": {"enabled": False, "hist_file": ":mem
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CellOutcome:
-    """How a cell ended. `result_text` is the plain text of its last expression, if it had one."""
+    """How a cell ended. `value` is that of its last expression, if it had one, `result_text` its
+    plain text."""
 
     status: Literal["ok", "error", "interrupted"]
     error: ErrorRecord | None = None
     result_text: str | None = None
     elapsed_s: float = 0.0
+    value: Any = None
 
 
 class CellShell:
@@ -104,7 +106,8 @@ class CellShell:
                 error = late
             finally:
                 self._gate.is_open = False
-        return _outcome(error, shell.displayhook.text, time.perf_counter() - started)
+        hook, took_s = shell.displayhook, time.perf_counter() - started
+        return dataclasses.replace(_outcome(error, hook.text, took_s), value=hook.value)
 
     def interrupt(self) -> bool:
         """For the handler of SIGINT: raise `KeyboardInterrupt` in the running cell.

@@ -29,13 +29,14 @@ from monarch_nb.config import Config
 from monarch_nb.core import pickling
 from monarch_nb.core.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
 from monarch_nb.core.shape import Extent, Point
-from monarch_nb.worker import patience, rendezvous, stacks
+from monarch_nb.worker import patience, rendezvous, sources, stacks
 from monarch_nb.worker.boardwriter import BoardWriter
 from monarch_nb.worker.cell_queue import CellQueue
 from monarch_nb.worker.cells import prepare_shell
 from monarch_nb.worker.help_desk import HelpDesk
 from monarch_nb.worker.reloading import Workspaces
 from monarch_nb.worker.stdio import install
+from monarch_nb.worker.variables import Variables
 
 COMPAT: Final = "MONARCH_NB_COMPAT"
 
@@ -126,6 +127,8 @@ class Rank:
         self.proc.verbs["regroup"] = self._on_regroup
         self.proc.verbs["logging"] = self._on_logging
         Workspaces(self.proc, self.work)
+        Variables(self.proc, self.cells)
+        sources.install(self.proc)
         self._serve_help()
 
     def _serve_help(self) -> None:

@@ -6,15 +6,20 @@ import collections
 import operator
 import threading
 
+import numpy as np
 import pytest
+import torch
 
 from monarch_nb import (
     Accumulator,
+    Actor,
     ActorError,
     Channel,
     ValueMesh,
+    endpoint,
     returns_future,
     send,
+    this_proc,
 )
 from tests.actors.cast import AsyncCounter, Counter
 
@@ -346,3 +351,28 @@ def test_accumulate_may_be_awaited(counters):
         return await total.accumulate(9) + await total.accumulate(9)
 
     assert twice().get() == 12
+
+
+# ----------------------------------------------------------------------------------------- values
+
+
+class Keeper(Actor):
+    """Keeps what it is given."""
+
+    @endpoint
+    def keep(self, *values):
+        self.values = values
+
+    @endpoint
+    def show(self):
+        return [value.tolist() for value in self.values]
+
+
+@pytest.mark.parametrize("size", [3, 1 << 18])
+def test_an_actor_of_the_same_process_has_copies_too(size):
+    array, tensor = np.zeros(size), torch.zeros(size)
+    keeper = this_proc().spawn("keeper", Keeper)
+    keeper.keep.call_one(array, tensor).get()
+    array[0] = tensor[0] = 7
+    assert [values[0] for values in keeper.show.call_one().get()] == [0, 0]
+    keeper.stop().get()

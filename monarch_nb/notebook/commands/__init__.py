@@ -11,7 +11,7 @@ from typing import Final
 
 from monarch_nb.notebook import options
 from monarch_nb.notebook.command import Command
-from monarch_nb.notebook.commands import auto, errors, lifecycle, looking, stopping
+from monarch_nb.notebook.commands import auto, errors, lifecycle, looking, stopping, values
 from monarch_nb.notebook.problems import MagicError
 
 COMMANDS: Final[dict[str, Command]] = {
@@ -22,6 +22,8 @@ COMMANDS: Final[dict[str, Command]] = {
     "status": looking.STATUS,
     "heal": lifecycle.HEAL,
     "restart": lifecycle.RESTART,
+    "put": values.PUT,
+    "get": values.GET,
     "auto": auto.AUTO,
     "errors": errors.ERRORS,
     "interrupt": stopping.INTERRUPT,

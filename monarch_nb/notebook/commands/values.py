@@ -1,0 +1,82 @@
+"""`%mesh put` and `get`: variables go to the ranks and come back."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from typing import Any, Final
+
+from monarch_nb.notebook import options, selection
+from monarch_nb.notebook.command import Command
+from monarch_nb.notebook.options import Parser
+from monarch_nb.notebook.problems import MagicError
+from monarch_nb.notebook.session import Session
+
+_PUT: Final = Parser("%mesh put", "%mesh put x y, or %mesh put x gpus=0:2, or %mesh put x -t 0,2")
+_PUT.add_argument("words", nargs="+", metavar="NAME")
+_PUT.add_argument("-t", "--targets", nargs="+", default=[], metavar="RANKS")
+_PUT.add_argument("--name", type=options.name)
+
+_GET: Final = Parser("%mesh get", "%mesh get x, or %mesh get x gpus=0:2, or %mesh get x --stack")
+_GET.add_argument("words", nargs="+", metavar="NAME")
+_GET.add_argument("-t", "--targets", nargs="+", default=[], metavar="RANKS")
+_GET.add_argument("--name", type=options.name)
+_GET.add_argument("--stack", action="store_true")
+
+
+def _put(session: Session, chosen: argparse.Namespace) -> None:
+    names, parts = _chosen(session, chosen, _PUT)
+    variables = session.shell.user_ns
+    for name in names:
+        if name not in variables:
+            close = difflib.get_close_matches(name, _own(variables), 1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise MagicError(f"there is no variable {name!r} here{hint}")
+    session.attach()
+    session.runtime.put(parts, {name: variables[name] for name in names})
+
+
+def _get(session: Session, chosen: argparse.Namespace) -> Any:
+    names, parts = _chosen(session, chosen, _GET)
+    if len(names) != 1:
+        _GET.error(f"takes one variable, not {' and '.join(names)}")
+    session.attach()
+    return session.runtime.get(parts, names[0], stacked=chosen.stack)
+
+
+def _chosen(
+    session: Session, chosen: argparse.Namespace, parser: Parser
+) -> tuple[list[str], list[Any]]:
+    """Names come first; where words stop to be names, the selection begins."""
+    words = list(chosen.words)
+    count = next((i for i, word in enumerate(words) if not _is_name(word)), len(words))
+    names, selected = words[:count], words[count:]
+    if not names:
+        parser.error("needs the name of a variable first")
+    if selected and chosen.targets:
+        parser.error("takes ranks once, by --targets or without")
+    meshes = [word[1:] for word in selected if word.startswith("@")]
+    selected = [word for word in selected if not word.startswith("@")]
+    if len({*meshes, *filter(None, [chosen.name])}) > 1:
+        parser.error("is for one mesh")
+    mesh = session.meshes.pick(chosen.name or next(iter(meshes), None))
+    return names, selection.parts(mesh, selected or chosen.targets)
+
+
+def _is_name(word: str) -> bool:
+    return word.isidentifier() and word != "all"
+
+
+def _own(variables: dict[str, Any]) -> list[str]:
+    return [name for name in variables if not name.startswith("_")]
+
+
+PUT: Final = Command(_PUT, _put, (
+    ("put NAME ... [SELECTION]", "send variables of the notebook to the ranks"),
+))  # fmt: skip
+GET: Final = Command(_GET, _get, (
+    ("get NAME [SELECTION]", "a variable of the ranks, as a ValueMesh: v = %mesh get loss"),
+    ("    --stack", "as one tensor or array; the mesh's axes come first"),
+    ("    -t, --targets RANKS", "the selection, as ipyparallel has it; of put too"),
+    ("    --name MESH", "another mesh than the current one; of put too"),
+))  # fmt: skip
