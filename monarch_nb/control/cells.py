@@ -156,6 +156,11 @@ def run_cell(mesh: ProcMesh, code: str, *, filename: str, first_line: int, tag: 
         RuntimeError: the mesh has been stopped.
         SupervisionError: some of these ranks are lost already.
     """
+    return start(mesh, {"code": code, "filename": filename, "first_line": first_line}, tag)
+
+
+def start(mesh: ProcMesh, body: dict[str, Any], tag: int) -> CellRun:
+    """Send a cell, or what runs like one (docs/protocol.md), to all ranks of a mesh or slice."""
     state = mesh._state
     if state.ended is not None:
         raise RuntimeError(f"mesh {state.name!r} has been stopped: {state.ended}")
@@ -163,7 +168,7 @@ def run_cell(mesh: ProcMesh, code: str, *, filename: str, first_line: int, tag: 
     if lost:
         raise _refusal(mesh, lost)
     run = CellRun(client(), mesh, tag)
-    run.send({"code": code, "filename": filename, "first_line": first_line})
+    run.send(body)
     return run
 
 

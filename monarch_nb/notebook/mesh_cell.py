@@ -36,12 +36,21 @@ GRACE_S: Final = 0.15
 
 
 @dataclass(frozen=True)
+class Script:
+    """A file or a `module` to run, and its arguments."""
+
+    name: str
+    args: Sequence[str]
+    module: bool = False
+
+
+@dataclass(frozen=True)
 class Request:
-    """What is to run where: the body on the parts of a mesh, each a slice of it."""
+    """What is to run where: the body or a script, on the parts of a mesh, each a slice of it."""
 
     mesh: Any
     parts: Sequence[Any]
-    body: str
+    work: str | Script
     timeout_s: float | None = None
 
     @property
@@ -180,18 +189,23 @@ class MeshCell:
             self._cell.output.redraw(self._line(), display_id=self._view)
 
     def _submit(self) -> None:
-        """Send the body to every part of the mesh."""
-        source = sources.of_body(self._session.shell, self._cell, self._request.body)
-        run_cell = partial(
-            self._session.runtime.run_cell,
-            code=self._request.body,
-            filename=source.filename,
-            first_line=source.first_line,
-            tag=self._cell.tag,
-        )
+        """Send the work to every part of the mesh."""
+        send = self._sender()
         for part in self._request.parts:
             with _undivided():
-                self._runs.append(run_cell(part))
+                self._runs.append(send(part))
+
+    def _sender(self) -> Callable[[Any], CellRun]:
+        """What sends the work to a part."""
+        runtime, work, tag = self._session.runtime, self._request.work, self._cell.tag
+        if isinstance(work, Script):
+            script = runtime.script(self._request.parts, work.name, work.args, work.module)
+            return partial(runtime.run_script, script=script, tag=tag)
+        source = sources.of_body(self._session.shell, self._cell, work)
+        filename, first_line = source.filename, source.first_line
+        return partial(
+            runtime.run_cell, code=work, filename=filename, first_line=first_line, tag=tag
+        )
 
     def _is_over(self, timeout_s: float) -> bool:
         """Whether all ranks have ended, or those that have not are given up; within that time."""
@@ -213,13 +227,21 @@ class MeshCell:
             self._failed_s = now
         if self._failed_s and now - self._failed_s > PATIENCE_S and not self._late_ranks_told:
             self._late_ranks_told = True
-            late = verdicts.who_is_late(self._errors(), self.pending)
-            self._session.say(self._cell, late)
+            self._see_to_late_ranks()
         limit_s = self._request.timeout_s
         if limit_s is not None and not self._overdue and now >= self._cell.started_s + limit_s:
             self._overdue = self.pending
             self._over_s = now + GRACE_S
             self.cancel()
+
+    def _see_to_late_ranks(self) -> None:
+        """A script ends everywhere when it has failed somewhere; the ranks of a cell go on."""
+        if isinstance(self._request.work, Script):
+            late = verdicts.who_is_ended(self._errors(), self.pending)
+            self.cancel()
+        else:
+            late = verdicts.who_is_late(self._errors(), self.pending)
+        self._session.say(self._cell, late)
 
     # --------------------------------------------------------------------------------- ending
 

@@ -69,6 +69,8 @@ class Runtime(Protocol):
     def run_cell(
         self, mesh: Any, code: str, *, filename: str, first_line: int, tag: int
     ) -> CellRun: ...
+    def script(self, parts: Sequence[Any], name: str, args: Sequence[str], module: bool) -> Any: ...
+    def run_script(self, part: Any, script: Any, *, tag: int) -> CellRun: ...
 
 
 class MonarchRuntime:
@@ -133,6 +135,19 @@ class MonarchRuntime:
         from monarch_nb.control import cells
 
         run: CellRun = cells.run_cell(mesh, code, filename=filename, first_line=first_line, tag=tag)
+        return run
+
+    def script(self, parts: Sequence[Any], name: str, args: Sequence[str], module: bool) -> Any:
+        """A run of a script, or of a module, whose world is these parts of a mesh."""
+        from monarch_nb.control import scripts
+
+        return scripts.script_of(parts, name, args, module=module)
+
+    def run_script(self, part: Any, script: Any, *, tag: int) -> CellRun:
+        """Submit a script to every rank of one of its parts and return at once."""
+        from monarch_nb.control import scripts
+
+        run: CellRun = scripts.run_script(part, script, tag=tag)
         return run
 
 
