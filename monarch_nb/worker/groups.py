@@ -3,6 +3,10 @@ script.
 
 PyTorch keeps the groups of a process in tables of its own; while a script runs, those are empty for
 it. What it has left in them at its end is destroyed, as the end of its process would do.
+
+Each group that the script makes is held here until its other objects are gone: when a DDP model is
+the last to let go of a gloo group, PyTorch joins that group's threads while it holds the GIL, and
+they may need it.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ class CellGroups:
         self._default: Any = None
         self._count = 0
         self._method: Any = None
+        self._register: Any = None
+        self._held: list[Any] = []
         if (c10d := _c10d()) is not None:
             self._take(c10d)
 
@@ -35,7 +41,13 @@ class CellGroups:
         self._comms = list(getattr(world, "comms", ()))
         self._default, self._count = world.default_pg, world.group_count
         self._method = c10d._default_pg_init_method
+        self._register = c10d._register_process_group
+        c10d._register_process_group = self._hold
         _empty(c10d)
+
+    def _hold(self, name: str, group: Any) -> None:
+        self._held.append(group)
+        self._register(name, group)
 
     def put_back(self, *, failed: bool) -> None:
         """End what the script has left behind, not waiting for its peers if it has `failed`."""
@@ -44,6 +56,8 @@ class CellGroups:
             return
         _end(c10d, failed)
         _empty(c10d)
+        if self._register is not None:
+            c10d._register_process_group = self._register
         world = c10d._world
         for name, table in self._tables.items():
             getattr(world, name).update(table)
@@ -54,6 +68,10 @@ class CellGroups:
         c10d._update_default_pg(self._default)
         c10d._default_pg_init_method = self._method
         world.group_count = self._count
+
+    def release(self) -> None:
+        """All that used the script's groups is gone."""
+        self._held.clear()
 
 
 def _c10d() -> Any:

@@ -56,14 +56,14 @@ class ScriptRun:
     def _prepare(self) -> None:
         place = _place(self._world)
         self._undo.callback(_say_left, place)
-        self._undo.callback(self._let_go)
+        groups = CellGroups()
+        self._undo.callback(self._let_go, groups)
         rendezvous.enter(place)
         self._undo.callback(rendezvous.leave)
         self._undo.callback(Surroundings().put_back)
         folder = programs.folder_of(self._name, is_module=self._is_module)
         modules = Modules(folder)
         self._undo.callback(modules.put_back)
-        groups = CellGroups()
         self._undo.callback(lambda: groups.put_back(failed=self._has_failed))
         self._exits = AtExit(modules.has)
         self._undo.callback(self._exits.close)
@@ -118,12 +118,13 @@ class ScriptRun:
             left[0].join()
         self._exits.run()
 
-    def _let_go(self) -> None:
+    def _let_go(self, groups: CellGroups) -> None:
         """Peers that wait in a collective are told of the end when the last of its objects goes."""
         if self._has_failed:
             for name in _LAST:
                 vars(sys).pop(name, None)
         gc.collect()
+        groups.release()
 
 
 def _place(world: World) -> Place:
