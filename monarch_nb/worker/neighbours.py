@@ -35,7 +35,9 @@ class Modules:
         sys.modules.update(self._of_cells)
 
     def _taken(self) -> dict[str, ModuleType]:
-        names = [name for name in list(sys.modules) if name != "__main__" and self.has(name)]
+        tops = {name.partition(".")[0] for name in sys.modules}
+        own = {top for top in tops if top != "__main__" and self.has(top)}
+        names = [name for name in sys.modules if name.partition(".")[0] in own]
         return {name: sys.modules.pop(name) for name in names}
 
 
