@@ -52,7 +52,6 @@ class _RunParser(Parser):
 _RUN: Final = _RunParser("%mesh run", "%mesh run train.py --epochs 3, or %mesh run -m pkg.train")
 _RUN.add_argument("selection", nargs="*")
 _RUN.add_argument("--name", type=options.name)
-_RUN.add_argument("-b", "--block", action="store_true", default=True)
 _RUN.add_argument("-a", "--noblock", action="store_false", dest="block")
 _RUN.add_argument("-o", "--out", type=options.name)
 _RUN.add_argument("--timeout", type=options.seconds, metavar="SECONDS")
@@ -66,4 +65,8 @@ def _run(session: Session, chosen: argparse.Namespace) -> MeshCell | None:
 RUN: Final = Command(_RUN, _run, (
     ("run [SELECTION] train.py ARGS", "run a script on the ranks, as torchrun would"),
     ("    -m package.module ARGS", "the same for a module"),
+    ("    --name MESH", "before the script: on another mesh"),
+    ("    --timeout SECONDS", "interrupt it after this time"),
+    ("    -a --noblock", "go on while it runs; the value is its handle"),
+    ("    -o --out NAME", "keep the handle in a variable"),
 ))  # fmt: skip
