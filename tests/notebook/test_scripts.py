@@ -180,6 +180,7 @@ def test_the_exit_code_of_a_script(kernel, script, code, said):
     cell = kernel.run("%mesh run job.py")
     assert lines(cell) == {key: ["at work", "bye"] for key in range(4)}
     assert cell.error == (f"ranks 0-3: job.py called {said}" if said else "")
+    assert kernel.ok("%%mesh\nimport sys; sys.stdin.closed").shown == "[0-3] False\n"
 
 
 WAITS = "dist.all_reduce(torch.ones(1))"
@@ -204,6 +205,13 @@ def test_a_rank_that_fails_ends_the_script_on_all(kernel, script, where):
         "import torch.distributed as d\nd.init_process_group('gloo'); d.barrier(); print('ok')\n"
     )
     assert lines(kernel.ok("%mesh run job.py")) == {key: ["ok"] for key in range(4)}
+
+
+def test_ranks_that_do_not_wait_for_one_that_fails_are_interrupted(kernel, script):
+    script("import os, time\nif os.environ['RANK'] == '2': raise ValueError\ntime.sleep(60)\n")
+    cell = kernel.run("%mesh run job.py", timeout_s=FREE_S)
+    assert "ranks 0-1,3 were still running after rank 2: ValueError." in cell.text("stderr")
+    assert "ranks 0-1,3 were interrupted at" in cell.error
 
 
 def test_stop_ends_a_script(kernel, script):
@@ -238,6 +246,26 @@ def test_groups_of_the_cells_are_not_harmed(kernel, script):
     )
     assert cell.displays[0]["text/plain"] == "[0-1] (8.0, True)\n[2-3] (4.0, True)"
     kernel.ok("%%mesh\ndist.destroy_process_group()\ndel half")
+
+
+def test_what_a_script_leaves_behind_is_put_away(kernel, script):
+    script(
+        "import logging, os, signal, threading, time\n"
+        "logging.basicConfig(format='LOG %(message)s'); logging.warning('hi')\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN); os.environ['LEFT'] = 'x'\n"
+        "def late():\n    time.sleep(0.2); print('late')\n"
+        "threading.Thread(target=late).start(); os.chdir('/')\n"
+    )
+    for _ in range(2):
+        cell = kernel.ok("%mesh run 0 job.py")
+        assert cell.text("stderr") == "[0] LOG hi\n"
+        assert lines(cell) == {0: ["late"]}
+    cell = kernel.ok("%%mesh 0\nimport os, signal; print(os.getcwd(), 'LEFT' in os.environ)")
+    assert lines(cell) == {0: [f"{kernel.folder} False"]}
+    cell = kernel.start("%%mesh 0\nimport time; print('started', flush=True); time.sleep(30)")
+    kernel.until(lambda: "started" in cell.text())
+    kernel.interrupt()
+    assert "rank 0 was interrupted at" in kernel.finish(cell).error
 
 
 def test_a_store_of_the_scripts_own_listens_on_the_loopback_only(kernel, script):
