@@ -68,7 +68,7 @@ class ScriptRun:
         self._exits = AtExit(modules.has)
         self._undo.callback(self._exits.close)
         self._threads = set(threading.enumerate())
-        sys.stdin = self._undo.enter_context(Path(os.devnull).open())  # `exit()` closes it
+        sys.stdin = self._undo.enter_context(Path(os.devnull).open())  # noqa: SIM115  `exit()` closes it
         os.environ.update(self._world.environment())
         sys.path.insert(0, str(folder))
 
