@@ -191,14 +191,20 @@ def run_cell(
         RuntimeError: the mesh has been stopped.
         SupervisionError: some of these ranks are lost already.
     """
+    body = {"code": code, "filename": filename, "first_line": first_line, "keep": keep}
+    return start(mesh, body, tag)
+
+
+def start(mesh: ProcMesh, body: dict[str, Any], tag: int) -> CellRun:
+    """Send a cell, or what runs like one (docs/protocol.md), to all ranks of a mesh or slice."""
     state = mesh._state
     if state.ended is not None:
         raise RuntimeError(f"mesh {state.name!r} has been stopped: {state.ended}")
     lost = [rank for rank in mesh.ranks if state.processes[rank] in client().proc.dead]
     if lost:
         raise _refusal(mesh, lost)
-    run = CellRun(client(), mesh, tag, keep=keep)
-    run.send({"code": code, "filename": filename, "first_line": first_line, "keep": keep})
+    run = CellRun(client(), mesh, tag, keep=bool(body.get("keep")))
+    run.send(body)
     return run
 
 

@@ -221,3 +221,20 @@ def _data_socket(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Sock
     socket.linger = _LINGER_MS
     socket.reconnect_ivl = _RECONNECT_MS
     return socket
+
+
+def free_port() -> int:
+    """A TCP port of this host's loopback on which nobody listens at the moment."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def listen_on_loopback(port: int) -> tuple[int, int]:
+    """The descriptor of a TCP socket that only this host can reach, and its port.
+
+    For libraries that would otherwise listen on every interface; they own the descriptor.
+    """
+    listener = socket.create_server(("127.0.0.1", port))
+    bound: int = listener.getsockname()[1]
+    return listener.detach(), bound

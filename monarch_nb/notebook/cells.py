@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import argparse
 
 from monarch_nb.core.folding import rank_label
 from monarch_nb.errors import SupervisionError
 from monarch_nb.notebook import options, selection, verdicts
 from monarch_nb.notebook.bundles import Content, note_html, text_content
-from monarch_nb.notebook.mesh_cell import MeshCell, Request
+from monarch_nb.notebook.mesh_cell import MeshCell
 from monarch_nb.notebook.problems import CellError, MagicError
+from monarch_nb.notebook.requests import Request, Script
 from monarch_nb.notebook.session import Session
 
 
@@ -18,12 +19,16 @@ def run(session: Session, line: str, body: str) -> MeshCell | None:
 
     Returns the cell when it goes on in the background. Raises `CellError` if a rank fails.
     """
-    chosen = options.parse_cell(line)
     session.seen.learn(body)
+    return start(session, options.parse_cell(line), body)
+
+
+def start(session: Session, chosen: argparse.Namespace, work: str | Script) -> MeshCell | None:
+    """As `run`, with options that have been read, for the body of a cell or a script."""
     mesh = session.meshes.pick(chosen.name)
     parts = selection.parts(mesh, chosen.selection)
     keep = bool(chosen.out) or not chosen.block
-    request = Request(mesh, parts, body, chosen.timeout, keep=keep)
+    request = Request(mesh, parts, work, chosen.timeout, keep=keep)
     if lost := set(session.runtime.lost(mesh)).intersection(request.ranks):
         raise MagicError(verdicts.which_are_lost(mesh.name, sorted(lost), request.ranks))
     session.stragglers.wait_for(mesh.name, request.ranks)
@@ -36,19 +41,21 @@ def run(session: Session, line: str, body: str) -> MeshCell | None:
     if chosen.out:
         session.shell.user_ns[chosen.out] = cell
     try:
-        return _begun(session, cell, chosen, body)
+        return _begun(session, cell, chosen, work)
     except SupervisionError as error:  # lost a moment ago
         lost_now = verdicts.which_are_lost(mesh.name, error.ranks, request.ranks)
         raise MagicError(lost_now) from None
 
 
-def _begun(session: Session, cell: MeshCell, chosen: Any, body: str) -> MeshCell | None:
+def _begun(
+    session: Session, cell: MeshCell, chosen: argparse.Namespace, work: str | Script
+) -> MeshCell | None:
     if chosen.block and not chosen.local:
         cell.conduct()
         return None
     cell.follow(tells=not chosen.block)
     if chosen.local:
-        _run_here(session, body)
+        _run_here(session, str(work))
     if not chosen.block:
         return cell
     cell.check()

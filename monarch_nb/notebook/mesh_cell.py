@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final
 
 from monarch_nb.core.folding import rank_label, rank_words
 from monarch_nb.core.records import ErrorRecord
 from monarch_nb.core.shape import Extent
 from monarch_nb.core.values import ValueMesh
-from monarch_nb.notebook import sources, verdicts, whereabouts
+from monarch_nb.notebook import verdicts, whereabouts
 from monarch_nb.notebook.bundles import results, text_content
 from monarch_nb.notebook.problems import CellError, CellInterrupted
+from monarch_nb.notebook.requests import Request, Script, submit
 from monarch_nb.notebook.runtime import CellRun, Outcome
 from monarch_nb.notebook.session import Cell, Session
 from monarch_nb.notebook.stragglers import Straggler
@@ -38,22 +36,6 @@ GRACE_S: Final = 0.12
 """After an interrupt, how long the prompt waits for the ranks' tracebacks; 0.3 s are promised."""
 STRIKE_S: Final = 0.05
 """The same, after a signal to those that had not read the message by then."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is to run where: the body on the parts of a mesh, each a slice of it."""
-
-    mesh: Any
-    parts: Sequence[Any]
-    body: str
-    timeout_s: float | None = None
-    keep: bool = False  # the value of the last expression, for `MeshCell.result`
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """The ranks of all parts, in order."""
-        return tuple(sorted(rank for part in self.parts for rank in part.ranks))
 
 
 class MeshCell:
@@ -235,19 +217,7 @@ class MeshCell:
             self._cell.output.redraw(self._line(), display_id=self._view)
 
     def _submit(self) -> None:
-        """Send the body to every part of the mesh."""
-        source = sources.of_body(self._session.shell, self._cell, self._request.body)
-        run_cell = partial(
-            self._session.runtime.run_cell,
-            code=self._request.body,
-            filename=source.filename,
-            first_line=source.first_line,
-            tag=self._cell.tag,
-            keep=self._request.keep,
-        )
-        for part in self._request.parts:
-            with _undivided():
-                self._runs.append(run_cell(part))
+        submit(self._request, self._session, self._cell, self._runs.append)
 
     def _is_over(self, timeout_s: float) -> bool:
         """Whether all ranks have ended, or those that have not are given up; within that time."""
@@ -266,8 +236,7 @@ class MeshCell:
             self._failed_s = now
         if self._failed_s and now - self._failed_s > PATIENCE_S and not self._late_ranks_told:
             self._late_ranks_told = True
-            late = verdicts.who_is_late(self._errors(), self.pending)
-            self._session.say(self._cell, late)
+            self._see_to_late_ranks()
         limit_s = self._request.timeout_s
         if limit_s is not None and now >= self._cell.started_s + limit_s:
             self._overdue = self.pending
@@ -282,6 +251,15 @@ class MeshCell:
         if self.pending:
             told = verdicts.after_interrupt(self.pending, self._where())
             self._session.say(self._cell, f"{told}\n")
+
+    def _see_to_late_ranks(self) -> None:
+        """A script ends everywhere when it has failed somewhere; the ranks of a cell go on."""
+        if isinstance(self._request.work, Script):
+            late = verdicts.who_is_ended(self._errors(), self.pending)
+            self.cancel()
+        else:
+            late = verdicts.who_is_late(self._errors(), self.pending)
+        self._session.say(self._cell, late)
 
     # --------------------------------------------------------------------------------- ending
 
@@ -365,22 +343,6 @@ class MeshCell:
         text = verdicts.traceback(self._session.shell, errors, self._total)
         lost = [rank for rank, one in self._outcomes().items() if one.status == "lost"]
         return f"{text}\n\n{verdicts.advice(lost, self.ranks)}" if lost else text
-
-
-@contextlib.contextmanager
-def _undivided() -> Iterator[None]:
-    """The stop button waits for the end of the block: no rank shall run what nobody knows of."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pressed: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda signum, _: pressed.append(signum))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if pressed:
-        raise KeyboardInterrupt
 
 
 def _set(future: asyncio.Future[None]) -> None:

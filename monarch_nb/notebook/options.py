@@ -20,8 +20,8 @@ from monarch_nb.notebook.problems import MagicError
 _Parser: Any = MagicArgumentParser  # IPython ships incomplete types
 
 COMMANDS: Final = (
-    "up", "down", "list", "use", "status", "heal", "restart", "put", "get", "auto", "errors",
-    "interrupt", "stacks",
+    "up", "down", "list", "use", "status", "heal", "restart", "put", "get", "run", "auto",
+    "errors", "interrupt", "stacks",
 )  # fmt: skip
 """What may follow `%mesh`; see `commands`."""
 
@@ -35,6 +35,10 @@ class Parser(_Parser):  # type: ignore[misc]
         super().__init__(command)
         self.allow_abbrev = False
         self.example = example
+
+    def own(self, words: list[str]) -> list[str]:
+        """Those of the words in which an unknown option is a mistake."""
+        return words
 
     def error(self, message: str) -> NoReturn:
         """Raise `MagicError`. argparse's own words are turned into ours."""
@@ -123,25 +127,29 @@ CELL.add_argument("--progress-after", type=seconds_or_never, metavar="SECONDS")
 
 def parse_cell(line: str) -> argparse.Namespace:
     """What follows `%%mesh`; `@name` and `--targets` are taken into `name` and `selection`."""
-    chosen = parse(CELL, line)
+    return one_mesh(CELL, parse(CELL, line))
+
+
+def one_mesh(parser: Parser, chosen: argparse.Namespace) -> argparse.Namespace:
+    """Take `@name` and `--targets` into `name` and `selection`."""
     named = [word[1:] for word in chosen.selection if word.startswith("@")]
     chosen.selection = [word for word in chosen.selection if not word.startswith("@")]
     if chosen.name is not None:
         named.append(chosen.name)
     if len(named) > 1:
-        CELL.error(f"is for one mesh, not for {' and '.join(named)}")
+        parser.error(f"is for one mesh, not for {' and '.join(named)}")
     if chosen.targets and chosen.selection:
-        CELL.error("takes ranks once, by --targets or without")
-    chosen.name = _mesh_name(named[0]) if named else None
+        parser.error("takes ranks once, by --targets or without")
+    chosen.name = _mesh_name(parser, named[0]) if named else None
     chosen.selection = chosen.selection or chosen.targets
     return chosen
 
 
-def _mesh_name(text: str) -> str:
+def _mesh_name(parser: Parser, text: str) -> str:
     try:
         return name(text)
     except argparse.ArgumentTypeError as wrong:
-        CELL.error(f"@{text}: the name of a mesh {wrong}")
+        parser.error(f"@{text}: the name of a mesh {wrong}")
 
 
 def parse(parser: Parser, text: str) -> argparse.Namespace:
@@ -150,7 +158,7 @@ def parse(parser: Parser, text: str) -> argparse.Namespace:
         words = shlex.split(text)
     except ValueError as unbalanced:  # quotes
         raise MagicError(f"{parser.prog}: {unbalanced}. Type: {parser.example}") from None
-    for word in words:
+    for word in parser.own(words):
         if word.startswith("--") and word.partition("=")[0] not in parser._option_string_actions:
             parser.error(_unknown_option(parser, word))
     options: argparse.Namespace = parser.parse_args(words)

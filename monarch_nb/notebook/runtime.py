@@ -98,6 +98,8 @@ class Runtime(Protocol):
     ) -> CellRun: ...
     def put(self, parts: Sequence[Any], values: Mapping[str, Any]) -> None: ...
     def get(self, parts: Sequence[Any], name: str, *, stacked: bool) -> Any: ...
+    def script(self, parts: Sequence[Any], name: str, args: Sequence[str], module: bool) -> Any: ...
+    def run_script(self, part: Any, script: Any, *, tag: int, keep: bool) -> CellRun: ...
 
 
 class MonarchRuntime:
@@ -203,6 +205,19 @@ class MonarchRuntime:
         from monarch_nb.control import variables
 
         return variables.get_stacked(parts, name) if stacked else variables.get(parts, name)
+
+    def script(self, parts: Sequence[Any], name: str, args: Sequence[str], module: bool) -> Any:
+        """A run of a script, or of a module, whose world is these parts of a mesh."""
+        from monarch_nb.control import scripts
+
+        return scripts.script_of(parts, name, args, module=module)
+
+    def run_script(self, part: Any, script: Any, *, tag: int, keep: bool) -> CellRun:
+        """Submit a script to every rank of one of its parts and return at once."""
+        from monarch_nb.control import scripts
+
+        run: CellRun = scripts.run_script(part, script, tag=tag, keep=keep)
+        return run
 
 
 def _prewarm() -> None:

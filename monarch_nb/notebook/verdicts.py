@@ -55,6 +55,15 @@ def who_is_late(errors: Mapping[int, ErrorRecord], pending: Sequence[int]) -> st
     )
 
 
+def who_is_ended(errors: Mapping[int, ErrorRecord], pending: Sequence[int]) -> str:
+    """Ranks that run a script on while others have failed."""
+    failed = fold_errors(errors)[0].headline
+    return (
+        f"{rank_words(pending)} {_were(pending)} still running after {failed}. "
+        "A script that fails on one rank is interrupted on all\n"
+    )
+
+
 def which_are_lost(mesh: str, lost: Sequence[int], wanted: Sequence[int]) -> str:
     """A cell cannot start."""
     return (

@@ -18,8 +18,9 @@ from monarch_nb.actors.future import waiting
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.runtime_access import end_fork
 from monarch_nb.core.frames import CONTROL, OUTPUT, OUTPUT_PORT
-from monarch_nb.worker.cells import CellShell
+from monarch_nb.worker.cells import CellOutcome, CellShell, Publish
 from monarch_nb.worker.code import keep
+from monarch_nb.worker.scripts import ScriptRun
 
 if TYPE_CHECKING:
     from monarch_nb.actors.runtime import Runtime
@@ -84,11 +85,8 @@ class CellQueue:
         waiting.pump = self._pump
         self._running = message.reply
         try:
-            outcome = self.shell.run(
-                body["code"],
-                filename=body["filename"],
-                first_line=body["first_line"],
-                publish=lambda shown: self._publish(shown, message, data),
+            outcome = self._outcome(
+                body, message, lambda shown: self._publish(shown, message, data)
             )
         finally:
             if self.proc.links.forked:
@@ -121,6 +119,13 @@ class CellQueue:
         """It has no work."""
         if (board := self.runtime.hosting.board) is not None:
             board.idle()
+
+    def _outcome(self, body: dict[str, Any], message: Message, publish: Publish) -> CellOutcome:
+        if "script" not in body:
+            where = {"filename": body["filename"], "first_line": body["first_line"]}
+            return self.shell.run(body["code"], **where, publish=publish)
+        with ScriptRun(body["script"], message.rank) as script:
+            return self.shell.perform(script.run, publish)
 
     def _publish(self, shown: dict[str, Any], message: Message, data: list[dict[str, Any]]) -> None:
         """The last expression's display travels with the outcome; the rest at once, in order."""

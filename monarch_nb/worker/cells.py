@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, Literal
 
 from IPython.core import application, completer, oinspect, page
@@ -93,6 +94,14 @@ class CellShell:
         `type` is execute_result, display_data, update_display_data or clear_output. Displays of
         threads that outlive the cell go to it too, until the next cell runs.
         """
+        work = partial(self._perform, self._shell, code, filename, first_line)
+        return _saying_that_the_rank_lives(self.perform(work, publish))
+
+    def perform(self, work: Callable[[], BaseException | None], publish: Publish) -> CellOutcome:
+        """Do something else in place of a cell: it can be interrupted and may show things.
+
+        `work` returns or raises what it failed with.
+        """
         started = time.perf_counter()
         shell = self._shell
         self._publish = publish
@@ -101,7 +110,7 @@ class CellShell:
         with shell.display_trap:
             try:
                 self._gate.open()
-                error = self._perform(shell, code, filename, first_line)
+                error = work()
             except BaseException as late:  # noqa: BLE001  an interrupt between cell and bookkeeping
                 error = late
             finally:
@@ -208,11 +217,17 @@ def _outcome(error: BaseException | None, text: str | None, elapsed_s: float) ->
     # where pdb and %debug look for the last error
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     record = ErrorRecord.from_exception(error)
-    if isinstance(error, SystemExit):
-        said = f"the cell called sys.exit({record.evalue}); the rank lives on"
-        record = dataclasses.replace(record, evalue=said)
     interrupted = isinstance(error, KeyboardInterrupt)
     return CellOutcome("interrupted" if interrupted else "error", record, text, elapsed_s)
+
+
+def _saying_that_the_rank_lives(outcome: CellOutcome) -> CellOutcome:
+    """For a cell that called `sys.exit`."""
+    record = outcome.error
+    if record is None or record.ename != "SystemExit":
+        return outcome
+    said = f"the cell called sys.exit({record.evalue}); the rank lives on"
+    return dataclasses.replace(outcome, error=dataclasses.replace(record, evalue=said))
 
 
 def _discard(_: dict[str, Any]) -> None:

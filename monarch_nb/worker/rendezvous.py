@@ -1,35 +1,66 @@
 """`torch.distributed` finds its peers without a listening socket and without a line of the user's.
 
 `init_process_group()` with its default `env://` uses a `FileStore` in the mesh's private run dir.
-PyTorch's own way would start a TCP store that listens on every interface without authentication. An
-address that is not this host's is left to PyTorch.
+PyTorch's own way would start a TCP store that listens on every interface without authentication. A
+`TCPStore` that the user's code makes listens on the loopback only. An address that is not this
+host's is left to PyTorch. Peers wait for each other in Python, where an interrupt reaches them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import importlib
 import itertools
 import os
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import parse_qs, urlparse
+
+from monarch_nb.net import wire
 
 LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1", ""})
 DEFAULT_TIMEOUT: Final = dt.timedelta(seconds=60)
+POLL_S: Final = 0.002
+MAX_POLL_S: Final = 0.05
+
+_TCP_STORE_TAKES: Final = (
+    "timeout", "wait_for_workers", "multi_tenant", "master_listen_fd", "use_libuv",
+)  # fmt: skip
 
 
-class _Place:
-    path = ""
-    rank = 0
-    size = 1
-    generation = itertools.count()
+@dataclasses.dataclass
+class Place:
+    """Where the groups of one world meet, and who this process is in it.
+
+    `marks` is the folder in which ranks say that they have left; empty for the world of the cells,
+    which nobody leaves.
+    """
+
+    path: str
+    rank: int
+    size: int
+    marks: str = ""
+    generation: Iterator[int] = dataclasses.field(default_factory=itertools.count)
+
+    def gone(self, ranks: list[int]) -> list[int]:
+        """Those of the ranks that have left."""
+        return [rank for rank in ranks if self.marks and self.mark(rank).exists()]
+
+    def mark(self, rank: int) -> Path:
+        """The file that says that this rank has left."""
+        return Path(self.marks, f"left-{rank}")
+
+
+_places: list[Place] = []  # the last one counts
 
 
 def prepare(path: str, rank: int, size: int) -> None:
     """Remember where the peers meet, and make `env://` mean it."""
-    _Place.path, _Place.rank, _Place.size = path, rank, size
-    _Place.generation = itertools.count()
+    _places[:] = [Place(path, rank, size)]
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29500")
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -37,29 +68,19 @@ def prepare(path: str, rank: int, size: int) -> None:
         _install()
 
 
-def _install() -> None:
-    # torch.distributed.rendezvous names a function too, and it hides the module
-    handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers
-    original = handlers["env"]
-
-    def meet(url: str, timeout: dt.timedelta = DEFAULT_TIMEOUT, **rest: Any) -> Iterator[Any]:
-        if os.environ.get("MASTER_ADDR", "") not in LOCAL_NAMES:
-            return original(url, timeout=timeout, **rest)  # type: ignore[no-any-return]
-        return _meet_in_file(timeout)
-
-    handlers["env"] = meet
+def path() -> str:
+    """The file at which peers meet now."""
+    return _places[-1].path
 
 
-def _meet_in_file(timeout: dt.timedelta) -> Iterator[Any]:
-    torch_distributed: Any = importlib.import_module("torch.distributed")
-    rank = int(os.environ.get("RANK", _Place.rank))
-    size = int(os.environ.get("WORLD_SIZE", _Place.size))
-    store = torch_distributed.FileStore(_Place.path, size)
-    store.set_timeout(timeout)
-    yield torch_distributed.PrefixStore(f"group-{next(_Place.generation)}", store), rank, size
-    raise RuntimeError(
-        "a process group over the mesh's store cannot be re-made in place; init it again"
-    )
+def enter(place: Place) -> None:
+    """Until `leave`, groups meet in another place."""
+    _places.append(place)
+
+
+def leave() -> None:
+    """Back to the place before."""
+    _places.pop()
 
 
 def regroup(path: str, rank: int, size: int) -> None:
@@ -67,5 +88,83 @@ def regroup(path: str, rank: int, size: int) -> None:
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_initialized():
         distributed.destroy_process_group()
-    _Place.path, _Place.rank, _Place.size = path, rank, size
-    _Place.generation = itertools.count()
+    _places[:] = [Place(path, rank, size)]
+
+
+def _install() -> None:
+    # torch.distributed.rendezvous names a function too, and it hides the module
+    module: Any = importlib.import_module("torch.distributed.rendezvous")
+    handlers = module._rendezvous_handlers
+    original = handlers["env"]
+
+    def meet(url: str, timeout: dt.timedelta = DEFAULT_TIMEOUT, **rest: Any) -> Iterator[Any]:
+        if os.environ.get("MASTER_ADDR", "") not in LOCAL_NAMES:
+            return original(url, timeout=timeout, **rest)  # type: ignore[no-any-return]
+        return _meet_in_file(url, timeout)
+
+    handlers["env"] = meet
+    distributed: Any = importlib.import_module("torch.distributed")
+    distributed.TCPStore = module.TCPStore = _on_loopback(distributed.TCPStore)
+
+
+def _meet_in_file(url: str, timeout: dt.timedelta) -> Iterator[Any]:
+    torch_distributed: Any = importlib.import_module("torch.distributed")
+    place = _places[-1]
+    asked = parse_qs(urlparse(url).query)
+    rank = int(asked.get("rank", [os.environ.get("RANK", place.rank)])[0])
+    size = int(asked.get("world_size", [os.environ.get("WORLD_SIZE", place.size)])[0])
+    store = torch_distributed.FileStore(place.path, size)
+    store.set_timeout(timeout)
+    group = torch_distributed.PrefixStore(f"group-{next(place.generation)}", store)
+    _wait_for_peers(group, place, rank, size, timeout)
+    yield group, rank, size
+    raise RuntimeError(
+        "a process group over the mesh's store cannot be re-made in place; init it again"
+    )
+
+
+def _wait_for_peers(store: Any, place: Place, rank: int, size: int, timeout: dt.timedelta) -> None:
+    """PyTorch would wait where no interrupt is seen, and for those that will never come too."""
+    store.set(f"here-{rank}", "1")
+    deadline = time.monotonic() + timeout.total_seconds()
+    missing, poll_s = list(range(size)), POLL_S
+    while True:
+        gone = place.gone(missing)  # before looking who is here: who was and left has been here
+        missing = [peer for peer in missing if not store.check([f"here-{peer}"])]
+        if not missing:
+            return
+        if lost := sorted(set(gone).intersection(missing)):
+            raise RuntimeError(f"{_ranks(lost)} ended before init_process_group")
+        if time.monotonic() > deadline:
+            raise TimeoutError(
+                f"{_ranks(missing)} did not come to init_process_group within {timeout}"
+            )
+        time.sleep(poll_s)
+        poll_s = min(2 * poll_s, MAX_POLL_S)
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+
+
+def _on_loopback(original: Any) -> Any:
+    """A `TCPStore` that listens where only this host can reach it."""
+
+    class TCPStore(original):  # type: ignore[misc]
+        def __init__(
+            self,
+            host_name: str,
+            port: int,
+            world_size: int | None = None,
+            is_master: bool = False,
+            *rest: Any,
+            **options: Any,
+        ) -> None:
+            options |= zip(_TCP_STORE_TAKES, rest, strict=False)
+            local = is_master and host_name in LOCAL_NAMES
+            if local and options.get("master_listen_fd") is None:
+                options["master_listen_fd"], port = wire.listen_on_loopback(port)
+            super().__init__(host_name, port, world_size, is_master, **options)
+
+    TCPStore.__module__, TCPStore.__qualname__ = original.__module__, original.__qualname__
+    return TCPStore

@@ -87,3 +87,31 @@ def test_the_help_knows_every_command_and_option():
 
 def test_the_words_are_those_of_the_commands():
     assert tuple(commands.COMMANDS) == options.COMMANDS
+
+
+@pytest.mark.parametrize("typed, selection, script", [
+    ("train.py", [], ("train.py", [], False)),
+    ("gpus=0:2 hosts=1 train.py --epochs 3 -m x", ["gpus=0:2", "hosts=1"],
+     ("train.py", ["--epochs", "3", "-m", "x"], False)),
+    ("0,2 --timeout 3 -a -o job -m pkg.train 'a b' {x} $y", ["0,2"],
+     ("pkg.train", ["a b", "{x}", "$y"], True)),
+    ("[0, 2] --name mesh1 ./0.py -1", ["[0,", "2]"], ("./0.py", ["-1"], False)),
+    ("-1 all.py all", ["-1"], ("all.py", ["all"], False)),
+])  # fmt: skip
+def test_what_belongs_to_a_script(typed, selection, script):
+    _, chosen = commands.parse_line(f"run {typed}")
+    assert chosen.selection == selection
+    assert (chosen.script.name, list(chosen.script.args), chosen.script.module) == script
+
+
+@pytest.mark.parametrize("typed, said", [
+    ("", "%mesh run: needs a script. Type: %mesh run train.py --epochs 3"),
+    ("-m", "%mesh run: needs a module after -m."),
+    ("--timeot 3 train.py", "%mesh run: does not know --timeot; did you mean --timeout?"),
+    ("@a @b train.py", "%mesh run: is for one mesh, not for a and b."),
+    ("'train.py", "%mesh run: No closing quotation."),
+])  # fmt: skip
+def test_no_script_that_could_be_run(typed, said):
+    with pytest.raises(MagicError) as caught:
+        commands.parse_line(f"run {typed}")
+    assert str(caught.value).startswith(said)

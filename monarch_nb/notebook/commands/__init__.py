@@ -11,7 +11,15 @@ from typing import Final
 
 from monarch_nb.notebook import options
 from monarch_nb.notebook.command import Command
-from monarch_nb.notebook.commands import auto, errors, lifecycle, looking, stopping, values
+from monarch_nb.notebook.commands import (
+    auto,
+    errors,
+    lifecycle,
+    looking,
+    scripts,
+    stopping,
+    values,
+)
 from monarch_nb.notebook.problems import MagicError
 
 COMMANDS: Final[dict[str, Command]] = {
@@ -24,6 +32,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "restart": lifecycle.RESTART,
     "put": values.PUT,
     "get": values.GET,
+    "run": scripts.RUN,
     "auto": auto.AUTO,
     "errors": errors.ERRORS,
     "interrupt": stopping.INTERRUPT,

@@ -1,0 +1,73 @@
+"""`%mesh run`: a script on every rank, as `torchrun` would start it.
+
+Rule of the file: what stands before the script is ours, what follows it belongs to the script. The
+first word that is neither an option nor could select ranks is the script.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Final
+
+from monarch_nb.notebook import cells, options
+from monarch_nb.notebook.command import Command
+from monarch_nb.notebook.mesh_cell import MeshCell
+from monarch_nb.notebook.options import Parser
+from monarch_nb.notebook.requests import Script
+from monarch_nb.notebook.session import Session
+
+_SELECTION: Final = re.compile(r"all|@.*|[A-Za-z_]\w*=.*|[-\[\]0-9,:]+")
+
+
+class _RunParser(Parser):
+    """Reads its own words, and keeps the script with its arguments as they are."""
+
+    def own(self, words: list[str]) -> list[str]:
+        return words[: self._place_of_script(words)]
+
+    def parse_args(self, words: list[str]) -> argparse.Namespace:
+        place = self._place_of_script(words)
+        chosen = options.one_mesh(self, super().parse_args(words[:place]))
+        rest = words[place:]
+        is_module = rest[:1] == ["-m"]
+        if len(rest) <= is_module:
+            self.error("needs a module after -m" if is_module else "needs a script")
+        name, *args = rest[is_module:]
+        chosen.script = Script(name, args, is_module)
+        return chosen
+
+    def _place_of_script(self, words: list[str]) -> int:
+        is_value = False
+        for place, word in enumerate(words):
+            option = self._option_string_actions.get(word)
+            if is_value:
+                is_value = False
+            elif option is not None:
+                is_value = option.nargs != 0
+            elif word == "-m" or not (word.startswith("--") or _SELECTION.fullmatch(word)):
+                return place
+        return len(words)
+
+
+_RUN: Final = _RunParser("%mesh run", "%mesh run train.py --epochs 3, or %mesh run -m pkg.train")
+_RUN.add_argument("selection", nargs="*")
+_RUN.add_argument("--name", type=options.name)
+_RUN.add_argument("-a", "--noblock", action="store_false", dest="block")
+_RUN.add_argument("-o", "--out", type=options.name)
+_RUN.add_argument("--timeout", type=options.seconds, metavar="SECONDS")
+_RUN.set_defaults(targets=[], local=False)
+
+
+def _run(session: Session, chosen: argparse.Namespace) -> MeshCell | None:
+    return cells.start(session, chosen, chosen.script)
+
+
+RUN: Final = Command(_RUN, _run, (
+    ("run [SELECTION] train.py ARGS", "run a script on the ranks, as torchrun would"),
+    ("    -m package.module ARGS", "the same for a module"),
+    ("    --name MESH", "before the script: on another mesh"),
+    ("    --timeout SECONDS", "interrupt it after this time"),
+    ("    -a --noblock", "go on while it runs; the value is its handle"),
+    ("    -o --out NAME", "keep the handle in a variable"),
+))  # fmt: skip

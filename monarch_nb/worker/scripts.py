@@ -1,0 +1,158 @@
+"""A script on a rank: as if `torchrun` had started it, in a process that lives on.
+
+Rule of the file: the script gets a `__main__` of its own, the world and the environment of its run,
+no process groups and none of the modules beside it that cells have loaded; when it has ended, all
+of this is as it was, and nothing of ours keeps its objects alive. The process itself is the
+rank's: what a script changes in libraries stays changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import linecache
+import os
+import shutil
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Final, Self
+
+from monarch_nb.worker import programs, rendezvous
+from monarch_nb.worker.at_exit import AtExit
+from monarch_nb.worker.groups import CellGroups
+from monarch_nb.worker.neighbours import Modules
+from monarch_nb.worker.rendezvous import Place
+from monarch_nb.worker.surroundings import Surroundings
+from monarch_nb.worker.torchrun import World
+
+_LAST: Final = ("last_type", "last_value", "last_traceback")  # where pdb looks
+
+
+class ScriptRun:
+    """One run of a script: `with ScriptRun(script, rank) as run: run.run()`. Main thread.
+
+    `script` is what came from the controller, `member` the rank of the mesh that this process is.
+    """
+
+    def __init__(self, script: dict[str, Any], member: int) -> None:
+        self._name: str = script["name"]
+        self._args: list[str] = script["args"]
+        self._is_module: bool = script["module"]
+        self._world = World.of(script, member)
+        self._pid = os.getpid()
+        self._has_failed = False
+        self._problem: OSError | None = None
+        self._undo = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        try:
+            self._prepare()
+        except OSError as error:  # no room for a folder, a folder that is gone
+            self._problem = error
+        return self
+
+    def _prepare(self) -> None:
+        place = _place(self._world)
+        self._undo.callback(_say_left, place)
+        groups = CellGroups()
+        self._undo.callback(self._let_go, groups)
+        rendezvous.enter(place)
+        self._undo.callback(rendezvous.leave)
+        self._undo.callback(Surroundings().put_back)
+        folder = programs.folder_of(self._name, is_module=self._is_module)
+        modules = Modules(folder)
+        self._undo.callback(modules.put_back)
+        self._undo.callback(lambda: groups.put_back(failed=self._has_failed))
+        self._exits = AtExit(modules.has)
+        self._undo.callback(self._exits.close)
+        self._threads = set(threading.enumerate())
+        sys.stdin = self._undo.enter_context(Path(os.devnull).open())  # noqa: SIM115  `exit()` closes it
+        os.environ.update(self._world.environment())
+        sys.path.insert(0, str(folder))
+
+    def run(self) -> BaseException | None:
+        """Run it to its end, what it has left to do at exit included. What it failed with."""
+        if self._problem is not None:
+            return self._problem
+        error: BaseException | None = None
+        try:
+            self._execute()
+        except programs.NoProgram as nothing:
+            error = nothing.with_traceback(None)
+        except SystemExit as ended:
+            error = self._verdict(ended)
+        except BaseException as raised:  # noqa: BLE001  it is the script's, whatever it is
+            error = raised
+        self._has_failed = error is not None
+        try:
+            self._finish()
+        except BaseException as late:  # noqa: BLE001  an interrupt
+            self._has_failed = True
+            error = error or late
+        return error
+
+    def __exit__(self, *_: object) -> None:
+        if os.getpid() == self._pid:  # not in a fork that the script has made and not ended
+            self._undo.close()
+
+    def _execute(self) -> None:
+        importlib.invalidate_caches()
+        linecache.checkcache()
+        sys.argv = ["-m", *self._args]
+        where = programs.host_words() if len(set(self._world.hosts)) > 1 else ""
+        program = programs.load(self._name, is_module=self._is_module, where=where)
+        sys.argv[0] = program.argv0
+        sys.modules["__main__"] = program.main
+        exec(program.code, vars(program.main))  # noqa: S102  that is what it is for
+
+    def _verdict(self, ended: SystemExit) -> SystemExit | None:
+        """None for success, as a shell sees it."""
+        if ended.code is None or (isinstance(ended.code, int) and ended.code == 0):
+            return None
+        return SystemExit(f"{self._name} called sys.exit({ended.code!r})")
+
+    def _finish(self) -> None:
+        """What Python does at the end of a process, as far as it concerns the script alone."""
+        while left := [thread for thread in _own_threads() if thread not in self._threads]:
+            left[0].join()
+        self._exits.run()
+
+    def _let_go(self, groups: CellGroups) -> None:
+        """Peers that wait in a collective are told of the end when the last of its objects goes."""
+        if self._has_failed:
+            for name in _LAST:
+                vars(sys).pop(name, None)
+        gc.collect()
+        groups.release()
+
+
+def _place(world: World) -> Place:
+    """A place to meet for this run alone."""
+    folder = Path(f"{rendezvous.path()}-{world.run}")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Place(str(folder / "store"), world.rank, world.size, marks=str(folder))
+
+
+def _say_left(place: Place) -> None:
+    """Who waits for this rank need not; the last to leave removes the place."""
+    with contextlib.suppress(OSError):
+        place.mark(place.rank).touch()
+    if len(place.gone(list(range(place.size)))) == place.size:
+        shutil.rmtree(place.marks, ignore_errors=True)
+
+
+def _own_threads() -> list[threading.Thread]:
+    """Threads that Python waits for at its end; those of executors it would tell to end."""
+    pools = (("thread", "_threads_queues"), ("process", "_threads_wakeups"))
+    told = [
+        getattr(sys.modules.get(f"concurrent.futures.{module}"), name, ()) for module, name in pools
+    ]
+    return [
+        thread
+        for thread in threading.enumerate()
+        if not thread.daemon
+        and thread is not threading.main_thread()
+        and not any(thread in known for known in told)
+    ]
