@@ -45,7 +45,7 @@ class Request:
 
 
 def submit(
-    request: Request, session: Session, cell: Cell, began: Callable[[CellRun], None]
+    request: Request, session: Session, cell: Cell, began: Callable[[CellRun], object]
 ) -> None:
     """Send the work to every part of the mesh; `began` gets to know of each run."""
     send = _sender(request, session, cell)
@@ -61,8 +61,9 @@ def _sender(request: Request, session: Session, cell: Cell) -> Callable[[Any], C
         script = runtime.script(request.parts, work.name, work.args, work.module)
         return partial(runtime.run_script, script=script, tag=tag, keep=keep)
     source = sources.of_body(session.shell, cell, work)
-    where = {"filename": source.filename, "first_line": source.first_line}
-    return partial(runtime.run_cell, code=work, tag=tag, keep=keep, **where)
+    name, line = source.filename, source.first_line
+    run_cell = runtime.run_cell
+    return partial(run_cell, code=work, filename=name, first_line=line, tag=tag, keep=keep)
 
 
 @contextlib.contextmanager

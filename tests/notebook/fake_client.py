@@ -12,7 +12,7 @@ import ast
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +21,7 @@ from monarch_nb.core.mesh_trait import MeshTrait
 from monarch_nb.core.records import ErrorRecord
 from monarch_nb.core.shape import Extent, Shape
 from monarch_nb.core.stacks import Frame
+from monarch_nb.core.values import ValueMesh
 from monarch_nb.errors import LaunchError
 from monarch_nb.notebook.session import session_of
 
@@ -32,6 +33,10 @@ class Done:
         self._runs = runs
 
     def get(self, timeout: float | None = None) -> Any:
+        return self._runs()
+
+    def __await__(self) -> Generator[None, None, Any]:
+        yield from ()
         return self._runs()
 
 
@@ -87,6 +92,10 @@ class FakeRun:
     @property
     def pending(self) -> tuple[int, ...]:
         return tuple(rank for rank in self.mesh.ranks if rank not in self.outcomes)
+
+    def values(self) -> Done:
+        """Nothing is kept: ranks show what they have to."""
+        return Done(lambda: ValueMesh(self.mesh.shape, [None] * len(self.mesh.ranks)))
 
     @property
     def unheard(self) -> tuple[int, ...]:

@@ -56,6 +56,7 @@ _RUN.add_argument("--name", type=options.name)
 _RUN.add_argument("-a", "--noblock", action="store_false", dest="block")
 _RUN.add_argument("-o", "--out", type=options.name)
 _RUN.add_argument("--timeout", type=options.seconds, metavar="SECONDS")
+_RUN.add_argument("--progress-after", type=options.seconds_or_never, metavar="SECONDS")
 _RUN.set_defaults(targets=[], local=False)
 
 
