@@ -1,7 +1,8 @@
 """What ranks print and show, on its way to whoever shows it to a person.
 
-Lines go to listeners (a notebook) with the tag of the cell that caused them; without listeners they
-are printed, each with its mesh and rank. Runs in the inbox thread; listeners return at once.
+All text is kept in the logbook. Lines go to listeners (a notebook) with the tag of the cell that
+caused them; without listeners they are printed, each with its mesh and rank. Runs in the inbox
+thread; listeners return at once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from monarch_nb.actors.proc import json_of
 from monarch_nb.actors.proc_mesh import ProcsState
+from monarch_nb.control.logbook import Logbook
 from monarch_nb.control.logs import LogWindows
 from monarch_nb.errors import RemoteProtocolError
 
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OutputEvent:
-    """Something a rank printed (`stream` "stdout" or "stderr", `text`) or showed ("display",
-    `content`)."""
+    """Something a rank printed (`stream` "stdout" or "stderr", `text`), showed ("display",
+    `content`), or how far its progress bars are ("progress", `content`)."""
 
     tag: int
     rank: int
@@ -39,7 +41,8 @@ class OutputEvent:
 class OutputDesk:
     """Receives output of all ranks, hands it on."""
 
-    def __init__(self, supervision: Supervision) -> None:
+    def __init__(self, supervision: Supervision, logbook: Logbook) -> None:
+        self.logbook = logbook
         self._supervision = supervision
         self._listeners: list[Callable[[OutputEvent], None]] = []
         self.cell_of: dict[
@@ -75,6 +78,7 @@ class OutputDesk:
         self._windows.close()
         for process, stream in list(self._partial):
             self._hand_on(process, 0, stream, "\n", None)
+        self.logbook.close()
 
     def _show_window(self, tag: int, mesh: str, stream: str, text: str) -> None:
         self._show(0, OutputEvent(tag, 0, f"{mesh}, aggregated", 1, stream, text))
@@ -87,9 +91,11 @@ class OutputDesk:
     def _hand_on(
         self, process: int, tag: int, stream: str, text: str, content: dict[str, Any] | None
     ) -> None:
+        name, rank, size = self._place(process)
+        if stream in {"stdout", "stderr"}:
+            self.logbook.write(name, rank, size, tag, text)
         if self._windows.take(process, tag, stream, text):
             return
-        name, rank, size = self._place(process)
         self._show(process, OutputEvent(tag, rank, name, size, stream, text, content or {}))
 
     def _show(self, process: int, event: OutputEvent) -> None:

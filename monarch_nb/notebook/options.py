@@ -21,7 +21,7 @@ _Parser: Any = MagicArgumentParser  # IPython ships incomplete types
 
 COMMANDS: Final = (
     "up", "down", "list", "use", "status", "heal", "restart", "auto", "errors", "interrupt",
-    "stacks",
+    "stacks", "logs",
 )  # fmt: skip
 """What may follow `%mesh`; see `commands`."""
 
@@ -82,6 +82,14 @@ def ranks(text: str) -> tuple[int, ...]:
             )
         found += range(first, last + 1)
     return tuple(dict.fromkeys(found))
+
+
+def regex(text: str) -> re.Pattern[str]:
+    """A regular expression."""
+    try:
+        return re.compile(text)
+    except re.error as wrong:
+        raise argparse.ArgumentTypeError(f"cannot read {text!r}: {wrong}") from None
 
 
 def seconds(text: str) -> float:

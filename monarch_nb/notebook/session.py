@@ -94,6 +94,10 @@ class Session:
         """The running cell; outside of cells, a new one for whoever calls."""
         return self.running or self._new_cell("", self.shell.execution_count)
 
+    def tags(self, number: int) -> list[int]:
+        """The tags of the cells with this number."""
+        return [cell.tag for cell in list(self._cells.values()) if cell.number == number]
+
     def _begin(self, info: Any) -> None:
         if threading.current_thread() is not threading.main_thread():
             return  # a subshell; the main thread's cell keeps its tag

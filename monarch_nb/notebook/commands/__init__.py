@@ -11,7 +11,7 @@ from typing import Final
 
 from monarch_nb.notebook import options
 from monarch_nb.notebook.command import Command
-from monarch_nb.notebook.commands import auto, errors, lifecycle, looking, stopping
+from monarch_nb.notebook.commands import auto, errors, lifecycle, logs, looking, stopping
 from monarch_nb.notebook.problems import MagicError
 
 COMMANDS: Final[dict[str, Command]] = {
@@ -26,6 +26,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "errors": errors.ERRORS,
     "interrupt": stopping.INTERRUPT,
     "stacks": stopping.STACKS,
+    "logs": logs.LOGS,
 }
 
 
