@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from monarch_nb.core.folding import rank_words
 from monarch_nb.errors import SupervisionError
 from monarch_nb.notebook import options, selection, verdicts
 from monarch_nb.notebook.mesh_cell import MeshCell, Request
@@ -19,7 +20,12 @@ def run(session: Session, line: str, body: str) -> MeshCell | None:
     chosen = options.parse_cell(line)
     mesh = session.meshes.pick(chosen.name)
     parts = selection.parts(mesh, chosen.selection)
-    request = Request(mesh, parts, body, chosen.timeout)
+    request = Request(mesh, parts, body, chosen.timeout, chosen.layout)
+    if chosen.layout.only not in (None, *request.ranks):
+        raise MagicError(
+            f"--layout rank={chosen.layout.only}: the cell does not run on that rank, "
+            f"but on {rank_words(request.ranks)}"
+        )
     if lost := set(session.runtime.lost(mesh)).intersection(request.ranks):
         raise MagicError(verdicts.which_are_lost(mesh.name, sorted(lost), request.ranks))
     session.stragglers.wait_for(mesh.name, request.ranks)

@@ -26,6 +26,8 @@ _HELP = """Drive a mesh of ranks from the notebook.
     %%mesh hosts=0 gpus=::2       every other one of the first host
     %%mesh 0,2 or 0-3 or all      by rank
     %%mesh --name mesh1           another mesh than the current one
+    %%mesh --layout columns       a column for each rank; also tabs, ranks, rank=0, fold
+    %%mesh --no-stream            show what ranks print when all have ended
 
 {commands}
 

@@ -22,6 +22,7 @@ from monarch_nb.core.folding import rank_label
 from monarch_nb.core.records import ErrorRecord
 from monarch_nb.notebook import sources, verdicts, whereabouts
 from monarch_nb.notebook.bundles import results, text_content
+from monarch_nb.notebook.layouts import FOLD, Layout
 from monarch_nb.notebook.problems import CellError, CellInterrupted
 from monarch_nb.notebook.runtime import CellRun, Outcome
 from monarch_nb.notebook.session import Cell, Session
@@ -43,6 +44,7 @@ class Request:
     parts: Sequence[Any]
     body: str
     timeout_s: float | None = None
+    layout: Layout = FOLD
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -80,7 +82,7 @@ class MeshCell:
         self._ended = threading.Event()
         self._when_ended: list[Callable[[], object]] = []
         self._view = ""  # display id of what `_ipython_display_` has shown
-        cell.output.expect(self.mesh, self.ranks, self._total)
+        cell.output.expect(self.mesh, self.ranks, self._total, request.layout, cell.number)
 
     # --------------------------------------------------------------------------- for the user
 
@@ -242,7 +244,6 @@ class MeshCell:
             for run in self._runs:
                 left = Straggler(self.mesh, run, self._cell.number, self._cell.started_s)
                 self._session.stragglers.add(left)
-            self._cell.output.end()
             self._show()
             self.error = self._failure()
             if self.error is not None:
@@ -279,6 +280,8 @@ class MeshCell:
 
     def _show(self) -> None:
         shown = {rank: one.data for rank, one in self._outcomes().items() if one.data}
+        shown = self._cell.output.conclude(self.mesh, shown)
+        self._cell.output.end()
         for content in results(shown, self._total):
             self._cell.output.show(content)
 

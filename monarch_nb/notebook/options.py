@@ -8,6 +8,7 @@ quotes work as in other magics.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import difflib
 import re
 import shlex
@@ -15,6 +16,7 @@ from typing import Any, Final, NoReturn
 
 from IPython.core.magic_arguments import MagicArgumentParser
 
+from monarch_nb.notebook.layouts import FOLD, KINDS, Layout
 from monarch_nb.notebook.problems import MagicError
 
 _Parser: Any = MagicArgumentParser  # IPython ships incomplete types
@@ -92,6 +94,25 @@ def regex(text: str) -> re.Pattern[str]:
         raise argparse.ArgumentTypeError(f"cannot read {text!r}: {wrong}") from None
 
 
+def layout(text: str) -> Layout:
+    """`fold`, `columns`, `tabs`, `ranks` or `rank=3`."""
+    if match := re.fullmatch(r"rank=([0-9]+)", text):
+        return Layout(only=int(match[1]))
+    if text not in KINDS:
+        raise argparse.ArgumentTypeError(
+            f"does not know {text!r}; there are {', '.join(KINDS)} and rank=0"
+        )
+    return Layout(text)
+
+
+def group_outputs(text: str) -> Layout:
+    """ipyparallel's `type`, `order` and `engine`."""
+    known = {"type": FOLD, "order": FOLD, "engine": Layout("ranks")}
+    if text not in known:
+        raise argparse.ArgumentTypeError(f"does not know {text!r}; there are {', '.join(known)}")
+    return known[text]
+
+
 def seconds(text: str) -> float:
     """A time of more than 0 s."""
     try:
@@ -112,6 +133,12 @@ CELL.add_argument("-a", "--noblock", action="store_false", dest="block")
 CELL.add_argument("-o", "--out", type=name)
 CELL.add_argument("--local", action="store_true")
 CELL.add_argument("--timeout", type=seconds, metavar="SECONDS")
+CELL.add_argument("--layout", type=layout, default=FOLD, metavar="LAYOUT")
+CELL.add_argument("--stream", action="store_true", default=True)
+CELL.add_argument("--no-stream", action="store_false", dest="stream")
+CELL.add_argument("--group-outputs", dest="layout", type=group_outputs)  # as in ipyparallel
+CELL.add_argument("-e", dest="layout", action="store_const", const=Layout("ranks"))
+CELL.add_argument("-r", dest="layout", action="store_const", const=FOLD)
 
 
 def parse_cell(line: str) -> argparse.Namespace:
@@ -125,6 +152,7 @@ def parse_cell(line: str) -> argparse.Namespace:
         CELL.error(f"is for one mesh, not for {' and '.join(named)}")
     if chosen.targets and chosen.selection:
         CELL.error("takes ranks once, by --targets or without")
+    chosen.layout = dataclasses.replace(chosen.layout, streams=chosen.stream)
     chosen.name = _mesh_name(named[0]) if named else None
     chosen.selection = chosen.selection or chosen.targets
     return chosen

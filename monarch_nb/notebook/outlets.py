@@ -20,7 +20,9 @@ Header = Mapping[str, Any]
 
 
 class Outlet(Protocol):
-    """Takes text and display messages."""
+    """Takes text and display messages. `redraws`: a display can be changed after it was shown."""
+
+    redraws: bool
 
     def stream(self, name: str, text: str) -> None:
         """Write to the cell's stdout or stderr."""
@@ -31,6 +33,8 @@ class Outlet(Protocol):
 
 class KernelOutlet:
     """A cell of an ipykernel."""
+
+    redraws = True
 
     def __init__(self, shell: Any, header: Header) -> None:
         self._kernel = shell.kernel
@@ -70,6 +74,8 @@ class KernelOutlet:
 
 class TerminalOutlet:
     """Terminal IPython: there is one place for everything."""
+
+    redraws = False
 
     def stream(self, name: str, text: str) -> None:
         """Write to `sys.stdout` or `sys.stderr`."""

@@ -15,8 +15,11 @@ from typing import Any
 
 from monarch_nb.core.lines import Text
 from monarch_nb.core.streams import StreamFolder
-from monarch_nb.notebook.bundles import labelled, signature
+from monarch_nb.notebook.bundles import Content, labelled, plain_text, signature
+from monarch_nb.notebook.layouts import FOLD, Layout
 from monarch_nb.notebook.outlets import Outlet
+from monarch_nb.notebook.pictures import Frame
+from monarch_nb.notebook.sections import Sections
 
 FLUSH_S = 0.1
 MAX_TOKENS = 256
@@ -48,6 +51,16 @@ class _Display:
         contents = labelled(self._label, self._content)
         for content in contents[-1:] if self._kind == "update_display_data" else contents:
             outlet.display(self._kind, content)
+
+
+class _Drawing:
+    """What a display shows from now on."""
+
+    def __init__(self, frame: Frame, content: Content) -> None:
+        self._kind, self._content = frame.message(content)
+
+    def send(self, outlet: Outlet) -> None:
+        outlet.display(self._kind, self._content)
 
 
 class _Tokens:
@@ -94,14 +107,50 @@ class CellOutput:
         self._folders: dict[str, StreamFolder] = {}
         self._running: dict[str, set[int]] = {}
         self._tokens = _Tokens()
-        self._waiting: list[_Text | _Display] = []
+        self._waiting: list[_Text | _Display | _Drawing] = []
+        self._layouts: dict[str, Layout] = {}
+        self._held: dict[str, list[_Text | _Display | _Drawing]] = {}  # until the cell has ended
+        self._sections: dict[str, Sections] = {}
+        self._frames: list[Frame] = []
         self._next_flush_s = 0.0
 
-    def expect(self, mesh: str, ranks: Iterable[int], total: int) -> None:
-        """These ranks of the mesh begin to run the cell: equal lines wait for all of them."""
+    def expect(
+        self,
+        mesh: str,
+        ranks: Iterable[int],
+        total: int,
+        layout: Layout = FOLD,
+        number: int = 0,
+    ) -> None:
+        """These ranks of the mesh begin to run the cell with this number: equal lines wait for all
+        of them. How they are shown is asked for by the layout, until `conclude`."""
         with self._lock:
-            self._running[mesh] = set(ranks)
-            self._folders[mesh] = StreamFolder(self._running[mesh], total)
+            shown = [rank for rank in ranks if layout.only in (None, rank)]
+            self._running[mesh] = set(shown)
+            self._folders[mesh] = StreamFolder(shown, total)
+            self._layouts[mesh] = layout
+            if not layout.streams:
+                self._held[mesh] = []
+            if layout.has_sections:
+                self._sections[mesh] = Sections(layout.kind, shown, total, number)
+                self._frames.append(Frame(self._sections[mesh]))
+
+    def conclude(self, mesh: str, results: Mapping[int, Content]) -> dict[int, Content]:
+        """The ranks have ended the cell, with these results: what the layout has held back is
+        shown. Returns the results that are to be shown below."""
+        now = self._now()
+        with self._lock:
+            layout = self._layouts.pop(mesh, FOLD)
+            left = {rank: one for rank, one in results.items() if layout.only in (None, rank)}
+            if mesh in self._folders:
+                self._texts(mesh, self._folders[mesh].flush(now))
+            if sections := self._sections.pop(mesh, None):
+                for rank, one in list(left.items()):
+                    if (text := plain_text(one)) and sections.conclude(rank, text):
+                        del left[rank]
+                self._waiting += self._last_drawing(sections)
+            self._waiting += self._held.pop(mesh, [])
+        return left
 
     def finish(self, mesh: str, ranks: Iterable[int]) -> None:
         """These ranks have ended the cell: nobody waits for their lines any more."""
@@ -110,21 +159,30 @@ class CellOutput:
             for rank in self._running.get(mesh, set()).intersection(ranks):
                 self._running[mesh].discard(rank)
                 if folder is not None:
-                    self._texts(folder.finish(rank, self._now()))
+                    self._texts(mesh, folder.finish(rank, self._now()))
 
     def add(self, event: Any) -> float | None:
         """Take an output event. Returns when `flush` has something to do."""
         now = self._now()
         with self._lock:
-            text = self._word(event.content) if event.stream == "display" else event.text
-            folder = self._folder(event.mesh, event.size)
-            self._texts(folder.feed(event.rank, event.stream, text, now))
+            if self._layouts.get(event.mesh, FOLD).only in (None, event.rank):
+                self._add(event, now)
             return self._due()
+
+    def _add(self, event: Any, now: float) -> None:
+        is_display = event.stream == "display"
+        sections = self._sections.get(event.mesh)
+        said = plain_text(event.content) if is_display else event.text
+        if sections and said and sections.add(event.rank, event.stream, said, now):
+            return
+        text = self._word(event.content) if is_display else event.text
+        folder = self._folder(event.mesh, event.size)
+        self._texts(event.mesh, folder.feed(event.rank, event.stream, text, now))
 
     def write(self, stream: str, text: str) -> None:
         """A line of the controller's own, in order with what the ranks said."""
         with self._lock:
-            self._append_text(stream, text)
+            _append_text(self._waiting, stream, text)
 
     def follow(self, stream: str, text: str) -> bool:
         """Queue what the cell itself prints, if the ranks' words before it have not been sent."""
@@ -134,7 +192,7 @@ class CellOutput:
             self._release()
             if not self._waiting and not self._is_sending:
                 return False
-            self._append_text(stream, text)
+            _append_text(self._waiting, stream, text)
             return True
 
     def settle(self) -> None:
@@ -159,9 +217,11 @@ class CellOutput:
         """Send what may be sent now. Returns when there will be more, or None."""
         now = self._now()
         with self._lock:
-            for folder in self._folders.values():
+            for mesh, folder in self._folders.items():
                 if (at := folder.deadline) is not None and at <= now:
-                    self._texts(folder.tick(now))
+                    self._texts(mesh, folder.tick(now))
+            if now >= self._next_flush_s:
+                self._draw(now)
         if now >= self._next_flush_s:
             self._send()
         with self._lock:
@@ -171,8 +231,8 @@ class CellOutput:
         """The cell ends: send everything."""
         now = self._now()
         with self._lock:
-            for folder in self._folders.values():
-                self._texts(folder.flush(now))
+            for mesh, folder in self._folders.items():
+                self._texts(mesh, folder.flush(now))
         self._send()
         self._tokens.clear()
 
@@ -187,26 +247,39 @@ class CellOutput:
 
     def _release(self) -> None:
         now = self._now()
-        for folder in self._folders.values():
-            self._texts(folder.release(now))
+        for mesh, folder in self._folders.items():
+            self._texts(mesh, folder.release(now))
 
-    def _texts(self, texts: Iterable[Text]) -> None:
+    def _draw(self, now: float) -> None:
+        """Draw the pictures that have changed."""
+        for frame in self._moving():
+            at = frame.picture.deadline
+            if at is not None and at <= now:
+                self._waiting.append(_Drawing(frame, frame.picture.draw(now)))
+
+    def _moving(self) -> list[Frame]:
+        """The pictures that are drawn while the cell runs."""
+        held = [self._sections.get(mesh) for mesh in self._held]
+        frames = self._frames if self._outlet.redraws else []
+        return [frame for frame in frames if frame.picture not in held]
+
+    def _last_drawing(self, sections: Sections) -> list[_Drawing]:
+        [frame] = [frame for frame in self._frames if frame.picture is sections]
+        self._frames.remove(frame)
+        content = sections.final()
+        return [_Drawing(frame, content)] if content else []
+
+    def _texts(self, mesh: str, texts: Iterable[Text]) -> None:
+        waiting = self._held.get(mesh, self._waiting)
         for stream, text in texts:
             if stream != "display":
-                self._append_text(stream, text)
+                _append_text(waiting, stream, text)
                 continue
             for line in text.splitlines():
                 if display := self._tokens.display(line):
-                    self._waiting.append(display)
+                    waiting.append(display)
                 else:  # how many were hidden
-                    self._append_text("stdout", f"{line}\n")
-
-    def _append_text(self, stream: str, text: str) -> None:
-        last = self._waiting[-1] if self._waiting else None
-        if isinstance(last, _Text) and last.stream == stream:
-            last.parts.append(text)
-        else:
-            self._waiting.append(_Text(stream, text))
+                    _append_text(waiting, "stdout", f"{line}\n")
 
     def _send(self) -> None:
         with self._sending:
@@ -221,9 +294,19 @@ class CellOutput:
 
     def _due(self) -> float | None:
         times = [at for folder in self._folders.values() if (at := folder.deadline) is not None]
+        drawn = [at for one in self._moving() if (at := one.picture.deadline) is not None]
+        times += [max(at, self._next_flush_s) for at in drawn]
         if self._waiting:
             times.append(self._next_flush_s)
         return min(times, default=None)
+
+
+def _append_text(waiting: list[_Text | _Display | _Drawing], stream: str, text: str) -> None:
+    last = waiting[-1] if waiting else None
+    if isinstance(last, _Text) and last.stream == stream:
+        last.parts.append(text)
+    else:
+        waiting.append(_Text(stream, text))
 
 
 def _own(content: Mapping[str, Any], display_id: str) -> dict[str, Any]:
