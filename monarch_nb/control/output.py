@@ -16,6 +16,7 @@ from monarch_nb.actors.proc import json_of
 from monarch_nb.actors.proc_mesh import ProcsState
 from monarch_nb.control.logbook import Logbook
 from monarch_nb.control.logs import LogWindows
+from monarch_nb.core import bars
 from monarch_nb.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -62,7 +63,10 @@ class OutputDesk:
         stream, text = body.get("stream"), body.get("text", "")
         if not isinstance(stream, str) or not isinstance(text, str):
             raise RemoteProtocolError("output without a stream")
-        self._hand_on(message.source, message.tag, stream, text, body.get("content"))
+        content = body.get("content")
+        if stream == "progress":  # bars that have ended leave a line
+            text = _ended(content)
+        self._hand_on(message.source, message.tag, stream, text, content)
 
     def on_raw(self, body: dict[str, Any], _: Message) -> None:
         """What a rank's C code or its children wrote to the file descriptors, from the agent."""
@@ -92,7 +96,7 @@ class OutputDesk:
         self, process: int, tag: int, stream: str, text: str, content: dict[str, Any] | None
     ) -> None:
         name, rank, size = self._place(process)
-        if stream in {"stdout", "stderr"}:
+        if text:
             self.logbook.write(name, rank, size, tag, text)
         if self._windows.take(process, tag, stream, text):
             return
@@ -102,7 +106,7 @@ class OutputDesk:
         if self._listeners:
             for listener in self._listeners:
                 listener(event)
-        elif event.stream in {"stdout", "stderr"}:
+        elif event.text:
             self._print(process, event)
 
     def _place(self, process: int) -> tuple[str, int, int]:
@@ -120,3 +124,11 @@ class OutputDesk:
         label = f"[{event.mesh} {event.rank}] " if event.size > 1 else ""
         target.write("".join(f"{label}{line}\n" for line in lines))
         target.flush()
+
+
+def _ended(content: Any) -> str:
+    """A line for each bar that has ended."""
+    try:
+        return bars.lines(map(bars.Bar.read, content["bars"]))
+    except (KeyError, TypeError, ValueError):
+        raise RemoteProtocolError("progress without bars") from None

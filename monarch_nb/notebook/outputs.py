@@ -10,89 +10,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from monarch_nb.core.lines import Text
 from monarch_nb.core.streams import StreamFolder
-from monarch_nb.notebook.bundles import Content, labelled, plain_text, signature
+from monarch_nb.notebook.bundles import Content, plain_text
 from monarch_nb.notebook.layouts import FOLD, Layout
+from monarch_nb.notebook.messages import Message, Tokens, append_text, drawing
 from monarch_nb.notebook.outlets import Outlet
 from monarch_nb.notebook.pictures import Frame
+from monarch_nb.notebook.progress import Bars
 from monarch_nb.notebook.sections import Sections
 
 FLUSH_S = 0.1
-MAX_TOKENS = 256
-
-
-class _Text:
-    """Text for one stream."""
-
-    def __init__(self, stream: str, text: str) -> None:
-        self.stream = stream
-        self.parts = [text]
-
-    def send(self, outlet: Outlet) -> None:
-        outlet.stream(self.stream, "".join(self.parts))
-
-
-class _Display:
-    """A display message of the ranks in the label."""
-
-    def __init__(self, label: str, kind: str, content: Mapping[str, Any]) -> None:
-        self._label = label
-        self._kind = kind
-        self._content = content
-
-    def send(self, outlet: Outlet) -> None:
-        if self._kind == "clear_output":
-            outlet.display(self._kind, self._content)
-            return
-        contents = labelled(self._label, self._content)
-        for content in contents[-1:] if self._kind == "update_display_data" else contents:
-            outlet.display(self._kind, content)
-
-
-class _Drawing:
-    """What a display shows from now on."""
-
-    def __init__(self, frame: Frame, content: Content) -> None:
-        self._kind, self._content = frame.message(content)
-
-    def send(self, outlet: Outlet) -> None:
-        outlet.display(self._kind, self._content)
-
-
-class _Tokens:
-    """Displays pass the folder as words that stand for them, so that equal ones fold in order."""
-
-    def __init__(self) -> None:
-        self._words: dict[Hashable, str] = {}
-        self._found: dict[str, tuple[str, Mapping[str, Any]]] = {}
-        self._count = 0
-
-    def word(self, kind: str, content: Mapping[str, Any]) -> str:
-        """Equal for equal messages."""
-        key = signature((kind, content))
-        word = self._words.get(key)
-        if word is None:
-            self._count += 1
-            word = self._words[key] = f"display-{self._count}"
-            self._found[word] = kind, content
-            if len(self._words) > MAX_TOKENS:
-                del self._found[self._words.pop(next(iter(self._words)))]
-        return word
-
-    def display(self, line: str) -> _Display | None:
-        """The display for `[0-3] display-7`; None for a line of another kind."""
-        label, _, word = line.rpartition(" ")
-        found = self._found.get(word)
-        return _Display(label, *found) if found else None
-
-    def clear(self) -> None:
-        """Let the contents go."""
-        self._words.clear()
-        self._found.clear()
 
 
 class CellOutput:
@@ -106,12 +37,13 @@ class CellOutput:
         self._is_sending = False
         self._folders: dict[str, StreamFolder] = {}
         self._running: dict[str, set[int]] = {}
-        self._tokens = _Tokens()
-        self._waiting: list[_Text | _Display | _Drawing] = []
+        self._tokens = Tokens()
+        self._waiting: list[Message] = []
         self._layouts: dict[str, Layout] = {}
-        self._held: dict[str, list[_Text | _Display | _Drawing]] = {}  # until the cell has ended
+        self._held: dict[str, list[Message]] = {}  # until the cell has ended
         self._sections: dict[str, Sections] = {}
-        self._frames: list[Frame] = []
+        self._bars = Bars()
+        self._frames = [Frame(self._bars)]
         self._next_flush_s = 0.0
 
     def expect(
@@ -150,6 +82,7 @@ class CellOutput:
                         del left[rank]
                 self._waiting += self._last_drawing(sections)
             self._waiting += self._held.pop(mesh, [])
+            self._bars.stop(mesh, now)
         return left
 
     def finish(self, mesh: str, ranks: Iterable[int]) -> None:
@@ -170,6 +103,9 @@ class CellOutput:
             return self._due()
 
     def _add(self, event: Any, now: float) -> None:
+        if event.stream == "progress":
+            self._bars.add(event.mesh, event.rank, event.size, event.content, now)
+            return
         is_display = event.stream == "display"
         sections = self._sections.get(event.mesh)
         said = plain_text(event.content) if is_display else event.text
@@ -182,7 +118,7 @@ class CellOutput:
     def write(self, stream: str, text: str) -> None:
         """A line of the controller's own, in order with what the ranks said."""
         with self._lock:
-            _append_text(self._waiting, stream, text)
+            append_text(self._waiting, stream, text)
 
     def follow(self, stream: str, text: str) -> bool:
         """Queue what the cell itself prints, if the ranks' words before it have not been sent."""
@@ -192,7 +128,7 @@ class CellOutput:
             self._release()
             if not self._waiting and not self._is_sending:
                 return False
-            _append_text(self._waiting, stream, text)
+            append_text(self._waiting, stream, text)
             return True
 
     def settle(self) -> None:
@@ -233,6 +169,8 @@ class CellOutput:
         with self._lock:
             for mesh, folder in self._folders.items():
                 self._texts(mesh, folder.flush(now))
+            if self._outlet.redraws or not self._layouts:  # a terminal gets the bars once
+                self._draw_bars(now)
         self._send()
         self._tokens.clear()
 
@@ -255,31 +193,38 @@ class CellOutput:
         for frame in self._moving():
             at = frame.picture.deadline
             if at is not None and at <= now:
-                self._waiting.append(_Drawing(frame, frame.picture.draw(now)))
+                self._waiting += drawing(frame, frame.picture.draw(now))
+
+    def _draw_bars(self, now: float) -> None:
+        """Draw the last state of the bars."""
+        if self._bars.deadline is not None:
+            self._waiting += drawing(self._frames[0], self._bars.draw(now))
 
     def _moving(self) -> list[Frame]:
         """The pictures that are drawn while the cell runs."""
-        held = [self._sections.get(mesh) for mesh in self._held]
+        held: list[object] = [self._sections.get(mesh) for mesh in self._held]
+        if held:
+            held.append(self._bars)
         frames = self._frames if self._outlet.redraws else []
         return [frame for frame in frames if frame.picture not in held]
 
-    def _last_drawing(self, sections: Sections) -> list[_Drawing]:
+    def _last_drawing(self, sections: Sections) -> list[Message]:
         [frame] = [frame for frame in self._frames if frame.picture is sections]
         self._frames.remove(frame)
         content = sections.final()
-        return [_Drawing(frame, content)] if content else []
+        return drawing(frame, content) if content else []
 
     def _texts(self, mesh: str, texts: Iterable[Text]) -> None:
         waiting = self._held.get(mesh, self._waiting)
         for stream, text in texts:
             if stream != "display":
-                _append_text(waiting, stream, text)
+                append_text(waiting, stream, text)
                 continue
             for line in text.splitlines():
                 if display := self._tokens.display(line):
                     waiting.append(display)
                 else:  # how many were hidden
-                    _append_text(waiting, "stdout", f"{line}\n")
+                    append_text(waiting, "stdout", f"{line}\n")
 
     def _send(self) -> None:
         with self._sending:
@@ -299,14 +244,6 @@ class CellOutput:
         if self._waiting:
             times.append(self._next_flush_s)
         return min(times, default=None)
-
-
-def _append_text(waiting: list[_Text | _Display | _Drawing], stream: str, text: str) -> None:
-    last = waiting[-1] if waiting else None
-    if isinstance(last, _Text) and last.stream == stream:
-        last.parts.append(text)
-    else:
-        waiting.append(_Text(stream, text))
 
 
 def _own(content: Mapping[str, Any], display_id: str) -> dict[str, Any]:

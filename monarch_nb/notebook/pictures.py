@@ -29,10 +29,10 @@ class Frame:
     def __init__(self, picture: Picture) -> None:
         self.picture = picture
         self._id = uuid.uuid4().hex
-        self._is_up = False
+        self.is_up = False
 
     def message(self, content: Content) -> tuple[str, Content]:
         """The kind and content of the message that shows it."""
-        kind = "update_display_data" if self._is_up else "display_data"
-        self._is_up = True
+        kind = "update_display_data" if self.is_up else "display_data"
+        self.is_up = True
         return kind, {"metadata": {}, **content, "transient": {"display_id": self._id}}
