@@ -39,7 +39,7 @@ def measures(notebook: Notebook) -> dict[str, Measure]:
 
 def cell(notebook: Notebook, scale: Scale) -> Figures:
     """A cell, when the ranks are up and have run one already."""
-    with _kernel(notebook) as client:
+    with kernel(notebook) as client:
         for code in notebook.setup:
             run(client, code)
         check(client, notebook)
@@ -51,7 +51,7 @@ def cell(notebook: Notebook, scale: Scale) -> Figures:
 
 def first(notebook: Notebook, _scale: Scale) -> Figures:
     """From the setup, which a person has typed meanwhile, until a first cell has run everywhere."""
-    with _kernel(notebook) as client:
+    with kernel(notebook) as client:
         time.sleep(TYPING_S)
         start = now()
         for code in notebook.setup:
@@ -64,7 +64,7 @@ def first(notebook: Notebook, _scale: Scale) -> Figures:
 
 
 @contextmanager
-def _kernel(notebook: Notebook) -> Iterator[BlockingKernelClient]:
+def kernel(notebook: Notebook) -> Iterator[BlockingKernelClient]:
     manager, client = start_new_kernel(kernel_name=notebook.kernel, env=dict(os.environ))
     try:
         yield client
