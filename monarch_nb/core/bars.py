@@ -94,7 +94,7 @@ def rows(bars: Mapping[int, Bar]) -> Iterator[Row]:
         key = bar.total, bar.unit, _NUMBER.sub("#", bar.description)
         alike.setdefault(key, []).append((rank, bar))
     for members in alike.values():
-        yield from _split(sorted(members, key=lambda one: one[1].done))
+        yield from _split(sorted(members, key=lambda one: (one[1].done, -one[1].elapsed_s)))
 
 
 def _split(members: list[tuple[int, Bar]]) -> Iterator[Row]:

@@ -21,7 +21,7 @@ KINDS: Final = ("fold", *SECTIONS)
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _PRE = "margin:0;white-space:pre-wrap;text-align:left"
-_CELL = "vertical-align:top;text-align:left;min-width:20em"
+_CELL = "vertical-align:top;text-align:left;min-width:13em"
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,11 @@ def test_descriptions_that_differ_in_numbers_are_told_once():
     assert (row.bar.description, row.bar.postfix) == ("loss 0.5", "a")
 
 
+def test_of_those_that_are_done_the_one_that_took_longest_is_told():
+    [row] = bars.rows({0: bar(9, 9, elapsed_s=1), 1: bar(9, 9, elapsed_s=5)})
+    assert row.bar.elapsed_s == 5
+
+
 def test_without_a_total_counts_are_near_or_not():
     assert [row.ranks for row in bars.rows({0: bar(100, None), 1: bar(97, None)})] == [(0, 1)]
     assert [row.ranks for row in bars.rows({0: bar(100, None), 1: bar(7, None)})] == [(1,), (0,)]
