@@ -201,6 +201,15 @@ def test_a_bar_stays_where_its_cell_has_failed_or_was_stopped(kernel):
 
 
 @slow
+def test_a_bar_that_nobody_closes_is_stopped_until_it_moves_again(kernel):
+    cell = kernel.run("%%mesh\nbar = tqdm(total=10)\nbar.update(3)\n1 / 0")
+    assert re.fullmatch(r"\[0-3\]  30%\|.*\| 3/10 \[.*\] stopped", states(cell)[-1])
+    other = kernel.ok("%%mesh\ntime.sleep(0.2); bar.update(7); bar.close()")
+    kernel.until(lambda: re.fullmatch(r"\[0-3\] 100%\|.*\| 10/10 \[[^]]*\]", states(cell)[-1]))
+    assert states(other) == []
+
+
+@slow
 def test_rich(kernel):
     cell = kernel.ok(
         "%%mesh\nfrom rich.progress import Progress, track\n"
