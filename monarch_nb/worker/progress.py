@@ -15,6 +15,7 @@ import os
 import queue
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -43,6 +44,7 @@ class Reporter:
         self._is_awake = False
         self._thread: threading.Thread | None = None
         self.polled: dict[int, Callable[[], None]] = {}  # asked for news with every tick
+        self.living: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
     def is_ours(self, file: object) -> bool:
         """Whether what is written there would be sent to the controller by this process."""
@@ -69,7 +71,10 @@ class Reporter:
         self._wake.put(None)
 
     def drain(self) -> None:
-        """Send what has changed."""
+        """Send what has changed; also of bars of tqdm that have moved since they were drawn."""
+        for bar in list(self.living.values()):
+            if bar.n != bar._monarch_told:
+                _report_tqdm(self, bar)
         by_tag: dict[int, list[State]] = {}
         while self._changed:
             with contextlib.suppress(KeyError):  # the other one who drains was faster
@@ -123,6 +128,7 @@ def _patch_tqdm(module: ModuleType, reporter: Reporter) -> None:
         file = args[_FILE] if len(args) > _FILE else options.get("file")
         if reporter.is_ours(file or sys.stderr) and not options.get("gui"):
             self._monarch_bar = reporter.new_id(), reporter.current_tag()
+            self._monarch_told = None
             if len(args) > _FILE:
                 args = (*args[:_FILE], _SILENT, *args[_FILE + 1 :])
             else:
@@ -134,6 +140,7 @@ def _patch_tqdm(module: ModuleType, reporter: Reporter) -> None:
         if not hasattr(self, "_monarch_bar"):
             return display(self, msg, pos)
         if not self.disable:
+            reporter.living[self._monarch_bar[0]] = self
             _report_tqdm(reporter, self)
         return True
 
@@ -143,6 +150,8 @@ def _patch_tqdm(module: ModuleType, reporter: Reporter) -> None:
         was_open = is_ours and not self.disable
         stays = was_open and (self.pos == 0 if self.leave is None else bool(self.leave))
         close(self)
+        if was_open:
+            reporter.living.pop(self._monarch_bar[0], None)
         if was_open and self.last_print_t >= self.start_t + self.delay:
             _report_tqdm(reporter, self, closed=True, stays=stays)
 
@@ -151,6 +160,7 @@ def _patch_tqdm(module: ModuleType, reporter: Reporter) -> None:
 
 def _report_tqdm(reporter: Reporter, bar: Any, *, closed: bool = False, stays: bool = True) -> None:
     with contextlib.suppress(Exception):  # a number that is none; the user's loop goes on
+        bar._monarch_told = bar.n
         facts = bar.format_dict
         factor = 1 if isinstance(bar.unit_scale, bool) else bar.unit_scale or 1
         identity, tag = bar._monarch_bar

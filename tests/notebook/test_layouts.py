@@ -207,6 +207,15 @@ def test_one_rank_alone_is_shown_and_all_are_kept(kernel):
 
 
 @slow
+def test_too_much_for_a_section_names_the_log(kernel):
+    cell = kernel.ok("%%mesh 1 --layout ranks\nfor i in range(50_000): print('line', i)")
+    number = cell.reply["content"]["execution_count"]
+    plain = pictures(cell)[-1]["text/plain"].splitlines()
+    assert plain[1].endswith(f"lines before, all of them: %mesh logs 1 --cell {number}")
+    assert plain[-1] == "line 49999"
+
+
+@slow
 def test_rich_displays_stand_below_the_sections(kernel):
     cell = kernel.ok(
         "%%mesh --layout columns\nfrom IPython.display import HTML, display\n"
