@@ -242,6 +242,49 @@ MEASURES: tuple[Measure, ...] = (
         quick=False,
     ),
     Measure("tab", (*_tab("sleep", "sleep"), *_tab("loop", "loop in Python")), deadline_s=180),
+    Measure(
+        "print",
+        (
+            Row(
+                "time",
+                "a print on 4 ranks until a Jupyter client has it",
+                Unit.SECONDS,
+                at_most("print", "time", 5e-3, "<= 5 ms", _MACHINE_WHY),
+            ),
+        ),
+        deadline_s=180,
+    ),
+    Measure(
+        "paced",
+        (
+            Row(
+                "bytes",
+                "100 lines x 100 B x 4 ranks at 50 Hz, messages of the cell",
+                Unit.BYTES,
+                at_most("paced", "bytes", 120 * 1024, "<= 120 KiB"),
+            ),
+        ),
+        deadline_s=180,
+    ),
+    Measure(
+        "flood",
+        (
+            Row(
+                "time",
+                "a million lines of one rank, all in its log",
+                Unit.SECONDS,
+                at_most("flood", "time", 8.0, "<= 8 s", _MACHINE_WHY),
+            ),
+            Row(
+                "answer",
+                "1+1 in the kernel meanwhile, the slowest",
+                Unit.SECONDS,
+                at_most("flood", "answer", 0.3, "<= 0.3 s", _MACHINE_WHY),
+            ),
+        ),
+        deadline_s=180,
+        quick=False,
+    ),
     _speeds(
         "array_arg",
         "256 MB argument, ends read",

@@ -44,7 +44,7 @@ def measures(notebook: Notebook) -> dict[str, Measure]:
 
 def cell(notebook: Notebook, scale: Scale) -> Figures:
     """A cell, when the ranks are up and have run one already."""
-    with _kernel(notebook) as client:
+    with kernel(notebook) as client:
         for code in notebook.setup:
             run(client, code)
         check(client, notebook)
@@ -56,7 +56,7 @@ def cell(notebook: Notebook, scale: Scale) -> Figures:
 
 def first(notebook: Notebook, _scale: Scale) -> Figures:
     """From the setup, which a person has typed meanwhile, until a first cell has run everywhere."""
-    with _kernel(notebook) as client:
+    with kernel(notebook) as client:
         time.sleep(TYPING_S)
         start = now()
         for code in notebook.setup:
@@ -72,7 +72,7 @@ def tab(notebook: Notebook, _scale: Scale) -> Figures:
     """Names of a rank, completed while a cell keeps all ranks busy."""
     figures: Figures = {}
     for busy, code in BUSY.items():
-        with _kernel(notebook) as client:
+        with kernel(notebook) as client:
             for setup in notebook.setup:
                 run(client, setup)
             client.execute(code)
@@ -93,7 +93,7 @@ def _complete(client: BlockingKernelClient) -> None:
 
 
 @contextmanager
-def _kernel(notebook: Notebook) -> Iterator[BlockingKernelClient]:
+def kernel(notebook: Notebook) -> Iterator[BlockingKernelClient]:
     manager, client = start_new_kernel(kernel_name=notebook.kernel, env=dict(os.environ))
     try:
         yield client

@@ -46,6 +46,11 @@ class Config:
     """With shared memory full, buffers up to this size still travel inline."""
     message_limit_bytes: int = 64 << 30
     """A larger message is refused before it is sent."""
+    log_dir: str = ""
+    """Where what ranks write is kept, each kernel in a folder of its own; "" keeps it until the
+    client ends."""
+    log_bytes: int = 1 << 30
+    """The log of a rank grows to this; then its oldest part is removed."""
 
     @property
     def pulse_interval_s(self) -> float:
@@ -61,16 +66,18 @@ class Config:
     def from_environ(environ: dict[str, str] | None = None) -> Config:
         """The settings with `MONARCH_NB_*` applied. Raises `ValueError` that names the variable."""
         source = os.environ if environ is None else environ
-        found = {}
+        found: dict[str, str | float] = {}
         for field in dataclasses.fields(Config):
             name = f"MONARCH_NB_{field.name.upper()}"
             if name in source:
-                found[field.name] = _number(name, source[name], integral=field.type == "int")
+                found[field.name] = _value(name, source[name], field.type)
         return Config(**found)  # type: ignore[arg-type]
 
 
-def _number(name: str, text: str, *, integral: bool) -> float:
+def _value(name: str, text: str, kind: object) -> str | float:
+    if kind == "str":
+        return text
     try:
-        return int(text) if integral else float(text)
+        return int(text) if kind == "int" else float(text)
     except ValueError:
         raise ValueError(f"{name}={text!r} is not a number") from None

@@ -5,7 +5,7 @@ from typing import Any
 
 import ipyparallel
 
-from benchmarks import cells, measures, system, work
+from benchmarks import cells, measures, outputs, system, work
 
 START_S = 200
 NOTEBOOK = cells.Notebook(
@@ -14,6 +14,7 @@ NOTEBOOK = cells.Notebook(
         "import ipyparallel",
         "cluster = ipyparallel.Cluster(n=4)",
         "ranks = cluster.start_and_connect_sync(activate=True)",
+        "ranks[:].scatter('rank', range(4), flatten=True, block=True)",
     ),
     cell="%px 1+1",
     shows=r"(Out\[\d:\d+\]: 2.*){4}",
@@ -51,6 +52,7 @@ class EngineRanks:
 if __name__ == "__main__":
     system.main(
         measures.of_ranks(EngineRanks, "benchmarks.systems.ipyparallel_")
-        | cells.measures(NOTEBOOK),
+        | cells.measures(NOTEBOOK)
+        | outputs.measures(NOTEBOOK, "%%px"),
         EngineRanks,
     )

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 
 import monarch_nb
-from benchmarks import cells, measures, system
+from benchmarks import cells, measures, outputs, system
 from benchmarks.measures import Figures, Scale
 from benchmarks.systems.actor_api import ActorRanks, Api, probe_class
 from benchmarks.timing import now
@@ -66,8 +66,13 @@ def main() -> None:
     system.main(
         measures.of_ranks(up, "benchmarks.systems.monarch_nb_")
         | cells.measures(NOTEBOOK)
-        | {"cell_first_64": partial(cells.first, NOTEBOOK_64), "tab": partial(cells.tab, NOTEBOOK)}
-        | {"silent": partial(silent, up)},
+        | outputs.measures(NOTEBOOK, "%%mesh")
+        | {
+            "cell_first_64": partial(cells.first, NOTEBOOK_64),
+            "tab": partial(cells.tab, NOTEBOOK),
+            "flood": partial(outputs.flood, NOTEBOOK),
+            "silent": partial(silent, up),
+        },
         up,
         lambda: shutdown_context().get(),
     )

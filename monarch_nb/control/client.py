@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from monarch_nb.actors import runtime_access
@@ -33,6 +34,7 @@ from monarch_nb.control import sources, when_started
 from monarch_nb.control.faults import FaultDesk
 from monarch_nb.control.hosts import AttachedHosts, agent_of
 from monarch_nb.control.keeper import Keeper
+from monarch_nb.control.logbook import Logbook
 from monarch_nb.control.output import OutputDesk, OutputEvent
 from monarch_nb.control.status import Snapshot, StatusDesk
 from monarch_nb.core.frames import HOST_SHIFT, OUTPUT_PORT, Message
@@ -59,7 +61,7 @@ class Client(Runtime):
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self.faults = FaultDesk()
-        self.output = OutputDesk(self.supervision)
+        self.output = OutputDesk(self.supervision, Logbook(self._log_dir(), config.log_bytes))
         self.status = StatusDesk(self)
         self.supervision.on_root_failure = self.faults.root_failed
         self.hosting.booted()
@@ -72,6 +74,13 @@ class Client(Runtime):
         self.proc.verbs["spawned"] = self.status.on_spawned
         self.proc.verbs["board"] = self.status.on_board
         sources.serve(self.proc)
+
+    def _log_dir(self) -> Path:
+        """Where the logs of ranks are kept."""
+        if not self.config.log_dir:
+            return self._run_dir.path / "logs"
+        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{self._run_dir.path.name}"
+        return Path(self.config.log_dir).expanduser() / name
 
     # what notebooks use
 

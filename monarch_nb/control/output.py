@@ -1,7 +1,8 @@
 """What ranks print and show, on its way to whoever shows it to a person.
 
-Lines go to listeners (a notebook) with the tag of the cell that caused them; without listeners they
-are printed, each with its mesh and rank. Runs in the inbox thread; listeners return at once.
+All text is kept in the logbook. Lines go to listeners (a notebook) with the tag of the cell that
+caused them; without listeners they are printed, each with its mesh and rank. Runs in the inbox
+thread; listeners return at once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from monarch_nb.actors.proc import json_of
 from monarch_nb.actors.proc_mesh import ProcsState
+from monarch_nb.control.logbook import Logbook
 from monarch_nb.control.logs import LogWindows
+from monarch_nb.core import bars
 from monarch_nb.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -24,8 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OutputEvent:
-    """Something a rank printed (`stream` "stdout" or "stderr", `text`) or showed ("display",
-    `content`)."""
+    """Something a rank printed (`stream` "stdout" or "stderr", `text`), showed ("display",
+    `content`), or how far its progress bars are ("progress", `content`)."""
 
     tag: int
     rank: int
@@ -39,7 +42,8 @@ class OutputEvent:
 class OutputDesk:
     """Receives output of all ranks, hands it on."""
 
-    def __init__(self, supervision: Supervision) -> None:
+    def __init__(self, supervision: Supervision, logbook: Logbook) -> None:
+        self.logbook = logbook
         self._supervision = supervision
         self._listeners: list[Callable[[OutputEvent], None]] = []
         self.cell_of: dict[
@@ -59,7 +63,10 @@ class OutputDesk:
         stream, text = body.get("stream"), body.get("text", "")
         if not isinstance(stream, str) or not isinstance(text, str):
             raise RemoteProtocolError("output without a stream")
-        self._hand_on(message.source, message.tag, stream, text, body.get("content"))
+        content = body.get("content")
+        if stream == "progress":  # bars that have ended leave a line
+            text = _ended(content)
+        self._hand_on(message.source, message.tag, stream, text, content)
 
     def on_raw(self, body: dict[str, Any], _: Message) -> None:
         """What a rank's C code or its children wrote to the file descriptors, from the agent."""
@@ -75,6 +82,7 @@ class OutputDesk:
         self._windows.close()
         for process, stream in list(self._partial):
             self._hand_on(process, 0, stream, "\n", None)
+        self.logbook.close()
 
     def _show_window(self, tag: int, mesh: str, stream: str, text: str) -> None:
         self._show(0, OutputEvent(tag, 0, f"{mesh}, aggregated", 1, stream, text))
@@ -87,16 +95,18 @@ class OutputDesk:
     def _hand_on(
         self, process: int, tag: int, stream: str, text: str, content: dict[str, Any] | None
     ) -> None:
+        name, rank, size = self._place(process)
+        if text:
+            self.logbook.write(name, rank, size, tag, text)
         if self._windows.take(process, tag, stream, text):
             return
-        name, rank, size = self._place(process)
         self._show(process, OutputEvent(tag, rank, name, size, stream, text, content or {}))
 
     def _show(self, process: int, event: OutputEvent) -> None:
         if self._listeners:
             for listener in self._listeners:
                 listener(event)
-        elif event.stream in {"stdout", "stderr"}:
+        elif event.text:
             self._print(process, event)
 
     def _place(self, process: int) -> tuple[str, int, int]:
@@ -114,3 +124,11 @@ class OutputDesk:
         label = f"[{event.mesh} {event.rank}] " if event.size > 1 else ""
         target.write("".join(f"{label}{line}\n" for line in lines))
         target.flush()
+
+
+def _ended(content: Any) -> str:
+    """A line for each bar that has ended."""
+    try:
+        return bars.lines(map(bars.Bar.read, content["bars"]))
+    except (KeyError, TypeError, ValueError):
+        raise RemoteProtocolError("progress without bars") from None

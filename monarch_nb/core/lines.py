@@ -124,6 +124,8 @@ class Throttle:
         return [*self._note(last[0].stream, len(last)), *last]
 
     def _earn(self, now: float) -> None:
+        if self._at == now:
+            return
         if self._at is not None:
             self._left = min(self._burst, self._left + (now - self._at) * self._refill)
         self._at = now

@@ -95,14 +95,16 @@ class StreamFolder:
         if lines and place in self._torn:
             self._torn.discard(place)
             lines = lines[not lines[0] :]  # its newline was shown when the line was torn
-        for line in lines:
+        is_alone = self._running <= {rank} and not self._equals
+        shown = self._shown_alone(rank, stream, lines, now) if is_alone else []
+        for line in () if is_alone else lines:
             self._push(rank, stream, line, now)
         if not assembler:
             self._partials.pop(place, None)
         elif lines or place not in self._partials:
             self._partials[place] = now
         self._release_older(now - self._window_s)
-        return self._shown(now)
+        return shown or self._shown(now)
 
     def finish(self, rank: int, now: float) -> list[Text]:
         """The rank has ended its cell: nobody needs to wait for its lines any more."""
@@ -255,6 +257,16 @@ class StreamFolder:
     def _passed(self, stream: str, text: str, now: float) -> list[Text]:
         shown = (self._throttle.show(stream, piece, now) for piece in pieces(text))
         return _merged([one for texts in shown for one in texts])
+
+    def _shown_alone(self, rank: int, stream: str, lines: list[str], now: float) -> list[Text]:
+        """Lines of the one rank that runs, while nothing waits: there may be a million."""
+        if not lines:
+            return []
+        label = rank_label([rank], self._total)
+        texts = self._drawn_over(Text("", ""))
+        for line in lines:
+            texts += self._throttle.show(stream, f"{label} {line}\n" if line else f"{label}\n", now)
+        return _merged(texts)
 
     def _shown(self, now: float) -> list[Text]:
         self._forget_released()

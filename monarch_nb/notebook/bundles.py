@@ -42,6 +42,13 @@ def text_content(plain: str, as_html: str = "") -> Content:
     return {"data": data, "metadata": {}}
 
 
+def plain_text(content: Content) -> str:
+    """The text of a display that is nothing but text, as a line; else empty."""
+    data = content.get("data") or {}
+    is_new = content.get("type", "display_data") in {"display_data", "execute_result"}
+    return f"{data['text/plain']}\n" if is_new and set(data) == {"text/plain"} else ""
+
+
 def label_text(label: str, text: str) -> str:
     """`[0-3] 2`; a text of several lines begins below its label, so that its columns stay."""
     return f"{label}\n{text}" if "\n" in text else f"{label} {text}"

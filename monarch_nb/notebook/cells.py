@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from monarch_nb.core.folding import rank_label
+from monarch_nb.core.folding import rank_label, rank_words
 from monarch_nb.errors import SupervisionError
 from monarch_nb.notebook import options, selection, verdicts
 from monarch_nb.notebook.bundles import Content, note_html, text_content
@@ -28,7 +28,12 @@ def start(session: Session, chosen: argparse.Namespace, work: str | Script) -> M
     mesh = session.meshes.pick(chosen.name)
     parts = selection.parts(mesh, chosen.selection)
     keep = bool(chosen.out) or not chosen.block
-    request = Request(mesh, parts, work, chosen.timeout, keep=keep)
+    request = Request(mesh, parts, work, chosen.timeout, chosen.layout, keep)
+    if chosen.layout.only not in (None, *request.ranks):
+        raise MagicError(
+            f"--layout rank={chosen.layout.only}: the cell does not run on that rank, "
+            f"but on {rank_words(request.ranks)}"
+        )
     if lost := set(session.runtime.lost(mesh)).intersection(request.ranks):
         raise MagicError(verdicts.which_are_lost(mesh.name, sorted(lost), request.ranks))
     session.stragglers.wait_for(mesh.name, request.ranks)

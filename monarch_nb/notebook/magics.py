@@ -29,6 +29,10 @@ _HELP = """Drive a mesh of ranks from the notebook.
     --noblock                     return at once; -o NAME keeps the cell in a variable
     --timeout SECONDS             interrupt ranks that take longer
     --local                       run the cell in the controller too
+    --layout columns              a column for each rank; also tabs, ranks, rank=0, fold
+    --no-stream                   show what ranks print when all have ended
+    --progress-after SECONDS      when to say who is waited for; -1: never
+    as ipyparallel has them       -t -b --block -a -o --out -e -r --group-outputs --stream
 %px CODE                          a line on all ranks; %%px is another name of %%mesh
 
 {commands}

@@ -70,7 +70,7 @@ class MeshCell:
         self._ended = threading.Event()
         self._when_ended: list[Callable[[], object]] = []
         self._view = ""  # display id of what `_ipython_display_` has shown
-        cell.output.expect(self.mesh, self.ranks, self._total)
+        cell.output.expect(self.mesh, self.ranks, self._total, request.layout, cell.number)
 
     # --------------------------------------------------------------------------- for the user
 
@@ -292,7 +292,6 @@ class MeshCell:
             for run in self._runs:
                 left = Straggler(self.mesh, run, self._cell.number, self._cell.started_s)
                 self._session.stragglers.add(left)
-            self._cell.output.end()
             self._show()
             self.error = self._failure()
             if self.error is not None:
@@ -329,6 +328,8 @@ class MeshCell:
 
     def _show(self) -> None:
         shown = {rank: one.data for rank, one in self._outcomes().items() if one.data}
+        shown = self._cell.output.conclude(self.mesh, shown)
+        self._cell.output.end()
         for content in results(shown, self._total):
             self._cell.output.show(content)
 

@@ -8,6 +8,7 @@ quotes work as in other magics.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import difflib
 import re
 import shlex
@@ -15,12 +16,13 @@ from typing import Any, Final, NoReturn
 
 from IPython.core.magic_arguments import MagicArgumentParser
 
+from monarch_nb.notebook.layouts import FOLD, KINDS, Layout
 from monarch_nb.notebook.problems import MagicError
 
 _Parser: Any = MagicArgumentParser  # IPython ships incomplete types
 
 COMMANDS: Final = (
-    "up", "down", "list", "use", "status", "heal", "restart", "put", "get", "run", "auto",
+    "up", "down", "list", "use", "status", "heal", "restart", "put", "get", "run", "auto", "logs",
     "errors", "interrupt", "stacks",
 )  # fmt: skip
 """What may follow `%mesh`; see `commands`."""
@@ -88,6 +90,33 @@ def ranks(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def regex(text: str) -> re.Pattern[str]:
+    """A regular expression."""
+    try:
+        return re.compile(text)
+    except re.error as wrong:
+        raise argparse.ArgumentTypeError(f"cannot read {text!r}: {wrong}") from None
+
+
+def layout(text: str) -> Layout:
+    """`fold`, `columns`, `tabs`, `ranks` or `rank=3`."""
+    if match := re.fullmatch(r"rank=([0-9]+)", text):
+        return Layout(only=int(match[1]))
+    if text not in KINDS:
+        raise argparse.ArgumentTypeError(
+            f"does not know {text!r}; there are {', '.join(KINDS)} and rank=0"
+        )
+    return Layout(text)
+
+
+def group_outputs(text: str) -> Layout:
+    """ipyparallel's `type`, `order` and `engine`."""
+    known = {"type": FOLD, "order": FOLD, "engine": Layout("ranks")}
+    if text not in known:
+        raise argparse.ArgumentTypeError(f"does not know {text!r}; there are {', '.join(known)}")
+    return known[text]
+
+
 def seconds(text: str) -> float:
     """A time of more than 0 s."""
     found = _number(text)
@@ -113,16 +142,27 @@ def _number(text: str) -> float | None:
     return found if abs(found) < float("inf") else None
 
 
+def add_run_options(parser: Parser) -> None:
+    """What is common to cells and scripts: where, how long, and how their output is shown."""
+    parser.add_argument("selection", nargs="*")
+    parser.add_argument("-t", "--targets", nargs="+", default=[], metavar="RANKS")
+    parser.add_argument("--name", type=name)
+    parser.add_argument("-b", "--block", action="store_true", default=True)
+    parser.add_argument("-a", "--noblock", action="store_false", dest="block")
+    parser.add_argument("-o", "--out", type=name)
+    parser.add_argument("--timeout", type=seconds, metavar="SECONDS")
+    parser.add_argument("--progress-after", type=seconds_or_never, metavar="SECONDS")
+    parser.add_argument("--layout", type=layout, default=FOLD, metavar="LAYOUT")
+    parser.add_argument("--stream", action="store_true", default=True)
+    parser.add_argument("--no-stream", action="store_false", dest="stream")
+    parser.add_argument("--group-outputs", dest="layout", type=group_outputs)  # as in ipyparallel
+    parser.add_argument("-e", dest="layout", action="store_const", const=Layout("ranks"))
+    parser.add_argument("-r", dest="layout", action="store_const", const=FOLD)
+
+
 CELL = Parser("%%mesh", "%%mesh, or %%mesh gpus=0:2, or %%mesh 0,2 --name mesh0")
-CELL.add_argument("selection", nargs="*")
-CELL.add_argument("-t", "--targets", nargs="+", default=[], metavar="RANKS")
-CELL.add_argument("--name", type=name)
-CELL.add_argument("-b", "--block", action="store_true", default=True)
-CELL.add_argument("-a", "--noblock", action="store_false", dest="block")
-CELL.add_argument("-o", "--out", type=name)
+add_run_options(CELL)
 CELL.add_argument("--local", action="store_true")
-CELL.add_argument("--timeout", type=seconds, metavar="SECONDS")
-CELL.add_argument("--progress-after", type=seconds_or_never, metavar="SECONDS")
 
 
 def parse_cell(line: str) -> argparse.Namespace:
@@ -140,6 +180,7 @@ def one_mesh(parser: Parser, chosen: argparse.Namespace) -> argparse.Namespace:
         parser.error(f"is for one mesh, not for {' and '.join(named)}")
     if chosen.targets and chosen.selection:
         parser.error("takes ranks once, by --targets or without")
+    chosen.layout = dataclasses.replace(chosen.layout, streams=chosen.stream)
     chosen.name = _mesh_name(parser, named[0]) if named else None
     chosen.selection = chosen.selection or chosen.targets
     return chosen

@@ -22,7 +22,9 @@ Header = Mapping[str, Any]
 
 
 class Outlet(Protocol):
-    """Takes text and display messages."""
+    """Takes text and display messages. `redraws`: a display can be changed after it was shown."""
+
+    redraws: bool
 
     @property
     def is_watched(self) -> bool:
@@ -74,6 +76,8 @@ class Headless:
 
 class KernelOutlet:
     """A cell of an ipykernel."""
+
+    redraws = True
 
     def __init__(self, shell: Any, header: Header, headless: Headless | None = None) -> None:
         self._kernel = shell.kernel
@@ -134,6 +138,7 @@ class TerminalOutlet:
     """Terminal IPython: there is one place for everything."""
 
     is_watched = True
+    redraws = False
 
     def stream(self, name: str, text: str) -> None:
         """Write to `sys.stdout` or `sys.stderr`."""

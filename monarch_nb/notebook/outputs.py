@@ -10,76 +10,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from monarch_nb.core.lines import Text
 from monarch_nb.core.streams import StreamFolder
-from monarch_nb.notebook.bundles import labelled, signature
+from monarch_nb.notebook.bundles import Content, plain_text
+from monarch_nb.notebook.layouts import FOLD, Layout
+from monarch_nb.notebook.messages import Message, Tokens, append_text, drawing
 from monarch_nb.notebook.outlets import Outlet
+from monarch_nb.notebook.pictures import Frame
+from monarch_nb.notebook.progress import Bars
+from monarch_nb.notebook.sections import Sections
 
 FLUSH_S = 0.1
-MAX_TOKENS = 256
-
-
-class _Text:
-    """Text for one stream."""
-
-    def __init__(self, stream: str, text: str) -> None:
-        self.stream = stream
-        self.parts = [text]
-
-    def send(self, outlet: Outlet) -> None:
-        outlet.stream(self.stream, "".join(self.parts))
-
-
-class _Display:
-    """A display message of the ranks in the label."""
-
-    def __init__(self, label: str, kind: str, content: Mapping[str, Any]) -> None:
-        self._label = label
-        self._kind = kind
-        self._content = content
-
-    def send(self, outlet: Outlet) -> None:
-        if self._kind == "clear_output":
-            outlet.display(self._kind, self._content)
-            return
-        contents = labelled(self._label, self._content)
-        for content in contents[-1:] if self._kind == "update_display_data" else contents:
-            outlet.display(self._kind, content)
-
-
-class _Tokens:
-    """Displays pass the folder as words that stand for them, so that equal ones fold in order."""
-
-    def __init__(self) -> None:
-        self._words: dict[Hashable, str] = {}
-        self._found: dict[str, tuple[str, Mapping[str, Any]]] = {}
-        self._count = 0
-
-    def word(self, kind: str, content: Mapping[str, Any]) -> str:
-        """Equal for equal messages."""
-        key = signature((kind, content))
-        word = self._words.get(key)
-        if word is None:
-            self._count += 1
-            word = self._words[key] = f"display-{self._count}"
-            self._found[word] = kind, content
-            if len(self._words) > MAX_TOKENS:
-                del self._found[self._words.pop(next(iter(self._words)))]
-        return word
-
-    def display(self, line: str) -> _Display | None:
-        """The display for `[0-3] display-7`; None for a line of another kind."""
-        label, _, word = line.rpartition(" ")
-        found = self._found.get(word)
-        return _Display(label, *found) if found else None
-
-    def clear(self) -> None:
-        """Let the contents go."""
-        self._words.clear()
-        self._found.clear()
 
 
 class CellOutput:
@@ -93,8 +37,13 @@ class CellOutput:
         self._is_sending = False
         self._folders: dict[str, StreamFolder] = {}
         self._running: dict[str, set[int]] = {}
-        self._tokens = _Tokens()
-        self._waiting: list[_Text | _Display] = []
+        self._tokens = Tokens()
+        self._waiting: list[Message] = []
+        self._layouts: dict[str, Layout] = {}
+        self._held: dict[str, list[Message]] = {}  # until the cell has ended
+        self._sections: dict[str, Sections] = {}
+        self._bars = Bars()
+        self._frames = [Frame(self._bars)]
         self._next_flush_s = 0.0
 
     @property
@@ -102,11 +51,44 @@ class CellOutput:
         """When something of it was last sent (`time.monotonic`); 0.0 if nothing was yet."""
         return max(self._next_flush_s - FLUSH_S, 0.0)
 
-    def expect(self, mesh: str, ranks: Iterable[int], total: int) -> None:
-        """These ranks of the mesh begin to run the cell: equal lines wait for all of them."""
+    def expect(
+        self,
+        mesh: str,
+        ranks: Iterable[int],
+        total: int,
+        layout: Layout = FOLD,
+        number: int = 0,
+    ) -> None:
+        """These ranks of the mesh begin to run the cell with this number: equal lines wait for all
+        of them. How they are shown is asked for by the layout, until `conclude`."""
         with self._lock:
-            self._running[mesh] = set(ranks)
-            self._folders[mesh] = StreamFolder(self._running[mesh], total)
+            shown = [rank for rank in ranks if layout.only in (None, rank)]
+            self._running[mesh] = set(shown)
+            self._folders[mesh] = StreamFolder(shown, total)
+            self._layouts[mesh] = layout
+            if not layout.streams:
+                self._held[mesh] = []
+            if layout.has_sections:
+                self._sections[mesh] = Sections(layout.kind, shown, total, number)
+                self._frames.append(Frame(self._sections[mesh]))
+
+    def conclude(self, mesh: str, results: Mapping[int, Content]) -> dict[int, Content]:
+        """The ranks have ended the cell, with these results: what the layout has held back is
+        shown. Returns the results that are to be shown below."""
+        now = self._now()
+        with self._lock:
+            layout = self._layouts.pop(mesh, FOLD)
+            left = {rank: one for rank, one in results.items() if layout.only in (None, rank)}
+            if mesh in self._folders:
+                self._texts(mesh, self._folders[mesh].flush(now))
+            if sections := self._sections.pop(mesh, None):
+                for rank, one in list(left.items()):
+                    if (text := plain_text(one)) and sections.conclude(rank, text):
+                        del left[rank]
+                self._waiting += self._last_drawing(sections)
+            self._waiting += self._held.pop(mesh, [])
+            self._bars.stop(mesh, now)
+        return left
 
     def finish(self, mesh: str, ranks: Iterable[int]) -> None:
         """These ranks have ended the cell: nobody waits for their lines any more."""
@@ -115,21 +97,33 @@ class CellOutput:
             for rank in self._running.get(mesh, set()).intersection(ranks):
                 self._running[mesh].discard(rank)
                 if folder is not None:
-                    self._texts(folder.finish(rank, self._now()))
+                    self._texts(mesh, folder.finish(rank, self._now()))
 
     def add(self, event: Any) -> float | None:
         """Take an output event. Returns when `flush` has something to do."""
         now = self._now()
         with self._lock:
-            text = self._word(event.content) if event.stream == "display" else event.text
-            folder = self._folder(event.mesh, event.size)
-            self._texts(folder.feed(event.rank, event.stream, text, now))
+            if self._layouts.get(event.mesh, FOLD).only in (None, event.rank):
+                self._add(event, now)
             return self._due()
+
+    def _add(self, event: Any, now: float) -> None:
+        if event.stream == "progress":
+            self._bars.add(event.mesh, event.rank, event.size, event.content, now)
+            return
+        is_display = event.stream == "display"
+        sections = self._sections.get(event.mesh)
+        said = plain_text(event.content) if is_display else event.text
+        if sections and said and sections.add(event.rank, event.stream, said, now):
+            return
+        text = self._word(event.content) if is_display else event.text
+        folder = self._folder(event.mesh, event.size)
+        self._texts(event.mesh, folder.feed(event.rank, event.stream, text, now))
 
     def write(self, stream: str, text: str) -> None:
         """A line of the controller's own, in order with what the ranks said."""
         with self._lock:
-            self._append_text(stream, text)
+            append_text(self._waiting, stream, text)
 
     def follow(self, stream: str, text: str) -> bool:
         """Queue what the cell itself prints, if the ranks' words before it have not been sent."""
@@ -139,7 +133,7 @@ class CellOutput:
             self._release()
             if not self._waiting and not self._is_sending:
                 return False
-            self._append_text(stream, text)
+            append_text(self._waiting, stream, text)
             return True
 
     def settle(self) -> None:
@@ -164,9 +158,11 @@ class CellOutput:
         """Send what may be sent now. Returns when there will be more, or None."""
         now = self._now()
         with self._lock:
-            for folder in self._folders.values():
+            for mesh, folder in self._folders.items():
                 if (at := folder.deadline) is not None and at <= now:
-                    self._texts(folder.tick(now))
+                    self._texts(mesh, folder.tick(now))
+            if now >= self._next_flush_s:
+                self._draw(now)
         if now >= self._next_flush_s:
             self._send()
         with self._lock:
@@ -176,8 +172,10 @@ class CellOutput:
         """The cell ends: send everything."""
         now = self._now()
         with self._lock:
-            for folder in self._folders.values():
-                self._texts(folder.flush(now))
+            for mesh, folder in self._folders.items():
+                self._texts(mesh, folder.flush(now))
+            if self._outlet.redraws or not self._layouts:  # a terminal gets the bars once
+                self._draw_bars(now)
         self._send()
         self._tokens.clear()
 
@@ -192,26 +190,46 @@ class CellOutput:
 
     def _release(self) -> None:
         now = self._now()
-        for folder in self._folders.values():
-            self._texts(folder.release(now))
+        for mesh, folder in self._folders.items():
+            self._texts(mesh, folder.release(now))
 
-    def _texts(self, texts: Iterable[Text]) -> None:
+    def _draw(self, now: float) -> None:
+        """Draw the pictures that have changed."""
+        for frame in self._moving():
+            at = frame.picture.deadline
+            if at is not None and at <= now:
+                self._waiting += drawing(frame, frame.picture.draw(now))
+
+    def _draw_bars(self, now: float) -> None:
+        """Draw the last state of the bars."""
+        if self._bars.deadline is not None:
+            self._waiting += drawing(self._frames[0], self._bars.draw(now))
+
+    def _moving(self) -> list[Frame]:
+        """The pictures that are drawn while the cell runs."""
+        held: list[object] = [self._sections.get(mesh) for mesh in self._held]
+        if held:
+            held.append(self._bars)
+        frames = self._frames if self._outlet.redraws else []
+        return [frame for frame in frames if frame.picture not in held]
+
+    def _last_drawing(self, sections: Sections) -> list[Message]:
+        [frame] = [frame for frame in self._frames if frame.picture is sections]
+        self._frames.remove(frame)
+        content = sections.final()
+        return drawing(frame, content) if content else []
+
+    def _texts(self, mesh: str, texts: Iterable[Text]) -> None:
+        waiting = self._held.get(mesh, self._waiting)
         for stream, text in texts:
             if stream != "display":
-                self._append_text(stream, text)
+                append_text(waiting, stream, text)
                 continue
             for line in text.splitlines():
                 if display := self._tokens.display(line):
-                    self._waiting.append(display)
+                    waiting.append(display)
                 else:  # how many were hidden
-                    self._append_text("stdout", f"{line}\n")
-
-    def _append_text(self, stream: str, text: str) -> None:
-        last = self._waiting[-1] if self._waiting else None
-        if isinstance(last, _Text) and last.stream == stream:
-            last.parts.append(text)
-        else:
-            self._waiting.append(_Text(stream, text))
+                    append_text(waiting, "stdout", f"{line}\n")
 
     def _send(self) -> None:
         with self._sending:
@@ -226,6 +244,8 @@ class CellOutput:
 
     def _due(self) -> float | None:
         times = [at for folder in self._folders.values() if (at := folder.deadline) is not None]
+        drawn = [at for one in self._moving() if (at := one.picture.deadline) is not None]
+        times += [max(at, self._next_flush_s) for at in drawn]
         if self._waiting:
             times.append(self._next_flush_s)
         return min(times, default=None)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from monarch_nb.notebook import sources
+from monarch_nb.notebook.layouts import FOLD, Layout
 from monarch_nb.notebook.runtime import CellRun
 from monarch_nb.notebook.session import Cell, Session
 
@@ -36,6 +37,7 @@ class Request:
     parts: Sequence[Any]
     work: str | Script
     timeout_s: float | None = None
+    layout: Layout = FOLD
     keep: bool = False  # the value of the last expression, for `MeshCell.result`
 
     @property

@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from monarch_nb import control
@@ -59,6 +60,18 @@ class Wait(Protocol):
     def size(self) -> int: ...
 
 
+class Logbook(Protocol):
+    """What the ranks have written."""
+
+    @property
+    def folder(self) -> Path: ...
+    def meshes(self) -> Mapping[str, int]: ...
+    def flush(self) -> None: ...
+    def last(
+        self, mesh: str, rank: int, count: int, pattern: Any, tags: Collection[int] | None
+    ) -> list[str]: ...
+
+
 class Client(Protocol):
     """The controller's end of every mesh."""
 
@@ -77,6 +90,7 @@ class Runtime(Protocol):
 
     def running_client(self) -> Client | None: ...
     def when_started(self, callback: Callable[[], object]) -> Callable[[], None]: ...
+    def logbook(self) -> Logbook | None: ...
     def prewarm(self) -> None: ...
     def spawn(self, sizes: Mapping[str, int], name: str) -> Any: ...
     def is_mesh(self, value: object) -> bool: ...
@@ -111,6 +125,12 @@ class MonarchRuntime:
         running = getattr(module, "running_client", None)  # `prewarm` may be importing it
         found: Client | None = running() if running else None
         return found
+
+    def logbook(self) -> Logbook | None:
+        """The logs of ranks, if anything has started the client."""
+        found: Any = self.running_client()
+        book: Logbook | None = found and found.output.logbook
+        return book
 
     def when_started(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Call back when a client starts: the cell that starts it is heard from its first line.

@@ -115,6 +115,10 @@ class Session:
             waiting.after_s = seconds
             self._flusher.due(waiting, waiting.first_s)
 
+    def tags(self, number: int) -> list[int]:
+        """The tags of the cells with this number."""
+        return [cell.tag for cell in list(self._cells.values()) if cell.number == number]
+
     def _begin(self, info: Any) -> None:
         if threading.current_thread() is not threading.main_thread():
             return  # a subshell; the main thread's cell keeps its tag

@@ -29,7 +29,7 @@ from monarch_nb.config import Config
 from monarch_nb.core import pickling
 from monarch_nb.core.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
 from monarch_nb.core.shape import Extent, Point
-from monarch_nb.worker import patience, rendezvous, sources, stacks
+from monarch_nb.worker import patience, progress, rendezvous, sources, stacks
 from monarch_nb.worker.boardwriter import BoardWriter
 from monarch_nb.worker.cell_queue import CellQueue
 from monarch_nb.worker.cells import prepare_shell
@@ -119,7 +119,13 @@ class Rank:
         patience.install()
         stacks.install(Path(self.boot["run_dir"]), self.proc.id)
         streams = install(self.runtime.root_tag, self._send_output)
-        self.hosting.flush_output = streams.drain
+        bars = progress.install(self.runtime.root_tag, self._send_bars)
+
+        def drain() -> None:
+            streams.drain()
+            bars.drain()
+
+        self.hosting.flush_output = drain
         self.hosting.board = BoardWriter(self.boot["board"])
         self.proc.verbs["exit"] = self._on_exit
         self.proc.verbs["cell"] = self.cells.on_cell
@@ -217,12 +223,13 @@ class Rank:
     # output
 
     def _send_output(self, tag: int, stream: str, text: str) -> None:
-        body = {
-            "mesh": self.boot["mesh"],
-            "rank": self.boot["rank"],
-            "stream": stream,
-            "text": text,
-        }
+        self._send(tag, stream, {"text": text})
+
+    def _send_bars(self, tag: int, bars: list[progress.State]) -> None:
+        self._send(tag, "progress", {"content": {"bars": bars}})
+
+    def _send(self, tag: int, stream: str, said: dict[str, Any]) -> None:
+        body = {"mesh": self.boot["mesh"], "rank": self.boot["rank"], "stream": stream, **said}
         payload = json.dumps(body).encode()
         self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, Parcel(payload), tag=tag)
 

@@ -1,9 +1,10 @@
 """`sys.stdout` and `sys.stderr` of a rank: text goes to whoever caused it, in few messages.
 
-Rule: a write never blocks and takes no lock: it may come from a signal handler, or from a `__del__`
-in the middle of another write. Writers append to one queue for both streams; a flusher thread,
-asleep while nothing waits, hands it on. A forked child writes to the real descriptors. This file
-does not know what a tag means or where `send` sends.
+Rule: a write takes no lock and waits for nobody: it may come from a signal handler, or from a
+`__del__` in the middle of another write. Writers append to one queue for both streams; a flusher
+thread, asleep while nothing waits, hands it on. Who writes faster than that lends it a turn, a few
+milliseconds at most; what is still too much is dropped, and counted. A forked child writes to the
+real descriptors. This file does not know what a tag means or where `send` sends.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ TICK_S: Final = 0.03  # between two sends while text keeps coming
 FIRST_S: Final = 0.002  # before the first: a short cell's text leaves with its result, in one go
 SMALL: Final = 256  # characters; larger pieces are counted by their size, smaller ones by number
 MANY: Final = 1_000  # pieces; then the flusher does not wait for the tick
+STEP: Final = 20_000  # pieces; then the writer pauses: the two share one interpreter
+PAUSE_S: Final = 0.002
 MAX_PIECES: Final = 200_000  # what comes on top until the next send is dropped
 MAX_CHARS: Final = 4_000_000  # of larger pieces, likewise
 MAX_TORN: Final = 100_000  # characters that are kept of a line too long for the room that is left
@@ -108,14 +111,14 @@ class OutputPump:
         return write
 
     def _pressed(self) -> None:
-        """More has gathered: wake the flusher, then hurry it, then drop."""
-        if self._limit < MANY:
-            self._limit = MANY
-        elif self._limit < MAX_PIECES:
-            self._limit = MAX_PIECES
-        else:
-            self._is_slow = len(self._pieces) > MAX_PIECES
+        """More has gathered: wake the flusher, then hurry it, then lend it a turn, then drop."""
+        if len(self._pieces) > MAX_PIECES:
+            self._is_slow = True
             return
+        if self._limit > MANY:
+            time.sleep(PAUSE_S)
+        hurries = self._limit >= MANY
+        self._limit = min(len(self._pieces) + STEP, MAX_PIECES) if hurries else MANY
         self._wake.put(True)
 
     def _write_slowly(self, stream: str, text: str) -> int:
@@ -126,6 +129,9 @@ class OutputPump:
             return len(text)
         place = self._current_tag(), stream
         rest = self._untorn(place, text)
+        if self._chars and self._chars + len(rest) > MAX_CHARS and not self._gaps:
+            self._wake.put(True)
+            time.sleep(PAUSE_S)
         size = self._fitting(rest)
         if kept := rest[:size]:
             self._pieces.append((*place, kept))

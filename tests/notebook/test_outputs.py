@@ -15,6 +15,8 @@ from tests import support
 class Recorder:
     """An outlet that remembers."""
 
+    redraws = True
+
     def __init__(self) -> None:
         self.sent: list[tuple[str, Any]] = []
 

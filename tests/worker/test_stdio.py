@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import pytest
 
@@ -143,6 +144,19 @@ def test_a_writer_never_waits_for_a_send_and_the_rest_is_counted(world, held):
     assert len(shown) < lines
     assert text.endswith("dropped ...\nafter\n")
     assert len(shown) + 2 == text.count("\n"), "no piece of a line is left over"
+
+
+def test_a_fast_writer_lends_the_flusher_a_few_turns(world, held, monkeypatch):
+    pauses = []
+    clock = types.SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic)
+    monkeypatch.setattr(stdio, "time", clock)
+    for _ in range(stdio.STEP // 2):
+        world.out.write("x")
+    assert pauses == []
+    for _ in range(2 * stdio.MAX_PIECES):
+        world.out.write("x")
+    assert 1 < len(pauses) <= stdio.MAX_PIECES // stdio.STEP + 1
+    assert sum(pauses) < 0.05
 
 
 @pytest.fixture

@@ -51,13 +51,8 @@ class _RunParser(Parser):
 
 
 _RUN: Final = _RunParser("%mesh run", "%mesh run train.py --epochs 3, or %mesh run -m pkg.train")
-_RUN.add_argument("selection", nargs="*")
-_RUN.add_argument("--name", type=options.name)
-_RUN.add_argument("-a", "--noblock", action="store_false", dest="block")
-_RUN.add_argument("-o", "--out", type=options.name)
-_RUN.add_argument("--timeout", type=options.seconds, metavar="SECONDS")
-_RUN.add_argument("--progress-after", type=options.seconds_or_never, metavar="SECONDS")
-_RUN.set_defaults(targets=[], local=False)
+options.add_run_options(_RUN)
+_RUN.set_defaults(local=False)
 
 
 def _run(session: Session, chosen: argparse.Namespace) -> MeshCell | None:
@@ -67,8 +62,5 @@ def _run(session: Session, chosen: argparse.Namespace) -> MeshCell | None:
 RUN: Final = Command(_RUN, _run, (
     ("run [SELECTION] train.py ARGS", "run a script on the ranks, as torchrun would"),
     ("    -m package.module ARGS", "the same for a module"),
-    ("    --name MESH", "before the script: on another mesh"),
-    ("    --timeout SECONDS", "interrupt it after this time"),
-    ("    -a --noblock", "go on while it runs; the value is its handle"),
-    ("    -o --out NAME", "keep the handle in a variable"),
+    ("    [OPTIONS] train.py ARGS", "before the script: the options of %%mesh"),
 ))  # fmt: skip

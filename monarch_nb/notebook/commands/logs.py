@@ -1,0 +1,85 @@
+"""`%mesh logs`: what ranks have written, also what the notebook has not shown."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import Final
+
+from monarch_nb.core.folding import rank_runs, rank_words
+from monarch_nb.core.streams import StreamFolder
+from monarch_nb.notebook import options
+from monarch_nb.notebook.command import Command, say
+from monarch_nb.notebook.options import Parser
+from monarch_nb.notebook.problems import MagicError
+from monarch_nb.notebook.runtime import Logbook
+from monarch_nb.notebook.session import Session
+
+TAIL: Final = 20
+NOTHING: Final = "ranks have written nothing yet"
+
+_LOGS: Final = Parser("%mesh logs", "%mesh logs, or %mesh logs 0-3 --tail 50 --grep loss")
+_LOGS.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
+_LOGS.add_argument("--grep", type=options.regex, metavar="REGEX")
+_LOGS.add_argument("--tail", type=options.count, metavar="N", default=TAIL)
+_LOGS.add_argument("--cell", type=options.count, metavar="N")
+_LOGS.add_argument("--name", type=options.name)
+
+
+def _logs(session: Session, chosen: argparse.Namespace) -> None:
+    book = session.runtime.logbook()
+    if book is None or not book.meshes():
+        say(NOTHING)
+        return
+    name = _mesh(session, book, chosen.name)
+    tags = None if chosen.cell is None else _tags(session, chosen.cell)
+    size = book.meshes()[name]
+    ranks = range(size) if chosen.ranks is None else chosen.ranks
+    if missing := sorted(set(ranks).difference(range(size))):
+        raise MagicError(
+            f"{name} has no {rank_words(missing)}; its ranks are {rank_runs(range(size))}"
+        )
+    book.flush()
+    lines = {rank: book.last(name, rank, chosen.tail, chosen.grep, tags) for rank in ranks}
+    text = _folded(lines, size)
+    say(f"{text or _none(chosen, ranks)}whole logs of {name}: {book.folder}")
+
+
+def _mesh(session: Session, book: Logbook, wanted: str | None) -> str:
+    """The mesh whose logs are meant; it may be down by now."""
+    known = book.meshes()
+    name = wanted or session.meshes.current
+    if name is not None and name in known:
+        return name
+    if wanted is not None:
+        raise MagicError(f"no rank of {wanted!r} has written anything; logs: {', '.join(known)}")
+    return next(reversed(list(known)))
+
+
+def _tags(session: Session, number: int) -> list[int]:
+    if tags := session.tags(number):
+        return tags
+    raise MagicError(f"there is no cell In[{number}] in this session. Type: %mesh logs")
+
+
+def _folded(lines: dict[int, list[str]], total: int) -> str:
+    """As cells show them: labelled, equal ones once, no more than a notebook can take."""
+    folder = StreamFolder(lines, total)
+    texts = []
+    for rank, written in lines.items():
+        text = "".join(f"{line}\n" for line in written)
+        texts += folder.feed(rank, "stdout", text, 0.0) if text else folder.finish(rank, 0.0)
+    return "".join(text for _, text in [*texts, *folder.flush(0.0)])
+
+
+def _none(chosen: argparse.Namespace, ranks: Iterable[int]) -> str:
+    found = rank_words(ranks)
+    matching = f" that matches {chosen.grep.pattern!r}" if chosen.grep else ""
+    by = f" of cell In[{chosen.cell}]" if chosen.cell else ""
+    return f"no line of {found}{by}{matching}\n"
+
+
+LOGS: Final = Command(_LOGS, _logs, (
+    ("logs [RANKS] [--tail N]", "the last lines that ranks have written, also what was hidden"),
+    ("logs --grep REGEX --cell 7", "those lines that match, those of the cell In[7]"),
+))  # fmt: skip

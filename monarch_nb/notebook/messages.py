@@ -1,0 +1,102 @@
+"""Messages for the front end that wait to be sent: text, displays of ranks, drawings of our own.
+
+Rule of the file: a message is made when its turn in the order is known; what it needs then is all
+that is kept of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any, Final
+
+from monarch_nb.notebook.bundles import Content, labelled, signature
+from monarch_nb.notebook.outlets import Outlet
+from monarch_nb.notebook.pictures import Frame
+
+MAX_TOKENS: Final = 256
+
+
+class Text:
+    """Text for one stream."""
+
+    def __init__(self, stream: str, text: str) -> None:
+        self.stream = stream
+        self.parts = [text]
+
+    def send(self, outlet: Outlet) -> None:
+        outlet.stream(self.stream, "".join(self.parts))
+
+
+class Display:
+    """A display message of the ranks in the label."""
+
+    def __init__(self, label: str, kind: str, content: Mapping[str, Any]) -> None:
+        self._label = label
+        self._kind = kind
+        self._content = content
+
+    def send(self, outlet: Outlet) -> None:
+        if self._kind == "clear_output":
+            outlet.display(self._kind, self._content)
+            return
+        contents = labelled(self._label, self._content)
+        for content in contents[-1:] if self._kind == "update_display_data" else contents:
+            outlet.display(self._kind, content)
+
+
+class Drawing:
+    """What a display shows from now on."""
+
+    def __init__(self, frame: Frame, content: Content) -> None:
+        self._kind, self._content = frame.message(content)
+
+    def send(self, outlet: Outlet) -> None:
+        outlet.display(self._kind, self._content)
+
+
+class Tokens:
+    """Displays pass the folder as words that stand for them, so that equal ones fold in order."""
+
+    def __init__(self) -> None:
+        self._words: dict[Hashable, str] = {}
+        self._found: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._count = 0
+
+    def word(self, kind: str, content: Mapping[str, Any]) -> str:
+        """Equal for equal messages."""
+        key = signature((kind, content))
+        word = self._words.get(key)
+        if word is None:
+            self._count += 1
+            word = self._words[key] = f"display-{self._count}"
+            self._found[word] = kind, content
+            if len(self._words) > MAX_TOKENS:
+                del self._found[self._words.pop(next(iter(self._words)))]
+        return word
+
+    def display(self, line: str) -> Display | None:
+        """The display for `[0-3] display-7`; None for a line of another kind."""
+        label, _, word = line.rpartition(" ")
+        found = self._found.get(word)
+        return Display(label, *found) if found else None
+
+    def clear(self) -> None:
+        """Let the contents go."""
+        self._words.clear()
+        self._found.clear()
+
+
+Message = Text | Display | Drawing
+
+
+def drawing(frame: Frame, content: Content) -> list[Message]:
+    """Nothing for nothing: bars that came and went between two drawings."""
+    return [Drawing(frame, content)] if frame.is_up or content["data"]["text/plain"] else []
+
+
+def append_text(waiting: list[Message], stream: str, text: str) -> None:
+    last = waiting[-1] if waiting else None
+    if isinstance(last, Text) and last.stream == stream:
+        last.parts.append(text)
+    else:
+        waiting.append(Text(stream, text))

@@ -1,0 +1,169 @@
+"""What ranks write is kept whole: `%mesh logs`, files that `tail` reads, floods, dead ranks."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from monarch_nb.control.logbook import Logbook
+from monarch_nb.control.ranklog import RankLog, older_half
+from tests.kernel.client import KernelClient
+from tests.support import eventually
+
+slow = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[KernelClient]:
+    """A Monarch kernel with four ranks up."""
+    with KernelClient("monarch") as client:
+        client.ok("%mesh up --gpus 4", timeout_s=50)
+        yield client
+
+
+def folder_of(kernel: KernelClient) -> Path:
+    return Path(kernel.ok("%mesh logs").text().rsplit(": ", 1)[1].strip())
+
+
+def lines_of(kernel: KernelClient, line: str) -> list[str]:
+    """Without the last line, which names the folder."""
+    *lines, last = kernel.ok(f"%mesh logs {line}").text().splitlines()
+    assert last.startswith("whole logs of mesh0: ")
+    return lines
+
+
+# ----------------------------------------------------------------------------------- the files
+
+
+def test_text_is_kept_as_it_came(tmp_path):
+    book = Logbook(tmp_path / "logs", 1 << 20)
+    for rank, tag, text in [(0, 1, "a\nb"), (1, 1, "x\n"), (0, 2, "c\nd\n"), (0, 2, "\ud800\n")]:
+        book.write("m/1", rank, 2, tag, text)
+    book.flush()
+    assert (tmp_path / "logs/m%2F1.0.log").read_text() == "a\nbc\nd\n\\ud800\n"
+    assert book.last("m/1", 0, 2) == ["d", "\\ud800"]
+    assert book.last("m/1", 0, 9, tags=[1]) == ["a", "b"]
+    assert book.last("m/1", 0, 9, re.compile("^[cx]$"), [2]) == ["c"]
+    assert book.last("m/1", 1, 9) == ["x"]
+    assert book.meshes() == {"m/1": 2}
+    book.close()
+
+
+def test_lines_are_found_across_blocks(tmp_path):
+    log = RankLog(tmp_path / "log", 1 << 30)
+    lines = [f"{number} {'x' * (number % 3000)}" for number in range(500)]
+    log.append([(1, "".join(f"{line}\n" for line in lines).encode())])
+    assert log.last(1000) == lines
+    assert log.last(3) == lines[-3:]
+    log.append([(1, b"no end")])
+    assert log.last(2) == [lines[-1], "no end"]
+
+
+def test_a_log_that_is_full_drops_its_oldest_part_and_says_so(tmp_path):
+    log = RankLog(tmp_path / "log", 10_000)
+    for number in range(2_000):
+        log.append([(number // 500, f"line {number}\n".encode())])
+    kept = log.last(10_000)
+    assert kept[-1] == "line 1999"
+    assert log.path.stat().st_size + older_half(log.path).stat().st_size < 11_000
+    said = [line for line in kept if line.startswith("...")]
+    assert "what comes before is in log.1" in said[-1]
+    assert re.search(r"[0-9]+ bytes before that were removed \(MONARCH_NB_LOG_BYTES\)", said[-1])
+    assert log.last(10_000, tags=[3]) == [f"line {number}" for number in range(1500, 2000)]
+
+
+def test_what_cannot_be_written_is_counted(tmp_path, caplog):
+    (tmp_path / "logs").write_text("in the way")
+    book = Logbook(tmp_path / "logs", 1 << 20)
+    book.write("m", 0, 1, 1, "lost\n")
+    book.flush()
+    (tmp_path / "logs").unlink()
+    book.write("m", 0, 1, 1, "kept\n")
+    book.close()
+    assert book.last("m", 0, 9) == ["... 5 characters could not be written ...", "kept"]
+    assert [record.message[:29] for record in caplog.records] == ["logs of ranks are not written"]
+
+
+# --------------------------------------------------------------------------------- in a kernel
+
+
+@slow
+def test_logs_are_labelled_and_folded_as_in_cells(kernel):
+    kernel.ok(
+        "%%mesh\nimport sys\nfor i in range(30): print('line', i)\nprint(rank, file=sys.stderr)"
+    )
+    lines = lines_of(kernel, "")
+    assert lines[0] == "[0-3] line 11"
+    assert lines[-5:] == ["[0-3] line 29", "[0] 0", "[1] 1", "[2] 2", "[3] 3"]
+    assert lines_of(kernel, "1-2 --tail 2") == ["[1-2] line 29", "[1] 1", "[2] 2"]
+    assert lines_of(kernel, "3 --grep 'line .*7'") == ["[3] line 7", "[3] line 17", "[3] line 27"]
+
+
+@slow
+def test_lines_of_a_cell(kernel):
+    number = kernel.ok("%%mesh 0\nprint('first')").reply["content"]["execution_count"]
+    kernel.ok("%%mesh 0\nprint('second')")
+    assert lines_of(kernel, f"--cell {number}") == ["[0] first"]
+    assert lines_of(kernel, "0 --tail 2") == ["[0] first", "[0] second"]
+
+
+@slow
+def test_c_code_and_children_are_kept_too(kernel):
+    kernel.ok("%%mesh 0\nimport os; os.system('echo from a child')")
+    eventually(lambda: "[0] from a child" in lines_of(kernel, "0"), what="the child's line")
+
+
+@slow
+def test_mistakes_are_answered_in_one_line(kernel):
+    kernel.ok("%%mesh\nprint('something')")
+    for line, told in [
+        ("9", "mesh0 has no rank 9; its ranks are 0-3"),
+        ("--grep (", "%mesh logs: --grep cannot read '(':"),
+        ("--cell 999", "there is no cell In[999] in this session. Type: %mesh logs"),
+        ("--name other", "no rank of 'other' has written anything; logs: mesh0"),
+    ]:
+        cell = kernel.run(f"%mesh logs {line}")
+        assert told in cell.error
+        assert "Traceback" not in cell.error
+    assert lines_of(kernel, "--grep zebra") == ["no line of ranks 0-3 that matches 'zebra'"]
+
+
+@slow
+def test_a_flood_is_whole_in_the_log_though_the_notebook_hides_it(kernel):
+    cell = kernel.ok("%%mesh 1\nfor i in range(200_000): print('flood', i)")
+    assert "lines hidden" in cell.text()
+    kernel.ok("%mesh logs 1")  # waits for what is being written
+    text = (folder_of(kernel) / "mesh0.1.log").read_text()
+    assert re.findall(r"flood (\d+)\n", text) == [str(number) for number in range(200_000)]
+
+
+@slow
+@pytest.mark.fault
+def test_a_dead_rank_and_a_mesh_that_is_down_can_be_read():
+    with KernelClient("monarch") as client:
+        assert client.ok("%mesh logs").text() == "ranks have written nothing yet\n"
+        client.ok("%mesh up --gpus 2", timeout_s=50)
+        client.ok("%%mesh\nprint('last words of', rank)\nimport os; pid = os.getpid()")
+        pid = int(client.ok("%%mesh 1\npid").displays[0]["text/plain"].split()[-1])
+        os.kill(pid, signal.SIGKILL)
+        assert lines_of(client, "1") == ["[1] last words of 1"]
+        client.ok("%mesh down")
+        assert lines_of(client, "0") == ["[0] last words of 0"]
+
+
+@slow
+def test_logs_stay_in_a_folder_of_the_users(tmp_path, monkeypatch):
+    monkeypatch.setenv("MONARCH_NB_LOG_DIR", str(tmp_path))
+    with KernelClient("monarch") as client:
+        client.ok("%mesh up --gpus 1", timeout_s=50)
+        client.ok("%%mesh\nprint('kept')")
+        folder = folder_of(client)
+        client.ok("%mesh down")
+    assert folder.parent == tmp_path
+    assert (folder / "mesh0.0.log").read_text() == "kept\n"
+    assert folder.stat().st_mode & 0o777 == 0o700
