@@ -174,7 +174,7 @@ class CellOutput:
         with self._lock:
             for mesh, folder in self._folders.items():
                 self._texts(mesh, folder.flush(now))
-            if self._outlet.redraws or not self._layouts:  # a terminal gets the bars once
+            if self.outlet.redraws or not self._layouts:  # a terminal gets the bars once
                 self._draw_bars(now)
         self._send()
         self._tokens.clear()
@@ -210,7 +210,7 @@ class CellOutput:
         held: list[object] = [self._sections.get(mesh) for mesh in self._held]
         if held:
             held.append(self._bars)
-        frames = self._frames if self._outlet.redraws else []
+        frames = self._frames if self.outlet.redraws else []
         return [frame for frame in frames if frame.picture not in held]
 
     def _last_drawing(self, sections: Sections) -> list[Message]:
