@@ -9,7 +9,7 @@ reach whatever cell runs.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from IPython.display import publish_display_data
@@ -27,6 +27,16 @@ class Outlet(Protocol):
 
     def display(self, kind: str, content: Mapping[str, Any]) -> None:
         """Send a `display_data`, `update_display_data` or `clear_output` message."""
+
+    def comm(
+        self,
+        kind: str,
+        content: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        buffers: Sequence[bytes],
+        parent: Header | None,
+    ) -> None:
+        """Send a comm message, as the answer to `parent` or to the cell."""
 
 
 class KernelOutlet:
@@ -52,6 +62,26 @@ class KernelOutlet:
             publisher.publish(data=dict(content["data"]), metadata=dict(content["metadata"]))
         else:
             self._send(kind, content)
+
+    def comm(
+        self,
+        kind: str,
+        content: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        buffers: Sequence[bytes],
+        parent: Header | None,
+    ) -> None:
+        """Send a comm message; it has no place among the outputs, so nothing is flushed for it."""
+        kernel = self._kernel
+        kernel.session.send(
+            kernel.iopub_socket,
+            kind,
+            dict(content),
+            metadata=dict(metadata),
+            parent=parent or self._header,
+            ident=f"comm-{content['comm_id']}".encode(),
+            buffers=list(buffers),
+        )
 
     def _is_redirected(self, target: object) -> bool:
         """By `%%capture` or `redirect_stdout` in this cell; ipykernel's own know their parent."""
@@ -81,6 +111,9 @@ class TerminalOutlet:
         """Show what a terminal can show."""
         if kind == "display_data":
             publish_display_data(dict(content["data"]), dict(content["metadata"]))
+
+    def comm(self, *_: Any) -> None:
+        """A terminal draws no widgets."""
 
 
 def outlet_of_running_cell(shell: Any) -> Outlet:

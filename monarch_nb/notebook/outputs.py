@@ -97,6 +97,11 @@ class CellOutput:
         self._waiting: list[_Text | _Display] = []
         self._next_flush_s = 0.0
 
+    @property
+    def outlet(self) -> Outlet:
+        """Where it goes."""
+        return self._outlet
+
     def expect(self, mesh: str, ranks: Iterable[int], total: int) -> None:
         """These ranks of the mesh begin to run the cell: equal lines wait for all of them."""
         with self._lock:

@@ -15,8 +15,9 @@ from typing import Any
 
 from monarch_nb.notebook import verdicts, whereabouts
 from monarch_nb.notebook.auto import Auto
+from monarch_nb.notebook.comm_relay import CommRelay
 from monarch_nb.notebook.meshes import Meshes
-from monarch_nb.notebook.outlets import outlet_of_running_cell
+from monarch_nb.notebook.outlets import Outlet, outlet_of_running_cell
 from monarch_nb.notebook.outputs import CellOutput, Flusher
 from monarch_nb.notebook.own_output import keep_order
 from monarch_nb.notebook.problems import CellError
@@ -68,6 +69,7 @@ class Session:
         self._cells: dict[int, Cell] = {}
         self._last_tag = 0
         self._flusher = Flusher()
+        self._comms = CommRelay(shell, self._outlet_of)
         self._client: Client | None = None
         self._notices: list[str] = []
         self.undo: list[Callable[[], None]] = []
@@ -130,6 +132,8 @@ class Session:
                 self._client = client
                 client.on_output(self.route)
                 client.on_failure(self.notice)
+                self._comms.send = client.comms.send
+                client.comms.listen(self._comms)
             if self.running is not None:
                 client.tag = self.running.tag
         return client
@@ -140,6 +144,10 @@ class Session:
         if cell is None:
             return
         self._flusher.due(cell.output, cell.output.add(event))
+
+    def _outlet_of(self, tag: int) -> Outlet | None:
+        cell = self._cells.get(tag) or self._latest()
+        return None if cell is None else cell.output.outlet
 
     def notice(self, failure: Any) -> None:
         """Something failed that no call waits for: say so under the running cell, or the next."""

@@ -11,6 +11,7 @@ import json
 import queue
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from monarch_nb.actors.context import Here, here
@@ -36,6 +37,7 @@ class CellQueue:
         self.shell = CellShell(names)
         self._dropped: set[int] = set()
         self._running: int | None = None
+        self._attending = 0
         self._label = runtime.root.name
 
     # the inbox thread
@@ -47,14 +49,14 @@ class CellQueue:
     def on_interrupt(self, body: dict[str, Any], _: Message) -> None:
         """Stop the cell that answers to this port: interrupt it, or drop it from the queue."""
         port = body["reply"]
-        if self._running == port:
+        if self._running == port or self._attending:  # it waits for a widget's callback to end
             self.runtime.hosting.interrupt_main()
-        else:
+        if self._running != port:
             self._dropped.add(port)
 
     def interrupt(self) -> None:
         """Stop whatever cell runs."""
-        if self._running is not None:
+        if self._running is not None or self._attending:
             self.runtime.hosting.interrupt_main()
 
     # the main thread
@@ -65,16 +67,7 @@ class CellQueue:
             self._dropped.discard(message.reply)
             self._answer(message, {"status": "cancelled"})
             return
-        root = self.runtime.root
-        here.set(
-            Here(
-                root,
-                tuple(root.rank.extent),
-                tuple(root.rank.extent.values()),
-                root.rank.rank,
-                message.tag,
-            )
-        )
+        self._act_for(message.tag)
         board = self.runtime.hosting.board
         if board is not None:
             board.busy(body.get("what") or "cell")
@@ -111,7 +104,10 @@ class CellQueue:
         if shown["type"] == "execute_result":
             data.append(shown)
             return
-        self._flush()
+        self._display(message.tag, shown)
+
+    def _display(self, tag: int, shown: dict[str, Any]) -> None:
+        self.flush()
         boot = {
             "mesh": 0,
             "rank": self.runtime.root.rank.rank,
@@ -119,10 +115,34 @@ class CellQueue:
             "content": shown,
         }
         payload = json.dumps(boot).encode()
-        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, Parcel(payload), tag=message.tag)
+        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, Parcel(payload), tag=tag)
+
+    def attend(self, tag: int, action: Callable[[], object]) -> None:
+        """Run a callback of a widget for the cell that made it; also while a cell waits."""
+        outer, board = here.get(), self.runtime.hosting.board
+        self._act_for(tag)
+        self._attending += 1
+        if board is not None:
+            board.busy("widget")
+        try:
+            self.shell.attend(action, partial(self._display, tag))
+        finally:
+            self._attending -= 1
+            here.set(outer)
+            if self.proc.links.forked:
+                end_fork(None)
+        self.flush()
+        if board is not None and self._running is None:
+            board.idle()
+
+    def _act_for(self, tag: int) -> None:
+        """What is called and printed from now on belongs to that cell."""
+        root = self.runtime.root
+        extent = root.rank.extent
+        here.set(Here(root, tuple(extent), tuple(extent.values()), root.rank.rank, tag))
 
     def _answer(self, message: Message, body: dict[str, Any]) -> None:
-        self._flush()
+        self.flush()
         payload = json.dumps(body).encode()
         self.proc.send(
             message.source,
@@ -133,7 +153,8 @@ class CellQueue:
             tag=message.tag,
         )
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Send what was printed."""
         flush = self.runtime.hosting.flush_output
         if flush is not None:
             flush()

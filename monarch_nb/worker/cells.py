@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import builtins
+import contextlib
 import dataclasses
 import inspect
 import json
@@ -18,7 +19,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 from IPython.core import application, completer, oinspect, page
@@ -100,6 +101,35 @@ class CellShell:
             finally:
                 self._gate.is_open = False
         return _outcome(error, shell.displayhook.text, time.perf_counter() - started)
+
+    def attend(self, action: Callable[[], object], publish: Publish) -> None:
+        """Run a callback of the user's between two cells, or inside one that waits."""
+        outer, is_inside = self._publish, self._gate.is_open
+        self._publish = publish
+        try:
+            with self._shell.display_trap:
+                self._gate.open()
+                action()
+        except KeyboardInterrupt as stopped:
+            if is_inside:
+                raise
+            self._shell._showtraceback(None, stopped, None)
+        finally:
+            self._gate.is_open = is_inside
+            self._publish = outer
+
+    @contextlib.contextmanager
+    def captured(self, publish: Publish) -> Iterator[None]:
+        """Inside the block `publish` gets what is shown."""
+        outer, self._publish = self._publish, publish
+        try:
+            yield
+        finally:
+            self._publish = outer
+
+    def shield(self) -> contextlib.AbstractContextManager[None]:
+        """No interrupt inside: for whoever sends."""
+        return self._gate.shield()
 
     def interrupt(self) -> bool:
         """For the handler of SIGINT: raise `KeyboardInterrupt` in the running cell.

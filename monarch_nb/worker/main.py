@@ -33,6 +33,7 @@ from monarch_nb.worker import patience, rendezvous, stacks
 from monarch_nb.worker.boardwriter import BoardWriter
 from monarch_nb.worker.cell_queue import CellQueue
 from monarch_nb.worker.cells import prepare_shell
+from monarch_nb.worker.comms import Comms
 from monarch_nb.worker.reloading import Workspaces
 from monarch_nb.worker.stdio import install
 
@@ -125,6 +126,7 @@ class Rank:
         self.proc.verbs["regroup"] = self._on_regroup
         self.proc.verbs["logging"] = self._on_logging
         Workspaces(self.proc, self.work)
+        Comms(self.runtime, self.work, self.cells).install()
 
     def _on_sigint(self, *_: Any) -> None:
         mine = [
