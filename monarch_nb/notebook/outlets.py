@@ -22,6 +22,9 @@ Header = Mapping[str, Any]
 class Outlet(Protocol):
     """Takes text and display messages."""
 
+    redraws: bool
+    """Whether a display can change."""
+
     def stream(self, name: str, text: str) -> None:
         """Write to the cell's stdout or stderr."""
 
@@ -41,6 +44,8 @@ class Outlet(Protocol):
 
 class KernelOutlet:
     """A cell of an ipykernel."""
+
+    redraws = True
 
     def __init__(self, shell: Any, header: Header) -> None:
         self._kernel = shell.kernel
@@ -100,6 +105,8 @@ class KernelOutlet:
 
 class TerminalOutlet:
     """Terminal IPython: there is one place for everything."""
+
+    redraws = False
 
     def stream(self, name: str, text: str) -> None:
         """Write to `sys.stdout` or `sys.stderr`."""

@@ -10,82 +10,27 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from monarch_nb.core.lines import Text
-from monarch_nb.core.streams import StreamFolder
-from monarch_nb.notebook.bundles import labelled, signature
+from monarch_nb.core import lines
+from monarch_nb.core.streams import WINDOW_S, StreamFolder
+from monarch_nb.notebook.live_displays import CellDisplays, LiveDisplay, LiveDisplays, display_id
 from monarch_nb.notebook.outlets import Outlet
+from monarch_nb.notebook.pieces import Display, Drawing, Text, Tokens, with_id
 
 FLUSH_S = 0.1
-MAX_TOKENS = 256
-
-
-class _Text:
-    """Text for one stream."""
-
-    def __init__(self, stream: str, text: str) -> None:
-        self.stream = stream
-        self.parts = [text]
-
-    def send(self, outlet: Outlet) -> None:
-        outlet.stream(self.stream, "".join(self.parts))
-
-
-class _Display:
-    """A display message of the ranks in the label."""
-
-    def __init__(self, label: str, kind: str, content: Mapping[str, Any]) -> None:
-        self._label = label
-        self._kind = kind
-        self._content = content
-
-    def send(self, outlet: Outlet) -> None:
-        if self._kind == "clear_output":
-            outlet.display(self._kind, self._content)
-            return
-        contents = labelled(self._label, self._content)
-        for content in contents[-1:] if self._kind == "update_display_data" else contents:
-            outlet.display(self._kind, content)
-
-
-class _Tokens:
-    """Displays pass the folder as words that stand for them, so that equal ones fold in order."""
-
-    def __init__(self) -> None:
-        self._words: dict[Hashable, str] = {}
-        self._found: dict[str, tuple[str, Mapping[str, Any]]] = {}
-        self._count = 0
-
-    def word(self, kind: str, content: Mapping[str, Any]) -> str:
-        """Equal for equal messages."""
-        key = signature((kind, content))
-        word = self._words.get(key)
-        if word is None:
-            self._count += 1
-            word = self._words[key] = f"display-{self._count}"
-            self._found[word] = kind, content
-            if len(self._words) > MAX_TOKENS:
-                del self._found[self._words.pop(next(iter(self._words)))]
-        return word
-
-    def display(self, line: str) -> _Display | None:
-        """The display for `[0-3] display-7`; None for a line of another kind."""
-        label, _, word = line.rpartition(" ")
-        found = self._found.get(word)
-        return _Display(label, *found) if found else None
-
-    def clear(self) -> None:
-        """Let the contents go."""
-        self._words.clear()
-        self._found.clear()
 
 
 class CellOutput:
     """Everything one cell has still to show."""
 
-    def __init__(self, outlet: Outlet, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        outlet: Outlet,
+        now: Callable[[], float] = time.monotonic,
+        live: LiveDisplays | None = None,
+    ) -> None:
         self._outlet = outlet
         self._now = now
         self._lock = threading.Lock()
@@ -93,8 +38,12 @@ class CellOutput:
         self._is_sending = False
         self._folders: dict[str, StreamFolder] = {}
         self._running: dict[str, set[int]] = {}
-        self._tokens = _Tokens()
-        self._waiting: list[_Text | _Display] = []
+        self._expected: dict[str, set[int]] = {}
+        self._known = live or LiveDisplays()
+        self._live = CellDisplays(self, self._known)
+        self._redraws: dict[LiveDisplay, float] = {}
+        self._tokens = Tokens()
+        self._waiting: list[Text | Display | Drawing] = []
         self._next_flush_s = 0.0
 
     @property
@@ -105,7 +54,7 @@ class CellOutput:
     def expect(self, mesh: str, ranks: Iterable[int], total: int) -> None:
         """These ranks of the mesh begin to run the cell: equal lines wait for all of them."""
         with self._lock:
-            self._running[mesh] = set(ranks)
+            self._running[mesh], self._expected[mesh] = set(ranks), set(ranks)
             self._folders[mesh] = StreamFolder(self._running[mesh], total)
 
     def finish(self, mesh: str, ranks: Iterable[int]) -> None:
@@ -121,9 +70,13 @@ class CellOutput:
         """Take an output event. Returns when `flush` has something to do."""
         now = self._now()
         with self._lock:
-            text = self._word(event.content) if event.stream == "display" else event.text
-            folder = self._folder(event.mesh, event.size)
-            self._texts(folder.feed(event.rank, event.stream, text, now))
+            text = self._word(event, now) if event.stream == "display" else event.text
+            if event.stream != "display" and (area := self._live.area(event)):
+                area.write(event.rank, text)
+                self._redraw(area, now)
+            elif text:
+                folder = self._folder(event.mesh, event.size)
+                self._texts(folder.feed(event.rank, event.stream, text, now))
             return self._due()
 
     def write(self, stream: str, text: str) -> None:
@@ -153,12 +106,12 @@ class CellOutput:
         """A display of the controller's own, now."""
         with self._sending:
             self._send()
-            self._outlet.display("display_data", _own(content, display_id))
+            self._outlet.display("display_data", with_id(content, display_id))
 
     def redraw(self, content: Mapping[str, Any], display_id: str) -> None:
         """Another content for a display that was shown under this id."""
         with self._sending:
-            self._outlet.display("update_display_data", _own(content, display_id))
+            self._outlet.display("update_display_data", with_id(content, display_id))
 
     def flush(self) -> float | None:
         """Send what may be sent now. Returns when there will be more, or None."""
@@ -167,6 +120,7 @@ class CellOutput:
             for folder in self._folders.values():
                 if (at := folder.deadline) is not None and at <= now:
                     self._texts(folder.tick(now))
+            self._drawings(now)
         if now >= self._next_flush_s:
             self._send()
         with self._lock:
@@ -178,6 +132,7 @@ class CellOutput:
         with self._lock:
             for folder in self._folders.values():
                 self._texts(folder.flush(now))
+            self._drawings(float("inf"))
         self._send()
         self._tokens.clear()
 
@@ -186,16 +141,56 @@ class CellOutput:
             self._folders[mesh] = StreamFolder(range(total), total)
         return self._folders[mesh]
 
-    def _word(self, content: Mapping[str, Any]) -> str:
-        message = {"metadata": {}, "transient": {}, **content}
-        return self._tokens.word(message.pop("type", "display_data"), message) + "\n"
+    def _word(self, event: Any, now: float) -> str:
+        """What passes the folder for a display; nothing for what changes one that is there."""
+        content = {"metadata": {}, "transient": {}, **event.content}
+        kind = content.pop("type", "display_data")
+        if not self._outlet.redraws:
+            content["transient"] = {}
+            return self._tokens.of_message("display_data", content) if "data" in content else ""
+        if kind == "update_display_data":
+            if live := self._known.find(event):
+                live.put(event.rank, event.content)
+                self._redraw(live, now)
+            return ""
+        if kind == "clear_output" and event.size > 1:
+            self._clear(event, now)
+            return ""
+        if display_id(content):
+            return self._tokens.of_live(self._live.place(event)) + "\n"
+        if area := self._live.area(event):
+            area.add(event.rank, event.content)
+            self._redraw(area, now)
+            return ""
+        return self._tokens.of_message(kind, content) + "\n"
+
+    def _clear(self, event: Any, now: float) -> None:
+        """A rank clears what it has shown; when all have, it is the cell that is cleared."""
+        changed = self._live.clear(event)
+        if len(self._folders) <= 1 and self._live.wiped(event.mesh, self._expected.get(event.mesh)):
+            self._release()
+            wait = {"wait": bool(event.content.get("wait"))}
+            self._waiting.append(Display("", "clear_output", wait))
+            changed = self._live.everything()
+        for live in changed:
+            self._redraw(live, now)
+
+    def _redraw(self, live: LiveDisplay, now: float) -> None:
+        """Soon: other ranks are about to say the same."""
+        self._redraws.setdefault(live, now + WINDOW_S)
+
+    def _drawings(self, now: float) -> None:
+        for live in [live for live, at in self._redraws.items() if at <= now]:
+            del self._redraws[live]
+            if live.is_shown or live.ranks:
+                self._waiting.append(Drawing(live))
 
     def _release(self) -> None:
         now = self._now()
         for folder in self._folders.values():
             self._texts(folder.release(now))
 
-    def _texts(self, texts: Iterable[Text]) -> None:
+    def _texts(self, texts: Iterable[lines.Text]) -> None:
         for stream, text in texts:
             if stream != "display":
                 self._append_text(stream, text)
@@ -208,16 +203,18 @@ class CellOutput:
 
     def _append_text(self, stream: str, text: str) -> None:
         last = self._waiting[-1] if self._waiting else None
-        if isinstance(last, _Text) and last.stream == stream:
+        if isinstance(last, Text) and last.stream == stream:
             last.parts.append(text)
         else:
-            self._waiting.append(_Text(stream, text))
+            self._waiting.append(Text(stream, text))
 
     def _send(self) -> None:
         with self._sending:
             with self._lock:
                 sent, self._waiting = self._waiting, []
                 self._is_sending = bool(sent)
+                for one in sent:
+                    one.prepare()
                 if sent:
                     self._next_flush_s = self._now() + FLUSH_S
             for one in sent:
@@ -228,12 +225,8 @@ class CellOutput:
         times = [at for folder in self._folders.values() if (at := folder.deadline) is not None]
         if self._waiting:
             times.append(self._next_flush_s)
+        times += self._redraws.values()
         return min(times, default=None)
-
-
-def _own(content: Mapping[str, Any], display_id: str) -> dict[str, Any]:
-    transient = {"display_id": display_id} if display_id else {}
-    return {"metadata": {}, **content, "transient": transient}
 
 
 class Flusher:

@@ -16,6 +16,7 @@ from typing import Any
 from monarch_nb.notebook import verdicts, whereabouts
 from monarch_nb.notebook.auto import Auto
 from monarch_nb.notebook.comm_relay import CommRelay
+from monarch_nb.notebook.live_displays import LiveDisplays
 from monarch_nb.notebook.meshes import Meshes
 from monarch_nb.notebook.outlets import Outlet, outlet_of_running_cell
 from monarch_nb.notebook.outputs import CellOutput, Flusher
@@ -69,6 +70,7 @@ class Session:
         self._cells: dict[int, Cell] = {}
         self._last_tag = 0
         self._flusher = Flusher()
+        self._live = LiveDisplays()
         self._comms = CommRelay(shell, self._outlet_of)
         self._client: Client | None = None
         self._notices: list[str] = []
@@ -116,7 +118,7 @@ class Session:
 
     def _new_cell(self, source: str, number: int) -> Cell:
         self._last_tag += 1
-        output = CellOutput(outlet_of_running_cell(self.shell))
+        output = CellOutput(outlet_of_running_cell(self.shell), live=self._live)
         cell = Cell(self._last_tag, number, source, output)
         self._cells[cell.tag] = cell
         self._cells.pop(cell.tag - MAX_CELLS, None)
@@ -140,10 +142,11 @@ class Session:
 
     def route(self, event: Any) -> None:
         """Show an output event under the cell that caused it."""
+        live = self._live.find(event)
         cell = self._cells.get(event.tag) or self._latest()
-        if cell is None:
-            return
-        self._flusher.due(cell.output, cell.output.add(event))
+        output = live.owner if live else cell.output if cell else None
+        if output is not None:
+            self._flusher.due(output, output.add(event))
 
     def _outlet_of(self, tag: int) -> Outlet | None:
         cell = self._cells.get(tag) or self._latest()

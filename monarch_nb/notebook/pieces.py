@@ -1,0 +1,117 @@
+"""What waits to be sent for a cell, piece by piece: text, displays, displays that change.
+
+Rule of the file: pieces know how to send themselves, not when. Displays pass the folder as words
+that stand for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from monarch_nb.notebook.bundles import labelled, signature
+from monarch_nb.notebook.live_displays import LiveDisplay
+from monarch_nb.notebook.outlets import Outlet
+
+MAX_TOKENS = 256
+
+
+class Text:
+    """Text for one stream."""
+
+    def __init__(self, stream: str, text: str) -> None:
+        self.stream = stream
+        self.parts = [text]
+
+    def prepare(self) -> None:
+        """It does not change."""
+
+    def send(self, outlet: Outlet) -> None:
+        outlet.stream(self.stream, "".join(self.parts))
+
+
+class Display:
+    """A display message of the ranks in the label."""
+
+    def __init__(self, label: str, kind: str, content: Mapping[str, Any]) -> None:
+        self._label = label
+        self._kind = kind
+        self._content = content
+
+    def prepare(self) -> None:
+        """It does not change."""
+
+    def send(self, outlet: Outlet) -> None:
+        if self._kind == "clear_output":
+            outlet.display(self._kind, self._content)
+            return
+        for content in labelled(self._label, self._content):
+            outlet.display(self._kind, content)
+
+
+class Drawing:
+    """A display that changes, as it is when it is sent."""
+
+    def __init__(self, live: LiveDisplay) -> None:
+        self.live = live
+        self._kind = ""
+        self._above: list[Mapping[str, Any]] = []
+        self._content: Mapping[str, Any] = {}
+
+    def prepare(self) -> None:
+        """Take its state; under the lock of the display's owner."""
+        self._kind = "update_display_data" if self.live.is_shown else "display_data"
+        *self._above, self._content = self.live.drawn()
+        self.live.is_shown = True
+
+    def send(self, outlet: Outlet) -> None:
+        if self._kind == "display_data":
+            for content in self._above:
+                outlet.display(self._kind, content)
+        outlet.display(self._kind, with_id(self._content, self.live.id))
+
+
+class Tokens:
+    """Displays pass the folder as words that stand for them, so that equal ones fold in order."""
+
+    def __init__(self) -> None:
+        self._words: dict[Hashable, str] = {}
+        self._found: dict[str, tuple[str, Mapping[str, Any]] | LiveDisplay] = {}
+        self._count = 0
+
+    def of_message(self, kind: str, content: Mapping[str, Any]) -> str:
+        """Equal for equal messages."""
+        return self._word(signature((kind, content)), (kind, content))
+
+    def of_live(self, live: LiveDisplay) -> str:
+        """One for each."""
+        return self._word(live.id, live)
+
+    def _word(self, key: Hashable, meant: tuple[str, Mapping[str, Any]] | LiveDisplay) -> str:
+        word = self._words.get(key)
+        if word is None:
+            self._count += 1
+            word = self._words[key] = f"display-{self._count}"
+            self._found[word] = meant
+            if len(self._words) > MAX_TOKENS:
+                del self._found[self._words.pop(next(iter(self._words)))]
+        return word
+
+    def display(self, line: str) -> Display | Drawing | None:
+        """The display for `[0-3] display-7`; None for a line of another kind."""
+        label, _, word = line.rpartition(" ")
+        found = self._found.get(word)
+        if isinstance(found, LiveDisplay):
+            return Drawing(found)
+        return Display(label, *found) if found else None
+
+    def clear(self) -> None:
+        """Let the contents go."""
+        self._words.clear()
+        self._found.clear()
+
+
+def with_id(content: Mapping[str, Any], display_id: str) -> dict[str, Any]:
+    """The content of a display message; without an id it cannot be changed later."""
+    transient = {"display_id": display_id} if display_id else {}
+    return {"metadata": {}, **content, "transient": transient}
