@@ -34,7 +34,7 @@ class CellQueue:
         self.runtime = runtime
         self.proc = runtime.proc
         self.work = work
-        self.shell = CellShell(names)
+        self.shell = CellShell(names, lambda shown: self._display(runtime.root_tag(), shown))
         self._dropped: set[int] = set()
         self._running: int | None = None
         self._attending = 0
@@ -104,7 +104,8 @@ class CellQueue:
         if shown["type"] == "execute_result":
             data.append(shown)
             return
-        self._display(message.tag, shown)
+        caller = here.get()  # none in a thread of the cell; an actor may be called by another cell
+        self._display(message.tag if caller is None else caller.tag, shown)
 
     def _display(self, tag: int, shown: dict[str, Any]) -> None:
         self.flush()

@@ -8,12 +8,10 @@ to the `publish` that came with it; this file knows nothing of sockets.
 
 from __future__ import annotations
 
-import base64
 import builtins
 import contextlib
 import dataclasses
 import inspect
-import json
 import os
 import re
 import subprocess
@@ -36,6 +34,7 @@ from monarch_nb.core.records import ErrorRecord
 from monarch_nb.worker.awaiting import CellLoop
 from monarch_nb.worker.code import MAX_COMPILED, CellCode, CellCompiler, keep, without_blank_start
 from monarch_nb.worker.gate import InterruptGate
+from monarch_nb.worker.plain import plain
 
 MAX_OUT: Final = 8  # results kept in Out: they may be large, and on a GPU
 
@@ -45,6 +44,7 @@ Publish = Callable[[dict[str, Any]], None]
 
 # What IPython's transforms could react to; text without any of it is Python already.
 _SPECIAL: Final = re.compile(r"[%!?]|\A\s|^\s*(?:[,;/]|>>>|\.\.\.|In \[)", re.MULTILINE)
+_SCREENS: Final = ("gtk", "mac", "osx", "qt", "tk", "wx")
 _CONFIG: Final = Config({"HistoryManager": {"enabled": False, "hist_file": ":memory:"}})
 
 
@@ -61,13 +61,14 @@ class CellOutcome:
 class CellShell:
     """Runs cells in the namespace of `__main__`, which is this rank's alone.
 
-    `names` are set in it at the start (rank, size, coords, device ...). All methods belong to the
-    main thread, where SIGINT is handled; its handler calls `interrupt()`.
+    `names` are set in it at the start (rank, size, coords, device ...); `publish` gets what is
+    shown before the first cell. All methods belong to the main thread, where SIGINT is handled; its
+    handler calls `interrupt()`.
     """
 
-    def __init__(self, names: Mapping[str, Any]) -> None:
+    def __init__(self, names: Mapping[str, Any], publish: Publish | None = None) -> None:
         self._gate = InterruptGate()
-        self._publish: Publish = _discard
+        self._publish = publish or _discard
         self._loop = CellLoop()
         self._compiler = CellCompiler()
         self._shell = self._made()
@@ -291,7 +292,7 @@ class _Hook(DisplayHook):
         self.value, self.text = result, data.get("text/plain")
         self._keep_result(shell, result)
         if data:
-            message = {"type": "execute_result", "data": _plain(data), "metadata": metadata}
+            message = {"type": "execute_result", "data": plain(data), "metadata": metadata}
             shell.cells.show(message)
 
     def _keep_result(self, shell: Any, result: Any) -> None:
@@ -318,7 +319,7 @@ class _Publisher(DisplayPublisher):
         **_: object,
     ) -> None:
         kind = "update_display_data" if update else "display_data"
-        message = {"type": kind, "data": _plain(data), "metadata": dict(metadata or {})}
+        message = {"type": kind, "data": plain(data), "metadata": dict(metadata or {})}
         self.shell.cells.show({**message, "transient": dict(transient or {})})
 
     def clear_output(self, wait: bool = False) -> None:
@@ -365,7 +366,13 @@ class _Shell(InteractiveShell):
     def enable_gui(self, gui: str | None = None) -> None:
         """Figures are drawn inline; there is no screen."""
         if gui not in (None, "inline"):
-            raise UsageError(f"a rank has no screen for {gui!r}; use %matplotlib inline")
+            raise _no_screen(gui)
+
+    def enable_matplotlib(self, gui: str | None = None) -> Any:
+        """`%matplotlib`: what needs a screen is refused before it is imported."""
+        if str(gui).startswith(_SCREENS):
+            raise _no_screen(gui)
+        return super().enable_matplotlib(gui)  # type: ignore[no-untyped-call]
 
     def ask_exit(self) -> None:
         """`exit` and `quit` end the cell."""
@@ -381,14 +388,5 @@ class _Shell(InteractiveShell):
         print(*ErrorRecord.from_exception(evalue).format(), sep="\n", file=sys.stderr)  # noqa: T201
 
 
-def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A mime bundle that can be written as JSON."""
-    return {
-        mime: value if isinstance(value, str) else _jsonable(value) for mime, value in data.items()
-    }
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return json.loads(json.dumps(value, default=repr))
+def _no_screen(gui: object) -> UsageError:
+    return UsageError(f"a rank has no screen for {gui!r}; use %matplotlib inline")

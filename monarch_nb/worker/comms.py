@@ -9,7 +9,6 @@ the cell that made the widget. Buffers travel as they are.
 from __future__ import annotations
 
 import json
-import numbers
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +19,7 @@ from comm.base_comm import BaseComm, CommManager
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.core.frames import COMM_PORT, OUTPUT
 from monarch_nb.worker import output_widget
+from monarch_nb.worker.plain import number_or_text
 
 if TYPE_CHECKING:
     from monarch_nb.actors.runtime import Runtime
@@ -58,7 +58,7 @@ class Comms:
     def send(self, tag: int, content: dict[str, Any], buffers: Sequence[Any] | None) -> None:
         """A message to the browser."""
         raws = [bytes(buffer) for buffer in buffers or ()]  # arrays may change before they leave
-        text = json.dumps({**content, "parent": self._parent}, default=_jsonable).encode()
+        text = json.dumps({**content, "parent": self._parent}, default=number_or_text).encode()
         size = len(text) + sum(map(len, raws))
         if size > MAX_BYTES:
             raise ValueError(
@@ -158,10 +158,3 @@ class _Incoming:
         data = self.body["data"]
         is_update = self.body["type"] == "comm_msg" and data.get("method") == "update"
         return is_update and isinstance(data.get("state"), dict) and not self.buffers
-
-
-def _jsonable(value: Any) -> Any:
-    """Numbers of numpy and torch; whatever else is no JSON shows as text."""
-    if isinstance(value, numbers.Integral):
-        return int(value)
-    return float(value) if isinstance(value, numbers.Real) else repr(value)
