@@ -101,6 +101,32 @@ def test_a_page_that_is_loaded_again_and_a_mesh_that_goes_down(notebook: Noteboo
     picture(again.page, "widgets-off")
 
 
+VALUES = """import math
+import torch
+from IPython.display import display
+from monarch_nb import Extent, ValueMesh
+shape = Extent(["hosts", "gpus"], [4, 8]).region.as_shape()
+losses = [math.sin(rank / 3) for rank in range(31)] + [math.nan]
+display(ValueMesh(shape, losses))
+four = Extent(["gpus"], [4]).region.as_shape()
+display(ValueMesh(four, [{"loss": 0.5 / (rank + 1), "step": rank} for rank in range(4)]))
+display(ValueMesh(four, [torch.arange(6.0) * rank for rank in range(4)]))
+mesh0"""
+
+
+def test_values_and_meshes(notebook: Notebook) -> None:
+    notebook.run("%mesh up --gpus 4")
+    cell = notebook.run(VALUES)
+    cell.shows("1 not finite")
+    cell.shows("float32 (6,), 0 to 15, mean 7.5")
+    ranks = cell.shows("4 ranks (gpus=4): 4 idle")
+    for theme in ("Light", "Dark"):
+        notebook.theme(f"JupyterLab {theme}")
+        picture(notebook.page, f"values-{theme.lower()}")
+        ranks.scroll_into_view_if_needed()
+        picture(notebook.page, f"ranks-{theme.lower()}", clip=ranks.bounding_box())
+
+
 def saved(notebook: Notebook) -> str:
     """Save it; its path."""
     return notebook.page.evaluate(
