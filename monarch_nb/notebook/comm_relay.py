@@ -8,19 +8,23 @@ busy the rank is. A rank that is gone leaves its widgets as they were, switched 
 
 from __future__ import annotations
 
-import copy
 import importlib
-import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from comm.base_comm import BaseComm
 
 from monarch_nb.notebook.outlets import Header, Outlet
+from monarch_nb.notebook.widget_state import WidgetState, changes_of
 
 WIDGET: Final = "jupyter.widget"
 MAX_PARENTS: Final = 64
+MANY: Final = 50
+"""Messages in each `WINDOW_S` are sent at once; then updates wait, and only the last values are
+sent. Jupyter's server drops everything of a kernel that sends more than 1000 in a second."""
+WINDOW_S: Final = 0.1
 
 Send = Callable[[int, Mapping[str, Any], Sequence[bytes]], None]
 
@@ -28,9 +32,18 @@ Send = Callable[[int, Mapping[str, Any], Sequence[bytes]], None]
 class CommRelay:
     """The comms of all ranks. `outlet_of(tag)` is where a cell shows things."""
 
-    def __init__(self, shell: Any, outlet_of: Callable[[int], Outlet | None]) -> None:
+    def __init__(
+        self,
+        shell: Any,
+        outlet_of: Callable[[int], Outlet | None],
+        flush_at: Callable[[Any, float], None],
+    ) -> None:
         self._manager = getattr(getattr(shell, "kernel", None), "comm_manager", None)
         self._outlet_of = outlet_of
+        self._flush_at = flush_at
+        self._waiting: dict[RankEnd, set[Any]] = {}  # and which values have changed
+        self._window_s = 0.0
+        self._sent = 0
         self._ends: dict[str, RankEnd] = {}
         self._lock = threading.Lock()
         self._widgets: dict[str, Any] | None = None  # ipywidgets' own list, once it is imported
@@ -47,13 +60,51 @@ class CommRelay:
         end = self._ends.get(event.comm_id)
         if end is None or end.process != event.process:
             return
+        changed = changes_of(event) if end.target_name == WIDGET else set()
+        with self._lock:
+            waits = changed and (end in self._waiting or not self._may_send())
+            if waits:
+                end.keep(event)
+                self._waiting.setdefault(end, set()).update(changed)
+        if waits:
+            self._flush_at(self, time.monotonic() + WINDOW_S)
+            return
+        self._send_waiting(end)
         end.relay(event)
         if event.kind == "comm_close":
             self.forget(end)
 
+    def flush(self) -> float | None:
+        """Send updates that wait, if it is time. Returns when there will be more, or None."""
+        for end in list(self._waiting):
+            with self._lock:
+                if not self._may_send():
+                    return self._window_s + WINDOW_S
+            self._send_waiting(end)
+        return None
+
+    def settle(self) -> None:
+        """A cell ends: send all updates that wait."""
+        for end in list(self._waiting):
+            self._send_waiting(end)
+
+    def _send_waiting(self, end: RankEnd) -> None:
+        with self._lock:
+            changed = self._waiting.pop(end, None)
+        if changed:
+            end.send_values(changed)
+
+    def _may_send(self) -> bool:
+        now = time.monotonic()
+        if now >= self._window_s + WINDOW_S:
+            self._window_s, self._sent = now, 0
+        self._sent += 1
+        return self._sent <= MANY
+
     def lost(self, process: int) -> None:
         """A rank is gone: its widgets are switched off."""
         for end in [each for each in list(self._ends.values()) if each.process == process]:
+            self._send_waiting(end)
             end.switch_off()
             self.forget(end)
 
@@ -61,6 +112,7 @@ class CommRelay:
         """A comm is closed."""
         with self._lock:
             self._ends.pop(end.comm_id, None)
+            self._waiting.pop(end, None)
             self._manager.comms.pop(end.comm_id, None)  # type: ignore[union-attr]
             if self._widgets is not None:
                 self._widgets.pop(end.comm_id, None)
@@ -101,15 +153,23 @@ class RankEnd(BaseComm):
         self._outlet = outlet
         self.process: int = event.process
         self._parents: dict[str, Header] = {}
-        self._state = _State()
+        self._state = WidgetState()
         target = str(event.content.get("target_name", ""))
         super().__init__(target_name=target, comm_id=event.comm_id, primary=False)
 
     # from the rank
 
+    def keep(self, event: Any) -> None:
+        """Its message will be sent later, as values that have changed."""
+        self._state.take(event.content["data"], event.buffers)
+
+    def send_values(self, names: Collection[Any]) -> None:
+        """Send the last values of these names."""
+        self._publish("comm_msg", *self._state.message(self.comm_id, names))
+
     def relay(self, event: Any) -> None:
         """Send its message to the front end."""
-        self._state.take(event.content["data"], event.buffers)
+        self.keep(event)
         self._publish(
             event.kind,
             event.content,
@@ -201,39 +261,3 @@ class RankEnd(BaseComm):
         if name in {"_model_name", "_model_module", "_model_module_version"}:
             return self._state.values.get(name)
         raise AttributeError(name)
-
-
-class _State:
-    """The last values of a widget, as they travel: JSON, and buffers by their paths in it."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        self._buffers: dict[tuple[Any, ...], bytes] = {}
-
-    def take(self, data: Mapping[str, Any], buffers: Sequence[bytes]) -> None:
-        """Keep what a message says, if it says values."""
-        state = data.get("state")
-        if not isinstance(state, dict) or data.get("method", "update") not in (
-            "update",
-            "echo_update",
-        ):
-            return
-        paths = data.get("buffer_paths") or []
-        new = {tuple(path): raw for path, raw in zip(paths, buffers, strict=False) if path}
-        changed = {*state, *(path[0] for path in new)}
-        kept = {path: raw for path, raw in self._buffers.items() if path[0] not in changed}
-        self._buffers = {**kept, **new}
-        self.values = {**self.values, **state}
-
-    def message(self, comm_id: str) -> tuple[dict[str, Any], dict[str, Any], list[bytes]]:
-        """All of it as an update: content, metadata and buffers."""
-        paths = [list(path) for path in self._buffers]
-        data = {"method": "update", "state": self.values, "buffer_paths": paths}
-        return {"comm_id": comm_id, "data": data}, {}, list(self._buffers.values())
-
-    def whole(self) -> dict[str, Any]:
-        """All of it with the buffers in their places."""
-        widgets: Any = sys.modules["ipywidgets.widgets.widget"]
-        values = copy.deepcopy(self.values)
-        widgets._put_buffers(values, list(self._buffers), list(self._buffers.values()))
-        return values

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from monarch_nb.core import lines
 from monarch_nb.core.streams import WINDOW_S, StreamFolder
@@ -229,16 +229,23 @@ class CellOutput:
         return min(times, default=None)
 
 
+class Flushed(Protocol):
+    """Something that has to be sent a little later."""
+
+    def flush(self) -> float | None:
+        """Send what may be sent now. Returns when there will be more, or None."""
+
+
 class Flusher:
     """One thread that flushes the outputs that are due."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._due: dict[CellOutput, float] = {}
+        self._due: dict[Flushed, float] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def due(self, output: CellOutput, at_s: float | None) -> None:
+    def due(self, output: Flushed, at_s: float | None) -> None:
         """Flush the output at that time (`time.monotonic`).
 
         What is due already is sent by the caller: when an answer of the same rank is handed on
@@ -249,7 +256,7 @@ class Flusher:
         if at_s is not None:
             self._schedule(output, at_s)
 
-    def _schedule(self, output: CellOutput, at_s: float) -> None:
+    def _schedule(self, output: Flushed, at_s: float) -> None:
         with self._changed:
             before = min(self._due.values(), default=float("inf"))
             self._due[output] = min(at_s, self._due.get(output, at_s))
@@ -275,14 +282,14 @@ class Flusher:
                 if (at_s := self._flushed(output)) is not None:
                     self._schedule(output, at_s)
 
-    def _flushed(self, output: CellOutput) -> float | None:
+    def _flushed(self, output: Flushed) -> float | None:
         try:
             return output.flush()
         except Exception:  # a display that is no JSON, a front end that left
             logging.getLogger("monarch_nb").exception("output of ranks could not be shown")
             return None
 
-    def _next(self) -> list[CellOutput] | None:
+    def _next(self) -> list[Flushed] | None:
         """The outputs that are due, as soon as there is one; None at the end."""
         with self._changed:
             while not self._closed:

@@ -71,7 +71,7 @@ class Session:
         self._last_tag = 0
         self._flusher = Flusher()
         self._live = LiveDisplays()
-        self._comms = CommRelay(shell, self._outlet_of)
+        self._comms = CommRelay(shell, self._outlet_of, self._flusher.due)
         self._client: Client | None = None
         self._notices: list[str] = []
         self.undo: list[Callable[[], None]] = []
@@ -114,6 +114,7 @@ class Session:
         if cell is None or threading.current_thread() is not threading.main_thread():
             return
         cell.output.end()
+        self._comms.settle()
         self.running = cell.outer
 
     def _new_cell(self, source: str, number: int) -> Cell:

@@ -119,6 +119,10 @@ class CellShell:
             self._gate.is_open = is_inside
             self._publish = outer
 
+    def while_awaiting(self, action: Callable[[], object]) -> None:
+        """Do this on the main thread while a cell awaits, if one does. Any thread."""
+        self._loop.soon(action)
+
     @contextlib.contextmanager
     def captured(self, publish: Publish) -> Iterator[None]:
         """Inside the block `publish` gets what is shown."""

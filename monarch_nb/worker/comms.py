@@ -8,7 +8,6 @@ the cell that made the widget. Buffers travel as they are.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +18,7 @@ from comm.base_comm import BaseComm, CommManager
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.core.frames import COMM_PORT, OUTPUT
 from monarch_nb.worker import output_widget
-from monarch_nb.worker.plain import number_or_text
+from monarch_nb.worker.plain import as_json
 
 if TYPE_CHECKING:
     from monarch_nb.actors.runtime import Runtime
@@ -58,7 +57,7 @@ class Comms:
     def send(self, tag: int, content: dict[str, Any], buffers: Sequence[Any] | None) -> None:
         """A message to the browser."""
         raws = [bytes(buffer) for buffer in buffers or ()]  # arrays may change before they leave
-        text = json.dumps({**content, "parent": self._parent}, default=number_or_text).encode()
+        text = as_json({**content, "parent": self._parent})
         size = len(text) + sum(map(len, raws))
         if size > MAX_BYTES:
             raise ValueError(
@@ -80,11 +79,14 @@ class Comms:
                 return
             self._last = incoming
         self._work.put((incoming, None))
+        self._cells.shell.while_awaiting(lambda: incoming.step(None))
 
     # the main thread
 
     def _handle(self, incoming: _Incoming) -> None:
         with self._lock:
+            if incoming.has_begun:
+                return  # a cell that awaited something has let it in
             incoming.has_begun = True
         body = incoming.body
         target = self._manager.comms.get(body["comm_id"])

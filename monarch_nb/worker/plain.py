@@ -16,8 +16,15 @@ def plain(data: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def number_or_text(value: Any) -> Any:
-    """For `json.dumps`: numbers of numpy and torch; whatever else is no JSON shows as text."""
+def as_json(message: Any) -> bytes:
+    """With numbers of numpy and torch as numbers; what else is no JSON, `nan` too, is text."""
+    text = json.dumps(message, default=_number_or_text)
+    if "NaN" in text or "Infinity" in text:
+        text = json.dumps(json.loads(text, parse_constant=str))
+    return text.encode()
+
+
+def _number_or_text(value: Any) -> Any:
     if isinstance(value, numbers.Integral):
         return int(value)
     return float(value) if isinstance(value, numbers.Real) else repr(value)
@@ -26,4 +33,4 @@ def number_or_text(value: Any) -> Any:
 def _jsonable(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    return json.loads(json.dumps(value, default=repr))
+    return json.loads(json.dumps(value, default=repr), parse_constant=str)

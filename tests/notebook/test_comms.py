@@ -136,6 +136,39 @@ def test_a_busy_rank_gets_the_last_value_only_and_the_stop_button_works(kernel):
     ]
 
 
+def test_a_cell_that_awaits_sees_a_slider_move(kernel):
+    cell = kernel.ok(MAKE)
+    slider = models(cell, "IntSliderModel")[0]
+    waits = kernel.ok(
+        "%%mesh --noblock 0\nimport asyncio\nprint('waits', flush=True)\n"
+        "while slider.value != 77:\n    await asyncio.sleep(0.01)\nprint('seen')"
+    )
+    kernel.until(lambda: "waits" in waits.text())
+    move(kernel, slider, value=77)
+    kernel.until(lambda: "seen" in waits.text(), 10)
+
+
+def test_a_flood_of_updates_is_thinned_and_ends_with_the_last_value(kernel):
+    cell = kernel.ok(
+        "%%mesh\nimport ipywidgets as widgets\nbar = widgets.IntProgress(max=3000)\n"
+        "for step in range(3000):\n    bar.value = step + 1\nbar"
+    )
+    updates = [m["content"] for m in cell.messages if m["msg_type"] == "comm_msg"]
+    assert len(updates) < 1500
+    for bar in models(cell, "IntProgressModel"):
+        last = [u for u in updates if u["comm_id"] == bar][-1]
+        assert last["data"]["state"] == {"value": 3000}
+
+
+def test_what_is_no_json_is_text(kernel):
+    cell = kernel.ok(
+        "%%mesh 0\nimport ipywidgets as widgets, numpy\n"
+        "value = widgets.FloatText(value=float('nan')); value.value = numpy.float32(0.5); value"
+    )
+    assert not cell.text("stderr")
+    assert requested(kernel, models(cell, "FloatTextModel")[0])["value"] == 0.5
+
+
 def test_buffers_travel_both_ways_as_they_are(kernel):
     cell = kernel.ok(
         "%%mesh 0\nimport ipywidgets as widgets\n"
