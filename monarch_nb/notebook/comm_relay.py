@@ -1,9 +1,9 @@
 """Widgets of ranks in the front end: every comm of a rank has a stand-in in the kernel.
 
 Rules of the file: messages of ranks are sent to the front end by the inbox thread, under the cell
-that made the widget; the front end's are passed to the rank by whichever thread brings them. The
-state of each widget is kept here, so that a page that is loaded again gets it at once, however
-busy the rank is. A rank that is gone leaves its widgets as they were, switched off.
+on whose behalf the rank speaks; the front end's are passed to the rank by whichever thread brings
+them. The state of each widget is kept here, so that a page that is loaded again gets it at once,
+however busy the rank is. A rank that is gone leaves its widgets as they were, switched off.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class CommRelay:
         end = self._ends.get(event.comm_id)
         if end is None or end.process != event.process:
             return
+        end.outlet = self._outlet_of(event.tag) or end.outlet  # the cell that runs there now
         changed = changes_of(event) if end.target_name == WIDGET else set()
         with self._lock:
             waits = changed and (end in self._waiting or not self._may_send())
@@ -150,7 +151,7 @@ class RankEnd(BaseComm):
 
     def __init__(self, relay: CommRelay, outlet: Outlet, event: Any) -> None:
         self._relay = relay
-        self._outlet = outlet
+        self.outlet = outlet
         self.process: int = event.process
         self._parents: dict[str, Header] = {}
         self._state = WidgetState()
@@ -238,7 +239,7 @@ class RankEnd(BaseComm):
         buffers: Sequence[bytes] = (),
         parent: Header | None = None,
     ) -> None:
-        self._outlet.comm(kind, content, metadata or {}, buffers, parent)
+        self.outlet.comm(kind, content, metadata or {}, buffers, parent)
 
     # what ipywidgets asks its widgets for, when a page wants the state of all
 

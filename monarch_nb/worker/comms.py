@@ -123,9 +123,8 @@ class RankComm(BaseComm):
         """Send a message to the browser."""
         output_widget.teach()
         content = {"type": msg_type, "comm_id": self.comm_id, **keys}
-        self._comms.send(
-            self.tag, {**content, "data": data or {}, "metadata": metadata or {}}, buffers
-        )
+        tag = self._comms.current_tag() or self.tag  # a thread has none
+        self._comms.send(tag, {**content, "data": data or {}, "metadata": metadata or {}}, buffers)
 
     def __del__(self) -> None:
         """Nothing: one that is open is in the manager; and a finalizer must not send."""

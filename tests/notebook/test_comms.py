@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
+from monarch_nb.notebook.comm_relay import CommRelay
 from tests.kernel.client import Cell, KernelClient
+from tests.source import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -88,7 +96,7 @@ def test_a_variable_that_is_set_on_the_rank_moves_the_slider(kernel):
     cell = kernel.ok(MAKE)
     first, second = models(cell, "IntSliderModel")
     changed = kernel.ok("%%mesh 1\nslider.value = 7")
-    updates = [*changed.contents("comm_msg"), *cell.contents("comm_msg")]
+    updates = changed.contents("comm_msg")
     assert [(u["comm_id"], u["data"]["state"]) for u in updates] == [(second, {"value": 7})]
     assert requested(kernel, second)["value"] == 7
     assert requested(kernel, first)["value"] == 0
@@ -103,7 +111,7 @@ def test_what_a_callback_prints_and_shows_stands_below_the_cell_that_made_the_wi
         "button = widgets.Button(description=str(rank))\n"
         "button.on_click(pressed); button"
     )
-    kernel.ok("1 + 1")
+    kernel.ok("%%mesh\n1 + 1")
     click(kernel, models(cell, "ButtonModel")[1])
     kernel.until(lambda: "done" in str(cell.displays))
     assert cell.text() == "[1] pressed 1\n"
@@ -223,6 +231,7 @@ def test_an_output_widget_takes_what_is_printed_inside_it(kernel):
         "%%mesh 1\nimport ipywidgets as widgets\nfrom IPython.display import display, HTML\n"
         "out = widgets.Output(); display(out)\n"
         "with out:\n    print('inside'); display(HTML('<i>x</i>'))\n"
+        "with out:\n    print('one'); print('two')\n    with out:\n        print('three')\n"
         "print('outside')\n"
         "with out:\n    1 / 0\n"
         "with out:\n    out.clear_output(wait=True); print('last')\n"
@@ -235,6 +244,7 @@ def test_an_output_widget_takes_what_is_printed_inside_it(kernel):
     ]
     assert cell.text() == "[1] outside\n"
     assert [one["output_type"] for one in said[1]] == ["stream", "display_data"]
+    assert any("one\ntwo\nthree" in str(each.get("text")) for outputs in said for each in outputs)
     assert any("ZeroDivisionError" in str(outputs) for outputs in said)
     last = requested(kernel, output)["outputs"]
     assert last == [{"output_type": "stream", "name": "stdout", "text": "last\n"}]
@@ -243,8 +253,8 @@ def test_an_output_widget_takes_what_is_printed_inside_it(kernel):
 def test_closing_a_widget_leaves_nothing(kernel):
     cell = kernel.ok(MAKE)
     ids = models(cell, "IntSliderModel")
-    kernel.ok("%%mesh\nslider.close()")
-    kernel.until(lambda: {c["comm_id"] for c in cell.contents("comm_close")} == set(ids))
+    closed = kernel.ok("%%mesh\nslider.close()")
+    assert {c["comm_id"] for c in closed.contents("comm_close")} == set(ids)
     left = kernel.ok("print(*get_ipython().kernel.comm_manager.comms)").text()
     assert not set(ids) & set(left.split())
 
@@ -277,6 +287,72 @@ def test_a_rank_that_dies_leaves_its_widgets_switched_off():
         assert kernel.until(lambda: set(switched_off(kernel)) == {first, second})
         left = kernel.ok("print(list(get_ipython().kernel.comm_manager.comms))")
         assert left.text() == "[]\n"
+
+
+def test_a_notebook_without_a_browser_keeps_the_state_of_its_widgets(tmp_path):
+    cells = ["%mesh up --gpus 2", MAKE, "%%mesh\nslider.value = 9"]
+    notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, cells)))
+    NotebookClient(notebook, kernel_name="monarch", timeout=60).execute(cwd=str(tmp_path))
+    texts = [output["data"]["text/plain"] for output in notebook.cells[1].outputs]
+    assert [text for text in texts if "IntSlider(value=1" in text]
+    kept = notebook.metadata.widgets["application/vnd.jupyter.widget-state+json"]["state"]
+    sliders = [one["state"] for one in kept.values() if one["model_name"] == "IntSliderModel"]
+    assert [one["value"] for one in sliders] == [9, 9]
+
+
+def test_in_a_terminal_a_widget_is_its_text(tmp_path):
+    program = tmp_path / "cells.ipy"
+    program.write_text(
+        "%load_ext monarch_nb\n%mesh up --gpus 2\n"
+        "get_ipython().run_cell_magic('mesh', '', 'import ipywidgets as w\\n"
+        "s = w.IntSlider()\\ns.value = 5\\ns')\n"
+        "get_ipython().run_cell_magic('mesh', '', 'from IPython.display import clear_output\\n"
+        'print("before")\\nclear_output()\\ndisplay("x", display_id="y")\')\n'
+        "%mesh down\n"
+    )
+    command = [sys.executable, "-m", "IPython", "--no-banner", "--colors=NoColor", str(program)]
+    env = {**os.environ, "IPYTHONDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert "[0] IntSlider(value=5)" in ran.stdout, ran.stderr
+    assert "[0-1] before\n[0-1] 'x'\n" in ran.stdout
+    assert not ran.stderr
+
+
+class Event:
+    """A comm message of a rank, as the relay gets it."""
+
+    parent = ""
+
+    def __init__(
+        self, process: int, kind: str, comm_id: str, target: str = "", **data: Any
+    ) -> None:
+        self.process, self.kind, self.comm_id, self.tag = process, kind, comm_id, 1
+        self.content = {"comm_id": comm_id, "data": data, "target_name": target}
+        self.metadata: dict[str, Any] = {}
+        self.buffers: list[bytes] = []
+
+
+def test_a_rank_cannot_speak_for_the_widget_of_another():
+    sent: list[str] = []
+    outlet = SimpleNamespace(comm=lambda kind, *_: sent.append(kind))
+    own = object()
+    manager = SimpleNamespace(comms={"of the kernel": own})
+    shell = SimpleNamespace(kernel=SimpleNamespace(comm_manager=manager))
+    relay = CommRelay(shell, lambda _: outlet, lambda *_: None)
+    relay.receive(Event(1, "comm_open", "a", "some.target"))
+    assert sent == ["comm_open"]
+    relay.receive(Event(2, "comm_msg", "a", value=1))
+    relay.receive(Event(2, "comm_close", "a"))
+    relay.receive(Event(2, "comm_open", "a", "some.target"))
+    relay.receive(Event(2, "comm_open", "of the kernel", "some.target"))
+    relay.receive(Event(2, "comm_close", "of the kernel"))
+    assert sent == ["comm_open"]
+    assert manager.comms["of the kernel"] is own
+    relay.lost(2)
+    assert list(manager.comms) == ["of the kernel", "a"]
+    relay.lost(1)
+    assert sent == ["comm_open", "comm_close"]
+    assert list(manager.comms) == ["of the kernel"]
 
 
 def switched_off(kernel: KernelClient) -> list[str]:
