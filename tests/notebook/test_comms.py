@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +15,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from monarch_nb.notebook.comm_relay import CommRelay
+from monarch_nb.notebook.comm_relay import MANY, WINDOW_S, CommRelay
 from tests.kernel.client import Cell, KernelClient
 from tests.source import ROOT
 
@@ -128,20 +130,23 @@ def test_an_error_in_a_callback_is_shown_with_its_rank(kernel):
     assert all(line.startswith("[1] ") for line in cell.text("stderr").splitlines())
 
 
-def test_a_busy_rank_gets_the_last_value_only_and_the_stop_button_works(kernel):
+def test_a_busy_rank_gets_the_last_value_only(kernel, tmp_path):
+    free = tmp_path / "free"
     cell = kernel.ok(
         "%%mesh 0\nimport ipywidgets as widgets, time\nseen = []\nslider = widgets.IntSlider()\n"
         "slider.observe(lambda change: seen.append(change['new']), 'value'); slider"
     )
     [slider] = models(cell, "IntSliderModel")
-    busy = kernel.start("%%mesh --noblock 0\nprint('busy', flush=True)\ntime.sleep(1.5)")
+    busy = kernel.start(
+        "%%mesh --noblock 0\nimport os\nprint('busy', flush=True)\n"
+        f"while not os.path.exists({str(free)!r}):\n    time.sleep(0.01)"
+    )
     kernel.until(lambda: "busy" in busy.text())
     for value in range(1, 21):
         move(kernel, slider, value=value)
     assert requested(kernel, slider)["value"] == 20  # from the kernel, however busy the rank is
-    assert kernel.ok("%%mesh 0\nseen[-1], len(seen) < 5").displays == [
-        {"text/plain": "[0] (20, True)"}
-    ]
+    free.touch()
+    assert kernel.ok("%%mesh 0\nseen").displays == [{"text/plain": "[0] [20]"}]
 
 
 def test_a_cell_that_awaits_sees_a_slider_move(kernel):
@@ -157,12 +162,13 @@ def test_a_cell_that_awaits_sees_a_slider_move(kernel):
 
 
 def test_a_flood_of_updates_is_thinned_and_ends_with_the_last_value(kernel):
+    started = time.monotonic()
     cell = kernel.ok(
         "%%mesh\nimport ipywidgets as widgets\nbar = widgets.IntProgress(max=3000)\n"
         "for step in range(3000):\n    bar.value = step + 1\nbar"
     )
     updates = [m["content"] for m in cell.messages if m["msg_type"] == "comm_msg"]
-    assert len(updates) < 1500
+    assert len(updates) <= MANY * ((time.monotonic() - started) / WINDOW_S + 2)
     for bar in models(cell, "IntProgressModel"):
         last = [u for u in updates if u["comm_id"] == bar][-1]
         assert last["data"]["state"] == {"value": 3000}
@@ -314,7 +320,7 @@ def test_in_a_terminal_a_widget_is_its_text(tmp_path):
     env = {**os.environ, "IPYTHONDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert "[0] IntSlider(value=5)" in ran.stdout, ran.stderr
-    assert "[0-1] before\n[0-1] 'x'\n" in ran.stdout
+    assert re.search(r"\] before\n(.*\n)?\[0(-1)?\] 'x'\n", ran.stdout), ran.stdout
     assert not ran.stderr
 
 
