@@ -74,7 +74,10 @@ BOXES = {
     "": Box(" ".join(EVERYWHERE)),  # __init__.py itself: lazy names only
 }
 SPEAK_PUBLIC = {"notebook", "compat"}  # boxes that use the package as a user would
-COMPANIONS = {"traitlets": {"IPython", "ipykernel"}, "comm": {"ipywidgets"}}  # allowed with those
+COMPANIONS = {
+    "traitlets": {"IPython", "ipykernel"},
+    "comm": {"IPython", "ipywidgets"},
+}  # allowed with those
 
 
 # ------------------------------------------------------------------------------------------- arrows

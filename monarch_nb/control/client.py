@@ -31,13 +31,14 @@ from monarch_nb.actors.runtime import Runtime
 from monarch_nb.actors.supervision import MeshFailure
 from monarch_nb.config import Config
 from monarch_nb.control import sources, when_started
+from monarch_nb.control.comms import CommDesk
 from monarch_nb.control.faults import FaultDesk
 from monarch_nb.control.hosts import AttachedHosts, agent_of
 from monarch_nb.control.keeper import Keeper
 from monarch_nb.control.logbook import Logbook
 from monarch_nb.control.output import OutputDesk, OutputEvent
 from monarch_nb.control.status import Snapshot, StatusDesk
-from monarch_nb.core.frames import HOST_SHIFT, OUTPUT_PORT, Message
+from monarch_nb.core.frames import COMM_PORT, HOST_SHIFT, OUTPUT_PORT, Message
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.rundir import RunDir, new_run_dir
 from monarch_nb.net.keys import KeyPair
@@ -62,11 +63,13 @@ class Client(Runtime):
         self._closed = threading.Event()
         self.faults = FaultDesk()
         self.output = OutputDesk(self.supervision, Logbook(self._log_dir(), config.log_bytes))
+        self.comms = CommDesk(self.proc, self.supervision)
         self.status = StatusDesk(self)
         self.supervision.on_root_failure = self.faults.root_failed
         self.hosting.booted()
         serve_controllers(self)
         self.proc.ports[OUTPUT_PORT] = self.output.on_output
+        self.proc.ports[COMM_PORT] = self.comms.on_message
         self.proc.verbs["raw"] = self.output.on_raw
         self.proc.verbs["logging_option"] = self.output.on_logging_option
         self.proc.verbs["ready"] = self._on_ready
@@ -238,6 +241,7 @@ class Client(Runtime):
         self._leave_attached(limit_s)
         self._fail_waiters()
         self.output.close()
+        self.comms.close()
         self.status.close()
         self.close()
         self._run_dir.remove()

@@ -39,6 +39,7 @@ KNOWN_FLAGS: Final = SHARED | DETACHED | RETURN
 CONTROL_PORT: Final = 0
 ROOT_PORT: Final = 1
 OUTPUT_PORT: Final = 3  # of the controller: what ranks print and show
+COMM_PORT: Final = 4  # of the controller: what widgets of ranks say
 CONTROLLERS_PORT: Final = 1 << 63 | 2
 FIRST_PORT: Final = 1 << 8
 ACTOR_BIT: Final = 1 << 63

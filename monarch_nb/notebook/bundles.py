@@ -8,14 +8,19 @@ still escaped; the bundle is the user's own output, shown as any notebook shows 
 
 from __future__ import annotations
 
+import base64
 import html
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from monarch_nb.core.folding import fold_outputs
 
 Content = Mapping[str, Any]
 
+MAX_PARTS = 16
+
+_SVG = "image/svg+xml"
+_IMAGES = (_SVG, "image/png", "image/jpeg", "image/gif", "image/webp")
 _HEADER = (
     '<div style="font:0.8em ui-monospace,monospace;color:#7a7a7a;margin:0.2em 0">{label}</div>'
 )
@@ -34,6 +39,62 @@ def labelled(label: str, content: Content) -> list[Content]:
     elif set(data) != {"text/plain"}:
         return [text_content(label, header_html(label)), shown]
     return [shown]
+
+
+def is_composable(data: Mapping[str, Any]) -> bool:
+    """Whether it can be drawn in one display with others: no application of the front end's."""
+    return not any(mime.startswith("application/") for mime in data)
+
+
+def composed(parts: Sequence[tuple[str, Sequence[Content]]]) -> list[Content]:
+    """What to display for several labels, each with contents, as one display that can change.
+
+    What is before the last is shown once, above it.
+    """
+    if not parts:
+        return [text_content("")]
+    if len(parts) == 1 and len(parts[0][1]) == 1:
+        label, [content] = parts[0]
+        contents = labelled(label, content)
+        if len(contents) == 1 or not is_composable(content["data"]):
+            return contents
+    shown, more = parts[:MAX_PARTS], len(parts) - MAX_PARTS
+    note = f"... {more} more" if more > 0 else ""
+    plain = "\n".join(filter(None, [*(_part_text(*part) for part in shown), note]))
+    if all(set(each["data"]) == {"text/plain"} for _, contents in shown for each in contents):
+        return [text_content(plain)]
+    page = "".join(_part_html(*part) for part in shown)
+    return [text_content(plain, page + (header_html(note) if note else ""))]
+
+
+def _part_text(label: str, contents: Sequence[Content]) -> str:
+    text = "\n".join(str(each["data"].get("text/plain", "")) for each in contents)
+    return label_text(label, text) if label else text
+
+
+def _part_html(label: str, contents: Sequence[Content]) -> str:
+    header = header_html(label) if label else ""
+    return header + "".join(f"<div>{_as_html(each)}</div>" for each in contents)
+
+
+def _as_html(content: Content) -> str:
+    """HTML that looks like what the front end would have chosen."""
+    data = content["data"]
+    if "text/html" in data:
+        return str(data["text/html"])
+    for mime in _IMAGES:
+        if mime in data:
+            size = dict(content.get("metadata") or {}).get(mime)
+            return _image_html(mime, str(data[mime]), size if isinstance(size, dict) else {})
+    return f"<pre>{html.escape(str(data.get('text/plain', '')))}</pre>"
+
+
+def _image_html(mime: str, text: str, size: Mapping[str, Any]) -> str:
+    encoded = base64.b64encode(text.encode()).decode() if mime == _SVG else "".join(text.split())
+    sides = "".join(
+        f' {side}="{size[side]}"' for side in ("width", "height") if isinstance(size.get(side), int)
+    )
+    return f'<img src="data:{mime};base64,{html.escape(encoded)}"{sides}>'
 
 
 def text_content(plain: str, as_html: str = "") -> Content:

@@ -11,16 +11,17 @@ import html
 import io
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from monarch_nb.core.folding import rank_runs
-from monarch_nb.notebook.words import count, duration, sizes_text
+from monarch_nb.notebook.grids import grid_html, grid_of
+from monarch_nb.notebook.session import session_of
+from monarch_nb.notebook.values import values_html, values_text
+from monarch_nb.notebook.words import count, duration, mesh_text, sizes_text
 
 MAX_ROWS = 16
 """A mesh with more ranks is shown with one row for each state."""
-MAX_VALUES = 64
-MAX_VALUE = 200  # characters
 
 _MARKS = {
     "idle": ("○", "#009E73"),
@@ -148,53 +149,70 @@ def table_html(headings: Iterable[str], body: str) -> str:
 
 
 def mesh_html(mesh: Any) -> str:
-    """For meshes of processes and actors: what `repr` says, in one line."""
+    """For meshes of actors and hosts: what `repr` says, in one line."""
     return f"<code>{html.escape(repr(mesh))}</code>"
 
 
-def values_html(values: Any) -> str:
-    """For `ValueMesh`: a row for each rank, equal neighbours together."""
-    labels = list(values.sizes)
-    shown = itertools.islice(values.items(), MAX_VALUES)
-    body = "".join(_value_row(labels, point, value) for point, value in shown)
-    more = len(values) - MAX_VALUES
-    note = f"<div>... {more} more</div>" if more > 0 else ""
-    title = f"ValueMesh {sizes_text(values.sizes)}"
-    return f"<div><b>{html.escape(title)}</b>{table_html([*labels, 'value'], body)}{note}</div>"
+def states_html(mesh: Any, snapshot: Any) -> str:
+    """For meshes of processes: what `repr` says, and the state of each rank in a grid."""
+    known = [each for each in snapshot.meshes if each.name == mesh.name]
+    if not known:
+        return mesh_html(mesh)
+    states = {one.rank: one for one in known[0].ranks}
+    ranks = [states.get(rank) for rank in mesh.ranks]
+    verdicts = Counter(one.verdict if one else "gone" for one in ranks)
+    counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
+    title = f"<b>{html.escape(mesh.name)}</b> {html.escape(f'{mesh_text(mesh)}: {counts}')}"
+    drawn = grid_html(grid_of(mesh.sizes), lambda at: _state_cell(ranks[at]))
+    return f"<div>{title}{drawn}</div>"
 
 
-def _value_row(labels: Sequence[str], point: Any, value: Any) -> str:
-    text = _repr(value)
-    places = "".join(f"<td style='text-align:left'>{point[label]}</td>" for label in labels)
-    value_style = "text-align:left;font-family:ui-monospace,monospace;white-space:pre"
-    return f"<tr>{places}<td style='{value_style}'>{html.escape(text)}</td></tr>"
+def _state_cell(one: Any) -> str:
+    verdict = one.verdict if one else "gone"
+    mark, colour = _MARKS.get(verdict, _BAD)
+    told = f"{one.rank}: {verdict} {one.what} {one.detail}".strip() if one else verdict
+    style = f"text-align:center;color:{colour}"
+    return f"<td style='{style}' title='{html.escape(told)}'>{mark}</td>"
 
 
-def _repr(value: Any) -> str:
-    try:
-        text = repr(value)
-    except Exception as error:  # noqa: BLE001  a user's class; the other values are still shown
-        return f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
-    return f"{text[:MAX_VALUE]}..." if len(text) > MAX_VALUE else text
+def _proc_mesh_html(shell: Any) -> Callable[[Any], str]:
+    def show(mesh: Any) -> str:
+        session = session_of(shell)
+        client = session.runtime.running_client() if session else None
+        return mesh_html(mesh) if client is None else states_html(mesh, client.snapshot())
+
+    return show
 
 
-_FORMATTERS = {
-    ("monarch_nb.core.values", "ValueMesh"): values_html,
-    ("monarch_nb.actors.proc_mesh", "ProcMesh"): mesh_html,
-    ("monarch_nb.actors.host_mesh", "HostMesh"): mesh_html,
-    ("monarch_nb.actors.actor_mesh", "ActorMesh"): mesh_html,
-}
+def _values_plain(values: Any, printer: Any, cycle: bool) -> None:  # noqa: ARG001  IPython's
+    printer.text(values_text(values))
+
+
+_VALUES = ("monarch_nb.core.values", "ValueMesh")
+_PROCESSES = ("monarch_nb.actors.proc_mesh", "ProcMesh")
+_OTHERS = (
+    ("monarch_nb.actors.host_mesh", "HostMesh"),
+    ("monarch_nb.actors.actor_mesh", "ActorMesh"),
+)
 
 
 def register(shell: Any) -> None:
     """Let the shell show our classes; by name, so that nothing is imported for it."""
-    formatter = shell.display_formatter.formatters["text/html"]
-    for (module, name), show in _FORMATTERS.items():
-        formatter.for_type_by_name(module, name, show)
+    formatters = shell.display_formatter.formatters
+    formatters["text/plain"].for_type_by_name(*_VALUES, _values_plain)
+    page = formatters["text/html"]
+    page.for_type_by_name(*_VALUES, values_html)
+    page.for_type_by_name(*_PROCESSES, _proc_mesh_html(shell))
+    for each in _OTHERS:
+        page.for_type_by_name(*each, mesh_html)
 
 
 def unregister(shell: Any) -> None:
     """Undo `register`."""
-    formatter = shell.display_formatter.formatters["text/html"]
-    for key in _FORMATTERS:
-        formatter.deferred_printers.pop(key, None)
+    formatters = shell.display_formatter.formatters
+    for mime, keys in (
+        ("text/plain", (_VALUES,)),
+        ("text/html", (_VALUES, _PROCESSES, *_OTHERS)),
+    ):
+        for key in keys:
+            formatters[mime].pop(".".join(key), None)

@@ -1,7 +1,7 @@
 """Messages for the front end that wait to be sent: text, displays of ranks, drawings of our own.
 
 Rule of the file: a message is made when its turn in the order is known; what it needs then is all
-that is kept of it.
+that is kept of it. Messages know how to send themselves, not when.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
 from monarch_nb.notebook.bundles import Content, labelled, signature
+from monarch_nb.notebook.live_displays import LiveDisplay
 from monarch_nb.notebook.outlets import Outlet
 from monarch_nb.notebook.pictures import Frame
 
@@ -23,6 +24,9 @@ class Text:
         self.stream = stream
         self.parts = [text]
 
+    def prepare(self) -> None:
+        """It does not change."""
+
     def send(self, outlet: Outlet) -> None:
         outlet.stream(self.stream, "".join(self.parts))
 
@@ -35,12 +39,14 @@ class Display:
         self._kind = kind
         self._content = content
 
+    def prepare(self) -> None:
+        """It does not change."""
+
     def send(self, outlet: Outlet) -> None:
         if self._kind == "clear_output":
             outlet.display(self._kind, self._content)
             return
-        contents = labelled(self._label, self._content)
-        for content in contents[-1:] if self._kind == "update_display_data" else contents:
+        for content in labelled(self._label, self._content):
             outlet.display(self._kind, content)
 
 
@@ -50,8 +56,33 @@ class Drawing:
     def __init__(self, frame: Frame, content: Content) -> None:
         self._kind, self._content = frame.message(content)
 
+    def prepare(self) -> None:
+        """It does not change."""
+
     def send(self, outlet: Outlet) -> None:
         outlet.display(self._kind, self._content)
+
+
+class LiveDrawing:
+    """A display of ranks that changes, as it is when it is sent."""
+
+    def __init__(self, live: LiveDisplay) -> None:
+        self.live = live
+        self._kind = ""
+        self._above: list[Mapping[str, Any]] = []
+        self._content: Mapping[str, Any] = {}
+
+    def prepare(self) -> None:
+        """Take its state; under the lock of the display's owner."""
+        self._kind = "update_display_data" if self.live.is_shown else "display_data"
+        *self._above, self._content = self.live.drawn()
+        self.live.is_shown = True
+
+    def send(self, outlet: Outlet) -> None:
+        if self._kind == "display_data":
+            for content in self._above:
+                outlet.display(self._kind, content)
+        outlet.display(self._kind, with_id(self._content, self.live.id))
 
 
 class Tokens:
@@ -59,25 +90,33 @@ class Tokens:
 
     def __init__(self) -> None:
         self._words: dict[Hashable, str] = {}
-        self._found: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._found: dict[str, tuple[str, Mapping[str, Any]] | LiveDisplay] = {}
         self._count = 0
 
-    def word(self, kind: str, content: Mapping[str, Any]) -> str:
+    def of_message(self, kind: str, content: Mapping[str, Any]) -> str:
         """Equal for equal messages."""
-        key = signature((kind, content))
+        return self._word(signature((kind, content)), (kind, content))
+
+    def of_live(self, live: LiveDisplay) -> str:
+        """One for each."""
+        return self._word(live.id, live)
+
+    def _word(self, key: Hashable, meant: tuple[str, Mapping[str, Any]] | LiveDisplay) -> str:
         word = self._words.get(key)
         if word is None:
             self._count += 1
             word = self._words[key] = f"display-{self._count}"
-            self._found[word] = kind, content
+            self._found[word] = meant
             if len(self._words) > MAX_TOKENS:
                 del self._found[self._words.pop(next(iter(self._words)))]
         return word
 
-    def display(self, line: str) -> Display | None:
+    def display(self, line: str) -> Display | LiveDrawing | None:
         """The display for `[0-3] display-7`; None for a line of another kind."""
         label, _, word = line.rpartition(" ")
         found = self._found.get(word)
+        if isinstance(found, LiveDisplay):
+            return LiveDrawing(found)
         return Display(label, *found) if found else None
 
     def clear(self) -> None:
@@ -86,7 +125,7 @@ class Tokens:
         self._found.clear()
 
 
-Message = Text | Display | Drawing
+Message = Text | Display | Drawing | LiveDrawing
 
 
 def drawing(frame: Frame, content: Content) -> list[Message]:
@@ -100,3 +139,9 @@ def append_text(waiting: list[Message], stream: str, text: str) -> None:
         last.parts.append(text)
     else:
         waiting.append(Text(stream, text))
+
+
+def with_id(content: Mapping[str, Any], display_id: str) -> dict[str, Any]:
+    """The content of a display message; without an id it cannot be changed later."""
+    transient = {"display_id": display_id} if display_id else {}
+    return {"metadata": {}, **content, "transient": transient}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -35,6 +35,16 @@ class Outlet(Protocol):
 
     def display(self, kind: str, content: Mapping[str, Any]) -> None:
         """Send a `display_data`, `update_display_data` or `clear_output` message."""
+
+    def comm(
+        self,
+        kind: str,
+        content: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        buffers: Sequence[bytes],
+        parent: Header | None,
+    ) -> None:
+        """Send a comm message, as the answer to `parent` or to the cell."""
 
     def end(self) -> None:
         """The cell has ended; more may come all the same."""
@@ -113,6 +123,33 @@ class KernelOutlet:
         else:
             self._send(kind, content)
 
+    def comm(
+        self,
+        kind: str,
+        content: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        buffers: Sequence[bytes],
+        parent: Header | None,
+    ) -> None:
+        """Send a comm message; it has no place among the outputs, so nothing is flushed for it."""
+
+        def publish(header: Header) -> None:
+            kernel = self._kernel
+            kernel.session.send(
+                kernel.iopub_socket,
+                kind,
+                dict(content),
+                metadata=dict(metadata),
+                parent=header,
+                ident=f"comm-{content['comm_id']}".encode(),
+                buffers=list(buffers),
+            )
+
+        if parent is None and self._headless is not None:
+            self._headless.send(publish)
+        else:
+            publish(parent or self._header)
+
     def _is_redirected(self, target: object) -> bool:
         """By `%%capture` or `redirect_stdout` in this cell; ipykernel's own know their parent."""
         if hasattr(target, "set_parent"):
@@ -153,6 +190,9 @@ class TerminalOutlet:
         """Show what a terminal can show."""
         if kind == "display_data":
             publish_display_data(dict(content["data"]), dict(content["metadata"]))
+
+    def comm(self, *_: Any) -> None:
+        """A terminal draws no widgets."""
 
 
 def outlet_of_running_cell(shell: Any) -> Outlet:

@@ -7,17 +7,25 @@ that nothing comes after the cell's reply that came before it.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from monarch_nb.core.lines import Text
-from monarch_nb.core.streams import StreamFolder
+from monarch_nb.core import lines
+from monarch_nb.core.streams import WINDOW_S, StreamFolder
 from monarch_nb.notebook.bundles import Content, plain_text
 from monarch_nb.notebook.layouts import FOLD, Layout
-from monarch_nb.notebook.messages import Message, Tokens, append_text, drawing
+from monarch_nb.notebook.live_displays import CellDisplays, LiveDisplay, LiveDisplays, display_id
+from monarch_nb.notebook.messages import (
+    Display,
+    LiveDrawing,
+    Message,
+    Tokens,
+    append_text,
+    drawing,
+    with_id,
+)
 from monarch_nb.notebook.outlets import Outlet
 from monarch_nb.notebook.pictures import Frame
 from monarch_nb.notebook.progress import Bars
@@ -29,7 +37,12 @@ FLUSH_S = 0.1
 class CellOutput:
     """Everything one cell has still to show."""
 
-    def __init__(self, outlet: Outlet, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        outlet: Outlet,
+        now: Callable[[], float] = time.monotonic,
+        live: LiveDisplays | None = None,
+    ) -> None:
         self.outlet = outlet
         self._now = now
         self._lock = threading.Lock()
@@ -37,6 +50,10 @@ class CellOutput:
         self._is_sending = False
         self._folders: dict[str, StreamFolder] = {}
         self._running: dict[str, set[int]] = {}
+        self._expected: dict[str, set[int]] = {}
+        self._known = live or LiveDisplays()
+        self._live = CellDisplays(self, self._known)
+        self._redraws: dict[LiveDisplay, float] = {}
         self._tokens = Tokens()
         self._waiting: list[Message] = []
         self._layouts: dict[str, Layout] = {}
@@ -63,7 +80,7 @@ class CellOutput:
         of them. How they are shown is asked for by the layout, until `conclude`."""
         with self._lock:
             shown = [rank for rank in ranks if layout.only in (None, rank)]
-            self._running[mesh] = set(shown)
+            self._running[mesh], self._expected[mesh] = set(shown), set(shown)
             self._folders[mesh] = StreamFolder(shown, total)
             self._layouts[mesh] = layout
             if not layout.streams:
@@ -110,15 +127,61 @@ class CellOutput:
     def _add(self, event: Any, now: float) -> None:
         if event.stream == "progress":
             self._bars.add(event.mesh, event.rank, event.size, event.content, now)
-            return
-        is_display = event.stream == "display"
+        elif event.stream == "display":
+            self._add_display(event, now)
+        elif not self._add_to_section(event, event.text, now):
+            if area := self._live.area(event):
+                area.write(event.rank, event.text)
+                self._redraw(area, now)
+            else:
+                self._feed(event, event.text, now)
+
+    def _add_display(self, event: Any, now: float) -> None:
+        """A display of a rank, or what changes one that is there."""
+        content = {"metadata": {}, "transient": {}, **event.content}
+        kind = content.pop("type", "display_data")
+        if not self.outlet.redraws:
+            content["transient"] = {}
+            if "data" in content and not self._add_to_section(event, plain_text(content), now):
+                self._feed(event, self._tokens.of_message("display_data", content) + "\n", now)
+        elif kind == "update_display_data":
+            if live := self._known.find(event):
+                live.put(event.rank, event.content)
+                self._redraw(live, now)
+        elif kind == "clear_output" and event.size > 1:
+            self._clear(event, now)
+        elif display_id(content):
+            self._feed(event, self._tokens.of_live(self._live.place(event)) + "\n", now)
+        elif area := self._live.area(event):
+            area.add(event.rank, event.content)
+            self._redraw(area, now)
+        elif not self._add_to_section(event, plain_text(content), now):
+            self._feed(event, self._tokens.of_message(kind, content) + "\n", now)
+
+    def _add_to_section(self, event: Any, said: str, now: float) -> bool:
+        """Whether the cell has a section for the rank, which takes the text."""
         sections = self._sections.get(event.mesh)
-        said = plain_text(event.content) if is_display else event.text
-        if sections and said and sections.add(event.rank, event.stream, said, now):
-            return
-        text = self._word(event.content) if is_display else event.text
+        return bool(sections and said and sections.add(event.rank, event.stream, said, now))
+
+    def _feed(self, event: Any, text: str, now: float) -> None:
         folder = self._folder(event.mesh, event.size)
         self._texts(event.mesh, folder.feed(event.rank, event.stream, text, now))
+
+    def _clear(self, event: Any, now: float) -> None:
+        """A rank clears what it has shown; when all have, it is the cell that is cleared."""
+        changed = self._live.clear(event)
+        if len(self._folders) <= 1 and self._live.wiped(event.mesh, self._expected.get(event.mesh)):
+            self._release()
+            wait = {"wait": bool(event.content.get("wait"))}
+            self._waiting.append(Display("", "clear_output", wait))
+            changed = self._live.everything()
+        for live in changed:
+            self._redraw(live, now)
+
+    def _redraw(self, live: LiveDisplay, now: float) -> None:
+        """Soon: other ranks are about to say the same. What is held back takes its last state."""
+        if live.is_shown or not self._held:
+            self._redraws.setdefault(live, now + WINDOW_S)
 
     def write(self, stream: str, text: str) -> None:
         """A line of the controller's own, in order with what the ranks said."""
@@ -147,12 +210,12 @@ class CellOutput:
         """A display of the controller's own, now."""
         with self._sending:
             self._send()
-            self.outlet.display("display_data", _own(content, display_id))
+            self.outlet.display("display_data", with_id(content, display_id))
 
     def redraw(self, content: Mapping[str, Any], display_id: str) -> None:
         """Another content for a display that was shown under this id."""
         with self._sending:
-            self.outlet.display("update_display_data", _own(content, display_id))
+            self.outlet.display("update_display_data", with_id(content, display_id))
 
     def flush(self) -> float | None:
         """Send what may be sent now. Returns when there will be more, or None."""
@@ -161,6 +224,7 @@ class CellOutput:
             for mesh, folder in self._folders.items():
                 if (at := folder.deadline) is not None and at <= now:
                     self._texts(mesh, folder.tick(now))
+            self._redrawn(now)
             if now >= self._next_flush_s:
                 self._draw(now)
         if now >= self._next_flush_s:
@@ -174,6 +238,7 @@ class CellOutput:
         with self._lock:
             for mesh, folder in self._folders.items():
                 self._texts(mesh, folder.flush(now))
+            self._redrawn(float("inf"))
             if self.outlet.redraws or not self._layouts:  # a terminal gets the bars once
                 self._draw_bars(now)
         self._send()
@@ -184,14 +249,17 @@ class CellOutput:
             self._folders[mesh] = StreamFolder(range(total), total)
         return self._folders[mesh]
 
-    def _word(self, content: Mapping[str, Any]) -> str:
-        message = {"metadata": {}, "transient": {}, **content}
-        return self._tokens.word(message.pop("type", "display_data"), message) + "\n"
-
     def _release(self) -> None:
         now = self._now()
         for mesh, folder in self._folders.items():
             self._texts(mesh, folder.release(now))
+
+    def _redrawn(self, now: float) -> None:
+        """Draw the displays of ranks that have changed."""
+        for live in [live for live, at in self._redraws.items() if at <= now]:
+            del self._redraws[live]
+            if live.is_shown or live.ranks:
+                self._waiting.append(LiveDrawing(live))
 
     def _draw(self, now: float) -> None:
         """Draw the pictures that have changed."""
@@ -219,7 +287,7 @@ class CellOutput:
         content = sections.final()
         return drawing(frame, content) if content else []
 
-    def _texts(self, mesh: str, texts: Iterable[Text]) -> None:
+    def _texts(self, mesh: str, texts: Iterable[lines.Text]) -> None:
         waiting = self._held.get(mesh, self._waiting)
         for stream, text in texts:
             if stream != "display":
@@ -236,6 +304,8 @@ class CellOutput:
             with self._lock:
                 sent, self._waiting = self._waiting, []
                 self._is_sending = bool(sent)
+                for one in sent:
+                    one.prepare()
                 if sent:
                     self._next_flush_s = self._now() + FLUSH_S
             for one in sent:
@@ -248,84 +318,5 @@ class CellOutput:
         times += [max(at, self._next_flush_s) for at in drawn]
         if self._waiting:
             times.append(self._next_flush_s)
+        times += self._redraws.values()
         return min(times, default=None)
-
-
-def _own(content: Mapping[str, Any], display_id: str) -> dict[str, Any]:
-    transient = {"display_id": display_id} if display_id else {}
-    return {"metadata": {}, **content, "transient": transient}
-
-
-class Flushed(Protocol):
-    """Has something to send now and then."""
-
-    def flush(self) -> float | None:
-        """Send what is due. Returns when there will be more, or None."""
-
-
-class Flusher:
-    """One thread that flushes the outputs that are due."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._due: dict[Flushed, float] = {}
-        self._thread: threading.Thread | None = None
-        self._closed = False
-
-    def due(self, output: Flushed, at_s: float | None) -> None:
-        """Flush the output at that time (`time.monotonic`).
-
-        What is due already is sent by the caller: when an answer of the same rank is handed on
-        next, what the rank printed before it is on its way.
-        """
-        if at_s is not None and at_s <= time.monotonic():
-            at_s = self._flushed(output)
-        if at_s is not None:
-            self._schedule(output, at_s)
-
-    def _schedule(self, output: Flushed, at_s: float) -> None:
-        with self._changed:
-            before = min(self._due.values(), default=float("inf"))
-            self._due[output] = min(at_s, self._due.get(output, at_s))
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="monarch-flusher", daemon=True
-                )
-                self._thread.start()
-            if at_s < before:
-                self._changed.notify()
-
-    def close(self) -> None:
-        """End the thread."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while (due := self._next()) is not None:
-            for output in due:
-                if (at_s := self._flushed(output)) is not None:
-                    self._schedule(output, at_s)
-
-    def _flushed(self, output: Flushed) -> float | None:
-        try:
-            return output.flush()
-        except Exception:  # a display that is no JSON, a front end that left
-            logging.getLogger("monarch_nb").exception("output of ranks could not be shown")
-            return None
-
-    def _next(self) -> list[Flushed] | None:
-        """The outputs that are due, as soon as there is one; None at the end."""
-        with self._changed:
-            while not self._closed:
-                first = min(self._due.values(), default=None)
-                now = time.monotonic()
-                if first is not None and first <= now:
-                    due = [output for output, at_s in self._due.items() if at_s <= now]
-                    for output in due:
-                        del self._due[output]
-                    return due
-                self._changed.wait(None if first is None else first - now)
-        return None

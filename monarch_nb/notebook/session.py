@@ -16,9 +16,12 @@ from typing import Any, Protocol
 
 from monarch_nb.notebook import verdicts, whereabouts
 from monarch_nb.notebook.auto import Auto
+from monarch_nb.notebook.comm_relay import CommRelay
+from monarch_nb.notebook.flusher import Flusher
+from monarch_nb.notebook.live_displays import LiveDisplays
 from monarch_nb.notebook.meshes import Meshes
-from monarch_nb.notebook.outlets import outlet_of_running_cell
-from monarch_nb.notebook.outputs import CellOutput, Flusher
+from monarch_nb.notebook.outlets import Outlet, outlet_of_running_cell
+from monarch_nb.notebook.outputs import CellOutput
 from monarch_nb.notebook.own_output import keep_order
 from monarch_nb.notebook.problems import CellError
 from monarch_nb.notebook.runtime import Client, MonarchRuntime, Runtime, Wait
@@ -82,6 +85,8 @@ class Session:
         self._cells: dict[int, Cell] = {}
         self._last_tag = 0
         self._flusher = Flusher()
+        self._live = LiveDisplays()
+        self._comms = CommRelay(shell, self._outlet_of, self._flusher.due)
         self._client: Client | None = None
         self._notices: list[str] = []
         self.undo: list[Callable[[], None]] = []
@@ -137,6 +142,7 @@ class Session:
             return
         cell.waiting.end()
         cell.output.end()
+        self._comms.settle()
         self.running = cell.outer
         if self.running is None:
             cell.output.outlet.end()
@@ -144,7 +150,7 @@ class Session:
     def _new_cell(self, source: str, number: int) -> Cell:
         self._last_tag += 1
         outlet = outlet_of_running_cell(self.shell)
-        output = CellOutput(outlet)
+        output = CellOutput(outlet, live=self._live)
         waiting = WaitingLine(output, partial(self._waits, self._last_tag))
         if not outlet.is_watched:
             waiting.after_s = NEVER_S
@@ -166,16 +172,23 @@ class Session:
                 self._client = client
                 client.on_output(self.route)
                 client.on_failure(self.notice)
+                self._comms.send = client.comms.send
+                client.comms.listen(self._comms)
             if self.running is not None:
                 client.tag = self.running.tag
         return client
 
     def route(self, event: Any) -> None:
         """Show an output event under the cell that caused it."""
+        live = self._live.find(event)
         cell = self._cells.get(event.tag) or self._latest()
-        if cell is None:
-            return
-        self._flusher.due(cell.output, cell.output.add(event))
+        output = live.owner if live else cell.output if cell else None
+        if output is not None:
+            self._flusher.due(output, output.add(event))
+
+    def _outlet_of(self, tag: int) -> Outlet | None:
+        cell = self._cells.get(tag) or self._latest()
+        return None if cell is None else cell.output.outlet
 
     def notice(self, failure: Any) -> None:
         """Something failed that no call waits for: say so under the running cell, or the next."""

@@ -7,7 +7,7 @@ coroutine where it waits, so that its `finally` blocks run and the traceback sho
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 UNWIND_S: Final = 1.0  # for an interrupted coroutine to run its `finally` blocks
@@ -32,6 +32,12 @@ class CellLoop:
                 raise
             where = self._unwind(task)
             raise stop.with_traceback(where.__traceback__ if where else None) from None
+
+    def soon(self, action: Callable[[], object]) -> None:
+        """Do this on the main thread while a cell awaits, if one does. Any thread."""
+        loop = self._loop
+        if loop is not None and loop.is_running():
+            loop.call_soon_threadsafe(action)
 
     def _unwind(self, task: asyncio.Task[Any]) -> BaseException | None:
         """Cancel and wait a little; the exception with which the task ended, if it did."""

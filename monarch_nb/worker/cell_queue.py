@@ -11,6 +11,7 @@ import json
 import queue
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.actors.context import Here, here
@@ -18,8 +19,9 @@ from monarch_nb.actors.future import waiting
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.runtime_access import end_fork
 from monarch_nb.core.frames import CONTROL, OUTPUT, OUTPUT_PORT
-from monarch_nb.worker.cells import CellOutcome, CellShell, Publish
+from monarch_nb.worker.cells import CellShell, Publish
 from monarch_nb.worker.code import keep
+from monarch_nb.worker.outcomes import CellOutcome
 from monarch_nb.worker.scripts import ScriptRun
 
 if TYPE_CHECKING:
@@ -39,11 +41,12 @@ class CellQueue:
         self.runtime = runtime
         self.proc = runtime.proc
         self.work = work
-        self.shell = CellShell(names)
+        self.shell = CellShell(names, lambda shown: self._display(runtime.root_tag(), shown))
         self.results: dict[tuple[int, int], Any] = {}
         """Values of last expressions, by who has asked for that and the reply port of the cell."""
         self._dropped: set[int] = set()
         self._running: int | None = None
+        self._attending = 0
         self._label = runtime.root.name
 
     # the inbox thread
@@ -55,11 +58,11 @@ class CellQueue:
     def on_interrupt(self, body: dict[str, Any], message: Message) -> None:
         """Stop the cell that answers to this port: interrupt it, or drop it from the queue."""
         port = body["reply"]
-        if self._running == port:
+        if self._running == port or self._attending:  # it waits for a widget's callback to end
             self.runtime.hosting.interrupt_main()
             heard = Parcel(json.dumps({"status": "stopping"}).encode())
             self.proc.send(message.source, CONTROL, port, heard)
-        else:
+        if self._running != port:
             self._dropped.add(port)
 
     @property
@@ -69,7 +72,7 @@ class CellQueue:
 
     def interrupt(self) -> None:
         """Stop whatever cell runs."""
-        if self._running is not None:
+        if self._running is not None or self._attending:
             self.runtime.hosting.interrupt_main()
 
     # the main thread
@@ -109,9 +112,7 @@ class CellQueue:
 
     def enter(self, what: str, tag: int) -> None:
         """The main thread works for a notebook cell now."""
-        root = self.runtime.root
-        extent = root.rank.extent
-        here.set(Here(root, tuple(extent), tuple(extent.values()), root.rank.rank, tag))
+        self._act_for(tag)
         if (board := self.runtime.hosting.board) is not None:
             board.busy(what)
 
@@ -132,6 +133,10 @@ class CellQueue:
         if shown["type"] == "execute_result":
             data.append(shown)
             return
+        caller = here.get()  # none in a thread of the cell; an actor may be called by another cell
+        self._display(message.tag if caller is None else caller.tag, shown)
+
+    def _display(self, tag: int, shown: dict[str, Any]) -> None:
         self.flush()
         boot = {
             "mesh": 0,
@@ -140,7 +145,31 @@ class CellQueue:
             "content": shown,
         }
         payload = json.dumps(boot).encode()
-        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, Parcel(payload), tag=message.tag)
+        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, Parcel(payload), tag=tag)
+
+    def attend(self, tag: int, action: Callable[[], object]) -> None:
+        """Run a callback of a widget for the cell that made it; also while a cell waits."""
+        outer, board = here.get(), self.runtime.hosting.board
+        self._act_for(tag)
+        self._attending += 1
+        if board is not None:
+            board.busy("widget")
+        try:
+            self.shell.attend(action, partial(self._display, tag))
+        finally:
+            self._attending -= 1
+            here.set(outer)
+            if self.proc.links.forked:
+                end_fork(None)
+        self.flush()
+        if board is not None and self._running is None:
+            board.idle()
+
+    def _act_for(self, tag: int) -> None:
+        """What is called and printed from now on belongs to that cell."""
+        root = self.runtime.root
+        extent = root.rank.extent
+        here.set(Here(root, tuple(extent), tuple(extent.values()), root.rank.rank, tag))
 
     def _answer(self, message: Message, body: dict[str, Any]) -> None:
         self.flush()

@@ -8,19 +8,18 @@ to the `publish` that came with it; this file knows nothing of sockets.
 
 from __future__ import annotations
 
-import base64
 import builtins
+import contextlib
 import dataclasses
 import inspect
-import json
 import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from IPython.core import application, completer, oinspect, page
 from IPython.core.displayhook import DisplayHook
@@ -37,6 +36,8 @@ from monarch_nb.worker.awaiting import CellLoop
 from monarch_nb.worker.code import MAX_COMPILED, CellCode, CellCompiler, keep, without_blank_start
 from monarch_nb.worker.gate import InterruptGate
 from monarch_nb.worker.help import Helper
+from monarch_nb.worker.outcomes import CellOutcome, outcome_of, saying_that_the_rank_lives
+from monarch_nb.worker.plain import plain
 
 MAX_OUT: Final = 8  # results kept in Out: they may be large, and on a GPU
 
@@ -46,31 +47,21 @@ Publish = Callable[[dict[str, Any]], None]
 
 # What IPython's transforms could react to; text without any of it is Python already.
 _SPECIAL: Final = re.compile(r"[%!?]|\A\s|^\s*(?:[,;/]|>>>|\.\.\.|In \[)", re.MULTILINE)
+_SCREENS: Final = ("gtk", "mac", "osx", "qt", "tk", "wx")
 _CONFIG: Final = Config({"HistoryManager": {"enabled": False, "hist_file": ":memory:"}})
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CellOutcome:
-    """How a cell ended. `value` is that of its last expression, if it had one, `result_text` its
-    plain text."""
-
-    status: Literal["ok", "error", "interrupted"]
-    error: ErrorRecord | None = None
-    result_text: str | None = None
-    elapsed_s: float = 0.0
-    value: Any = None
 
 
 class CellShell:
     """Runs cells in the namespace of `__main__`, which is this rank's alone.
 
-    `names` are set in it at the start (rank, size, coords, device ...). All methods belong to the
-    main thread, where SIGINT is handled; its handler calls `interrupt()`.
+    `names` are set in it at the start (rank, size, coords, device ...); `publish` gets what is
+    shown before the first cell. All methods belong to the main thread, where SIGINT is handled; its
+    handler calls `interrupt()`.
     """
 
-    def __init__(self, names: Mapping[str, Any]) -> None:
+    def __init__(self, names: Mapping[str, Any], publish: Publish | None = None) -> None:
         self._gate = InterruptGate()
-        self._publish: Publish = _discard
+        self._publish = publish or _discard
         self._loop = CellLoop()
         self._compiler = CellCompiler()
         self._shell = self._made()
@@ -95,7 +86,7 @@ class CellShell:
         threads that outlive the cell go to it too, until the next cell runs.
         """
         work = partial(self._perform, self._shell, code, filename, first_line)
-        return _saying_that_the_rank_lives(self.perform(work, publish))
+        return saying_that_the_rank_lives(self.perform(work, publish))
 
     def perform(self, work: Callable[[], BaseException | None], publish: Publish) -> CellOutcome:
         """Do something else in place of a cell: it can be interrupted and may show things.
@@ -116,7 +107,40 @@ class CellShell:
             finally:
                 self._gate.is_open = False
         hook, took_s = shell.displayhook, time.perf_counter() - started
-        return dataclasses.replace(_outcome(error, hook.text, took_s), value=hook.value)
+        return dataclasses.replace(outcome_of(error, hook.text, took_s), value=hook.value)
+
+    def attend(self, action: Callable[[], object], publish: Publish) -> None:
+        """Run a callback of the user's between two cells, or inside one that waits."""
+        outer, is_inside = self._publish, self._gate.is_open
+        self._publish = publish
+        try:
+            with self._shell.display_trap:
+                self._gate.open()
+                action()
+        except KeyboardInterrupt as stopped:
+            if is_inside:
+                raise
+            self._shell._showtraceback(None, stopped, None)
+        finally:
+            self._gate.is_open = is_inside
+            self._publish = outer
+
+    def while_awaiting(self, action: Callable[[], object]) -> None:
+        """Do this on the main thread while a cell awaits, if one does. Any thread."""
+        self._loop.soon(action)
+
+    @contextlib.contextmanager
+    def captured(self, publish: Publish) -> Iterator[None]:
+        """Inside the block `publish` gets what is shown."""
+        outer, self._publish = self._publish, publish
+        try:
+            yield
+        finally:
+            self._publish = outer
+
+    def shield(self) -> contextlib.AbstractContextManager[None]:
+        """No interrupt inside: for whoever sends."""
+        return self._gate.shield()
 
     def interrupt(self) -> bool:
         """For the handler of SIGINT: raise `KeyboardInterrupt` in the running cell.
@@ -211,25 +235,6 @@ def _result(shell: Any, code: str) -> Any:
     return result
 
 
-def _outcome(error: BaseException | None, text: str | None, elapsed_s: float) -> CellOutcome:
-    if error is None:
-        return CellOutcome("ok", None, text, elapsed_s)
-    # where pdb and %debug look for the last error
-    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
-    record = ErrorRecord.from_exception(error)
-    interrupted = isinstance(error, KeyboardInterrupt)
-    return CellOutcome("interrupted" if interrupted else "error", record, text, elapsed_s)
-
-
-def _saying_that_the_rank_lives(outcome: CellOutcome) -> CellOutcome:
-    """For a cell that called `sys.exit`."""
-    record = outcome.error
-    if record is None or record.ename != "SystemExit":
-        return outcome
-    said = f"the cell called sys.exit({record.evalue}); the rank lives on"
-    return dataclasses.replace(outcome, error=dataclasses.replace(record, evalue=said))
-
-
 def _discard(_: dict[str, Any]) -> None:
     """No cell has run yet."""
 
@@ -285,7 +290,7 @@ class _Hook(DisplayHook):
         self.value, self.text = result, data.get("text/plain")
         self._keep_result(shell, result)
         if data:
-            message = {"type": "execute_result", "data": _plain(data), "metadata": metadata}
+            message = {"type": "execute_result", "data": plain(data), "metadata": metadata}
             shell.cells.show(message)
 
     def _keep_result(self, shell: Any, result: Any) -> None:
@@ -312,7 +317,7 @@ class _Publisher(DisplayPublisher):
         **_: object,
     ) -> None:
         kind = "update_display_data" if update else "display_data"
-        message = {"type": kind, "data": _plain(data), "metadata": dict(metadata or {})}
+        message = {"type": kind, "data": plain(data), "metadata": dict(metadata or {})}
         self.shell.cells.show({**message, "transient": dict(transient or {})})
 
     def clear_output(self, wait: bool = False) -> None:
@@ -359,7 +364,13 @@ class _Shell(InteractiveShell):
     def enable_gui(self, gui: str | None = None) -> None:
         """Figures are drawn inline; there is no screen."""
         if gui not in (None, "inline"):
-            raise UsageError(f"a rank has no screen for {gui!r}; use %matplotlib inline")
+            raise _no_screen(gui)
+
+    def enable_matplotlib(self, gui: str | None = None) -> Any:
+        """`%matplotlib`: what needs a screen is refused before it is imported."""
+        if str(gui).startswith(_SCREENS):
+            raise _no_screen(gui)
+        return super().enable_matplotlib(gui)  # type: ignore[no-untyped-call]
 
     def ask_exit(self) -> None:
         """`exit` and `quit` end the cell."""
@@ -375,14 +386,5 @@ class _Shell(InteractiveShell):
         print(*ErrorRecord.from_exception(evalue).format(), sep="\n", file=sys.stderr)  # noqa: T201
 
 
-def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A mime bundle that can be written as JSON."""
-    return {
-        mime: value if isinstance(value, str) else _jsonable(value) for mime, value in data.items()
-    }
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return json.loads(json.dumps(value, default=repr))
+def _no_screen(gui: object) -> UsageError:
+    return UsageError(f"a rank has no screen for {gui!r}; use %matplotlib inline")

@@ -33,6 +33,7 @@ from monarch_nb.worker import patience, progress, rendezvous, sources, stacks
 from monarch_nb.worker.boardwriter import BoardWriter
 from monarch_nb.worker.cell_queue import CellQueue
 from monarch_nb.worker.cells import prepare_shell
+from monarch_nb.worker.comms import Comms
 from monarch_nb.worker.help_desk import HelpDesk
 from monarch_nb.worker.reloading import Workspaces
 from monarch_nb.worker.stdio import install
@@ -135,6 +136,7 @@ class Rank:
         Workspaces(self.proc, self.work)
         Variables(self.proc, self.cells)
         sources.install(self.proc)
+        Comms(self.runtime, self.work, self.cells).install()
         self._serve_help()
 
     def _serve_help(self) -> None:

@@ -123,6 +123,7 @@ class FakeClient:
         self.failures: list[Callable[[Any], None]] = []
         self.interrupted: list[int | None] = []
         self.has_shut_down = False
+        self.comms = SimpleNamespace(listen=lambda listener: None, send=None)
 
     def on_output(self, callback: Callable[[Any], None]) -> None:
         self.outputs.append(callback)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from monarch_nb.core.shape import Extent
 from monarch_nb.core.values import ValueMesh
-from monarch_nb.notebook.display import StatusView, mesh_html, values_html
+from monarch_nb.notebook.display import StatusView, mesh_html, states_html
 from monarch_nb.notebook.words import duration
 
 
@@ -53,30 +52,48 @@ def test_html_says_every_state_in_a_word_and_escapes_the_rest():
     assert "http" not in page
 
 
-def test_values_are_a_table_that_is_safe_and_bounded():
-    values = ValueMesh(Extent(["gpus"], [100]).region.as_shape(), ["<b>" + "x" * 500] * 100)
-    page = values_html(values)
-    assert "<b>x" not in page
-    assert page.count("<tr>") == 65
-    assert "... 36 more" in page
-    assert "x" * 300 not in page
-
-
-def test_a_value_whose_repr_fails_does_not_spoil_the_table():
-    class Bad:
-        def __repr__(self) -> str:
-            raise RuntimeError
-
-    page = values_html(ValueMesh(Extent(["g"], [2]).region.as_shape(), [Bad(), 7]))
-    assert "7" in page
-    assert "Bad" in page
-
-
 def test_meshes_show_their_repr():
     assert (
         mesh_html(ValueMesh)
         == "<code>&lt;class &#x27;monarch_nb.core.values.ValueMesh&#x27;&gt;</code>"
     )
+
+
+def test_the_ranks_of_a_mesh_are_a_grid_of_their_states():
+    nasty = "<script>alert(1)</script>"
+    known = mesh(rank(0), rank(1, "busy", nasty), rank(2, "exited"))
+    shown = SimpleNamespace(name="mesh0", sizes={"gpus": 2}, ranks=[1, 2])
+    page = states_html(SliceOf(shown), SimpleNamespace(meshes=[known]))
+    assert "2 ranks (gpus=2): 1 busy, 1 exited" in page
+    assert page.count("<td") == 2
+    assert "script&gt;" in page
+    assert "<script" not in page
+    assert "✕" in page
+
+
+def test_a_mesh_of_thousands_is_a_bounded_grid():
+    known = mesh(*map(rank, range(5000)))
+    shown = SimpleNamespace(name="mesh0", sizes={"hosts": 625, "gpus": 8}, ranks=range(5000))
+    page = states_html(SliceOf(shown), SimpleNamespace(meshes=[known]))
+    assert "5000 idle" in page
+    assert "... 3976 more" in page
+    assert len(page) < 200_000
+
+
+def test_a_mesh_that_nobody_knows_shows_its_repr():
+    shown = SliceOf(SimpleNamespace(name="other", sizes={"gpus": 1}, ranks=[0]))
+    assert states_html(shown, SimpleNamespace(meshes=[])) == "<code>a slice</code>"
+
+
+class SliceOf:
+    def __init__(self, shown: Any) -> None:
+        self.name, self.sizes, self.ranks = shown.name, shown.sizes, shown.ranks
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    def __repr__(self) -> str:
+        return "a slice"
 
 
 def test_durations():

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from monarch_nb.notebook.bundles import labelled, results
-from monarch_nb.notebook.outputs import FLUSH_S, CellOutput, Flusher
+from monarch_nb.notebook.flusher import Flusher
+from monarch_nb.notebook.outputs import FLUSH_S, CellOutput
 from tests import support
 
 
@@ -175,12 +176,6 @@ def test_a_figure_keeps_its_bytes_and_gets_a_header(output, outlet):
     assert header["text/plain"] == "[2]"
     assert "[2]" in header["text/html"]
     assert image == {"image/png": "aGk=", "text/plain": "[2] <Figure>"}
-
-
-def test_updates_of_a_display_keep_their_label(output, outlet):
-    output.add(shown(1, {"text/plain": "50 %"}, kind="update_display_data"))
-    output.end()
-    assert outlet.sent == [("update_display_data", {"text/plain": "[1] 50 %"})]
 
 
 def test_html_and_labels_are_put_together():

@@ -1,0 +1,134 @@
+"""`with ipywidgets.Output():` on a rank.
+
+In a kernel the front end sorts messages by the request that caused them. A rank has no request of
+its own, so what is printed and shown inside the block is put into the widget here: into `outputs`,
+which is what the front end draws. Text is added a few times a second, the rest at the block's end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+import time
+from typing import Any, Final
+
+EVERY_S: Final = 0.1
+MAX_CHARS: Final = 100_000  # of one piece of text; the end is kept
+MAX_OUTPUTS: Final = 200  # of one widget; the last are kept
+
+_MODULE: Final = "ipywidgets.widgets.widget_output"
+
+
+def teach() -> None:
+    """Let `Output` capture here, if the user has imported it."""
+    output: Any = getattr(sys.modules.get(_MODULE), "Output", None)
+    if output is not None and output.__enter__ is not _enter:
+        output.__enter__, output.__exit__ = _enter, _exit
+
+
+def _enter(widget: Any) -> Any:
+    captured = vars(widget).setdefault("_monarch_captured", _Captured(widget))
+    captured.enter()
+    return widget
+
+
+def _exit(widget: Any, kind: Any, error: BaseException | None, _: Any) -> bool:
+    shown = error is not None and isinstance(error, Exception)
+    if shown:
+        _shell().showtraceback((kind, error, error.__traceback__ if error else None))
+    vars(widget)["_monarch_captured"].leave()
+    return shown  # as in a kernel: it was shown inside the widget
+
+
+def _shell() -> Any:
+    return sys.modules["__main__"].__dict__["get_ipython"]()
+
+
+class _Captured:
+    """What is said inside the blocks of one widget, which may be nested: `clear_output` is one."""
+
+    def __init__(self, widget: Any) -> None:
+        self._widget = widget
+        self._undo = contextlib.ExitStack()
+        self._outputs: list[dict[str, Any]] = []
+        self._depth = 0
+        self._sent_s = 0.0
+        self._clears_next = False
+
+    def enter(self) -> None:
+        """Text and displays of this process come here."""
+        self._depth += 1
+        if self._depth > 1:
+            return
+        self._outputs = list(self._widget.outputs)
+        for stream in ("stdout", "stderr"):
+            self._undo.enter_context(_replaced(stream, _Stream(self, stream)))
+        self._undo.enter_context(_shell().cells.captured(self.show))
+
+    def leave(self) -> None:
+        """Show what is left."""
+        self._depth -= 1
+        if not self._depth:
+            self._undo.close()
+            self._send()
+
+    def write(self, stream: str, text: str) -> None:
+        """Something was printed."""
+        last = self._begin()
+        if last is not None and last.get("name") == stream:
+            last = self._outputs.pop()
+            text = last["text"] + text
+        said = {"output_type": "stream", "name": stream, "text": text[-MAX_CHARS:]}
+        self._outputs.append(said)
+        if time.monotonic() - self._sent_s > EVERY_S:
+            self._send()
+
+    def show(self, message: dict[str, Any]) -> None:
+        """Something was displayed."""
+        if message["type"] == "clear_output":
+            self._clears_next = bool(message["wait"])
+            if not self._clears_next:
+                self._outputs.clear()
+        elif message["type"] != "update_display_data":
+            self._begin()
+            shown = {key: message[key] for key in ("data", "metadata")}
+            self._outputs.append({"output_type": "display_data", **shown})
+        self._send()
+
+    def _begin(self) -> dict[str, Any] | None:
+        if self._clears_next:
+            self._outputs.clear()
+        self._clears_next = False
+        return self._outputs[-1] if self._outputs else None
+
+    def _send(self) -> None:
+        self._sent_s = time.monotonic()
+        self._widget.outputs = tuple(self._outputs[-MAX_OUTPUTS:])
+
+
+class _Stream(io.TextIOBase):
+    """`sys.stdout` inside the block."""
+
+    def __init__(self, captured: _Captured, stream: str) -> None:
+        self._captured = captured
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Into the widget."""
+        self._captured.write(self._stream, text)
+        return len(text)
+
+    def writable(self) -> bool:
+        """Yes."""
+        return True
+
+
+@contextlib.contextmanager
+def _replaced(name: str, stream: Any) -> Any:
+    before = getattr(sys, name)
+    setattr(sys, name, stream)
+    try:
+        yield
+    finally:
+        setattr(sys, name, before)

@@ -1,0 +1,36 @@
+"""What ranks show, as JSON: displays and the values of widgets."""
+
+from __future__ import annotations
+
+import base64
+import json
+import numbers
+from collections.abc import Mapping
+from typing import Any
+
+
+def plain(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A mime bundle that can be written as JSON."""
+    return {
+        mime: value if isinstance(value, str) else _jsonable(value) for mime, value in data.items()
+    }
+
+
+def as_json(message: Any) -> bytes:
+    """With numbers of numpy and torch as numbers; what else is no JSON, `nan` too, is text."""
+    text = json.dumps(message, default=_number_or_text)
+    if "NaN" in text or "Infinity" in text:
+        text = json.dumps(json.loads(text, parse_constant=str))
+    return text.encode()
+
+
+def _number_or_text(value: Any) -> Any:
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    return float(value) if isinstance(value, numbers.Real) else repr(value)
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return json.loads(json.dumps(value, default=repr), parse_constant=str)

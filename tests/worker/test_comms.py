@@ -1,0 +1,63 @@
+"""What waits on a rank for its turn, and what leaves it."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import torch
+
+from monarch_nb.worker.comms import _Incoming
+from monarch_nb.worker.plain import as_json, plain
+
+
+def update(comm_id="a", **state):
+    body = {"type": "comm_msg", "comm_id": comm_id, "data": {"method": "update", "state": state}}
+    return _Incoming(lambda _: None, {**body, "metadata": {}, "parent": str(state)}, [])
+
+
+def click(comm_id="a"):
+    body = {"type": "comm_msg", "comm_id": comm_id, "data": {"method": "custom", "content": 1}}
+    return _Incoming(lambda _: None, {**body, "metadata": {}, "parent": ""}, [])
+
+
+def test_updates_that_wait_become_one_with_the_last_values():
+    first = update(value=1, step=2)
+    assert first.absorb(update(value=3))
+    assert first.body["data"]["state"] == {"value": 3, "step": 2}
+    assert first.body["parent"] == "{'value': 3}"  # the browser waits for the echo of the last
+
+
+def test_what_has_begun_or_belongs_to_another_widget_is_left_alone():
+    begun = update(value=1)
+    begun.has_begun = True
+    assert not begun.absorb(update(value=2))
+    assert not update(value=1).absorb(update("b", value=2))
+
+
+def test_clicks_are_all_counted():
+    assert not click().absorb(click())
+    assert not click().absorb(update(value=1))
+    assert not update(value=1).absorb(click())
+
+
+def test_buffers_are_not_mixed():
+    image = update(value=1)
+    image.buffers = [b"x"]
+    assert not update(value=1).absorb(image)
+    assert not image.absorb(update(value=1))
+
+
+def test_values_of_libraries_are_numbers_and_the_rest_is_text():
+    said = json.loads(as_json({"a": np.int64(3), "b": np.float32(0.5), "c": {1, 2}, "d": math.nan}))
+    assert said == {"a": 3, "b": 0.5, "c": "{1, 2}", "d": "NaN"}
+    assert json.loads(as_json("NaN is a text")) == "NaN is a text"
+
+
+def test_displays_are_json():
+    shown = plain({"image/png": b"hi", "application/json": {"x": torch.float32, "y": -math.inf}})
+    assert shown == {
+        "image/png": "aGk=",
+        "application/json": {"x": "torch.float32", "y": "-Infinity"},
+    }
