@@ -25,6 +25,8 @@ from typing import Any, Final
 
 TICK_S: Final = 0.03  # between two sends while text keeps coming
 FIRST_S: Final = 0.002  # before the first: a short cell's text leaves with its result, in one go
+FLUSH_S: Final = 0.02  # how long `flush` waits at most
+POLL_S: Final = 0.0003
 SMALL: Final = 256  # characters; larger pieces are counted by their size, smaller ones by number
 MANY: Final = 1_000  # pieces; then the flusher does not wait for the tick
 STEP: Final = 20_000  # pieces; then the writer pauses: the two share one interpreter
@@ -57,6 +59,7 @@ class OutputPump:
         self._is_forked = False
         self._is_handing_over = False
         self._chars = 0  # of larger pieces
+        self._flushed_s = 0.0
         self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._gaps: dict[Place, _Gap] = {}  # the last of each place
         self._torn: set[Place] = set()  # whose line was cut: the rest of it is dropped too
@@ -82,6 +85,20 @@ class OutputPump:
                 self._hand_over(tag, stream, text)
             self._forget_gaps()
             self._is_handing_over = False
+
+    def flush(self) -> None:
+        """See to it that what was written leaves, before code runs that may not return.
+
+        The flusher sends it: here a lock may be held, in a `__del__` in the middle of a send. Not
+        again within a tick, since a logger flushes with every record.
+        """
+        now = time.monotonic()
+        if self._is_forked or not self._pieces or now - self._flushed_s < TICK_S:
+            return
+        self._flushed_s = now
+        self._wake.put(True)
+        while (self._pieces or self._is_handing_over) and time.monotonic() < now + FLUSH_S:
+            time.sleep(POLL_S)
 
     def close(self) -> None:
         """Send what is left and end the flusher. Later text waits for a `drain`."""
@@ -248,8 +265,7 @@ class _Gap:
 class RankStream(io.TextIOBase):
     """`sys.stdout` or `sys.stderr` of a rank; `stream` is "stdout" or "stderr".
 
-    Looks like a text file that is no terminal. `flush` needs to do nothing: text is on its way
-    within milliseconds, and a logger flushes with every record.
+    Looks like a text file that is no terminal.
     """
 
     encoding = "utf-8"
@@ -259,6 +275,7 @@ class RankStream(io.TextIOBase):
 
     def __init__(self, pump: OutputPump, stream: str) -> None:
         self._stream = stream
+        self._pump = pump
         self.name = f"<{stream}>"
         self.buffer = RankBytes(self)
         self.write = pump.writer(stream)  # type: ignore[method-assign]
@@ -276,7 +293,8 @@ class RankStream(io.TextIOBase):
         return False
 
     def flush(self) -> None:
-        """Nothing to do."""
+        """Let it leave now; text leaves within milliseconds anyway."""
+        self._pump.flush()
 
     def reconfigure(self, **_: Any) -> None:
         """Nothing to choose: UTF-8, lines as they come."""
@@ -309,7 +327,8 @@ class RankBytes(io.BufferedIOBase):
         return True
 
     def flush(self) -> None:
-        """Nothing to do."""
+        """As the text stream."""
+        self._text.flush()
 
     def close(self) -> None:
         """Stays open."""

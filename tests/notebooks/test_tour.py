@@ -4,57 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
 
-ROOT = Path(__file__).parents[2]
-TOUR = ROOT / "notebooks/tour.ipynb"
-LIMIT_S = 60
+from tests.notebooks import reading
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * LIMIT_S)]
-
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+TOUR = reading.NOTEBOOKS / "tour.ipynb"
 STEPS = 3
-PLACES = (r"/root/", r"/home/", r"/tmp/(?!ipykernel_)", r"\bhttps?://(?!github\.com)")
 
-
-def text_of(cell: Any) -> str:
-    """All that a reader sees below a cell, without colours."""
-    parts = []
-    for output in cell.get("outputs", ()):
-        if output.output_type == "stream":
-            parts.append(output.text)
-        elif output.output_type == "error":
-            parts.append("\n".join(output.traceback) + "\n")
-        else:
-            parts.append(output.data["text/plain"] + "\n")
-    return COLOURS.sub("", "".join(parts))
-
-
-def find(notebook: Any, source: str) -> Any:
-    """The one code cell that contains the source."""
-    (cell,) = (
-        cell for cell in notebook.cells if cell.cell_type == "code" and source in cell.source
-    )
-    return cell
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * reading.LIMIT_S)]
 
 
 @pytest.fixture(scope="module")
 def executed() -> Any:
     """The tour, run as `make demo` runs it. A cell that fails unexpectedly fails every test."""
-    notebook = nbformat.read(TOUR, as_version=4)
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
-    client = NotebookClient(
-        notebook, kernel_name="monarch", timeout=LIMIT_S, coalesce_streams=True, record_timing=False
-    )
-    client.execute()
-    return notebook
+    return reading.execute(TOUR)
 
 
 @pytest.fixture(params=["committed", "executed"])
@@ -64,7 +30,7 @@ def shown(request: pytest.FixtureRequest) -> Callable[[str], str]:
         notebook = nbformat.read(TOUR, as_version=4)
     else:
         notebook = request.getfixturevalue("executed")
-    return lambda source: text_of(find(notebook, source))
+    return lambda source: reading.text_of(reading.find(notebook, source))
 
 
 def epochs(text: str) -> list[float]:
@@ -173,18 +139,8 @@ def test_healing_makes_the_mesh_whole(shown):
 
 
 def test_the_committed_tour_is_what_runs(executed):
-    """Same cells fail and show as in the repository; no output is missing or left over."""
-    committed = nbformat.read(TOUR, as_version=4)
-    nbformat.validate(committed)
-    assert committed.metadata.kernelspec.name == "monarch"
-    for old, new in zip(committed.cells, executed.cells, strict=True):
-        if old.cell_type == "code":
-            kinds = [[output.output_type for output in cell.outputs] for cell in (old, new)]
-            assert kinds[0] == kinds[1], old.source
-            assert old.execution_count == new.execution_count
-            assert "execution" not in old.metadata
+    reading.check_committed(TOUR, executed)
 
 
 def test_the_committed_tour_names_no_place_of_this_machine():
-    found = [place for place in PLACES if re.search(place, TOUR.read_text())]
-    assert not found
+    assert not reading.places(TOUR)

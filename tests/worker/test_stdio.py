@@ -343,3 +343,18 @@ def test_printing_costs_little_more_than_into_a_file(world):
     with open(os.devnull, "w") as null:
         ratios = [measure(world.out) / measure(null) for _ in range(5)]
     assert min(ratios) < 8, ratios
+
+
+def test_a_flush_sees_to_it_that_the_text_has_left(world):
+    """Code may follow that never returns, or ends the process."""
+    print("about to go", file=world.out, flush=True)
+    assert world.sent == [(0, "stdout", "about to go\n")]
+
+
+def test_a_flush_waits_for_no_sender_that_hangs_and_not_with_every_line(world, held):
+    begun = time.monotonic()
+    for number in range(100):
+        print(number, file=world.out, flush=True)
+    assert time.monotonic() - begun < 5 * stdio.FLUSH_S
+    held.set()
+    eventually(lambda: world.text().endswith("\n99\n"), 5)

@@ -1,0 +1,80 @@
+"""Notebooks of the repository: run as a reader would, and read as one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+LIMIT_S = 60
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+PLACES = (
+    r"/root/", r"/home/", r"/tmp/(?!ipykernel_|mnb-)", r"\bhttps?://(?!github\.com)",
+)  # fmt: skip
+
+
+def text_of(cell: Any) -> str:
+    """All that a reader sees below a cell, without colours."""
+    parts = []
+    for output in cell.get("outputs", ()):
+        if output.output_type == "stream":
+            parts.append(output.text)
+        elif output.output_type == "error":
+            parts.append("\n".join(output.traceback) + "\n")
+        else:
+            parts.append(output.data["text/plain"] + "\n")
+    return COLOURS.sub("", "".join(parts))
+
+
+def find(notebook: Any, source: str) -> Any:
+    """The one code cell that contains the source."""
+    (cell,) = (
+        cell for cell in notebook.cells if cell.cell_type == "code" and source in cell.source
+    )
+    return cell
+
+
+def execute(path: Path, folder: Path | None = None) -> Any:
+    """The notebook, run without a browser. A cell that fails unexpectedly raises."""
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    resources = {} if folder is None else {"metadata": {"path": str(folder)}}
+    NotebookClient(
+        notebook,
+        kernel_name="monarch",
+        timeout=LIMIT_S,
+        coalesce_streams=True,
+        record_timing=False,
+        resources=resources,
+    ).execute()
+    return notebook
+
+
+def check_committed(path: Path, executed: Any, *, but: tuple[str, ...] = ()) -> None:
+    """The same cells fail and show as in the repository; no output is missing or left over.
+
+    `but` names cells whose output may come a cell later.
+    """
+    committed = nbformat.read(path, as_version=4)
+    nbformat.validate(committed)
+    assert committed.metadata.kernelspec.name == "monarch"
+    for old, new in zip(committed.cells, executed.cells, strict=True):
+        if old.cell_type != "code":
+            continue
+        assert old.execution_count == new.execution_count
+        assert "execution" not in old.metadata
+        if not any(word in old.source for word in but):
+            kinds = [[output.output_type for output in cell.outputs] for cell in (old, new)]
+            assert kinds[0] == kinds[1], old.source
+
+
+def places(path: Path) -> list[str]:
+    """What in it belongs to the machine on which it was run."""
+    return [place for place in PLACES if re.search(place, path.read_text())]
