@@ -1,10 +1,12 @@
-"""What ranks print, as a Jupyter client sees it: how soon, in how many bytes, and a flood.
+"""What ranks print, as a Jupyter client sees it: how soon, in how many bytes, and a flood; and how
+soon they stop.
 
 Knows kernels and nothing of ranks; each cell is the system's own magic above code that prints.
 """
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +25,9 @@ PACED = (
     "import time\nfor step in range(100):\n"
     "    print(f'{rank} {step:3} ' + 'x' * 94); time.sleep(0.02)"
 )
+SLEEPS = "import time\nprint('said', flush=True)\ntime.sleep(8)"
+SETTLED_S = 0.3  # all ranks sleep, not only the first that said so
+STOPS = 3
 LINES = 1_000_000
 FLOOD = f"for i in range({LINES}): print('line', i)\nflooded = True"
 
@@ -55,6 +60,7 @@ def measures(notebook: Notebook, magic: str) -> dict[str, Measure]:
     return {
         "print": partial(first_output, notebook, magic),
         "paced": partial(paced, notebook, magic),
+        "stop": partial(stop, notebook, magic),
     }
 
 
@@ -77,6 +83,26 @@ def paced(notebook: Notebook, magic: str, _scale: Scale) -> Figures:
     with _ranks(notebook) as client:
         seen = _watched(client, f"{magic}\n{PACED}")
     return {"bytes": seen.size, "messages": len(seen.messages)}
+
+
+def stop(notebook: Notebook, magic: str, _scale: Scale) -> Figures:
+    """The stop button while ranks sleep: until the prompt is back, until a cell runs on them."""
+    prompts, frees = [], []
+    with _ranks(notebook) as client:
+        for _ in range(STOPS):
+            sent = client.execute(f"{magic}\n{SLEEPS}")
+            while "said" not in json.dumps(_next(client, sent)["content"].get("text", "")):
+                continue
+            time.sleep(SETTLED_S)
+            asked = now()
+            client.parent.interrupt_kernel()
+            client.get_shell_msg(timeout=ANSWER_S)
+            prompts.append(now() - asked)
+            for _ in _messages(client, sent):
+                continue
+            check(client, notebook)
+            frees.append(now() - asked)
+    return {"prompt": median(prompts), "free": median(frees)}
 
 
 def flood(notebook: Notebook, _scale: Scale) -> Figures:
@@ -126,7 +152,14 @@ def _watched(client: BlockingKernelClient, code: str) -> Seen:
 def _messages(client: BlockingKernelClient, sent: str) -> Iterator[dict[str, Any]]:
     idle = False
     while not idle:
-        message = client.get_iopub_msg(timeout=ANSWER_S)
+        message = _next(client, sent)
+        yield message
+        idle = message["content"].get("execution_state") == "idle"
+
+
+def _next(client: BlockingKernelClient, sent: str) -> dict[str, Any]:
+    """The next message of that cell."""
+    while True:
+        message: dict[str, Any] = client.get_iopub_msg(timeout=ANSWER_S)
         if message["parent_header"].get("msg_id") == sent:
-            yield message
-            idle = message["content"].get("execution_state") == "idle"
+            return message

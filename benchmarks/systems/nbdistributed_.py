@@ -9,7 +9,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from benchmarks import cells, system
+from benchmarks import cells, outputs, system
 
 NOTEBOOK = cells.Notebook(
     kernel="python3",
@@ -28,4 +28,4 @@ def without_pkill() -> None:
 
 if __name__ == "__main__":
     without_pkill()
-    system.main(cells.measures(NOTEBOOK))
+    system.main(cells.measures(NOTEBOOK) | outputs.measures(NOTEBOOK, "%%distributed"))

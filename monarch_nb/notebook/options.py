@@ -47,7 +47,8 @@ class Parser(_Parser):  # type: ignore[misc]
         message = re.sub(r"^argument (\S+):", r"\1", message)
         message = message.replace("unrecognized arguments:", "does not know")
         message = message.replace("expected one argument", "needs a value")
-        raise MagicError(f"{self.prog}: {message}. Type: {self.example}")
+        end = "" if message.endswith("?") else "."
+        raise MagicError(f"{self.prog}: {message}{end} Type: {self.example}")
 
 
 def count(text: str) -> int:

@@ -61,6 +61,15 @@ def test_it_can_be_for_some_ranks(fake_kernel):
     assert fake_kernel.ok("1 + 1").displays == [{"text/plain": "2"}]
 
 
+def test_it_takes_the_options_of_a_cell(fake_kernel):
+    fake_kernel.ok("%mesh auto on 0,2 --name mesh0 --layout ranks")
+    shown = fake_kernel.ok("rank * 0").displays[-1]["text/plain"]
+    assert shown == "[0] 0\n[2] 0"  # a section for each: nothing is folded
+    fake_kernel.ok("%mesh auto off")
+    told = fake_kernel.run("%mesh auto on --nmae mesh0").error
+    assert told.startswith("%%mesh: does not know --nmae; did you mean --name? Type: ")
+
+
 def test_a_selection_of_no_ranks_is_refused_at_once(fake_kernel):
     assert "outside the mesh" in fake_kernel.run("%mesh auto on gpus=9").error
     assert fake_kernel.ok("1 + 1").displays == [{"text/plain": "2"}]

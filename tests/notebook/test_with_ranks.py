@@ -358,3 +358,16 @@ def test_a_call_that_takes_long_says_who_is_missing(kernel):
     [first] = cell.contents("display_data")
     assert first["data"]["text/plain"] == "slow.work: waiting for rank 2 of 4, 1.0 s"
     assert cell.contents("update_display_data")[-1]["data"] == {}
+
+
+def test_values_that_take_long_say_so(kernel):
+    kernel.ok("%%mesh 1 --noblock\nimport time\ntime.sleep(1.7)")
+    cell = kernel.ok("mesh0['late'] = 1")
+    [first] = cell.contents("display_data")
+    assert first["data"]["text/plain"] == "mesh0.put late: waiting for rank 1 of 4, 1.0 s"
+
+
+def test_what_was_flushed_is_shown_though_the_rank_is_gone(fresh):
+    cell = fresh.run("%%mesh 2\nimport os\nprint('about to go', flush=True)\nos._exit(3)")
+    assert cell.text() == "[2] about to go\n"
+    assert cell.error.startswith("rank 2: the process exited with code 3")
