@@ -38,6 +38,7 @@ _BAD = ("✕", "#D55E00")  # error, exited, unreachable, and whatever is not kno
 _HEADINGS = ("rank", "place", "pid", "state", "for", "doing")
 
 Row = tuple[str, str, str, str, str, str]
+Home = tuple[str, Sequence[int]]
 
 
 class StatusView:
@@ -149,20 +150,25 @@ def table_html(headings: Iterable[str], body: str) -> str:
 
 
 def mesh_html(mesh: Any) -> str:
-    """For meshes of actors and hosts: what `repr` says, in one line."""
+    """For meshes of hosts, and whatever has no ranks here: what `repr` says, in one line."""
     return f"<code>{html.escape(repr(mesh))}</code>"
 
 
-def states_html(mesh: Any, snapshot: Any) -> str:
-    """For meshes of processes: what `repr` says, and the state of each rank in a grid."""
-    known = [each for each in snapshot.meshes if each.name == mesh.name]
+def states_html(mesh: Any, snapshot: Any, home: Home | None = None) -> str:
+    """For meshes of processes and of actors: the state of each rank in a grid.
+
+    `home` is the mesh of processes that actors live on, and their ranks there.
+    """
+    name, places = home or (mesh.name, mesh.ranks)
+    known = [each for each in snapshot.meshes if each.name == name]
     if not known:
         return mesh_html(mesh)
     states = {one.rank: one for one in known[0].ranks}
-    ranks = [states.get(rank) for rank in mesh.ranks]
+    ranks = [states.get(rank) for rank in places]
     verdicts = Counter(one.verdict if one else "gone" for one in ranks)
     counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
-    title = f"<b>{html.escape(mesh.name)}</b> {html.escape(f'{mesh_text(mesh)}: {counts}')}"
+    text = f"{mesh_text(mesh)}{f' on {name}' if home else ''}: {counts}"
+    title = f"<b>{html.escape(mesh.name)}</b> {html.escape(text)}"
     drawn = grid_html(grid_of(mesh.sizes), lambda at: _state_cell(ranks[at]))
     return f"<div>{title}{drawn}</div>"
 
@@ -175,11 +181,13 @@ def _state_cell(one: Any) -> str:
     return f"<td style='{style}' title='{html.escape(told)}'>{mark}</td>"
 
 
-def _proc_mesh_html(shell: Any) -> Callable[[Any], str]:
+def _with_states(shell: Any) -> Callable[[Any], str]:
     def show(mesh: Any) -> str:
         session = session_of(shell)
         client = session.runtime.running_client() if session else None
-        return mesh_html(mesh) if client is None else states_html(mesh, client.snapshot())
+        if session is None or client is None:
+            return mesh_html(mesh)
+        return states_html(mesh, client.snapshot(), session.runtime.home(mesh))
 
     return show
 
@@ -190,10 +198,8 @@ def _values_plain(values: Any, printer: Any, cycle: bool) -> None:  # noqa: ARG0
 
 _VALUES = ("monarch_nb.core.values", "ValueMesh")
 _PROCESSES = ("monarch_nb.actors.proc_mesh", "ProcMesh")
-_OTHERS = (
-    ("monarch_nb.actors.host_mesh", "HostMesh"),
-    ("monarch_nb.actors.actor_mesh", "ActorMesh"),
-)
+_ACTORS = ("monarch_nb.actors.actor_mesh", "ActorMesh")
+_HOSTS = ("monarch_nb.actors.host_mesh", "HostMesh")
 
 
 def register(shell: Any) -> None:
@@ -202,9 +208,9 @@ def register(shell: Any) -> None:
     formatters["text/plain"].for_type_by_name(*_VALUES, _values_plain)
     page = formatters["text/html"]
     page.for_type_by_name(*_VALUES, values_html)
-    page.for_type_by_name(*_PROCESSES, _proc_mesh_html(shell))
-    for each in _OTHERS:
-        page.for_type_by_name(*each, mesh_html)
+    for each in (_PROCESSES, _ACTORS):
+        page.for_type_by_name(*each, _with_states(shell))
+    page.for_type_by_name(*_HOSTS, mesh_html)
 
 
 def unregister(shell: Any) -> None:
@@ -212,7 +218,7 @@ def unregister(shell: Any) -> None:
     formatters = shell.display_formatter.formatters
     for mime, keys in (
         ("text/plain", (_VALUES,)),
-        ("text/html", (_VALUES, _PROCESSES, *_OTHERS)),
+        ("text/html", (_VALUES, _PROCESSES, _ACTORS, _HOSTS)),
     ):
         for key in keys:
             formatters[mime].pop(".".join(key), None)

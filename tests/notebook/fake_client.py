@@ -202,6 +202,9 @@ class FakeRuntime:
     def is_stopped(self, mesh: FakeMesh) -> bool:
         return mesh.whole.stopped
 
+    def home(self, mesh: FakeMesh) -> None:
+        """It has processes of its own."""
+
     def lost(self, mesh: FakeMesh) -> list[int]:
         return self.lost_ranks
 

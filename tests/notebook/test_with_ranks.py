@@ -371,3 +371,18 @@ def test_what_was_flushed_is_shown_though_the_rank_is_gone(fresh):
     cell = fresh.run("%%mesh 2\nimport os\nprint('about to go', flush=True)\nos._exit(3)")
     assert cell.text() == "[2] about to go\n"
     assert cell.error.startswith("rank 2: the process exited with code 3")
+
+
+def test_a_mesh_of_actors_shows_the_states_of_its_ranks(fresh):
+    fresh.ok(
+        "from monarch_nb import Actor\nclass Quiet(Actor):\n    pass\n"
+        "quiet = mesh0.slice(gpus=slice(1, 4)).spawn('quiet', Quiet)"
+    )
+    assert (
+        fresh.ok("quiet.initialized.get(); quiet")
+        .displays[0]["text/plain"]
+        .startswith("ActorMesh(class=__main__.Quiet, name='quiet', shape={gpus=3}")
+    )
+    fresh.ok("%mesh interrupt --kill 2")
+    told = "quiet</b> 3 ranks (gpus=3) on mesh0: 2 idle, 1 exited"
+    support.eventually(lambda: told in fresh.ok("quiet").displays[0]["text/html"])

@@ -10,6 +10,7 @@ from monarch_nb.notebook.command import Command, say
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
 
+
 class _AutoParser(Parser):
     """What follows `on` is read as a `%%mesh` line is."""
 
@@ -17,7 +18,9 @@ class _AutoParser(Parser):
         return words[:1]
 
 
-_AUTO: Final = _AutoParser("%mesh auto", "%mesh auto on, or %mesh auto on gpus=0:2, or %mesh auto off")
+_AUTO: Final = _AutoParser(
+    "%mesh auto", "%mesh auto on, or %mesh auto on gpus=0:2, or %mesh auto off"
+)
 _AUTO.add_argument("state", nargs="?", choices=("on", "off"))
 _AUTO.add_argument("cell", nargs=argparse.REMAINDER)
 
