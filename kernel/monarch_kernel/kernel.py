@@ -8,7 +8,6 @@ nothing here may take longer than Jupyter's shutdown window; the mesh is reached
 import asyncio
 import contextlib
 import importlib.metadata
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -47,6 +46,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
         self._status_lock = threading.Lock()
         self._busy_with: Any = None
         super().__init__(**kwargs)
+        stops.install()
         self.shell.extension_manager.load_extension("monarch_nb")
         breakpoints.install(lambda: bool(self._allow_stdin))
 
@@ -96,7 +96,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
 
     async def interrupt_request(self, stream: Any, ident: Any, parent: Any) -> None:
         """Stop this process and its ranks; not its process group, where others may live."""
-        notebook.interrupt(self.shell, lambda: os.kill(os.getpid(), signal.SIGINT))
+        notebook.interrupt(self.shell, stops.press)
         self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
 
     async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:

@@ -5,12 +5,36 @@ Between the end of a cell's code and its reply that loses the reply, and the cel
 ever; a second press while the first is being reported is enough.
 """
 
+import asyncio
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, Final
+
+NUDGE: Final = signal.SIGRTMIN + 1
+NUDGES_S: Final = (0.005, 0.02, 0.08, 0.3)
+
+
+def install() -> None:
+    """Let the main thread be nudged."""
+    signal.signal(NUDGE, lambda *_: None)
+
+
+def press() -> None:
+    """SIGINT to this process, and see to it that the main thread notices. On an event loop.
+
+    A signal that comes between Python's last look and a system call that blocks is not noticed
+    before that call ends: `time.sleep(30)` would sleep on. Another signal, which does nothing, ends
+    the call, and Python looks.
+    """
+    os.kill(os.getpid(), signal.SIGINT)
+    main = threading.main_thread().ident or 0
+    loop = asyncio.get_running_loop()
+    for delay_s in NUDGES_S:
+        loop.call_later(delay_s, signal.pthread_kill, main, NUDGE)
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ from monarch_nb.config import Config
 from monarch_nb.core import pickling
 from monarch_nb.core.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
 from monarch_nb.core.shape import Extent, Point
-from monarch_nb.worker import patience, progress, rendezvous, sources, stacks
+from monarch_nb.worker import nudges, patience, progress, rendezvous, sources, stacks
 from monarch_nb.worker.boardwriter import BoardWriter
 from monarch_nb.worker.cell_queue import CellQueue
 from monarch_nb.worker.cells import prepare_shell
@@ -113,10 +113,9 @@ class Rank:
 
     def _attach_main_thread(self) -> None:
         self.hosting.main_queue = self.work
-        self.hosting.interrupt_main = lambda: signal.pthread_kill(
-            threading.main_thread().ident or 0, signal.SIGINT
-        )
+        self.hosting.interrupt_main = nudges.interrupt_main
         signal.signal(signal.SIGINT, self._on_sigint)
+        nudges.install()
         patience.install()
         stacks.install(Path(self.boot["run_dir"]), self.proc.id)
         streams = install(self.runtime.root_tag, self._send_output)

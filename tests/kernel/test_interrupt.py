@@ -101,6 +101,17 @@ def test_starting_the_debugger_in_a_busy_kernel_delays_no_interrupt():
         kernel.until(lambda: kernel.has_come("debug_reply", request))
 
 
+def test_a_signal_that_the_main_thread_did_not_get_is_noticed(kernel):
+    """As one that comes just before a call that blocks: it is known, and nothing wakes the call."""
+    mask = "import signal; signal.pthread_sigmask(signal.SIG_{}, [signal.SIGINT])\n"
+    work = "import time; print('running', flush=True); time.sleep(30)"
+    cell = kernel.start(mask.format("BLOCK") + work)
+    kernel.until(lambda: "running" in cell.text())
+    kernel.settle(0.2)  # it sleeps now
+    assert stop(kernel, cell) < PROMPT_S
+    kernel.ok(mask.format("UNBLOCK"))
+
+
 def test_an_interrupt_of_an_idle_kernel_is_harmless(kernel):
     requests = [kernel.control("interrupt_request", {}) for _ in range(20)]
     kernel.until(lambda: all(kernel.has_come("interrupt_reply", request) for request in requests))

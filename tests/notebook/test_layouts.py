@@ -173,7 +173,8 @@ def test_each_rank_has_a_section(kernel, kind):
 
 @slow
 def test_sections_are_drawn_while_the_cell_runs(kernel):
-    cell = kernel.start("%%mesh --layout columns\nimport time\nprint('early'); time.sleep(2)")
+    line = "%%mesh --layout columns --progress-after -1"
+    cell = kernel.start(f"{line}\nimport time\nprint('early'); time.sleep(2)")
     kernel.until(lambda: cell.displays and "early" in cell.displays[0]["text/html"], timeout_s=1.5)
     assert cell.reply is None
     kernel.finish(cell)

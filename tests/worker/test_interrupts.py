@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -82,3 +84,29 @@ def test_a_storm_of_interrupts_loses_no_answer(rank):
         assert answer["status"] in ("ok", "interrupted")
         assert all(one["data"] for one in answer["shown"])
     assert rank.ok("'alive'")["text"] == "'alive'"
+
+
+NUDGED = """
+import signal, sys, threading, time
+from monarch_nb.worker import nudges
+nudges.install()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # another thread gets the signal
+def strike():
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+    nudges.interrupt_main()
+threading.Timer(0.3, strike).start()
+begun = time.monotonic()
+try:
+    time.sleep(20)
+except KeyboardInterrupt:
+    print("noticed", time.monotonic() - begun < 5)
+"""
+
+
+def test_a_signal_that_came_just_before_a_call_that_blocks_is_noticed():
+    """Python knows of it, and nothing wakes the main thread."""
+    done = subprocess.run(
+        [sys.executable, "-c", NUDGED], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout == "noticed True\n"

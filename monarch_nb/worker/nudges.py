@@ -1,0 +1,33 @@
+"""SIGINT for the main thread of a rank, seen to be noticed.
+
+A signal that comes between Python's last look and a system call that blocks is not noticed before
+that call ends. Another signal, which does nothing, ends the call, and Python looks.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import Final
+
+NUDGE: Final = signal.SIGRTMIN + 1
+PAUSES_S: Final = (0.005, 0.015, 0.06, 0.2)
+
+
+def install() -> None:
+    """Let the main thread be nudged."""
+    signal.signal(NUDGE, lambda *_: None)
+
+
+def interrupt_main() -> None:
+    """Returns at once. Any thread."""
+    main = threading.main_thread().ident or 0
+    signal.pthread_kill(main, signal.SIGINT)
+    threading.Thread(target=_nudge, args=(main,), name="monarch-nudge", daemon=True).start()
+
+
+def _nudge(main: int) -> None:
+    for pause_s in PAUSES_S:
+        time.sleep(pause_s)
+        signal.pthread_kill(main, NUDGE)
