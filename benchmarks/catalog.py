@@ -267,19 +267,19 @@ MEASURES: tuple[Measure, ...] = (
         deadline_s=180,
     ),
     Measure(
-        "stop",
+        "interrupt",
         (
             Row(
                 "prompt",
                 "the stop button while 4 ranks sleep: the prompt is back",
                 Unit.SECONDS,
-                at_most("stop", "prompt", 0.3, "<= 0.3 s"),
+                at_most("interrupt", "prompt", 0.3, "<= 0.3 s"),
             ),
             Row(
                 "free",
                 "the same: a next cell has run on the ranks",
                 Unit.SECONDS,
-                at_most("stop", "free", 1.0, "<= 1 s"),
+                at_most("interrupt", "free", 1.0, "<= 1 s"),
             ),
         ),
         deadline_s=180,

@@ -60,7 +60,7 @@ def measures(notebook: Notebook, magic: str) -> dict[str, Measure]:
     return {
         "print": partial(first_output, notebook, magic),
         "paced": partial(paced, notebook, magic),
-        "stop": partial(stop, notebook, magic),
+        "interrupt": partial(interrupt, notebook, magic),
     }
 
 
@@ -85,7 +85,7 @@ def paced(notebook: Notebook, magic: str, _scale: Scale) -> Figures:
     return {"bytes": seen.size, "messages": len(seen.messages)}
 
 
-def stop(notebook: Notebook, magic: str, _scale: Scale) -> Figures:
+def interrupt(notebook: Notebook, magic: str, _scale: Scale) -> Figures:
     """The stop button while ranks sleep: until the prompt is back, until a cell runs on them."""
     prompts, frees = [], []
     with _ranks(notebook) as client:
