@@ -1,7 +1,8 @@
 """Names that occur in code: what can be completed when no rank can be asked, or the code has not
 run yet.
 
-Rule of the file: code is read as far as it can be, and never run.
+Rule of the file: code is read as far as it can be, never run, and not before somebody asks: no cell
+waits for it.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import io
 import keyword
 import re
+import threading
 import tokenize
+from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
 MAX_NAMES: Final = 5_000
+MAX_UNREAD: Final = 256
 
 _TOKEN: Final = re.compile(r"((?:[^\W\d]\w*\.)*)((?:[^\W\d]\w*)?)\Z")
 _NO_NAME: Final = re.compile(r"\s*(?:[%!]|import\b|from\b)")
@@ -21,22 +25,32 @@ _NOT_AFTER: Final = ("'", '"', "/", "\\", "%", ".", ")", "]")
 
 
 class SeenNames:
-    """Names by what stands before their dot: `model.train` is `train` of `model`."""
+    """Names by what stands before their dot: `model.train` is `train` of `model`. Any thread."""
 
     def __init__(self) -> None:
         self._of: dict[tuple[str, str], None] = {}
+        self._unread: deque[str] = deque()
+        self._reading = threading.Lock()
 
     def learn(self, code: str) -> None:
         """The code has been run."""
-        for owner, name in _names(code):
-            self._of.pop((owner, name), None)
-            self._of[owner, name] = None
-        for old in list(self._of)[:-MAX_NAMES]:
-            del self._of[old]
+        self._unread.append(code)
+        if len(self._unread) > MAX_UNREAD:
+            self._read()
 
     def of(self, owner: str) -> list[str]:
         """Names that occurred behind `owner.`, or by themselves, the latest first."""
+        self._read()
         return [name for of, name in reversed(list(self._of)) if of == owner]
+
+    def _read(self) -> None:
+        with self._reading:
+            while self._unread:
+                for owner, name in _names(self._unread.popleft()):
+                    self._of.pop((owner, name), None)
+                    self._of[owner, name] = None
+            for old in list(self._of)[:-MAX_NAMES]:
+                del self._of[old]
 
 
 def token(code: str, cursor: int) -> tuple[str, str] | None:
