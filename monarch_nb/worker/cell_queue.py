@@ -47,7 +47,6 @@ class CellQueue:
         self._dropped: set[int] = set()
         self._running: int | None = None
         self._attending = 0
-        self._label = runtime.root.name
 
     # the inbox thread
 
@@ -111,8 +110,10 @@ class CellQueue:
         )
 
     def enter(self, what: str, tag: int) -> None:
-        """The main thread works for a notebook cell now."""
-        self._act_for(tag)
+        """The main thread works for a notebook cell now: what is called and printed is of that."""
+        root = self.runtime.root
+        extent = root.rank.extent
+        here.set(Here(root, tuple(extent), tuple(extent.values()), root.rank.rank, tag))
         if (board := self.runtime.hosting.board) is not None:
             board.busy(what)
 
@@ -149,11 +150,9 @@ class CellQueue:
 
     def attend(self, tag: int, action: Callable[[], object]) -> None:
         """Run a callback of a widget for the cell that made it; also while a cell waits."""
-        outer, board = here.get(), self.runtime.hosting.board
-        self._act_for(tag)
+        outer = here.get()
+        self.enter("widget", tag)
         self._attending += 1
-        if board is not None:
-            board.busy("widget")
         try:
             self.shell.attend(action, partial(self._display, tag))
         finally:
@@ -162,14 +161,8 @@ class CellQueue:
             if self.proc.links.forked:
                 end_fork(None)
         self.flush()
-        if board is not None and self._running is None:
-            board.idle()
-
-    def _act_for(self, tag: int) -> None:
-        """What is called and printed from now on belongs to that cell."""
-        root = self.runtime.root
-        extent = root.rank.extent
-        here.set(Here(root, tuple(extent), tuple(extent.values()), root.rank.rank, tag))
+        if self._running is None:
+            self.leave()
 
     def _answer(self, message: Message, body: dict[str, Any]) -> None:
         self.flush()
