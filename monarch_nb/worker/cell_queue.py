@@ -59,10 +59,11 @@ class CellQueue:
         port = body["reply"]
         if self._running == port or self._attending:  # it waits for a widget's callback to end
             self.runtime.hosting.interrupt_main()
-            heard = Parcel(json.dumps({"status": "stopping"}).encode())
-            self.proc.send(message.source, CONTROL, port, heard)
         if self._running != port:
             self._dropped.add(port)
+        # in either case: who has not heard gets a SIGINT, which would hit the cell that runs
+        heard = Parcel(json.dumps({"status": "stopping"}).encode())
+        self.proc.send(message.source, CONTROL, port, heard)
 
     @property
     def is_running(self) -> bool:

@@ -241,6 +241,20 @@ def test_a_background_cell_is_cancelled_and_its_ranks_are_free(kernel):
     assert kernel.ok("%%mesh\n1").displays == [{"text/plain": "[0-3] 1"}]
 
 
+def test_stop_of_a_cell_that_waits_for_its_turn_leaves_the_one_before_alone(kernel):
+    kernel.ok("%%mesh -a -o job\nimport time\ntime.sleep(1.5)\n'whole'")
+    cell = kernel.start(
+        "print('started', flush=True)\nget_ipython().run_cell_magic('mesh', '', '1')"
+    )
+    kernel.until(lambda: "started" in cell.text())
+    kernel.settle(0.2)
+    pressed = time.monotonic()
+    kernel.interrupt()
+    assert kernel.finish(cell).status == "error"
+    assert cell.finished_s - pressed < PROMPT_S
+    assert kernel.ok("job.result().values()").displays == [{"text/plain": str(["whole"] * 4)}]
+
+
 def test_stop_while_nothing_runs_is_for_cells_in_the_background(kernel):
     cell = kernel.ok("%%mesh -a\nimport time\ntime.sleep(60)")
     kernel.interrupt()
