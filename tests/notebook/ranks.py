@@ -1,0 +1,44 @@
+"""Kernels with real ranks, and the stop button."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kernel.client import Cell, KernelClient
+
+PROMPT_S = 0.3
+FREE_S = 1.0
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[KernelClient]:
+    """A Monarch kernel with four ranks up."""
+    with KernelClient("monarch") as client:
+        client.ok("%mesh up --gpus 4", timeout_s=50)
+        yield client
+
+
+@pytest.fixture
+def fresh() -> Iterator[KernelClient]:
+    """One for a test that breaks things."""
+    with KernelClient("monarch") as client:
+        client.ok("%mesh up --gpus 4", timeout_s=50)
+        yield client
+
+
+def stop(kernel: KernelClient, code: str) -> tuple[Cell, float]:
+    """Start a cell, press stop when it says so; the cell and how long the prompt took."""
+    cell = kernel.start(code)
+    kernel.until(lambda: "started" in cell.text())
+    pressed = time.monotonic()
+    kernel.interrupt()
+    kernel.finish(cell)
+    return cell, cell.finished_s - pressed
+
+
+def pids_of_ranks(kernel: KernelClient) -> list[int]:
+    shown = kernel.ok("%%mesh\nimport os; os.getpid()").displays[0]["text/plain"]
+    return [int(line.split()[-1]) for line in shown.splitlines()]
