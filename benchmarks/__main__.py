@@ -8,8 +8,9 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,8 +39,9 @@ class Place:
 def main() -> int:
     options = _options()
     console = Console(stderr=True)
+    kept = options.out.with_suffix(".json")
     if options.render:
-        return _write(record.load(options.out.with_suffix(".json")), options.out, console)
+        return _write(record.load(kept), options.out, console)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("benchmarks: ended by SIGTERM"))
     chosen = [OURS, RAW, *options.peers]
     python = os.environ.get(PEERS_PYTHON, sys.executable)
@@ -51,13 +53,14 @@ def main() -> int:
         versions={role: found for role, found in versions.items() if found},
         remarks=_remarks(options),
     )
-    _measure_all(run, chosen, places, options, console)
-    return _write(run, options.out, console)
+    runs = report.with_run(run, record.load(kept) if options.add else [])
+    _measure_all(run, chosen, places, options, console, lambda: record.save(runs, kept))
+    return _write(runs, options.out, console)
 
 
-def _write(run: Run, path: Path, console: Console) -> int:
-    path.write_text(report.text(run))
-    for label, (holds, compared) in report.judged(run):
+def _write(runs: Sequence[Run], path: Path, console: Console) -> int:
+    path.write_text(report.text(runs))
+    for label, (holds, compared) in chain.from_iterable(map(report.judged, runs)):
         word = {True: "[green]pass", False: "[red]falls short", None: "[yellow]not known"}[holds]
         console.print(f"{word}[/]  {label}  [dim]{compared}")
     console.print(f"written: {path}")
@@ -76,6 +79,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--peers", type=_peers, default="auto", metavar="auto|none|NAME,...")
     parser.add_argument("--only", type=_measures, default=None, metavar="MEASURE,...")
+    parser.add_argument(
+        "--add", action="store_true", help="to the record: other measures keep their earlier run"
+    )
     parser.add_argument("--quick", action="store_true", help="few repetitions, small sizes")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "RESULTS.md")
     parser.add_argument("--remark", action="append", default=[], help="a line for the head")
@@ -83,7 +89,7 @@ def _options() -> argparse.Namespace:
         "--render", action="store_true", help="measure nothing: write RESULTS.md from the record"
     )
     options = parser.parse_args()
-    options.partial = options.only is not None
+    options.partial = options.only is not None and not options.add
     options.only = options.only or [m for m in MEASURES if m.quick or not options.quick]
     return options
 
@@ -145,6 +151,7 @@ def _measure_all(
     places: dict[str, Place],
     options: argparse.Namespace,
     console: Console,
+    save: Callable[[], None],
 ) -> None:
     quick = options.quick
     work = list(_work(run.measures, chosen, quick))
@@ -160,7 +167,7 @@ def _measure_all(
             progress.update(bar, description=f"{measure.name} {system.name}")
             outcome = _measure(run, measure, system, places[system.name], quick)
             run.outcomes.setdefault((system.name, measure.name), []).append(outcome)
-            record.save(run, options.out.with_suffix(".json"))
+            save()
             progress.console.print(_told(measure, system, outcome), highlight=False)
             if system is OURS and outcome.log:
                 progress.console.print(outcome.log, style="dim", markup=False, highlight=False)

@@ -22,6 +22,7 @@ class Unit(Enum):
     BYTES_PER_SECOND = "B/s"
     BYTES = "B"
     TIMES = "x"
+    COUNT = ""
 
     @property
     def more_is_better(self) -> bool:
@@ -280,6 +281,12 @@ MEASURES: tuple[Measure, ...] = (
                 "the same: a next cell has run on the ranks",
                 Unit.SECONDS,
                 at_most("interrupt", "free", 1.0, "<= 1 s"),
+            ),
+            Row(
+                "dropped",
+                "the same, 3 times: cells dropped before that one",
+                Unit.COUNT,
+                at_most("interrupt", "dropped", 0, "none"),
             ),
         ),
         deadline_s=180,

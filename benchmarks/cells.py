@@ -4,9 +4,10 @@ Knows kernels and nothing of ranks. The client is jupyter_client's own, as any f
 """
 
 import os
+import queue
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -76,7 +77,7 @@ def tab(notebook: Notebook, _scale: Scale) -> Figures:
             for setup in notebook.setup:
                 run(client, setup)
             client.execute(code)
-            while "started" not in _text(client.get_iopub_msg(timeout=ANSWER_S)["content"]):
+            while "started" not in text_of(client.get_iopub_msg(timeout=ANSWER_S)["content"]):
                 continue
             times = [time_of(partial(_complete, client)) for _ in range(TABS)]
         figures |= {f"{busy}_median": median(times), f"{busy}_worst": max(times)}
@@ -106,30 +107,57 @@ def check(client: BlockingKernelClient, notebook: Notebook) -> None:
     """nbdistributed's first cell times out where its workers take long to start: three tries."""
     shown = ""
     for _ in range(3):
-        shown = run(client, notebook.check or notebook.cell)
-        if re.search(notebook.shows, shown, re.DOTALL):
+        has_run, shown = tried(client, notebook)
+        if has_run:
             return
     raise AssertionError(f"the cell shows {shown!r:.300}")
 
 
-def run(client: BlockingKernelClient, code: str) -> str:
+def tried(
+    client: BlockingKernelClient, notebook: Notebook, within_s: float = ANSWER_S
+) -> tuple[bool, str]:
+    """Whether all ranks ran the cell that is sent to them now, and what it shows."""
+    shown = run(client, notebook.check or notebook.cell, within_s)
+    return bool(re.search(notebook.shows, shown, re.DOTALL)), shown
+
+
+def run(client: BlockingKernelClient, code: str, within_s: float = ANSWER_S) -> str:
     """Execute `code`; all text that it shows, once the kernel is idle and has replied."""
+    end = now() + within_s
     sent = client.execute(code)
-    shown: list[str] = []
-    idle = False
-    while not idle:
-        message = client.get_iopub_msg(timeout=ANSWER_S)
-        if message["parent_header"].get("msg_id") == sent:
-            shown.append(_text(message["content"]))
-            idle = message["content"].get("execution_state") == "idle"
-    reply = client.get_shell_msg(timeout=ANSWER_S)
-    while reply["parent_header"].get("msg_id") != sent:
-        reply = client.get_shell_msg(timeout=ANSWER_S)
-    if reply["content"]["status"] != "ok":
-        content = reply["content"]
+    shown = [text_of(message["content"]) for message in messages(client, sent, end)]
+    content = reply_to(client, sent, end)
+    if content["status"] != "ok":
         raise RuntimeError(f"{code!r}: {content.get('ename')}: {content.get('evalue')}")
     return ANSI.sub("", "\n".join(filter(None, shown)))
 
 
-def _text(content: dict[str, Any]) -> str:
+def messages(client: BlockingKernelClient, sent: str, end: float) -> Iterator[dict[str, Any]]:
+    """Those of that cell on iopub, as they come, until the kernel is idle."""
+    idle = False
+    while not idle:
+        message = _next(client.get_iopub_msg, sent, end)
+        yield message
+        idle = message["content"].get("execution_state") == "idle"
+
+
+def reply_to(client: BlockingKernelClient, sent: str, end: float) -> dict[str, Any]:
+    content: dict[str, Any] = _next(client.get_shell_msg, sent, end)["content"]
+    return content
+
+
+def _next(get: Callable[..., dict[str, Any]], sent: str, end: float) -> dict[str, Any]:
+    """The next message of that cell. Raises `TimeoutError` where there is none at `end`."""
+    while (left_s := end - now()) > 0:
+        try:
+            message = get(timeout=left_s)
+        except queue.Empty:
+            break
+        if message["parent_header"].get("msg_id") == sent:
+            return message
+    raise TimeoutError("a cell has not ended in time, or its kernel has died")
+
+
+def text_of(content: dict[str, Any]) -> str:
+    """What a message shows: a stream's text, or the text of something displayed."""
     return str(content.get("text") or content.get("data", {}).get("text/plain", ""))

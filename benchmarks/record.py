@@ -1,9 +1,10 @@
-"""A run on disk: `RESULTS.json` grows with every outcome, so that an interrupted run is no loss.
+"""Runs on disk: `RESULTS.json` grows with every outcome, so that an interrupted run is no loss.
 
 RESULTS.md is rendered from it, now or later. Logs are not kept.
 """
 
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,18 @@ from benchmarks.report import Run
 from benchmarks.runner import Outcome
 
 
-def save(run: Run, path: Path) -> None:
+def save(runs: Sequence[Run], path: Path) -> None:
+    whole = path.with_suffix(".tmp")
+    whole.write_text(json.dumps([_record(run) for run in runs], indent=1) + "\n")
+    whole.replace(path)
+
+
+def load(path: Path) -> list[Run]:
+    """The runs that were saved. Raises `OSError`, `ValueError` for a file that is none."""
+    return [_run(record) for record in json.loads(path.read_text())]
+
+
+def _record(run: Run) -> dict[str, Any]:
     outcomes = [
         {
             "system": system,
@@ -25,7 +37,7 @@ def save(run: Run, path: Path) -> None:
         for (system, measure), found in run.outcomes.items()
         for outcome in found
     ]
-    record = {
+    return {
         "begun": run.begun.isoformat(),
         "load": run.load,
         "machine": run.machine,
@@ -35,14 +47,9 @@ def save(run: Run, path: Path) -> None:
         "remarks": list(run.remarks),
         "outcomes": outcomes,
     }
-    whole = path.with_suffix(".tmp")
-    whole.write_text(json.dumps(record, indent=1) + "\n")
-    whole.replace(path)
 
 
-def load(path: Path) -> Run:
-    """The run that was saved. Raises `OSError`, `ValueError` for a file that is none."""
-    record: dict[str, Any] = json.loads(path.read_text())
+def _run(record: dict[str, Any]) -> Run:
     by_name = {measure.name: measure for measure in MEASURES}
     run = Run(
         systems=record["systems"],

@@ -1,16 +1,21 @@
-"""Writes RESULTS.md from the outcomes of one run. Knows texts and tables; measures nothing."""
+"""Writes RESULTS.md from the outcomes of runs. Knows texts and tables; measures nothing.
+
+A row is of one run, so what stands beside each other was measured in the same hour.
+"""
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from statistics import median
 
-from benchmarks.catalog import OURS, Measure, Row, Target, Unit, Verdict
+from benchmarks.catalog import MEASURES, OURS, Measure, Row, Target, Unit, Verdict
 from benchmarks.runner import Outcome
 
 NOT_OFFERED = "-"
+NOT_MEASURED = "not measured"
 
 
 def _machine() -> str:
@@ -50,12 +55,26 @@ class Run:
         ]
         return texts[-1] if texts else None
 
+    def without(self, measures: Sequence[Measure]) -> "Run":
+        """What is left of it when these are of another run."""
+        kept = [measure for measure in self.measures if measure not in measures]
+        names = {measure.name for measure in kept}
+        outcomes = {key: found for key, found in self.outcomes.items() if key[1] in names}
+        return replace(self, measures=kept, outcomes=outcomes)
 
-def text(run: Run) -> str:
+
+def text(runs: Sequence[Run]) -> str:
+    """Of runs that have no measure in common."""
     notes = Notes()
-    table = _table(run, notes)
-    parts = [_head(run), table, *notes.section(), *_left(run)]
+    table = _table(runs, notes)
+    parts = [_head(runs), table, *notes.section(), *_left(runs)]
     return "\n\n".join(parts) + "\n"
+
+
+def with_run(run: Run, runs: Sequence[Run]) -> list[Run]:
+    """The runs, where this one takes the place of what it measures again."""
+    others = [other.without(run.measures) for other in runs]
+    return [*(other for other in others if other.measures), run]
 
 
 class Notes:
@@ -84,9 +103,11 @@ def shown(value: float, unit: Unit) -> str:
         case Unit.BYTES_PER_SECOND:
             return f"{value / 1e9:.2f} GB/s"
         case Unit.BYTES:
-            return f"{value / 1e6:.1f} MB"
+            return f"{value / 1e6:.1f} MB" if value >= 1e6 else f"{value / 1e3:.0f} kB"
         case Unit.TIMES:
             return f"{value:.2f} x"
+        case Unit.COUNT:
+            return f"{value:.0f}"
 
 
 def verdict(measure: Measure, row: Row, run: Run, notes: Notes) -> str:
@@ -99,7 +120,7 @@ def verdict(measure: Measure, row: Row, run: Run, notes: Notes) -> str:
 
 
 def judged(run: Run) -> list[tuple[str, Verdict]]:
-    """Each target of the run with its verdict."""
+    """Each target of a run with its verdict."""
     rows = [(measure, row) for measure in run.measures for row in measure.rows]
     return [(row.label, judge(measure, row.target, run)) for measure, row in rows if row.target]
 
@@ -121,21 +142,16 @@ def _seconds(value: float) -> str:
     return f"{value:.1f} s"
 
 
-def _head(run: Run) -> str:
+def _head(runs: Sequence[Run]) -> str:
     lines = [
         "# Benchmarks: results",
         "",
         "Written by `python -m benchmarks` from `RESULTS.json`; do not edit.",
         "What is measured and how: `measures.py`; targets: `catalog.py`.",
         "",
-        f"- {run.begun:%Y-%m-%d %H:%M} UTC, load {run.load:.1f} before the run",
-        f"- {run.machine}",
     ]
-    for role, found in run.versions.items():
-        lines.append(
-            f"- {role}: " + ", ".join(f"{name} {version}" for name, version in found.items())
-        )
-    lines += [f"- {remark}" for remark in run.remarks]
+    for run in runs:
+        lines += _about(run, whole=len(runs) == 1)
     lines += [
         "",
         f"Medians. In brackets: how many times worse than {OURS} (below 1: better).",
@@ -144,18 +160,40 @@ def _head(run: Run) -> str:
     return "\n".join(lines)
 
 
-def _table(run: Run, notes: Notes) -> str:
-    head = ["work", *run.systems, "target"]
+def _about(run: Run, *, whole: bool) -> list[str]:
+    """When, where and with what."""
+    rows = "" if whole else ": " + ", ".join(f"`{measure.name}`" for measure in run.measures)
+    facts = [run.machine]
+    for role, found in run.versions.items():
+        facts.append(
+            f"{role}: " + ", ".join(f"{name} {version}" for name, version in found.items())
+        )
+    facts += run.remarks
+    begun = f"- {run.begun:%Y-%m-%d %H:%M} UTC, load {run.load:.1f} before the run{rows}"
+    return [begun, *(f"  - {fact}" for fact in facts)]
+
+
+def _table(runs: Sequence[Run], notes: Notes) -> str:
+    systems = list(dict.fromkeys(chain.from_iterable(run.systems for run in runs)))
+    head = ["work", *systems, "target"]
     lines = [_line(head), _line(["---"] * len(head))]
-    for measure in run.measures:
-        for row in measure.rows:
-            cells = [_cell(run, system, measure, row, notes) for system in run.systems]
-            if any(cell != NOT_OFFERED for cell in cells):
-                lines.append(_line([row.label, *cells, verdict(measure, row, run, notes)]))
+    run_of = {measure.name: run for run in runs for measure in run.measures}
+    for measure in MEASURES:
+        if (run := run_of.get(measure.name)) is not None:
+            lines += _rows(run, measure, systems, notes)
     return "\n".join(lines)
 
 
+def _rows(run: Run, measure: Measure, systems: Sequence[str], notes: Notes) -> Iterator[str]:
+    for row in measure.rows:
+        cells = [_cell(run, system, measure, row, notes) for system in systems]
+        if set(cells) - {NOT_OFFERED, NOT_MEASURED}:
+            yield _line([row.label, *cells, verdict(measure, row, run, notes)])
+
+
 def _cell(run: Run, system: str, measure: Measure, row: Row, notes: Notes) -> str:
+    if system not in run.systems:
+        return NOT_MEASURED
     value = run.figure(system, measure.name, row.figure)
     failed = run.failed(system, measure.name)
     told = _figure(run, system, measure, row, notes)
@@ -182,10 +220,10 @@ def _figure(run: Run, system: str, measure: Measure, row: Row, notes: Notes) -> 
     )
 
 
-def _left(run: Run) -> list[str]:
+def _left(runs: Sequence[Run]) -> list[str]:
     """Which systems left processes behind, and when."""
     worst: dict[str, list[str]] = {}
-    for (system, measure), outcomes in run.outcomes.items():
+    for (system, measure), outcomes in chain.from_iterable(run.outcomes.items() for run in runs):
         if left := max(outcome.left for outcome in outcomes):
             worst.setdefault(system, []).append(f"{measure} ({left})")
     if not worst:

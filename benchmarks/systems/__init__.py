@@ -24,6 +24,9 @@ class System:
         return measure.startswith(self.only) and not (self.skips and measure.startswith(self.skips))
 
 
+_OUTPUT = ("print", "paced", "interrupt")  # of cells
+_NOTEBOOK = ("cell", "tab", *_OUTPUT, "flood", "silent")  # what only a notebook has
+
 OURS = System("monarch_nb", "monarch_nb_", None, skips=("bare_",))
 RAW = System(
     "raw",
@@ -34,16 +37,21 @@ RAW = System(
 )
 
 _PEERS = (
-    System("torchmonarch", "monarch_", "torchmonarch", skips=("cell", "silent")),
-    System("ray", "ray_", "ray", skips=("cell", "silent")),
-    System("distributed", "dask_", "distributed", skips=("cell", "silent")),
-    System("ipyparallel", "ipyparallel_", "ipyparallel", skips=("silent", "cell_first_64")),
+    System("torchmonarch", "monarch_", "torchmonarch", skips=_NOTEBOOK),
+    System("ray", "ray_", "ray", skips=_NOTEBOOK),
+    System("distributed", "dask_", "distributed", skips=_NOTEBOOK),
+    System(
+        "ipyparallel",
+        "ipyparallel_",
+        "ipyparallel",
+        skips=("cell_first_64", "tab", "flood", "silent"),
+    ),
     System(
         "nbdistributed",
         "nbdistributed_",
         "nbdistributed",
         skips=("cell_first_64",),
-        only=("cell",),
+        only=("cell", *_OUTPUT),
     ),
 )
 
