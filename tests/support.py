@@ -166,7 +166,10 @@ class Snapshot:
                 for name in _shared_memory() - self.shared_memory
                 if not _mapped_by_strangers(name)
             ),
-            *(f"temp dir {name}" for name in _temp_dirs() - self.temp_dirs),
+            *(
+                f"temp dir {name} with {sorted(_names(Path(name)))}"
+                for name in _temp_dirs() - self.temp_dirs
+            ),
             *self._leaked_listeners(),
         ]
 

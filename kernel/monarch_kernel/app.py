@@ -18,3 +18,9 @@ class MonarchKernelApp(_IPKernelApp):  # type: ignore[misc]
     outstream_class = DottedObjectName(
         "monarch_kernel.streams.PromptOutStream", allow_none=True
     ).tag(config=True)
+
+    def initialize(self, argv: list[str] | None = None) -> None:
+        """As ipykernel's; a line of the log that no handler will show is not made at all, which is
+        0.1 ms of every cell."""
+        super().initialize(argv)
+        self.log.setLevel(self.log_level)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import importlib.metadata
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -17,13 +18,17 @@ from typing import Any
 from ipykernel.ipkernel import IPythonKernel
 from traitlets import Float
 
-from monarch_kernel import breakpoints, debugger, stops, typing_help
+from monarch_kernel import breakpoints, debugger, history, stops, typing_help
 from monarch_nb.notebook import session as notebook
 
 _IPythonKernel: Any = IPythonKernel  # its types are incomplete
 
 TEARDOWN_S = 2.0
 """jupyter_client sends SIGTERM 2.5 s after the shutdown request (half of `shutdown_wait_time`)."""
+
+SWITCH_S = 0.001
+"""A thread that reads a flood of output gives way to a cell after this time. A cell changes threads
+so often that Python's 5 ms add up to half a second."""
 
 _AT_ONCE = {"interrupt_request": "_interrupt_now", "shutdown_request": "_shut_down_now"}
 
@@ -47,11 +52,13 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
         self._busy_with: Any = None
         super().__init__(**kwargs)
         stops.install()
+        history.write_later(self.shell)
         self.shell.extension_manager.load_extension("monarch_nb")
         breakpoints.install(lambda: bool(self._allow_stdin))
 
     def start(self) -> None:
         """Begin to serve, and meanwhile start what the first mesh will need."""
+        sys.setswitchinterval(SWITCH_S)
         super().start()
         notebook.prewarm(self.shell)
 

@@ -6,6 +6,9 @@ import signal
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from monarch_nb.core.records import is_internal
+from monarch_nb.core.stacks import Crash, Frame, crash
+
 
 @dataclass(frozen=True)
 class Exit:
@@ -35,6 +38,23 @@ class Exit:
             body.get("unreachable_s"),
             bool(body.get("asked")),
         )
+
+    def crash(self) -> Crash | None:
+        """Where Python crashed, if it did."""
+        return crash(self.tail)
+
+    def crashed_at(self) -> list[Frame]:
+        """The user's calls, outermost first, that Python was in when it crashed."""
+        crashed = self.crash()
+        frames = crashed.frames if crashed else []
+        return [frame for frame in reversed(frames) if not is_internal(frame.file)]
+
+    def printed(self, count: int = 20) -> str:
+        """The last lines that it printed, as an indented paragraph that says so; empty if none."""
+        crashed = self.crash()
+        said = (self.tail if crashed is None else crashed.before).rstrip()
+        lines = "".join(f"\n  {line}" for line in said.splitlines()[-count:])
+        return f"\nThe last lines it printed:{lines}" if lines else ""
 
     def plainly(self) -> str:
         """The same for people who run cells: "exited with code 3"."""

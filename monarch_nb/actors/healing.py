@@ -44,7 +44,7 @@ class Healing:
                 f"`ProcMesh` has already been stopped: {state.name!r}, {state.ended}"
             )
         if shrink:
-            smaller: ProcMesh = self._shrunk(mesh)
+            smaller: ProcMesh = self._shrunk(state)
             return smaller
         if state.respawn is None:
             raise RuntimeError(
@@ -105,7 +105,7 @@ class Healing:
         if state.procs is None or not state.owned:
             raise RuntimeError("only the process that spawned a mesh can heal it")
         if shrink:
-            smaller: ActorMesh[Any] = self._shrunk(mesh)
+            smaller: ActorMesh[Any] = self._shrunk(state)
             return smaller
         self.procs(state.procs.view(), shrink=False)
         return mesh
@@ -131,21 +131,20 @@ class Healing:
             self._proc.ask(state.processes[rank], "regroup", body, lambda _: countdown.one_less())
         known.wait(REGROUP_S)
 
-    def _shrunk(self, mesh: Any) -> Any:
+    def _shrunk(self, state: MeshState) -> Any:
         """The living part: a grid where whole slices of one axis are gone, else a line.
 
-        It takes the place of the mesh that it was made from, whose handles end.
+        It takes the place of the mesh that it was made from, whose handles and slices end.
         """
-        state: MeshState = mesh._state
         with self._supervision.marking:
             dead = {r for r, process in enumerate(state.processes) if process in self._proc.dead}
             lost = dead | set(state.lost)
-        living = [rank for rank in mesh.ranks if rank not in lost]
+        living = [rank for rank in range(len(state.processes)) if rank not in lost]
         if not living:
             raise SupervisionError(
                 f"no rank of {state.name!r} is left; bring it up again", ranks=tuple(lost)
             )
-        smaller = state_of_living(state, living, shrink_shape(mesh._shape, set(living)))
+        smaller = state_of_living(state, living, shrink_shape(state.shape, set(living)))
         state.end("it was shrunk; use the mesh that heal(shrink=True) returned")
         self._supervision.own(smaller)
         if isinstance(smaller, ProcsState):

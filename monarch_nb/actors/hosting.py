@@ -40,6 +40,9 @@ class Board(Protocol):
     def idle(self) -> None:
         """User code has ended."""
 
+    def turn(self, what: str) -> None:
+        """The main thread begins a turn, which calls may interrupt; "": it has ended."""
+
 
 class Hosting:
     """Spawns, finds, stops and interrupts the actors of this process."""

@@ -99,9 +99,9 @@ class Parcels:
                     for receiver in receivers:
                         self.taken_back(handle.segment, receiver)
 
-    def encode_bytes(self, payload: bytes) -> Parcel:
-        """A parcel of something that is pickled already."""
-        return Parcel(payload, (), DETACHED if len(payload) >= DETACH_BYTES else 0)
+    def encode_bytes(self, payload: bytes, buffers: Sequence[Any] = ()) -> Parcel:
+        """A parcel of something that is encoded already."""
+        return Parcel(payload, buffers, DETACHED if len(payload) >= DETACH_BYTES else 0)
 
     def decode(self, message: Message) -> Any:
         """The value of a message; unpickles, so never called in the inbox thread."""

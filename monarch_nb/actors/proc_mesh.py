@@ -288,7 +288,7 @@ class ProcMesh(MeshTrait):
         """As `HostMesh.sync_workspace`, for the hosts of these processes."""
         from monarch_nb.actors.host_mesh import HostMesh, HostsState
 
-        agents = list(dict.fromkeys(self._state.agents[rank] for rank in self._ranks))
+        agents = list(dict.fromkeys(self._agents()))
         shape = Extent(["hosts"], [len(agents)]).region.as_shape()
         hosts = HostMesh(HostsState(agents, copied=True), shape)
         return await hosts.sync_workspace(workspace, conda=conda, auto_reload=auto_reload)
@@ -322,6 +322,9 @@ class ProcMesh(MeshTrait):
 
     def _processes(self) -> list[int]:
         return [self._state.processes[rank] for rank in self._ranks]
+
+    def _agents(self) -> list[int]:
+        return [self._state.agents[rank] for rank in self._ranks]
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._state.shared = True

@@ -11,9 +11,9 @@ import importlib
 import os
 import sys
 import threading
-import traceback
 from typing import TYPE_CHECKING, NoReturn
 
+from monarch_nb.core.records import ErrorRecord
 from monarch_nb.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def end_fork(error: BaseException | None) -> NoReturn:
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
     elif error is not None:
-        traceback.print_exception(error, file=sys.__stderr__)
+        print(*ErrorRecord.from_exception(error).format(), sep="\n", file=sys.__stderr__)
         code = 1
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):

@@ -56,8 +56,8 @@ class MeshFailure:
     def report(self) -> str:
         """What happened, in sentences for a person."""
         ranks = ", ".join(self._state.describe_rank(rank) for rank in self.crashed_ranks)
-        tail = _tail(self.ended)
-        return f"failure on mesh {self.mesh_name!r} with event: {ranks}: {self.event}{tail}"
+        last = "" if self.ended is None else f"{_crashed(self.ended)}{self.ended.printed()}"
+        return f"failure on mesh {self.mesh_name!r} with event: {ranks}: {self.event}{last}"
 
     def __str__(self) -> str:
         return (
@@ -102,13 +102,15 @@ def _restore_failure(
 _SAID_KEPT = 256
 
 
-def _tail(ended: Exit | None) -> str:
-    if ended is None or not ended.tail.strip():
+def _crashed(ended: Exit) -> str:
+    """Where, as in a traceback."""
+    if (crash := ended.crash()) is None:
         return ""
-    lines = ended.tail.rstrip().splitlines()
-    crash = next((i for i, line in enumerate(lines) if line.startswith("Fatal Python")), None)
-    lines = lines[-20:] if crash is None else lines[max(0, crash - 3) : crash + 20]
-    return "\nThe last lines it printed:\n" + "\n".join(f"  {line}" for line in lines)
+    lines = [
+        f'\n  File "{frame.file}", line {frame.line}, in {frame.function}'
+        for frame in ended.crashed_at()
+    ]
+    return f"\n{crash.what}, most recent call last:{''.join(lines)}" if lines else ""
 
 
 class MeshState:

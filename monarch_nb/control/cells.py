@@ -20,7 +20,7 @@ from monarch_nb.actors.proc_mesh import ProcMesh
 from monarch_nb.control.client import Client, client
 from monarch_nb.control.results import Results
 from monarch_nb.core.frames import CONTROL, CONTROL_PORT, Message
-from monarch_nb.core.records import ErrorRecord
+from monarch_nb.core.records import ErrorRecord, FrameRecord
 from monarch_nb.errors import SupervisionError
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class CellRun(Waiter):
         self._client = owner
         self._proc: Proc = owner.proc
         self._rank_of = dict(zip(mesh._processes(), mesh.ranks, strict=True))
+        self._agent_of = dict(zip(mesh._processes(), mesh._agents(), strict=True))
         self._heard: set[int] = set()
         self._done = threading.Event()
         self._port = self._proc.new_port()
@@ -135,16 +136,22 @@ class CellRun(Waiter):
             self._heard.add(rank)
             return
         error = body.get("error")
-        self._end(
-            rank,
-            CellOutcome(
-                body["status"],
-                None if error is None else ErrorRecord.from_json(error),
-                body.get("data"),
-                body.get("text"),
-                body.get("elapsed_s", 0.0),
-            ),
+        outcome = CellOutcome(
+            body["status"],
+            None if error is None else ErrorRecord.from_json(error),
+            body.get("data"),
+            body.get("text"),
+            body.get("elapsed_s", 0.0),
         )
+        if body.get("raw"):  # what C code and children wrote comes by the agent: it is awaited
+            self._proc.ask(
+                self._agent_of[message.source],
+                "drain",
+                {"procs": [message.source]},
+                lambda _: self._end(rank, outcome),
+            )
+        else:
+            self._end(rank, outcome)
 
     def wait_for_people(self) -> Wait:
         state = self.mesh._state
@@ -156,8 +163,9 @@ class CellRun(Waiter):
 
     def lost(self, ended: Exit) -> None:
         rank = self._rank_of[ended.process]
-        tail = last_lines(ended.tail)
-        record = ErrorRecord("RankExited", f"the process {ended.plainly()}{tail}", "monarch_nb")
+        text = f"the process {ended.plainly()}{ended.printed()}"
+        calls = tuple(FrameRecord(*frame) for frame in ended.crashed_at())
+        record = ErrorRecord("RankExited", text, "monarch_nb", calls, died=True)
         self._end(rank, CellOutcome("lost", record))
 
     def abandon(self, ended: Exit) -> None:
@@ -166,6 +174,8 @@ class CellRun(Waiter):
                 self.lost(Exit(process, reason=ended.reason))
 
     def _end(self, rank: int, outcome: CellOutcome) -> None:
+        if rank in self.outcomes:  # it was lost while its output was awaited
+            return
         self.outcomes[rank] = outcome
         if len(self.outcomes) == len(self._rank_of):
             self._proc.ports.pop(self._port, None)
@@ -218,11 +228,3 @@ def _refusal(mesh: ProcMesh, lost: list[int]) -> SupervisionError:
         f"{what}. {others}Bring {'it' if len(lost) == 1 else 'them'} back: %mesh heal",
         ranks=tuple(lost),
     )
-
-
-def last_lines(tail: str, count: int = 20) -> str:
-    """What a process printed last, as an indented paragraph; empty for nothing."""
-    lines = tail.rstrip().splitlines()[-count:]
-    if not lines:
-        return ""
-    return "\nThe last lines it printed:\n" + "\n".join(f"  {line}" for line in lines)

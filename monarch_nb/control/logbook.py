@@ -110,8 +110,8 @@ class Logbook:
         """Write what is in the queue, rank by rank; False at the end."""
         found: dict[Place, list[tuple[int, bytes]]] = {}
         waiters: list[threading.Event] = []
-        goes_on, item = True, first
-        for _ in range(self._queue.qsize() + 1):
+        goes_on = True
+        for item in [first, *(self._queue.get() for _ in range(self._queue.qsize()))]:
             if item is None:
                 goes_on = False
             elif isinstance(item, threading.Event):
@@ -120,9 +120,6 @@ class Logbook:
                 place, tag, text = item
                 found.setdefault(place, []).append((tag, text.encode("utf-8", "backslashreplace")))
                 self._written += len(text)
-            if self._queue.empty() or not goes_on:
-                break
-            item = self._queue.get()
         for place, pieces in found.items():
             self._append(place, pieces)
         for waiter in waiters:

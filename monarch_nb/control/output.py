@@ -17,6 +17,7 @@ from monarch_nb.actors.proc_mesh import ProcsState
 from monarch_nb.control.logbook import Logbook
 from monarch_nb.control.logs import LogWindows
 from monarch_nb.core import bars
+from monarch_nb.core.stacks import FATAL
 from monarch_nb.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class OutputDesk:
             int, int
         ] = {}  # process -> tag of the cell it runs, for what comes from C
         self._partial: dict[tuple[int, str], str] = {}
+        self._crashing: set[tuple[int, str]] = set()  # process, stream: faulthandler writes there
         self._windows = LogWindows(self._show_window)
         supervision.on_exit.append(self._end_line)
 
@@ -68,10 +70,18 @@ class OutputDesk:
             text = _ended(content)
         self._hand_on(message.source, message.tag, stream, text, content)
 
-    def on_raw(self, body: dict[str, Any], _: Message) -> None:
-        """What a rank's C code or its children wrote to the file descriptors, from the agent."""
-        process = body["proc"]
-        self._hand_on(process, self.cell_of.get(process, 0), body["stream"], body["text"], None)
+    def on_raw(self, body: dict[str, Any], message: Message) -> None:
+        """What a rank's C code or its children wrote to the file descriptors, from the agent, which
+        sends more when it hears that this was taken."""
+        process, stream, text = body["proc"], body["stream"], body["text"]
+        self._supervision.proc.control(message.source, "taken", {"bytes": body["bytes"]})
+        at = 0 if (process, stream) in self._crashing else text.find(FATAL)
+        if at >= 0:  # a report for the log; whoever is told of the death is told where it was
+            self._crashing.add((process, stream))
+            text, report = text[:at], text[at:]
+        else:
+            report = ""
+        self._hand_on(process, self.cell_of.get(process, 0), stream, text, None, report)
 
     def on_logging_option(self, body: dict[str, Any], _: Message) -> None:
         """`ProcMesh.logging_option`, called here or on a rank."""
@@ -91,13 +101,23 @@ class OutputDesk:
         for process, stream in list(self._partial):
             if process == ended.process:
                 self._hand_on(process, 0, stream, "\n", None)
+        self._crashing = {each for each in self._crashing if each[0] != ended.process}
 
     def _hand_on(
-        self, process: int, tag: int, stream: str, text: str, content: dict[str, Any] | None
+        self,
+        process: int,
+        tag: int,
+        stream: str,
+        text: str,
+        content: dict[str, Any] | None,
+        hidden: str = "",
     ) -> None:
+        """Keep it and show it; what follows it `hidden` is kept only."""
         name, rank, size = self._place(process)
-        if text:
-            self.logbook.write(name, rank, size, tag, text)
+        if text or hidden:
+            self.logbook.write(name, rank, size, tag, text + hidden)
+        if hidden and not text:
+            return
         if self._windows.take(process, tag, stream, text):
             return
         self._show(process, OutputEvent(tag, rank, name, size, stream, text, content or {}))
@@ -130,5 +150,5 @@ def _ended(content: Any) -> str:
     """A line for each bar that has ended."""
     try:
         return bars.lines(map(bars.Bar.read, content["bars"]))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, OverflowError, TypeError, ValueError):
         raise RemoteProtocolError("progress without bars") from None

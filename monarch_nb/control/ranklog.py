@@ -99,7 +99,7 @@ class RankLog:
                 file = path.open("rb")
             except FileNotFoundError:
                 continue
-            with file:
+            with file, contextlib.suppress(FileNotFoundError):  # an index that is being moved
                 end = file.seek(0, os.SEEK_END)
                 for start, stop in _spans(path, end, tags):
                     yield from _lines_backwards(file, start, stop)

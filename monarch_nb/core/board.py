@@ -1,4 +1,4 @@
-"""The status board's record: what one rank is doing, in 128 bytes of shared memory.
+"""The status board: what one rank is doing, in 128 bytes of shared memory, its record.
 
 Rule: a record is written by one `pack_into` (so threads of one process never mix two) between two
 equal counters, and a reader believes it only when both counters agree and a second look shows the
@@ -14,7 +14,10 @@ from typing import Any, Final, NamedTuple
 # counter u32 | state u8 | length of what u8 | since (monotonic ns) u64 | beat u64 | calls u64
 # | what 92 bytes | counter u32
 _RECORD: Final = struct.Struct("<IBB2xQQQ92sI")
+_COUNT: Final = struct.Struct("<I")
 SLOT_BYTES: Final = _RECORD.size
+SLOTS: Final = 4096
+BOARD_BYTES: Final = SLOTS * (SLOT_BYTES + _COUNT.size)  # the records, then the counts
 WHAT_BYTES: Final = 92
 _LOOKS: Final = (
     50  # a writer is done after a fraction of a microsecond; more looks than this never helped
@@ -92,6 +95,29 @@ class BoardSlot:
     def raw(self) -> bytes:
         """The bytes as they are now, perhaps half written."""
         return bytes(self._buffer[self._offset : self._offset + SLOT_BYTES])
+
+
+class ReadCount:
+    """How often the agent has begun to read what a rank wrote to its descriptors.
+
+    It counts before it reads: a rank that finds its pipes empty, and the count as it was, knows
+    that nothing it has written since is on its way.
+    """
+
+    __slots__ = ("_buffer", "_offset")
+
+    def __init__(self, buffer: Any, index: int) -> None:
+        self._buffer = buffer
+        self._offset = SLOTS * SLOT_BYTES + index * _COUNT.size
+
+    @property
+    def value(self) -> int:
+        """The count, modulo 2**32."""
+        return int(_COUNT.unpack_from(self._buffer, self._offset)[0])
+
+    def add(self) -> None:
+        """Count one. The agent."""
+        _COUNT.pack_into(self._buffer, self._offset, (self.value + 1) & 0xFFFFFFFF)
 
 
 def parse(record: bytes) -> Status:

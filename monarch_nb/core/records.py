@@ -71,6 +71,7 @@ class ErrorRecord:
 
     `context` is None where Python would not print it; `place` is where the text of a `SyntaxError`
     is wrong; `left_out` counts members of an exception group beyond those kept in `exceptions`.
+    Of a process that has `died` nothing was raised: `evalue` tells how, `frames` where it crashed.
     """
 
     ename: str
@@ -83,6 +84,7 @@ class ErrorRecord:
     context: ErrorRecord | None = None
     exceptions: tuple[ErrorRecord, ...] = ()
     left_out: int = 0
+    died: bool = False
 
     @staticmethod
     def from_exception(

@@ -1,4 +1,4 @@
-"""Where a process is: the text that faulthandler writes on SIGRTMIN, read into frames.
+"""Where a process is, or was when it crashed: the text that faulthandler writes, read into frames.
 
 The signal's handler writes it, so it comes also while C code holds the interpreter. Python names no
 C function: the innermost frame is the line that called it.
@@ -11,7 +11,12 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 _HEADING: Final = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):")
+_CURRENT: Final = "Current thread 0x"
 _FRAME: Final = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
+
+
+FATAL: Final = "Fatal Python error: "
+"""How the report of a crash begins."""
 
 
 class Frame(NamedTuple):
@@ -20,6 +25,34 @@ class Frame(NamedTuple):
     file: str
     line: int
     function: str
+
+
+class Crash(NamedTuple):
+    """What stands before faulthandler's report, what happened, and the calls of the thread that
+    crashed, innermost first; of the main thread where Python does not know that one."""
+
+    before: str
+    what: str
+    frames: list[Frame]
+
+
+def crash(text: str) -> Crash | None:
+    """The crash that a process wrote of before it died, if it did.
+
+    Example:
+        >>> crash("hi\\nFatal Python error: Aborted\\n\\n"
+        ...       "Current thread 0x7f (most recent call first):\\n  File \"a.py\", line 3 in f\\n")
+        Crash(before='hi\\n', what='Aborted', frames=[Frame(file='a.py', line=3, function='f')])
+    """
+    before, found, report = text.partition(FATAL)
+    if not found:
+        return None
+    what, _, rest = report.partition("\n")
+    from_current = threads(rest[rest.find(_CURRENT) :]) if _CURRENT in rest else []
+    frames = from_current[0] if from_current else []
+    if not frames:
+        frames = (threads(rest) or [[]])[-1]
+    return Crash(before, what, frames)
 
 
 def file_name(process: int) -> str:

@@ -14,18 +14,19 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from monarch_nb.config import Config
-from monarch_nb.host import dumps, events, guard, orders, registry
+from monarch_nb.host import dumps, events, guard, orders, registry, rundir
 from monarch_nb.host.board import SAMPLE_S
 from monarch_nb.host.forks import Forks, settings_for
 from monarch_nb.host.launch import AgentBoot, last_lines
 from monarch_nb.host.loop import Loop
 from monarch_nb.host.mail import Letter, Mail
 from monarch_nb.host.oom import MemoryGroup
+from monarch_nb.host.streams import Piece
 from monarch_nb.host.wards import FDS_PER_RANK, Wards
 
 Record = dict[str, Any]
@@ -74,15 +75,15 @@ class Agent:
                 self._on_letter(letter)
             now = time.monotonic()
             self._feed(events.Tick())
-            for piece in self._wards.flush(now):
-                self._tell(self._boot.controller, {"verb": "raw", **piece._asdict()})
+            self._pass_on(self._wards.outflow.flush(now))
+            self._wards.outflow.tell()
             self._show(now)
         self._end()
 
     def _timeout(self) -> float | None:
         if self._over or self._mail.ready():
             return 0.0
-        dues = [self._registry.deadline(), self._wards.due()]
+        dues = [self._registry.deadline(), self._wards.outflow.due()]
         dues.append(self._sample_at if self._viewers else None)
         due = min((due for due in dues if due is not None), default=None)
         return None if due is None else due - time.monotonic()
@@ -194,8 +195,8 @@ class Agent:
         output = self._wards.dismiss(proc)
         dumps.forget(Path(self._boot.run_dir), proc)
         self._viewers.discard(proc)
-        for piece in output.take(final=True) if output else ():
-            self._tell(self._boot.controller, {"verb": "raw", **piece._asdict()})
+        if output is not None:
+            self._pass_on(self._wards.outflow.rest(output, time.monotonic()))
         self._feed(
             events.Ended(
                 proc,
@@ -242,6 +243,10 @@ class Agent:
     def _answer(self, asker: events.Asker, body: Record) -> None:
         if not self._registry.is_gone(asker.process):
             self._mail.answer(asker, body)
+
+    def _pass_on(self, pieces: Iterable[Piece]) -> None:
+        for piece in pieces:
+            self._tell(self._boot.controller, {"verb": "raw", **piece._asdict()})
 
     def _show(self, now: float) -> None:
         if self._viewers and now >= self._sample_at:
@@ -317,6 +322,13 @@ class Agent:
             self._viewers.add(viewer)
         self._answer(letter.asker, {"ok": True})
 
+    def _taken(self, letter: Letter) -> None:
+        self._wards.outflow.taken(int(letter.body["bytes"]), time.monotonic())
+
+    def _drain(self, letter: Letter) -> None:
+        procs = orders.check_procs(letter.body["procs"])
+        self._wards.when_passed(procs, lambda: self._answer(letter.asker, {"ok": True}))
+
     def _tail(self, letter: Letter) -> None:
         self._answer(letter.asker, {"text": self._wards.tail(letter.body["proc"])})
 
@@ -348,6 +360,8 @@ _VERBS: Final[dict[str, Callable[[Agent, Letter], None]]] = {
     "kill": Agent._kill,
     "watch": Agent._watch,
     "status": Agent._status,
+    "taken": Agent._taken,
+    "drain": Agent._drain,
     "tail": Agent._tail,
     "dump": Agent._dump,
     "dumped": Agent._dumped,
@@ -365,23 +379,15 @@ def _reap() -> tuple[int, int] | None:
     return (pid, status) if pid else None
 
 
-def _read_boot() -> AgentBoot:
-    """The first line of standard input, and not a byte more."""
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        byte = os.read(0, 1)
-        if not byte:
-            raise SystemExit("the owner ended before it had said anything")
-        line += byte
-    return AgentBoot.from_line(bytes(line))
-
-
 def main() -> None:
-    """Run one agent."""
-    boot = _read_boot()
-    # not SIGKILL: it has to end what its ranks left behind; a stopped agent is woken to do that
-    if boot.owner_pid is not None and not guard.die_with_parent(signal.SIGCONT, boot.owner_pid):
-        raise SystemExit("the owner is not the parent, or has ended")
+    """Run one agent, if its owner lives."""
+    try:
+        boot = AgentBoot.read(0)
+        if boot.owner_pid is not None:
+            guard.wake_at_end_of(boot.owner_pid)
+    except (EOFError, ProcessLookupError) as error:
+        rundir.sweep_all()
+        raise SystemExit(str(error)) from None
     guard.adopt_orphans()
     Agent(boot).run()
 

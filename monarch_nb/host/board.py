@@ -12,9 +12,8 @@ import os
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from monarch_nb.core.board import SLOT_BYTES, BoardSlot
+from monarch_nb.core.board import BOARD_BYTES, SLOTS, BoardSlot, ReadCount
 
-SLOTS: Final = 4096
 SAMPLE_S: Final = 0.1
 _USAGE_S: Final = 1.0  # /proc is read this often at most
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -28,8 +27,8 @@ class Board:
 
     def __init__(self) -> None:
         self._fd = os.memfd_create("monarch-board", os.MFD_CLOEXEC)
-        os.posix_fallocate(self._fd, 0, SLOTS * SLOT_BYTES)
-        self._memory = mmap.mmap(self._fd, SLOTS * SLOT_BYTES)
+        os.posix_fallocate(self._fd, 0, BOARD_BYTES)
+        self._memory = mmap.mmap(self._fd, BOARD_BYTES)
         self._free = list(range(SLOTS - 1, -1, -1))
 
     @property
@@ -55,6 +54,10 @@ class Board:
     def slot(self, index: int) -> BoardSlot:
         """To read it."""
         return BoardSlot(self._memory, index)
+
+    def reads(self, index: int) -> ReadCount:
+        """To count."""
+        return ReadCount(self._memory, index)
 
     def close(self) -> None:
         """Unmap."""

@@ -45,6 +45,15 @@ def die_with_parent(number: int, parent: int) -> bool:
     return os.getppid() == parent
 
 
+def wake_at_end_of(owner: int) -> None:
+    """Have this process woken when its owner ends. Raises `ProcessLookupError` if it has ended.
+
+    Not killed: an agent has to end what its ranks leave behind; SIGCONT wakes one that was stopped.
+    """
+    if not die_with_parent(signal.SIGCONT, owner):
+        raise ProcessLookupError("the owner is not the parent, or has ended")
+
+
 def adopt_orphans() -> None:
     """Make descendants that lose their parent children of this process instead of init's."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from typing import Any, Final, Protocol
 
 RANK_MAIN: Final = "monarch_nb.worker.main:run"
@@ -48,6 +49,17 @@ class AgentBoot:
             raise TypeError(f"a boot record is a JSON object, not {line[:80]!r}")
         fields["preload"] = tuple(fields.get("preload", PRELOAD))
         return AgentBoot(**fields)
+
+    @staticmethod
+    def read(fd: int) -> AgentBoot:
+        """The first line of `fd`, and not a byte more. Raises `EOFError` if there is none."""
+        line = bytearray()
+        while not line.endswith(b"\n"):
+            byte = os.read(fd, 1)
+            if not byte:
+                raise EOFError("the owner ended before it had said anything")
+            line += byte
+        return AgentBoot.from_line(bytes(line))
 
     def log_name(self) -> str:
         """The file in the run dir that takes what agent and zygote write to their stderr."""

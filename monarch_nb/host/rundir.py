@@ -58,6 +58,12 @@ def new_run_dir() -> RunDir:
     )
 
 
+def sweep_all() -> None:
+    """Remove the run dirs of dead owners wherever this process would make one."""
+    for base in _bases():
+        sweep(base)
+
+
 def sweep(base: Path) -> list[Path]:
     """Remove the run dirs in `base` whose owners are dead; returns them."""
     return [path for path in base.glob(f"{PREFIX}*") if _is_private(path) and _remove_stale(path)]

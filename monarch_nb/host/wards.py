@@ -9,7 +9,7 @@ import contextlib
 import functools
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +17,8 @@ from monarch_nb.config import Config
 from monarch_nb.host.board import Board, Sampler
 from monarch_nb.host.loop import Loop
 from monarch_nb.host.mail import Mail
-from monarch_nb.host.streams import FLUSH_S, Output, Piece, Pipe
+from monarch_nb.host.outflow import Outflow
+from monarch_nb.host.streams import Output
 from monarch_nb.net.pulse import Pulse
 
 FDS_PER_RANK: Final = (
@@ -43,14 +44,13 @@ class Wards:
     ) -> None:
         self.board = Board()
         self.sampler = Sampler()
+        self.outflow = Outflow(loop)
         self._loop = loop
         self._mail = mail
         self._config = config
         self._pulsed = pulsed
         self._wards: dict[int, Ward] = {}
         self._slots: dict[int, int] = {}
-        self._noisy: set[int] = set()
-        self._flushed_at = float("-inf")
 
     def reserve(self, proc: int) -> tuple[str, int]:
         """A place on the board for a rank that is asked for."""
@@ -63,8 +63,7 @@ class Wards:
         config = self._config
         pulse = self._mail.pulse(proc, config.pulse_interval_s, config.pulse_timeout_s)
         ward = self._wards[proc] = Ward(pid, handle, Output(proc, (out, err)), pulse)
-        for pipe in ward.output.pipes:
-            self._loop.add(pipe.fd, functools.partial(self._on_output, ward.output, pipe))
+        self.outflow.add(ward.output, self.board.reads(self._slots[proc]))
         self._loop.add(pulse.fileno(), functools.partial(self._on_pulse, proc, pulse))
         self._on_pulse(proc, pulse)
         self.sampler.add(proc, pid, self.board.slot(self._slots[proc]))
@@ -76,13 +75,10 @@ class Wards:
         if (ward := self._wards.pop(proc, None)) is None:
             return None
         self.sampler.remove(proc)
-        self._noisy.discard(proc)
         self._loop.remove(ward.pulse.fileno())
         ward.pulse.close()
         os.close(ward.handle)
-        ward.output.finish()
-        for pipe in ward.output.pipes:
-            self._close(pipe)
+        self.outflow.remove(ward.output)
         return ward.output
 
     def signal(self, proc: int, number: int) -> None:
@@ -100,19 +96,10 @@ class Wards:
         ward = self._wards.get(proc)
         return "" if ward is None else ward.output.tail()
 
-    def due(self) -> float | None:
-        """When `flush` has something to do."""
-        return self._flushed_at + FLUSH_S if self._noisy else None
-
-    def flush(self, now: float) -> Iterator[Piece]:
-        """What ranks wrote, at a bounded rate."""
-        due = self.due()
-        if due is None or now < due:
-            return
-        self._flushed_at = now
-        for proc in self._noisy:
-            yield from self._wards[proc].output.take()
-        self._noisy.clear()
+    def when_passed(self, procs: Iterable[int], action: Callable[[], None]) -> None:
+        """Call `action` when all has gone on that these ranks have written by now."""
+        outputs = [ward.output for proc in procs if (ward := self._wards.get(proc)) is not None]
+        self.outflow.when_passed(outputs, action)
 
     def close(self) -> None:
         """Give everything back."""
@@ -120,18 +107,6 @@ class Wards:
             self.dismiss(proc)
         self.board.close()
 
-    def _on_output(self, output: Output, pipe: Pipe) -> None:
-        output.read(pipe)
-        self._noisy.add(output.proc)
-        if pipe.closed:
-            self._close(pipe)
-
     def _on_pulse(self, proc: int, pulse: Pulse) -> None:
         for up in pulse.read():
             self._pulsed(proc, up)
-
-    def _close(self, pipe: Pipe) -> None:
-        if pipe.fd >= 0:
-            self._loop.remove(pipe.fd)
-            os.close(pipe.fd)
-            pipe.fd, pipe.closed = -1, True

@@ -14,9 +14,10 @@ from typing import Any, Final
 from IPython.terminal.prompts import Prompts
 
 _HERE: Final = re.compile(
-    r"%%?(mesh|px)\b|%(autopx|pxconfig|load_ext|reload_ext|unload_ext|config)\b"
+    r"\s*(\?{1,2}\s*|[\w.,\s]+=\s*)?"  # help on it, its value in a variable
+    r"(%%?(mesh|px)\b|%(autopx|pxconfig|load_ext|reload_ext|unload_ext|config)\b)"
 )
-_LOCAL: Final = re.compile(r"%%local\s*$")
+_LOCAL: Final = re.compile(r"\s*%%local\s*$")
 
 
 class Auto:
@@ -59,7 +60,8 @@ class Auto:
         first = _first(lines)
         if _LOCAL.match(first):
             at = lines.index(first)
-            return [*lines[:at], "# in the controller\n", *lines[at + 1 :]]
+            comment = first.replace("%%local", "# in the controller")
+            return [*lines[:at], comment, *lines[at + 1 :]]
         line = self.line_for(lines)
         return lines if line is None or self._is_not_typed() else [f"%%mesh {line}\n", *lines]
 

@@ -132,7 +132,7 @@ def results(contents: Mapping[int, Content], total: int) -> Iterator[Content]:
     for group in fold_outputs(signatures, total):
         for content in labelled(group.label, contents[group.ranks[0]]):
             if set(content["data"]) == {"text/plain"}:
-                texts.append(content["data"]["text/plain"])
+                texts.append(str(content["data"]["text/plain"]))
                 continue
             if texts:
                 yield text_content("\n".join(texts))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import Any
 
 from monarch_nb.core.folding import rank_label, rank_words
 from monarch_nb.errors import SupervisionError
@@ -34,8 +36,7 @@ def start(session: Session, chosen: argparse.Namespace, work: str | Script) -> M
             f"--layout rank={chosen.layout.only}: the cell does not run on that rank, "
             f"but on {rank_words(request.ranks)}"
         )
-    if lost := set(session.runtime.lost(mesh)).intersection(request.ranks):
-        raise MagicError(verdicts.which_are_lost(mesh.name, sorted(lost), request.ranks))
+    check_living(session, mesh, request.ranks)
     session.stragglers.wait_for(mesh.name, request.ranks)
     session.attach()
     if chosen.progress_after is not None:
@@ -50,6 +51,12 @@ def start(session: Session, chosen: argparse.Namespace, work: str | Script) -> M
     except SupervisionError as error:  # lost a moment ago
         lost_now = verdicts.which_are_lost(mesh.name, error.ranks, request.ranks)
         raise MagicError(lost_now) from None
+
+
+def check_living(session: Session, mesh: Any, ranks: Sequence[int]) -> None:
+    """Raise `MagicError` if some of these ranks are lost."""
+    if lost := set(session.runtime.lost(mesh)).intersection(ranks):
+        raise MagicError(verdicts.which_are_lost(mesh.name, sorted(lost), ranks))
 
 
 def _begun(

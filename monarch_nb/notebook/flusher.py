@@ -82,5 +82,6 @@ class Flusher:
                     for output in due:
                         del self._due[output]
                     return due
-                self._changed.wait(None if first is None else first - now)
+                longest = threading.TIMEOUT_MAX
+                self._changed.wait(None if first is None else min(first - now, longest))
         return None

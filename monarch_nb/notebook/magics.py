@@ -14,6 +14,7 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 
 from monarch_nb.errors import MeshError
 from monarch_nb.notebook import cells, commands
+from monarch_nb.notebook.command import say
 from monarch_nb.notebook.commands import auto
 from monarch_nb.notebook.problems import CellError, MagicError
 from monarch_nb.notebook.session import Session
@@ -95,11 +96,27 @@ def unregister(shell: Any) -> None:
 
 
 def _run(session: Session, line: str, cell: str | None) -> Any:
+    if page := _help(line.split()[:2]):
+        say(page)
+        return None
     with _as_one_line():
         if cell is not None:
             return cells.run(session, line, cell)
         command, chosen = commands.parse_line(line)
         return command.run(session, chosen)
+
+
+def _help(words: list[str]) -> str:
+    """The page for `help`, `--help`, `up --help`; empty when nobody asks for one."""
+    dashes = ("-h", "--help")
+    if words and words[0] in ("help", *dashes):
+        about = words[1:]
+    elif words[1:] and words[1] in dashes:
+        about = words[:1]
+    else:
+        return ""
+    known = commands.COMMANDS.keys() & about
+    return commands.help_text(known) if known else str(MeshMagics.mesh.__doc__).rstrip()
 
 
 @contextlib.contextmanager

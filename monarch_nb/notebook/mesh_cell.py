@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 import uuid
@@ -292,11 +293,15 @@ class MeshCell:
             for run in self._runs:
                 left = Straggler(self.mesh, run, self._cell.number, self._cell.started_s)
                 self._session.stragglers.add(left)
-            self._show()
-            self.error = self._failure()
-            if self.error is not None:
-                self._session.last_error = self.error
-            self._ended.set()
+            try:
+                self._show()
+            except Exception:  # a display that is no JSON, a front end that left
+                logging.getLogger("monarch_nb").exception("output of a cell could not be shown")
+            finally:
+                self.error = self._failure()
+                if self.error is not None:
+                    self._session.last_error = self.error
+                self._ended.set()
         for callback in self._when_ended:
             callback()
 

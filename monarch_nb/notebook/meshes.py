@@ -7,6 +7,7 @@ mesh that was stopped is forgotten.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -86,7 +87,7 @@ class Meshes:
         self._kept[name] = mesh
         self._current = name
         variables = self._variables()
-        if name not in variables or variables[name] is old:
+        if name not in variables or variables[name] is old or self._is_over(variables[name]):
             variables[name] = mesh
         return bool(variables[name] is mesh)
 
@@ -97,17 +98,22 @@ class Meshes:
         self._current = name
 
     def forget(self, name: str) -> None:
-        """The mesh is down."""
-        mesh = self._kept.pop(name, None)
+        """The user has taken the mesh down."""
+        mesh = self._drop(name)
         if mesh is not None and self._variables().get(name) is mesh:
             del self._variables()[name]
+
+    def _drop(self, name: str) -> Any:
+        mesh = self._kept.pop(name, None)
         if self._current == name:
             self._current = next(reversed(self._kept), None)
+        return mesh
 
     def _forget_stopped(self) -> None:
+        """The variable stays: the mesh itself says why it is of no use any more."""
         for name, mesh in list(self._kept.items()):
             if self._session.runtime.is_stopped(mesh):
-                self.forget(name)
+                self._drop(name)
 
     def _only_one(self) -> Any:
         found = self._of_variables()
@@ -127,6 +133,11 @@ class Meshes:
         runtime = self._session.runtime
         return bool(runtime.is_mesh(value) and not runtime.is_stopped(value))
 
+    def _is_over(self, value: object) -> bool:
+        """Whether this is a mesh that nobody can use any more."""
+        runtime = self._session.runtime
+        return bool(runtime.is_mesh(value) and runtime.is_stopped(value))
+
     def _variables(self) -> dict[str, Any]:
         variables: dict[str, Any] = self._session.shell.user_ns
         return variables
@@ -135,7 +146,8 @@ class Meshes:
         names = sorted({**found, **self._kept})
         if not names:
             return NO_MESH
-        return f"Up: {', '.join(names)}. Type: %mesh use {names[0]}, or %%mesh --name {names[0]}"
+        first = shlex.quote(names[0])  # in Python any text can be a name
+        return f"Up: {', '.join(names)}. Type: %mesh use {first}, or %%mesh --name {first}"
 
 
 def _numbered() -> Iterator[str]:

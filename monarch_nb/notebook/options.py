@@ -8,8 +8,10 @@ quotes work as in other magics.
 from __future__ import annotations
 
 import argparse
+import builtins
 import dataclasses
 import difflib
+import keyword
 import re
 import shlex
 from typing import Any, Final, NoReturn
@@ -27,7 +29,19 @@ COMMANDS: Final = (
 )  # fmt: skip
 """What may follow `%mesh`; see `commands`."""
 
+MAX_RANK: Final = 100_000  # a slip of the finger must not fill the memory
+
 _AXIS = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+
+
+_OUR_WORDS: Final = (
+    (r"^argument (-\S+):", r"\1"),
+    (r"^argument \S+: ", ""),  # what has no dashes is known by its place
+    (r"^unrecognized arguments:", "does not know"),
+    (r"^the following arguments are required:", "needs"),
+    (r"expected (one|at least one) argument$", "needs a value"),
+    (r"^invalid choice: ('.*') \(choose from .*\)$", r"does not know \1"),
+)
 
 
 class Parser(_Parser):  # type: ignore[misc]
@@ -44,9 +58,8 @@ class Parser(_Parser):  # type: ignore[misc]
 
     def error(self, message: str) -> NoReturn:
         """Raise `MagicError`. argparse's own words are turned into ours."""
-        message = re.sub(r"^argument (\S+):", r"\1", message)
-        message = message.replace("unrecognized arguments:", "does not know")
-        message = message.replace("expected one argument", "needs a value")
+        for theirs, ours in _OUR_WORDS:
+            message = re.sub(theirs, ours, message)
         end = "" if message.endswith("?") else "."
         raise MagicError(f"{self.prog}: {message}{end} Type: {self.example}")
 
@@ -58,10 +71,12 @@ def count(text: str) -> int:
     return int(text)
 
 
-def name(text: str) -> str:
-    """A word that can be a variable."""
-    if not text.isidentifier():
+def new_name(text: str) -> str:
+    """A word that is to be a variable, and that Python has no use for."""
+    if not text.isidentifier() or keyword.iskeyword(text):
         raise argparse.ArgumentTypeError(f"must be a word like mesh0, not {text!r}")
+    if hasattr(builtins, text):
+        raise argparse.ArgumentTypeError(f"must be another word, {text} is Python's own")
     return text
 
 
@@ -83,7 +98,7 @@ def ranks(text: str) -> tuple[int, ...]:
     for piece in text.split(","):
         match = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", piece)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if first > last:
+        if first > last or last > MAX_RANK:
             raise argparse.ArgumentTypeError(
                 f"cannot read {text!r}; ranks are given as 3 or 0,2 or 0-3"
             )
@@ -147,10 +162,10 @@ def add_run_options(parser: Parser) -> None:
     """What is common to cells and scripts: where, how long, and how their output is shown."""
     parser.add_argument("selection", nargs="*")
     parser.add_argument("-t", "--targets", nargs="+", default=[], metavar="RANKS")
-    parser.add_argument("--name", type=name)
+    parser.add_argument("--name")
     parser.add_argument("-b", "--block", action="store_true", default=True)
     parser.add_argument("-a", "--noblock", action="store_false", dest="block")
-    parser.add_argument("-o", "--out", type=name)
+    parser.add_argument("-o", "--out", type=new_name)
     parser.add_argument("--timeout", type=seconds, metavar="SECONDS")
     parser.add_argument("--progress-after", type=seconds_or_never, metavar="SECONDS")
     parser.add_argument("--layout", type=layout, default=FOLD, metavar="LAYOUT")
@@ -168,6 +183,10 @@ CELL.add_argument("--local", action="store_true")
 
 def parse_cell(line: str) -> argparse.Namespace:
     """What follows `%%mesh`; `@name` and `--targets` are taken into `name` and `selection`."""
+    if (word := "".join(line.split(maxsplit=1)[:1])) in COMMANDS:
+        raise MagicError(
+            f"{word!r} is a command of the line magic. Type: %mesh {line.strip()} (one %)"
+        )
     return one_mesh(CELL, parse(CELL, line))
 
 
@@ -182,16 +201,9 @@ def one_mesh(parser: Parser, chosen: argparse.Namespace) -> argparse.Namespace:
     if chosen.targets and chosen.selection:
         parser.error("takes ranks once, by --targets or without")
     chosen.layout = dataclasses.replace(chosen.layout, streams=chosen.stream)
-    chosen.name = _mesh_name(parser, named[0]) if named else None
+    chosen.name = named[0] if named else None
     chosen.selection = chosen.selection or chosen.targets
     return chosen
-
-
-def _mesh_name(parser: Parser, text: str) -> str:
-    try:
-        return name(text)
-    except argparse.ArgumentTypeError as wrong:
-        parser.error(f"@{text}: the name of a mesh {wrong}")
 
 
 def parse(parser: Parser, text: str) -> argparse.Namespace:

@@ -241,8 +241,16 @@ class CellOutput:
             self._redrawn(float("inf"))
             if self.outlet.redraws or not self._layouts:  # a terminal gets the bars once
                 self._draw_bars(now)
+            for mesh in self._folders.keys() - self._layouts.keys():
+                del self._folders[mesh]  # the tables of a flood stay as large as they were
         self._send()
         self._tokens.clear()
+
+    def forget(self) -> None:
+        """Let the displays of a cell that has ended go: their pictures may be megabytes."""
+        with self._lock:
+            if not self._layouts:
+                self._live = CellDisplays(self, self._known)
 
     def _folder(self, mesh: str, total: int) -> StreamFolder:
         if mesh not in self._folders:

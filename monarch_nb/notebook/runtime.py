@@ -101,11 +101,15 @@ class Runtime(Protocol):
     def when_started(self, callback: Callable[[], object]) -> Callable[[], None]: ...
     def logbook(self) -> Logbook | None: ...
     def prewarm(self) -> None: ...
+    def end_prewarm(self, timeout_s: float) -> None: ...
     def spawn(self, sizes: Mapping[str, int], name: str) -> Any: ...
     def is_mesh(self, value: object) -> bool: ...
     def is_stopped(self, mesh: Any) -> bool: ...
     def home(self, mesh: Any) -> tuple[str, Sequence[int]] | None: ...
+    def whole(self, mesh: Any) -> Any: ...
     def lost(self, mesh: Any) -> Sequence[int]: ...
+    def processes(self, mesh: Any, ranks: Iterable[int]) -> Sequence[int]: ...
+    def interrupt(self, mesh: Any) -> bool: ...
     def kill(self, mesh: Any, ranks: Iterable[int]) -> None: ...
     def strike(self, mesh: Any, ranks: Iterable[int]) -> None: ...
     def whereabouts(self, mesh: Any, ranks: Iterable[int]) -> Mapping[int, Sequence[Frame]]: ...
@@ -128,6 +132,10 @@ class Runtime(Protocol):
 
 class MonarchRuntime:
     """The real one."""
+
+    def __init__(self) -> None:
+        self._prewarming: threading.Thread | None = None
+        self._is_over = threading.Event()
 
     def running_client(self) -> Client | None:
         """The client, if anything has started it."""
@@ -153,7 +161,16 @@ class MonarchRuntime:
 
     def prewarm(self) -> None:
         """Start what the first mesh needs, in the background: it is to come up at once."""
-        threading.Thread(target=_prewarm, name="monarch-prewarm", daemon=True).start()
+        self._prewarming = threading.Thread(
+            target=_prewarm, args=(self._is_over,), name="monarch-prewarm", daemon=True
+        )
+        self._prewarming.start()
+
+    def end_prewarm(self, timeout_s: float) -> None:
+        """The kernel ends: what the background has begun is finished, so that it can be ended."""
+        self._is_over.set()
+        if self._prewarming is not None:
+            self._prewarming.join(timeout_s)
 
     def spawn(self, sizes: Mapping[str, int], name: str) -> Any:
         """Start ranks on this host; does not wait for them."""
@@ -164,7 +181,8 @@ class MonarchRuntime:
     def is_mesh(self, value: object) -> bool:
         """Whether this is a mesh of processes, on which cells can run."""
         module = sys.modules.get("monarch_nb.actors.proc_mesh")
-        return isinstance(value, getattr(module, "ProcMesh", ()))  # `prewarm` may be importing it
+        wanted = getattr(module, "ProcMesh", ())  # `prewarm` may be importing it
+        return issubclass(type(value), wanted)  # `isinstance` would ask the user's own `__class__`
 
     def is_stopped(self, mesh: Any) -> bool:
         """Whether somebody has stopped it."""
@@ -177,9 +195,31 @@ class MonarchRuntime:
             return None
         return procs.name, [mesh._state.proc_ranks[rank] for rank in mesh.ranks]
 
+    def whole(self, mesh: Any) -> Any:
+        """The mesh that this is, or is a slice of."""
+        return mesh if len(mesh) == len(mesh._state.processes) else mesh._state.view()
+
     def lost(self, mesh: Any) -> Sequence[int]:
         """The ranks that are lost and not healed."""
         return [rank for rank in mesh.ranks if rank in mesh._state.lost]
+
+    def processes(self, mesh: Any, ranks: Iterable[int]) -> Sequence[int]:
+        """The ids of these ranks' processes, which no others will ever have."""
+        return [mesh._state.processes[rank] for rank in ranks]
+
+    def interrupt(self, mesh: Any) -> bool:
+        """Interrupt the cells and calls that ranks of this mesh owe an answer to. Returns at once;
+        whether there were any."""
+        client: Any = self.running_client()
+        processes = self.processes(mesh, mesh.ranks)
+        found = [
+            each
+            for each in client.proc.waiters()
+            if hasattr(each, "tag") and any(map(each.waits_for, processes))
+        ]
+        for each in reversed(found):  # else one that waits would begin because the first has ended
+            each.cancel()
+        return bool(found)
 
     def kill(self, mesh: Any, ranks: Iterable[int]) -> None:
         """End the processes of these ranks. Returns at once."""
@@ -257,10 +297,11 @@ class MonarchRuntime:
         return run
 
 
-def _prewarm() -> None:
+def _prewarm(is_over: threading.Event) -> None:
     try:
         from monarch_nb.control import client
 
-        client.prewarm()
+        if not is_over.is_set():
+            client.prewarm()
     except Exception:  # noqa: BLE001  the first mesh fails in the same way, where the user looks
         traceback.print_exc(file=sys.__stderr__)

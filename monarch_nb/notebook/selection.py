@@ -14,7 +14,6 @@ from typing import Any
 
 from monarch_nb.core.folding import rank_runs, rank_words
 from monarch_nb.core.shape import Shape, Slice
-from monarch_nb.notebook import options
 from monarch_nb.notebook.problems import MagicError
 
 EXAMPLES = "%%mesh gpus=0:2, %%mesh 0,2, %%mesh 0-3 or %%mesh all"
@@ -112,20 +111,16 @@ def _ranks(text: str, piece: str, present: Sequence[int]) -> Iterator[int]:
     if _INDEX.fullmatch(piece):
         yield int(piece)
     elif (match := _RANKS.fullmatch(piece)) and int(match[1]) <= int(match[2]):
-        yield from range(int(match[1]), int(match[2]) + 1)
+        first, last = int(match[1]), int(match[2])
+        beyond = max(*present, first - 1) + 1  # one that is missing is enough to be told
+        yield from range(first, min(last, beyond) + 1)
     elif (places := _range(piece, len(present))) is not None:
         yield from (present[place] for place in places)
     elif piece[:1] == "-" and _INDEX.fullmatch(piece[1:]):
         back = int(piece[1:])
         yield present[-back] if 0 < back <= len(present) else -back
     else:
-        raise MagicError(_no_selection(text))
-
-
-def _no_selection(text: str) -> str:
-    if text in options.COMMANDS:
-        return f"{text!r} is a command of the line magic. Type: %mesh {text} (one %)"
-    return f"{text!r} selects no ranks. Type: {EXAMPLES}"
+        raise MagicError(f"{text!r} selects no ranks. Type: {EXAMPLES}")
 
 
 def _sizes(mesh: Any) -> str:

@@ -33,6 +33,8 @@ from monarch_nb.notebook.words import mesh_text
 STOP_AGAIN_S = 0.5
 MAX_CELLS = 1_000
 """Output that comes later than this many cells is shown under the running one."""
+MAX_LIVE = 64
+"""Displays that change, of cells before so many others, are not kept."""
 
 
 class Stoppable(Protocol):
@@ -89,6 +91,7 @@ class Session:
         self._comms = CommRelay(shell, self._outlet_of, self._flusher.due)
         self._client: Client | None = None
         self._notices: list[str] = []
+        self._killed: set[int] = set()
         self.undo: list[Callable[[], None]] = []
 
     # ------------------------------------------------------------------------------- cells
@@ -157,6 +160,8 @@ class Session:
         cell = Cell(self._last_tag, number, source, output, waiting)
         self._cells[cell.tag] = cell
         self._cells.pop(cell.tag - MAX_CELLS, None)
+        if old := self._cells.get(cell.tag - MAX_LIVE):
+            old.output.forget()
         return cell
 
     def _waits(self, tag: int) -> Sequence[Wait]:
@@ -192,12 +197,19 @@ class Session:
 
     def notice(self, failure: Any) -> None:
         """Something failed that no call waits for: say so under the running cell, or the next."""
+        if failure.ended is not None and failure.ended.process in self._killed:
+            return
         text = f"{failure.report()}\n"
         cell = self.running
         if cell is None:
             self._notices.append(text)
         else:
             self.say(cell, text)
+
+    def kill(self, mesh: Any, ranks: Sequence[int]) -> None:
+        """End the processes of these ranks; who asks for it need not be told that they failed."""
+        self._killed.update(self.runtime.processes(mesh, ranks))
+        self.runtime.kill(mesh, ranks)
 
     def say(self, cell: Cell, text: str) -> None:
         """A line of ours on the cell's stderr, now."""
@@ -264,6 +276,7 @@ class Session:
 
     def shut_down(self, timeout_s: float) -> None:
         """End every mesh."""
+        self.runtime.end_prewarm(timeout_s / 2)
         client = self.runtime.running_client()
         if client is not None:
             client.shutdown(timeout_s)

@@ -35,8 +35,8 @@ def traceback(
     groups = fold_errors(errors)
     parts = []
     for group in groups:
-        if _is_loss(group):
-            parts.append(_lost(group))
+        if not _was_raised(group.record):
+            parts.append(_told(group, group.record.format(lookup, label)))
         elif _is_stop(group.record):
             parts.append("\n".join(_stopped(group, group.record.format(lookup, label))))
         else:
@@ -106,12 +106,6 @@ def still_at_work(told: str, pending: Sequence[int], where: Sequence[str]) -> st
     return "\n".join(lines)
 
 
-def _is_loss(group: ErrorGroup) -> bool:
-    """Nothing was raised on the rank: it is gone, and the text says how."""
-    record = group.record
-    return not (record.frames or record.place or record.cause or record.context)
-
-
 def _is_stop(record: ErrorRecord) -> bool:
     """The stop button, and nothing else."""
     plain = record.ename == "KeyboardInterrupt" and not (record.evalue or record.notes)
@@ -123,8 +117,21 @@ def _stopped(group: ErrorGroup, lines: Sequence[str]) -> list[str]:
     return [f"{rank_words(group.ranks)} {_were(group.ranks)} interrupted at", *lines[1:-1]]
 
 
-def _lost(group: ErrorGroup) -> str:
-    return "\n".join(f"{rank_words(ranks)}: {text}" for ranks, text in group.messages)
+def _was_raised(record: ErrorRecord) -> bool:
+    """By code of the user's; else it is a process that ended, or a script that cannot begin."""
+    below = record.frames or record.place or record.cause or record.context
+    return bool(below) and not record.died
+
+
+def _told(group: ErrorGroup, lines: Sequence[str]) -> str:
+    """What happened, in our own words; where, if Python crashed; what they had printed."""
+    record = group.record
+    frames = lines[1 : -len(record.headline.splitlines())] if record.visible else []
+    told = []
+    for ranks, text in group.messages:
+        how, *printed = text.splitlines()
+        told += [f"{rank_words(ranks)}: {how}{' at' if frames else ''}", *frames, *printed]
+    return "\n".join(told)
 
 
 def _are(ranks: Sequence[int]) -> str:

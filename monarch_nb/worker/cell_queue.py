@@ -1,15 +1,19 @@
 """Cells on their way through a rank: from the control message to the outcome that is sent back.
 
 A cell waits for its turn on the main thread. While a cell waits for an answer, the main-thread
-actor goes on being served, so a cell may call the actor of its own rank.
+actor goes on being served, so a cell may call the actor of its own rank. Turns are taken in the
+order in which they were asked for, whatever happens in between: ranks that disagreed about the
+order of two cells with collectives would wait for each other for ever.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import queue
+import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -18,17 +22,20 @@ from monarch_nb.actors.context import Here, here
 from monarch_nb.actors.future import waiting
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.runtime_access import end_fork
+from monarch_nb.actors.sync_driver import Task
 from monarch_nb.core.frames import CONTROL, OUTPUT, OUTPUT_PORT
 from monarch_nb.worker.cells import CellShell, Publish
 from monarch_nb.worker.code import keep
+from monarch_nb.worker.descriptors import Descriptors
 from monarch_nb.worker.outcomes import CellOutcome
 from monarch_nb.worker.scripts import ScriptRun
 
 if TYPE_CHECKING:
     from monarch_nb.actors.runtime import Runtime
-    from monarch_nb.actors.sync_driver import WorkQueue
+    from monarch_nb.actors.sync_driver import Work, WorkQueue
     from monarch_nb.core.frames import Message
 
+Turn = Callable[["Message"], None]
 
 MAX_RESULTS: Final = 32
 """Results that are kept for handles of cells; the oldest goes."""
@@ -37,37 +44,53 @@ MAX_RESULTS: Final = 32
 class CellQueue:
     """Runs the cells of a rank, one at a time."""
 
-    def __init__(self, runtime: Runtime, work: WorkQueue, names: dict[str, Any]) -> None:
+    def __init__(
+        self, runtime: Runtime, work: WorkQueue, names: dict[str, Any], descriptors: Descriptors
+    ) -> None:
         self.runtime = runtime
         self.proc = runtime.proc
         self.work = work
         self.shell = CellShell(names, lambda shown: self._display(runtime.root_tag(), shown))
         self.results: dict[tuple[int, int], Any] = {}
         """Values of last expressions, by who has asked for that and the reply port of the cell."""
-        self._dropped: set[int] = set()
-        self._running: int | None = None
+        self._descriptors = descriptors
+        self._turns: deque[tuple[Turn, Message]] = deque()
+        self._next: Work = (Task(self._take_turn), None)
+        self._wake: Work = (Task(lambda: None), None)
+        self._running: tuple[int, int] | None = None
         self._attending = 0
+        self._lock = threading.Lock()
+        """Who is to stop a cell finds it either waiting or running."""
 
     # the inbox thread
 
     def on_cell(self, body: dict[str, Any], message: Message) -> None:
         """A cell has come: queue it for the main thread."""
-        self.work.put((Turn(lambda asked: self.run(body, asked)), message))
+        self.later(lambda asked: self.run(body, asked), message)
+
+    def later(self, turn: Turn, message: Message) -> None:
+        """Do something between two cells, in the order in which it was asked for."""
+        self._turns.append((turn, message))
+        self.work.put(self._next)
 
     def on_interrupt(self, body: dict[str, Any], message: Message) -> None:
         """Stop the cell that answers to this port: interrupt it, or drop it from the queue."""
-        port = body["reply"]
-        if self._running == port or self._attending:  # it waits for a widget's callback to end
-            self.runtime.hosting.interrupt_main()
-        if self._running != port:
-            self._dropped.add(port)
+        key = message.source, body["reply"]
+        with self._lock:
+            if self._running == key or self._attending:  # it waits for a widget's callback to end
+                self.runtime.hosting.interrupt_main()
+            dropped = [turn for turn in self._turns if _key(turn[1]) == key]
+            for turn in dropped:
+                self._turns.remove(turn)
         # in either case: who has not heard gets a SIGINT, which would hit the cell that runs
         heard = Parcel(json.dumps({"status": "stopping"}).encode())
-        self.proc.send(message.source, CONTROL, port, heard)
+        self.proc.send(message.source, CONTROL, body["reply"], heard)
+        for _, cell in dropped:
+            self._say(cell, {"status": "cancelled"})
 
     @property
     def is_running(self) -> bool:
-        """Whether a cell runs."""
+        """Whether a cell runs, or the user's code in another turn."""
         return self._running is not None
 
     def interrupt(self) -> None:
@@ -79,26 +102,16 @@ class CellQueue:
 
     def run(self, body: dict[str, Any], message: Message) -> None:
         """Run a cell and send its outcome."""
-        if message.reply in self._dropped:
-            self._dropped.discard(message.reply)
-            self._answer(message, {"status": "cancelled"})
-            return
         self.enter(body.get("what") or "cell", message.tag)
         data: list[dict[str, Any]] = []
         waiting.pump = self._pump
-        self._running = message.reply
-        try:
-            outcome = self._outcome(
-                body, message, lambda shown: self._publish(shown, message, data)
-            )
-        finally:
-            if self.proc.links.forked:
-                end_fork(None)
-            self._running = None
-            waiting.pump = None
+        outcome = self._outcome(body, message, lambda shown: self._publish(shown, message, data))
+        if self.proc.links.forked:
+            end_fork(None if outcome.error is None else sys.last_value)
+        waiting.pump = None
         self.leave()
         if body.get("keep") and outcome.error is None:
-            keep(self.results, (message.source, message.reply), outcome.value, MAX_RESULTS)
+            keep(self.results, _key(message), outcome.value, MAX_RESULTS)
         self._answer(
             message,
             {
@@ -107,21 +120,37 @@ class CellQueue:
                 "text": outcome.result_text,
                 "data": data[-1] if data else None,
                 "elapsed_s": outcome.elapsed_s,
+                "raw": self._descriptors.is_on_its_way(),
             },
         )
 
+    def _take_turn(self) -> None:
+        with self._lock:
+            if not self._turns:
+                return
+            turn, message = self._turns.popleft()
+            self._running = _key(message)
+            self.shell.expect()
+        turn(message)
+        with self._lock:
+            self._running = None
+            self.shell.rest()
+
     def enter(self, what: str, tag: int) -> None:
         """The main thread works for a notebook cell now: what is called and printed is of that."""
-        root = self.runtime.root
-        extent = root.rank.extent
-        here.set(Here(root, tuple(extent), tuple(extent.values()), root.rank.rank, tag))
+        self._work_for(tag)
         if (board := self.runtime.hosting.board) is not None:
-            board.busy(what)
+            board.turn(what)
 
     def leave(self) -> None:
         """It has no work."""
         if (board := self.runtime.hosting.board) is not None:
-            board.idle()
+            board.turn("")
+
+    def _work_for(self, tag: int) -> None:
+        root = self.runtime.root
+        extent = root.rank.extent
+        here.set(Here(root, tuple(extent), tuple(extent.values()), root.rank.rank, tag))
 
     def _outcome(self, body: dict[str, Any], message: Message, publish: Publish) -> CellOutcome:
         if "script" not in body:
@@ -146,13 +175,15 @@ class CellQueue:
             "stream": "display",
             "content": shown,
         }
-        payload = json.dumps(boot).encode()
-        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, Parcel(payload), tag=tag)
+        parcel = self.proc.encode_bytes(json.dumps(boot).encode())
+        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, parcel, tag=tag)
 
     def attend(self, tag: int, action: Callable[[], object]) -> None:
         """Run a callback of a widget for the cell that made it; also while a cell waits."""
-        outer = here.get()
-        self.enter("widget", tag)
+        outer, board = here.get(), self.runtime.hosting.board
+        self._work_for(tag)
+        if board is not None:
+            board.busy("widget")
         self._attending += 1
         try:
             self.shell.attend(action, partial(self._display, tag))
@@ -162,20 +193,16 @@ class CellQueue:
             if self.proc.links.forked:
                 end_fork(None)
         self.flush()
-        if self._running is None:
-            self.leave()
+        if board is not None:
+            board.idle()
 
     def _answer(self, message: Message, body: dict[str, Any]) -> None:
         self.flush()
-        payload = json.dumps(body).encode()
-        self.proc.send(
-            message.source,
-            CONTROL,
-            message.reply,
-            Parcel(payload),
-            rank=message.rank,
-            tag=message.tag,
-        )
+        self._say(message, body)
+
+    def _say(self, cell: Message, body: dict[str, Any]) -> None:
+        parcel = self.proc.encode_bytes(json.dumps(body).encode())
+        self.proc.send(cell.source, CONTROL, cell.reply, parcel, rank=cell.rank, tag=cell.tag)
 
     def flush(self) -> None:
         """Send what was printed, ahead of what is sent next."""
@@ -191,41 +218,28 @@ class CellQueue:
     ) -> bool:
         """Wait for an answer and serve the main-thread actor meanwhile; cells keep waiting."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        wake_on(lambda: self.work.put((_WAKE, None)))
-        kept = []
-        while not done():
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                break
-            try:
-                item = self.work.get(timeout=left)
-            except queue.Empty:
-                break
-            if item is None or isinstance(item[0], Turn):
-                kept.append(item)
-                if item is None:
+        wake_on(lambda: self.work.put(self._wake))
+        is_leaving = False
+        try:
+            while not (done() or is_leaving):
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
                     break
-            else:
-                item[0].step(item[1])
-        for item in kept:
-            self.work.put(item)
+                try:
+                    item = self.work.get(timeout=left)
+                except queue.Empty:
+                    break
+                is_leaving = item is None
+                if item is not None and item is not self._next:
+                    item[0].step(item[1])
+        finally:  # an interrupt too must leave no turn without a summons; one too many does nothing
+            for _ in range(len(self._turns)):
+                self.work.put(self._next)
+            if is_leaving:
+                self.work.put(None)
         return done()
 
 
-@dataclasses.dataclass
-class Turn:
-    """Something that is done between two cells, in the order in which it was asked for."""
-
-    action: Callable[[Message], None]
-
-    def step(self, message: Message | None) -> None:
-        assert message is not None
-        self.action(message)
-
-
-class _Wake:
-    def step(self, _: Message | None) -> None:
-        """Only wakes the wait."""
-
-
-_WAKE = _Wake()
+def _key(message: Message) -> tuple[int, int]:
+    """Who has asked, and the port at which the answer is waited for."""
+    return message.source, message.reply

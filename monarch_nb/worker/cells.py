@@ -105,7 +105,7 @@ class CellShell:
             except BaseException as late:  # noqa: BLE001  an interrupt between cell and bookkeeping
                 error = late
             finally:
-                self._gate.is_open = False
+                self._gate.close()
         hook, took_s = shell.displayhook, time.perf_counter() - started
         return dataclasses.replace(outcome_of(error, hook.text, took_s), value=hook.value)
 
@@ -117,10 +117,10 @@ class CellShell:
             with self._shell.display_trap:
                 self._gate.open()
                 action()
-        except KeyboardInterrupt as stopped:
-            if is_inside:
+        except BaseException as raised:
+            if is_inside and isinstance(raised, KeyboardInterrupt):
                 raise
-            self._shell._showtraceback(None, stopped, None)
+            self._shell._showtraceback(None, raised, None)  # also of `sys.exit`: the rank lives
         finally:
             self._gate.is_open = is_inside
             self._publish = outer
@@ -141,6 +141,14 @@ class CellShell:
     def shield(self) -> contextlib.AbstractContextManager[None]:
         """No interrupt inside: for whoever sends."""
         return self._gate.shield()
+
+    def expect(self) -> None:
+        """From now on an interrupt is for the cell that is about to run."""
+        self._gate.expect()
+
+    def rest(self) -> None:
+        """No cell is about to run any more."""
+        self._gate.close()
 
     def interrupt(self) -> bool:
         """For the handler of SIGINT: raise `KeyboardInterrupt` in the running cell.
@@ -290,8 +298,8 @@ class _Hook(DisplayHook):
         self.value, self.text = result, data.get("text/plain")
         self._keep_result(shell, result)
         if data:
-            message = {"type": "execute_result", "data": plain(data), "metadata": metadata}
-            shell.cells.show(message)
+            shown = {"data": plain(data), "metadata": plain(metadata)}
+            shell.cells.show({"type": "execute_result", **shown})
 
     def _keep_result(self, shell: Any, result: Any) -> None:
         names, out = shell.user_ns, shell.user_ns.get("_oh")
@@ -317,8 +325,8 @@ class _Publisher(DisplayPublisher):
         **_: object,
     ) -> None:
         kind = "update_display_data" if update else "display_data"
-        message = {"type": kind, "data": plain(data), "metadata": dict(metadata or {})}
-        self.shell.cells.show({**message, "transient": dict(transient or {})})
+        message = {"type": kind, "data": plain(data), "metadata": plain(metadata or {})}
+        self.shell.cells.show({**message, "transient": plain(transient or {})})
 
     def clear_output(self, wait: bool = False) -> None:
         self.shell.cells.show({"type": "clear_output", "wait": wait})

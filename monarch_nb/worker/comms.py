@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 import comm
 from comm.base_comm import BaseComm, CommManager
 
-from monarch_nb.actors.parcels import Parcel
 from monarch_nb.core.frames import COMM_PORT, OUTPUT
 from monarch_nb.worker import output_widget
 from monarch_nb.worker.plain import as_json
@@ -64,10 +63,10 @@ class Comms:
                 f"a widget message of {size >> 20} MB is over the limit of {MAX_BYTES >> 20} MB: "
                 "send the browser less, e.g. a smaller image"
             )
-        self._cells.flush()
         with self._cells.shell.shield():
+            self._cells.flush()
             proc = self._runtime.proc
-            proc.send(proc.controller, OUTPUT, COMM_PORT, Parcel(text, raws), tag=tag)
+            proc.send(proc.controller, OUTPUT, COMM_PORT, proc.encode_bytes(text, raws), tag=tag)
 
     # the inbox thread
 

@@ -12,31 +12,44 @@ from contextlib import contextmanager
 
 
 class InterruptGate:
-    """Open while a cell runs; an interrupt during a shielded part is kept until its end.
+    """Open while a cell runs; an interrupt during a shielded part is kept until its end, one that
+    comes shortly before a cell until it begins.
 
     `raised` counts the interrupts that have been raised: some libraries swallow them.
     """
 
     def __init__(self) -> None:
         self.is_open = False
+        self._is_expecting = False
         self._shields = 0
         self._missed = False
         self.raised = 0
 
     def interrupt(self) -> bool:
         """Raise `KeyboardInterrupt` in the running cell; False when no cell runs."""
-        if not self.is_open:
-            return False
-        if not self._shields:
+        if self.is_open and not self._shields:
             self.raised += 1
             raise KeyboardInterrupt
-        self._missed = True
-        return True
+        self._missed = self.is_open or self._is_expecting
+        return self._missed
+
+    def expect(self) -> None:
+        """A cell is about to start."""
+        self._missed = False
+        self._is_expecting = True
 
     def open(self) -> None:
-        """A cell starts."""
-        self._missed = False
+        """A cell starts. Raises an interrupt that was kept for it."""
         self.is_open = True
+        is_late, self._is_expecting = self._missed and self._is_expecting, False
+        self._missed = False
+        if is_late:
+            self.raised += 1
+            raise KeyboardInterrupt
+
+    def close(self) -> None:
+        """No cell runs."""
+        self.is_open = self._is_expecting = False
 
     @contextmanager
     def shield(self) -> Iterator[None]:

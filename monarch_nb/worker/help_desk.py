@@ -46,7 +46,7 @@ class HelpDesk:
             body, message = self._next()
             try:
                 answer = {"ok": True, **self._answers[body["verb"]](body)}
-            except Exception as error:  # noqa: BLE001  objects of the user's may raise anything
+            except BaseException as error:  # noqa: BLE001  objects of the user's may raise anything
                 answer = {"error": f"{type(error).__name__}: {error}"}
             self._proc.answer(message, answer)
 

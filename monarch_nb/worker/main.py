@@ -29,11 +29,20 @@ from monarch_nb.config import Config
 from monarch_nb.core import pickling
 from monarch_nb.core.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
 from monarch_nb.core.shape import Extent, Point
-from monarch_nb.worker import nudges, patience, progress, rendezvous, sources, stacks
+from monarch_nb.worker import (
+    breakpoints,
+    nudges,
+    patience,
+    progress,
+    rendezvous,
+    sources,
+    stacks,
+)
 from monarch_nb.worker.boardwriter import BoardWriter
 from monarch_nb.worker.cell_queue import CellQueue
 from monarch_nb.worker.cells import prepare_shell
 from monarch_nb.worker.comms import Comms
+from monarch_nb.worker.descriptors import Descriptors
 from monarch_nb.worker.help_desk import HelpDesk
 from monarch_nb.worker.reloading import Workspaces
 from monarch_nb.worker.stdio import install
@@ -70,7 +79,7 @@ class Rank:
         self.proc = self.runtime.proc
         self.hosting = self.runtime.hosting
         self.work: WorkQueue = queue.SimpleQueue()
-        self.cells = CellQueue(self.runtime, self.work, self._names())
+        self.cells = CellQueue(self.runtime, self.work, self._names(), Descriptors(boot["board"]))
         self._leaving = False
 
     def live(self) -> int:
@@ -116,6 +125,7 @@ class Rank:
         self.hosting.interrupt_main = nudges.interrupt_main
         signal.signal(signal.SIGINT, self._on_sigint)
         nudges.install()
+        breakpoints.install()
         patience.install()
         stacks.install(Path(self.boot["run_dir"]), self.proc.id)
         streams = install(self.runtime.root_tag, self._send_output)
@@ -231,8 +241,8 @@ class Rank:
 
     def _send(self, tag: int, stream: str, said: dict[str, Any]) -> None:
         body = {"mesh": self.boot["mesh"], "rank": self.boot["rank"], "stream": stream, **said}
-        payload = json.dumps(body).encode()
-        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, Parcel(payload), tag=tag)
+        parcel = self.proc.encode_bytes(json.dumps(body).encode())
+        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, parcel, tag=tag)
 
     # requests of the owner
 

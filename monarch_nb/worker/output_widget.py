@@ -7,6 +7,7 @@ which is what the front end draws. Text is added a few times a second, the rest 
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import io
 import sys
@@ -42,7 +43,8 @@ def _exit(widget: Any, kind: Any, error: BaseException | None, _: Any) -> bool:
 
 
 def _shell() -> Any:
-    return sys.modules["__main__"].__dict__["get_ipython"]()
+    """That of the cells, also while a script has a `__main__` of its own."""
+    return vars(builtins)["get_ipython"]()
 
 
 class _Captured:

@@ -10,9 +10,10 @@ from typing import Any
 
 
 def plain(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A mime bundle that can be written as JSON."""
+    """A mime bundle, or what goes with one, that can be written as JSON."""
     return {
-        mime: value if isinstance(value, str) else _jsonable(value) for mime, value in data.items()
+        str(mime): value if isinstance(value, str) else _jsonable(value)
+        for mime, value in data.items()
     }
 
 
@@ -33,4 +34,4 @@ def _number_or_text(value: Any) -> Any:
 def _jsonable(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    return json.loads(json.dumps(value, default=repr), parse_constant=str)
+    return json.loads(json.dumps(value, default=_number_or_text), parse_constant=str)

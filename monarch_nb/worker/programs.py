@@ -33,7 +33,7 @@ class Program:
 
 def folder_of(name: str, *, is_module: bool) -> Path:
     """What is first in `sys.path` while it runs."""
-    return Path.cwd() if is_module else _path(name).resolve().parent
+    return _here() if is_module else _path(name).resolve().parent
 
 
 def load(name: str, *, is_module: bool, where: str = "") -> Program:
@@ -94,7 +94,19 @@ def _nearest(name: str, names: Iterable[str]) -> str:
 
 def _path(name: str) -> Path:
     """Absolute; links stay in it, as in the tracebacks of Python."""
-    return Path.cwd() / Path(name).expanduser()
+    try:
+        return _here() / Path(name).expanduser()
+    except RuntimeError:
+        raise NoProgram(f"there is no home folder for {name}") from None
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise NoProgram(
+            "the working folder of this rank is gone; go to another with os.chdir in a %%mesh cell"
+        ) from None
 
 
 def _module(name: str) -> Program:

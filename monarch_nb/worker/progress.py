@@ -42,6 +42,7 @@ class Reporter:
         self._changed: dict[int, tuple[int, State]] = {}
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_awake = False
+        self._sending = threading.RLock()
         self._thread: threading.Thread | None = None
         self.polled: dict[int, Callable[[], None]] = {}  # asked for news with every tick
         self.living: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -72,16 +73,19 @@ class Reporter:
 
     def drain(self) -> None:
         """Send what has changed; also of bars of tqdm that have moved since they were drawn."""
-        for bar in list(self.living.values()):
-            if bar.n != bar._monarch_told:
-                _report_tqdm(self, bar)
-        by_tag: dict[int, list[State]] = {}
-        while self._changed:
-            with contextlib.suppress(KeyError):  # the other one who drains was faster
+        if os.getpid() != self._pid:
+            return
+        with self._sending:  # else a cell could end while its bars are on their way
+            for bar in list(self.living.values()):
+                with contextlib.suppress(Exception):  # a count that is no number
+                    if bar.n != bar._monarch_told:
+                        _report_tqdm(self, bar)
+            by_tag: dict[int, list[State]] = {}
+            while self._changed:
                 _, (tag, state) = self._changed.popitem()
                 by_tag.setdefault(tag, []).append(state)
-        for tag, states in by_tag.items():
-            self._send(tag, sorted(states, key=lambda state: int(state["id"])))
+            for tag, states in by_tag.items():
+                self._send(tag, sorted(states, key=lambda state: int(state["id"])))
 
     def _run(self) -> None:
         pause = threading.Event()  # never set

@@ -4,6 +4,9 @@
 PyTorch's own way would start a TCP store that listens on every interface without authentication. A
 `TCPStore` that the user's code makes listens on the loopback only. An address that is not this
 host's is left to PyTorch. Peers wait for each other in Python, where an interrupt reaches them.
+
+Each group of a place meets under a number. The file says which is next, the first under which
+nobody has met: ranks that counted for themselves would never agree again after one has given up.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import importlib
-import itertools
 import os
 import sys
 import time
@@ -26,6 +28,8 @@ LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1", ""})
 DEFAULT_TIMEOUT: Final = dt.timedelta(seconds=60)
 POLL_S: Final = 0.002
 MAX_POLL_S: Final = 0.05
+
+_MET: Final = "met"
 
 _TCP_STORE_TAKES: Final = (
     "timeout", "wait_for_workers", "multi_tenant", "master_listen_fd", "use_libuv",
@@ -44,7 +48,7 @@ class Place:
     rank: int
     size: int
     marks: str = ""
-    generation: Iterator[int] = dataclasses.field(default_factory=itertools.count)
+    group: int = 0  # all before have met
 
     def gone(self, ranks: list[int]) -> list[int]:
         """Those of the ranks that have left."""
@@ -113,9 +117,13 @@ def _meet_in_file(url: str, timeout: dt.timedelta) -> Iterator[Any]:
     asked = parse_qs(urlparse(url).query)
     rank = int(asked.get("rank", [os.environ.get("RANK", place.rank)])[0])
     size = int(asked.get("world_size", [os.environ.get("WORLD_SIZE", place.size)])[0])
-    store = torch_distributed.FileStore(place.path, size)
+    store = torch_distributed.FileStore(place.path)  # with a size, the last to leave removes it
     store.set_timeout(timeout)
-    group = torch_distributed.PrefixStore(f"group-{next(place.generation)}", store)
+    while True:
+        group = torch_distributed.PrefixStore(f"group-{place.group}", store)
+        if not group.check([_MET]):
+            break
+        place.group += 1
     _wait_for_peers(group, place, rank, size, timeout)
     yield group, rank, size
     raise RuntimeError(
@@ -126,8 +134,24 @@ def _meet_in_file(url: str, timeout: dt.timedelta) -> Iterator[Any]:
 def _wait_for_peers(store: Any, place: Place, rank: int, size: int, timeout: dt.timedelta) -> None:
     """PyTorch would wait where no interrupt is seen, and for those that will never come too."""
     store.set(f"here-{rank}", "1")
-    deadline = time.monotonic() + timeout.total_seconds()
-    missing, poll_s = list(range(size)), POLL_S
+    try:
+        _find(list(range(size)), store, place, timeout)
+    except BaseException:  # an interrupt too: who comes later is not to count on this rank
+        store.delete_key(f"here-{rank}")
+        _forget_the_group()
+        raise
+    store.set(_MET, "1")
+
+
+def _forget_the_group() -> None:
+    """PyTorch has counted it already, and would look for its peers under the next number."""
+    world: Any = importlib.import_module("torch.distributed.distributed_c10d")._world
+    if world.default_pg is None:
+        world.group_count = 0
+
+
+def _find(missing: list[int], store: Any, place: Place, timeout: dt.timedelta) -> None:
+    deadline, poll_s = time.monotonic() + timeout.total_seconds(), POLL_S
     while True:
         gone = place.gone(missing)  # before looking who is here: who was and left has been here
         missing = [peer for peer in missing if not store.check([f"here-{peer}"])]

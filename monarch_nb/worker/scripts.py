@@ -16,9 +16,11 @@ import os
 import shutil
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Self
 
+from monarch_nb.actors.runtime_access import end_fork
 from monarch_nb.worker import programs, rendezvous
 from monarch_nb.worker.at_exit import AtExit
 from monarch_nb.worker.groups import CellGroups
@@ -43,28 +45,29 @@ class ScriptRun:
         self._world = World.of(script, member)
         self._pid = os.getpid()
         self._has_failed = False
-        self._problem: OSError | None = None
+        self._problem: Exception | None = None
         self._undo = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         try:
             self._prepare()
-        except OSError as error:  # no room for a folder, a folder that is gone
-            self._problem = error
+        except Exception as error:  # noqa: BLE001  no room for a folder, a name that is none
+            self._problem = error.with_traceback(None)
         return self
 
     def _prepare(self) -> None:
         place = _place(self._world)
         self._undo.callback(_say_left, place)
-        groups = CellGroups()
+        folder = programs.folder_of(self._name, is_module=self._is_module)
+        surroundings = Surroundings()
+        groups = CellGroups()  # from here on there is something to put back, so nothing may fail
         self._undo.callback(self._let_go, groups)
         rendezvous.enter(place)
         self._undo.callback(rendezvous.leave)
-        self._undo.callback(Surroundings().put_back)
-        folder = programs.folder_of(self._name, is_module=self._is_module)
+        self._undo.callback(surroundings.put_back)
+        self._undo.callback(lambda: groups.put_back(failed=self._has_failed))
         modules = Modules(folder)
         self._undo.callback(modules.put_back)
-        self._undo.callback(lambda: groups.put_back(failed=self._has_failed))
         self._exits = AtExit(modules.has)
         self._undo.callback(self._exits.close)
         self._threads = set(threading.enumerate())
@@ -76,26 +79,16 @@ class ScriptRun:
         """Run it to its end, what it has left to do at exit included. What it failed with."""
         if self._problem is not None:
             return self._problem
-        error: BaseException | None = None
-        try:
-            self._execute()
-        except programs.NoProgram as nothing:
-            error = nothing.with_traceback(None)
-        except SystemExit as ended:
-            error = self._verdict(ended)
-        except BaseException as raised:  # noqa: BLE001  it is the script's, whatever it is
-            error = raised
-        self._has_failed = error is not None
-        try:
-            self._finish()
-        except BaseException as late:  # noqa: BLE001  an interrupt
-            self._has_failed = True
-            error = error or late
-        return error
+        error = _raised_by(self._execute)
+        late = _raised_by(self._finish)
+        if os.getpid() != self._pid:  # a fork that the script has made and not ended
+            end_fork(error or late)
+        said = self._verdict(error) or late
+        self._has_failed = said is not None
+        return said
 
     def __exit__(self, *_: object) -> None:
-        if os.getpid() == self._pid:  # not in a fork that the script has made and not ended
-            self._undo.close()
+        self._undo.close()
 
     def _execute(self) -> None:
         importlib.invalidate_caches()
@@ -107,11 +100,15 @@ class ScriptRun:
         sys.modules["__main__"] = program.main
         exec(program.code, vars(program.main))  # noqa: S102  that is what it is for
 
-    def _verdict(self, ended: SystemExit) -> SystemExit | None:
+    def _verdict(self, error: BaseException | None) -> BaseException | None:
         """None for success, as a shell sees it."""
-        if ended.code is None or (isinstance(ended.code, int) and ended.code == 0):
+        if isinstance(error, programs.NoProgram):
+            return error.with_traceback(None)
+        if not isinstance(error, SystemExit):
+            return error
+        if error.code is None or (isinstance(error.code, int) and error.code == 0):
             return None
-        return SystemExit(f"{self._name} called sys.exit({ended.code!r})")
+        return SystemExit(f"{self._name} called sys.exit({error.code!r})")
 
     def _finish(self) -> None:
         """What Python does at the end of a process, as far as it concerns the script alone."""
@@ -126,6 +123,15 @@ class ScriptRun:
                 vars(sys).pop(name, None)
         gc.collect()
         groups.release()
+
+
+def _raised_by(part: Callable[[], None]) -> BaseException | None:
+    """The script's code runs: it may be any error, an interrupt too."""
+    try:
+        part()
+    except BaseException as error:  # noqa: BLE001
+        return error
+    return None
 
 
 def _place(world: World) -> Place:

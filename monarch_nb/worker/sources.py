@@ -39,7 +39,7 @@ class CellLoader:
 
 
 def _fetched(proc: Proc, filename: str) -> list[str]:
-    if not _CELL.fullmatch(filename) or proc.links.is_receiving():
+    if not _CELL.fullmatch(filename) or proc.links.forked or proc.links.is_receiving():
         return []
     answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     proc.ask(proc.controller, "source", {"filename": filename}, answers.put)

@@ -15,7 +15,7 @@ from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.proc import Proc
 from monarch_nb.core.frames import REPLY, Message
 from monarch_nb.errors import DecodeError, EncodeError, MeshError
-from monarch_nb.worker.cell_queue import CellQueue, Turn
+from monarch_nb.worker.cell_queue import CellQueue
 
 Body = dict[str, Any]
 
@@ -41,7 +41,7 @@ class Variables:
 
         def later(body: Body, message: Message) -> None:
             what = " ".join([doing, *body.get("names", ["result"])])
-            self._cells.work.put((Turn(lambda asked: step(what, body, asked)), message))
+            self._cells.later(lambda asked: step(what, body, asked), message)
 
         def step(what: str, body: Body, message: Message) -> None:
             try:

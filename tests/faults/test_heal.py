@@ -219,6 +219,16 @@ def test_shrink_keeps_the_survivors(mesh, lost):
     again.stop().get(timeout=10)
 
 
+def test_a_slice_shrinks_its_mesh_and_no_rank_is_forgotten(mesh):
+    made = mesh(4)
+    kill(made, 1)
+    smaller = made.procs.slice(gpus=slice(2, 4)).heal(shrink=True)
+    assert smaller.sizes == {"gpus": 3}
+    pids = list(smaller.spawn("new", Worker).pid.call().get(timeout=5).values())
+    smaller.stop().get(timeout=10)
+    eventually(lambda: not any(map(is_running, pids)), 10.0)
+
+
 def test_process_groups_are_made_again_on_all_ranks(mesh, goal):
     made = mesh(4)
     grouped = made.procs.spawn("grouped", Grouped)

@@ -97,6 +97,11 @@ def write(order: dict[str, Any]) -> None:
         data = data[os.write(order.get("fd", 1), data) :]
 
 
+def write_and_die(order: dict[str, Any]) -> None:
+    write(order)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def board(order: dict[str, Any]) -> None:
     import mmap
 
@@ -121,4 +126,5 @@ DEEDS = {
     ),
     "segfault": lambda _: ctypes.string_at(0),
     "write": write,
+    "write_and_die": write_and_die,
 }

@@ -32,6 +32,7 @@ class Host:
     def __init__(self, *, main: str = RANKS, preload: tuple[str, ...] = (), **config: Any) -> None:
         self.run_dir = new_run_dir()
         self.told: list[tuple[float, dict[str, Any]]] = []
+        self.takes = True  # what ranks write
         self._answers: dict[int, dict[str, Any]] = {}
         self._serials = itertools.count(256)
         self._ports = itertools.count(1000)
@@ -55,6 +56,8 @@ class Host:
             self._answers[message.port] = body
         else:
             self.told.append((time.monotonic(), body))
+        if self.takes and body.get("verb") == "raw":
+            self.send(AGENT, "taken", bytes=body["bytes"])
 
     @property
     def agent_pid(self) -> int:

@@ -123,18 +123,6 @@ def test_a_zygote_that_cannot_start_says_why():
         assert "No module named 'no_such_module'" in failed["text"]
 
 
-def test_raw_output_arrives_and_a_flood_is_cut(agent):
-    [proc] = agent.spawn(1)
-    agent.send(proc, "write", text="grüße from C\n")
-    assert agent.hear("raw", proc) == {
-        "verb": "raw", "proc": proc, "stream": "stdout", "text": "grüße from C\n",
-    }  # fmt: skip
-    agent.send(proc, "write", text="x" * 99 + "\n", times=200_000, fd=2)
-    eventually(lambda: len(agent.find("done", proc)) == 2, 20, "the flood written")
-    assert agent.ask("tail", proc=proc)["text"].endswith("x" * 99)
-    eventually(lambda: any("bytes skipped" in body["text"] for body in agent.find("raw", proc)))
-
-
 def test_the_board_is_sent_while_somebody_looks(agent):
     [proc] = agent.spawn(1)
     place = agent.facts(proc)["boot"]["board"]

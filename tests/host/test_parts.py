@@ -105,25 +105,44 @@ def test_text_is_whole_even_if_bytes_are_cut(streams):
     output.read(output.pipes[0])
     os.write(out, "grü".encode()[-1:])
     os.write(err, b"\xff!")
-    first = list(output.take())
+    first = [output.pipes[0].take()]
     output.finish()
-    assert [tuple(piece) for piece in [*first, *output.take(final=True)]] == [
-        (7, "stdout", "gr"), (7, "stdout", "ü"), (7, "stderr", "\ufffd!"),
+    assert [tuple(piece) for piece in [*first, *output.rest()]] == [
+        (7, "stdout", "gr", 3), (7, "stdout", "ü", 1), (7, "stderr", "\ufffd!", 2),
     ]  # fmt: skip
 
 
-def test_what_is_too_much_is_counted_and_the_end_is_kept(streams):
+def test_what_is_dropped_is_counted_where_it_is_missing_and_the_end_is_kept(streams):
     output, (out, _) = streams
+    [pipe, _] = output.pipes
     for _ in range(4):
         os.write(out, b"x" * (1 << 15))
-        output.read(output.pipes[0])
-    os.write(out, b"\nthe end")
+        output.read(pipe, drops=True)
+    first = pipe.take(100)
+    os.write(out, b"the end")
     output.finish()
-    [piece] = output.take()
-    assert len(piece.text) < (1 << 16) + 100
-    assert piece.text.endswith(f"[monarch_nb: {(1 << 16) + 8} bytes skipped]\n")
-    assert output.tail().endswith("\nthe end")
+    text = "".join(piece.text for piece in [first, *output.rest()])
+    kept, note, end = text.partition(f"\n[monarch_nb: {1 << 16} bytes skipped")
+    assert kept == "x" * (1 << 16)
+    assert note
+    assert end.endswith("]\nthe end")
+    assert output.tail().endswith("xxthe end")
     assert len(output.tail()) <= 1 << 13
+
+
+def test_a_flood_is_cut_between_lines(streams):
+    output, (out, _) = streams
+    [pipe, _] = output.pipes
+    os.write(out, b"12345\n" * 3 + b"1")
+    output.read(pipe)
+    assert [pipe.take(8).text, pipe.take(8).text, pipe.take(8).text] == [
+        "12345\n",
+        "12345\n",
+        "12345\n1",
+    ]
+    os.write(out, b"x" * 20)
+    output.read(pipe)
+    assert pipe.take(8).text == "x" * 8
 
 
 # -------------------------------------------------------------------------------------------- oom

@@ -15,6 +15,7 @@ from monarch_nb.errors import LaunchError
 from monarch_nb.host import rundir
 from monarch_nb.host.rundir import new_run_dir, sweep
 from monarch_nb.net import wire
+from tests.support import eventually, is_running
 
 OWNER = """
 import sys, time
@@ -97,3 +98,25 @@ def test_no_place_at_all_is_said(monkeypatch):
     monkeypatch.setattr(rundir, "_candidates", lambda: [Path("/nowhere")])
     with pytest.raises(LaunchError, match=r"/nowhere .*TMPDIR"):
         new_run_dir()
+
+
+BEGINNER = """
+import os, signal, subprocess, sys
+from monarch_nb.host.rundir import new_run_dir
+path = new_run_dir().path
+agent = [sys.executable, "-P", "-m", "monarch_nb.host.agent"]
+with open(path / "agent.log", "w") as log:
+    agent = subprocess.Popen(agent, stdin=subprocess.PIPE, stdout=log, stderr=log)
+print(agent.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_an_owner_that_dies_while_it_starts_its_agent_leaves_no_dir(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    command = [sys.executable, "-c", BEGINNER]
+    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout
+    eventually(lambda: not is_running(int(said)), 10, "the agent's end")
+    assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import time
 
 import pytest
@@ -22,6 +24,10 @@ def test_it_says_who_it_is(kernel):
 
 def test_the_magics_are_there(kernel):
     assert "No mesh is up. Type: %mesh up --gpus 4" in kernel.ok("%mesh").shown
+
+
+def test_threads_give_way_to_a_cell_soon(kernel):
+    assert "0.001" in kernel.ok("import sys; sys.getswitchinterval()").shown
 
 
 def test_children_of_the_kernel_run_while_the_debugger_is_on():
@@ -48,6 +54,22 @@ def test_breakpoint_goes_on_where_nobody_can_answer(kernel):
     cell = kernel.ok("x = 1\nbreakpoint()\nprint('went on')", allow_stdin=False)
     assert "went on" in cell.text()
     assert "breakpoint() in <module>(), line 2" in cell.text("stderr")
+
+
+def test_the_history_is_written_soon_and_when_the_kernel_ends():
+    with KernelClient("monarch") as kernel:
+        soon, at_the_end = (f"one_of_{time.time_ns()} = {n}" for n in (1, 2))
+        path = kernel.ok("print(get_ipython().history_manager.hist_file)").text().strip()
+        kernel.ok(soon)
+        support.eventually(lambda: soon in inputs(path), what="the cell in the history")
+        kernel.ok(at_the_end)
+        kernel.manager.shutdown_kernel(now=False)
+        assert at_the_end in inputs(path)
+
+
+def inputs(path):
+    with contextlib.closing(sqlite3.connect(path)) as history:
+        return [source for (source,) in history.execute("SELECT source FROM history")]
 
 
 def test_shutdown_is_prompt_and_leaves_nothing():

@@ -17,6 +17,7 @@ from monarch_nb import (
     current_rank,
     endpoint,
 )
+from monarch_nb.control.client import client
 from monarch_nb.errors import AuthError, LaunchError
 from monarch_nb.net import keys, wire
 from monarch_nb.net.gateway import unpack_hello
@@ -36,6 +37,12 @@ class Where(Actor):
     def length(self, data):
         return len(data)
 
+    @endpoint
+    def write(self, line, times):
+        left = line * times
+        while left:
+            left = left[os.write(1, left) :]
+
 
 def test_two_hosts_are_one_mesh(workers):
     addresses, _ = workers(2)
@@ -52,6 +59,23 @@ def test_two_hosts_are_one_mesh(workers):
     other = actors.slice(hosts=0, gpus=0).ask.call_one(actors.slice(hosts=1)).get(20)
     assert [value[0] for value in other.values()] == [answers[2][0], answers[3][0]]
     assert actors.length.call(b"x" * 3_000_000).get(30).values() == [3_000_000] * 4
+    procs.stop().get(20)
+
+
+def test_what_ranks_of_other_hosts_write_from_c_is_whole_in_the_log_here(workers):
+    addresses, _ = workers(2)
+    procs = attach_to_workers(workers=addresses).spawn_procs(name="far")
+    actors = procs.spawn("where", Where)
+    client().on_output(lambda _: None)  # nothing is printed
+    line = b"x" * 99 + b"\n"
+    actors.write.call(line, 50_000).get(60)
+    logs = client().output.logbook.folder
+
+    def written():
+        return [(logs / f"far.{rank}.log").read_bytes() for rank in range(2)]
+
+    eventually(lambda: sum(map(len, written())) >= 10_000_000, 20, "the rest in the logs")
+    assert written() == [line * 50_000] * 2
     procs.stop().get(20)
 
 

@@ -67,7 +67,11 @@ class FakeMesh(MeshTrait):
         return Done(lambda: setattr(self.whole, "stopped", True))
 
     def heal(self, *, shrink: bool = False) -> FakeMesh:
-        return self.slice(gpus=slice(0, len(self) - 1)) if shrink else self
+        if not shrink:
+            return self
+        self.stopped = True
+        smaller = Extent(["gpus"], [len(self) - 1]).region.as_shape()
+        return FakeMesh(self.runtime, self.name, smaller)
 
     def __repr__(self) -> str:
         return f"<FakeMesh {self.name}>"
@@ -188,6 +192,9 @@ class FakeRuntime:
     def prewarm(self) -> None:
         """There is nothing to wait for."""
 
+    def end_prewarm(self, timeout_s: float) -> None:
+        """Nor to end."""
+
     def spawn(self, sizes: dict[str, int], name: str) -> FakeMesh:
         if sizes.get("gpus", 0) > 99:
             raise LaunchError("mesh0 could not be started: fork: out of memory")
@@ -205,8 +212,20 @@ class FakeRuntime:
     def home(self, mesh: FakeMesh) -> None:
         """It has processes of its own."""
 
+    def whole(self, mesh: FakeMesh) -> FakeMesh:
+        return mesh.whole
+
     def lost(self, mesh: FakeMesh) -> list[int]:
         return self.lost_ranks
+
+    def processes(self, mesh: FakeMesh, ranks: Iterable[int]) -> list[int]:
+        return [1000 + rank for rank in ranks]
+
+    def interrupt(self, mesh: FakeMesh) -> bool:
+        found = [r for _, r in self.runs if r.pending and r.mesh.whole is mesh.whole]
+        for run in found:
+            run.interrupt()
+        return bool(found)
 
     def kill(self, mesh: FakeMesh, ranks: Iterable[int]) -> None:
         self.killed += ranks

@@ -44,6 +44,15 @@ def test_commands_to_the_mesh_stay_commands(auto):
     assert auto.ok("%px 'all'").displays == [{"text/plain": "[0-3] 'all'"}]
 
 
+def test_commands_are_seen_wherever_ipython_sees_them(auto):
+    for code in ("  %mesh list", "found = %mesh list", "a, b = %mesh list"):
+        cell = auto.run(code)
+        assert "mesh0: 4 ranks" in cell.text(), code
+        assert "on mesh0" not in cell.shown
+    assert "on mesh0" not in auto.ok("?%mesh").shown
+    assert auto.ok("  %%local\n  'here'").displays == [{"text/plain": "'here'"}]
+
+
 def test_what_no_person_types_stays_here(auto):
     auto.ok("%%local\nfake.calls.clear()")
     auto.ok("1 + 1", silent=True)

@@ -84,7 +84,8 @@ def test_capture_takes_the_output_of_ranks(fake_kernel):
 def test_failures_nobody_waits_for_are_told_once_under_the_next_cell(fake_kernel):
     fake_kernel.ok(
         "import threading\n"
-        "class Failure:\n    def report(self): return 'rank 2 of mesh0 was killed by SIGKILL'\n"
+        "class Failure:\n    ended = None\n"
+        "    def report(self): return 'rank 2 of mesh0 was killed by SIGKILL'\n"
         "def fail():\n    for tell in fake.client.failures: tell(Failure())\n"
         "threading.Timer(0.3, fail).start()"
     )

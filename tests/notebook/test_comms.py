@@ -104,6 +104,17 @@ def test_a_variable_that_is_set_on_the_rank_moves_the_slider(kernel):
     assert requested(kernel, first)["value"] == 0
 
 
+def test_a_callback_that_calls_exit_does_not_end_the_rank(kernel):
+    cell = kernel.ok(
+        "%%mesh\nimport sys, ipywidgets as widgets\n"
+        "button = widgets.Button(description=str(rank))\n"
+        "button.on_click(lambda _: sys.exit('pressed')); button"
+    )
+    click(kernel, models(cell, "ButtonModel")[1])
+    kernel.until(lambda: "SystemExit: pressed" in cell.text("stderr"))
+    assert kernel.ok("%%mesh 1\nrank").shown == "[1] 1\n"
+
+
 def test_what_a_callback_prints_and_shows_stands_below_the_cell_that_made_the_widget(kernel):
     cell = kernel.ok(
         "%%mesh\nimport ipywidgets as widgets\n"

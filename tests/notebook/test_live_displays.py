@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -267,3 +268,22 @@ def test_an_animation_on_all_ranks_is_one_display(kernel):
     assert screen(cell)[-1] == "step 19"
     assert "step 18" not in screen(cell)
     assert len(cell.contents("display_data")) <= 3
+
+
+class Picture(dict[str, str]):
+    """A bundle that can be watched."""
+
+
+def test_a_cell_long_ago_keeps_no_pictures():
+    ranks = Ranks()
+    picture = Picture({"text/plain": "<Figure>"})
+    kept = weakref.ref(picture)
+    ranks.send(0, {"type": "clear_output", "wait": False})
+    ranks.show(0, picture)
+    del picture
+    ranks.output.forget()
+    assert kept() is not None  # it runs on
+    ranks.output.conclude("m", {})
+    ranks.output.end()
+    ranks.output.forget()
+    assert kept() is None

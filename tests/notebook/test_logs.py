@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from monarch_nb.control.logbook import Logbook
-from monarch_nb.control.ranklog import RankLog, older_half
+from monarch_nb.control.ranklog import RankLog, index_of, older_half
 from tests.kernel.client import KernelClient
 from tests.support import eventually
 
@@ -54,6 +54,25 @@ def test_text_is_kept_as_it_came(tmp_path):
     book.close()
 
 
+def test_what_comes_while_the_log_is_written_is_kept(tmp_path):
+    book = Logbook(tmp_path, 1 << 20)
+
+    class Slow(str):
+        """While it is being written, more comes."""
+
+        __slots__ = ()
+
+        def encode(self, *how: str) -> bytes:
+            book.write("m", 0, 1, 1, "second\n")
+            return super().encode(*how)
+
+    book.write("m", 0, 1, 1, Slow("first\n"))
+    eventually(lambda: book.last("m", 0, 9), what="the first line")
+    book.flush()
+    assert book.last("m", 0, 9) == ["first", "second"]
+    book.close()
+
+
 def test_lines_are_found_across_blocks(tmp_path):
     log = RankLog(tmp_path / "log", 1 << 30)
     lines = [f"{number} {'x' * (number % 3000)}" for number in range(500)]
@@ -75,6 +94,14 @@ def test_a_log_that_is_full_drops_its_oldest_part_and_says_so(tmp_path):
     assert "what comes before is in log.1" in said[-1]
     assert re.search(r"[0-9]+ bytes before that were removed \(MONARCH_NB_LOG_BYTES\)", said[-1])
     assert log.last(10_000, tags=[3]) == [f"line {number}" for number in range(1500, 2000)]
+
+
+def test_an_index_that_is_gone_or_just_being_moved_costs_no_error(tmp_path):
+    log = RankLog(tmp_path / "log", 1 << 30)
+    log.append([(1, b"a\n")])
+    index_of(log.path).unlink()
+    assert log.last(5, tags={1}) == []
+    assert log.last(5) == ["a"]
 
 
 def test_what_cannot_be_written_is_counted(tmp_path, caplog):
@@ -140,6 +167,22 @@ def test_a_flood_is_whole_in_the_log_though_the_notebook_hides_it(kernel):
     kernel.ok("%mesh logs 1")  # waits for what is being written
     text = (folder_of(kernel) / "mesh0.1.log").read_text()
     assert re.findall(r"flood (\d+)\n", text) == [str(number) for number in range(200_000)]
+
+
+@slow
+def test_a_flood_of_c_code_and_of_children_is_whole_too(kernel):
+    cell = kernel.ok(
+        "%%mesh 2\nimport os\n"
+        "left = b''.join(b'from C %d\\n' % i for i in range(1_200_000))\n"
+        "while left: left = left[os.write(1, left[:60_000]):]\n"
+        "os.system('seq -f \"a child %.0f\" 0 299999 >&2')"
+    )
+    assert "lines hidden" in cell.text()
+    log = folder_of(kernel) / "mesh0.2.log"
+    eventually(lambda: "a child 299999\n" in log.read_text(), what="the last line")
+    text = log.read_text()
+    assert re.findall(r"^from C (\d+)$", text, re.MULTILINE) == [str(i) for i in range(1_200_000)]
+    assert re.findall(r"^a child (\d+)$", text, re.MULTILINE) == [str(i) for i in range(300_000)]
 
 
 @slow

@@ -116,8 +116,21 @@ def test_heal_and_shrink(fake_kernel):
     assert fake_kernel.ok("%mesh heal").text() == "mesh0 is whole again: 4 ranks (gpus=4)\n"
     with KernelClient("monarch") as kernel:
         kernel.ok(FAKE + "%mesh up --gpus 4")
-        assert kernel.ok("%mesh heal --shrink").text() == "mesh0 is whole again: 3 ranks (gpus=3)\n"
+        assert "whole" in kernel.ok("%mesh heal --shrink").text()
+        kernel.ok("fake.lost_ranks = [3]")
+        assert kernel.ok("%mesh heal --shrink").text() == "mesh0 goes on with 3 ranks (gpus=3)\n"
         assert kernel.ok("len(mesh0)").displays == [{"text/plain": "3"}]
+
+
+def test_auto_without_a_mesh_says_how_it_ends():
+    with KernelClient("monarch") as kernel:
+        kernel.ok(FAKE + "%mesh up --gpus 2")
+        kernel.ok("%mesh auto on")
+        said = kernel.ok("%mesh down").text().splitlines()
+        assert said == [
+            "mesh0 is down",
+            "cells still go to the mesh; %mesh auto off keeps them here",
+        ]
 
 
 def test_a_start_that_fails_leaves_no_mesh(fake_kernel):
@@ -139,6 +152,20 @@ def test_the_help_reads_well(fake_kernel, code):
     assert re.search(r"%mesh up --gpus 4 +start four ranks on this machine, as mesh0\n", page)
     assert "%%mesh gpus=0:2" in page
     assert "--noblock" in page
+
+
+@pytest.mark.parametrize("code", ["%mesh help", "%mesh --help", "%%mesh -h\n1/0"])
+def test_help_that_is_asked_for_in_words(fake_kernel, code):
+    page = fake_kernel.ok(code).text()
+    assert page.startswith("Drive a mesh of ranks from the notebook.")
+    assert "%mesh up --gpus 4" in page
+
+
+def test_help_on_one_command(fake_kernel):
+    page = fake_kernel.ok("%mesh heal --help").text()
+    assert page == (
+        "%mesh heal [MESH] [--shrink]  start lost ranks again; --shrink: go on without them\n"
+    )
 
 
 def test_nothing_is_expanded_in_the_line(fake_kernel):

@@ -165,6 +165,13 @@ def test_px_is_another_name(fake_kernel):
     assert fake_kernel.ok("%px 1 + 1").displays == [{"text/plain": "[0-3] 2"}]
 
 
+def test_a_cell_ends_also_when_its_display_cannot_be_sent(fake_kernel):
+    unfit = "from tests.notebook.fake_client import Rich\nRich(text_plain='x', image_png=object())"
+    fake_kernel.ok(f"%%mesh --noblock -o unfit\n{unfit}")
+    assert fake_kernel.ok("unfit.wait(5)").displays == [{"text/plain": "True"}]
+    fake_kernel.ok(f"%%mesh\n{unfit}")
+
+
 # ------------------------------------------------------------------------- the last failure
 
 

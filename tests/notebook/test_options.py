@@ -54,7 +54,15 @@ def test_an_empty_line_is_status():
     ("up --gpu 4", "does not know --gpu", "%mesh up --gpus 4"),
     ('up --name "x', "No closing quotation", "%mesh up --gpus 4"),
     ("strat", "no command 'strat'", "Did you mean %mesh sta"),
-    ("use", "name", "%mesh use mesh0"),
+    ("Up", "no command 'Up'", "Did you mean %mesh up?"),
+    ("up --gpus 100000000", "starts 4096 ranks at most, not 100000000", "%mesh up --gpus 4"),
+    ("up\t--gpus\t0", "--gpus must be a whole number of at least 1", "%mesh up --gpus 4"),
+    ("up --name class", "must be a word like mesh0, not 'class'", "%mesh up --gpus 4"),
+    ("up --name print", "must be another word, print is Python's own", "%mesh up --gpus 4"),
+    ("use", "%mesh use: needs MESH.", "%mesh use mesh0"),
+    ("put x -t", "-t/--targets needs a value", "%mesh put x y"),
+    ("auto maybe", "%mesh auto: does not know 'maybe'.", "%mesh auto on"),
+    ("stacks x", "%mesh stacks: cannot read 'x'; ranks are given as", "%mesh stacks 3"),
     ("interrupt --kill 3-1", "cannot read '3-1'", "%mesh interrupt --kill 3"),
     ("interrupt --kill x", "cannot read 'x'", "%mesh interrupt --kill 3"),
     ("down a b", "does not know b", "%mesh down"),
@@ -71,10 +79,24 @@ def test_ranks(text, ranks):
     assert options.ranks(text) == ranks
 
 
-@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "1,,2", "3-1", "1.5", "0:2"])
+@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "1,,2", "3-1", "1.5", "0:2",
+                                  "0-99999999999"])  # fmt: skip
 def test_what_is_no_list_of_ranks(text):
     with pytest.raises(argparse.ArgumentTypeError):
         options.ranks(text)
+
+
+def test_a_command_behind_two_signs_is_told_as_such():
+    with pytest.raises(MagicError) as caught:
+        options.parse_cell(" up --gpus 4")
+    assert str(caught.value) == (
+        "'up' is a command of the line magic. Type: %mesh up --gpus 4 (one %)"
+    )
+
+
+def test_a_cell_is_not_kept_under_a_name_of_pythons():
+    with pytest.raises(MagicError, match="-o/--out must be another word, print is Python's own"):
+        options.parse_cell("-o print")
 
 
 def test_the_help_knows_every_command_and_option():

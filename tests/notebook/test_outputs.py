@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from monarch_nb.core.streams import StreamFolder
 from monarch_nb.notebook.bundles import labelled, results
 from monarch_nb.notebook.flusher import Flusher
 from monarch_nb.notebook.outputs import FLUSH_S, CellOutput
@@ -200,6 +204,55 @@ def test_the_flusher_sends_what_is_due_and_ends():
     flusher.due(output, output.add(said(1, "b\n")))
     support.eventually(lambda: "b" in outlet.text and "a" in outlet.text)
     flusher.close()
+
+
+class Due:
+    """Something to flush, once."""
+
+    def __init__(self) -> None:
+        self.flushed = threading.Event()
+
+    def flush(self) -> None:
+        self.flushed.set()
+
+
+def test_what_is_due_in_a_thousand_years_holds_nothing_up():
+    flusher = Flusher()
+    flusher.due(Due(), time.monotonic() + 1e12)
+    for soon in (Due(), Due()):
+        flusher.due(soon, time.monotonic() + 0.02)
+        assert soon.flushed.wait(5)
+    flusher.close()
+
+
+def test_a_result_that_is_no_text_is_shown_as_one():
+    odd = {"data": {"text/plain": 5}, "metadata": {}}
+    assert [one["data"] for one in results({0: odd}, 1)] == [{"text/plain": "5"}]
+
+
+def test_a_cell_that_has_ended_keeps_no_tables_of_its_lines(output, outlet, clock, monkeypatch):
+    made = weakref.WeakSet()
+    monkeypatch.setattr(StreamFolder, "__init__", remembering(made, StreamFolder.__init__))
+    output.expect("other", [0], 4)
+    output.add(said(0, "a\n"))
+    output.end()
+    assert len(made) == 1  # it runs on
+    output.conclude("other", {})
+    output.end()
+    assert len(made) == 0
+    output.conclude("m", {})
+    output.add(said(1, "late\n"))
+    clock.now += 1
+    output.flush()
+    assert outlet.text == "[0] a\n[1] late\n"
+
+
+def remembering(made: Any, original: Any) -> Any:
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        made.add(self)
+        original(self, *args, **options)
+
+    return init
 
 
 @pytest.mark.slow

@@ -162,6 +162,7 @@ def test_modules(kernel, script):
     ("nowhere/job.py", "there is no folder {folder}/nowhere, hence no nowhere/job.py"),
     ("pkg", "pkg is a folder; name a script in it, or a module with -m"),
     ("notes.txt", "notes.txt is no Python: invalid syntax (notes.txt, line 1)"),
+    ("~nobody-here/job.py", "there is no home folder for ~nobody-here/job.py"),
 ])  # fmt: skip
 def test_no_script_is_one_line(kernel, script, typed, said):
     script("pass\n")
@@ -246,6 +247,32 @@ def test_groups_of_the_cells_are_not_harmed(kernel, script):
     )
     assert cell.displays[0]["text/plain"] == "[0-1] (8.0, True)\n[2-3] (4.0, True)"
     kernel.ok("%%mesh\ndist.destroy_process_group()\ndel half")
+
+
+def test_a_working_folder_that_is_gone_costs_no_group(kernel, script, tmp_path):
+    path = script("print('never')\n")
+    kernel.ok(
+        "%%mesh\nimport os, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        f"was, gone = os.getcwd(), f'{tmp_path}/gone{{rank}}'\n"
+        "os.mkdir(gone); os.chdir(gone); os.rmdir(gone)"
+    )
+    said = kernel.run(f"%mesh run {path}").error
+    after = "os.chdir(was)\nthere = dist.is_initialized()\ndist.destroy_process_group()\nthere"
+    assert kernel.ok(f"%%mesh\n{after}").shown == "[0-3] True\n"
+    assert said.startswith("ranks 0-3: the working folder of this rank is gone; go to another")
+
+
+def test_an_output_widget_in_a_script(kernel, script):
+    script("import ipywidgets\nout = ipywidgets.Output()\nwith out: print(1)\nprint(out.outputs)\n")
+    assert "'text': '1\\n'" in kernel.ok("%mesh run job.py").text()
+
+
+def test_a_fork_that_a_script_does_not_end_ends_like_the_script(kernel, script):
+    script(
+        "import os, sys\npid = os.fork()\nif pid == 0: sys.exit(3)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+    )
+    assert lines(kernel.ok("%mesh run job.py")) == {rank: ["3"] for rank in range(4)}
 
 
 def test_what_a_script_leaves_behind_is_put_away(kernel, script):

@@ -63,7 +63,7 @@ def test_ranks_of_a_selection(text, expected):
     ("2:9", "2:9 is empty or outside the mesh: it has 8 ranks, 0 to 7"),
     ("[0,2", "'[0,2' selects no ranks"),
     ("everything", "'everything' selects no ranks"),
-    ("up", "command of the line magic"),
+    ("0-99999999999", "0-99999999999 is outside the mesh: no rank 8 among its 8, 0 to 7"),
 ])  # fmt: skip
 def test_a_selection_that_matches_nothing_is_refused_in_one_line(text, says):
     with pytest.raises(MagicError) as caught:

@@ -62,6 +62,18 @@ def test_rich_objects_are_displayed(rank):
 
 
 @pytest.mark.slow
+def test_what_goes_with_a_display_may_hold_numbers_of_numpy(rank):
+    answer = rank.ok(
+        "import numpy as np\nclass Wide:\n    def _repr_mimebundle_(self, **_):\n"
+        "        return {'a/b': [np.float32(0.5)]}, {'a/b': {'width': np.int64(3)}}\n"
+        "display(Wide())\nWide()"
+    )
+    assert [(one["data"]["a/b"], one["metadata"]) for one in answer["shown"]] == [
+        ([0.5], {"a/b": {"width": 3}})
+    ] * 2
+
+
+@pytest.mark.slow
 def test_a_repr_that_raises_is_told_and_the_cell_goes_on(rank):
     answer = rank.ok("class Bad:\n    def __repr__(self): raise ValueError('bad repr')\nBad()")
     assert "line 3, in __repr__" in answer["said"]

@@ -17,7 +17,7 @@ CELL = "/tmp/ipykernel_7/123.py"
 
 
 class Links:
-    receiving = False
+    receiving = forked = False
 
     def is_receiving(self):
         return self.receiving
@@ -102,3 +102,9 @@ def test_the_controller_tells_cells_and_no_files(monkeypatch):
         None,
         None,
     )
+
+
+def test_a_forked_child_asks_nobody(controller):
+    controller.links.forked = True
+    assert linecache.getlines(CELL) == []
+    assert controller.asked == []

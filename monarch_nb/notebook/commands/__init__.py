@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+from collections.abc import Iterable
 from typing import Final
 
 from monarch_nb.notebook import options
@@ -44,26 +45,26 @@ COMMANDS: Final[dict[str, Command]] = {
 
 def parse_line(line: str) -> tuple[Command, argparse.Namespace]:
     """The command of a `%mesh` line and its options; `status` for an empty line."""
-    word, _, rest = line.strip().partition(" ")
+    word, rest = [*line.split(maxsplit=1), "", ""][:2]
     command = COMMANDS.get(word or "status")
     if command is None:
         raise MagicError(_unknown(word))
     return command, options.parse(command.parser, rest)
 
 
-def help_text() -> str:
-    """A line for everything that may be typed after `%mesh`."""
+def help_text(names: Iterable[str] = COMMANDS) -> str:
+    """A line for everything that may be typed after `%mesh`, or of these commands."""
     lines = [
         (typed if typed.startswith(" ") else f"%mesh {typed}", does)
-        for command in COMMANDS.values()
-        for typed, does in command.usage
+        for name in names
+        for typed, does in COMMANDS[name].usage
     ]
     width = max(len(typed) for typed, _ in lines)
     return "\n".join(f"{typed:{width}}  {does}" for typed, does in lines)
 
 
 def _unknown(word: str) -> str:
-    close = difflib.get_close_matches(word, options.COMMANDS, 1)
+    close = difflib.get_close_matches(word.lower(), options.COMMANDS, 1)
     hint = f"Did you mean %mesh {close[0]}? " if close else ""
     known = ", ".join(options.COMMANDS)
     return f"%mesh has no command {word!r}. {hint}Commands: {known}; %mesh? shows help"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import math
+import shlex
 import time
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from monarch_nb.core.folding import rank_words
 from monarch_nb.notebook import options
@@ -16,25 +19,26 @@ from monarch_nb.notebook.selection import check_ranks
 from monarch_nb.notebook.session import Session
 from monarch_nb.notebook.words import duration, mesh_text
 
+MAX_RANKS: Final = 4_096  # on one machine; a slip of the finger must not fill its memory
 STOP_S: Final = 10.0
 POLL_S: Final = 0.005
 
 _UP: Final = Parser("%mesh up", "%mesh up --gpus 4")
 _UP.add_argument("--gpus", type=options.count)
-_UP.add_argument("--name", type=options.name)
+_UP.add_argument("--name", type=options.new_name)
 _UP.add_argument("axes", nargs="*", type=options.axis, metavar="axis=size")
 
 _DOWN: Final = Parser("%mesh down", "%mesh down, or %mesh down mesh0, or %mesh down --all")
-_DOWN.add_argument("name", nargs="?", type=options.name)
+_DOWN.add_argument("name", nargs="?", metavar="MESH")
 _DOWN.add_argument("--all", action="store_true")
 
 _HEAL: Final = Parser("%mesh heal", "%mesh heal, or %mesh heal --shrink")
-_HEAL.add_argument("name", nargs="?", type=options.name)
+_HEAL.add_argument("name", nargs="?", metavar="MESH")
 _HEAL.add_argument("--shrink", action="store_true")
 
 _RESTART: Final = Parser("%mesh restart", "%mesh restart, or %mesh restart 3")
 _RESTART.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
-_RESTART.add_argument("--name", type=options.name)
+_RESTART.add_argument("--name")
 
 
 def sizes(chosen: argparse.Namespace) -> dict[str, int]:
@@ -49,6 +53,8 @@ def sizes(chosen: argparse.Namespace) -> dict[str, int]:
         found[label] = size
     if not found:
         _UP.error("needs to know how many ranks")
+    if (ranks := math.prod(found.values())) > MAX_RANKS:
+        _UP.error(f"starts {MAX_RANKS} ranks at most, not {ranks}")
     return found
 
 
@@ -71,43 +77,70 @@ def _up(session: Session, chosen: argparse.Namespace) -> None:
 
 
 def _down(session: Session, chosen: argparse.Namespace) -> None:
-    meshes = session.meshes
-    if chosen.all:
-        doomed = meshes.everything()
-    else:
-        mesh = meshes.pick(chosen.name)
-        doomed = {mesh.name: mesh}
+    doomed = _all(session) if chosen.all else [_one(session, chosen.name)]
     if not doomed:
         raise MagicError(NO_MESH)
-    stops = [mesh.stop() for mesh in doomed.values()]
+    stops = [mesh.stop() for mesh in doomed]
     for stop in stops:
         stop.get()
-    for name in doomed:
-        meshes.forget(name)
-    say(f"{', '.join(doomed)} {'is' if len(doomed) == 1 else 'are'} down")
+    names = list(dict.fromkeys(mesh.name for mesh in doomed))
+    for name in names:
+        session.meshes.forget(name)
+    say(f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} down")
+    if session.auto.line is not None and not session.meshes.everything():
+        say("cells still go to the mesh; %mesh auto off keeps them here")
+
+
+def _all(session: Session) -> list[Any]:
+    """Every mesh once, however many slices of it have names."""
+    found = session.meshes.everything().values()
+    return [session.runtime.whole(mesh) for mesh in {mesh.name: mesh for mesh in found}.values()]
+
+
+def _one(session: Session, name: str | None) -> Any:
+    """The mesh of that name, or the current one; not a slice, of which others may be at work."""
+    mesh = session.meshes.pick(name)
+    whole = session.runtime.whole(mesh)
+    if len(mesh) < len(whole) and name != whole.name:
+        raise MagicError(
+            f"{name or session.meshes.current} is a slice of {whole.name}, which has "
+            f"{mesh_text(whole)}. Type: %mesh down {shlex.quote(whole.name)}"
+        )
+    return whole
 
 
 def _heal(session: Session, chosen: argparse.Namespace) -> None:
-    meshes = session.meshes
-    mesh = meshes.pick(chosen.name)
-    healed = mesh.heal(shrink=chosen.shrink)
-    meshes.keep(mesh.name, healed)
-    say(f"{mesh.name} is whole again: {mesh_text(healed)}")
+    mesh = session.runtime.whole(session.meshes.pick(chosen.name))
+    if chosen.shrink and session.runtime.lost(mesh):  # else handles would end for nothing
+        smaller = mesh.heal(shrink=True)
+        session.meshes.keep(mesh.name, smaller)
+        say(f"{mesh.name} goes on with {mesh_text(smaller)}")
+    else:
+        say(f"{mesh.name} is whole again: {mesh_text(mesh.heal())}")
 
 
 def _restart(session: Session, chosen: argparse.Namespace) -> None:
     mesh = session.meshes.pick(chosen.name)
     ranks = tuple(mesh.ranks) if chosen.ranks is None else chosen.ranks
     check_ranks(mesh, ranks)
-    session.runtime.kill(mesh, ranks)
+    mesh = session.runtime.whole(mesh)
+    lost = session.runtime.lost(mesh)
+    mesh.heal()  # the lost come back too; and where none can, none shall be ended
+    _end(session, mesh, sorted(set(ranks).difference(lost)))
+    mesh.heal()
+    started = sorted({*ranks, *lost})
+    empty = "an empty namespace" if len(started) == 1 else "empty namespaces"
+    say(f"{mesh.name}: {rank_words(started)} started again, with {empty}")
+
+
+def _end(session: Session, mesh: Any, ranks: Sequence[int]) -> None:
+    """Kill them, and wait until they are gone."""
+    session.kill(mesh, ranks)
     deadline = time.monotonic() + STOP_S
     while not set(ranks).issubset(session.runtime.lost(mesh)):
         if time.monotonic() > deadline:
             raise MagicError(f"{mesh.name}: {rank_words(ranks)} did not end; see %mesh status")
         time.sleep(POLL_S)
-    session.meshes.keep(mesh.name, mesh.heal())
-    empty = "an empty namespace" if len(ranks) == 1 else "empty namespaces"
-    say(f"{mesh.name}: {rank_words(ranks)} started again, with {empty}")
 
 
 UP: Final = Command(_UP, _up, (

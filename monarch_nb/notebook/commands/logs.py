@@ -23,7 +23,7 @@ _LOGS.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
 _LOGS.add_argument("--grep", type=options.regex, metavar="REGEX")
 _LOGS.add_argument("--tail", type=options.count, metavar="N", default=TAIL)
 _LOGS.add_argument("--cell", type=options.count, metavar="N")
-_LOGS.add_argument("--name", type=options.name)
+_LOGS.add_argument("--name")
 
 
 def _logs(session: Session, chosen: argparse.Namespace) -> None:

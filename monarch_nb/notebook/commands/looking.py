@@ -7,7 +7,6 @@ from typing import Final
 
 from IPython.display import display
 
-from monarch_nb.notebook import options
 from monarch_nb.notebook.command import Command, say
 from monarch_nb.notebook.display import StatusView
 from monarch_nb.notebook.meshes import NO_MESH
@@ -20,10 +19,10 @@ HELP_HINT: Final = "%mesh? shows all commands; %%mesh runs a cell on the ranks."
 _LIST: Final = Parser("%mesh list", "%mesh list")
 
 _USE: Final = Parser("%mesh use", "%mesh use mesh0")
-_USE.add_argument("name", type=options.name)
+_USE.add_argument("name", metavar="MESH")
 
 _STATUS: Final = Parser("%mesh status", "%mesh status, or %mesh status mesh0")
-_STATUS.add_argument("name", nargs="?", type=options.name)
+_STATUS.add_argument("name", nargs="?", metavar="MESH")
 
 
 def _list(session: Session, _: argparse.Namespace) -> None:

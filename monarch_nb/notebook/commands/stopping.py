@@ -8,37 +8,33 @@ from typing import Any, Final
 from monarch_nb.core.folding import fold_outputs, rank_words
 from monarch_nb.notebook import options, whereabouts
 from monarch_nb.notebook.command import Command, say
-from monarch_nb.notebook.meshes import NO_MESH
 from monarch_nb.notebook.options import Parser
-from monarch_nb.notebook.problems import MagicError
 from monarch_nb.notebook.selection import check_ranks
 from monarch_nb.notebook.session import Session
 
 _INTERRUPT: Final = Parser("%mesh interrupt", "%mesh interrupt, or %mesh interrupt --kill 3")
 _INTERRUPT.add_argument("--kill", type=options.ranks, metavar="RANKS")
-_INTERRUPT.add_argument("--name", type=options.name)
+_INTERRUPT.add_argument("--name")
 
 _STACKS: Final = Parser("%mesh stacks", "%mesh stacks, or %mesh stacks 3")
 _STACKS.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
-_STACKS.add_argument("--name", type=options.name)
+_STACKS.add_argument("--name")
 
 
 def _interrupt(session: Session, chosen: argparse.Namespace) -> None:
     mesh = session.meshes.pick(chosen.name)
-    client = session.attach()
-    if client is None:
-        raise MagicError(NO_MESH)
-    if chosen.kill is None:
-        client.interrupt(None)
-        session.stragglers.interrupt()
+    session.attach()
+    if chosen.kill is not None:
+        _kill(session, mesh, chosen.kill)
+    elif session.runtime.interrupt(mesh):
         say(f"{mesh.name}: interrupted")
     else:
-        _kill(session, mesh, chosen.kill)
+        say(f"{mesh.name}: nothing to interrupt. %mesh stacks shows where its ranks are")
 
 
 def _kill(session: Session, mesh: Any, ranks: tuple[int, ...]) -> None:
     check_ranks(mesh, ranks)
-    session.runtime.kill(mesh, ranks)
+    session.kill(mesh, ranks)
     say(f"{mesh.name}: {rank_words(ranks)} killed. %mesh heal starts them again")
 
 
@@ -56,7 +52,7 @@ def _stacks(session: Session, chosen: argparse.Namespace) -> None:
 
 
 INTERRUPT: Final = Command(_INTERRUPT, _interrupt, (
-    ("interrupt [--name MESH]", "KeyboardInterrupt on every rank that works"),
+    ("interrupt [--name MESH]", "KeyboardInterrupt on every rank of it that works"),
     ("    --kill RANKS", "end the processes of these ranks: 3 or 0,2 or 0-3"),
 ))  # fmt: skip
 STACKS: Final = Command(_STACKS, _stacks, (

@@ -6,7 +6,7 @@ import argparse
 import difflib
 from typing import Any, Final
 
-from monarch_nb.notebook import options, selection
+from monarch_nb.notebook import cells, selection
 from monarch_nb.notebook.command import Command
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.problems import MagicError
@@ -15,12 +15,12 @@ from monarch_nb.notebook.session import Session
 _PUT: Final = Parser("%mesh put", "%mesh put x y, or %mesh put x gpus=0:2, or %mesh put x -t 0,2")
 _PUT.add_argument("words", nargs="+", metavar="NAME")
 _PUT.add_argument("-t", "--targets", nargs="+", default=[], metavar="RANKS")
-_PUT.add_argument("--name", type=options.name)
+_PUT.add_argument("--name")
 
 _GET: Final = Parser("%mesh get", "%mesh get x, or %mesh get x gpus=0:2, or %mesh get x --stack")
 _GET.add_argument("words", nargs="+", metavar="NAME")
 _GET.add_argument("-t", "--targets", nargs="+", default=[], metavar="RANKS")
-_GET.add_argument("--name", type=options.name)
+_GET.add_argument("--name")
 _GET.add_argument("--stack", action="store_true")
 
 
@@ -60,7 +60,9 @@ def _chosen(
     if len({*meshes, *filter(None, [chosen.name])}) > 1:
         parser.error("is for one mesh")
     mesh = session.meshes.pick(chosen.name or next(iter(meshes), None))
-    return names, selection.parts(mesh, selected or chosen.targets)
+    parts = selection.parts(mesh, selected or chosen.targets)
+    cells.check_living(session, mesh, sorted(rank for part in parts for rank in part.ranks))
+    return names, parts
 
 
 def _is_name(word: str) -> bool:
