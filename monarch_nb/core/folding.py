@@ -28,6 +28,12 @@ def rank_list(ranks: Iterable[int]) -> str:
     return ",".join(_pairs(tuple(sorted(set(ranks)))))
 
 
+def listed_ranks(text: str) -> list[int]:
+    """What `rank_list` has written."""
+    runs = [run.partition("-") for run in text.split(",") if run]
+    return [rank for a, _, b in runs for rank in range(int(a), int(b or a) + 1)]
+
+
 def rank_label(ranks: Iterable[int], total: int = 0) -> str:
     """`[0-3]`, `[0,2-3]`; empty on a mesh of one rank (`total` is the size of the mesh)."""
     return "" if total == 1 else f"[{rank_runs(ranks)}]"

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
-from monarch_nb.core.folding import rank_label
+from monarch_nb.core.folding import rank_label, rank_list
 from monarch_nb.core.lines import LineAssembler, Text, Throttle, pieces
 
 WINDOW_S: Final = 0.06
@@ -20,6 +20,7 @@ PARTIAL_S: Final = 0.5  # then a line without an end is shown as it is
 PROGRESS_S: Final = 0.2  # between two states of a progress line
 MAX_WAITING: Final = 5_000  # lines of one rank
 MAX_NESTING: Final = 64  # ranks that wait for one another
+DISPLAY: Final = "display"  # the stream whose labels name all ranks, for programs
 
 Key = tuple[str, str]  # stream, line
 
@@ -56,7 +57,7 @@ class StreamFolder:
         throttle: Throttle | None = None,
     ) -> None:
         self._running = set(ranks)
-        self._total = len(self._running) if total is None else total
+        self.total = len(self._running) if total is None else total
         self._window_s = window_s
         self._throttle = throttle or Throttle()
         self._assemblers: dict[tuple[int, str], LineAssembler] = {}
@@ -68,6 +69,9 @@ class StreamFolder:
         self._pushed: dict[int, int] = {}
         self._released: dict[int, int] = {}
         self._ready: list[tuple[Key, list[int]]] = []
+        self._batches: dict[int, int] = {}  # in which the rank has last shown something
+        self.batch = 0
+        """How often something was shown."""
         self._drawn = Text("", "")  # the progress line on the screen
         self._drawn_at = 0.0
 
@@ -87,7 +91,7 @@ class StreamFolder:
 
     def feed(self, rank: int, stream: str, text: str, now: float) -> list[Text]:
         """A chunk of output has arrived."""
-        if self._total == 1:
+        if self.total == 1:
             return self._passed(stream, text, now)
         place = rank, stream
         assembler = self._assemblers.setdefault(place, LineAssembler())
@@ -116,6 +120,15 @@ class StreamFolder:
         for key in list(self._equals):
             self._settle(key)
         return self._shown(now)
+
+    def join(self, rank: int, batch: int) -> bool:
+        """Whether all that the rank has said was shown before that batch; then it has said the next
+        in it."""
+        waits = self._queues.get(rank) or any(one == rank for one, _ in self._partials)
+        if waits or self._batches.get(rank, 0) >= batch:
+            return False
+        self._batches[rank] = batch
+        return True
 
     def tick(self, now: float) -> list[Text]:
         """Time has passed."""
@@ -236,7 +249,7 @@ class StreamFolder:
         state = self._assemblers[moving[0]].pending
         equal = [rank for rank, _ in moving if self._pending(rank, stream) == state]
         self._drawn_at = now
-        return self._drawn_over(Text(stream, f"{rank_label(equal, self._total)} {state}"))
+        return self._drawn_over(Text(stream, f"{rank_label(equal, self.total)} {state}"))
 
     def _pending(self, rank: int, stream: str) -> str | None:
         assembler = self._assemblers.get((rank, stream))
@@ -262,7 +275,9 @@ class StreamFolder:
         """Lines of the one rank that runs, while nothing waits: there may be a million."""
         if not lines:
             return []
-        label = rank_label([rank], self._total)
+        label = rank_label([rank], self.total)
+        self.batch += 1
+        self._batches[rank] = self.batch
         texts = self._drawn_over(Text("", ""))
         for line in lines:
             texts += self._throttle.show(stream, f"{label} {line}\n" if line else f"{label}\n", now)
@@ -273,9 +288,11 @@ class StreamFolder:
         if not self._ready:
             return []
         ready, self._ready = _by_rank(self._ready), []
+        self.batch += 1
         texts = self._drawn_over(Text("", ""))
         for (stream, line), ranks in ready:
-            label = rank_label(ranks, self._total)
+            self._batches.update(dict.fromkeys(ranks, self.batch))
+            label = f"[{rank_list(ranks)}]" if stream == DISPLAY else rank_label(ranks, self.total)
             text = f"{label} {line}\n" if line else f"{label}\n"
             texts += self._throttle.show(stream, text, now)
         return _merged(texts)

@@ -6,10 +6,18 @@ that is kept of it. Messages know how to send themselves, not when.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Final
 
+from monarch_nb.core.folding import listed_ranks, rank_label
 from monarch_nb.notebook.bundles import Content, labelled, signature
+from monarch_nb.notebook.common_displays import (
+    CommonDisplay,
+    CommonDisplays,
+    CommonDrawing,
+    Joins,
+    can_be_common,
+)
 from monarch_nb.notebook.live_displays import LiveDisplay
 from monarch_nb.notebook.outlets import Outlet
 from monarch_nb.notebook.pictures import Frame
@@ -32,10 +40,12 @@ class Text:
 
 
 class Display:
-    """A display message of the ranks in the label."""
+    """A display message of these ranks of a mesh of `total`."""
 
-    def __init__(self, label: str, kind: str, content: Mapping[str, Any]) -> None:
-        self._label = label
+    def __init__(
+        self, kind: str, content: Mapping[str, Any], ranks: Sequence[int] = (), total: int = 1
+    ) -> None:
+        self._label = rank_label(ranks, total)
         self._kind = kind
         self._content = content
 
@@ -91,6 +101,7 @@ class Tokens:
     def __init__(self) -> None:
         self._words: dict[Hashable, str] = {}
         self._found: dict[str, tuple[str, Mapping[str, Any]] | LiveDisplay] = {}
+        self._common = CommonDisplays()
         self._count = 0
 
     def of_message(self, kind: str, content: Mapping[str, Any]) -> str:
@@ -111,21 +122,39 @@ class Tokens:
                 del self._found[self._words.pop(next(iter(self._words)))]
         return word
 
-    def display(self, line: str) -> Display | LiveDrawing | None:
+    def join(self, mesh: str, word: str, rank: int, joins: Joins) -> CommonDisplay | None:
+        """The display of other ranks that the rank has joined with this word; see there."""
+        return self._common.join(mesh, word, rank, joins)
+
+    def display(
+        self, line: str, mesh: str, total: int, place: int
+    ) -> Display | LiveDrawing | CommonDrawing | None:
         """The display for `[0-3] display-7`; None for a line of another kind."""
         label, _, word = line.rpartition(" ")
         found = self._found.get(word)
+        if found is None:
+            return None
         if isinstance(found, LiveDisplay):
             return LiveDrawing(found)
-        return Display(label, *found) if found else None
+        ranks = listed_ranks(label.strip("[]"))
+        if total == 1 or not can_be_common(*found):
+            return Display(*found, ranks, total)
+        common = CommonDisplay(ranks, total, found[1], place)
+        self._common.add(mesh, word, common)
+        return CommonDrawing(common)
+
+    def wiped(self) -> None:
+        """Nobody joins what has been shown."""
+        self._common.clear()
 
     def clear(self) -> None:
         """Let the contents go."""
         self._words.clear()
         self._found.clear()
+        self._common.clear()
 
 
-Message = Text | Display | Drawing | LiveDrawing
+Message = Text | Display | Drawing | LiveDrawing | CommonDrawing
 
 
 def drawing(frame: Frame, content: Content) -> list[Message]:

@@ -118,8 +118,13 @@ class KernelOutlet:
     def display(self, kind: str, content: Mapping[str, Any]) -> None:
         """Send a display message, or hand it to `%%capture`."""
         publisher = self._shell.display_pub
-        if kind == "display_data" and self._is_redirected(publisher):
-            publisher.publish(data=dict(content["data"]), metadata=dict(content["metadata"]))
+        if kind != "clear_output" and self._is_redirected(publisher):
+            publisher.publish(
+                data=dict(content["data"]),
+                metadata=dict(content["metadata"]),
+                transient=content.get("transient"),
+                update=kind == "update_display_data",
+            )
         else:
             self._send(kind, content)
 

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from monarch_nb.core import lines
-from monarch_nb.core.streams import WINDOW_S, StreamFolder
+from monarch_nb.core.streams import DISPLAY, WINDOW_S, StreamFolder
 from monarch_nb.notebook.bundles import Content, plain_text
+from monarch_nb.notebook.common_displays import CommonDisplay, CommonDrawing
 from monarch_nb.notebook.layouts import FOLD, Layout
 from monarch_nb.notebook.live_displays import CellDisplays, LiveDisplay, LiveDisplays, display_id
 from monarch_nb.notebook.messages import (
@@ -53,7 +54,7 @@ class CellOutput:
         self._expected: dict[str, set[int]] = {}
         self._known = live or LiveDisplays()
         self._live = CellDisplays(self, self._known)
-        self._redraws: dict[LiveDisplay, float] = {}
+        self._redraws: dict[LiveDisplay | CommonDisplay, float] = {}
         self._tokens = Tokens()
         self._waiting: list[Message] = []
         self._layouts: dict[str, Layout] = {}
@@ -82,6 +83,7 @@ class CellOutput:
             shown = [rank for rank in ranks if layout.only in (None, rank)]
             self._running[mesh], self._expected[mesh] = set(shown), set(shown)
             self._folders[mesh] = StreamFolder(shown, total)
+            self._tokens.wiped()
             self._layouts[mesh] = layout
             if not layout.streams:
                 self._held[mesh] = []
@@ -156,7 +158,16 @@ class CellOutput:
             area.add(event.rank, event.content)
             self._redraw(area, now)
         elif not self._add_to_section(event, plain_text(content), now):
-            self._feed(event, self._tokens.of_message(kind, content) + "\n", now)
+            self._add_equal(event, self._tokens.of_message(kind, content), now)
+
+    def _add_equal(self, event: Any, word: str, now: float) -> None:
+        """A display that other ranks may show too."""
+        folder = self._folder(event.mesh, event.size)
+        common = self._tokens.join(event.mesh, word, event.rank, folder.join)
+        if common is None:
+            self._feed(event, f"{word}\n", now)
+        elif common.is_shown:
+            self._redraw(common, now)
 
     def _add_to_section(self, event: Any, said: str, now: float) -> bool:
         """Whether the cell has a section for the rank, which takes the text."""
@@ -173,12 +184,13 @@ class CellOutput:
         if len(self._folders) <= 1 and self._live.wiped(event.mesh, self._expected.get(event.mesh)):
             self._release()
             wait = {"wait": bool(event.content.get("wait"))}
-            self._waiting.append(Display("", "clear_output", wait))
+            self._waiting.append(Display("clear_output", wait))
+            self._tokens.wiped()
             changed = self._live.everything()
         for live in changed:
             self._redraw(live, now)
 
-    def _redraw(self, live: LiveDisplay, now: float) -> None:
+    def _redraw(self, live: LiveDisplay | CommonDisplay, now: float) -> None:
         """Soon: other ranks are about to say the same. What is held back takes its last state."""
         if live.is_shown or not self._held:
             self._redraws.setdefault(live, now + WINDOW_S)
@@ -266,7 +278,9 @@ class CellOutput:
         """Draw the displays of ranks that have changed."""
         for live in [live for live, at in self._redraws.items() if at <= now]:
             del self._redraws[live]
-            if live.is_shown or live.ranks:
+            if isinstance(live, CommonDisplay):
+                self._waiting.append(CommonDrawing(live))
+            elif live.is_shown or live.ranks:
                 self._waiting.append(LiveDrawing(live))
 
     def _draw(self, now: float) -> None:
@@ -297,12 +311,13 @@ class CellOutput:
 
     def _texts(self, mesh: str, texts: Iterable[lines.Text]) -> None:
         waiting = self._held.get(mesh, self._waiting)
+        folder = self._folders[mesh]
         for stream, text in texts:
-            if stream != "display":
+            if stream != DISPLAY:
                 append_text(waiting, stream, text)
                 continue
             for line in text.splitlines():
-                if display := self._tokens.display(line):
+                if display := self._tokens.display(line, mesh, folder.total, folder.batch):
                     waiting.append(display)
                 else:  # how many were hidden
                     append_text(waiting, "stdout", f"{line}\n")

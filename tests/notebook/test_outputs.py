@@ -179,7 +179,7 @@ def test_a_figure_keeps_its_bytes_and_gets_a_header(output, outlet):
     (_, header), (_, image) = outlet.sent
     assert header["text/plain"] == "[2]"
     assert "[2]" in header["text/html"]
-    assert image == {"image/png": "aGk=", "text/plain": "[2] <Figure>"}
+    assert image == figure
 
 
 def test_html_and_labels_are_put_together():

@@ -25,8 +25,9 @@ def pngs(displays: list[dict]) -> list[dict]:
 
 def test_figures_of_a_cell_appear_with_that_cell(kernel):
     cell = kernel.ok("%%mesh\nplt.plot([0, rank]);", timeout_s=60)
-    shown = pngs(cell.displays)
-    assert sorted(data["text/plain"].split(" <")[0] for data in shown) == ["[0]", "[1]"]
+    texts = [data["text/plain"] for data in cell.displays]
+    assert sorted(texts[::2]) == ["[0]", "[1]"]
+    assert pngs(cell.displays) == cell.displays[1::2]
     assert not pngs(kernel.ok("%%mesh\nplt.get_fignums()").displays)
 
 
@@ -83,10 +84,11 @@ def test_equal_displays_are_one_with_a_label(kernel, code, mime):
     names = "from IPython.display import HTML, JSON, SVG, Latex, Markdown"
     cell = kernel.ok(f"%%mesh\n{names}\n{code}")
     [data] = [data for data in cell.displays if mime in data]
-    assert data["text/plain"].startswith("[0-1] <")
+    assert "<" in data["text/plain"]
     assert len([d for d in cell.displays if "[0-1]" in d.get("text/html", "")]) == 1
     shown = [d["text/plain"] for d in kernel.ok(f"%%mesh 1\ndisplay({code})").displays]
-    assert [text for text in shown if text.startswith("[1] <")]
+    assert shown[0].startswith("[1]")
+    assert "<" in shown[-1]
 
 
 def test_what_an_actor_shows_stands_below_the_cell_that_calls_it(kernel):
