@@ -154,11 +154,25 @@ class _Pending(Future[R], Waiter):
 
 def cancel_made_by(proc: Proc, tag: int | None) -> None:
     """Cancel what is in flight for a notebook cell; None: everything."""
-    found: list[Any] = [each for each in proc.waiters() if hasattr(each, "tag")]
-    found = [each for each in found if tag in {None, each.tag}]
-    for each in found:
+    _cancel(proc, [each for each in _in_flight(proc) if tag in {None, each.tag}])
+
+
+def cancel_owed_by(proc: Proc, processes: Sequence[int]) -> bool:
+    """Cancel what these processes owe an answer to; whether there was anything."""
+    found = [each for each in _in_flight(proc) if any(map(each.waits_for, processes))]
+    _cancel(proc, found)
+    return bool(found)
+
+
+def _in_flight(proc: Proc) -> list[Any]:
+    """Calls, and cells that run on ranks; the oldest first."""
+    return [each for each in proc.waiters() if hasattr(each, "tag")]
+
+
+def _cancel(proc: Proc, found: Sequence[Any]) -> None:
+    for each in reversed(found):  # else one that waits would begin because the first has ended
         if not isinstance(each, _Pending):
-            each.cancel()  # a cell that runs on ranks
+            each.cancel()  # a cell
     cancel_all(proc, [each for each in found if isinstance(each, _Pending)])
 
 

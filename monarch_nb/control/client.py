@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from monarch_nb.actors import runtime_access
-from monarch_nb.actors.calls import cancel_made_by
+from monarch_nb.actors.calls import cancel_made_by, cancel_owed_by
 from monarch_nb.actors.commands import Environment, changes
 from monarch_nb.actors.controllers import serve_controllers
 from monarch_nb.actors.endpoints import returns_future
@@ -113,6 +113,11 @@ class Client(Runtime):
         """Interrupt the calls in flight that were made by the cell `tag` (None: all). Returns at
         once."""
         cancel_made_by(self.proc, tag)
+
+    def interrupt_processes(self, processes: Sequence[int]) -> bool:
+        """Interrupt the calls and cells that these owe an answer to. Returns at once; whether there
+        were any."""
+        return cancel_owed_by(self.proc, processes)
 
     def waits(self, tag: int) -> list[Wait]:
         """What the notebook cell `tag` is waiting for."""

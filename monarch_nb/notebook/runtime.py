@@ -211,15 +211,7 @@ class MonarchRuntime:
         """Interrupt the cells and calls that ranks of this mesh owe an answer to. Returns at once;
         whether there were any."""
         client: Any = self.running_client()
-        processes = self.processes(mesh, mesh.ranks)
-        found = [
-            each
-            for each in client.proc.waiters()
-            if hasattr(each, "tag") and any(map(each.waits_for, processes))
-        ]
-        for each in reversed(found):  # else one that waits would begin because the first has ended
-            each.cancel()
-        return bool(found)
+        return bool(client.interrupt_processes(self.processes(mesh, mesh.ranks)))
 
     def kill(self, mesh: Any, ranks: Iterable[int]) -> None:
         """End the processes of these ranks. Returns at once."""
