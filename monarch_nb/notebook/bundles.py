@@ -103,6 +103,12 @@ def text_content(plain: str, as_html: str = "") -> Content:
     return {"data": data, "metadata": {}}
 
 
+def with_id(content: Content, display_id: str) -> dict[str, Any]:
+    """The content of a display message; without an id it cannot be changed later."""
+    transient = {"display_id": display_id} if display_id else {}
+    return {"metadata": {}, **content, "transient": transient}
+
+
 def plain_text(content: Content) -> str:
     """The text of a display that is nothing but text, as a line; else empty."""
     data = content.get("data") or {}

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from monarch_nb.core.folding import rank_label
-from monarch_nb.notebook.bundles import Content, is_composable, labelled, plain_text
-from monarch_nb.notebook.outlets import Outlet
+from monarch_nb.notebook.bundles import Content, is_composable, labelled, plain_text, with_id
 
 MAX_KEPT: Final = 64  # displays of a cell that can be joined; they may be megabytes
 
@@ -35,7 +34,7 @@ class CommonDisplay:
     def drawn(self) -> list[Content]:
         """What to display; the first names the ranks, and can be changed."""
         first, *rest = labelled(rank_label(self.ranks, self._total), self._content)
-        first = {**first, "transient": {"display_id": self._id}}
+        first = with_id(first, self._id)
         return [first, self._content] if rest else [first]  # a picture is not sent again
 
 
@@ -73,23 +72,3 @@ class CommonDisplays:
 def can_be_common(kind: str, content: Mapping[str, Any]) -> bool:
     """Whether it is a picture or a page, of no application of the front end's."""
     return kind == "display_data" and not plain_text(content) and is_composable(content["data"])
-
-
-class CommonDrawing:
-    """The message that shows it, or who has joined."""
-
-    def __init__(self, display: CommonDisplay) -> None:
-        self._display = display
-        self._kind = ""
-        self._contents: list[Content] = []
-
-    def prepare(self) -> None:
-        """Take its state; under the lock of the cell's output."""
-        first, *rest = self._display.drawn()
-        self._kind = "update_display_data" if self._display.is_shown else "display_data"
-        self._contents = [first] if self._display.is_shown else [first, *rest]
-        self._display.is_shown = True
-
-    def send(self, outlet: Outlet) -> None:
-        for content in self._contents:
-            outlet.display(self._kind, content)

@@ -15,7 +15,14 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from monarch_nb.core.folding import fold_outputs
-from monarch_nb.notebook.bundles import Content, composed, is_composable, signature, text_content
+from monarch_nb.notebook.bundles import (
+    Content,
+    composed,
+    is_composable,
+    signature,
+    text_content,
+    with_id,
+)
 
 MAX_DISPLAYS = 256
 """Updates of displays that are older than so many others are not followed."""
@@ -72,13 +79,14 @@ class LiveDisplay:
         return set(self._items)
 
     def drawn(self) -> list[Content]:
-        """What to display; all but the last is of no interest to an update."""
+        """What to display; the last can be changed."""
         signatures = {
             rank: tuple(signature(item["data"]) for item in items)
             for rank, items in self._items.items()
         }
         groups = fold_outputs(signatures, self._total)
-        return composed([(group.label, self._items[group.ranks[0]]) for group in groups])
+        *above, last = composed([(group.label, self._items[group.ranks[0]]) for group in groups])
+        return [*above, with_id(last, self.id)]
 
 
 class LiveDisplays:

@@ -14,11 +14,10 @@ from monarch_nb.notebook.bundles import Content, labelled, signature
 from monarch_nb.notebook.common_displays import (
     CommonDisplay,
     CommonDisplays,
-    CommonDrawing,
     Joins,
     can_be_common,
 )
-from monarch_nb.notebook.live_displays import LiveDisplay
+from monarch_nb.notebook.live_displays import LiveDisplay, display_id
 from monarch_nb.notebook.outlets import Outlet
 from monarch_nb.notebook.pictures import Frame
 
@@ -74,25 +73,25 @@ class Drawing:
 
 
 class LiveDrawing:
-    """A display of ranks that changes, as it is when it is sent."""
+    """A display of ranks that changes, as it is when it is sent: first all of it, then what has an
+    id."""
 
-    def __init__(self, live: LiveDisplay) -> None:
+    def __init__(self, live: LiveDisplay | CommonDisplay) -> None:
         self.live = live
-        self._kind = ""
-        self._above: list[Mapping[str, Any]] = []
-        self._content: Mapping[str, Any] = {}
+        self._kind = "display_data"
+        self._contents: Sequence[Content] = ()
 
     def prepare(self) -> None:
         """Take its state; under the lock of the display's owner."""
-        self._kind = "update_display_data" if self.live.is_shown else "display_data"
-        *self._above, self._content = self.live.drawn()
+        self._contents = self.live.drawn()
+        if self.live.is_shown:
+            self._kind = "update_display_data"
+            self._contents = [one for one in self._contents if display_id(one)]
         self.live.is_shown = True
 
     def send(self, outlet: Outlet) -> None:
-        if self._kind == "display_data":
-            for content in self._above:
-                outlet.display(self._kind, content)
-        outlet.display(self._kind, with_id(self._content, self.live.id))
+        for content in self._contents:
+            outlet.display(self._kind, content)
 
 
 class Tokens:
@@ -126,9 +125,7 @@ class Tokens:
         """The display of other ranks that the rank has joined with this word; see there."""
         return self._common.join(mesh, word, rank, joins)
 
-    def display(
-        self, line: str, mesh: str, total: int, place: int
-    ) -> Display | LiveDrawing | CommonDrawing | None:
+    def display(self, line: str, mesh: str, total: int, place: int) -> Display | LiveDrawing | None:
         """The display for `[0-3] display-7`; None for a line of another kind."""
         label, _, word = line.rpartition(" ")
         found = self._found.get(word)
@@ -141,7 +138,7 @@ class Tokens:
             return Display(*found, ranks, total)
         common = CommonDisplay(ranks, total, found[1], place)
         self._common.add(mesh, word, common)
-        return CommonDrawing(common)
+        return LiveDrawing(common)
 
     def wiped(self) -> None:
         """Nobody joins what has been shown."""
@@ -154,7 +151,7 @@ class Tokens:
         self._common.clear()
 
 
-Message = Text | Display | Drawing | LiveDrawing | CommonDrawing
+Message = Text | Display | Drawing | LiveDrawing
 
 
 def drawing(frame: Frame, content: Content) -> list[Message]:
@@ -168,9 +165,3 @@ def append_text(waiting: list[Message], stream: str, text: str) -> None:
         last.parts.append(text)
     else:
         waiting.append(Text(stream, text))
-
-
-def with_id(content: Mapping[str, Any], display_id: str) -> dict[str, Any]:
-    """The content of a display message; without an id it cannot be changed later."""
-    transient = {"display_id": display_id} if display_id else {}
-    return {"metadata": {}, **content, "transient": transient}

@@ -14,8 +14,8 @@ from typing import Any
 
 from monarch_nb.core import lines
 from monarch_nb.core.streams import DISPLAY, WINDOW_S, StreamFolder
-from monarch_nb.notebook.bundles import Content, plain_text
-from monarch_nb.notebook.common_displays import CommonDisplay, CommonDrawing
+from monarch_nb.notebook.bundles import Content, plain_text, with_id
+from monarch_nb.notebook.common_displays import CommonDisplay
 from monarch_nb.notebook.layouts import FOLD, Layout
 from monarch_nb.notebook.live_displays import CellDisplays, LiveDisplay, LiveDisplays, display_id
 from monarch_nb.notebook.messages import (
@@ -25,7 +25,6 @@ from monarch_nb.notebook.messages import (
     Tokens,
     append_text,
     drawing,
-    with_id,
 )
 from monarch_nb.notebook.outlets import Outlet
 from monarch_nb.notebook.pictures import Frame
@@ -129,7 +128,7 @@ class CellOutput:
     def _add(self, event: Any, now: float) -> None:
         if event.stream == "progress":
             self._bars.add(event.mesh, event.rank, event.size, event.content, now)
-        elif event.stream == "display":
+        elif event.stream == DISPLAY:
             self._add_display(event, now)
         elif not self._add_to_section(event, event.text, now):
             if area := self._live.area(event):
@@ -278,9 +277,7 @@ class CellOutput:
         """Draw the displays of ranks that have changed."""
         for live in [live for live, at in self._redraws.items() if at <= now]:
             del self._redraws[live]
-            if isinstance(live, CommonDisplay):
-                self._waiting.append(CommonDrawing(live))
-            elif live.is_shown or live.ranks:
+            if live.is_shown or live.ranks:
                 self._waiting.append(LiveDrawing(live))
 
     def _draw(self, now: float) -> None:

@@ -40,19 +40,13 @@ def test_pages_join_with_their_label_inside(ranks):
     assert one["data"]["text/html"].endswith("[0-3]</div><b>x</b>")
 
 
-def test_what_a_rank_has_shown_before_stays_above(ranks):
+@pytest.mark.parametrize("is_line_shown", [True, False])
+def test_what_a_rank_has_said_before_stays_above(ranks, is_line_shown):
     ranks.show(0, figure("A"))
     ranks.lines()
     ranks.print(1, "first\n")
-    ranks.lines()
-    ranks.show(1, figure("A"))
-    assert ranks.lines() == ["[0]", "<A>", "[1] first", "[1]", "<A>"]
-
-
-def test_a_line_that_still_waits_is_not_overtaken(ranks):
-    ranks.show(0, figure("A"))
-    ranks.lines()
-    ranks.print(1, "first\n")
+    if is_line_shown:
+        ranks.lines()
     ranks.show(1, figure("A"))
     assert ranks.lines() == ["[0]", "<A>", "[1] first", "[1]", "<A>"]
 

@@ -91,6 +91,14 @@ def test_equal_displays_are_one_with_a_label(kernel, code, mime):
     assert "<" in shown[-1]
 
 
+def test_capture_takes_displays_that_change(kernel):
+    code = "shown = display('first', display_id=True); shown.update('second')"
+    cell = kernel.ok(f"%%capture taken\nget_ipython().run_cell_magic('mesh', '', {code!r})")
+    assert cell.displays == []
+    last = "print(taken.outputs[-1]._repr_mimebundle_()[0]['text/plain'])"
+    assert kernel.ok(last).text() == "[0-1] 'second'\n"
+
+
 def test_what_an_actor_shows_stands_below_the_cell_that_calls_it(kernel):
     kernel.ok(
         "from monarch_nb import Actor, endpoint\n"
