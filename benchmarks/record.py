@@ -15,6 +15,7 @@ from benchmarks.runner import Outcome
 
 
 def save(runs: Sequence[Run], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     whole = path.with_suffix(".tmp")
     whole.write_text(json.dumps([_record(run) for run in runs], indent=1) + "\n")
     whole.replace(path)
