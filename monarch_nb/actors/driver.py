@@ -103,6 +103,9 @@ class ActorEnded(Exception):
 class Driver:
     """What both kinds share: decoding, invoking, answering, ending."""
 
+    waiting: Callable[[], int]
+    """How much waits in its queue. Any thread."""
+
     def __init__(self, hosting: Hosting, spec: Spec, request: Message) -> None:
         self.hosting = hosting
         self.proc = hosting.proc
@@ -369,6 +372,11 @@ class Driver:
     def _abort_self(self, reason: str) -> None:
         text = self._failed_text(reason)
         self.urgent(lambda: self.end(ActorEnded(text), tell=True))
+
+
+def is_failure(error: BaseException | None) -> bool:
+    """Whether a call that ended so has failed: an interrupt is somebody's wish."""
+    return error is not None and not issubclass(type(error), _INTERRUPTS)
 
 
 def _initialized() -> None:

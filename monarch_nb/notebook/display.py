@@ -42,10 +42,11 @@ Home = tuple[str, Sequence[int]]
 
 
 class StatusView:
-    """What `%mesh status` shows: each mesh with the state of its ranks."""
+    """What `%mesh status` shows: each mesh with the state of its ranks `at` the snapshot's time."""
 
-    def __init__(self, meshes: Sequence[Any], current: str | None = None) -> None:
+    def __init__(self, meshes: Sequence[Any], at: float, current: str | None = None) -> None:
         self._meshes = meshes
+        self._at = at
         self._current = current
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
@@ -60,10 +61,11 @@ class StatusView:
         return "".join(self._html_of(mesh) for mesh in self._meshes)
 
     def _text_of(self, mesh: Any) -> str:
-        return f"{self._title(mesh)}\n{table_text(_HEADINGS, map(_plain, rows(mesh)))}"
+        return f"{self._title(mesh)}\n{table_text(_HEADINGS, map(_plain, rows(mesh, self._at)))}"
 
     def _html_of(self, mesh: Any) -> str:
-        body = "".join(f"<tr>{''.join(map(_cell, _HEADINGS, row))}</tr>" for row in rows(mesh))
+        lines = rows(mesh, self._at)
+        body = "".join(f"<tr>{''.join(map(_cell, _HEADINGS, line))}</tr>" for line in lines)
         return f"<div><b>{html.escape(self._title(mesh))}</b>{table_html(_HEADINGS, body)}</div>"
 
     def _title(self, mesh: Any) -> str:
@@ -74,25 +76,25 @@ class StatusView:
         return f"{mesh.name}: {count(len(mesh.ranks), 'rank')}, {counts}; {axes}{current}"
 
 
-def rows(mesh: Any) -> Iterator[Row]:
+def rows(mesh: Any, at: float) -> Iterator[Row]:
     """The text of each rank's row, or of each state's, if there are many ranks."""
     if len(mesh.ranks) <= MAX_ROWS:
-        yield from (_row([rank], mesh) for rank in mesh.ranks)
+        yield from (_row([rank], mesh, at) for rank in mesh.ranks)
         return
     ordered = sorted(mesh.ranks, key=_sameness)
     for _, alike in itertools.groupby(ordered, key=_sameness):
-        yield _row(list(alike), mesh)
+        yield _row(list(alike), mesh, at)
 
 
 def _sameness(rank: Any) -> tuple[str, str, str]:
     return rank.verdict, rank.what or "", rank.detail or ""
 
 
-def _row(ranks: Sequence[Any], mesh: Any) -> Row:
+def _row(ranks: Sequence[Any], mesh: Any, at: float) -> Row:
     first = ranks[0]
     alone = len(ranks) == 1
     doing = " ".join(text for text in (first.what, first.detail) if text)
-    since = max(rank.since_s for rank in ranks)
+    since = max(rank.age_s(at) for rank in ranks)
     return (
         rank_runs(rank.rank for rank in ranks),
         _place(first.coords, mesh.labels) if alone else count(len(ranks), "rank"),

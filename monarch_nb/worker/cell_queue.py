@@ -72,6 +72,8 @@ class CellQueue:
         """Do something between two cells, in the order in which it was asked for."""
         self._turns.append((turn, message))
         self.work.put(self._next)
+        if (board := self.runtime.hosting.board) is not None:
+            board.arrived()
 
     def on_interrupt(self, body: dict[str, Any], message: Message) -> None:
         """Stop the cell that answers to this port: interrupt it, or drop it from the queue."""
@@ -109,7 +111,7 @@ class CellQueue:
         if self.proc.links.forked:
             end_fork(None if outcome.error is None else sys.last_value)
         waiting.pump = None
-        self.leave()
+        self.leave(failed=outcome.status == "error")
         if body.get("keep") and outcome.error is None:
             keep(self.results, _key(message), outcome.value, MAX_RESULTS)
         self._answer(
@@ -142,10 +144,10 @@ class CellQueue:
         if (board := self.runtime.hosting.board) is not None:
             board.turn(what)
 
-    def leave(self) -> None:
+    def leave(self, *, failed: bool = False) -> None:
         """It has no work."""
         if (board := self.runtime.hosting.board) is not None:
-            board.turn("")
+            board.turned(failed)
 
     def _work_for(self, tag: int) -> None:
         root = self.runtime.root

@@ -31,6 +31,7 @@ from monarch_nb.core.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
 from monarch_nb.core.shape import Extent, Point
 from monarch_nb.worker import (
     breakpoints,
+    collectives,
     nudges,
     patience,
     progress,
@@ -136,7 +137,9 @@ class Rank:
             bars.drain()
 
         self.hosting.flush_output = drain
-        self.hosting.board = BoardWriter(self.boot["board"])
+        self.hosting.queues.append(self.work.qsize)
+        self.board = self.hosting.board = BoardWriter(self.boot["board"], self.hosting.queues)
+        collectives.install(self.board)
         self.proc.verbs["exit"] = self._on_exit
         self.proc.verbs["cell"] = self.cells.on_cell
         self.proc.verbs["interrupt_cells"] = self.cells.on_interrupt
@@ -186,7 +189,7 @@ class Rank:
         payload = os.getpid().to_bytes(8, "little")
         buffers = [] if error is None else [envelope.pack(envelope.RAISED, error)]
         self.proc.send(self.boot["owner"], REPLY, self.boot["ready_port"], Parcel(payload, buffers))
-        self.hosting.board.idle()  # type: ignore[union-attr]
+        self.board.ready()
 
     # life
 

@@ -42,12 +42,13 @@ def _use(session: Session, chosen: argparse.Namespace) -> None:
 
 def _status(session: Session, chosen: argparse.Namespace) -> None:
     client = session.attach()
-    meshes = client.snapshot().meshes if client else ()
+    found = client.snapshot() if client else None
+    meshes = found.meshes if found else ()
     if chosen.name is not None:
         name = session.meshes.pick(chosen.name).name
         meshes = [mesh for mesh in meshes if mesh.name == name]
-    if meshes:
-        display(StatusView(meshes, session.meshes.current))
+    if found and meshes:
+        display(StatusView(meshes, found.at, session.meshes.current))
     else:
         say(f"{NO_MESH}\n{HELP_HINT}")
 
