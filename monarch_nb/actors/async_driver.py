@@ -14,7 +14,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.actors.driver import ActorEnded, Driver, Spec, State, is_failure
+from monarch_nb.actors.driver import Driver, Spec, State, is_failure
+from monarch_nb.actors.ended import ActorEnded
 from monarch_nb.actors.interrupts import Key, Steps
 from monarch_nb.actors.runtime_access import end_fork
 
@@ -90,6 +91,14 @@ class AsyncDriver(Driver):
     @property
     def running(self) -> Key | None:
         return self._plain
+
+    @property
+    def current(self) -> str | None:
+        return self.endpoint if self._plain is not None or self._tasks else None
+
+    @property
+    def queue(self) -> int:
+        return len(self._backlog)
 
     def interrupt(self, key: Key) -> None:
         # one of the two hits: the step that runs, or the wait between two

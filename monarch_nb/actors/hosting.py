@@ -14,10 +14,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from monarch_nb.actors.async_driver import AsyncDriver
-from monarch_nb.actors.driver import ActorEnded, Driver, Spec
+from monarch_nb.actors.driver import Driver, Spec
+from monarch_nb.actors.ended import ActorEnded
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.ports import address_of_port
 from monarch_nb.actors.proc import Proc
+from monarch_nb.actors.raised import Raised
 from monarch_nb.actors.sync_driver import SyncDriver, WorkQueue
 from monarch_nb.actors.undeliverable import Returns, send_back
 from monarch_nb.core.frames import ACTOR_BIT, CALL, ERROR, Message
@@ -61,6 +63,7 @@ class Hosting:
         self.drivers: dict[int, Driver] = {}
         self.supervision: Supervision
         self.returns = Returns(self)
+        self.raised = Raised()
         self.board: Board | None = None
         self.queues: list[Callable[[], int]] = []
         """How much waits in each queue of this process."""

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from monarch_nb.actors import envelope
-from monarch_nb.actors.driver import ActorEnded, Driver, Spec, State, is_failure
+from monarch_nb.actors.driver import Driver, Spec, State, is_failure
+from monarch_nb.actors.ended import ActorEnded
 from monarch_nb.actors.interrupts import raise_in_thread
 from monarch_nb.actors.runtime_access import end_fork
 
@@ -78,6 +79,10 @@ class SyncDriver(Driver):
 
     def returned(self, message: UndeliverableMessageEnvelope) -> None:
         self.urgent(lambda: self._returned(message))
+
+    @property
+    def queue(self) -> int:
+        return self._work.qsize()
 
     def construct(self) -> None:
         threading.current_thread().name = THREAD_NAME
