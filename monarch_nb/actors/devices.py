@@ -8,19 +8,33 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
+
+VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 
 
 @functools.cache
-def visible_gpus() -> int:
-    """Number of NVIDIA GPUs that a process started here would see."""
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+def visible_gpus() -> tuple[str, ...]:
+    """The NVIDIA GPUs that a process started here would see, as CUDA_VISIBLE_DEVICES names them."""
+    chosen = os.environ.get(VISIBLE)
     if chosen is not None:
-        return len([each for each in chosen.split(",") if each.strip() and each.strip() != "-1"])
-    return len(list(Path("/dev").glob("nvidia[0-9]*")))
+        return chosen_gpus(chosen)
+    return tuple(str(number) for number in range(len(list(Path("/dev").glob("nvidia[0-9]*")))))
 
 
-def device_of(local_rank: int) -> str:
-    """`cuda:<i>`, shared in turn when there are more ranks than GPUs, or `cpu`."""
-    gpus = visible_gpus()
-    return f"cuda:{local_rank % gpus}" if gpus else "cpu"
+def chosen_gpus(chosen: str) -> tuple[str, ...]:
+    """What CUDA_VISIBLE_DEVICES names: `0,2`; nothing where it is empty."""
+    names = (each.strip() for each in chosen.split(","))
+    return tuple(name for name in names if name and name != "-1")
+
+
+def device_of(local_rank: int, environment: Mapping[str, str | None]) -> str:
+    """`cuda:<i>`, shared in turn when there are more ranks than GPUs, or `cpu`.
+
+    `environment`: changes to that of this process, for this rank.
+    """
+    chosen = environment.get(VISIBLE)
+    gpus = visible_gpus() if chosen is None else chosen_gpus(chosen)
+    return f"cuda:{local_rank % len(gpus)}" if gpus else "cpu"

@@ -325,7 +325,9 @@ class _Spawning:
             "cwd": "" if self.everywhere else cwd,
             "path": path,
             "store": state.store(self.proc.links.run_dir),
-            "devices": [devices.device_of(rank % self.count) for rank in ranks],
+            "devices": [
+                devices.device_of(rank % self.count, self.starts[rank].env) for rank in ranks
+            ],
             "config": dataclasses.asdict(self.proc.config),
             "bind": None if self.bind is None else [self.bind[rank % self.count] for rank in ranks],
         }

@@ -1,13 +1,15 @@
 """The meshes of a session: which exist, which one `%%mesh` means, and how they come and go.
 
-Rules of the file: a mesh made with `%mesh up` is kept until `%mesh down`; one made in Python
-belongs to its variable and is found through it. The current mesh is the one used or made last. A
-mesh that was stopped is forgotten.
+Rules of the file: any thread may call, as buttons of the mesh view do. A mesh made with `%mesh up`
+is kept until `%mesh down`; one made in Python belongs to its variable and is found through it. The
+current mesh is the one used or made last. A mesh that was stopped is forgotten.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -26,16 +28,23 @@ class Meshes:
         self._session = session
         self._kept: dict[str, Any] = {}
         self._current: str | None = None
+        self._starting: set[str] = set()
+        self._lock = threading.RLock()
 
     @property
     def current(self) -> str | None:
         """Name of the mesh that `%%mesh` means."""
-        self._forget_stopped()
-        return self._current
+        with self._lock:
+            self._forget_stopped()
+            return self._current
 
     def pick(self, name: str | None = None) -> Any:
         """The mesh of that name, or the current one. Raises `MagicError`."""
-        self._forget_stopped()
+        with self._lock:
+            self._forget_stopped()
+            return self._picked(name)
+
+    def _picked(self, name: str | None) -> Any:
         if name is None:
             return self._kept[self._current] if self._current else self._only_one()
         if name in self._kept:
@@ -64,12 +73,26 @@ class Meshes:
 
     def everything(self) -> dict[str, Any]:
         """All meshes by name."""
-        self._forget_stopped()
-        return {**self._of_variables(), **self._kept}
+        with self._lock:
+            self._forget_stopped()
+            return {**self._of_variables(), **self._kept}
 
-    def new_name(self, wanted: str | None) -> str:
-        """A name that is free. Raises `MagicError` when the wanted one is not."""
-        taken = self.everything()
+    @contextlib.contextmanager
+    def new_name(self, wanted: str | None) -> Iterator[str]:
+        """A name that is free, and that nobody else is given meanwhile.
+
+        Raises `MagicError` when the wanted one is not.
+        """
+        with self._lock:
+            chosen = self._free_name(wanted)
+            self._starting.add(chosen)
+        try:
+            yield chosen
+        finally:
+            self._starting.discard(chosen)
+
+    def _free_name(self, wanted: str | None) -> str:
+        taken = self.everything().keys() | self._starting
         if wanted in taken:
             raise MagicError(
                 f"A mesh named {wanted!r} is up already. "
@@ -77,29 +100,31 @@ class Meshes:
             )
         return wanted or next(name for name in _numbered() if name not in taken)
 
-    def spawn(self, sizes: Mapping[str, int], name: str) -> Any:
+    def spawn(self, sizes: Mapping[str, int], name: str, device: str) -> Any:
         """Start a mesh; it is not the current one until `keep`."""
-        return self._session.runtime.spawn(sizes, name)
+        return self._session.runtime.spawn(sizes, name, device)
 
     def keep(self, name: str, mesh: Any) -> bool:
         """Make it the current mesh. True when a variable of its name holds it too."""
-        old = self._kept.pop(name, None)
-        self._kept[name] = mesh
-        self._current = name
+        with self._lock:
+            old = self._kept.pop(name, None)
+            self._kept[name] = mesh
+            self._current = name
         variables = self._variables()
         if name not in variables or variables[name] is old or self._is_over(variables[name]):
             variables[name] = mesh
         return bool(variables[name] is mesh)
 
-    def use(self, name: str) -> None:
-        """Make a mesh the current one."""
-        mesh = self.pick(name)
-        self._kept[name] = mesh
-        self._current = name
+    def use(self, name: str, mesh: Any = None) -> None:
+        """Make a mesh the current one: this, or the one that the name means."""
+        with self._lock:
+            self._kept[name] = self.pick(name) if mesh is None else mesh
+            self._current = name
 
     def forget(self, name: str) -> None:
         """The user has taken the mesh down."""
-        mesh = self._drop(name)
+        with self._lock:
+            mesh = self._drop(name)
         if mesh is not None and self._variables().get(name) is mesh:
             del self._variables()[name]
 

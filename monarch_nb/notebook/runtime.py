@@ -6,15 +6,18 @@ Tests put a fake of the same shape in its place (`session.runtime = FakeRuntime(
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from monarch_nb import control
 from monarch_nb.core.stacks import Frame
+
+T = TypeVar("T")
 
 
 class Outcome(Protocol):
@@ -102,17 +105,26 @@ class Runtime(Protocol):
     def logbook(self) -> Logbook | None: ...
     def prewarm(self) -> None: ...
     def end_prewarm(self, timeout_s: float) -> None: ...
-    def spawn(self, sizes: Mapping[str, int], name: str) -> Any: ...
+    def spawn(self, sizes: Mapping[str, int], name: str, device: str = "auto") -> Any: ...
+    def find(self, name: str) -> Any: ...
     def is_mesh(self, value: object) -> bool: ...
     def is_stopped(self, mesh: Any) -> bool: ...
     def home(self, mesh: Any) -> tuple[str, Sequence[int]] | None: ...
     def whole(self, mesh: Any) -> Any: ...
     def lost(self, mesh: Any) -> Sequence[int]: ...
     def processes(self, mesh: Any, ranks: Iterable[int]) -> Sequence[int]: ...
-    def interrupt(self, mesh: Any) -> bool: ...
+    def interrupt(self, mesh: Any, ranks: Iterable[int] | None = None) -> bool: ...
     def kill(self, mesh: Any, ranks: Iterable[int]) -> None: ...
     def strike(self, mesh: Any, ranks: Iterable[int]) -> None: ...
     def whereabouts(self, mesh: Any, ranks: Iterable[int]) -> Mapping[int, Sequence[Frame]]: ...
+    def actors_of(
+        self, mesh: Any, ranks: Iterable[int], timeout_s: float
+    ) -> Mapping[int, Sequence[Mapping[str, Any]]]: ...
+    def actor_totals(
+        self, mesh: Any, ranks: Iterable[int], timeout_s: float
+    ) -> Sequence[Mapping[str, Any]]: ...
+    def stacks(self, mesh: Any, ranks: Iterable[int]) -> Sequence[tuple[Sequence[int], str]]: ...
+    def beside_cells(self, run: Callable[[], T]) -> T: ...
     def help(
         self,
         mesh: Any,
@@ -172,11 +184,26 @@ class MonarchRuntime:
         if self._prewarming is not None:
             self._prewarming.join(timeout_s)
 
-    def spawn(self, sizes: Mapping[str, int], name: str) -> Any:
-        """Start ranks on this host; does not wait for them."""
-        from monarch_nb import this_host
+    def spawn(self, sizes: Mapping[str, int], name: str, device: str = "auto") -> Any:
+        """Start ranks on this host; does not wait for them. `device`: see `control.gpus`.
 
-        return this_host().spawn_procs(per_host=dict(sizes), name=name)
+        Raises `ValueError` where GPUs are wanted and there is none.
+        """
+        from monarch_nb import this_host
+        from monarch_nb.control import gpus
+
+        command = gpus.command_for(device, math.prod(sizes.values()))
+        return this_host().spawn_procs(per_host=dict(sizes), name=name, bootstrap_command=command)
+
+    def find(self, name: str) -> Any:
+        """The mesh of processes of this name that is up, whole; None if there is none."""
+        client: Any = self.running_client()
+        if client is None:
+            return None
+        states = list(client.supervision.states.values())
+        found = [each for each in states if each.kind == "proc" and each.name == name]
+        living = [each for each in found if each.ended is None]
+        return living[-1].view() if living else None
 
     def is_mesh(self, value: object) -> bool:
         """Whether this is a mesh of processes, on which cells can run."""
@@ -207,11 +234,12 @@ class MonarchRuntime:
         """The ids of these ranks' processes, which no others will ever have."""
         return [mesh._state.processes[rank] for rank in ranks]
 
-    def interrupt(self, mesh: Any) -> bool:
-        """Interrupt the cells and calls that ranks of this mesh owe an answer to. Returns at once;
-        whether there were any."""
+    def interrupt(self, mesh: Any, ranks: Iterable[int] | None = None) -> bool:
+        """Interrupt the cells and calls that these ranks of the whole mesh, or all of this one, owe
+        an answer to. Returns at once; whether there were any."""
         client: Any = self.running_client()
-        return bool(client.interrupt_processes(self.processes(mesh, mesh.ranks)))
+        wanted = mesh.ranks if ranks is None else ranks
+        return bool(client.interrupt_processes(self.processes(mesh, wanted)))
 
     def kill(self, mesh: Any, ranks: Iterable[int]) -> None:
         """End the processes of these ranks. Returns at once."""
@@ -231,6 +259,43 @@ class MonarchRuntime:
         from monarch_nb.control import client, stopping
 
         return stopping.whereabouts(client.client().proc, mesh, ranks)
+
+    def actors_of(
+        self, mesh: Any, ranks: Iterable[int], timeout_s: float
+    ) -> Mapping[int, Sequence[Mapping[str, Any]]]:
+        """The actors on these ranks and what they have done; of ranks that tell it in time."""
+        from monarch_nb.control import details
+
+        rank_of = {self.processes(mesh, [rank])[0]: rank for rank in ranks}
+        told = _details(rank_of, timeout_s)
+        return {rank_of[process]: details.actors_of(each) for process, each in told.items()}
+
+    def actor_totals(
+        self, mesh: Any, ranks: Iterable[int], timeout_s: float
+    ) -> Sequence[Mapping[str, Any]]:
+        """What the actors on these ranks have done, all ranks together; of what is told in time."""
+        from monarch_nb.control import details
+
+        told = _details(self.processes(mesh, ranks), timeout_s)
+        totals: Sequence[Mapping[str, Any]] = details.actor_totals(mesh._state, told)
+        return totals
+
+    def stacks(self, mesh: Any, ranks: Iterable[int]) -> Sequence[tuple[Sequence[int], str]]:
+        """Where all threads of these ranks are in code of the user's; of those that tell it."""
+        from monarch_nb.control import client, details
+
+        found: Sequence[tuple[Sequence[int], str]] = details.stacks(
+            client.client().proc, mesh, ranks
+        )
+        return found
+
+    def beside_cells(self, run: Callable[[], T]) -> T:
+        """Run this on behalf of no cell: the stop button of a cell does not reach its calls, and
+        their output is not that of the running cell."""
+        from monarch_nb.control import client
+        from monarch_nb.control.apart import on_behalf_of_nobody
+
+        return on_behalf_of_nobody(client.client(), run)
 
     def help(
         self,
@@ -287,6 +352,15 @@ class MonarchRuntime:
 
         run: CellRun = scripts.run_script(part, script, tag=tag, keep=keep)
         return run
+
+
+def _details(processes: Iterable[int], timeout_s: float) -> Mapping[int, Mapping[str, Any]]:
+    """What processes tell of themselves, without their errors."""
+    from monarch_nb.control import client, details
+
+    sinces = dict.fromkeys(processes, sys.maxsize)
+    found: Mapping[int, Mapping[str, Any]] = details.ask(client.client().proc, sinces, timeout_s)
+    return found
 
 
 def _prewarm(is_over: threading.Event) -> None:

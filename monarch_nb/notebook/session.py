@@ -18,6 +18,10 @@ from monarch_nb.notebook import verdicts, whereabouts
 from monarch_nb.notebook.auto import Auto
 from monarch_nb.notebook.comm_relay import CommRelay
 from monarch_nb.notebook.flusher import Flusher
+from monarch_nb.notebook.live.comm import serve_browsers
+from monarch_nb.notebook.live.hub import Hub
+from monarch_nb.notebook.live.look import CellAtWork
+from monarch_nb.notebook.live.source import Source
 from monarch_nb.notebook.live_displays import LiveDisplays
 from monarch_nb.notebook.meshes import Meshes
 from monarch_nb.notebook.outlets import Outlet, outlet_of_running_cell
@@ -47,10 +51,17 @@ class Cell:
     """An executed cell, and how often the user has pressed stop while it ran."""
 
     def __init__(
-        self, tag: int, number: int, source: str, output: CellOutput, waiting: WaitingLine
+        self,
+        tag: int,
+        number: int,
+        source: str,
+        output: CellOutput,
+        waiting: WaitingLine,
+        cell_id: str | None = None,
     ) -> None:
         self.tag = tag
         self.number = number
+        self.cell_id = cell_id  # JupyterLab's
         self.source = source
         self.output = output
         self.waiting = waiting
@@ -92,6 +103,8 @@ class Session:
         self._client: Client | None = None
         self._notices: list[str] = []
         self._killed: set[int] = set()
+        self._attaching = threading.Lock()
+        self.live = Hub(self, Source(self))
         self.undo: list[Callable[[], None]] = []
 
     # ------------------------------------------------------------------------------- cells
@@ -103,11 +116,13 @@ class Session:
         self.undo.append(self.auto.install())
         self.undo.append(self.runtime.when_started(self.attach))
         self.undo.append(keep_order(self.shell, self))
+        self.undo.append(serve_browsers(self.shell, self.live))
 
     def close(self) -> None:
         """Leave the shell alone again."""
         self.shell.events.unregister("pre_run_cell", self._begin)
         self.shell.events.unregister("post_run_cell", self._end)
+        self.live.close()
         self._flusher.close()
         for undo in self.undo:
             undo()
@@ -115,6 +130,20 @@ class Session:
     def cell(self) -> Cell:
         """The running cell; outside of cells, a new one for whoever calls."""
         return self.running or self._new_cell("", self.shell.execution_count)
+
+    def cell_at_work(self) -> CellAtWork | None:
+        """The cell that a person sees running. Any thread."""
+        cell = self.running
+        while cell is not None and cell.outer is not None:
+            cell = cell.outer
+        return None if cell is None else CellAtWork(cell.number, cell.cell_id, cell.started_s)
+
+    def cell_id(self, number: int) -> str | None:
+        """JupyterLab's id of the last cell with this number; None if it is not known."""
+        ids = (
+            cell.cell_id for cell in reversed(list(self._cells.values())) if cell.number == number
+        )
+        return next(filter(None, ids), None)
 
     def tell_waits_after(self, seconds: float) -> None:
         """Of silence of the running cell; not above 0: never."""
@@ -157,7 +186,8 @@ class Session:
         waiting = WaitingLine(output, partial(self._waits, self._last_tag))
         if not outlet.is_watched:
             waiting.after_s = NEVER_S
-        cell = Cell(self._last_tag, number, source, output, waiting)
+        cell_id = _cell_id(self.shell) if source else None
+        cell = Cell(self._last_tag, number, source, output, waiting, cell_id)
         self._cells[cell.tag] = cell
         self._cells.pop(cell.tag - MAX_CELLS, None)
         if old := self._cells.get(cell.tag - MAX_LIVE):
@@ -172,15 +202,18 @@ class Session:
     def attach(self) -> Client | None:
         """Listen to the client, if one runs, and give its calls the tag of the running cell."""
         client = self.runtime.running_client()
-        if client is not None:
-            if client is not self._client:
-                self._client = client
-                client.on_output(self.route)
-                client.on_failure(self.notice)
-                self._comms.send = client.comms.send
-                client.comms.listen(self._comms)
-            if self.running is not None:
-                client.tag = self.running.tag
+        if client is None:
+            return None
+        with self._attaching:  # buttons of the mesh view have threads of their own
+            is_new = client is not self._client
+            self._client = client
+        if is_new:
+            client.on_output(self.route)
+            client.on_failure(self.notice)
+            self._comms.send = client.comms.send
+            client.comms.listen(self._comms)
+        if self.running is not None:
+            client.tag = self.running.tag
         return client
 
     def route(self, event: Any) -> None:
@@ -276,10 +309,19 @@ class Session:
 
     def shut_down(self, timeout_s: float) -> None:
         """End every mesh."""
+        self.live.close()
         self.runtime.end_prewarm(timeout_s / 2)
         client = self.runtime.running_client()
         if client is not None:
             client.shutdown(timeout_s)
+
+
+def _cell_id(shell: Any) -> str | None:
+    """What JupyterLab calls the cell that the shell is about to run."""
+    if getattr(shell, "kernel", None) is None:
+        return None
+    found = shell.get_parent().get("metadata", {}).get("cellId")
+    return found if isinstance(found, str) else None
 
 
 def session_of(shell: Any) -> Session | None:

@@ -197,7 +197,9 @@ class FakeRuntime:
     def end_prewarm(self, timeout_s: float) -> None:
         """Nor to end."""
 
-    def spawn(self, sizes: dict[str, int], name: str) -> FakeMesh:
+    def spawn(self, sizes: dict[str, int], name: str, device: str = "auto") -> FakeMesh:
+        if device == "cuda":
+            raise ValueError("this host has no GPU that a rank could use. Type: --device cpu")
         if sizes.get("gpus", 0) > 99:
             raise LaunchError("mesh0 could not be started: fork: out of memory")
         self.client = self.client or FakeClient(self)
@@ -223,8 +225,16 @@ class FakeRuntime:
     def processes(self, mesh: FakeMesh, ranks: Iterable[int]) -> list[int]:
         return [1000 + rank for rank in ranks]
 
-    def interrupt(self, mesh: FakeMesh) -> bool:
-        found = [r for _, r in self.runs if r.pending and r.mesh.whole is mesh.whole]
+    def find(self, name: str) -> FakeMesh | None:
+        found = [mesh for mesh in self.meshes if mesh.name == name and not mesh.stopped]
+        return found[-1] if found else None
+
+    def beside_cells(self, run: Callable[[], Any]) -> Any:
+        return run()
+
+    def interrupt(self, mesh: FakeMesh, ranks: Iterable[int] | None = None) -> bool:
+        wanted = set(mesh.ranks if ranks is None else ranks)
+        found = [r for _, r in self.runs if wanted & {*r.pending} and r.mesh.whole is mesh.whole]
         for run in found:
             run.interrupt()
         return bool(found)

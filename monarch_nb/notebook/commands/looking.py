@@ -7,6 +7,7 @@ from typing import Final
 
 from IPython.display import display
 
+from monarch_nb.notebook import lifecycle
 from monarch_nb.notebook.command import Command, say
 from monarch_nb.notebook.display import StatusView
 from monarch_nb.notebook.meshes import NO_MESH
@@ -36,8 +37,7 @@ def _list(session: Session, _: argparse.Namespace) -> None:
 
 
 def _use(session: Session, chosen: argparse.Namespace) -> None:
-    session.meshes.use(chosen.name)
-    say(f"%%mesh now means {chosen.name}")
+    say(lifecycle.use(session, chosen.name))
 
 
 def _status(session: Session, chosen: argparse.Namespace) -> None:

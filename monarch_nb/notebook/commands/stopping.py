@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Final
+from typing import Final
 
-from monarch_nb.core.folding import fold_outputs, rank_words
-from monarch_nb.notebook import options, whereabouts
+from monarch_nb.core.folding import rank_words
+from monarch_nb.notebook import lifecycle, options
 from monarch_nb.notebook.command import Command, say
 from monarch_nb.notebook.options import Parser
-from monarch_nb.notebook.selection import check_ranks
 from monarch_nb.notebook.session import Session
 
 _INTERRUPT: Final = Parser("%mesh interrupt", "%mesh interrupt, or %mesh interrupt --kill 3")
@@ -23,31 +22,19 @@ _STACKS.add_argument("--name")
 
 def _interrupt(session: Session, chosen: argparse.Namespace) -> None:
     mesh = session.meshes.pick(chosen.name)
-    session.attach()
     if chosen.kill is not None:
-        _kill(session, mesh, chosen.kill)
-    elif session.runtime.interrupt(mesh):
-        say(f"{mesh.name}: interrupted")
+        say(lifecycle.kill(session, mesh, chosen.kill))
     else:
-        say(f"{mesh.name}: nothing to interrupt. %mesh stacks shows where its ranks are")
-
-
-def _kill(session: Session, mesh: Any, ranks: tuple[int, ...]) -> None:
-    check_ranks(mesh, ranks)
-    session.kill(mesh, ranks)
-    say(f"{mesh.name}: {rank_words(ranks)} killed. %mesh heal starts them again")
+        say(lifecycle.interrupt(session, mesh))
 
 
 def _stacks(session: Session, chosen: argparse.Namespace) -> None:
     mesh = session.meshes.pick(chosen.name)
     ranks = tuple(mesh.ranks) if chosen.ranks is None else chosen.ranks
-    check_ranks(mesh, ranks)
-    found = session.runtime.whereabouts(mesh, ranks)
-    texts = {rank: whereabouts.stack(session.shell, frames) for rank, frames in found.items()}
-    for group in fold_outputs(texts):
-        text = texts[group.ranks[0]] or "  idle"
-        say(f"{rank_words(group.ranks)}:\n{text}")
-    if silent := sorted(set(ranks).difference(found)):
+    groups, silent = lifecycle.stacks(session, mesh, ranks)
+    for of, text in groups:
+        say(f"{rank_words(of)}:\n{text}")
+    if silent:
         say(f"{rank_words(silent)}: no answer; %mesh status shows why")
 
 

@@ -1,0 +1,148 @@
+"""How meshes come, go and are mended: what `%mesh up` and a button of the mesh view both call.
+
+Rule of the file: each function does one thing to a mesh and returns the line that says so; what
+cannot be done raises. The magics call it in the main thread, buttons in a thread of their own, so
+nothing here reads which cell runs.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from monarch_nb.core.folding import fold_outputs, rank_words
+from monarch_nb.notebook import whereabouts
+from monarch_nb.notebook.meshes import NO_MESH
+from monarch_nb.notebook.problems import MagicError
+from monarch_nb.notebook.selection import check_ranks
+from monarch_nb.notebook.words import duration, mesh_text
+
+if TYPE_CHECKING:
+    from monarch_nb.notebook.session import Session
+
+MAX_RANKS: Final = 4_096  # on one machine; a slip of the finger must not fill its memory
+STOP_S: Final = 10.0
+POLL_S: Final = 0.005
+
+
+def up(session: Session, sizes: Mapping[str, int], name: str | None, device: str = "auto") -> str:
+    """Bring up a mesh; it becomes the current one, and a variable of its name."""
+    meshes = session.meshes
+    with meshes.new_name(name) as chosen:
+        started = time.monotonic()
+        mesh = meshes.spawn(sizes, chosen, device)
+        session.attach()
+        try:
+            mesh.initialized.get()
+        except BaseException:
+            mesh.stop().get(timeout=STOP_S)
+            raise
+        took = duration(time.monotonic() - started)
+        has_variable = meshes.keep(chosen, mesh)
+    named = f"; the variable {chosen} is the mesh" if has_variable else ""
+    return f"{chosen} is up: {mesh_text(mesh)} in {took}. %%mesh runs a cell on them{named}."
+
+
+def down(session: Session, doomed: Sequence[Any]) -> str:
+    """Stop these meshes."""
+    if not doomed:
+        raise MagicError(NO_MESH)
+    stops = [mesh.stop() for mesh in doomed]
+    for stop in stops:
+        stop.get()
+    names = list(dict.fromkeys(mesh.name for mesh in doomed))
+    for name in names:
+        session.meshes.forget(name)
+    said = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} down"
+    if session.auto.line is not None and not session.meshes.everything():
+        said += "\ncells still go to the mesh; %mesh auto off keeps them here"
+    return said
+
+
+def every_mesh(session: Session) -> list[Any]:
+    """Every mesh once, however many slices of it have names."""
+    found = session.meshes.everything().values()
+    return [session.runtime.whole(mesh) for mesh in {mesh.name: mesh for mesh in found}.values()]
+
+
+def whole_mesh(session: Session, name: str | None) -> Any:
+    """The mesh of that name, or the current one; not a slice, of which others may be at work."""
+    mesh = session.meshes.pick(name)
+    whole = session.runtime.whole(mesh)
+    if len(mesh) < len(whole) and name != whole.name:
+        raise MagicError(
+            f"{name or session.meshes.current} is a slice of {whole.name}, which has "
+            f"{mesh_text(whole)}. Type: %mesh down {shlex.quote(whole.name)}"
+        )
+    return whole
+
+
+def use(session: Session, name: str, mesh: Any = None) -> str:
+    """Make the mesh of that name the current one."""
+    session.meshes.use(name, mesh)
+    return f"%%mesh now means {name}"
+
+
+def heal(session: Session, mesh: Any, *, shrink: bool = False) -> str:
+    """Start lost ranks again, or go on without them."""
+    if shrink and session.runtime.lost(mesh):  # else handles would end for nothing
+        smaller = mesh.heal(shrink=True)
+        session.meshes.keep(mesh.name, smaller)
+        return f"{mesh.name} goes on with {mesh_text(smaller)}"
+    return f"{mesh.name} is whole again: {mesh_text(mesh.heal())}"
+
+
+def restart(session: Session, mesh: Any, ranks: Sequence[int]) -> str:
+    """End these ranks of the mesh, busy or not, and start them again, and those that are lost."""
+    check_ranks(mesh, ranks)
+    mesh = session.runtime.whole(mesh)
+    lost = session.runtime.lost(mesh)
+    mesh.heal()  # the lost come back too; and where none can, none shall be ended
+    _end(session, mesh, sorted(set(ranks).difference(lost)))
+    mesh.heal()
+    started = sorted({*ranks, *lost})
+    empty = "an empty namespace" if len(started) == 1 else "empty namespaces"
+    return f"{mesh.name}: {rank_words(started)} started again, with {empty}"
+
+
+def interrupt(session: Session, mesh: Any, ranks: Iterable[int] | None = None) -> str:
+    """Interrupt the cells and calls that these ranks, or all, owe."""
+    session.attach()
+    wanted = tuple(mesh.ranks) if ranks is None else tuple(ranks)
+    check_ranks(mesh, wanted)
+    which = mesh.name if ranks is None else f"{mesh.name}: {rank_words(wanted)}"
+    if session.runtime.interrupt(mesh, wanted):
+        return f"{which}: interrupted"
+    return f"{which}: nothing to interrupt. %mesh stacks shows where its ranks are"
+
+
+def kill(session: Session, mesh: Any, ranks: Sequence[int]) -> str:
+    """End the processes of these ranks."""
+    session.attach()
+    check_ranks(mesh, ranks)
+    session.kill(mesh, ranks)
+    return f"{mesh.name}: {rank_words(ranks)} killed. %mesh heal starts them again"
+
+
+def stacks(
+    session: Session, mesh: Any, ranks: Sequence[int]
+) -> tuple[list[tuple[tuple[int, ...], str]], list[int]]:
+    """Where these ranks are in their code, those at one place together; and those that are
+    silent."""
+    check_ranks(mesh, ranks)
+    found = session.runtime.whereabouts(mesh, ranks)
+    texts = {rank: whereabouts.stack(session.shell, frames) for rank, frames in found.items()}
+    groups = [(group.ranks, texts[group.ranks[0]] or "  idle") for group in fold_outputs(texts)]
+    return groups, sorted(set(ranks).difference(found))
+
+
+def _end(session: Session, mesh: Any, ranks: Sequence[int]) -> None:
+    """Kill them, and wait until they are gone."""
+    session.kill(mesh, ranks)
+    deadline = time.monotonic() + STOP_S
+    while not set(ranks).issubset(session.runtime.lost(mesh)):
+        if time.monotonic() > deadline:
+            raise MagicError(f"{mesh.name}: {rank_words(ranks)} did not end; see %mesh status")
+        time.sleep(POLL_S)
