@@ -18,6 +18,7 @@ from monarch_nb.notebook import verdicts, whereabouts
 from monarch_nb.notebook.auto import Auto
 from monarch_nb.notebook.comm_relay import CommRelay
 from monarch_nb.notebook.flusher import Flusher
+from monarch_nb.notebook.live.showing import Showing
 from monarch_nb.notebook.live_displays import LiveDisplays
 from monarch_nb.notebook.meshes import Meshes
 from monarch_nb.notebook.outlets import Outlet, outlet_of_running_cell
@@ -84,6 +85,7 @@ class Session:
         self.background: list[Stoppable] = []
         self.auto = Auto(shell, lambda: self.running is not None)
         self.seen = SeenNames()
+        self.showing = Showing(self)
         self._cells: dict[int, Cell] = {}
         self._last_tag = 0
         self._flusher = Flusher()
@@ -109,6 +111,7 @@ class Session:
         self.shell.events.unregister("pre_run_cell", self._begin)
         self.shell.events.unregister("post_run_cell", self._end)
         self._flusher.close()
+        self.showing.close()
         for undo in self.undo:
             undo()
 
