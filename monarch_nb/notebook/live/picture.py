@@ -10,13 +10,13 @@ from __future__ import annotations
 import html
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from monarch_nb.core.folding import rank_words
 from monarch_nb.notebook.grids import grid_of, grid_text
 from monarch_nb.notebook.live.drawing import Group, svg
 from monarch_nb.notebook.live.marks import BAD, in_order, mark_of
-from monarch_nb.notebook.live.stills import Row, Still, where
+from monarch_nb.notebook.live.stills import Row, Still
 from monarch_nb.notebook.words import count, duration, sizes_text
 
 MAX_LINES: Final = 8
@@ -85,19 +85,14 @@ def _row(still: Still, row: Row) -> str:
 
 
 def _failures(still: Still) -> Iterator[tuple[str, str]]:
-    """Who failed, and how: `ranks 2,5`, `ValueError: bad (train.py:12, step, 3 times)`."""
+    """Who failed, and how: `ranks 2,5`, `ValueError: bad (train.py, line 12; step; 3 times)`."""
     seen = set(still.part.ranks)
-    found = [each for each in still.failures if seen.intersection(each.ranks)]
-    for failure in found[:MAX_LINES]:
-        times = f"{failure.count} times" if failure.count > 1 else ""
-        aside = ", ".join(filter(None, (where(failure.record), failure.what, times)))
-        headline = _short(failure.record.headline)
-        yield rank_words(failure.ranks), f"{headline} ({aside})" if aside else headline
-
-
-def _short(told: Any) -> str:
-    line = " ".join(str(told).split())
-    return f"{line[:200]}..." if len(line) > 200 else line
+    for failure in still.failures:
+        if seen.intersection(failure.ranks):
+            times = f"{failure.count} times" if failure.count > 1 else ""
+            aside = "; ".join(filter(None, (failure.where, failure.what, times)))
+            told = f"{failure.headline} ({aside})" if aside else failure.headline
+            yield rank_words(failure.ranks), told
 
 
 def _groups(still: Still) -> Iterator[Group]:

@@ -47,11 +47,16 @@ class Showing:
         return {**data, **view, MESH: _saved(still, view)}, metadata
 
     def _part(self, mesh: Any, *more: Any) -> Part:
-        name, places = self._session.runtime.home(mesh) or (mesh.name, mesh.ranks)
+        runtime = self._session.runtime
+        if home := runtime.home(mesh):
+            return Part(mesh.name, repr(mesh), home[0], tuple(home[1]), dict(mesh.sizes))
+        is_over = runtime.is_stopped(mesh)
+        name = mesh.name
         if not more:
-            return Part(mesh.name, repr(mesh), name, tuple(places), dict(mesh.sizes))
+            return Part(name, repr(mesh), name, tuple(mesh.ranks), dict(mesh.sizes), is_over)
         ranks = tuple(sorted(rank for each in (mesh, *more) for rank in each.ranks))
-        return Part(name, f"{name}, {rank_words(ranks)}", name, ranks, {"rank": len(ranks)})
+        said = f"{name}, {rank_words(ranks)}"
+        return Part(name, said, name, ranks, {"rank": len(ranks)}, is_over)
 
     def close(self) -> None:
         """Take all widgets from all pages."""

@@ -5,6 +5,7 @@ Rule of the file: it draws nothing and sends nothing. Nothing is started for a l
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import itertools
 import threading
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 from monarch_nb.core.folding import rank_list
 from monarch_nb.core.records import clip
+from monarch_nb.notebook import tracebacks
 from monarch_nb.notebook.live.marks import in_order
 
 VERSION: Final = 1
@@ -34,7 +36,8 @@ class Part:
     """What of a mesh of processes is looked at.
 
     `title` is the name of what is shown and `said` its `repr`: a mesh, or actors that live on it.
-    `ranks` are the ranks of `mesh`, in the order of `sizes`.
+    `ranks` are the ranks of `mesh`, in the order of `sizes`. `is_over`: of meshes of that name, one
+    that was stopped is meant.
     """
 
     title: str
@@ -42,6 +45,20 @@ class Part:
     mesh: str
     ranks: tuple[int, ...]
     sizes: Mapping[str, int]
+    is_over: bool = False
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error of ranks, in words. `where` is the user's line."""
+
+    id: Any
+    ranks: tuple[int, ...]
+    headline: str
+    where: str
+    what: str
+    at: float
+    count: int
 
 
 @dataclass(frozen=True)
@@ -57,12 +74,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Still:
-    """A part of a mesh at a moment. `status` is None when the controller does not know the mesh."""
+    """A part of a mesh at a moment; times are those of `time.monotonic()`, but for `taken`."""
 
     part: Part
     status: Any
     hosts: tuple[Any, ...]
-    failures: tuple[Any, ...]
+    failures: tuple[Failure, ...]
     at: float
     taken: dt.datetime
 
@@ -143,7 +160,7 @@ def _mesh_state(still: Still) -> State:
         ],
         "pids": [rank.pid for rank in status.ranks],
         "ranks": [_told(row, status.ranks, ms) for row in _rows(status.ranks)],
-        "failures": [_failure(each, ms) for each in still.failures[:MAX_FAILURES]],
+        "failures": [_failure(each, ms) for each in still.failures],
     }
     return {"at": ms(still.at), "meshes": {status.name: mesh}}
 
@@ -154,24 +171,22 @@ def _told(row: Row, ranks: Sequence[Any], ms: Any) -> list[Any]:
     return [rank_list(row.ranks), row.verdict, row.what, row.detail, moments]
 
 
-def _failure(failure: Any, ms: Any) -> State:
+def _failure(failure: Failure, ms: Any) -> State:
     return {
-        "id": failure.id,
+        **dataclasses.asdict(failure),
         "ranks": rank_list(failure.ranks),
-        "headline": clip(failure.record.headline, MAX_TEXT),
-        "where": where(failure.record),
-        "what": clip(failure.what, MAX_TEXT),
         "at": ms(failure.at),
-        "count": failure.count,
     }
 
 
-def where(record: Any) -> str:
-    """`train.py:12`: the line of the user's that failed, or nothing."""
-    if not record.visible:
+def where(shell: Any, record: Any) -> str:
+    """The user's line that failed: `Cell In[5], line 3`, `train.py, line 12`; or nothing."""
+    frames = [each for each in record.visible if not tracebacks.is_library(each.filename)]
+    if not (frames or record.visible):
         return ""
-    frame = record.visible[-1]
-    return f"{clip(frame.filename.rpartition('/')[2], MAX_TEXT)}:{frame.lineno}"
+    frame = (frames or record.visible)[-1]
+    file = tracebacks.name_of_cell(shell, frame.filename) or frame.filename.rpartition("/")[2]
+    return f"{clip(file, MAX_TEXT)}, line {frame.lineno}"
 
 
 class Looks:
@@ -191,9 +206,18 @@ class Looks:
         found = [mesh for mesh in snapshot.meshes if mesh.name == part.mesh]
         if not found:
             return None
+        found.sort(key=lambda mesh: (mesh.ended is not None) == part.is_over)
+        failures = client.failures.of(part.mesh)[:MAX_FAILURES]
+        told = tuple(map(self._told, failures))
         taken = dt.datetime.now().astimezone()
-        failures = client.failures.of(part.mesh)
-        return Still(part, found[0], snapshot.hosts, failures, snapshot.at, taken)
+        return Still(part, found[-1], snapshot.hosts, told, snapshot.at, taken)
+
+    def _told(self, failure: Any) -> Failure:
+        headline = clip(" ".join(failure.record.headline.split()), MAX_TEXT)
+        place = where(self._session.shell, failure.record)
+        what = clip(failure.what, MAX_TEXT)
+        ranks = tuple(failure.ranks)
+        return Failure(failure.id, ranks, headline, place, what, failure.at, failure.count)
 
     def _snapshot(self, client: Any, age_s: float) -> Any:
         with self._lock:
