@@ -49,6 +49,11 @@ def mark_of(verdict: str) -> Mark:
     return MARKS.get(verdict, BAD)
 
 
+def is_alarming(verdict: str) -> bool:
+    """Whether it is told before all others."""
+    return mark_of(verdict).shape in ("cross", "triangle")
+
+
 def in_order(verdicts: Iterable[str]) -> list[str]:
     """Each verdict once, as summaries have them; what is not known here comes last."""
     return sorted(dict.fromkeys(verdicts), key=lambda one: _ORDER.get(one, len(_ORDER)))

@@ -15,11 +15,12 @@ from typing import Final
 from monarch_nb.core.folding import rank_words
 from monarch_nb.notebook.grids import grid_of, grid_text
 from monarch_nb.notebook.live.drawing import Group, svg
-from monarch_nb.notebook.live.marks import BAD, in_order, mark_of
+from monarch_nb.notebook.live.marks import BAD, Mark, in_order, is_alarming, mark_of
 from monarch_nb.notebook.live.stills import Row, Still
 from monarch_nb.notebook.words import count, duration, sizes_text
 
 MAX_LINES: Final = 8
+MAX_GROUPS: Final = 16
 MAX_GRID: Final = 128  # ranks in a grid of text
 _SOFT: Final = "opacity:.65"
 
@@ -27,11 +28,12 @@ _SOFT: Final = "opacity:.65"
 def text(still: Still) -> str:
     """The `repr`, a summary, the grid, what the ranks run and what failed."""
     lines = [still.part.said, f"{still.part.title}: {_summary(still)}"]
+    lines += [still.status.ended] if still.status.ended else []
     if 1 < len(still.part.ranks) <= MAX_GRID:
         verdicts = still.verdicts()
         grid = grid_of(still.part.sizes)
         lines.append(grid_text(grid, lambda place: mark_of(verdicts[place]).sign))
-    lines += [f"{mark_of(row.verdict).sign} {_row(still, row)}" for row in _told_rows(still)]
+    lines += [f"{mark_of(verdict).sign} {told}" for verdict, told in _told_rows(still)]
     lines += [f"{BAD.sign} {who}: {what}" for who, what in _failures(still)]
     return "\n".join(lines)
 
@@ -44,21 +46,16 @@ def page(still: Still) -> str:
     drawing = svg(still.part.sizes, still.part.ranks, list(_groups(still)))
     left_out = grid_of(still.part.sizes).left_out
     more = f"<div>... {left_out} more</div>" if left_out else ""
-    rows = "".join(
-        _line(mark_of(row.verdict).sign, mark_of(row.verdict).colour, _row(still, row))
-        for row in _told_rows(still)
-    )
-    failures = "".join(
-        _line(BAD.sign, BAD.colour, f"{who}: {what}") for who, what in _failures(still)
-    )
+    rows = "".join(_line(mark_of(verdict), told) for verdict, told in _told_rows(still))
+    failures = "".join(_line(BAD, f"{who}: {what}") for who, what in _failures(still))
     return (
         f'<div style="line-height:1.6">{title} {taken}{ended}'
         f'<div style="margin:6px 0">{drawing}</div>{more}{rows}{failures}</div>'
     )
 
 
-def _line(sign: str, colour: str, told: str) -> str:
-    return f'<div><span style="color:{colour}">{sign}</span> {html.escape(told)}</div>'
+def _line(mark: Mark, told: str) -> str:
+    return f'<div><span style="color:{mark.colour}">{mark.sign}</span> {html.escape(told)}</div>'
 
 
 def _summary(still: Still) -> str:
@@ -71,10 +68,16 @@ def _summary(still: Still) -> str:
     return f"{count(len(part.ranks), 'rank')}{f' ({axes})' if axes else ''}{home}: {counts}"
 
 
-def _told_rows(still: Still) -> list[Row]:
-    """Those of which there is more to say than their number."""
+def _told_rows(still: Still) -> list[tuple[str, str]]:
+    """Verdicts and lines of those of which there is more to say than their number; the lost come
+    first."""
     telling = [row for row in still.rows() if row.what or row.detail]
-    return telling[:MAX_LINES]
+    telling.sort(key=lambda row: not is_alarming(row.verdict))
+    lines = [(row.verdict, _row(still, row)) for row in telling[:MAX_LINES]]
+    if len(telling) > MAX_LINES:
+        last = telling[MAX_LINES]
+        lines.append((last.verdict, f"... {len(telling) - MAX_LINES} more"))
+    return lines
 
 
 def _row(still: Still, row: Row) -> str:
@@ -99,7 +102,7 @@ def _groups(still: Still) -> Iterator[Group]:
     places: dict[int, list[int]] = {}
     for place, rank in enumerate(still.part.ranks):
         places.setdefault(rank, []).append(place)
-    for row in still.rows():
+    for row in still.rows(MAX_GROUPS):
         found = tuple(place for rank in row.ranks for place in places[rank])
         doing = " ".join(filter(None, (row.what, row.detail)))
         told = f"{rank_words(row.ranks)}: {row.verdict}"

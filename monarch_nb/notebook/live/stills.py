@@ -23,7 +23,7 @@ VERSION: Final = 1
 SHARED_S: Final = 0.2
 """A page that is loaded asks twice for each widget: one look of this age serves them all."""
 MAX_ROWS: Final = 64
-"""Of more different states than this only the verdicts are told."""
+"""Where ranks do more different things than this, only their verdicts are told."""
 MAX_FAILURES: Final = 8
 MAX_TEXT: Final = 200
 GONE: Final = "the mesh is gone"
@@ -97,10 +97,10 @@ class Still:
         """Of each rank that is looked at."""
         return [self.verdict(rank) for rank in self.part.ranks]
 
-    def rows(self) -> list[Row]:
+    def rows(self, most: int = MAX_ROWS) -> list[Row]:
         """Those in the same state together, in the order of summaries."""
         places = set(self.part.ranks)
-        return _rows([rank for rank in self.status.ranks if rank.rank in places])
+        return _rows([rank for rank in self.status.ranks if rank.rank in places], most)
 
     def state(self) -> State:
         """A `state` message of the whole mesh, without what only a watcher needs."""
@@ -124,9 +124,9 @@ def gone(state: State) -> State:
     return {**state, "meshes": meshes}
 
 
-def _rows(ranks: Sequence[Any]) -> list[Row]:
+def _rows(ranks: Sequence[Any], most: int = MAX_ROWS) -> list[Row]:
     rows = list(_alike(ranks, lambda one: (one.verdict, one.what, one.detail)))
-    if len(rows) > MAX_ROWS:
+    if len(rows) > most:
         rows = list(_alike(ranks, lambda one: (one.verdict, "", "")))
     place = {verdict: at for at, verdict in enumerate(in_order(row.verdict for row in rows))}
     return sorted(rows, key=lambda row: (place[row.verdict], row.ranks))
