@@ -47,7 +47,11 @@ class MeshWidget(AnyWidget):
         self._look = look
         self._channel = connect(self.send)  # before the page knows the widget and may speak
         self.heard_s = time.monotonic()
-        super().__init__(mesh=mesh, ranks=None if ranks is None else list(ranks))
+        try:
+            super().__init__(mesh=mesh, ranks=None if ranks is None else list(ranks))
+        except BaseException:
+            self.close()
+            raise
 
     @default("_esm")
     def _script(self) -> str:
@@ -64,8 +68,9 @@ class MeshWidget(AnyWidget):
 
     def close(self) -> None:
         """Take it from all pages."""
-        if self._channel is not None:
-            self._channel.close()
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
         if self.comm is not None:
             self.layout.close()
         super().close()
@@ -76,4 +81,5 @@ class MeshWidget(AnyWidget):
     def _handle_custom_msg(self, content: Any, _buffers: Any) -> None:
         """A page speaks: in any thread, and perhaps while another one does."""
         self.heard_s = time.monotonic()
-        self._channel.receive(content)
+        if (channel := self._channel) is not None:
+            channel.receive(content)

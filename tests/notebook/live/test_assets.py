@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import shutil
 import subprocess
+import zlib
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 from monarch_nb.notebook.live import assets
+from tests import support
+from tests.browser.lab import CHROMIUM_FLAGS
 
 NEEDS_FRONT = pytest.mark.skipif(
     not (assets.FRONT / assets.ENTRY).exists(), reason="the front end is not here"
@@ -87,9 +92,33 @@ def test_modules_that_need_each_other_are_refused(folder):
         assets.joined(folder)
 
 
+def test_a_page_gets_it_packed():
+    source = "export default { render: () => '\u00e9' };\n" * 100
+    module = assets.packed(source)
+    assert len(module) < len(source) / 4
+    inside = re.search(r'atob\("([^"]*)"\)', module)[1]
+    assert zlib.decompress(base64.b64decode(inside)).decode() == source
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_a_browser_unpacks_it(folder):
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=support.chromium(), headless=True, args=list(CHROMIUM_FLAGS)
+        )
+        page = chromium.new_page()
+        render = """async (text) => {
+            const address = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+            return (await import(address)).default.render();
+        }"""
+        assert page.evaluate(render, assets.packed(assets.joined(folder))) == "42a//b"
+        chromium.close()
+
+
 @NEEDS_FRONT
 def test_the_front_end_is_one_module_of_its_own(tmp_path):
-    script = assets.script()
+    script = assets.joined(assets.FRONT)
     assert not re.search(r"^\s*import\b|\bimport\s*\(|import\.meta", script, re.MULTILINE)
     assert re.findall(r"^export\b.*", script, re.MULTILINE) == [
         next(line for line in script.splitlines() if line.startswith("export default"))
@@ -100,7 +129,7 @@ def test_the_front_end_is_one_module_of_its_own(tmp_path):
 
 @NEEDS_FRONT
 def test_no_name_stands_in_two_modules():
-    names = DECLARED.findall(assets.script())
+    names = DECLARED.findall(assets.joined(assets.FRONT))
     twice = {name for name in names if names.count(name) > 1}
     assert not twice
 
