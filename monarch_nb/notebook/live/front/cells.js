@@ -133,10 +133,6 @@ export function drawRoomy(context, theme, mesh, rank, box, clock) {
   const verdict = mesh.verdict(rank);
   drawCard(context, colours[markOf(verdict).colour], box, isWorking(verdict) ? 0.16 : 0.1);
   drawMark(context, theme, verdict, { x: box.x + 6, y: box.y + 6, width: 13, height: 13 });
-  context.save();
-  context.beginPath();
-  context.rect(box.x, box.y, box.width - 4, box.height);
-  context.clip();
   context.textBaseline = "middle";
   context.textAlign = "left";
   context.fillStyle = colours.text;
@@ -144,8 +140,7 @@ export function drawRoomy(context, theme, mesh, rank, box, clock) {
   context.fillText(`${rank}`, box.x + 24, box.y + 13);
   const numberWidth = context.measureText(`${rank}`).width;
   context.font = `11px ${font}`;
-  context.fillText(cutText(matterOf(mesh, rank), 60), box.x + 6, box.y + 29);
-  context.restore();
+  context.fillText(fitted(context, matterOf(mesh, rank), box.width - 12), box.x + 6, box.y + 29);
   context.fillStyle = colours.dim;
   context.font = `11px ${font}`;
   context.textAlign = "right";
@@ -156,6 +151,13 @@ export function drawRoomy(context, theme, mesh, rank, box, clock) {
   }
   const line = { x: box.x + 6, y: box.y + box.height - 5, width: box.width - 12, height: 2 };
   drawLoad(context, colours[markOf(verdict).colour], mesh, rank, line);
+}
+
+/** As much of a text as there is room for. @param {CanvasRenderingContext2D} context @param {string} text @param {number} room */
+function fitted(context, text, room) {
+  const short = cutText(text.trimStart(), 60);
+  const width = context.measureText(short).width;
+  return width <= room ? short : cutText(short, Math.floor((short.length * room) / width));
 }
 
 /** @param {CanvasRenderingContext2D} context @param {string} colour @param {Box} box @param {number} strength */

@@ -3,6 +3,7 @@
 
 import { drawRing, drawRoomy, drawSmall } from "./cells.js";
 import { frameOf, layOut } from "./geometry.js";
+import { cutText } from "./protocol.js";
 import { rankLines, rankSentence } from "./telling.js";
 import { element, onceAFrame, setText, sized } from "./theme.js";
 import { bindGestures } from "./gestures.js";
@@ -12,7 +13,7 @@ import { bindGestures } from "./gestures.js";
  * @typedef {{onHover(rank: number): void, onSelect(ranks: Set<number>): void, clock(): number}} GridEvents
  */
 
-const MOST_HEIGHT = 360;
+const MOST_HEIGHT = 420;
 const ZOOMS = [1, 1.5, 2, 3, 4, 6];
 
 /** A canvas as big as what is seen of it, in a box that scrolls. */
@@ -62,8 +63,8 @@ export class Grid {
     this.places = new Map(this.frame.ranks.map((rank, index) => [rank, index]));
     const { labels } = this.frame;
     const [across, down] = [labels[labels.length - 1], labels[labels.length - 2]];
-    const outer = labels.slice(0, -2).map((label) => `${label} ▢`);
-    setText(this.axes, [...outer, ...(down ? [`${down} ↓`] : []), `${across} →`].join("   "));
+    const inner = [down && `${down} ↓`, `${across} →`].filter(Boolean);
+    setText(this.axes, cutText([...labels.slice(0, -2), ...inner].join("   "), 200));
     this.canvas.setAttribute("aria-label", `mesh ${mesh.name}, ${this.frame.ranks.length} ranks`);
     this.resize();
   }
@@ -75,7 +76,7 @@ export class Grid {
     this.layout = layOut(this.frame, { width, height: MOST_HEIGHT }, this.zoom);
     this.spacer.style.width = `${this.layout.width}px`;
     this.spacer.style.height = `${this.layout.height}px`;
-    this.scroller.style.maxHeight = `${Math.max(MOST_HEIGHT, this.layout.roomy ? this.layout.height : 0)}px`;
+    this.scroller.style.maxHeight = `${MOST_HEIGHT}px`;
     this.refresh(null);
   }
 
