@@ -9,7 +9,7 @@ const TAGS = new WeakMap<CodeCell, () => void>();
 /** Show the tag. A cell that has one gets another. */
 export function tagCell(cell: CodeCell, slice: string): void {
   TAGS.get(cell)?.();
-  const tag = element('div', 'lab-tag', ['mesh', slice].filter(Boolean).join(' '));
+  const tag = element('div', 'lab-tag mnb-palette', ['mesh', slice].filter(Boolean).join(' '));
   tag.title = `This cell ran on ${slice ? `the ranks ${slice}` : 'all ranks of the mesh'}`;
   cell.inputArea?.node.append(tag);
   const { outputs } = cell.model;

@@ -31,6 +31,7 @@ export class LogPanel extends Widget {
     most: number
   ) {
     super();
+    this.addClass('mnb-palette');
     this.addClass('mnb-log');
     this.lines = new LogLines(most);
     this.view = new LogView(this.lines);

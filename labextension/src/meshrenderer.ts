@@ -44,6 +44,7 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
 
   constructor(private readonly outputs: Outputs) {
     super();
+    this.addClass('mnb-palette');
     this.addClass('mnb-lab-output');
   }
 

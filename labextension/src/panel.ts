@@ -33,6 +33,7 @@ export class MeshPanel extends Widget {
   ) {
     super();
     this.id = PANEL_ID;
+    this.addClass('mnb-palette');
     this.addClass('mnb-lab-panel');
     this.title.icon = meshIcon;
     this.title.caption = 'Mesh';

@@ -21,6 +21,7 @@ export class StacksPanel extends Widget {
     readonly mesh: string
   ) {
     super();
+    this.addClass('mnb-palette');
     this.addClass('mnb-log');
     this.note.setAttribute('role', 'status');
     const bar = element('div', 'log-bar');

@@ -14,7 +14,7 @@ export class StatusItem extends Widget {
   readonly activeChanged = new Signal<this, void>(this);
   isActive = false;
   isWanted = true;
-  private readonly button = element('button', 'lab-status');
+  private readonly button = element('button', 'lab-status mnb-palette');
   private readonly text = element('span', '');
   private mark = '';
   private shown: Connection | null = null;
