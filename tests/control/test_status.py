@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -47,16 +48,20 @@ class Worker(Actor):
 class Waiter(Actor):
     """On a loop of its own."""
 
+    def __init__(self):
+        self.go = asyncio.Event()
+
     @endpoint
     async def fail(self):
         raise ValueError("no")
 
     @concurrent_endpoint
-    async def beside(self, path):
-        import asyncio
+    async def beside(self):
+        await self.go.wait()
 
-        while not os.path.exists(path):
-            await asyncio.sleep(0.005)
+    @endpoint
+    async def let_go(self):
+        self.go.set()
 
 
 class Collective(Actor):
@@ -146,18 +151,18 @@ def test_a_snapshot_says_what_each_rank_does_and_has_done(mesh, tmp_path):
     assert (actors.name, actors.cls, actors.size, actors.ended) == ("workers", "Worker", 2, None)
 
 
-def test_calls_of_actors_with_a_loop_are_counted_and_seen(mesh, tmp_path):
+def test_calls_of_actors_with_a_loop_are_counted_and_seen(mesh):
     procs = mesh(1)
     waiter = procs.spawn("waiter", Waiter)
     with pytest.raises(monarch_nb.ActorError):
         waiter.fail.call_one().get(20)
-    beside = [waiter.beside.call_one(flag(tmp_path)) for _ in range(2)]
+    beside = [waiter.beside.call_one() for _ in range(2)]
     [rank] = eventually(lambda: (found := ranks(procs))[0].what == "beside" and found, 10.0)
     assert (rank.verdict, rank.calls, rank.failed) == ("busy", 1, 1)
-    (tmp_path / "go").touch()
+    waiter.let_go.call_one().get(10)
     for each in beside:
         each.get(10)
-    [rank] = eventually(lambda: (found := ranks(procs))[0].calls == 3 and found, 10.0)
+    [rank] = eventually(lambda: (found := ranks(procs))[0].calls == 4 and found, 10.0)
     assert (rank.verdict, rank.failed) == ("idle", 1)
 
 

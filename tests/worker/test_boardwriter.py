@@ -84,9 +84,11 @@ def test_busy_time_is_exact_at_every_moment(board, clock):
     assert said(read()) == ("collective", "all_reduce")
 
 
+deeds_of_a_rank = st.sampled_from(["busy", "idle", "turn", "turned", "wait", "resume"])
+
+
 @hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
-@hypothesis.given(st.lists(st.tuples(st.sampled_from("busy idle turn turned wait resume".split()),
-                                     st.integers(0, 10**9))))  # fmt: skip
+@hypothesis.given(st.lists(st.tuples(deeds_of_a_rank, st.integers(0, 10**9))))
 def test_busy_time_never_runs_faster_than_the_clock_nor_backwards(board, clock, deeds):
     writer, read = board
     writer.turned(False)
