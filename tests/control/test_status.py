@@ -68,6 +68,12 @@ class Collective(Actor):
     """Meets the others in a process group."""
 
     @endpoint
+    def is_changed(self):
+        import torch.distributed as dist
+
+        return hasattr(dist.Work.wait, "__wrapped__")
+
+    @endpoint
     def meet(self, late, path):
         import torch
         import torch.distributed as dist
@@ -179,6 +185,7 @@ def test_an_interrupt_is_no_failure(mesh, tmp_path):
 def test_a_rank_that_waits_for_others_says_where(mesh, tmp_path):
     procs = mesh(2)
     actors = procs.spawn("collective", Collective)
+    assert set(actors.is_changed.call().get(20).values()) == {False}
     call = actors.meet.call(1, str(tmp_path / "at"))
     late = [("collective", "init_process_group"), ("busy", "meet")]
     eventually(lambda: [(each.verdict, each.what) for each in ranks(procs)] == late, 30.0)
@@ -190,6 +197,7 @@ def test_a_rank_that_waits_for_others_says_where(mesh, tmp_path):
     assert [each.verdict for each in ranks(procs)] == ["busy"] * 2
     (tmp_path / "at-end").touch()
     call.get(20)
+    assert set(actors.is_changed.call().get(20).values()) == {True}
 
 
 def test_what_has_not_changed_is_the_same_object(mesh, tmp_path, watch):
@@ -290,6 +298,19 @@ def test_agents_sample_only_while_somebody_looks(mesh, monkeypatch):
     assert desk._asked == {agent: 0.1}
     eventually(lambda: not desk._asked, 10.0)
     eventually(lambda: "monarch-status" not in {each.name for each in threading.enumerate()}, 10.0)
+
+
+def test_a_mesh_that_is_gone_with_its_host_is_not_shown_for_ever(mesh_runtime, watch):
+    procs = this_host().spawn_procs(per_host={"gpus": 2}, name="gone")
+    procs.initialized.get(30)
+    assert [each.verdict for each in ranks(procs)] == ["idle"] * 2
+    this_host().shutdown().get(20)
+    eventually(lambda: "gone" not in [each.name for each in client().snapshot().meshes], 10.0)
+    again = this_host().spawn_procs(per_host={"gpus": 1}, name="again")
+    again.initialized.get(30)
+    assert [each.ended for each in client().snapshot().hosts] == [None]
+    eventually(lambda: ranks(again)[0].beat > 0, 10.0)
+    again.stop().get(20)
 
 
 def test_several_threads_may_take_snapshots(mesh, watch, tmp_path):
