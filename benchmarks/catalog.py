@@ -211,6 +211,44 @@ MEASURES: tuple[Measure, ...] = (
     ),
     *(_cast(ranks) for ranks in CAST),
     Measure(
+        "board",
+        (
+            Row(
+                "told",
+                "a rank tells what it does: a call, times one of a rank that does not",
+                Unit.TIMES,
+                at_most("board", "told", 1.02, "<= 1.02 x"),
+            ),
+            Row(
+                "seen",
+                "somebody looks, ten times a second: a call, times one that nobody sees",
+                Unit.TIMES,
+                at_most("board", "seen", 1.02, "<= 1.02 x"),
+            ),
+        ),
+        deadline_s=180,
+        rounds=3,
+    ),
+    Measure(
+        "look",
+        (
+            Row(
+                "agent",
+                "64 ranks with news, an update: processor time of their host's agent",
+                Unit.SECONDS,
+                at_most("look", "agent", 1e-3, "<= 1 ms", _MACHINE_WHY),
+            ),
+            Row(
+                "own",
+                "the same: of the controller, snapshot included",
+                Unit.SECONDS,
+                at_most("look", "own", 2e-3, "<= 2 ms", _MACHINE_WHY),
+            ),
+        ),
+        ranks=64,
+        quick=False,
+    ),
+    Measure(
         "cell",
         (
             Row(

@@ -59,10 +59,10 @@ def test_a_run_that_is_added_takes_the_place_of_what_it_measures_again():
 def test_a_measure_of_notebooks_is_asked_only_of_systems_that_have_one():
     asked = {
         name: {peer.name for peer in peers() if peer.offers(name)}
-        for name in ("cell", "print", "paced", "interrupt", "tab", "flood", "silent")
+        for name in ("cell", "print", "paced", "interrupt", "tab", "flood", "silent", "board")
     }
     both, nobody = {"ipyparallel", "nbdistributed"}, set()
-    assert list(asked.values()) == [both, both, both, both, nobody, nobody, nobody]
+    assert list(asked.values()) == [both, both, both, both, nobody, nobody, nobody, nobody]
 
 
 def test_text_that_is_displayed_is_the_output_of_a_cell_too():

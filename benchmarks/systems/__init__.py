@@ -25,7 +25,8 @@ class System:
 
 
 _OUTPUT = ("print", "paced", "interrupt")  # of cells
-_NOTEBOOK = ("cell", "tab", *_OUTPUT, "flood", "silent")  # what only a notebook has
+_STATUS = ("silent", "board", "look")  # what only we have
+_NOTEBOOK = ("cell", "tab", *_OUTPUT, "flood", *_STATUS)  # what only a notebook has
 
 OURS = System("monarch_nb", "monarch_nb_", None, skips=("bare_",))
 RAW = System(
@@ -44,7 +45,7 @@ _PEERS = (
         "ipyparallel",
         "ipyparallel_",
         "ipyparallel",
-        skips=("cell_first_64", "tab", "flood", "silent"),
+        skips=("cell_first_64", "tab", "flood", *_STATUS),
     ),
     System(
         "nbdistributed",

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 
 import monarch_nb
-from benchmarks import cells, measures, outputs, system
+from benchmarks import boards, cells, measures, outputs, system
 from benchmarks.measures import Figures, Scale
 from benchmarks.systems.actor_api import ActorRanks, Api, probe_class
 from benchmarks.timing import now
@@ -72,6 +72,8 @@ def main() -> None:
             "tab": partial(cells.tab, NOTEBOOK),
             "flood": partial(outputs.flood, NOTEBOOK),
             "silent": partial(silent, up),
+            "board": boards.cost,
+            "look": boards.look,
         },
         up,
         lambda: shutdown_context().get(),

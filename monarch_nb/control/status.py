@@ -140,6 +140,7 @@ class StatusDesk:
     def timeline(self, mesh: str) -> Timeline:
         """What the ranks of a mesh did in the last seconds; one without ranks if it is unknown."""
         with self._lock:
+            self._refresh()
             found = [view.timeline for view in self._views.values() if view.state.name == mesh]
             return found[-1] if found else Timeline(0, self._seconds())
 

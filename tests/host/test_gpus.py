@@ -102,9 +102,8 @@ def test_a_real_gpu_tells_what_this_process_uses():
     held = torch.ones(64 << 20, device="cuda")  # 256 MiB
     gpus = Gpus()
     gpus.look()
-    percent, size = eventually(lambda: gpus.use_of(os.getpid()) != (None, None), 10.0) and (
-        gpus.use_of(os.getpid())
-    )
+    eventually(lambda: gpus.use_of(os.getpid())[1], 10.0)
+    percent, size = gpus.use_of(os.getpid())
     assert size >= held.nbytes
     assert 0 <= percent <= 100
     gpus.rest()

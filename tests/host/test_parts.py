@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from monarch_nb.core import board as boards
 from monarch_nb.host import guard, orders, threads
 from monarch_nb.host.board import SLOTS, Board, Sampler
-from monarch_nb.host.gpus import Gpus
 from monarch_nb.host.channel import Channel, _pack
+from monarch_nb.host.gpus import Gpus
 from monarch_nb.host.launch import AgentBoot
 from monarch_nb.host.local import LocalLauncher
 from monarch_nb.host.oom import KillLedger, MemoryGroup
 from monarch_nb.host.streams import Output
+from monarch_nb.host.viewers import Viewers
 from tests.support import eventually
 
 # ---------------------------------------------------------------------------------------- channel
@@ -212,7 +213,11 @@ def test_usage_is_read_once_a_second_however_often_the_board_is(watched):
     sampler.add(7, os.getpid(), watched[0])
     told = [sampler.changes(100 + tenth / 10).usage for tenth in range(25)]
     assert asked == [os.getpid()] * 3
-    assert [usage[0][3:] for usage in told if usage] == [[51, 1 << 30], [52, 1 << 30], [53, 1 << 30]]
+    assert [usage[0][3:] for usage in told if usage] == [
+        [51, 1 << 30],
+        [52, 1 << 30],
+        [53, 1 << 30],
+    ]
 
 
 def test_viewers_are_told_at_the_pace_of_the_fastest():

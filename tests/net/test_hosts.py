@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import time
 
 import pytest
 import zmq
@@ -34,6 +36,11 @@ class Where(Actor):
         return other.where.call().get(10)
 
     @endpoint
+    def wait_for(self, path):
+        while not os.path.exists(path):
+            time.sleep(0.01)
+
+    @endpoint
     def length(self, data):
         return len(data)
 
@@ -60,6 +67,43 @@ def test_two_hosts_are_one_mesh(workers):
     assert [value[0] for value in other.values()] == [answers[2][0], answers[3][0]]
     assert actors.length.call(b"x" * 3_000_000).get(30).values() == [3_000_000] * 4
     procs.stop().get(20)
+
+
+def test_one_snapshot_shows_the_ranks_of_all_hosts(workers, monkeypatch, tmp_path):
+    monkeypatch.setattr("monarch_nb.unhandled_fault_hook", lambda _: None, raising=False)
+    addresses, processes = workers(2)
+    procs = attach_to_workers(workers=addresses).spawn_procs(per_host={"gpus": 2})
+    actors = procs.spawn("where", Where)
+    actors.where.call().get(60)
+    watch = client().status.watch(0.1)
+    try:
+        waiting = actors.slice(gpus=1).wait_for.call(str(tmp_path / "go"))
+
+        def look():
+            snapshot = client().snapshot()
+            return snapshot, snapshot.meshes[0].ranks
+
+        calls = ["where", "wait_for"] * 2
+        eventually(lambda: [each.what or "where" for each in look()[1]] == calls, 10)
+        snapshot, ranks = look()
+        assert [each.verdict for each in ranks] == ["idle", "busy"] * 2
+        assert all(0 < each.age_s(snapshot.at) < 20 for each in ranks)
+        name = socket.gethostname()
+        assert [each.host for each in ranks] == [0, 0, 1, 1]
+        assert [(each.name, each.ended) for each in snapshot.hosts] == [
+            (f"{name} (1)", None), (f"{name} (2)", None),
+        ]  # fmt: skip
+        os.kill(processes[1].pid, signal.SIGKILL)
+        eventually(lambda: look()[1][3].verdict == "unreachable", 20)
+        assert look()[1][2].verdict == "unreachable"
+        here, lost = look()[0].hosts
+        assert here.ended is None
+        assert lost.ended
+        (tmp_path / "go").touch()
+        assert waiting.exception(20)
+        eventually(lambda: [each.verdict for each in look()[1][:2]] == ["idle"] * 2, 10)
+    finally:
+        watch.close()
 
 
 def test_what_ranks_of_other_hosts_write_from_c_is_whole_in_the_log_here(workers):

@@ -10,7 +10,6 @@ from monarch_nb.core.values import ValueMesh
 from monarch_nb.notebook.display import StatusView, mesh_html, states_html
 from monarch_nb.notebook.words import duration
 
-
 NOW = 100.0
 
 

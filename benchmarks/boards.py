@@ -1,0 +1,140 @@
+"""What it costs that ranks tell what they do, and that somebody looks. Only of monarch_nb.
+
+The board is taken away from a rank and given back in turns, in one run of the same process: so a
+machine that slows down slows both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+
+from benchmarks.measures import Figures, Scale
+from benchmarks.timing import median, now
+from monarch_nb import Actor, endpoint, this_host
+from monarch_nb.actors import runtime_access
+from monarch_nb.control.client import client
+
+BLOCK = 50  # calls
+LOOK_S = 0.1
+RANKS = 64
+UPDATES = 60
+
+
+class Teller(Actor):
+    """May do without its rank's board."""
+
+    def __init__(self) -> None:
+        self._hosting = runtime_access.runtime().hosting
+        self._board = self._hosting.board
+
+    @endpoint
+    def tell(self, on: bool) -> None:
+        self._hosting.board = self._board if on else None
+
+    @endpoint
+    def echo(self, value: int) -> int:
+        return value
+
+    @endpoint
+    def agent(self) -> int:
+        return psutil.Process().parents()[1].pid
+
+    @endpoint
+    def flicker(self, seconds: float) -> None:
+        """Something new on the board at each look."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self._board.busy("flicker")
+            time.sleep(LOOK_S / 2)
+
+
+def cost(scale: Scale) -> Figures:
+    """Round trips with the board, and with somebody who looks, times those without."""
+    procs = this_host().spawn_procs(per_host={"gpus": 1})
+    teller = procs.spawn("teller", Teller)
+    teller.echo.call_one(0).get()
+    blocks = max(4, scale.calls // BLOCK)
+    told = _times(teller, blocks, lambda on: teller.tell.call_one(on).get())
+    teller.tell.call_one(True).get()
+    looks: list[Any] = []
+
+    def look(on: bool) -> None:
+        if on:
+            looks.append(client().status.watch(LOOK_S))
+        else:
+            while looks:
+                looks.pop().close()
+
+    seen = _times(teller, blocks, look)
+    look(False)
+    procs.stop().get()
+    return {"told": told, "seen": seen}
+
+
+def _times(teller: Any, blocks: int, switch: Callable[[bool], None]) -> float:
+    """The median of a call when it is on, times that when it is off."""
+    echo = teller.echo
+    found: dict[bool, list[float]] = {True: [], False: []}
+    for block in range(4 * blocks):
+        on = block % 4 in {1, 2}  # off, on, on, off: neither comes first
+        switch(on)
+        for call in range(BLOCK):
+            start = now()
+            echo.call_one(call).get()
+            found[on].append(now() - start)
+    return median(found[True]) / median(found[False])
+
+
+def look(_scale: Scale) -> Figures:
+    """Processor time of one update of 64 ranks of which all have news, ten times a second.
+
+    What the same processes use while nobody looks is taken off.
+    """
+    procs = this_host().spawn_procs(per_host={"gpus": RANKS})
+    teller = procs.spawn("teller", Teller)
+    agent = psutil.Process(teller.slice(gpus=0).agent.call_one().get())
+    running = teller.flicker.call(2 * UPDATES * LOOK_S + 2)
+    unseen = _used(agent, lambda: 0)
+    watch = client().status.watch(LOOK_S)
+    news = News()
+    seen = _used(agent, news.look)
+    watch.close()
+    running.get()
+    procs.stop().get()
+    if news.count < 0.8 * UPDATES * RANKS:
+        return {"agent": f"only {news.count} of {UPDATES * RANKS} ranks had news"}
+    agent_s, own_s = (
+        (with_us - without) / UPDATES for with_us, without in zip(seen, unseen, strict=True)
+    )
+    return {"agent": agent_s, "own": own_s}
+
+
+class News:
+    """Counts ranks that are not as they were at the last look."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._last = client().snapshot().meshes[0].ranks
+
+    def look(self) -> None:
+        ranks = client().snapshot().meshes[0].ranks
+        self.count += sum(one is not two for one, two in zip(ranks, self._last, strict=True))
+        self._last = ranks
+
+
+def _used(agent: psutil.Process, update: Callable[[], object]) -> tuple[float, float]:
+    """Seconds of processor time of the agent and of this process, in so many updates."""
+    began, agent_s, own_s = now(), _cpu_s(agent), time.process_time()
+    for number in range(UPDATES):
+        time.sleep(max(0.0, began + (number + 1) * LOOK_S - now()))
+        update()
+    return _cpu_s(agent) - agent_s, time.process_time() - own_s
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    used = process.cpu_times()
+    return used.user + used.system
