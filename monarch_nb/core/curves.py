@@ -322,7 +322,8 @@ def from_wire(data: object) -> Sample:
             int(count),
         ] if abs(step) <= MAX_STEP and 0 < count <= MAX_STEP:
             found = Sample(step, _number(mean), _number(low), _number(high), count)
-            if found.low <= found.mean <= found.high and math.isfinite(found.low + found.high):
+            is_finite = math.isfinite(found.low) and math.isfinite(found.high)
+            if is_finite and found.low <= found.mean <= found.high:
                 return found
     raise RemoteProtocolError("not a point of a curve")
 
