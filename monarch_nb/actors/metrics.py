@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, NoReturn
 
 from monarch_nb.actors import context, runtime_access
-from monarch_nb.core.curves import MAX_STEP, Fold, Sample
+from monarch_nb.core.curves import MAX_STEP, Fold, Sample, thinned
 from monarch_nb.errors import BrokenError
 
 MAX_NAMES: Final = 32
@@ -96,12 +96,16 @@ class Recorder:
         if not self._folding.acquire(timeout=patience_s):
             return False
         try:
+            gathered: dict[Key, tuple[list[int], list[float]]] = {}
             for _ in range(len(self._values)):
                 tag, name, step, value = self._values.popleft()
-                fold = self._folds.get((tag, name))
-                if fold is None:
-                    fold = self._folds[tag, name] = Fold(MAX_POINTS)
-                fold.add(Sample.of(step, value))
+                steps, values = gathered.setdefault((tag, name), ([], []))
+                steps.append(step)
+                values.append(value)
+            for key, columns in gathered.items():
+                fold = self._folds.setdefault(key, Fold(MAX_POINTS))
+                for sample in thinned(*columns, MAX_POINTS):
+                    fold.add(sample)
         finally:
             self._folding.release()
         return True

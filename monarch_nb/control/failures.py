@@ -84,7 +84,7 @@ class Failures:
     def __init__(self, proc: Proc, supervision: Supervision) -> None:
         self._proc = proc
         self._supervision = supervision
-        self._meshes: dict[str, dict[Hashable, Failure]] = {}  # what happened last stands last
+        self._meshes: dict[str, dict[Hashable, Failure]] = {}
         self._numbers: dict[str, int] = {}
         self._shown: dict[str, tuple[Failure, ...]] = {}
         self._told: dict[int, _Told] = {}
@@ -170,20 +170,26 @@ class Failures:
         key = record.signature(), kind
         with self._lock:
             groups = self._groups(place)
-            found = groups.pop(key, None)
+            found = groups.get(key)
             if found is None:
                 self._last_id += 1
                 found = Failure(self._last_id, (), record, what, at, 0)
             ranks = tuple(sorted({*found.ranks, place.rank}))
             groups[key] = replace(
-                found, ranks=ranks, record=record, what=what, at=at, count=found.count + 1
+                found,
+                ranks=ranks,
+                record=record,
+                what=what,
+                at=max(at, found.at),
+                count=found.count + 1,
             )
             if len(groups) > MAX_GROUPS:
-                del groups[next(iter(groups))]
-            self._shown[place.mesh] = tuple(reversed(groups.values()))
+                del groups[min(groups, key=lambda each: groups[each].at)]
+            newest_first = sorted(groups.values(), key=lambda each: each.at, reverse=True)
+            self._shown[place.mesh] = tuple(newest_first)
 
     def _groups(self, place: Place) -> dict[Hashable, Failure]:
-        """Those of a mesh, which stands last now; those of an older one of its name are forgotten."""
+        """Those of a mesh, which stands last now; an older one of its name is forgotten."""
         groups = self._meshes.pop(place.mesh, {})
         if self._numbers.get(place.mesh) != place.number:
             self._numbers[place.mesh], groups = place.number, {}

@@ -105,10 +105,10 @@ class OutputDesk:
         self._show(0, OutputEvent(tag, 0, f"{mesh}, aggregated", 1, stream, text))
 
     def _end_line(self, ended: Exit) -> None:
-        self.tail.end_lines(*place_of(self._supervision, ended.process)[:2])
         for process, stream in list(self._partial):
             if process == ended.process:
                 self._hand_on(process, 0, stream, "\n", None)
+        self.tail.end_lines(*place_of(self._supervision, ended.process)[:2])
         self._crashing = {each for each in self._crashing if each[0] != ended.process}
 
     def _hand_on(

@@ -113,7 +113,7 @@ class Tail:
             self._chars += len(text)
             while len(self._pieces) > 1 and self._is_too_much():
                 self._drop(self._pieces.popleft())
-            if self._is_too_much():
+            if self._chars > MAX_CHARS or count > MAX_LINES:
                 self._cut(self._pieces[0])
 
     def _is_too_much(self) -> bool:
@@ -127,7 +127,11 @@ class Tail:
 
     def _cut(self, piece: _Piece) -> None:
         """A piece that is too large by itself."""
-        kept = piece.text[-MAX_CHARS:].partition("\n")[2]
+        kept = piece.text
+        if len(kept) > MAX_CHARS:
+            kept = kept[-MAX_CHARS:].partition("\n")[2]
+        if kept.count("\n") > MAX_LINES:
+            kept = "\n".join(kept.rsplit("\n", MAX_LINES + 1)[1:])
         count = kept.count("\n")
         self._forget(piece, piece.last - count, piece.count - count)
         piece.first, piece.count, piece.text = piece.first + piece.count - count, count, kept

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from monarch_nb.errors import RemoteProtocolError
@@ -37,6 +37,27 @@ class Sample(NamedTuple):
             return Sample(step, value, value, value)
         return Sample(step, math.nan, math.nan, math.nan, 0)
 
+    @staticmethod
+    def over(steps: Sequence[int], values: Sequence[float]) -> Sample:
+        """Of several values, at the last of their steps."""
+        step, total = max(steps), sum(values)
+        if not math.isfinite(total):  # a gap among them, or too large for a sum
+            values = [value for value in values if math.isfinite(value)]
+            if not values:
+                return Sample.of(step, math.nan)
+        count, low, high = len(values), min(values), max(values)
+        mean = total / count if math.isfinite(total) else sum(each / count for each in values)
+        return Sample(step, min(max(mean, low), high), low, high, count)
+
+
+def thinned(steps: Sequence[int], values: Sequence[float], most: int) -> list[Sample]:
+    """So many samples at most; neighbours are put together where there are more."""
+    if len(steps) <= most:
+        return list(map(Sample.of, steps, values))
+    stride = -(-len(steps) // most)
+    cuts = [slice(start, start + stride) for start in range(0, len(steps), stride)]
+    return [Sample.over(steps[cut], values[cut]) for cut in cuts]
+
 
 Point = tuple[int, float | None, float | None, float | None, int]
 """step, mean, low, high, count; None where there is no finite value."""
@@ -55,8 +76,9 @@ class _Bin:
         self.count = 0
         self.mark = 0
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: Sample, mark: int) -> None:
         step, mean, low, high, weight = sample
+        self.mark = mark  # before the rest: a reader meanwhile looks again
         self.step = max(self.step, step)
         if not weight:
             return
@@ -80,6 +102,9 @@ class _Bin:
 
 class Fold:
     """The values of all ranks by step.
+
+    Args:
+        capacity: points, 4 at least: steps below and above 0 are never put together.
 
     Example:
         >>> fold = Fold()
@@ -109,19 +134,21 @@ class Fold:
         """Put it where its step is, also when later ones have come already."""
         key = sample.step // self._width
         bins = self._bins
-        index = len(bins)
-        if bins and key <= bins[-1].key:
-            index = bisect_left(bins, key, key=lambda each: each.key)
-        found = bins[index] if index < len(bins) and bins[index].key == key else None
-        if found is None:
-            found = _Bin(key, sample.step)
-            found.mark = self.version + 1
-            found.add(sample)
-            bins.insert(index, found)
+        if bins and bins[-1].key == key:  # most do
+            bins[-1].add(sample, self.version + 1)
         else:
-            found.mark = self.version + 1  # before the rest: a reader meanwhile looks again
-            found.add(sample)
+            index = bisect_left(bins, key, key=_key) if bins and key < bins[-1].key else len(bins)
+            self._add_at(index, key, sample)
         self.version += 1
+
+    def _add_at(self, index: int, key: int, sample: Sample) -> None:
+        bins = self._bins
+        if index < len(bins) and bins[index].key == key:
+            bins[index].add(sample, self.version + 1)
+            return
+        found = _Bin(key, sample.step)
+        found.add(sample, self.version + 1)
+        bins.insert(index, found)
         if len(bins) > self._capacity:
             self._halve()
 
@@ -152,7 +179,7 @@ class Fold:
                 key = each.step // width
                 if not merged or merged[-1].key != key:
                     merged.append(_Bin(key, each.step))
-                merged[-1].add(each.sample())
+                merged[-1].add(each.sample(), 0)
             bins = merged
         self._bins, self._width = bins, width
         self.version += 1
@@ -265,6 +292,10 @@ class Curve:
         return found
 
 
+def _key(each: _Bin) -> int:
+    return each.key
+
+
 Wire = list[int | float | None]
 """`[step, value]` or `[step, mean, low, high, count]`; null for a gap."""
 
@@ -291,7 +322,8 @@ def from_wire(data: object) -> Sample:
             int(count),
         ] if abs(step) <= MAX_STEP and 0 < count <= MAX_STEP:
             found = Sample(step, _number(mean), _number(low), _number(high), count)
-            if found.low <= found.mean <= found.high and math.isfinite(found.low + found.high):
+            is_finite = math.isfinite(found.low) and math.isfinite(found.high)
+            if is_finite and found.low <= found.mean <= found.high:
                 return found
     raise RemoteProtocolError("not a point of a curve")
 

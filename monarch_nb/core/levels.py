@@ -25,6 +25,7 @@ _WORD: Final = re.compile(
     r"(?:[\w.]+\s*(?:[-|:]|\])\s*\[?)?"  # the name of a logger
     r"(WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b"
 )
+_WORDS: Final = ("WARN", "ERROR", "CRITICAL", "FATAL")  # quicker than the expression
 _WARNED: Final = re.compile(r"\S.*?:\d+: \w*Warning: ")
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _FATAL: Final = "Fatal Python error: "
@@ -42,7 +43,8 @@ def plain_lines(text: str) -> list[str]:
     lines = text.removesuffix("\n").split("\n")
     if _CONTROL.search(text):
         lines = [_plain(line) for line in lines]
-    return [clip(line, MAX_LINE) for line in lines]
+    is_short = text.isascii() and len(max(lines, key=len)) <= MAX_LINE
+    return lines if is_short else [clip(line, MAX_LINE) for line in lines]
 
 
 def _plain(line: str) -> str:
@@ -60,7 +62,7 @@ def levels(lines: list[str]) -> Iterator[str]:
     """
     in_traceback = False
     for line in lines:
-        if line.lstrip().startswith(_TRACEBACK):
+        if _TRACEBACK in line and line.lstrip().startswith(_TRACEBACK):
             in_traceback = True
         elif in_traceback and not line.startswith((" ", "\t")):
             in_traceback = False
@@ -70,7 +72,7 @@ def levels(lines: list[str]) -> Iterator[str]:
 
 
 def _level(line: str) -> str:
-    if found := _WORD.match(line):
+    if any(word in line for word in _WORDS) and (found := _WORD.match(line)):
         return "warning" if found[1].startswith("WARN") else "error"
     if line.startswith(_FATAL):
         return "error"

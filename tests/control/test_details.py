@@ -1,0 +1,164 @@
+"""What ranks tell when they are asked: actors, what runs, stacks. Nobody waits for a stopped one"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from monarch_nb import ActorError
+from monarch_nb.control import details
+from tests.control.conftest import WITHIN_S, Mesh
+from tests.faults.actors import AsyncWorker, Worker
+from tests.support import eventually
+
+pytestmark = pytest.mark.slow
+
+
+def ask(made: Mesh, timeout_s: float = WITHIN_S) -> list[dict | None]:
+    """By rank."""
+    found = details.ask(made.client.proc, dict.fromkeys(made.processes, 0), timeout_s)
+    return [found.get(process) for process in made.processes]
+
+
+def test_actors_with_their_counts(mesh):
+    made = mesh(2, Worker)
+    for _ in range(3):
+        made.workers.add.call().get(WITHIN_S)
+    with pytest.raises(ActorError):
+        made.workers.do.call("1 / 0").get(WITHIN_S)
+
+    def counts() -> list[list[dict]]:
+        return [details.actors_of(told) for told in ask(made)]
+
+    wanted = {"name": "workers", "cls": "Worker", "calls": 4, "failed": 1, "queue": 0,
+              "current": None}  # fmt: skip
+    eventually(lambda: counts() == [[wanted], [wanted]], what=lambda: str(counts()))
+
+
+def test_a_busy_rank_answers_with_what_runs_and_what_waits(mesh):
+    made = mesh(1, Worker)
+    naps = made.procs.spawn("naps", AsyncWorker)
+    calls = [made.workers.sleep.call(60) for _ in range(3)]
+    nap = naps.nap.call(60)
+
+    def current() -> dict[str, tuple[str | None, int]]:
+        [told] = ask(made)
+        return {each["name"]: (each["current"], each["queue"]) for each in details.actors_of(told)}
+
+    eventually(lambda: current() == {"workers": ("sleep", 2), "naps": ("nap", 0)})
+    made.client.interrupt()
+    for each in [*calls, nap]:
+        assert each.exception(timeout=WITHIN_S)
+    eventually(lambda: current() == {"workers": (None, 0), "naps": (None, 0)})
+
+
+def test_a_cell_and_its_error(mesh):
+    made = mesh(1)
+    run = made.start("import time; time.sleep(60)")
+    eventually(lambda: ask(made)[0]["cell"] == "cell")
+    run.interrupt()
+    assert run.wait(WITHIN_S)
+    made.cell("1 / 0", tag=7)
+    [told] = ask(made)
+    assert told["cell"] is None
+    [error] = told["errors"]
+    assert (error["number"], error["what"], error["tag"]) == (1, "cell", 7)
+    assert error["record"]["ename"] == "ZeroDivisionError"
+
+
+def test_totals_of_actor_meshes(mesh):
+    made = mesh(2, Worker)
+    made.procs.slice(gpus=1).spawn("one", AsyncWorker).add.call().get(WITHIN_S)
+    made.workers.add.call().get(WITHIN_S)
+    found = details.ask(made.client.proc, dict.fromkeys(made.processes, 0), WITHIN_S)
+    assert details.actor_totals(made.procs._state, found) == [
+        {"name": "workers", "cls": "Worker", "size": 2, "calls": 2, "failed": 0, "queue": 0,
+         "ended": None},
+        {"name": "one", "cls": "AsyncWorker", "size": 1, "calls": 1, "failed": 0, "queue": 0,
+         "ended": None},
+    ]  # fmt: skip
+
+
+@pytest.mark.fault
+def test_a_stopped_rank_is_missing_and_not_asked_twice(mesh):
+    made = mesh(2, Worker)
+    pid = made.workers.slice(gpus=0).pid.call_one().get(WITHIN_S)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        start = time.monotonic()
+        assert [told is None for told in ask(made, 0.2)] == [True, False]
+        ports = len(made.client.proc.ports)
+        for _ in range(5):
+            assert [told is None for told in ask(made, WITHIN_S)] == [True, False]
+        assert time.monotonic() - start < WITHIN_S / 2
+        assert len(made.client.proc.ports) == ports
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    eventually(lambda: None not in ask(made, 1.0))
+    assert not [each for each in made.client.proc.waiters() if type(each).__name__ == "_Question"]
+
+
+@pytest.mark.fault
+def test_a_dead_rank_is_missing_at_once(mesh):
+    made = mesh(2)
+    made.cell("import os; os._exit(1)", gpus=0)
+    assert [told is None for told in ask(made)] == [True, False]
+
+
+# stacks
+
+
+def stacks(made: Mesh) -> list[tuple[tuple[int, ...], str]]:
+    return details.stacks(made.client.proc, made.procs, range(len(made.processes)))
+
+
+def test_stacks_are_of_the_user_and_equal_ones_are_one(mesh):
+    made = mesh(3)
+    code = """
+import threading, time
+def work():
+    time.sleep(60)
+def beside():
+    while not over: time.sleep(0.01)
+over = False
+if rank < 2:
+    if rank == 1:
+        threading.Thread(target=beside, daemon=True).start()
+    work()
+"""
+    run = made.start(code)
+    wanted = {
+        (0,): '  File "<cell>", line 11, in <module>\n  File "<cell>", line 4, in work',
+        (1,): '  File "<cell>", line 11, in <module>\n  File "<cell>", line 4, in work\n\n'
+        'another thread:\n  File "<cell>", line 6, in beside',
+        (2,): "idle",
+    }
+    eventually(lambda: dict(stacks(made)) == wanted, what=lambda: str(stacks(made)))
+    run.interrupt()
+    assert run.wait(WITHIN_S)
+    made.cell("over = True")
+    eventually(lambda: stacks(made) == [((0, 1, 2), "idle")])
+
+
+def test_stacks_of_actors_and_of_c_code(mesh):
+    made = mesh(1, Worker)
+    made.procs.spawn("naps", AsyncWorker).sleep.call(1)
+    call = made.workers.do.call("import re; re.match(r'(a+)+$', 'a' * 26 + 'b')")
+    eventually(lambda: "in do\n" in dict(stacks(made)).get((0,), ""))
+    call.exception(timeout=WITHIN_S)
+
+
+@pytest.mark.fault
+def test_a_stopped_rank_has_no_stack_and_holds_nobody_up(mesh):
+    made = mesh(2, Worker)
+    pid = made.workers.slice(gpus=0).pid.call_one().get(WITHIN_S)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        start = time.monotonic()
+        assert stacks(made) == [((1,), "idle")]
+        assert time.monotonic() - start < 5
+    finally:
+        os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,213 @@
+"""What has failed on ranks, whoever called, each error once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from monarch_nb import Actor, ActorError, endpoint
+from monarch_nb.core.records import ErrorRecord
+from tests.control.conftest import WITHIN_S, Mesh
+from tests.faults.actors import AsyncWorker, Worker
+from tests.support import eventually
+
+pytestmark = pytest.mark.slow
+
+
+def told(made: Mesh) -> list[tuple[tuple[int, ...], str, str, int]]:
+    return [
+        (failure.ranks, failure.record.headline, failure.what, failure.count)
+        for failure in made.client.failures.of(made.name)
+    ]
+
+
+def refreshed(made: Mesh) -> list[tuple[tuple[int, ...], str, str, int]]:
+    """After every rank has been asked."""
+    made.client.failures.refresh(made.processes)
+    eventually(lambda: not made.client.failures._asked)
+    return told(made)
+
+
+def fail(made: Mesh, code: str) -> None:
+    with pytest.raises(ActorError):
+        made.workers.do.call(code).get(timeout=WITHIN_S)
+
+
+class Middle(Actor):
+    """Calls others and hides what they raise."""
+
+    @endpoint
+    def poke(self, workers, code: str) -> str:
+        try:
+            workers.do.call(code).get(timeout=10)
+        except ActorError:
+            return "hidden"
+        return "fine"
+
+
+class Broken(Actor):
+    def __init__(self) -> None:
+        raise TypeError("broken")
+
+
+class AsyncBad(AsyncWorker):
+    @endpoint
+    async def bad(self) -> None:
+        raise ValueError("async bad")
+
+
+def test_equal_errors_of_a_cell_are_one_and_come_once(mesh):
+    made = mesh(4)
+    assert set(made.cell("if rank != 2: raise ValueError(f'bad {rank}')").values()) == {
+        "ok",
+        "error",
+    }
+    [(ranks, headline, what, count)] = told(made)
+    assert (ranks, what, count) == ((0, 1, 3), "cell", 3)
+    assert headline.startswith("ValueError: bad ")
+    before = made.client.failures.of(made.name)
+    assert refreshed(made) == told(made)  # the ranks tell of the same errors again
+    assert made.client.failures.of(made.name) is before
+
+
+def test_a_new_error_is_the_first_and_the_count_grows(mesh):
+    made = mesh(2)
+    for code in ("1 / 0", "x = y_that_is_not", "1 / 0"):
+        made.cell(code)
+    assert [(headline, count) for _, headline, _, count in told(made)] == [
+        ("ZeroDivisionError: division by zero", 4),
+        ("NameError: name 'y_that_is_not' is not defined", 2),
+    ]
+    [newer, older] = made.client.failures.of(made.name)
+    assert newer.at > older.at
+    assert newer.id < older.id
+
+
+def test_calls_that_failed_are_told_when_ranks_are_asked(mesh):
+    made = mesh(2, Worker)
+    fail(made, "raise KeyError('k')")
+    assert told(made) == []
+    eventually(lambda: refreshed(made) == [((0, 1), "KeyError: 'k'", "workers.do", 2)])
+    fail(made, "raise KeyError('k')")
+    eventually(lambda: refreshed(made) == [((0, 1), "KeyError: 'k'", "workers.do", 4)])
+
+
+def test_so_are_those_whose_caller_hides_them(mesh):
+    made = mesh(2, Worker)
+    middle = made.procs.slice(gpus=0).spawn("middle", Middle)
+    target = made.workers.slice(gpus=1)
+    assert middle.poke.call_one(target, "raise KeyError('k')").get(WITHIN_S) == "hidden"
+    assert refreshed(made) == [((1,), "KeyError: 'k'", "workers.do", 1)]
+
+
+def test_so_are_those_of_async_actors_and_constructors(mesh):
+    made = mesh(1)
+    bad = made.procs.spawn("bad", AsyncBad)
+    with pytest.raises(ActorError):
+        bad.bad.call().get(timeout=WITHIN_S)
+    broken = made.procs.spawn("broken", Broken)
+    with pytest.raises(ActorError):
+        broken.initialized.get(timeout=WITHIN_S)
+    found = {what: headline.partition(":")[0] for _, headline, what, _ in refreshed(made)}
+    assert found == {"bad.bad": "ValueError", "broken.__init__": "TypeError"}
+
+
+def test_who_refreshes_is_told_of_news_only(mesh):
+    made, news = mesh(1, Worker), threading.Semaphore(0)
+    fail(made, "raise KeyError('k')")
+    made.client.failures.refresh(made.processes, news.release)
+    assert news.acquire(timeout=WITHIN_S)
+    made.client.failures.refresh(made.processes, news.release)
+    eventually(lambda: not made.client.failures._asked)
+    assert not news.acquire(blocking=False)
+
+
+def test_an_interrupt_is_no_failure(mesh):
+    made = mesh(2, Worker)
+    run = made.start("print('on')\nimport time\ntime.sleep(60)")
+    eventually(lambda: len(made.client.tail.last(10, made.name)) == 2)
+    run.interrupt()
+    assert run.wait(WITHIN_S)
+    sleeping = made.workers.sleep.call(60)
+    made.client.interrupt()
+    assert sleeping.exception(timeout=WITHIN_S)
+    fail(made, "raise KeyboardInterrupt")
+    assert refreshed(made) == []
+
+
+@pytest.mark.fault
+def test_deaths_are_failures_with_their_reason_told_once(mesh):
+    made = mesh(4)
+    made.cell("import os\nif rank in (1, 2): os._exit(7)")
+    [(ranks, headline, _, count)] = told(made)
+    assert (ranks, count) == ((1, 2), 2)
+    assert "exited with code 7" in headline
+    [failure] = made.client.failures.of(made.name)
+    assert failure.record.died
+    pid = made.procs._state.pids.get(3) or made.client.status._pids[made.processes[3]]
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: len(told(made)) == 2)
+    assert "killed by signal 9" in told(made)[0][1]
+    assert told(made)[0][0] == (3,)
+
+
+@pytest.mark.fault
+def test_a_crash_tells_its_line(mesh):
+    made = mesh(1)
+    made.cell("import ctypes\ndef crash():\n    ctypes.string_at(0)\ncrash()")
+    [failure] = made.client.failures.of(made.name)
+    assert [(frame.filename, frame.lineno) for frame in failure.record.frames][:2] == [
+        ("<cell>", 4),
+        ("<cell>", 3),
+    ]
+
+
+def test_a_stop_is_no_failure(mesh):
+    made = mesh(2)
+    failures, name = made.client.failures, made.name
+    made.procs.stop().get(timeout=WITHIN_S)
+    eventually(lambda: all(each in made.client.proc.dead for each in made.processes))
+    assert failures.of(name) == ()
+
+
+@pytest.mark.fault
+def test_a_stopped_rank_blocks_nothing_and_is_asked_once(mesh):
+    made = mesh(2, Worker)
+    fail(made, "raise KeyError('k')")
+    pids = list(made.workers.pid.call().get(WITHIN_S).values())
+    os.kill(pids[0], signal.SIGSTOP)
+    try:
+        ports = len(made.client.proc.ports)
+        for _ in range(20):
+            made.client.failures.refresh(made.processes)
+        eventually(lambda: told(made) == [((1,), "KeyError: 'k'", "workers.do", 1)])
+        eventually(lambda: len(made.client.proc.ports) <= ports + 1)
+    finally:
+        os.kill(pids[0], signal.SIGCONT)
+    eventually(lambda: told(made) == [((0, 1), "KeyError: 'k'", "workers.do", 2)])
+
+
+def test_many_kinds_are_bounded_and_the_oldest_goes(mesh):
+    made = mesh(1)
+    code = "\n".join(f"def f{n}(): raise ValueError({n})" for n in range(40))
+    made.cell(code)
+    for number in range(40):
+        made.cell(f"f{number}()")
+    found = told(made)
+    assert len(found) == 32
+    assert found[0][1] == "ValueError: 39"
+    assert found[-1][1] == "ValueError: 8"
+
+
+def test_a_rank_that_says_nonsense_is_not_believed(mesh):
+    made = mesh(1)
+    failures = made.client.failures
+    record = ErrorRecord("E", "x").to_json()
+    for error in ({}, {"number": "1"}, {"number": 1, "age_s": 0, "what": 5, "record": record},
+                  {"number": 1, "age_s": 0, "what": "w", "record": 5}):  # fmt: skip
+        with pytest.raises(Exception, match="error of a rank|record of an error"):
+            failures._take(made.processes[0], [error])
+    assert told(made) == []
