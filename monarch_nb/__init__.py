@@ -32,6 +32,7 @@ _HOMES = {
     "actors.commands": ("BootstrapCommand", "default_bootstrap_cmd"),
     "actors.supervision": ("MeshFailure",),
     "actors.controllers": ("get_or_spawn_controller",),
+    "actors.metrics": ("log",),
     "actors.telemetry": ("get_meter", "span", "traced"),
     "core.shape": ("Extent", "NDSlice", "Point", "Region", "Selection", "Shape", "Slice"),
     "core.values": ("ValueMesh",),

@@ -66,7 +66,11 @@ BOXES = {
     "host": Box("core net", {"psutil": EAGER}),
     "worker": Box("actors data net core", {"IPython": EAGER}, only_in={"IPython": "cells help"}),
     "control": Box("actors host data net core", {"rich": EAGER}),
-    "notebook": Box("control core", {"IPython": EAGER, "ipywidgets": EAGER, "rich": EAGER}),
+    "notebook": Box(
+        "control core",
+        {"IPython": EAGER, "ipywidgets": EAGER, "anywidget": EAGER, "rich": EAGER},
+        only_in={"anywidget": "widget"},
+    ),
     "kernel": Box("notebook", {"ipykernel": EAGER}),
     "errors": Box(),
     "config": Box(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -104,3 +105,47 @@ def test_this_environment_lists_the_kernel():
         **found["monarch"]["spec"],
         **json.loads((SPEC / "kernel.json").read_text()),
     }, "the installed kernelspec is stale: run `make test` again, or `pip install -e .`"
+
+
+EXTENSION = "share/jupyter/labextensions/monarch-nb/"
+
+
+@pytest.mark.slow
+def test_the_wheel_carries_the_extension_once(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    data = f"monarch_nb-{PROJECT['version']}.data/data/{EXTENSION}"
+    carried = {name.removeprefix(data) for name in names if name.startswith(data)}
+    assert {"package.json", "install.json", "static/style.js"} <= carried
+    assert [name for name in carried if name.startswith("schemas/")]
+    assert not [name for name in carried if name.endswith((".map", "build_log.json"))], (
+        "a development build"
+    )
+    assert not [name for name in names if name.startswith("monarch_nb/labextension")]
+
+
+def test_the_extension_fits_every_jupyterlab_4():
+    """An exact version would have JupyterLab refuse the extension after its next release."""
+    wanted = json.loads((ROOT / "package.json").read_text())["dependencies"]
+    assert {name: one for name, one in wanted.items() if not one.startswith("^")} == {}
+
+
+@pytest.mark.slow
+def test_jupyterlab_accepts_the_extension_of_the_wheel(wheel, tmp_path):
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    where = ["--ignore-installed", "--prefix", tmp_path]
+    run(*pip, "install", "--quiet", "--no-deps", *where, wheel)
+    listed = subprocess.run(
+        [sys.executable, "-m", "jupyter", "labextension", "list"],
+        env={**os.environ, "JUPYTER_PATH": str(tmp_path / "share/jupyter"), "NO_COLOR": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,  # where it lists them
+        text=True,
+        check=True,
+    ).stdout
+    below = listed.partition(f"{tmp_path}/share/jupyter/labextensions\n")[2]
+    line = re.sub("\x1b\\[\\d+m", "", below.splitlines()[0]).strip()
+    assert line == f"monarch-nb v{PROJECT['version']} enabled OK (python, monarch_nb)"
+
+
+def test_the_lock_file_names_no_host():
+    assert "://" not in (ROOT / "yarn.lock").read_text()

@@ -14,7 +14,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.actors.driver import ActorEnded, Driver, Spec, State
+from monarch_nb.actors.driver import Driver, Spec, State, is_failure
+from monarch_nb.actors.ended import ActorEnded
 from monarch_nb.actors.interrupts import Key, Steps
 from monarch_nb.actors.runtime_access import end_fork
 
@@ -35,17 +36,19 @@ class AsyncDriver(Driver):
     def __init__(self, hosting: Hosting, spec: Spec, request: Message) -> None:
         super().__init__(hosting, spec, request)
         self._backlog: collections.deque[Message] = collections.deque()
+        self.waiting = self._backlog.__len__
         self._urgent: collections.deque[Callable[[], Any]] = collections.deque()
         self._asleep = False
         self._plain: Key | None = None  # the call that is no task of its own
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.Task[None] | None = None
         self._wakeup: asyncio.Event | None = None
-        self._tasks: dict[asyncio.Task[None], Key] = {}
+        self._tasks: dict[asyncio.Task[bool], Key] = {}
         self._hooks: set[asyncio.Task[None]] = set()
         self._hook_turn = asyncio.Lock()  # hooks run one at a time, beside the calls
-        self._newest: asyncio.Task[None] | None = None
+        self._newest: asyncio.Task[bool] | None = None
         self._drained = False
+        hosting.queues.append(self.waiting)
         self._thread = threading.Thread(target=self._serve, name=THREAD_NAME, daemon=True)
         self._thread.start()
 
@@ -53,6 +56,8 @@ class AsyncDriver(Driver):
 
     def deliver(self, message: Message) -> None:
         self._backlog.append(message)
+        if (board := self.hosting.board) is not None:
+            board.arrived()
         if self._asleep:
             self._nudge()
         if self._drained:
@@ -86,6 +91,14 @@ class AsyncDriver(Driver):
     @property
     def running(self) -> Key | None:
         return self._plain
+
+    @property
+    def current(self) -> str | None:
+        return self.endpoint if self._plain is not None or self._tasks else None
+
+    @property
+    def queue(self) -> int:
+        return len(self._backlog)
 
     def interrupt(self, key: Key) -> None:
         # one of the two hits: the step that runs, or the wait between two
@@ -152,20 +165,31 @@ class AsyncDriver(Driver):
         if opened is None:
             return False
         method, args, kwargs, has_port, concurrent = opened
+        if (board := self.hosting.board) is not None:
+            board.busy(method.__name__)
         if concurrent:
             call = self._guarded(message, method, args, kwargs, has_port)
             self._newest = task = asyncio.create_task(call)
             self._tasks[task] = (message.source, message.reply)
-            task.add_done_callback(lambda done: self._tasks.pop(done, None))
+            task.add_done_callback(self._task_ended)
             return True
         self._plain = (message.source, message.reply)
-        board = self.hosting.board
-        if board is not None:
-            board.busy(method.__name__)
-        await self._guarded(message, method, args, kwargs, has_port, self._newest)
-        if board is not None:
-            board.idle()
+        failed = await self._guarded(message, method, args, kwargs, has_port, self._newest)
+        self._call_ended(failed)
         return False
+
+    def _task_ended(self, task: asyncio.Task[bool]) -> None:
+        self._tasks.pop(task, None)
+        self._call_ended(not task.cancelled() and task.result())
+
+    def _call_ended(self, failed: bool) -> None:
+        board = self.hosting.board
+        if board is None:
+            return
+        if self._tasks or self._plain is not None:
+            board.count(failed)
+        else:
+            board.idle(failed)
 
     async def _guarded(
         self,
@@ -174,8 +198,9 @@ class AsyncDriver(Driver):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         has_port: bool,
-        after: asyncio.Task[None] | None = None,
-    ) -> None:
+        after: asyncio.Task[bool] | None = None,
+    ) -> bool:
+        """Run a call and answer it; whether it failed."""
         key = (message.source, message.reply)
         sealed: Parcel | None = None
         try:
@@ -190,12 +215,14 @@ class AsyncDriver(Driver):
             interrupted = self._done_with(message, error)
             self._uncancel()
             self.raised(message, error, has_port=has_port, interrupted=interrupted)
+            return False
         except BaseException as error:  # noqa: BLE001  user code; anything may come out
             interrupted = self._done_with(message, error)
             self.raised(message, error, has_port=has_port, interrupted=interrupted)
-        else:
-            self._done_with(message)
-            self.reply(message, sealed)
+            return is_failure(error)
+        self._done_with(message)
+        self.reply(message, sealed)
+        return False
 
     def _opened(self, message: Message) -> Any:
         """What `open` returns, or None when it raised: the user's code may hang there too."""
@@ -205,6 +232,7 @@ class AsyncDriver(Driver):
         except BaseException as error:  # noqa: BLE001  user code runs while unpickling
             interrupted = self.interrupts.finish(key)
             self.raised(message, error, has_port=False, interrupted=interrupted)
+            self._call_ended(is_failure(error))
             return None
 
     def _done_with(self, message: Message, error: BaseException | None = None) -> bool:

@@ -106,14 +106,17 @@ class Instance:
 class Here:
     """What the hot path knows of the message that runs."""
 
-    __slots__ = ("instance", "labels", "rank", "sizes", "tag")
+    __slots__ = ("instance", "labels", "method", "rank", "sizes", "tag")
 
-    def __init__(self, instance: Instance, labels: Any, sizes: Any, rank: int, tag: int) -> None:
+    def __init__(
+        self, instance: Instance, labels: Any, sizes: Any, rank: int, tag: int, method: str = ""
+    ) -> None:
         self.instance = instance
         self.labels = labels
         self.sizes = sizes
         self.rank = rank
         self.tag = tag
+        self.method = method
 
 
 here: ContextVar[Here | None] = ContextVar("monarch_nb_here", default=None)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from monarch_nb.actors import envelope
 from monarch_nb.actors.context import Here, Instance, here
 from monarch_nb.actors.definition import RETURN_HOOK, endpoints_of
+from monarch_nb.actors.ended import ActorEnded
 from monarch_nb.actors.interrupts import Interrupts, Key
 from monarch_nb.actors.ports import Port
 from monarch_nb.actors.proc_mesh import restore_procs
@@ -76,32 +77,11 @@ class Spec:
         )
 
 
-class ActorEnded(Exception):
-    """Why an actor is not there any more; `text` completes "Endpoint call x() failed, ..."."""
-
-    def __init__(
-        self, text: str, cause: BaseException | None = None, kind: str = envelope.LOST
-    ) -> None:
-        super().__init__(text)
-        self.text = text
-        self.cause = cause
-        self.kind = kind
-        self._payload: bytes | None = None
-
-    def sealed(self) -> bytes:
-        """The payload of the answer to whoever calls."""
-        if self._payload is None:
-            self._payload = envelope.pack(self.kind, self.cause, self.text)
-        return self._payload
-
-    def forget_cause(self) -> None:
-        """Answers go on; the frames of the cause, and the actor in them, are let go."""
-        self.sealed()
-        self.cause = None
-
-
 class Driver:
     """What both kinds share: decoding, invoking, answering, ending."""
+
+    waiting: Callable[[], int]
+    """How much waits in its queue. Any thread."""
 
     def __init__(self, hosting: Hosting, spec: Spec, request: Message) -> None:
         self.hosting = hosting
@@ -109,6 +89,8 @@ class Driver:
         self.spec = spec
         self.state = State.STARTING
         self.ended: ActorEnded | None = None
+        self.calls = self.failed = 0  # so far
+        self.endpoint = ""  # that was called last
         self._stopped: ActorEnded | None = None  # asked for, and about to be
         self._over = threading.Event()  # ended, and `__cleanup__` has run
         self.interrupts = Interrupts()
@@ -144,6 +126,16 @@ class Driver:
     def running(self) -> Key | None:
         """The call whose code runs."""
         return self.interrupts.running
+
+    @property
+    def current(self) -> str | None:
+        """The endpoint that runs."""
+        return self.endpoint if self.running is not None else None
+
+    @property
+    def queue(self) -> int:
+        """How many calls wait; for an actor on the main thread with the cells that wait there."""
+        raise NotImplementedError
 
     def interrupt(self, key: Key) -> None:
         """The caller of this call has gone away: stop it if it runs, drop it if it is queued."""
@@ -197,8 +189,9 @@ class Driver:
         except BaseException as error:  # noqa: BLE001  user code; anything may come out
             if self.proc.links.forked:
                 end_fork(error)
-            self._reply_error(request, envelope.RAISED, _said_plainly(error))
-            why = f"its constructor raised {_summary(error)}"
+            record = self._note(error, "__init__", request.tag)
+            self._reply_error(request, envelope.RAISED, envelope.said_plainly(error), record)
+            why = f"its constructor raised {envelope.one_line(error)}"
             self.end(ActorEnded(self._failed_text(why), error), tell=False)
         else:
             if self.proc.links.forked:
@@ -224,17 +217,23 @@ class Driver:
         if not self.interrupts.begin((message.source, message.reply)):
             self._reply_error(message, envelope.CANCELLED, None)
             return False
+        self.calls += 1
         return True
 
     def open(
         self, message: Message
     ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], bool, bool]:
         """Decode a call and enter its context. Raises what the user's code raises meanwhile."""
-        name, args, kwargs, labels, sizes, explicit = self.proc.decode(message)
+        try:
+            name, args, kwargs, labels, sizes, explicit = self.proc.decode(message)
+        except BaseException:
+            self.enter(message.rank, (), (), message.tag)  # else this would be of the last call
+            raise
+        self.endpoint = name
+        here.set(Here(self.instance, labels, sizes, message.rank, message.tag, name))
         method, has_port, concurrent = self._method(name, explicit)
         if has_port:
             args = (Port(message.source, message.reply, message.rank), *args)
-        here.set(Here(self.instance, labels, sizes, message.rank, message.tag))
         return method, args, kwargs, has_port, concurrent
 
     def _method(self, name: str, explicit: bool | None) -> tuple[Callable[..., Any], bool, bool]:
@@ -271,12 +270,27 @@ class Driver:
         elif issubclass(kind, _INTERRUPTS) and interrupted:
             self._reply_error(message, envelope.INTERRUPTED, None)
         elif message.reply and not has_port and issubclass(kind, _SURVIVED):
-            self._reply_error(message, envelope.RAISED, _said_plainly(error))
+            error = envelope.said_plainly(error)
+            self._reply_error(message, envelope.RAISED, error, self._note_call(message, error))
         else:
-            why = f"an endpoint raised {_summary(error)}"
-            failed = ActorEnded(self._failed_text(why), error)
+            why = f"an endpoint raised {envelope.one_line(error)}"
+            record = self._note_call(message, error)
+            failed = ActorEnded(self._failed_text(why), error, record=record)
             self._answer_lost(message, failed)
             self.end(failed, tell=True)
+
+    def _note_call(self, message: Message, error: BaseException) -> Any:
+        caller = here.get()
+        return self._note(error, "" if caller is None else caller.method, message.tag)
+
+    def _note(self, error: BaseException, method: str, tag: int) -> Any:
+        """Count an error of the user's and keep its record, which is returned."""
+        record = envelope.record_of(error)
+        if not issubclass(type(error), _INTERRUPTS):
+            self.failed += 1
+            what = f"{self.spec.name}.{method}" if method else self.spec.name
+            self.hosting.raised.note(what, tag, record)
+        return record
 
     def refuse(self, message: Message) -> None:
         """Answer a call to an actor that has ended."""
@@ -345,9 +359,12 @@ class Driver:
         """What later callers are told after an orderly stop."""
         return f"The actor {self.instance} has status stopped: {reason}"
 
-    def _reply_error(self, message: Message, kind: str, error: BaseException | None) -> None:
+    def _reply_error(
+        self, message: Message, kind: str, error: BaseException | None, record: Any = None
+    ) -> None:
         if message.reply:
-            self._answer(message, ERROR, self.proc.encode_bytes(envelope.pack(kind, error)))
+            payload = envelope.pack(kind, error, record=record)
+            self._answer(message, ERROR, self.proc.encode_bytes(payload))
 
     def _answer_lost(self, message: Message, ended: ActorEnded) -> None:
         if message.reply:
@@ -371,21 +388,10 @@ class Driver:
         self.urgent(lambda: self.end(ActorEnded(text), tell=True))
 
 
+def is_failure(error: BaseException | None) -> bool:
+    """Whether a call that ended so has failed: an interrupt is somebody's wish."""
+    return error is not None and not issubclass(type(error), _INTERRUPTS)
+
+
 def _initialized() -> None:
     """What foreign handles call to know that the constructor has run."""
-
-
-def _said_plainly(error: BaseException) -> BaseException:
-    if type(error) is SystemExit:
-        plain = RuntimeError(f"the endpoint called sys.exit({error.code!r})")
-        plain.__traceback__ = error.__traceback__
-        return plain
-    return error
-
-
-def _summary(error: BaseException) -> str:
-    try:
-        text = str(error).splitlines()[0][:300] if str(error) else ""
-    except BaseException:  # noqa: BLE001  a __str__ that raises
-        text = "<its text cannot be had>"
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -24,9 +24,13 @@ SETUP: Final = "setup.setup"  # Monarch's name for the bootstrap function
 SETUP_FAILED: Final = f"Actor call {SETUP} failed"
 
 
-def pack(kind: str, error: BaseException | None, text: str = "") -> bytes:
-    """The payload of an ERROR message. Never raises for anything that `error` does."""
-    record = None if error is None else _record(error)
+def pack(kind: str, error: BaseException | None, text: str = "", record: Any = None) -> bytes:
+    """The payload of an ERROR message. Never raises for anything that `error` does.
+
+    `record` is that of `error`, where it has been made already.
+    """
+    if record is None and error is not None:
+        record = record_of(error)
     return pickling.dumps((kind, text, record, None if error is None else _survivor(error)))
 
 
@@ -73,6 +77,17 @@ def render(record: ErrorRecord) -> str:
     return "\n".join(record.format(_local_line, _names.of_file)) + "\n"
 
 
+def place(filename: str, lineno: int) -> tuple[str, str]:
+    """A line as tracebacks name it, and its text; empty where it is not known here."""
+    name = _names.of_file(filename) if _names.of_file is not None else None
+    text = (_local_line(filename, lineno) or "").strip()
+    return f"{name or _quoted(filename)}, line {lineno}", text
+
+
+def _quoted(filename: str) -> str:
+    return f'File "{filename}"'
+
+
 class _Names:
     """What files that are none are called ("Cell In[3]"). A notebook knows."""
 
@@ -91,7 +106,26 @@ def _local_line(filename: str, lineno: int) -> str | None:
     return linecache.getline(filename, lineno).rstrip("\n") or None
 
 
-def _record(error: BaseException) -> Any:
+def said_plainly(error: BaseException) -> BaseException:
+    """The error to tell of: `sys.exit` in an endpoint ends no process."""
+    if type(error) is SystemExit:
+        plain = RuntimeError(f"the endpoint called sys.exit({error.code!r})")
+        plain.__traceback__ = error.__traceback__
+        return plain
+    return error
+
+
+def one_line(error: BaseException) -> str:
+    """`ValueError: bad`. Never raises."""
+    try:
+        text = str(error).splitlines()[0][:300] if str(error) else ""
+    except BaseException:  # noqa: BLE001  a __str__ that raises
+        text = "<its text cannot be had>"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def record_of(error: BaseException) -> Any:
+    """An exception as JSON. Never raises."""
     try:
         return ErrorRecord.from_exception(error).to_json()
     except BaseException as worse:  # noqa: BLE001  hostile exceptions are what this is for

@@ -14,10 +14,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from monarch_nb.actors.async_driver import AsyncDriver
-from monarch_nb.actors.driver import ActorEnded, Driver, Spec
+from monarch_nb.actors.driver import Driver, Spec
+from monarch_nb.actors.ended import ActorEnded
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.ports import address_of_port
 from monarch_nb.actors.proc import Proc
+from monarch_nb.actors.raised import Raised
 from monarch_nb.actors.sync_driver import SyncDriver, WorkQueue
 from monarch_nb.actors.undeliverable import Returns, send_back
 from monarch_nb.core.frames import ACTOR_BIT, CALL, ERROR, Message
@@ -37,11 +39,20 @@ class Board(Protocol):
     def busy(self, what: str) -> None:
         """User code begins."""
 
-    def idle(self) -> None:
-        """User code has ended."""
+    def idle(self, failed: bool = False) -> None:
+        """User code has ended, with an exception if it has `failed`."""
+
+    def count(self, failed: bool) -> None:
+        """As `idle`, but other calls of the same actor go on."""
 
     def turn(self, what: str) -> None:
-        """The main thread begins a turn, which calls may interrupt; "": it has ended."""
+        """The main thread begins a turn, which calls may interrupt."""
+
+    def turned(self, failed: bool) -> None:
+        """The turn has ended."""
+
+    def arrived(self) -> None:
+        """A message has come, which waits if something runs."""
 
 
 class Hosting:
@@ -52,7 +63,10 @@ class Hosting:
         self.drivers: dict[int, Driver] = {}
         self.supervision: Supervision
         self.returns = Returns(self)
+        self.raised = Raised()
         self.board: Board | None = None
+        self.queues: list[Callable[[], int]] = []
+        """How much waits in each queue of this process."""
         self.flush_output: Callable[[], None] | None = None
         self.main_queue: WorkQueue | None = None
         self.interrupt_main: Callable[[], None] = lambda: None
@@ -187,6 +201,8 @@ class Hosting:
             del self.drivers[driver.spec.port]
         if isinstance(driver, SyncDriver) and driver.on_main:
             self._main_taken = False
+        else:
+            self.queues.remove(driver.waiting)
 
     def refuse(self, message: Message, ended: ActorEnded, address: str) -> None:
         """Answer a message to an actor that has ended: its caller and its sender are told."""

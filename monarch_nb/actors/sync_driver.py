@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from monarch_nb.actors import envelope
-from monarch_nb.actors.driver import ActorEnded, Driver, Spec, State
+from monarch_nb.actors.driver import Driver, Spec, State, is_failure
+from monarch_nb.actors.ended import ActorEnded
 from monarch_nb.actors.interrupts import raise_in_thread
 from monarch_nb.actors.runtime_access import end_fork
 
@@ -54,14 +55,18 @@ class SyncDriver(Driver):
         if self.on_main:
             self.interrupts.strike_main = hosting.interrupt_main
         self._work: WorkQueue = queue.SimpleQueue() if work is None else work
+        self.waiting = self._work.qsize
         self._links = self.proc.links
         if work is None:
+            hosting.queues.append(self.waiting)
             thread = threading.Thread(target=self._serve, name=THREAD_NAME, daemon=True)
             thread.start()
         self._work.put((self, None))
 
     def deliver(self, message: Message) -> None:
         self._work.put((self, message))
+        if (board := self.hosting.board) is not None:
+            board.arrived()
         if self.state == State.ENDED and not self.on_main:
             self.refuse_backlog()  # the thread may have looked for the last time already
 
@@ -74,6 +79,10 @@ class SyncDriver(Driver):
 
     def returned(self, message: UndeliverableMessageEnvelope) -> None:
         self.urgent(lambda: self._returned(message))
+
+    @property
+    def queue(self) -> int:
+        return self._work.qsize()
 
     def construct(self) -> None:
         threading.current_thread().name = THREAD_NAME
@@ -119,13 +128,14 @@ class SyncDriver(Driver):
             except KeyboardInterrupt:  # the very one that is being taken back
                 error = error or KeyboardInterrupt()
         interrupts.running = outer
+        failed = is_failure(error)
         if error is not None:
             self.raised(message, error, has_port=has_port, interrupted=interrupted)
             error = None  # it and this frame hold one another, and the actor
         else:
             self.reply(message, sealed)
         if board is not None:
-            board.idle()
+            board.idle(failed)
 
     def _supervise(self, failure: MeshFailure) -> None:
         if self.state == State.ENDED:

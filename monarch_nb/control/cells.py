@@ -18,9 +18,10 @@ from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.proc import Proc, Wait, Waiter
 from monarch_nb.actors.proc_mesh import ProcMesh
 from monarch_nb.control.client import Client, client
+from monarch_nb.control.failures import record_of_death
 from monarch_nb.control.results import Results
 from monarch_nb.core.frames import CONTROL, CONTROL_PORT, Message
-from monarch_nb.core.records import ErrorRecord, FrameRecord
+from monarch_nb.core.records import ErrorRecord
 from monarch_nb.errors import SupervisionError
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class CellRun(Waiter):
         self.outcomes: dict[int, CellOutcome] = {}
         self._client = owner
         self._proc: Proc = owner.proc
+        self._what = "cell"
         self._rank_of = dict(zip(mesh._processes(), mesh.ranks, strict=True))
         self._agent_of = dict(zip(mesh._processes(), mesh._agents(), strict=True))
         self._heard: set[int] = set()
@@ -113,6 +115,7 @@ class CellRun(Waiter):
 
     def send(self, body: dict[str, Any]) -> None:
         """Send the cell to every rank."""
+        self._what = body.get("what") or self._what
         payload = Parcel(json.dumps({"verb": "cell", **body}).encode())
         for process, rank in self._rank_of.items():
             self._client.output.cell_of[process] = self.tag
@@ -143,6 +146,8 @@ class CellRun(Waiter):
             body.get("text"),
             body.get("elapsed_s", 0.0),
         )
+        if outcome.error is not None and isinstance(number := body.get("number"), int):
+            self._client.failures.cell_failed(message.source, number, outcome.error, self._what)
         if body.get("raw"):  # what C code and children wrote comes by the agent: it is awaited
             self._proc.ask(
                 self._agent_of[message.source],
@@ -163,10 +168,7 @@ class CellRun(Waiter):
 
     def lost(self, ended: Exit) -> None:
         rank = self._rank_of[ended.process]
-        text = f"the process {ended.plainly()}{ended.printed()}"
-        calls = tuple(FrameRecord(*frame) for frame in ended.crashed_at())
-        record = ErrorRecord("RankExited", text, "monarch_nb", calls, died=True)
-        self._end(rank, CellOutcome("lost", record))
+        self._end(rank, CellOutcome("lost", record_of_death(ended)))
 
     def abandon(self, ended: Exit) -> None:
         for process in self._rank_of:

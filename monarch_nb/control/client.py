@@ -32,6 +32,7 @@ from monarch_nb.actors.supervision import MeshFailure
 from monarch_nb.config import Config
 from monarch_nb.control import sources, when_started
 from monarch_nb.control.comms import CommDesk
+from monarch_nb.control.failures import Failures
 from monarch_nb.control.faults import FaultDesk
 from monarch_nb.control.hosts import AttachedHosts, agent_of
 from monarch_nb.control.keeper import Keeper
@@ -63,6 +64,8 @@ class Client(Runtime):
         self._closed = threading.Event()
         self.faults = FaultDesk()
         self.output = OutputDesk(self.supervision, Logbook(self._log_dir(), config.log_bytes))
+        self.tail, self.metrics = self.output.tail, self.output.metrics
+        self.failures = Failures(self.proc, self.supervision)
         self.comms = CommDesk(self.proc, self.supervision)
         self.status = StatusDesk(self)
         self.supervision.on_root_failure = self.faults.root_failed

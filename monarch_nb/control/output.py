@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from monarch_nb.actors.proc import json_of
-from monarch_nb.actors.proc_mesh import ProcsState
 from monarch_nb.control.logbook import Logbook
 from monarch_nb.control.logs import LogWindows
+from monarch_nb.control.metrics import Metrics
+from monarch_nb.control.places import place_of
+from monarch_nb.control.tail import Tail
 from monarch_nb.core import bars
 from monarch_nb.core.stacks import FATAL
 from monarch_nb.errors import RemoteProtocolError
@@ -45,6 +47,8 @@ class OutputDesk:
 
     def __init__(self, supervision: Supervision, logbook: Logbook) -> None:
         self.logbook = logbook
+        self.tail = Tail()
+        self.metrics = Metrics(supervision)
         self._supervision = supervision
         self._listeners: list[Callable[[OutputEvent], None]] = []
         self.cell_of: dict[
@@ -66,6 +70,9 @@ class OutputDesk:
         if not isinstance(stream, str) or not isinstance(text, str):
             raise RemoteProtocolError("output without a stream")
         content = body.get("content")
+        if stream == "metrics":
+            self.metrics.on_message(content, message)
+            return
         if stream == "progress":  # bars that have ended leave a line
             text = _ended(content)
         self._hand_on(message.source, message.tag, stream, text, content)
@@ -98,6 +105,7 @@ class OutputDesk:
         self._show(0, OutputEvent(tag, 0, f"{mesh}, aggregated", 1, stream, text))
 
     def _end_line(self, ended: Exit) -> None:
+        self.tail.end_lines(*place_of(self._supervision, ended.process)[:2])
         for process, stream in list(self._partial):
             if process == ended.process:
                 self._hand_on(process, 0, stream, "\n", None)
@@ -113,9 +121,10 @@ class OutputDesk:
         hidden: str = "",
     ) -> None:
         """Keep it and show it; what follows it `hidden` is kept only."""
-        name, rank, size = self._place(process)
+        name, rank, size, _, _ = place_of(self._supervision, process)
         if text or hidden:
             self.logbook.write(name, rank, size, tag, text + hidden)
+            self.tail.feed(name, rank, stream, text + hidden)
         if hidden and not text:
             return
         if self._windows.take(process, tag, stream, text):
@@ -128,12 +137,6 @@ class OutputDesk:
                 listener(event)
         elif event.text:
             self._print(process, event)
-
-    def _place(self, process: int) -> tuple[str, int, int]:
-        for state in list(self._supervision.states.values()):
-            if isinstance(state, ProcsState) and process in state.processes:
-                return state.name, state.processes.index(process), len(state.processes)
-        return f"process {process:x}", 0, 1
 
     def _print(self, process: int, event: OutputEvent) -> None:
         key = (process, event.stream)

@@ -1,67 +1,62 @@
 """The one snapshot of every mesh: magics, widgets and tests read the same immutable value.
 
-What a rank does comes from the agent's board, sampled only while somebody looks; what has died
-comes from supervision.
+What ranks do comes from the boards of their hosts, sampled only while somebody looks: for some
+seconds after a snapshot, or as long as a watch is open, which also keeps timelines. What has died
+comes from supervision, at once. Any thread may take a snapshot.
 """
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from monarch_nb.actors.exits import Exit
 from monarch_nb.actors.proc_mesh import ProcsState
-from monarch_nb.core.shape import Point
+from monarch_nb.control.boards import Boards
+from monarch_nb.control.mesh_views import MeshView, Sources
+from monarch_nb.control.snapshots import (
+    ActorStatus,
+    HostStatus,
+    MeshStatus,
+    RankStatus,
+    Snapshot,
+    Usage,
+)
+from monarch_nb.control.timeline import Timeline
 
 if TYPE_CHECKING:
     from monarch_nb.control.client import Client
     from monarch_nb.core.frames import Message
 
+__all__ = [
+    "ActorStatus",
+    "HostStatus",
+    "MeshStatus",
+    "RankStatus",
+    "Snapshot",
+    "StatusDesk",
+    "Usage",
+    "Watch",
+]
+
 LOOK_S: Final = 0.3  # how long a snapshot waits for the first sample
 KEEP_LOOKING_S: Final = 5.0
+FASTEST_S: Final = 0.1
+SLOWEST_S: Final = 1.0  # timelines want a sample each second
 
 
-@dataclass(frozen=True)
-class RankStatus:
-    """One rank. `verdict`: starting, idle, busy, silent, exited, stopped (see docs/design.md)."""
+class Watch:
+    """Somebody looks, until `close`."""
 
-    rank: int
-    coords: dict[str, int]
-    pid: int | None
-    verdict: str
-    what: str
-    since_s: float
-    detail: str
+    def __init__(self, desk: StatusDesk, period_s: float) -> None:
+        self.period_s = min(SLOWEST_S, max(FASTEST_S, period_s))
+        self._desk = desk
 
-
-@dataclass(frozen=True)
-class MeshStatus:
-    """One mesh of processes."""
-
-    name: str
-    labels: tuple[str, ...]
-    sizes: tuple[int, ...]
-    ranks: tuple[RankStatus, ...]
-    actors: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Everything, at one moment."""
-
-    meshes: tuple[MeshStatus, ...]
-
-    def __str__(self) -> str:
-        return "\n".join(_line(mesh) for mesh in self.meshes) or "no mesh is up"
-
-
-def _line(mesh: MeshStatus) -> str:
-    counts: dict[str, int] = {}
-    for rank in mesh.ranks:
-        counts[rank.verdict] = counts.get(rank.verdict, 0) + 1
-    states = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    return f"{mesh.name}: {len(mesh.ranks)} ranks: {states}"
+    def close(self) -> None:
+        """Harmless when repeated."""
+        self._desk.end_watch(self)
 
 
 class StatusDesk:
@@ -69,109 +64,200 @@ class StatusDesk:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._pids: dict[int, int] = {}
-        self._board: dict[int, dict[str, Any]] = {}
-        self._seen_at: dict[int, float] = {}
-        self._looking_until: float | None = None
-        self._limit: threading.Timer | None = None
-        self._news = threading.Condition()
+        self._boards = Boards()
+        self._sources = Sources(self._boards, client.proc.dead, client.supervision.silent)
+        self._hosts = self._sources.hosts
+        self._hosts.name(client.proc.agent, socket.gethostname())
+        self._views: dict[int, MeshView] = {}  # by number of the mesh
+        self._watches: list[Watch] = []
+        self._looking_until = 0.0
+        self._asked: dict[int, float] = {}  # agents that sample, and how often
+        self._awaited: set[int] = set()  # ranks that a snapshot has waited for
+        self._began = time.monotonic()
+        self._ticking: threading.Thread | None = None
+        self._over = threading.Event()
+        self._lock = threading.RLock()
+        client.supervision.on_exit.append(self._on_exit)
+
+    # the inbox thread
 
     def on_spawned(self, body: dict[str, Any], _: Message) -> None:
         """Ranks have been forked."""
-        self._pids.update(zip(body["procs"], body["pids"], strict=True))
+        for process, pid in zip(body["procs"], body["pids"], strict=True):
+            self._sources.pids[process] = pid
+            self._boards.touch(process)
 
-    def on_board(self, body: dict[str, Any], _: Message) -> None:
-        """Changed records of the board."""
-        now = time.monotonic()
-        with self._news:
-            for record in body["ranks"]:
-                self._board[record["proc"]] = record
-                self._seen_at[record["proc"]] = now
-            self._news.notify_all()
+    def on_board(self, body: dict[str, Any], message: Message) -> None:
+        """Changed records of a board."""
+        if message.source in self._asked:
+            self._boards.tell(message.source, body, time.monotonic())
+
+    def _on_exit(self, ended: Exit) -> None:
+        self._sources.ended_at[ended.process] = time.monotonic()
+        self._boards.touch(ended.process)
+
+    # any thread
 
     def snapshot(self) -> Snapshot:
-        """The state of every mesh that the client owns."""
-        self._look()
-        states = [
-            each
-            for each in list(self._client.supervision.states.values())
-            if isinstance(each, ProcsState)
-        ]
-        return Snapshot(tuple(self._mesh(state) for state in states))
+        """The state of every mesh that the client owns.
 
-    def _look(self) -> None:
-        """Have the board sampled for a while; wait for the first sample of a new look."""
-        supervision, proc = self._client.supervision, self._client.proc
-        wanted = {
-            process
-            for state in list(supervision.states.values())
-            if isinstance(state, ProcsState) and state.initialized.done()
-            for process in state.processes
-            if process not in proc.dead
-        }
-        if not wanted:
-            return
-        starting = self._looking_until is None
-        self._looking_until = time.monotonic() + KEEP_LOOKING_S
-        if starting:
-            proc.control(proc.agent, "status", {"on": True})
-            self._look_again_in(KEEP_LOOKING_S)
-        with self._news:
-            self._news.wait_for(lambda: wanted <= self._board.keys() | proc.dead.keys(), LOOK_S)
+        The first of a while waits for what agents tell, `LOOK_S` at most.
+        """
+        with self._lock:
+            if not self._watches:
+                self._looking_until = time.monotonic() + KEEP_LOOKING_S
+            self._refresh()
+            self._ask()
+            missing = self._missing()
+        if missing:
+            self._boards.wait_for(lambda: self._have_told(missing), LOOK_S)
+        with self._lock:
+            meshes = self._refresh()
+            hosts = self._hosts.told(self._sources.dead)
+            return Snapshot(meshes, hosts, time.monotonic())
+
+    def watch(self, period_s: float) -> Watch:
+        """Have all ranks sampled this often (0.1 s to 1 s) and keep timelines, until it is closed.
+
+        Of several watches the fastest counts.
+        """
+        made = Watch(self, period_s)
+        with self._lock:
+            if not self._watches:
+                self._skip()
+            self._watches.append(made)
+            self._refresh()
+            self._ask()
+        return made
+
+    def end_watch(self, watch: Watch) -> None:
+        """For `Watch.close`."""
+        with self._lock:
+            if watch in self._watches:
+                self._watches.remove(watch)
+                self._ask()
+
+    def timeline(self, mesh: str) -> Timeline:
+        """What the ranks of a mesh did in the last seconds; one without ranks if it is unknown."""
+        with self._lock:
+            found = [view.timeline for view in self._views.values() if view.state.name == mesh]
+            return found[-1] if found else Timeline(0, self._seconds())
 
     def close(self) -> None:
         """Nobody looks any more."""
-        if self._limit is not None:
-            self._limit.cancel()
+        with self._lock:
+            self._over.set()
+            ticking = self._ticking
+        if ticking is not None and ticking is not threading.current_thread():
+            ticking.join(LOOK_S)
 
-    def _look_again_in(self, seconds: float) -> None:
-        self._limit = limit = threading.Timer(seconds, self._maybe_stop_looking)
-        limit.daemon = True
-        limit.name = "monarch-status"
-        limit.start()
+    # who looks
 
-    def _maybe_stop_looking(self) -> None:
-        if self._client.proc.closed:
-            return
-        left = (self._looking_until or 0) - time.monotonic()
-        if left > 0:
-            self._look_again_in(left)
-            return
-        self._looking_until = None
-        self._board.clear()
-        self._client.proc.control(self._client.proc.agent, "status", {"on": False})
+    def _period_s(self) -> float | None:
+        """How often agents are to sample now; None: not at all."""
+        if self._watches:
+            return min(watch.period_s for watch in self._watches)
+        return FASTEST_S if time.monotonic() < self._looking_until else None
 
-    def _mesh(self, state: ProcsState) -> MeshStatus:
-        extent = state.shape.extent
-        ranks = tuple(self._rank(state, rank) for rank in range(len(state.processes)))
-        actors = tuple((each.name, each.cls.__name__) for each in state.actors)
-        return MeshStatus(state.name, tuple(extent.labels), tuple(extent.sizes), ranks, actors)
+    def _ask(self) -> None:
+        """Have the agents with living ranks sample, and no others."""
+        period_s, proc = self._period_s(), self._client.proc
+        agents = {agent for view in self._views.values() for agent in view.agents}
+        looks = period_s is not None and not proc.closed
+        wanted = {agent for agent in agents if agent not in proc.dead} if looks else set()
+        for agent in self._asked.keys() - wanted:
+            del self._asked[agent]
+            if agent not in proc.dead and not proc.closed:
+                proc.control(agent, "status", {"on": False})
+        for agent in wanted:
+            if self._asked.get(agent) != period_s:
+                self._asked[agent] = period_s or FASTEST_S
+                self._begin(agent, self._asked[agent])
+        if not self._asked:
+            self._awaited.clear()
+            self._boards.clear()
+        if period_s is not None:
+            self._tick_on()
 
-    def _rank(self, state: ProcsState, rank: int) -> RankStatus:
-        process = state.processes[rank]
-        verdict, what, since_s, detail = self._verdict(state, process)
-        pid = state.pids.get(rank) or self._pids.get(process)
-        return RankStatus(
-            rank, dict(Point(rank, state.shape.extent)), pid, verdict, what, since_s, detail
-        )
+    def _begin(self, agent: int, period_s: float) -> None:
+        def answered(answer: dict[str, Any]) -> None:
+            if "host" in answer:
+                self._hosts.name(agent, answer["host"])
 
-    def _verdict(self, state: ProcsState, process: int) -> tuple[str, str, float, str]:
-        ended = self._client.proc.dead.get(process)
-        if ended is not None:
-            verdict = "unreachable" if ended.unreachable_s is not None else "exited"
-            return verdict, "", 0.0, ended.plainly()
-        if state.ended is not None:
-            return "stopped", "", 0.0, state.ended
-        supervision = self._client.supervision
-        record = self._board.get(process, {})
-        since = (
-            record.get("since_s", 0.0)
-            + time.monotonic()
-            - self._seen_at.get(process, time.monotonic())
-        )
-        what = record.get("what", "")
-        if process in supervision.silent:
-            return "silent", what, since, "no sign of life: stopped, frozen or swapped out"
-        if record:
-            return record["state"], what, since, ""
-        return ("idle" if state.initialized.done() else "starting"), "", 0.0, ""
+        body = {"on": True, "period_s": period_s}
+        self._client.proc.ask(agent, "status", body, answered)
+
+    def _missing(self) -> set[int]:
+        """Ranks that nobody has told of yet; each is waited for once."""
+        found = {each for view in self._views.values() for each in view.missing} - self._awaited
+        self._awaited |= found
+        return found
+
+    def _have_told(self, processes: set[int]) -> bool:
+        records, dead = self._boards.records, self._sources.dead
+        return all(each in records or each in dead for each in processes)
+
+    # meshes
+
+    def _refresh(self) -> tuple[MeshStatus, ...]:
+        """All meshes as they are now."""
+        changed = self._boards.take_changed()
+        states = {
+            state.number: state
+            for state in list(self._client.supervision.states.values())
+            if isinstance(state, ProcsState)
+        }
+        if [*self._views] != [*states] or any(
+            view.state is not states[number] for number, view in self._views.items()
+        ):
+            self._views = {number: self._view(state) for number, state in states.items()}
+        told = []
+        for view in self._views.values():
+            status = view.status(changed)
+            if not view.is_over():
+                told.append(status)
+        return tuple(told)
+
+    def _view(self, state: ProcsState) -> MeshView:
+        known = self._views.get(state.number)
+        if known is not None and known.state is state:
+            return known
+        return MeshView(state, self._sources, self._seconds())
+
+    # once a second, while somebody looks
+
+    def _tick_on(self) -> None:
+        if self._ticking is None and not self._over.is_set():
+            self._ticking = threading.Thread(target=self._tick, name="monarch-status", daemon=True)
+            self._ticking.start()
+
+    def _tick(self) -> None:
+        while not self._over.wait(1.0 - (time.monotonic() - self._began) % 1.0):
+            with self._lock:
+                self._ask()
+                if self._period_s() is None:
+                    self._ticking = None
+                    return
+                self._forget()
+                if self._watches:
+                    self._feed()
+
+    def _feed(self) -> None:
+        self._refresh()
+        now, seconds = time.monotonic(), self._seconds()
+        for view in self._views.values():
+            view.timeline.feed(seconds, now, view.samples())
+
+    def _skip(self) -> None:
+        for view in self._views.values():
+            view.timeline.skip(self._seconds())
+
+    def _seconds(self) -> int:
+        """How many seconds have ended, on the clock of timelines."""
+        return int(time.monotonic() - self._began)
+
+    def _forget(self) -> None:
+        """What is known of processes of meshes that are gone."""
+        known = {each for view in self._views.values() for each in view.state.processes}
+        self._boards.keep(known)
+        self._awaited &= known

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 WRITE_S: Final = 0.02
 """How long ranks are given to write their stacks; it takes them about a millisecond."""
 ANSWER_S: Final = 0.06  # the prompt waits for it
-_MAIN_LOOP: Final = "monarch_nb/worker/main.py"
+MAIN_LOOP: Final = "monarch_nb/worker/main.py"
 
 
 def kill(proc: Proc, mesh: ProcMesh, ranks: Iterable[int]) -> None:
@@ -48,24 +48,33 @@ def whereabouts(proc: Proc, mesh: ProcMesh, ranks: Iterable[int]) -> dict[int, l
     Takes a tenth of a second at most. An idle rank is nowhere; ranks that are stopped or lost are
     missing.
     """
+    texts = dumps(proc, mesh, ranks, WRITE_S, ANSWER_S)
+    found = {rank: thread_below(text, MAIN_LOOP) for rank, text in texts.items()}
+    return {rank: frames for rank, frames in found.items() if frames is not None}
+
+
+def dumps(
+    proc: Proc, mesh: ProcMesh, ranks: Iterable[int], write_s: float, answer_s: float
+) -> dict[int, str]:
+    """What faulthandler writes of all threads of these ranks; empty or missing of those that do
+    not write within `write_s`."""
     by_agent = _by_agent(mesh, ranks)
     for agent, processes in by_agent.items():
         proc.control(agent, "dump", {"procs": list(processes)})
-    time.sleep(WRITE_S)
+    time.sleep(write_s)
     answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     for agent, processes in by_agent.items():
         proc.ask(agent, "dumped", {"procs": list(processes)}, answers.put)
     rank_of = {each: rank for found in by_agent.values() for each, rank in found.items()}
-    deadline = time.monotonic() + ANSWER_S
-    found: dict[int, list[Frame]] = {}
+    deadline = time.monotonic() + answer_s
+    found: dict[int, str] = {}
     for _ in by_agent:
         try:
             answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             break
         for process, text in answer.get("texts", {}).items():
-            if (frames := thread_below(text, _MAIN_LOOP)) is not None:
-                found[rank_of[int(process)]] = frames
+            found[rank_of[int(process)]] = text
     return found
 
 

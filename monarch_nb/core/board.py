@@ -2,7 +2,8 @@
 
 Rule: a record is written by one `pack_into` (so threads of one process never mix two) between two
 equal counters, and a reader believes it only when both counters agree and a second look shows the
-same bytes. Nobody waits for anybody: a frozen rank stays readable. This file maps no memory and
+same bytes. Only the queue depth, two bytes, is also written by itself: any value of it goes with
+any record. Nobody waits for anybody: a frozen rank stays readable. This file maps no memory and
 reads no clock.
 """
 
@@ -11,9 +12,12 @@ from __future__ import annotations
 import struct
 from typing import Any, Final, NamedTuple
 
-# counter u32 | state u8 | length of what u8 | since (monotonic ns) u64 | beat u64 | calls u64
-# | what 92 bytes | counter u32
-_RECORD: Final = struct.Struct("<IBB2xQQQ92sI")
+# counter u32 | state u8 | length of what u8 | queue depth u16 | since (monotonic ns) u64
+# | busy ns u64 | calls u32 | failed u32 | what 92 bytes | counter u32
+_RECORD: Final = struct.Struct("<IBBHQQII92sI")
+_QUEUE: Final = struct.Struct("H")
+_QUEUE_OFFSET: Final = 6
+MAX_QUEUE: Final = 0xFFFF
 _COUNT: Final = struct.Struct("<I")
 SLOT_BYTES: Final = _RECORD.size
 SLOTS: Final = 4096
@@ -39,8 +43,11 @@ class Status(NamedTuple):
     state: int
     since_ns: int
     what: str
-    beat: int
-    calls: int
+    busy_ns: int  # user code ran for so long until `since_ns`; while it is busy, the rest is added
+    calls: int  # calls and cells that have ended
+    failed: int  # those of them that ended with an exception
+    queue: int  # what waits, `MAX_QUEUE` at most
+    beat: int  # counts the writes
 
     @property
     def state_name(self) -> str:
@@ -58,8 +65,20 @@ class BoardSlot:
         self._offset = index * SLOT_BYTES
         self._counter = 0
 
+    @property
+    def beat(self) -> int:
+        """How many records this writer has written, in 32 bits."""
+        return self._counter
+
     def write(
-        self, state: int, since_ns: int, what: str = "", beat: int = 0, calls: int = 0
+        self,
+        state: int,
+        since_ns: int,
+        what: str = "",
+        busy_ns: int = 0,
+        calls: int = 0,
+        failed: int = 0,
+        queue: int = 0,
     ) -> None:
         """Replace the record. `what` is cut to `WHAT_BYTES` bytes of UTF-8."""
         text = what.encode("utf-8", "replace")[:WHAT_BYTES]
@@ -71,20 +90,32 @@ class BoardSlot:
             counter,
             state,
             len(text),
+            min(MAX_QUEUE, queue),
             since_ns,
-            beat,
-            calls,
+            busy_ns,
+            calls & 0xFFFFFFFF,
+            failed & 0xFFFFFFFF,
             text,
             counter,
         )
 
+    def write_queue(self, depth: int) -> None:
+        """Replace the queue depth of the record."""
+        depth = min(MAX_QUEUE, depth)
+        _QUEUE.pack_into(self._buffer, self._offset + _QUEUE_OFFSET, depth)
+
     def read(self) -> Status | None:
         """The record, or None when nothing was written yet or the writer died in the middle."""
+        record = self.whole()
+        return None if record is None else parse(record)
+
+    def whole(self) -> bytes | None:
+        """The bytes of a record that can be believed, or None as `read`."""
         earlier = self.raw()
         for _ in range(_LOOKS):
             record = self.raw()
             if record == earlier and record[:4] == record[-4:] != b"\0\0\0\0":
-                return parse(record)
+                return record
             earlier = record
         return None
 
@@ -122,5 +153,6 @@ class ReadCount:
 
 def parse(record: bytes) -> Status:
     """The meaning of a whole record."""
-    _, state, size, since_ns, beat, calls, what, _ = _RECORD.unpack(record)
-    return Status(state, since_ns, what[:size].decode("utf-8", "ignore"), beat, calls)
+    beat, state, size, queue, since_ns, busy_ns, calls, failed, what, _ = _RECORD.unpack(record)
+    text = what[:size].decode("utf-8", "ignore")
+    return Status(state, since_ns, text, busy_ns, calls, failed, queue, beat)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 _HEADING: Final = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):")
 _CURRENT: Final = "Current thread 0x"
+_LIBRARY: Final = re.compile(r"/lib/python3\.\d+t?/(?!(?:site|dist)-packages/)")
 _FRAME: Final = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
 
 
@@ -53,6 +54,16 @@ def crash(text: str) -> Crash | None:
     if not frames:
         frames = (threads(rest) or [[]])[-1]
     return Crash(before, what, frames)
+
+
+def is_of_python(file: str) -> bool:
+    """Whether a file is of Python's own library, wherever that is installed.
+
+    Example:
+        >>> is_of_python("/usr/lib/python3.11/threading.py")
+        True
+    """
+    return file.startswith("<frozen ") or bool(_LIBRARY.search(file))
 
 
 def file_name(process: int) -> str:

@@ -20,13 +20,13 @@ from typing import Any, Final
 
 from monarch_nb.config import Config
 from monarch_nb.host import dumps, events, guard, orders, registry, rundir
-from monarch_nb.host.board import SAMPLE_S
 from monarch_nb.host.forks import Forks, settings_for
 from monarch_nb.host.launch import AgentBoot, last_lines
 from monarch_nb.host.loop import Loop
 from monarch_nb.host.mail import Letter, Mail
 from monarch_nb.host.oom import MemoryGroup
 from monarch_nb.host.streams import Piece
+from monarch_nb.host.viewers import FASTEST_S, Viewers
 from monarch_nb.host.wards import FDS_PER_RANK, Wards
 
 Record = dict[str, Any]
@@ -47,13 +47,12 @@ class Agent:
         self._owner: int | None = None  # a pidfd
         self._greeted = False
         self._killed: set[int] = set()  # by us: no business of the out-of-memory killer
-        self._viewers: set[int] = set()
-        self._sample_at = 0.0
+        self._viewers = Viewers()
         self._ranks_file_limit, self._file_limit = guard.raise_file_limit()
         self._memory = MemoryGroup()
         self._loop = Loop()
         self._mail = Mail(Path(boot.run_dir), boot.agent)
-        self._wards = Wards(self._loop, self._mail, config, self._on_pulse)
+        self._wards = Wards(self._loop, self._mail, config, self._viewers.sampler, self._on_pulse)
         timing = registry.Timing(
             config.pulse_interval_s / 2, config.exit_s, config.grace_s, config.start_s
         )
@@ -83,8 +82,7 @@ class Agent:
     def _timeout(self) -> float | None:
         if self._over or self._mail.ready():
             return 0.0
-        dues = [self._registry.deadline(), self._wards.outflow.due()]
-        dues.append(self._sample_at if self._viewers else None)
+        dues = [self._registry.deadline(), self._wards.outflow.due(), self._viewers.due()]
         due = min((due for due in dues if due is not None), default=None)
         return None if due is None else due - time.monotonic()
 
@@ -194,7 +192,7 @@ class Agent:
         oom = self._was_out_of_memory(proc, exitcode)
         output = self._wards.dismiss(proc)
         dumps.forget(Path(self._boot.run_dir), proc)
-        self._viewers.discard(proc)
+        self._viewers.end(proc)
         if output is not None:
             self._pass_on(self._wards.outflow.rest(output, time.monotonic()))
         self._feed(
@@ -249,11 +247,10 @@ class Agent:
             self._tell(self._boot.controller, {"verb": "raw", **piece._asdict()})
 
     def _show(self, now: float) -> None:
-        if self._viewers and now >= self._sample_at:
-            self._sample_at = now + SAMPLE_S
-            if ranks := self._wards.sampler.changes(now):
-                for viewer in self._viewers:
-                    self._tell(viewer, {"verb": "board", "ranks": ranks})
+        if (news := self._viewers.news(now)) is not None:
+            viewers, body = news
+            for viewer in viewers:
+                self._tell(viewer, body)
 
     # ------------------------------------------------------------------------------------ verbs
 
@@ -313,14 +310,13 @@ class Agent:
         self._feed(events.Watched(letter.asker.process, procs))
 
     def _status(self, letter: Letter) -> None:
-        viewer = letter.asker.process
-        self._viewers.discard(viewer)
-        if letter.body["on"]:
-            now = time.monotonic()
-            self._wards.sampler.changes(now)
-            self._tell(viewer, {"verb": "board", "ranks": self._wards.sampler.all(now)})
-            self._viewers.add(viewer)
-        self._answer(letter.asker, {"ok": True})
+        viewer, on = letter.asker.process, letter.body["on"]
+        period_s = float(letter.body.get("period_s", FASTEST_S))
+        self._answer(letter.asker, {"ok": True, "host": socket.gethostname()})
+        if on:
+            self._tell(viewer, self._viewers.begin(viewer, period_s, time.monotonic()))
+        else:
+            self._viewers.end(viewer)
 
     def _taken(self, letter: Letter) -> None:
         self._wards.outflow.taken(int(letter.body["bytes"]), time.monotonic())

@@ -9,17 +9,25 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from monarch_nb.core.board import BOARD_BYTES, SLOTS, BoardSlot, ReadCount
+from monarch_nb.core.board import (
+    BOARD_BYTES,
+    SLOTS,
+    STARTING,
+    STATES,
+    BoardSlot,
+    ReadCount,
+    Status,
+    parse,
+)
 
-SAMPLE_S: Final = 0.1
 _USAGE_S: Final = 1.0  # /proc is read this often at most
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _COARSE_BYTES: Final = 1 << 20  # a change of less is no news
-Record = dict[str, Any]
+Row = list[Any]
 
 
 class Board:
@@ -65,85 +73,121 @@ class Board:
         os.close(self._fd)
 
 
+def no_gpu(_: int) -> tuple[int | None, int | None]:
+    """Nothing is known of GPUs."""
+    return None, None
+
+
 class Usage(NamedTuple):
     """What a process uses."""
 
-    rss_bytes: int = 0
     cpu_percent: int = 0
+    rss_bytes: int = 0
+    gpu_percent: int | None = None
+    gpu_bytes: int | None = None
 
 
 class _Seen:
     """One rank as it was last sampled."""
 
-    def __init__(self, pid: int, slot: BoardSlot) -> None:
+    def __init__(self, proc: int, pid: int, slot: BoardSlot) -> None:
+        self.proc = proc
         self.pid = pid
         self.slot = slot
+        self.raw = b""
+        self.row: Row = _row(proc, None)
         self.usage = Usage()
-        self.usage_at = float("-inf")
         self.cpu_s: float | None = None
-        self.last: Record = {}
+        self.measured_at = 0.0
+
+
+class News(NamedTuple):
+    """What has changed: rows of the board, and of usage, as in docs/protocol.md."""
+
+    ranks: list[Row]
+    usage: list[Row]
 
 
 class Sampler:
-    """Turns the board into records of what changed."""
+    """Turns the board into records of what changed.
 
-    def __init__(self) -> None:
+    `gpu(pid)` tells the share of time and the memory that a process uses of its GPUs.
+    """
+
+    def __init__(self, gpu: Callable[[int], tuple[int | None, int | None]] = no_gpu) -> None:
         self._seen: dict[int, _Seen] = {}
+        self._gpu = gpu
+        self._measure_at = float("-inf")
 
     def add(self, proc: int, pid: int, slot: BoardSlot) -> None:
         """Include a rank."""
-        self._seen[proc] = _Seen(pid, slot)
+        self._seen[proc] = _Seen(proc, pid, slot)
 
     def remove(self, proc: int) -> None:
         """Its rank has ended."""
         self._seen.pop(proc, None)
 
-    def changes(self, now: float) -> list[Record]:
-        """The records that differ from those of the last call."""
-        changed = []
-        for proc, seen in self._seen.items():
-            record = _record(proc, seen, now)
-            if record != seen.last:
-                seen.last = record
-                changed.append(_aged(record, now))
-        return changed
+    def changes(self, now: float) -> News:
+        """What differs from the last call."""
+        ranks = [seen.row for seen in self._seen.values() if _has_news(seen)]
+        if now < self._measure_at:
+            return News(ranks, [])
+        self._measure_at = now + _USAGE_S
+        changed = [seen for seen in self._seen.values() if self._measure(seen, now)]
+        return News(ranks, [_usage_row(seen) for seen in changed])
 
-    def all(self, now: float) -> list[Record]:
-        """Every record as last sampled."""
-        return [_aged(seen.last, now) for seen in self._seen.values() if seen.last]
+    def all(self) -> News:
+        """Everything as last sampled."""
+        seen = self._seen.values()
+        return News([each.row for each in seen], [_usage_row(each) for each in seen])
 
-
-def _record(proc: int, seen: _Seen, now: float) -> Record:
-    if now - seen.usage_at >= _USAGE_S:
-        _measure(seen, now)
-    status = seen.slot.read()
-    return {
-        "proc": proc,
-        "state": "starting" if status is None else status.state_name,
-        "since_ns": 0 if status is None else status.since_ns,
-        "what": "" if status is None else status.what,
-        "beat": 0 if status is None else status.beat,
-        "calls": 0 if status is None else status.calls,
-        **seen.usage._asdict(),
-    }
+    def _measure(self, seen: _Seen, now: float) -> bool:
+        """Whether it uses more or less than before."""
+        before = seen.usage
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            cpu_s, rss = _usage_of(seen.pid)
+            percent = 0.0
+            if seen.cpu_s is not None:
+                percent = (cpu_s - seen.cpu_s) / (now - seen.measured_at) * 100
+            seen.cpu_s, seen.measured_at = cpu_s, now
+            coarse = rss // _COARSE_BYTES * _COARSE_BYTES
+            seen.usage = Usage(round(percent), coarse, *self._gpu(seen.pid))
+        return seen.usage != before
 
 
-def _aged(record: Record, now: float) -> Record:
-    """With an age, which other hosts understand, for the time on this host's clock."""
-    since_ns = record["since_ns"]
-    sent = {name: value for name, value in record.items() if name != "since_ns"}
-    sent["since_s"] = max(0.0, round(now - since_ns / 1e9, 3)) if since_ns else 0.0
-    return sent
+def _has_news(seen: _Seen) -> bool:
+    """Look at its record: nearly always it is the one of last time."""
+    raw = seen.slot.raw()
+    if raw == seen.raw:
+        return False
+    record = seen.slot.whole()
+    if record is None:  # nothing was written yet, or the writer has died in the middle
+        is_new, seen.raw = not seen.raw, raw
+        return is_new
+    if record == seen.raw:
+        return False
+    seen.raw = record
+    seen.row = _row(seen.proc, parse(record))
+    return True
 
 
-def _measure(seen: _Seen, now: float) -> None:
-    with contextlib.suppress(OSError, IndexError, ValueError):
-        folder = Path(f"/proc/{seen.pid}")
-        rss = int((folder / "statm").read_text().split()[1]) * _PAGE_BYTES
-        fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS
-        percent = 0.0
-        if seen.cpu_s is not None:
-            percent = (cpu_s - seen.cpu_s) / (now - seen.usage_at) * 100
-        seen.usage = Usage(rss // _COARSE_BYTES * _COARSE_BYTES, round(percent))
-        seen.cpu_s, seen.usage_at = cpu_s, now
+def _row(proc: int, status: Status | None) -> Row:
+    if status is None:
+        return [proc, STATES[STARTING], 0, "", 0, 0, 0, 0, 0]
+    _, since_ns, what, busy_ns, calls, failed, queue, beat = status
+    return [proc, status.state_name, since_ns, what, busy_ns, queue, calls, failed, beat]
+
+
+def _usage_row(seen: _Seen) -> Row:
+    return [seen.proc, *seen.usage]
+
+
+def _usage_of(pid: int) -> tuple[float, int]:
+    """Seconds of processor time, and bytes of memory."""
+    fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        text = os.read(fd, 4096)
+    finally:
+        os.close(fd)
+    fields = text.rpartition(b")")[2].split(None, 23)
+    return (int(fields[11]) + int(fields[12])) / _TICKS, int(fields[21]) * _PAGE_BYTES

@@ -40,11 +40,16 @@ class Wards:
     """All of them. `pulsed(proc, up)` is called when a pulse changes."""
 
     def __init__(
-        self, loop: Loop, mail: Mail, config: Config, pulsed: Callable[[int, bool], None]
+        self,
+        loop: Loop,
+        mail: Mail,
+        config: Config,
+        sampler: Sampler,
+        pulsed: Callable[[int, bool], None],
     ) -> None:
         self.board = Board()
-        self.sampler = Sampler()
         self.outflow = Outflow(loop)
+        self._sampler = sampler
         self._loop = loop
         self._mail = mail
         self._config = config
@@ -66,7 +71,7 @@ class Wards:
         self.outflow.add(ward.output, self.board.reads(self._slots[proc]))
         self._loop.add(pulse.fileno(), functools.partial(self._on_pulse, proc, pulse))
         self._on_pulse(proc, pulse)
-        self.sampler.add(proc, pid, self.board.slot(self._slots[proc]))
+        self._sampler.add(proc, pid, self.board.slot(self._slots[proc]))
 
     def dismiss(self, proc: int) -> Output | None:
         """The rank has ended, or was never forked. Its output has then been read to the end."""
@@ -74,7 +79,7 @@ class Wards:
             self.board.give_back(index)
         if (ward := self._wards.pop(proc, None)) is None:
             return None
-        self.sampler.remove(proc)
+        self._sampler.remove(proc)
         self._loop.remove(ward.pulse.fileno())
         ward.pulse.close()
         os.close(ward.handle)

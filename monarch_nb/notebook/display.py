@@ -11,41 +11,29 @@ import html
 import io
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from monarch_nb.core.folding import rank_runs
-from monarch_nb.notebook.grids import grid_html, grid_of
-from monarch_nb.notebook.session import session_of
+from monarch_nb.notebook.live.marks import mark_of
+from monarch_nb.notebook.session import Session
 from monarch_nb.notebook.values import values_html, values_text
-from monarch_nb.notebook.words import count, duration, mesh_text, sizes_text
+from monarch_nb.notebook.words import count, duration, sizes_text
 
 MAX_ROWS = 16
 """A mesh with more ranks is shown with one row for each state."""
 
-_MARKS = {
-    "idle": ("○", "#009E73"),
-    "busy": ("●", "#2F8FD6"),
-    "running": ("●", "#2F8FD6"),
-    "collective": ("◆", "#2F8FD6"),
-    "starting": ("◌", "#7a7a7a"),
-    "paused": ("‖", "#CC79A7"),
-    "silent": ("▲", "#E69F00"),
-    "leaving": ("◌", "#7a7a7a"),
-    "stopped": ("◌", "#7a7a7a"),
-}
-_BAD = ("✕", "#D55E00")  # error, exited, unreachable, and whatever is not known here
 _HEADINGS = ("rank", "place", "pid", "state", "for", "doing")
 
 Row = tuple[str, str, str, str, str, str]
-Home = tuple[str, Sequence[int]]
 
 
 class StatusView:
-    """What `%mesh status` shows: each mesh with the state of its ranks."""
+    """What `%mesh status` shows: each mesh with the state of its ranks `at` the snapshot's time."""
 
-    def __init__(self, meshes: Sequence[Any], current: str | None = None) -> None:
+    def __init__(self, meshes: Sequence[Any], at: float, current: str | None = None) -> None:
         self._meshes = meshes
+        self._at = at
         self._current = current
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
@@ -60,10 +48,11 @@ class StatusView:
         return "".join(self._html_of(mesh) for mesh in self._meshes)
 
     def _text_of(self, mesh: Any) -> str:
-        return f"{self._title(mesh)}\n{table_text(_HEADINGS, map(_plain, rows(mesh)))}"
+        return f"{self._title(mesh)}\n{table_text(_HEADINGS, map(_plain, rows(mesh, self._at)))}"
 
     def _html_of(self, mesh: Any) -> str:
-        body = "".join(f"<tr>{''.join(map(_cell, _HEADINGS, row))}</tr>" for row in rows(mesh))
+        lines = rows(mesh, self._at)
+        body = "".join(f"<tr>{''.join(map(_cell, _HEADINGS, line))}</tr>" for line in lines)
         return f"<div><b>{html.escape(self._title(mesh))}</b>{table_html(_HEADINGS, body)}</div>"
 
     def _title(self, mesh: Any) -> str:
@@ -74,25 +63,25 @@ class StatusView:
         return f"{mesh.name}: {count(len(mesh.ranks), 'rank')}, {counts}; {axes}{current}"
 
 
-def rows(mesh: Any) -> Iterator[Row]:
+def rows(mesh: Any, at: float) -> Iterator[Row]:
     """The text of each rank's row, or of each state's, if there are many ranks."""
     if len(mesh.ranks) <= MAX_ROWS:
-        yield from (_row([rank], mesh) for rank in mesh.ranks)
+        yield from (_row([rank], mesh, at) for rank in mesh.ranks)
         return
     ordered = sorted(mesh.ranks, key=_sameness)
     for _, alike in itertools.groupby(ordered, key=_sameness):
-        yield _row(list(alike), mesh)
+        yield _row(list(alike), mesh, at)
 
 
 def _sameness(rank: Any) -> tuple[str, str, str]:
     return rank.verdict, rank.what or "", rank.detail or ""
 
 
-def _row(ranks: Sequence[Any], mesh: Any) -> Row:
+def _row(ranks: Sequence[Any], mesh: Any, at: float) -> Row:
     first = ranks[0]
     alone = len(ranks) == 1
     doing = " ".join(text for text in (first.what, first.detail) if text)
-    since = max(rank.since_s for rank in ranks)
+    since = max(rank.age_s(at) for rank in ranks)
     return (
         rank_runs(rank.rank for rank in ranks),
         _place(first.coords, mesh.labels) if alone else count(len(ranks), "rank"),
@@ -110,14 +99,14 @@ def _place(coords: Any, labels: Iterable[str]) -> str:
 
 def _plain(row: Row) -> Row:
     rank, place, pid, state, since, doing = row
-    return rank, place, pid, f"{_MARKS.get(state, _BAD)[0]} {state}", since, doing
+    return rank, place, pid, f"{mark_of(state).sign} {state}", since, doing
 
 
 def _cell(heading: str, text: str) -> str:
     content = html.escape(text)
     if heading == "state":
-        mark, colour = _MARKS.get(text, _BAD)
-        content = f'<span style="color:{colour}">{mark}</span> {content}'
+        mark = mark_of(text)
+        content = f'<span style="color:{mark.colour}">{mark.sign}</span> {content}'
     return f"<td style='text-align:left'>{content}</td>"
 
 
@@ -150,46 +139,8 @@ def table_html(headings: Iterable[str], body: str) -> str:
 
 
 def mesh_html(mesh: Any) -> str:
-    """For meshes of hosts, and whatever has no ranks here: what `repr` says, in one line."""
+    """For meshes of hosts: what `repr` says, in one line."""
     return f"<code>{html.escape(repr(mesh))}</code>"
-
-
-def states_html(mesh: Any, snapshot: Any, home: Home | None = None) -> str:
-    """For meshes of processes and of actors: the state of each rank in a grid.
-
-    `home` is the mesh of processes that actors live on, and their ranks there.
-    """
-    name, places = home or (mesh.name, mesh.ranks)
-    known = [each for each in snapshot.meshes if each.name == name]
-    if not known:
-        return mesh_html(mesh)
-    states = {one.rank: one for one in known[0].ranks}
-    ranks = [states.get(rank) for rank in places]
-    verdicts = Counter(one.verdict if one else "gone" for one in ranks)
-    counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
-    text = f"{mesh_text(mesh)}{f' on {name}' if home else ''}: {counts}"
-    title = f"<b>{html.escape(mesh.name)}</b> {html.escape(text)}"
-    drawn = grid_html(grid_of(mesh.sizes), lambda at: _state_cell(ranks[at]))
-    return f"<div>{title}{drawn}</div>"
-
-
-def _state_cell(one: Any) -> str:
-    verdict = one.verdict if one else "gone"
-    mark, colour = _MARKS.get(verdict, _BAD)
-    told = f"{one.rank}: {verdict} {one.what} {one.detail}".strip() if one else verdict
-    style = f"text-align:center;color:{colour}"
-    return f"<td style='{style}' title='{html.escape(told)}'>{mark}</td>"
-
-
-def _with_states(shell: Any) -> Callable[[Any], str]:
-    def show(mesh: Any) -> str:
-        session = session_of(shell)
-        client = session.runtime.running_client() if session else None
-        if session is None or client is None:
-            return mesh_html(mesh)
-        return states_html(mesh, client.snapshot(), session.runtime.home(mesh))
-
-    return show
 
 
 def _values_plain(values: Any, printer: Any, cycle: bool) -> None:  # noqa: ARG001  IPython's
@@ -197,28 +148,31 @@ def _values_plain(values: Any, printer: Any, cycle: bool) -> None:  # noqa: ARG0
 
 
 _VALUES = ("monarch_nb.core.values", "ValueMesh")
-_PROCESSES = ("monarch_nb.actors.proc_mesh", "ProcMesh")
-_ACTORS = ("monarch_nb.actors.actor_mesh", "ActorMesh")
+_RANKS = (
+    ("monarch_nb.actors.proc_mesh", "ProcMesh"),
+    ("monarch_nb.actors.actor_mesh", "ActorMesh"),
+)
 _HOSTS = ("monarch_nb.actors.host_mesh", "HostMesh")
 
 
-def register(shell: Any) -> None:
+def register(shell: Any, session: Session) -> None:
     """Let the shell show our classes; by name, so that nothing is imported for it."""
-    formatters = shell.display_formatter.formatters
-    formatters["text/plain"].for_type_by_name(*_VALUES, _values_plain)
-    page = formatters["text/html"]
+    display = shell.display_formatter
+    display.formatters["text/plain"].for_type_by_name(*_VALUES, _values_plain)
+    page = display.formatters["text/html"]
     page.for_type_by_name(*_VALUES, values_html)
-    for each in (_PROCESSES, _ACTORS):
-        page.for_type_by_name(*each, _with_states(shell))
     page.for_type_by_name(*_HOSTS, mesh_html)
+    for each in _RANKS:
+        display.mimebundle_formatter.for_type_by_name(*each, session.showing.bundle)
 
 
 def unregister(shell: Any) -> None:
     """Undo `register`."""
-    formatters = shell.display_formatter.formatters
-    for mime, keys in (
-        ("text/plain", (_VALUES,)),
-        ("text/html", (_VALUES, _PROCESSES, _ACTORS, _HOSTS)),
+    display = shell.display_formatter
+    for formatter, keys in (
+        (display.formatters["text/plain"], (_VALUES,)),
+        (display.formatters["text/html"], (_VALUES, _HOSTS)),
+        (display.mimebundle_formatter, _RANKS),
     ):
         for key in keys:
-            formatters[mime].pop(".".join(key), None)
+            formatter.pop(".".join(key), None)

@@ -17,7 +17,7 @@ def load_ipython_extension(shell: Any) -> None:
     session = Session(shell)
     session.start()
     magics.register(shell, session)
-    display.register(shell)
+    display.register(shell, session)
     session.undo.append(help_hooks.install(shell, Help(session)))
     session.undo.append(tracebacks.hide_our_frames(shell))
     control.name_files(lambda filename: tracebacks.name_of_cell(shell, filename))

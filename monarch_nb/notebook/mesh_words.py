@@ -82,8 +82,9 @@ class Words:
             yield from ((name, "instance") for name in self._meshes.living())
         elif action.type is options.ranks or action.dest == "targets":
             yield from self._ranks(before, word)
-        elif action.dest == "selection":
-            yield from ((f"@{name}", "instance") for name in self._meshes.living())
+        elif action.dest in ("selection", "shown"):
+            sign = "@" if action.dest == "selection" else ""
+            yield from ((f"{sign}{name}", "instance") for name in self._meshes.living())
             yield "all", "keyword"
             yield from self._axes(before, word)
             yield from self._ranks(before, word)
@@ -117,6 +118,7 @@ class Words:
     def _mesh(self, before: Sequence[str]) -> Any:
         """The mesh that the line is about; None where there is none."""
         named = [word[1:] for word in before if word[:1] == "@"]
+        named += [word for word in before if word in self._meshes.living()]
         if "--name" in before[:-1]:
             named.append(before[before.index("--name") + 1])
         return self._meshes.glance(named[0] if named else None)

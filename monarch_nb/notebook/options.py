@@ -24,8 +24,8 @@ from monarch_nb.notebook.problems import MagicError
 _Parser: Any = MagicArgumentParser  # IPython ships incomplete types
 
 COMMANDS: Final = (
-    "up", "down", "list", "use", "status", "heal", "restart", "put", "get", "run", "auto", "logs",
-    "errors", "interrupt", "stacks",
+    "up", "down", "list", "use", "show", "status", "heal", "restart", "put", "get", "run", "auto",
+    "logs", "errors", "interrupt", "stacks",
 )  # fmt: skip
 """What may follow `%mesh`; see `commands`."""
 

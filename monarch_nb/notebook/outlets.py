@@ -204,7 +204,15 @@ def outlet_of_running_cell(shell: Any) -> Outlet:
     """The outlet for the cell that the shell is about to run."""
     if getattr(shell, "kernel", None) is None:
         return TerminalOutlet()
-    request = shell.get_parent()
-    is_headless = not request.get("content", {}).get("allow_stdin", True)
-    headless = vars(shell).setdefault("_monarch_nb_headless", Headless()) if is_headless else None
-    return KernelOutlet(shell, request.get("header", {}), headless)
+    header = shell.get_parent().get("header", {})
+    if has_reader(shell):
+        return KernelOutlet(shell, header)
+    return KernelOutlet(shell, header, vars(shell).setdefault("_monarch_nb_headless", Headless()))
+
+
+def has_reader(shell: Any) -> bool:
+    """Whether a person may look at a page while the cell runs: no terminal, and no program that
+    runs the notebook."""
+    if getattr(shell, "kernel", None) is None:
+        return False
+    return bool(shell.get_parent().get("content", {}).get("allow_stdin", True))

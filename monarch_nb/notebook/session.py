@@ -22,6 +22,7 @@ from monarch_nb.notebook.live.comm import serve_browsers
 from monarch_nb.notebook.live.hub import Hub
 from monarch_nb.notebook.live.look import CellAtWork
 from monarch_nb.notebook.live.source import Source
+from monarch_nb.notebook.live.showing import Showing
 from monarch_nb.notebook.live_displays import LiveDisplays
 from monarch_nb.notebook.meshes import Meshes
 from monarch_nb.notebook.outlets import Outlet, outlet_of_running_cell
@@ -95,6 +96,7 @@ class Session:
         self.background: list[Stoppable] = []
         self.auto = Auto(shell, lambda: self.running is not None)
         self.seen = SeenNames()
+        self.showing = Showing(self)
         self._cells: dict[int, Cell] = {}
         self._last_tag = 0
         self._flusher = Flusher()
@@ -124,6 +126,7 @@ class Session:
         self.shell.events.unregister("post_run_cell", self._end)
         self.live.close()
         self._flusher.close()
+        self.showing.close()
         for undo in self.undo:
             undo()
 

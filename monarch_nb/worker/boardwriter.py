@@ -1,43 +1,127 @@
-"""A rank's hand on the status board: a few bytes of shared memory, written about once per call."""
+"""A rank's hand on the status board: a few bytes of shared memory, written about once per call.
+
+Rule: user code that runs is one stretch, from the first `busy` or `turn` to the end. A record says
+how long earlier stretches took and, with `since`, what its own has taken by now, so that a reader
+who comes at any time knows how long the rank was busy.
+"""
 
 from __future__ import annotations
 
 import mmap
 import os
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from monarch_nb.core.board import BUSY, IDLE, BoardSlot
+from monarch_nb.core.board import BUSY, COLLECTIVE, IDLE, BoardSlot, Status, parse
+
+
+class Waited(NamedTuple):
+    """What `collective` has hidden, for `resume`."""
+
+    beat: int
+    before: Status
 
 
 class BoardWriter:
-    """Writes what the rank does. Costs about a microsecond; never waits for a reader."""
+    """Writes what the rank does. Costs about a microsecond; never waits for a reader.
 
-    def __init__(self, place: Sequence[Any]) -> None:
+    `queues` tell how much waits in each queue of the rank; actors come and go in that list.
+    """
+
+    def __init__(self, place: Sequence[Any], queues: Sequence[Callable[[], int]] = ()) -> None:
         path, index = place
         self._slot = BoardSlot(mapped(path), index)
-        self._beat = 0
+        self._queues = queues
+        self._queue = 0
+        self._calls = 0
+        self._failed = 0
+        self._busy_ns = 0
+        self._since_ns = 0  # when the stretch began; 0: no user code runs
         self._turn = ""
         self._turn_since_ns = 0
 
     def busy(self, what: str) -> None:
         """User code begins."""
-        self._beat += 1
-        self._slot.write(BUSY, time.monotonic_ns(), what, self._beat, self._beat)
+        now = time.monotonic_ns()
+        since = self._since_ns
+        if not since:
+            self._since_ns = since = now
+        self._queue = queue = self._waiting()
+        busy_ns = self._busy_ns + now - since
+        self._slot.write(BUSY, now, what, busy_ns, self._calls, self._failed, queue)
 
-    def idle(self) -> None:
-        """User code has ended; it may have run beside a turn of the main thread's, or within."""
-        if self._turn:
-            self._slot.write(BUSY, self._turn_since_ns, self._turn, self._beat, self._beat)
-        else:
-            self._slot.write(IDLE, time.monotonic_ns(), "", self._beat, self._beat)
+    def idle(self, failed: bool = False) -> None:
+        """A call has ended; it may have run beside a turn of the main thread's, or within."""
+        self.count(failed)
+        self._rest()
+
+    def count(self, failed: bool) -> None:
+        """A call has ended while others of its actor go on. The next record tells."""
+        self._calls += 1
+        if failed:
+            self._failed += 1
 
     def turn(self, what: str) -> None:
-        """The main thread begins a turn, a cell for instance; "": it has ended."""
-        self._beat += bool(what)
-        self._turn, self._turn_since_ns = what, time.monotonic_ns()
-        self.idle()
+        """The main thread begins a turn, a cell for instance."""
+        self._turn_since_ns = now = time.monotonic_ns()
+        if not self._since_ns:
+            self._since_ns = now
+        self._turn = what
+        self._queue = self._waiting()
+        self._rest()
+
+    def turned(self, failed: bool) -> None:
+        """The turn has ended."""
+        self._turn = ""
+        self.idle(failed)
+
+    def ready(self) -> None:
+        """The rank has started."""
+        self._rest()
+
+    def arrived(self) -> None:
+        """Something has come. If it has to wait, the record says so. The inbox thread."""
+        if self._since_ns:
+            self._queue = queue = self._waiting()
+            self._slot.write_queue(queue)
+
+    def collective(self, what: str) -> Waited | None:
+        """The calling thread begins to wait for other ranks. None: it does so already."""
+        before = parse(self._slot.raw())
+        if before.state == COLLECTIVE:
+            return None
+        now = time.monotonic_ns()
+        busy_ns = before.busy_ns + (now - before.since_ns if before.state == BUSY else 0)
+        self._slot.write(COLLECTIVE, now, what, busy_ns, self._calls, self._failed, self._queue)
+        return Waited(self._slot.beat, before)
+
+    def resume(self, waited: Waited | None) -> None:
+        """It has ended: what was written before it holds again, unless there was news since."""
+        if waited is None or waited.beat != self._slot.beat:
+            return
+        state, since_ns, what, busy_ns, *_ = waited.before
+        self._slot.write(state, since_ns, what, busy_ns, self._calls, self._failed, self._queue)
+
+    def _rest(self) -> None:
+        if self._queue:
+            self._queue = self._waiting()
+        if turn := self._turn:
+            now = self._turn_since_ns
+            busy_ns = self._busy_ns + now - (self._since_ns or now)
+            self._slot.write(BUSY, now, turn, busy_ns, self._calls, self._failed, self._queue)
+            return
+        now = time.monotonic_ns()
+        since, self._since_ns = self._since_ns, 0
+        if since:
+            self._busy_ns += now - since
+        self._slot.write(IDLE, now, "", self._busy_ns, self._calls, self._failed, self._queue)
+
+    def _waiting(self) -> int:
+        depth = 0
+        for size in self._queues:
+            depth += size()
+        return depth
 
 
 def mapped(path: str) -> mmap.mmap:

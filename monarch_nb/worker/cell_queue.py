@@ -53,6 +53,9 @@ class CellQueue:
         self.shell = CellShell(names, lambda shown: self._display(runtime.root_tag(), shown))
         self.results: dict[tuple[int, int], Any] = {}
         """Values of last expressions, by who has asked for that and the reply port of the cell."""
+        self.before_answer: Callable[[], None] = lambda: None
+        """Called when a cell has ended."""
+        self.what = ""  # what the main thread works at
         self._descriptors = descriptors
         self._turns: deque[tuple[Turn, Message]] = deque()
         self._next: Work = (Task(self._take_turn), None)
@@ -72,6 +75,8 @@ class CellQueue:
         """Do something between two cells, in the order in which it was asked for."""
         self._turns.append((turn, message))
         self.work.put(self._next)
+        if (board := self.runtime.hosting.board) is not None:
+            board.arrived()
 
     def on_interrupt(self, body: dict[str, Any], message: Message) -> None:
         """Stop the cell that answers to this port: interrupt it, or drop it from the queue."""
@@ -109,14 +114,16 @@ class CellQueue:
         if self.proc.links.forked:
             end_fork(None if outcome.error is None else sys.last_value)
         waiting.pump = None
-        self.leave()
+        self.leave(failed=outcome.status == "error")
         if body.get("keep") and outcome.error is None:
             keep(self.results, _key(message), outcome.value, MAX_RESULTS)
+        error = None if outcome.error is None else outcome.error.to_json()
         self._answer(
             message,
             {
                 "status": outcome.status,
-                "error": None if outcome.error is None else outcome.error.to_json(),
+                "error": error,
+                "number": self._note(body, message, outcome, error),
                 "text": outcome.result_text,
                 "data": data[-1] if data else None,
                 "elapsed_s": outcome.elapsed_s,
@@ -139,13 +146,15 @@ class CellQueue:
     def enter(self, what: str, tag: int) -> None:
         """The main thread works for a notebook cell now: what is called and printed is of that."""
         self._work_for(tag)
+        self.what = what
         if (board := self.runtime.hosting.board) is not None:
             board.turn(what)
 
-    def leave(self) -> None:
+    def leave(self, *, failed: bool = False) -> None:
         """It has no work."""
+        self.what = ""
         if (board := self.runtime.hosting.board) is not None:
-            board.turn("")
+            board.turned(failed)
 
     def _work_for(self, tag: int) -> None:
         root = self.runtime.root
@@ -196,7 +205,21 @@ class CellQueue:
         if board is not None:
             board.idle()
 
+    def _note(
+        self, body: dict[str, Any], cell: Message, outcome: CellOutcome, error: Any
+    ) -> int | None:
+        """The number of its error among those of this rank."""
+        if outcome.status != "error":
+            return None
+        return self.runtime.hosting.raised.note(body.get("what") or "cell", cell.tag, error)
+
+    @property
+    def waiting(self) -> int:
+        """How many cells, and what is done between two, wait for their turn."""
+        return len(self._turns)
+
     def _answer(self, message: Message, body: dict[str, Any]) -> None:
+        self.before_answer()
         self.flush()
         self._say(message, body)
 

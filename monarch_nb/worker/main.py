@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from monarch_nb.actors import envelope, runtime_access
+from monarch_nb.actors.metrics import recorder
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.runtime import Runtime
 from monarch_nb.actors.sync_driver import Task, WorkQueue
@@ -31,6 +32,7 @@ from monarch_nb.core.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
 from monarch_nb.core.shape import Extent, Point
 from monarch_nb.worker import (
     breakpoints,
+    collectives,
     nudges,
     patience,
     progress,
@@ -43,7 +45,9 @@ from monarch_nb.worker.cell_queue import CellQueue
 from monarch_nb.worker.cells import prepare_shell
 from monarch_nb.worker.comms import Comms
 from monarch_nb.worker.descriptors import Descriptors
+from monarch_nb.worker.details import Details
 from monarch_nb.worker.help_desk import HelpDesk
+from monarch_nb.worker.metrics import MetricsPump
 from monarch_nb.worker.reloading import Workspaces
 from monarch_nb.worker.stdio import install
 from monarch_nb.worker.variables import Variables
@@ -136,7 +140,11 @@ class Rank:
             bars.drain()
 
         self.hosting.flush_output = drain
-        self.hosting.board = BoardWriter(self.boot["board"])
+        self.hosting.queues.append(self.work.qsize)
+        self.board = self.hosting.board = BoardWriter(self.boot["board"], self.hosting.queues)
+        collectives.install(self.board)
+        self._serve_metrics()
+        Details(self.hosting, self.cells).install()
         self.proc.verbs["exit"] = self._on_exit
         self.proc.verbs["cell"] = self.cells.on_cell
         self.proc.verbs["interrupt_cells"] = self.cells.on_interrupt
@@ -147,6 +155,11 @@ class Rank:
         sources.install(self.proc)
         Comms(self.runtime, self.work, self.cells).install()
         self._serve_help()
+
+    def _serve_metrics(self) -> None:
+        pump = MetricsPump(recorder, self._send_metrics, self.boot["world_size"])
+        self.cells.before_answer = pump.drain
+        self.proc.verbs["metrics_taken"] = lambda _body, _message: pump.on_taken()
 
     def _serve_help(self) -> None:
         helper = self.cells.shell.helper(self._is_busy)
@@ -186,7 +199,7 @@ class Rank:
         payload = os.getpid().to_bytes(8, "little")
         buffers = [] if error is None else [envelope.pack(envelope.RAISED, error)]
         self.proc.send(self.boot["owner"], REPLY, self.boot["ready_port"], Parcel(payload, buffers))
-        self.hosting.board.idle()  # type: ignore[union-attr]
+        self.board.ready()
 
     # life
 
@@ -228,6 +241,7 @@ class Rank:
         self.runtime.close(linger_s=0.5)
 
     def _flush(self) -> None:
+        self.cells.before_answer()
         if self.hosting.flush_output is not None:
             self.hosting.flush_output()
 
@@ -238,6 +252,9 @@ class Rank:
 
     def _send_bars(self, tag: int, bars: list[progress.State]) -> None:
         self._send(tag, "progress", {"content": {"bars": bars}})
+
+    def _send_metrics(self, tag: int, content: dict[str, Any]) -> None:
+        self._send(tag, "metrics", {"content": content})
 
     def _send(self, tag: int, stream: str, said: dict[str, Any]) -> None:
         body = {"mesh": self.boot["mesh"], "rank": self.boot["rank"], "stream": stream, **said}

@@ -23,6 +23,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlparse
 
 from monarch_nb.net import wire
+from monarch_nb.worker import collectives
 
 LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1", ""})
 DEFAULT_TIMEOUT: Final = dt.timedelta(seconds=60)
@@ -135,7 +136,8 @@ def _wait_for_peers(store: Any, place: Place, rank: int, size: int, timeout: dt.
     """PyTorch would wait where no interrupt is seen, and for those that will never come too."""
     store.set(f"here-{rank}", "1")
     try:
-        _find(list(range(size)), store, place, timeout)
+        with collectives.waiting("init_process_group"):
+            _find(list(range(size)), store, place, timeout)
     except BaseException:  # an interrupt too: who comes later is not to count on this rank
         store.delete_key(f"here-{rank}")
         _forget_the_group()

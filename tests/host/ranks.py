@@ -110,7 +110,8 @@ def board(order: dict[str, Any]) -> None:
     path, slot = order["board"]
     with open(path, "r+b") as file:
         memory = mmap.mmap(file.fileno(), 0)
-    boards.BoardSlot(memory, slot).write(boards.BUSY, time.monotonic_ns(), order["what"], 1, 2)
+    mine = boards.BoardSlot(memory, slot)
+    mine.write(boards.BUSY, time.monotonic_ns(), order["what"], 5, calls=2, failed=1, queue=7)
 
 
 DEEDS = {

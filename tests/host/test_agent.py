@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 from pathlib import Path
@@ -131,14 +132,34 @@ def test_the_board_is_sent_while_somebody_looks(agent):
     assert agent.find("board") == []
     agent.ask("status", on=True)
 
-    def seen():
-        return [rank for body in agent.find("board") for rank in body["ranks"]]
+    def seen(field):
+        return [row for body in agent.find("board") for row in body[field]]
 
-    [rank] = eventually(lambda: [r for r in seen() if r["state"] == "busy"])
-    assert (rank["proc"], rank["what"], rank["beat"]) == (proc, "trainer.step()", 1)
-    assert rank["rss_bytes"] > 0
-    assert 0 <= rank["since_s"] < 20
+    [rank] = eventually(lambda: [row for row in seen("ranks") if row[1] == "busy"])
+    assert (rank[0], *rank[3:]) == (proc, "trainer.step()", 5, 7, 2, 1, 1)
+    [told] = [body for body in agent.find("board") if rank in body["ranks"]]
+    assert 0 <= told["now_ns"] - rank[2] < 20e9
+    [usage] = eventually(lambda: [row for row in seen("usage") if row[2]])[:1]
+    assert usage[0] == proc
     agent.ask("status", on=False)
+
+
+def test_an_agent_samples_as_fast_as_it_is_asked_to(agent):
+    [proc] = agent.spawn(1)
+    place = agent.facts(proc)["boot"]["board"]
+    assert agent.ask("status", on=True, period_s=10)["host"] == socket.gethostname()
+    agent.send(proc, "board", board=place, what="first")
+    agent.hear("done", proc)
+    agent.ask("hello")
+    assert [row for body in agent.find("board") for row in body["ranks"] if row[3]] == []
+    agent.ask("status", on=True, period_s=0.1)
+    agent.send(proc, "board", board=place, what="second")
+
+    def told():
+        return {row[3] for body in agent.find("board") for row in body["ranks"]}
+
+    eventually(lambda: "second" in told())
+    assert "ValueError" in agent.ask("status", on=True, period_s="often")["error"]
 
 
 def test_stop_gives_grace_and_then_kills(agent):

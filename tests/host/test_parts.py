@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from monarch_nb.core import board as boards
 from monarch_nb.host import guard, orders, threads
 from monarch_nb.host.board import SLOTS, Board, Sampler
+from monarch_nb.host.gpus import Gpus
 from monarch_nb.host.channel import Channel, _pack
 from monarch_nb.host.launch import AgentBoot
 from monarch_nb.host.local import LocalLauncher
@@ -169,25 +170,73 @@ def test_this_machine_has_a_counter_or_none():
 # ------------------------------------------------------------------------------------------ board
 
 
-def test_the_sampler_says_what_changed_and_no_more():
-    board, sampler = Board(), Sampler()
-    _, index = board.path, board.take()
-    sampler.add(7, os.getpid(), board.slot(index))
-    [first] = sampler.changes(100.0)
-    assert (first["state"], first["proc"]) == ("starting", 7)
-    assert first["rss_bytes"] > 0
-    assert sampler.changes(100.1) == []
+@pytest.fixture
+def watched():
+    """A board, what samples it, and the rank's hand on slot 7's record."""
+    board = Board()
+    index = board.take()
     with open(board.path, "r+b") as file:
         memory = mmap.mmap(file.fileno(), 0)
-    boards.BoardSlot(memory, index).write(boards.BUSY, 99_000_000_000, "f()", 3, 4)
+    yield board.slot(index), boards.BoardSlot(memory, index)
     memory.close()
-    [second] = sampler.changes(100.2)
-    assert (second["state"], second["since_s"], second["what"]) == ("busy", 1.2, "f()")
-    assert sampler.all(101)[0]["since_s"] == 2.0
-    sampler.remove(7)
-    assert sampler.changes(102) == []
     board.give_back(index)
     assert board.room == SLOTS
+    board.close()
+
+
+def test_the_sampler_says_what_changed_and_no_more(watched):
+    slot, rank = watched
+    sampler = Sampler()
+    sampler.add(7, os.getpid(), slot)
+    ranks, usage = sampler.changes(100.0)
+    assert ranks == [[7, "starting", 0, "", 0, 0, 0, 0, 0]]
+    assert usage[0][0] == 7
+    assert usage[0][2] > 1 << 20
+    assert usage[0][3:] == [None, None]
+    assert sampler.changes(100.1) == ([], [])
+    rank.write(boards.BUSY, 99_000_000_000, "f()", 3, calls=4, failed=2, queue=6)
+    busy = [7, "busy", 99_000_000_000, "f()", 3, 6, 4, 2, 1]
+    assert sampler.changes(100.2) == ([busy], [])
+    assert sampler.changes(100.3) == ([], [])
+    rank.write_queue(9)
+    busy[5] = 9
+    assert sampler.changes(100.4) == ([busy], [])
+    assert sampler.all().ranks == [busy]
+    sampler.remove(7)
+    assert sampler.changes(102) == sampler.all() == ([], [])
+
+
+def test_usage_is_read_once_a_second_however_often_the_board_is(watched):
+    asked = []
+    sampler = Sampler(lambda pid: (asked.append(pid), (50 + len(asked), 1 << 30))[1])
+    sampler.add(7, os.getpid(), watched[0])
+    told = [sampler.changes(100 + tenth / 10).usage for tenth in range(25)]
+    assert asked == [os.getpid()] * 3
+    assert [usage[0][3:] for usage in told if usage] == [[51, 1 << 30], [52, 1 << 30], [53, 1 << 30]]
+
+
+def test_viewers_are_told_at_the_pace_of_the_fastest():
+    viewers = Viewers(Gpus(lambda: None))
+    board = Board()
+    rank = board.slot(board.take())
+    viewers.sampler.add(7, os.getpid(), rank)
+    assert viewers.due() is None
+    assert viewers.begin(1, 1.0, 100.0)["ranks"][0][:2] == [7, "starting"]
+    viewers.begin(2, 0.001, 100.0)
+    found = []
+    for tenth in range(1, 25):
+        rank.write(boards.BUSY, tenth, "f()")
+        now = 100.0 + tenth / 10 + 0.01
+        found.append(viewers.news(now))
+        if tenth == 10:
+            viewers.end(2)
+    assert [sorted(each[0]) for each in found[:10]] == [[1, 2]] * 10
+    later = [each for each in found[10:] if each]
+    assert [each[0] for each in later] == [[1], [1]]
+    assert later[-1][1]["now_ns"] / 1e9 - later[0][1]["now_ns"] / 1e9 == pytest.approx(1.0)
+    viewers.end(1)
+    assert viewers.due() is None
+    assert viewers.news(200.0) is None
     board.close()
 
 

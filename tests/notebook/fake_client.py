@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from monarch_nb.control.status import RankStatus
 from monarch_nb.core.mesh_trait import MeshTrait
 from monarch_nb.core.records import ErrorRecord
 from monarch_nb.core.shape import Extent, Shape
@@ -153,7 +154,9 @@ class FakeClient:
 
     def snapshot(self) -> Any:
         return SimpleNamespace(
-            meshes=tuple(self._mesh(m) for m in self.runtime.meshes if not m.stopped)
+            meshes=tuple(self._mesh(m) for m in self.runtime.meshes if not m.stopped),
+            hosts=(SimpleNamespace(name="here", ended=None),),
+            at=100.0,
         )
 
     def _mesh(self, mesh: FakeMesh) -> Any:
@@ -163,9 +166,8 @@ class FakeClient:
                 rank in run.pending for _, run in self.runtime.runs if run.mesh.whole is mesh
             )
             coords = mesh.shape.coordinates(rank)
-            ranks.append(SimpleNamespace(
-                rank=rank, coords=coords, pid=None, verdict="busy" if busy else "idle",
-                what="a <cell>" if busy else "", since_s=1.5, detail=""))  # fmt: skip
+            verdict, what = ("busy", "a <cell>") if busy else ("idle", "")
+            ranks.append(RankStatus(rank, coords, None, 0, verdict, what, 98.5, ""))
         return SimpleNamespace(
             name=mesh.name,
             labels=mesh._labels,

@@ -5,16 +5,20 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from monarch_nb.control.status import RankStatus
 from monarch_nb.core.values import ValueMesh
 from monarch_nb.notebook.display import StatusView, mesh_html, states_html
 from monarch_nb.notebook.words import duration
 
 
+NOW = 100.0
+
+
 def rank(
-    number: int, verdict: str = "idle", what: str = "", detail: str = "", since_s: float = 0.0
+    number: int, verdict: str = "idle", what: str = "", detail: str = "", since: float = 0.0
 ) -> Any:
-    return SimpleNamespace(rank=number, coords={"hosts": 0, "gpus": number}, pid=1000 + number,
-                           verdict=verdict, what=what, detail=detail, since_s=since_s)  # fmt: skip
+    coords = {"hosts": 0, "gpus": number}
+    return RankStatus(number, coords, 1000 + number, 0, verdict, what, since, detail)
 
 
 def mesh(*ranks: Any, name: str = "mesh0") -> Any:
@@ -24,10 +28,10 @@ def mesh(*ranks: Any, name: str = "mesh0") -> Any:
 def test_a_table_of_a_mesh():
     shown = mesh(
         rank(0),
-        rank(1, "busy", "trainer.step", since_s=12),
+        rank(1, "busy", "trainer.step", since=NOW - 12),
         rank(2, "exited", detail="killed by SIGKILL"),
     )
-    assert StatusView([shown], "mesh0").text() == (
+    assert StatusView([shown], NOW, "mesh0").text() == (
         "mesh0: 3 ranks, 1 idle, 1 busy, 1 exited; hosts=1 gpus=3 (current)\n"
         "rank   place            pid    state      for    doing\n"
         "──────────────────────────────────────────────────────────────────\n"
@@ -38,7 +42,7 @@ def test_a_table_of_a_mesh():
 
 
 def test_many_ranks_in_one_state_are_one_row():
-    text = StatusView([mesh(*[rank(i) for i in range(99)], rank(99, "silent"))]).text()
+    text = StatusView([mesh(*[rank(i) for i in range(99)], rank(99, "silent"))], NOW).text()
     assert len(text.splitlines()) == 5
     assert "0-98   99 ranks" in text
     assert "▲ silent" in text
@@ -46,7 +50,7 @@ def test_many_ranks_in_one_state_are_one_row():
 
 def test_html_says_every_state_in_a_word_and_escapes_the_rest():
     nasty = "<script>alert(1)</script>"
-    page = StatusView([mesh(rank(0, "busy", nasty), rank(1, nasty), name=nasty)]).html()
+    page = StatusView([mesh(rank(0, "busy", nasty), rank(1, nasty), name=nasty)], NOW).html()
     assert "<script" not in page
     assert "busy" in page
     assert "http" not in page

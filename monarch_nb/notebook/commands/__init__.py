@@ -29,6 +29,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "down": lifecycle.DOWN,
     "list": looking.LIST,
     "use": looking.USE,
+    "show": looking.SHOW,
     "status": looking.STATUS,
     "heal": lifecycle.HEAL,
     "restart": lifecycle.RESTART,

@@ -1,13 +1,13 @@
-"""`%mesh list`, `use` and `status`: what is up, and how it is."""
+"""`%mesh list`, `use`, `show` and `status`: what is up, and how it is."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Final
 
-from IPython.display import display
+from IPython.display import display, publish_display_data
 
-from monarch_nb.notebook import lifecycle
+from monarch_nb.notebook import lifecycle, selection
 from monarch_nb.notebook.command import Command, say
 from monarch_nb.notebook.display import StatusView
 from monarch_nb.notebook.meshes import NO_MESH
@@ -21,6 +21,9 @@ _LIST: Final = Parser("%mesh list", "%mesh list")
 
 _USE: Final = Parser("%mesh use", "%mesh use mesh0")
 _USE.add_argument("name", metavar="MESH")
+
+_SHOW: Final = Parser("%mesh show", "%mesh show, or %mesh show mesh0 gpus=0:2")
+_SHOW.add_argument("shown", nargs="*", metavar="MESH|RANKS")
 
 _STATUS: Final = Parser("%mesh status", "%mesh status, or %mesh status mesh0")
 _STATUS.add_argument("name", nargs="?", metavar="MESH")
@@ -40,20 +43,37 @@ def _use(session: Session, chosen: argparse.Namespace) -> None:
     say(lifecycle.use(session, chosen.name))
 
 
+def _show(session: Session, chosen: argparse.Namespace) -> None:
+    words = list(chosen.shown)
+    name = words.pop(0).removeprefix("@") if words and _is_name(words[0]) else None
+    parts = selection.parts(session.meshes.pick(name), words)
+    data, metadata = session.showing.bundle(*parts)
+    publish_display_data(data, metadata)
+
+
+def _is_name(word: str) -> bool:
+    """Of a mesh, rather than ranks of the current one."""
+    return word != "all" and "=" not in word and (word[0].isalpha() or word[0] in "@_")
+
+
 def _status(session: Session, chosen: argparse.Namespace) -> None:
     client = session.attach()
-    meshes = client.snapshot().meshes if client else ()
+    found = client.snapshot() if client else None
+    meshes = found.meshes if found else ()
     if chosen.name is not None:
         name = session.meshes.pick(chosen.name).name
         meshes = [mesh for mesh in meshes if mesh.name == name]
-    if meshes:
-        display(StatusView(meshes, session.meshes.current))
+    if found and meshes:
+        display(StatusView(meshes, found.at, session.meshes.current))
     else:
         say(f"{NO_MESH}\n{HELP_HINT}")
 
 
 LIST: Final = Command(_LIST, _list, (("list", "the meshes that are up"),))
 USE: Final = Command(_USE, _use, (("use MESH", "make a mesh the current one"),))
+SHOW: Final = Command(_SHOW, _show, (
+    ("show [MESH] [RANKS]", "a picture that follows every rank; also MESH as the last line"),
+))  # fmt: skip
 STATUS: Final = Command(_STATUS, _status, (
     ("status [MESH]", "what every rank is doing; also %mesh alone"),
 ))  # fmt: skip

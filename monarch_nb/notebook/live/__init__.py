@@ -1,1 +1,1 @@
-"""What the browser sees of the meshes while they work: the kernel's side of docs/comms.md."""
+"""The live view of meshes: what a page is told, asks and shows."""

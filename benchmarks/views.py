@@ -1,0 +1,102 @@
+"""The mesh view as a front end meets it: what 64 changing ranks cost the kernel and the wire.
+
+The kernel is busy with the cell that has the ranks change; the view lives beside it.
+"""
+
+import json
+import queue
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psutil
+from jupyter_client.blocking import BlockingKernelClient
+
+from benchmarks.cells import ANSWER_S, Notebook, kernel, run
+from benchmarks.measures import Figures, Scale
+from benchmarks.timing import now
+
+CHANGES = """%%mesh
+import time
+from monarch_nb.actors import runtime_access
+board = runtime_access.running().hosting.board
+end = time.monotonic() + {seconds}
+while time.monotonic() < end:
+    board.busy("step"); time.sleep(0.04); board.idle(); time.sleep(0.04)"""
+SETTLED_S = 2.0
+WATCHED_S = 10.0
+PARTS = ("strips", "curves", "failures", "actors")
+
+
+@dataclass
+class View:
+    """A comm to the kernel, as the panel in the browser has one."""
+
+    client: BlockingKernelClient
+    comm: str
+    subshell: str
+
+    def say(self, **message: object) -> None:
+        self.send("comm_msg", {"v": 1, "from": "bench", **message})
+
+    def send(self, kind: str, data: dict[str, object]) -> None:
+        content = {"comm_id": self.comm, "target_name": "monarch_nb.mesh", "data": data}
+        message = self.client.session.msg(kind, content)
+        message["header"]["subshell_id"] = self.subshell
+        self.client.shell_channel.send(message)
+
+    def updates(self, seconds: float) -> Iterator[int]:
+        """The sizes of all that comes for the view meanwhile."""
+        end = now() + seconds
+        while (left := end - now()) > 0:
+            try:
+                message = self.client.get_iopub_msg(timeout=left)
+            except queue.Empty:
+                return
+            if message["content"].get("comm_id") == self.comm:
+                parts = ("header", "parent_header", "metadata", "content")
+                yield sum(len(json.dumps(message[part], default=str)) for part in parts)
+
+
+@contextmanager
+def opened(client: BlockingKernelClient) -> Iterator[View]:
+    """On a subshell, so that the kernel hears it beside its cell."""
+    client.control_channel.send(client.session.msg("create_subshell_request", {}))
+    subshell = client.control_channel.get_msg(timeout=ANSWER_S)["content"]["subshell_id"]
+    view = View(client, uuid.uuid4().hex, subshell)
+    view.send("comm_open", {})
+    yield view
+    view.say(type="bye")
+
+
+def cost(notebook: Notebook, _scale: Scale) -> Figures:
+    """Processor time of the kernel for an update of 64 ranks that all change, and its bytes."""
+    with kernel(notebook) as client:
+        for code in notebook.setup:
+            run(client, code)
+        pid = int(run(client, "import os; os.getpid()").strip())
+        with opened(client) as view:
+            client.execute(CHANGES.format(seconds=2 * WATCHED_S + 3 * SETTLED_S))
+            time.sleep(SETTLED_S)
+            start = _cpu_s(pid)
+            time.sleep(WATCHED_S)
+            unseen_s = _cpu_s(pid) - start
+            view.say(type="hello", period_ms=100, parts=PARTS, mesh=None)
+            list(view.updates(SETTLED_S))
+            start = _cpu_s(pid)
+            sizes = list(view.updates(WATCHED_S))
+            seen_s = _cpu_s(pid) - start
+    if not sizes:
+        raise AssertionError("the view has heard nothing")
+    return {
+        "cpu": (seen_s - unseen_s) / len(sizes),
+        "bytes": sum(sizes) / WATCHED_S,
+        "rate": len(sizes) / WATCHED_S,
+    }
+
+
+def _cpu_s(pid: int) -> float:
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)

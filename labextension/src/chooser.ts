@@ -1,0 +1,68 @@
+/** The menu that asks for which ranks a cell is meant. */
+
+import { InputDialog } from '@jupyterlab/apputils';
+import type { CommandRegistry } from '@lumino/commands';
+import { Menu } from '@lumino/widgets';
+
+import { showNote } from './acts.js';
+import type { Mesh } from './front.js';
+import { choicesOf, problemOf, remember, tidy } from './slices.js';
+
+const RUN = 'monarch-nb:run-on-mesh';
+const ASK = 'monarch-nb:run-on-slice';
+
+export class Chooser {
+  private recent: string[] = [];
+
+  constructor(private readonly commands: CommandRegistry) {}
+
+  /** Open the menu at a place of the window. */
+  open(meshes: readonly Mesh[], x: number, y: number): void {
+    const menu = new Menu({ commands: this.commands });
+    menu.title.label = 'Ranks';
+    for (const [index, slices] of this.groups(meshes).entries()) {
+      if (index > 0 && slices.length) {
+        menu.addItem({ type: 'separator' });
+      }
+      for (const slice of slices) {
+        menu.addItem({ command: RUN, args: { slice, isChoice: true } });
+      }
+    }
+    menu.addItem({ type: 'separator' });
+    menu.addItem({ command: ASK, args: { isOther: true } });
+    menu.aboutToClose.connect(() => {
+      requestAnimationFrame(() => { menu.dispose(); });
+    });
+    menu.open(x, y);
+  }
+
+  /** The user's words; null if there are none. */
+  async ask(): Promise<string | null> {
+    const { value } = await InputDialog.getText({
+      title: 'Run the cell on these ranks',
+      label: 'As after %%mesh: 0-3, or gpus=0:4, or @mesh1 hosts=0',
+      text: this.recent[0] ?? '',
+      okLabel: 'Run'
+    });
+    const problem = value === null ? '' : problemOf(value);
+    if (problem) {
+      showNote(problem);
+    }
+    return value === null || problem ? null : tidy(value);
+  }
+
+  /** What was chosen is offered first next time. */
+  chose(slice: string): void {
+    this.recent = remember(this.recent, slice);
+  }
+
+  private groups(meshes: readonly Mesh[]): string[][] {
+    const several = meshes.length > 1;
+    const axes = meshes.map(mesh => {
+      const choices = choicesOf(mesh.labels, mesh.sizes);
+      return several ? [`@${mesh.name}`, ...choices.map(one => `@${mesh.name} ${one}`)] : choices;
+    });
+    const offered = new Set(axes.flat());
+    return [[''], ...axes, this.recent.filter(slice => !offered.has(slice))];
+  }
+}

@@ -1,0 +1,70 @@
+/** The notebook that the user is in, and the link to its kernel. */
+
+import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
+
+import type { Connection, Mesh } from './front.js';
+import type { Link, Links } from './links.js';
+import { Listeners } from './listeners.js';
+
+/** Follow a notebook's kernels; `listener` is told at once and of each change. Returns the undo. */
+export function followLink(
+  links: Links,
+  panel: NotebookPanel,
+  listener: (link: Link | null) => void
+): () => void {
+  const { sessionContext } = panel;
+  let undo: () => void = () => undefined;
+  const take = () => {
+    undo();
+    const kernel = panel.isDisposed ? null : sessionContext.session?.kernel;
+    const link = kernel ? links.of(kernel) : null;
+    undo = link?.changed.add(() => { listener(link); }) ?? (() => undefined);
+    listener(link);
+  };
+  sessionContext.kernelChanged.connect(take);
+  take();
+  return () => {
+    undo();
+    sessionContext.kernelChanged.disconnect(take);
+  };
+}
+
+export class Current {
+  panel: NotebookPanel | null = null;
+  link: Link | null = null;
+  readonly changed = new Listeners();
+  private undo: () => void = () => undefined;
+
+  constructor(
+    tracker: INotebookTracker,
+    private readonly links: Links
+  ) {
+    tracker.currentChanged.connect((_, panel) => { this.take(panel); });
+    this.take(tracker.currentWidget);
+  }
+
+  get connection(): Connection | null {
+    return this.link?.connection ?? null;
+  }
+
+  /** The meshes that are up. */
+  get meshes(): Mesh[] {
+    const all = [...(this.connection?.model.meshes.values() ?? [])];
+    return all.filter(mesh => mesh.ended === null);
+  }
+
+  private take(panel: NotebookPanel | null): void {
+    this.undo();
+    this.panel = panel;
+    this.link = null;
+    this.undo = panel ? followLink(this.links, panel, link => { this.tell(link); }) : () => undefined;
+    if (!panel) {
+      this.changed.tell();
+    }
+  }
+
+  private tell(link: Link | null): void {
+    this.link = link;
+    this.changed.tell();
+  }
+}

@@ -1,0 +1,144 @@
+/** The mesh of a Monarch kernel in JupyterLab: panel, status bar, logs, cell buttons, outputs. */
+
+import {
+  ILabShell,
+  ILayoutRestorer,
+  type JupyterFrontEnd,
+  type JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { ICommandPalette } from '@jupyterlab/apputils';
+import { INotebookTracker } from '@jupyterlab/notebook';
+import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { IStatusBar } from '@jupyterlab/statusbar';
+
+import { Chooser } from './chooser.js';
+import { addCommands, OFFERED } from './commands.js';
+import { Current } from './current.js';
+import { jumpToNumber } from './jump.js';
+import { Links } from './links.js';
+import { MainPanels } from './mainpanels.js';
+import { meshRendererFactory, RANK } from './meshrenderer.js';
+import { MeshPanel } from './panel.js';
+import { DEFAULTS, followSettings, type Settings } from './settings.js';
+import { StatusItem } from './status.js';
+
+const ID = 'monarch-nb:plugin';
+
+/** How often the status bar is told, ms. */
+const IDLE_MS = 1_000;
+
+const plugin: JupyterFrontEndPlugin<void> = {
+  id: ID,
+  description: 'The mesh of a Monarch kernel: panel, status bar, logs, cell buttons, outputs.',
+  autoStart: true,
+  requires: [INotebookTracker],
+  optional: [ICommandPalette, ISettingRegistry, IStatusBar, ILabShell, ILayoutRestorer, IRenderMimeRegistry],
+  activate
+};
+
+function activate(
+  app: JupyterFrontEnd,
+  tracker: INotebookTracker,
+  palette: ICommandPalette | null,
+  registry: ISettingRegistry | null,
+  statusBar: IStatusBar | null,
+  labShell: ILabShell | null,
+  restorer: ILayoutRestorer | null,
+  rendermime: IRenderMimeRegistry | null
+): void {
+  const { commands, shell } = app;
+  let settings: Settings = DEFAULTS;
+  const links = new Links(IDLE_MS, () => settings.period);
+  const current = new Current(tracker, links);
+  const mains = new MainPanels(shell, settings.logLines);
+  const page = pageOf(current, mains);
+
+  const panel = new MeshPanel(current, page);
+  shell.add(panel, 'left', { rank: 210, type: 'Mesh' });
+  restorer?.add(panel, panel.id);
+  const open = () => {
+    shell.activateById(panel.id);
+  };
+  const togglePanel = () => {
+    if (labShell && panel.isVisible) {
+      labShell.collapseLeft();
+    } else {
+      open();
+    }
+  };
+  const askForMesh = () => {
+    open();
+    panel.askForMesh();
+  };
+
+  const status = new StatusItem(current, open);
+  statusBar?.registerStatusItem('monarch-nb:status', {
+    item: status,
+    align: 'left',
+    rank: 50,
+    isActive: () => status.isActive,
+    activeStateChanged: status.activeChanged
+  });
+
+  const chooser = new Chooser(commands);
+  const isCellButtonWanted = () => settings.cellButton;
+  const { showLogs } = page;
+  addCommands({ commands, tracker, current, chooser, isCellButtonWanted, togglePanel, askForMesh, showLogs });
+  for (const command of OFFERED) {
+    palette?.addItem({ command, category: 'Monarch' });
+  }
+  const tellCommands = () => {
+    commands.notifyCommandChanged();
+  };
+  current.changed.add(tellCommands);
+
+  rendermime?.addFactory(
+    meshRendererFactory({
+      tracker,
+      links,
+      showLogs: (link, mesh, ranks) => {
+        mains.showLogs(link, mesh, ranks);
+      }
+    }),
+    RANK
+  );
+
+  const take = (changed: Settings) => {
+    settings = changed;
+    links.setPeriod();
+    mains.logLines = settings.logLines;
+    status.isWanted = settings.statusBar;
+    status.refresh();
+    tellCommands();
+  };
+  if (registry) {
+    followSettings(registry, ID, take).catch((reason: unknown) => {
+      console.warn('monarch-nb: settings could not be read', reason);
+    });
+  }
+}
+
+/** What views ask of the page, about the current notebook. */
+function pageOf(current: Current, mains: MainPanels) {
+  return {
+    jump: (number: number): void => {
+      const { panel, connection } = current;
+      if (panel && connection) {
+        void jumpToNumber(panel, connection, number);
+      }
+    },
+    showLogs: (mesh: string, ranks: string | null): void => {
+      if (current.link) {
+        mains.showLogs(current.link, mesh, ranks);
+      }
+    },
+    showStacks: (mesh: string, ranks: string): void => {
+      if (current.link) {
+        mains.showStacks(current.link, mesh, ranks);
+      }
+    }
+  };
+}
+
+export default plugin;

@@ -1,0 +1,198 @@
+/**
+ * One link to each kernel that has a mesh, or may get one.
+ * Rule of the file: kernels without a mesh notice nothing; a link that was lost by a restart comes back
+ * by itself; who shows a link hears of each change.
+ */
+
+import type { Kernel } from '@jupyterlab/services';
+
+import { ANNOUNCEMENT, hasAnnounced, isMonarch, openComm, transportOf } from './comms.js';
+import { Connection } from './front.js';
+import { Listeners } from './listeners.js';
+
+/** plain: no mesh that we know of; gone: there was one, see `why`. */
+export type Phase = 'plain' | 'opening' | 'open' | 'gone';
+
+const ENDINGS: Partial<Record<Kernel.Status, string>> = {
+  restarting: 'The kernel was restarted: its mesh is gone.',
+  autorestarting: 'The kernel has died and was started again: its mesh is gone.',
+  dead: 'The kernel has died: its mesh is gone.',
+  terminating: 'The kernel was shut down: its mesh is gone.'
+};
+const NOT_REACHED = 'the connection to the server is lost; it is being tried again';
+const CLOSED = 'The kernel has closed its view of the mesh.';
+
+export class Link {
+  connection: Connection | null = null;
+  phase: Phase = 'plain';
+  /** Why the last one is gone, a sentence; it stays when the kernel is back. */
+  why = '';
+  readonly changed = new Listeners();
+  /** Counts openings and ends, so that what is late is known to be. */
+  private turn = 0;
+  private comm: Kernel.IComm | null = null;
+  /** Whether another kernel process begins: it is asked, once. */
+  private isNew = false;
+
+  /** `idle_ms`: the period while nobody looks at a mesh; `period`: while somebody does. */
+  constructor(
+    readonly kernel: Kernel.IKernelConnection,
+    private readonly idle_ms: number,
+    private readonly period: () => number
+  ) {
+    kernel.statusChanged.connect(this.onStatus);
+    kernel.connectionStatusChanged.connect(this.onConnection);
+    kernel.registerCommTarget(ANNOUNCEMENT, this.onAnnouncement);
+    void this.look();
+  }
+
+  /** Take leave of a kernel that is still there. */
+  dispose(): void {
+    this.turn += 1;
+    if (!this.kernel.isDisposed) {
+      this.kernel.statusChanged.disconnect(this.onStatus);
+      this.kernel.connectionStatusChanged.disconnect(this.onConnection);
+      this.kernel.removeCommTarget(ANNOUNCEMENT, this.onAnnouncement);
+    }
+    this.end('gone', 'The notebook was closed.');
+    this.changed.clear();
+  }
+
+  /** After a change of the settings: for views that come into sight from now on. */
+  setPeriod(): void {
+    if (this.connection) {
+      this.connection.period = this.period();
+    }
+  }
+
+  /** Find out whether the kernel has a mesh; never waited for. */
+  private async look(): Promise<void> {
+    const turn = ++this.turn;
+    try {
+      const has = (await isMonarch(this.kernel)) || (await this.isKnown());
+      if (has && turn === this.turn) {
+        await this.open();
+      }
+    } catch {
+      // the kernel went while it was asked: its next state is heard
+    }
+  }
+
+  private async isKnown(): Promise<boolean> {
+    const { language_info } = await this.kernel.info;
+    return language_info.name === 'python' && (await hasAnnounced(this.kernel));
+  }
+
+  private async open(): Promise<void> {
+    const turn = ++this.turn;
+    this.set('opening');
+    try {
+      const comm = await openComm(this.kernel);
+      if (turn !== this.turn) {
+        comm.dispose();
+        return;
+      }
+      this.connect(comm);
+    } catch {
+      if (turn === this.turn) {
+        this.set('plain');
+      }
+    }
+  }
+
+  private connect(comm: Kernel.IComm): void {
+    this.comm = comm;
+    comm.onClose = () => {
+      this.comm = null;
+      this.end('gone', CLOSED);
+    };
+    this.connection = new Connection(transportOf(comm), { period_ms: this.period() });
+    this.connection.pace(this, this.idle_ms);
+    this.connection.open();
+    this.set('open');
+  }
+
+  private end(phase: Phase, why: string): void {
+    this.turn += 1;
+    const { comm, connection } = this;
+    this.comm = null;
+    this.connection = null;
+    connection?.lost(why);
+    connection?.close();
+    if (comm && !comm.isDisposed) {
+      comm.onClose = () => undefined;
+      comm.dispose();
+    }
+    this.set(connection || phase === 'plain' ? phase : this.phase, why);
+  }
+
+  private set(phase: Phase, why = ''): void {
+    this.phase = phase;
+    this.why = why || this.why;
+    this.changed.tell();
+  }
+
+  private readonly onAnnouncement = (): void => {
+    if (!this.connection && this.phase !== 'opening') {
+      void this.open();
+    }
+  };
+
+  private readonly onStatus = (_: unknown, status: Kernel.Status): void => {
+    const why = ENDINGS[status];
+    if (why) {
+      this.end(this.connection ? 'gone' : 'plain', why);
+      this.isNew = true;
+    } else if (this.isNew && (status === 'idle' || status === 'busy')) {
+      this.isNew = false;
+      void this.look();
+    }
+  };
+
+  private readonly onConnection = (_: unknown, status: Kernel.ConnectionStatus): void => {
+    if (!this.connection) {
+      return;
+    }
+    if (status !== 'connected') {
+      this.connection.lost(NOT_REACHED);
+    } else if (this.connection.state === 'lost') {
+      this.connection.reopen();
+    }
+  };
+}
+
+/** The links of this page, by kernel. */
+export class Links {
+  private readonly all = new Map<string, Link>();
+
+  constructor(
+    private readonly idle_ms: number,
+    private readonly period: () => number
+  ) {}
+
+  setPeriod(): void {
+    for (const link of this.all.values()) {
+      link.setPeriod();
+    }
+  }
+
+  /** The link to a kernel; null where another part of the page has this kernel's comms. */
+  of(kernel: Kernel.IKernelConnection): Link | null {
+    const known = this.all.get(kernel.id);
+    if (known && !known.kernel.isDisposed) {
+      return known;
+    }
+    known?.dispose();
+    this.all.delete(kernel.id);
+    if (!kernel.handleComms || kernel.isDisposed) {
+      return null;
+    }
+    const link = new Link(kernel, this.idle_ms, this.period);
+    this.all.set(kernel.id, link);
+    kernel.disposed.connect(() => {
+      link.dispose();
+      this.all.delete(kernel.id);
+    });
+    return link;
+  }
+}

@@ -1,0 +1,60 @@
+/** Logs and stacks in the main area: one panel for each mesh of a kernel, below the notebook. */
+
+import { MainAreaWidget } from '@jupyterlab/apputils';
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import type { Widget } from '@lumino/widgets';
+
+import { meshIcon } from './icons.js';
+import type { Link } from './links.js';
+import { LogPanel } from './logpanel.js';
+import { StacksPanel } from './stackspanel.js';
+
+export class MainPanels {
+  private readonly logs = new Map<string, MainAreaWidget<LogPanel>>();
+  private readonly stacks = new Map<string, MainAreaWidget<StacksPanel>>();
+
+  constructor(
+    private readonly shell: JupyterFrontEnd.IShell,
+    private most: number
+  ) {}
+
+  showLogs(link: Link, mesh: string, ranks: string | null): void {
+    const make = () => new LogPanel(link, mesh, this.most);
+    this.panel(this.logs, link, `Logs of ${mesh}`, mesh, make).choose(ranks);
+  }
+
+  showStacks(link: Link, mesh: string, ranks: string): void {
+    const make = () => new StacksPanel(link, mesh);
+    this.panel(this.stacks, link, `Stacks of ${mesh}`, mesh, make).choose(ranks);
+  }
+
+  /** How many lines a log keeps. */
+  set logLines(most: number) {
+    this.most = most;
+    for (const { content } of this.logs.values()) {
+      content.most = most;
+    }
+  }
+
+  private panel<T extends Widget>(
+    known: Map<string, MainAreaWidget<T>>,
+    link: Link,
+    label: string,
+    mesh: string,
+    make: () => T
+  ): T {
+    const key = `${link.kernel.id} ${mesh}`;
+    const panel = known.get(key) ?? new MainAreaWidget({ content: make() });
+    if (!known.has(key)) {
+      known.set(key, panel);
+      panel.disposed.connect(() => known.delete(key));
+      panel.id = `monarch-nb-${label.replace(/\W+/g, '-')}-${link.kernel.id}`;
+      panel.title.label = label;
+      panel.title.icon = meshIcon;
+      panel.title.closable = true;
+      this.shell.add(panel, 'main', { mode: 'split-bottom', type: 'Mesh' });
+    }
+    this.shell.activateById(panel.id);
+    return panel.content;
+  }
+}

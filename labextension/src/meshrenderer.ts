@@ -1,0 +1,145 @@
+/**
+ * A mesh in an output. Live over the notebook's link, which all outputs and the panel share; where the
+ * kernel is gone, or is another one now, the picture that was saved with the output.
+ */
+
+import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
+import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
+import { Widget } from '@lumino/widgets';
+
+import { followLink } from './current.js';
+import { Connection, element, mountMesh } from './front.js';
+import { jumpToNumber } from './jump.js';
+import type { Link, Links } from './links.js';
+import { isSame, readSaved, type Saved, stillOf } from './saved.js';
+
+export const MIME = 'application/vnd.monarch-nb.mesh+json';
+/** Before the widgets' own renderer (-10): one comm for a kernel is enough. */
+export const RANK = -20;
+
+/** What a renderer asks of the page. */
+export interface Outputs {
+  tracker: INotebookTracker;
+  links: Links;
+  showLogs(link: Link, mesh: string, ranks: string | null): void;
+}
+
+export function meshRendererFactory(outputs: Outputs): IRenderMime.IRendererFactory {
+  return {
+    safe: true,
+    mimeTypes: [MIME],
+    createRenderer: () => new MeshRenderer(outputs)
+  };
+}
+
+class MeshRenderer extends Widget implements IRenderMime.IRenderer {
+  private saved: Saved | string = 'nothing was saved here';
+  private panel: NotebookPanel | null = null;
+  private link: Link | null = null;
+  private view: { dispose(): void } | null = null;
+  private undo: () => void = () => undefined;
+  private unheard: () => void = () => undefined;
+  /** The connection whose mesh this output shows; null: the picture. */
+  private shown: Connection | null = null;
+
+  constructor(private readonly outputs: Outputs) {
+    super();
+    this.addClass('mnb-palette');
+    this.addClass('mnb-lab-output');
+  }
+
+  renderModel(model: IRenderMime.IMimeModel): Promise<void> {
+    this.saved = readSaved(model.data[MIME]);
+    this.clear();
+    if (this.isAttached) {
+      this.draw();
+    }
+    return Promise.resolve();
+  }
+
+  override dispose(): void {
+    this.leave();
+    super.dispose();
+  }
+
+  protected override onAfterAttach(): void {
+    const find = (panel: NotebookPanel) => panel.node.contains(this.node);
+    this.panel = this.outputs.tracker.find(find) ?? null;
+    if (this.panel) {
+      this.undo = followLink(this.outputs.links, this.panel, link => {
+        this.take(link);
+      });
+    } else {
+      this.draw();
+    }
+  }
+
+  protected override onBeforeDetach(): void {
+    this.leave();
+  }
+
+  private leave(): void {
+    this.undo();
+    this.undo = () => undefined;
+    this.unheard();
+    this.unheard = () => undefined;
+    this.link = null;
+    this.clear();
+  }
+
+  private clear(): void {
+    this.view?.dispose();
+    this.view = null;
+    this.shown = null;
+    this.node.replaceChildren();
+  }
+
+  private take(link: Link | null): void {
+    this.link = link;
+    this.unheard();
+    this.unheard = link?.connection?.model.onChange(({ all }) => { if (all) this.draw(); }) ?? (() => undefined);
+    this.draw();
+  }
+
+  private draw(): void {
+    const { saved } = this;
+    if (typeof saved === 'string') {
+      this.node.replaceChildren(element('div', 'lab-note', saved));
+      return;
+    }
+    const connection = this.link?.connection ?? null;
+    const live = connection && isSame(saved, connection.model) ? connection : null;
+    if (this.view && live === this.shown) {
+      return;
+    }
+    if (!live && this.isUndecided(connection)) {
+      return;
+    }
+    this.clear();
+    this.shown = live;
+    this.mount(live ?? stillOf(saved), saved);
+  }
+
+  /** While the kernel has not told its meshes yet nothing flickers. */
+  private isUndecided(connection: Connection | null): boolean {
+    return connection ? connection.model.n < 0 : this.link?.phase === 'opening';
+  }
+
+  private mount(connection: Connection, { mesh, ranks }: Saved): void {
+    const { panel } = this;
+    this.view = mountMesh(this.node, connection, {
+      mesh,
+      ranks,
+      onJump: number => {
+        if (panel) {
+          void jumpToNumber(panel, connection, number);
+        }
+      },
+      onLogs: (name, runs) => {
+        if (this.link) {
+          this.outputs.showLogs(this.link, name, runs);
+        }
+      }
+    });
+  }
+}

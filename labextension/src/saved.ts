@@ -1,0 +1,71 @@
+/** What is saved with an output that shows a mesh: the mesh as it was then. No DOM here. */
+
+import { Connection, type Model, parse, type StateMessage } from './front.js';
+
+export interface Saved {
+  mesh: string;
+  ranks: number[] | null;
+  /** When, for people. */
+  time: string;
+  snapshot: StateMessage;
+}
+
+/** The contents of an output, or a sentence of what is wrong with them. */
+export function readSaved(data: unknown): Saved | string {
+  const { mesh, ranks, time, snapshot } = (data ?? {}) as Partial<Record<keyof Saved, unknown>>;
+  const state = parse(snapshot);
+  if (typeof state === 'string' || state.type !== 'state' || typeof mesh !== 'string') {
+    return 'This output shows a mesh in a way that this page cannot read.';
+  }
+  const isList = Array.isArray(ranks) && ranks.every(rank => Number.isInteger(rank));
+  return { mesh, ranks: isList ? (ranks as number[]) : null, time: timeText(time), snapshot: state };
+}
+
+/** "14:02", with the day where that was another one. */
+export function timeText(time: unknown, now = new Date()): string {
+  const then = new Date(typeof time === 'string' ? time : NaN);
+  if (isNaN(then.getTime())) {
+    return 'an earlier time';
+  }
+  const clock = then.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
+  const isToday = then.toDateString() === now.toDateString();
+  return isToday ? clock : `${then.toLocaleDateString()} ${clock}`;
+}
+
+/** Whether a kernel's mesh of that name is the saved one: a process of then is in its place still. */
+export function isSame({ mesh, snapshot }: Saved, model: Pick<Model, 'meshes'>): boolean {
+  const found = model.meshes.get(mesh);
+  const pids = Object.hasOwn(snapshot.meshes, mesh) ? snapshot.meshes[mesh].pids : [];
+  return found !== undefined && (pids ?? []).some((pid, rank) => pid === null || found.pid(rank) === pid);
+}
+
+/** A connection to nothing, with the mesh as it was. */
+export function stillOf({ mesh, time, snapshot }: Saved): Connection {
+  const still = new Still(time);
+  still.model.now = () => 0;
+  still.model.apply(snapshot);
+  const found = still.model.meshes.get(mesh);
+  if (found) {
+    found.ended = `as of ${time}; ${found.ended ?? 'the kernel is gone'}: ${found.summary()}`;
+  }
+  still.setState('live');
+  return still;
+}
+
+class Still extends Connection {
+  constructor(private readonly time: string) {
+    super({ send: () => undefined, listen: () => () => undefined });
+  }
+
+  override hello(): void {
+    // there is nobody to greet
+  }
+
+  override rest(): void {
+    // nor to take leave of
+  }
+
+  override request(): Promise<never> {
+    return Promise.reject(new Error(`The kernel is gone; this is how the mesh was at ${this.time}.`));
+  }
+}

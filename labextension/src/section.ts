@@ -1,0 +1,104 @@
+/** One mesh in the side panel: the view that widgets show too, and its hosts, ranks and actors as lists. */
+
+import * as acts from './acts.js';
+import { ActorTable } from './actortable.js';
+import { button, type Connection, element, type Mesh, mountMesh, runsText, setText } from './front.js';
+import { RankList } from './ranklist.js';
+
+/** What the section asks of the page. */
+export interface Page {
+  jump(number: number): void;
+  showLogs(mesh: string, ranks: string | null): void;
+  showStacks(mesh: string, ranks: string): void;
+}
+
+export class MeshSection {
+  readonly node = element('section', 'lab-section');
+  private readonly hosts = element('div', 'lab-hosts');
+  private readonly actors = new ActorTable();
+  private readonly list: RankList;
+  private readonly ranks = element('details', 'lab-ranks');
+  private readonly view: ReturnType<typeof mountMesh>;
+
+  constructor(
+    private readonly connection: Connection,
+    readonly name: string,
+    private readonly page: Page
+  ) {
+    this.node.setAttribute('aria-label', `Mesh ${name}`);
+    this.list = new RankList(connection.model, name, ranks => {
+      this.view.select(ranks);
+    });
+    this.ranks.append(element('summary', 'lab-sub', 'Ranks'), this.list.node);
+    this.ranks.addEventListener('toggle', () => {
+      this.list.update();
+    });
+    const place = element('div', 'lab-view');
+    this.node.append(place, this.bar(), this.ranks, this.actors.node);
+    this.view = mountMesh(place, connection, {
+      mesh: name,
+      ranks: null,
+      onJump: number => {
+        page.jump(number);
+      },
+      onLogs: (mesh, ranks) => {
+        page.showLogs(mesh, ranks);
+      }
+    });
+    this.update();
+  }
+
+  dispose(): void {
+    this.view.dispose();
+    this.node.remove();
+  }
+
+  /** After the model has changed. */
+  update(): void {
+    const { mesh } = this;
+    if (!mesh) {
+      return;
+    }
+    setText(this.hosts, hostsText(this.connection, mesh));
+    this.actors.update(mesh);
+    if (this.ranks.open) {
+      this.list.update();
+    }
+  }
+
+  private get mesh(): Mesh | undefined {
+    return this.connection.model.meshes.get(this.name);
+  }
+
+  private bar(): HTMLElement {
+    const bar = element('div', 'lab-actions');
+    const logs = button('logs', `What the ranks of ${this.name} have written`, () => {
+      this.page.showLogs(this.name, null);
+    });
+    const stacks = button('stacks', `Where the ranks of ${this.name} are now`, () => {
+      if (this.mesh) {
+        this.page.showStacks(this.name, acts.allOf(this.mesh));
+      }
+    });
+    bar.append(this.hosts, logs, stacks);
+    return bar;
+  }
+}
+
+/** "this machine: 0-3 · node2: 4-7" */
+function hostsText({ model }: Connection, mesh: Mesh): string {
+  const ranks = new Map<number, number[]>();
+  for (let rank = 0; rank < mesh.size; rank++) {
+    const host = mesh.host(rank);
+    const some = ranks.get(host) ?? [];
+    some.push(rank);
+    ranks.set(host, some);
+  }
+  return [...ranks]
+    .filter(([host]) => host in model.hosts)
+    .map(([host, some]) => {
+      const { name, ended } = model.hosts[host];
+      return `${name}: ${runsText(some)}${ended ? ` (${ended})` : ''}`;
+    })
+    .join(' · ');
+}

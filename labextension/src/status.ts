@@ -1,0 +1,97 @@
+/** The status bar's item: "8 ranks: 7 busy, 1 failed", with the mark of the worst. */
+
+import { Signal } from '@lumino/signaling';
+import { Widget } from '@lumino/widgets';
+
+import type { Current } from './current.js';
+import { countsText, type Connection, element, isDead, type Mesh, setText } from './front.js';
+import { markNode } from './marknode.js';
+
+/** The worst first. */
+const CONCERNS = ['error', 'exited', 'unreachable', 'silent', 'paused', 'starting', 'collective', 'busy'];
+
+export class StatusItem extends Widget {
+  readonly activeChanged = new Signal<this, void>(this);
+  isActive = false;
+  isWanted = true;
+  private readonly button = element('button', 'lab-status mnb-palette');
+  private readonly text = element('span', '');
+  private mark = '';
+  private shown: Connection | null = null;
+  private undo: (() => void)[] = [];
+
+  constructor(
+    private readonly current: Current,
+    open: () => void
+  ) {
+    super();
+    this.button.type = 'button';
+    this.button.title = 'Show the mesh';
+    this.button.addEventListener('click', open);
+    this.button.append(this.text);
+    this.node.append(this.button);
+    current.changed.add(() => { this.refresh(); });
+    this.refresh();
+  }
+
+  refresh(): void {
+    const { connection } = this.current;
+    if (connection !== this.shown) {
+      for (const undo of this.undo.splice(0)) {
+        undo();
+      }
+      this.shown = connection;
+      const draw = () => { this.draw(); };
+      this.undo = connection ? [connection.model.onChange(draw), connection.onState(draw)] : [];
+    }
+    this.draw();
+  }
+
+  private draw(): void {
+    const isActive = this.isWanted && this.shown !== null && this.shown.model.n >= 0;
+    if (isActive) {
+      this.tell(this.current.meshes);
+    }
+    if (isActive !== this.isActive) {
+      this.isActive = isActive;
+      this.activeChanged.emit();
+    }
+  }
+
+  private tell(meshes: Mesh[]): void {
+    const worst = worstOf(meshes);
+    const isLost = this.shown?.state === 'lost';
+    const text = isLost ? 'mesh: no news' : summaryOf(meshes);
+    setText(this.text, text);
+    this.button.setAttribute('aria-label', `Mesh: ${text}. Show the mesh`);
+    this.button.classList.toggle('mnb-mod-bad', !isLost && isDead(worst));
+    if (worst !== this.mark) {
+      this.mark = worst;
+      this.button.replaceChildren(...(worst ? [markNode(worst)] : []), this.text);
+    }
+  }
+}
+
+/** Of all meshes together. */
+export function summaryOf(meshes: readonly Mesh[]): string {
+  if (meshes.length === 0) {
+    return 'no mesh';
+  }
+  if (meshes.length === 1) {
+    return meshes[0].summary();
+  }
+  const counts: Record<string, number> = {};
+  for (const mesh of meshes) {
+    for (const [verdict, count] of Object.entries(mesh.counts())) {
+      counts[verdict] = (counts[verdict] ?? 0) + count;
+    }
+  }
+  const ranks = meshes.reduce((sum, mesh) => sum + mesh.size, 0);
+  return `${ranks} ranks in ${meshes.length} meshes: ${countsText(counts)}`;
+}
+
+/** The verdict that most needs a look; "idle" if none does, "" without ranks. */
+export function worstOf(meshes: readonly Mesh[]): string {
+  const all = new Set(meshes.flatMap(mesh => Object.keys(mesh.counts())));
+  return CONCERNS.find(verdict => all.has(verdict)) ?? (all.size ? 'idle' : '');
+}

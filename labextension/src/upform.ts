@@ -1,0 +1,96 @@
+/** The form that brings up a mesh. */
+
+import { element } from './front.js';
+import { parseSizes, ranksText, type Shape } from './sizes.js';
+
+export interface Wish {
+  sizes: Record<string, number>;
+  name: string;
+  device: string;
+}
+
+const DEVICES = ['auto', 'cpu', 'cuda'];
+
+export class UpForm {
+  readonly node = element('form', 'upform');
+  private readonly sizes = input('Sizes', 'hosts=2 gpus=4');
+  private readonly name = input('Name', 'as you like');
+  private readonly device = element('select', 'lab-input');
+  private readonly told = element('div', 'upform-told');
+  private readonly button = element('button', 'button mnb-mod-primary');
+  private isBusy = false;
+
+  /** `up` settles when the mesh is up, or not. */
+  constructor(private readonly up: (wish: Wish) => Promise<void>) {
+    this.sizes.value = 'gpus=4';
+    this.device.append(...DEVICES.map(one => new Option(one, one)));
+    this.device.setAttribute('aria-label', 'Device');
+    this.told.setAttribute('role', 'status');
+    this.button.type = 'submit';
+    this.node.append(
+      labelled('Size', this.sizes),
+      labelled('Device', this.device),
+      labelled('Name', this.name),
+      this.told,
+      this.button
+    );
+    this.sizes.addEventListener('input', () => { this.update(); });
+    this.node.addEventListener('submit', event => {
+      event.preventDefault();
+      void this.submit();
+    });
+    this.update();
+  }
+
+  focus(): void {
+    this.sizes.focus();
+    this.sizes.select();
+  }
+
+  private get shape(): Shape | string {
+    return parseSizes(this.sizes.value);
+  }
+
+  private update(): void {
+    const { shape } = this;
+    const isWrong = typeof shape === 'string';
+    this.sizes.setAttribute('aria-invalid', String(isWrong));
+    this.told.textContent = isWrong ? shape : '';
+    this.button.disabled = isWrong || this.isBusy;
+    const doing = this.isBusy ? 'Bringing up' : 'Bring up';
+    this.button.textContent = isWrong ? 'Bring up a mesh' : `${doing} ${ranksText(shape.ranks)}`;
+  }
+
+  private async submit(): Promise<void> {
+    const { shape } = this;
+    if (typeof shape === 'string' || this.isBusy) {
+      return;
+    }
+    this.setBusy(true);
+    try {
+      await this.up({ sizes: shape.sizes, name: this.name.value.trim(), device: this.device.value });
+    } finally {
+      this.setBusy(false);
+    }
+  }
+
+  private setBusy(isBusy: boolean): void {
+    this.isBusy = isBusy;
+    this.update();
+  }
+}
+
+function input(label: string, placeholder: string): HTMLInputElement {
+  const node = element('input', 'lab-input');
+  node.setAttribute('aria-label', label);
+  node.placeholder = placeholder;
+  node.spellcheck = false;
+  node.autocomplete = 'off';
+  return node;
+}
+
+function labelled(text: string, control: HTMLElement): HTMLElement {
+  const node = element('label', 'lab-field');
+  node.append(element('span', '', text), control);
+  return node;
+}

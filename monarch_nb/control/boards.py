@@ -1,0 +1,90 @@
+"""What agents have told of their boards, on this process's clock, by process.
+
+Rule: the inbox thread writes, whoever makes a snapshot takes what has changed. A host has a clock
+of its own: its offset is the smallest that was seen, that of the fastest message.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+from monarch_nb.control.snapshots import Usage
+
+NOTHING = Usage()
+
+
+class Record(NamedTuple):
+    """The board's record of one rank; times are this process's, in seconds."""
+
+    state: str
+    since: float
+    what: str
+    busy_s: float
+    queue: int
+    calls: int
+    failed: int
+    beat: int
+    seen_at: float
+
+
+class Boards:
+    """Records and usage of all ranks that somebody looks at."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, Record] = {}
+        self.usage: dict[int, Usage] = {}
+        self._changed: set[int] = set()
+        self._offsets: dict[int, float] = {}  # of the agents' clocks
+        self._news = threading.Condition()
+
+    def tell(self, agent: int, body: dict[str, Any], now: float) -> None:
+        """A `board` message of an agent."""
+        sampled_at = body["now_ns"] / 1e9
+        with self._news:
+            offset = min(self._offsets.get(agent, float("inf")), now - sampled_at)
+            self._offsets[agent] = offset
+            for row in body["ranks"]:
+                self.records[row[0]] = _record(row, offset, sampled_at + offset)
+                self._changed.add(row[0])
+            for process, *usage in body["usage"]:
+                self.usage[process] = Usage(*usage)
+                self._changed.add(process)
+            self._news.notify_all()
+
+    def touch(self, process: int) -> None:
+        """Something else is known of it."""
+        with self._news:
+            self._changed.add(process)
+            self._news.notify_all()
+
+    def take_changed(self) -> set[int]:
+        """The processes with news since the last call."""
+        with self._news:
+            changed, self._changed = self._changed, set()
+        return changed
+
+    def wait_for(self, done: Callable[[], bool], limit_s: float) -> None:
+        """Wait until `done`, which is asked after all that agents tell."""
+        with self._news:
+            self._news.wait_for(done, limit_s)
+
+    def keep(self, processes: Collection[int]) -> None:
+        """Forget all others."""
+        with self._news:
+            for process in self.records.keys() - processes:
+                del self.records[process]
+            for process in self.usage.keys() - processes:
+                del self.usage[process]
+
+    def clear(self) -> None:
+        """Nobody looks any more: what is known will be old."""
+        self.keep(())
+        self._offsets.clear()
+
+
+def _record(row: list[Any], offset: float, seen_at: float) -> Record:
+    _, state, since_ns, what, busy_ns, queue, calls, failed, beat = row
+    since = since_ns / 1e9 + offset if since_ns else 0.0
+    return Record(state, since, what, busy_ns / 1e9, queue, calls, failed, beat, seen_at)

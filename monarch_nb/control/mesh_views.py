@@ -1,0 +1,152 @@
+"""One mesh of processes as a snapshot shows it.
+
+Rule: what has not changed is the same object as before, so that a reader of a thousand ranks
+compares with `is`; and it is not even looked at, unless something happened that may concern it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from monarch_nb.actors.actor_mesh import ActorsState
+from monarch_nb.actors.exits import Exit
+from monarch_nb.actors.proc_mesh import ProcsState
+from monarch_nb.control.boards import NOTHING, Boards
+from monarch_nb.control.known_hosts import KnownHosts
+from monarch_nb.control.snapshots import ActorStatus, MeshStatus, RankStatus
+from monarch_nb.control.timeline import Sample, Timeline
+from monarch_nb.core.frames import HOST_SHIFT
+from monarch_nb.core.shape import Point
+
+SILENT = "no sign of life: stopped, frozen or swapped out"
+_RUNNING = {"busy", "collective"}
+Facts = tuple[int | None, int, str, str, float, str, int, int, int, int, Any]
+"""The fields of a `RankStatus` from `pid` on."""
+
+
+@dataclass
+class Sources:
+    """What is known of processes."""
+
+    boards: Boards
+    dead: Mapping[int, Exit]
+    silent: Mapping[int, float]
+    hosts: KnownHosts = field(default_factory=KnownHosts)
+    pids: dict[int, int] = field(default_factory=dict)
+    ended_at: dict[int, float] = field(default_factory=dict)
+
+
+class MeshView:
+    """Makes the `MeshStatus` of `state`; `seconds` have ended on the clock of timelines."""
+
+    def __init__(self, state: ProcsState, sources: Sources, seconds: int) -> None:
+        extent, size = state.shape.extent, len(state.processes)
+        self.state = state
+        self.timeline = Timeline(size, seconds)
+        self.agents: set[int] = set()
+        self.missing: set[int] = set()
+        """Living processes whose board nobody has told yet."""
+        self._sources = sources
+        self._coords = [dict(Point(rank, extent)) for rank in range(size)]
+        self._labels, self._sizes = tuple(extent.labels), tuple(extent.sizes)
+        self._key: Any = None
+        self._rank_of: dict[int, int] = {}
+        self._facts: list[Facts | None] = [None] * size
+        self._ranks: list[RankStatus | None] = [None] * size
+        self._actors_key: Any = None
+        self._actors: tuple[ActorStatus, ...] = ()
+        self._status: MeshStatus | None = None
+
+    def is_over(self) -> bool:
+        """It was stopped, and nothing of it is left."""
+        return self.state.ended is not None and self._sources.dead.keys() >= self._rank_of.keys()
+
+    def status(self, changed: Iterable[int]) -> MeshStatus:
+        """As it is now. `changed`: processes with news."""
+        any_changed = [self._look_at(rank) for rank in self._to_look_at(changed)]
+        if True in any_changed or self._actors_changed() or self._status is None:
+            known = tuple(each for each in self._ranks if each is not None)
+            name, ended = self.state.name, self.state.ended
+            self._status = MeshStatus(name, self._labels, self._sizes, known, self._actors, ended)
+        return self._status
+
+    def samples(self) -> list[Sample]:
+        """For the timeline."""
+        records = self._sources.boards.records
+        found = []
+        for facts, process in zip(self._facts, self.state.processes, strict=True):
+            assert facts is not None
+            if (record := records.get(process)) is None:
+                found.append(Sample(process, facts[2], facts[4], 0.0, False, 0.0))
+                continue
+            runs = record.state in _RUNNING
+            found.append(
+                Sample(process, facts[2], record.since, record.busy_s, runs, record.seen_at)
+            )
+        return found
+
+    def _to_look_at(self, changed: Iterable[int]) -> Iterable[int]:
+        """The ranks that may have changed: all, after what is told of no rank."""
+        state, sources = self.state, self._sources
+        silent = frozenset(sources.silent) if sources.silent else None
+        key = (state.version, state.ended, state.initialized.done(), len(sources.dead), silent)
+        if key == self._key:
+            return [self._rank_of[each] for each in changed if each in self._rank_of]
+        if self._key is None or key[:2] != self._key[:2]:
+            self._status = None
+        self._key = key
+        self._rank_of = {process: rank for rank, process in enumerate(state.processes)}
+        self.agents = set(state.agents)
+        sources.hosts.use(self.agents)
+        living = {process for process in state.processes if process not in sources.dead}
+        self.missing = living if state.initialized.done() else set()
+        return range(len(state.processes))
+
+    def _look_at(self, rank: int) -> bool:
+        facts = self._facts_of(rank)
+        if facts == self._facts[rank]:
+            return False
+        self._facts[rank] = facts
+        self._ranks[rank] = RankStatus(rank, self._coords[rank], *facts)
+        return True
+
+    def _facts_of(self, rank: int) -> Facts:
+        state, sources = self.state, self._sources
+        process = state.processes[rank]
+        record = sources.boards.records.get(process)
+        if record is None:
+            verdict = "idle" if state.initialized.done() else "starting"
+            what, since, counts = "", 0.0, (0, 0, 0, 0)
+        else:
+            self.missing.discard(process)
+            verdict, since, what, _, queue, calls, failed, beat, _ = record
+            counts = queue, calls, failed, beat
+        detail, usage = "", sources.boards.usage.get(process, NOTHING)
+        if (ended := sources.dead.get(process)) is not None:
+            verdict = "unreachable" if ended.unreachable_s is not None else "exited"
+            what, since, detail = "", sources.ended_at.get(process, 0.0), ended.plainly()
+            usage = NOTHING
+        elif state.ended is not None:
+            verdict, what, since, detail = "stopped", "", 0.0, state.ended
+        elif process in sources.silent:
+            verdict, detail = "silent", SILENT
+        pid = state.pids.get(rank) or sources.pids.get(process)
+        host = sources.hosts.places[process >> HOST_SHIFT]
+        return pid, host, verdict, what, since, detail, *counts, usage
+
+    def _actors_changed(self) -> bool:
+        key = [(each, each.ended, len(each.lost)) for each in self.state.actors]
+        if key == self._actors_key:
+            return False
+        self._actors_key = key
+        self._actors = tuple(_actor(each) for each in self.state.actors)
+        return True
+
+
+def _actor(state: ActorsState) -> ActorStatus:
+    size, ended = len(state.processes), state.ended
+    if ended is None and state.lost and len(state.lost) == size:
+        ended = next(iter(state.lost.values())).event
+    return ActorStatus(state.name, state.cls.__name__, size, ended)

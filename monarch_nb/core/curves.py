@@ -1,0 +1,303 @@
+"""Curves of what ranks measure: many points in, a few hundred out, however long it goes on.
+
+Rules of the file: no curve has more points than its capacity. One that is full halves its
+resolution: steps are put together in bins of a width that is a power of two. A bin keeps the
+extremes of what fell into it, so that a spike of one rank in one step stays visible. A value that
+is no finite number is a gap. Whoever writes is one thread; readers need no lock.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from monarch_nb.errors import RemoteProtocolError
+
+CAPACITY: Final = 512
+MAX_STEP: Final = 1 << 53
+"""Steps beyond could not be told from their neighbours in JSON."""
+
+
+class Sample(NamedTuple):
+    """One value at a step, or `weight` of them that were put together where there were too many."""
+
+    step: int
+    mean: float
+    low: float
+    high: float
+    weight: int = 1
+
+    @staticmethod
+    def of(step: int, value: float) -> Sample:
+        """Of one value; one that is not finite counts as none."""
+        if math.isfinite(value):
+            return Sample(step, value, value, value)
+        return Sample(step, math.nan, math.nan, math.nan, 0)
+
+
+Point = tuple[int, float | None, float | None, float | None, int]
+"""step, mean, low, high, count; None where there is no finite value."""
+
+
+class _Bin:
+    """What fell into one stretch of steps. `step` is the last of them, `mark` the version of the
+    curve at which it has last changed."""
+
+    __slots__ = ("count", "high", "key", "low", "mark", "mean", "step")
+
+    def __init__(self, key: int, step: int) -> None:
+        self.key = key
+        self.step = step
+        self.mean = self.low = self.high = math.nan
+        self.count = 0
+        self.mark = 0
+
+    def add(self, sample: Sample) -> None:
+        step, mean, low, high, weight = sample
+        self.step = max(self.step, step)
+        if not weight:
+            return
+        if not self.count:
+            self.mean, self.low, self.high, self.count = mean, low, high, weight
+            return
+        total = self.count + weight
+        mean = self.mean * (self.count / total) + mean * (weight / total)
+        self.low, self.high = min(self.low, low), max(self.high, high)
+        self.mean = min(max(mean, self.low), self.high)  # rounding
+        self.count = total
+
+    def sample(self) -> Sample:
+        return Sample(self.step, self.mean, self.low, self.high, self.count)
+
+    def point(self) -> Point:
+        if not self.count:
+            return self.step, None, None, None, 0
+        return self.step, self.mean, self.low, self.high, self.count
+
+
+class Fold:
+    """The values of all ranks by step.
+
+    Example:
+        >>> fold = Fold()
+        >>> fold.add(Sample.of(0, 1.0))
+        >>> fold.add(Sample.of(0, 3.0))
+        >>> fold.points
+        [(0, 2.0, 1.0, 3.0, 2)]
+    """
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self.version = 0
+        self._capacity = capacity
+        self._width = 1
+        self._bins: list[_Bin] = []
+        self._whole_since = 0  # the version at which every point has changed
+
+    @property
+    def points(self) -> list[Point]:
+        """All, by step."""
+        return [each.point() for each in list(self._bins)]
+
+    def samples(self) -> list[Sample]:
+        """The same, to be put into another fold."""
+        return [each.sample() for each in self._bins]
+
+    def add(self, sample: Sample) -> None:
+        """Put it where its step is, also when later ones have come already."""
+        key = sample.step // self._width
+        bins = self._bins
+        index = len(bins)
+        if bins and key <= bins[-1].key:
+            index = bisect_left(bins, key, key=lambda each: each.key)
+        found = bins[index] if index < len(bins) and bins[index].key == key else None
+        if found is None:
+            found = _Bin(key, sample.step)
+            found.mark = self.version + 1
+            found.add(sample)
+            bins.insert(index, found)
+        else:
+            found.mark = self.version + 1  # before the rest: a reader meanwhile looks again
+            found.add(sample)
+        self.version += 1
+        if len(bins) > self._capacity:
+            self._halve()
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._bins, self._width = [], 1
+        self.version += 1
+        self._whole_since = self.version
+
+    def changed_since(self, version: int) -> tuple[int, list[Point]]:
+        """`(k, points)`: since that version `points[k:]` have become these.
+
+        Read `version` before you ask, for the next time: what changes meanwhile is told again.
+        """
+        if version < self._whole_since:
+            return 0, self.points
+        bins = list(self._bins)
+        first = next((i for i, each in enumerate(bins) if each.mark > version), len(bins))
+        return first, [each.point() for each in bins[first:]]
+
+    def _halve(self) -> None:
+        """Twice the width, or more where steps are far apart."""
+        bins, width = self._bins, self._width
+        while len(bins) > self._capacity // 2:
+            width *= 2
+            merged: list[_Bin] = []
+            for each in bins:
+                key = each.step // width
+                if not merged or merged[-1].key != key:
+                    merged.append(_Bin(key, each.step))
+                merged[-1].add(each.sample())
+            bins = merged
+        self._bins, self._width = bins, width
+        self.version += 1
+        self._whole_since = self.version
+
+
+class Trace:
+    """The values of one rank: 16 bytes a point. Of steps that were put together the last counts."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._width = 1
+        self._steps = array("q")
+        self._values = array("d")
+
+    @property
+    def points(self) -> list[tuple[int, float | None]]:
+        """step, value; None for a gap."""
+        pairs = zip(self._steps[:], self._values[:], strict=False)
+        return [(step, value if math.isfinite(value) else None) for step, value in pairs]
+
+    def add(self, step: int, value: float) -> None:
+        """A value; one at a step that is there takes its place."""
+        steps, key = self._steps, step // self._width
+        index = len(steps)
+        if steps and key <= steps[-1] // self._width:
+            index = bisect_left(steps, key, key=lambda each: each // self._width)
+        if index < len(steps) and steps[index] // self._width == key:
+            if step >= steps[index]:
+                steps[index], self._values[index] = step, value
+            return
+        self._values.insert(index, value)
+        steps.insert(index, step)
+        if len(steps) > self._capacity:
+            self._halve()
+
+    def _halve(self) -> None:
+        last: dict[int, float] = dict(zip(self._steps, self._values, strict=True))
+        while len(last) > self._capacity // 2:
+            self._width *= 2
+            kept = {step // self._width: step for step in last}
+            last = {step: last[step] for step in kept.values()}
+        self._steps, self._values = array("q", last), array("d", last.values())
+
+
+class Curve:
+    """One measure of a mesh: the fold of all ranks, and each rank by itself.
+
+    Args:
+        trace_capacity: points that are kept of each rank.
+    """
+
+    def __init__(self, trace_capacity: int = CAPACITY) -> None:
+        self._trace_capacity = trace_capacity
+        self._fold = Fold()
+        self._traces: dict[int, Trace] = {}
+        self._cell = 0
+        self._last_step = -MAX_STEP
+
+    @property
+    def version(self) -> int:
+        """Grows with each change."""
+        return self._fold.version
+
+    @property
+    def points(self) -> list[Point]:
+        """step, mean, low, high, count over ranks; 512 at most."""
+        return self._fold.points
+
+    def changed_since(self, version: int) -> tuple[int, list[Point]]:
+        """See `Fold.changed_since`."""
+        return self._fold.changed_since(version)
+
+    def of(self, rank: int) -> list[tuple[int, float | None]]:
+        """step, value of one rank; empty for one that has told nothing."""
+        found = self._traces.get(rank)
+        return [] if found is None else found.points
+
+    @property
+    def ranks(self) -> list[int]:
+        """Those that have told something."""
+        return sorted(self._traces)
+
+    def add(self, rank: int, samples: Iterable[Sample], cell: int = 0) -> None:
+        """What a rank tells, on behalf of a notebook cell (0: not known).
+
+        A later cell that goes back to an earlier step begins the curve anew: it has been run again.
+        What is left of the older one is too late then.
+        """
+        for sample in samples:
+            if cell and cell < self._cell:
+                return
+            if cell > self._cell:
+                if self._cell and sample.step <= self._last_step:
+                    self._begin_anew()
+                self._cell = cell
+            self._last_step = max(self._last_step, sample.step)
+            self._fold.add(sample)
+            self._trace_of(rank).add(sample.step, sample.mean)
+
+    def _begin_anew(self) -> None:
+        self._traces = {}
+        self._last_step = -MAX_STEP
+        self._fold.clear()
+
+    def _trace_of(self, rank: int) -> Trace:
+        found = self._traces.get(rank)
+        if found is None:
+            found = self._traces[rank] = Trace(self._trace_capacity)
+        return found
+
+
+Wire = list[int | float | None]
+"""`[step, value]` or `[step, mean, low, high, count]`; null for a gap."""
+
+
+def to_wire(sample: Sample) -> Wire:
+    """As it travels, in JSON."""
+    if not sample.weight:
+        return [sample.step, None]
+    return [sample.step, sample.mean] if sample.weight == 1 else list(sample)
+
+
+def from_wire(data: object) -> Sample:
+    """Raises `RemoteProtocolError` for anything that `to_wire` does not make."""
+    match data:
+        case [int(step), None] if abs(step) <= MAX_STEP:
+            return Sample.of(step, math.nan)
+        case [int(step), int() | float() as value] if abs(step) <= MAX_STEP:
+            return Sample.of(step, _number(value))
+        case [
+            int(step),
+            int() | float() as mean,
+            int() | float() as low,
+            int() | float() as high,
+            int(count),
+        ] if abs(step) <= MAX_STEP and 0 < count <= MAX_STEP:
+            found = Sample(step, _number(mean), _number(low), _number(high), count)
+            if found.low <= found.mean <= found.high and math.isfinite(found.low + found.high):
+                return found
+    raise RemoteProtocolError("not a point of a curve")
+
+
+def _number(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer of 400 digits
+        return math.nan

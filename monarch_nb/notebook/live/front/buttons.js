@@ -1,0 +1,84 @@
+// @ts-check
+// Buttons and what they say. Rule of the file: what ends something asks for a second click, without a dialog.
+
+import { element, setText } from "./theme.js";
+
+const ARMED_MS = 4000;
+
+/**
+ * @param {string} text
+ * @param {string} title
+ * @param {() => void} action
+ */
+export function button(text, title, action) {
+  const el = element("button", "button", text);
+  el.type = "button";
+  el.title = title;
+  el.addEventListener("click", action);
+  return el;
+}
+
+/**
+ * A button that acts at the second click.
+ * @param {string} text
+ * @param {string} title
+ * @param {() => string} question "restart 3 ranks?"
+ * @param {() => void} action
+ */
+export function carefulButton(text, title, question, action) {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let armed;
+  const rest = () => {
+    clearTimeout(armed);
+    armed = undefined;
+    setText(el, text);
+    el.classList.remove("mnb-armed");
+  };
+  const el = button(text, title, () => {
+    if (armed !== undefined) {
+      rest();
+      return action();
+    }
+    setText(el, `${question()} again to confirm`);
+    el.classList.add("mnb-armed");
+    armed = setTimeout(rest, ARMED_MS);
+  });
+  el.addEventListener("blur", rest);
+  return el;
+}
+
+/** Put a text on the clipboard, also where the page may not. @param {string} text */
+export async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = element("textarea", "unseen");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+}
+
+/**
+ * A text as it was written, with a button that copies it.
+ * @param {string} title
+ * @param {string} text
+ * @param {boolean} open
+ */
+export function textBlock(title, text, open) {
+  const box = element("details", "text");
+  box.open = open;
+  const summary = element("summary", "", title);
+  const copy = button("copy", "copy this text", () => {
+    copyText(text).then(() => {
+      setText(copy, "copied");
+      setTimeout(() => setText(copy, "copy"), 1500);
+    });
+  });
+  const head = element("div", "text-head");
+  head.append(copy);
+  box.append(summary, head, element("pre", "pre", text.slice(0, 100_000)));
+  return box;
+}

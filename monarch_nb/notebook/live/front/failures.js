@@ -1,0 +1,96 @@
+// @ts-check
+// Equal exceptions together, the newest first. Rule of the file: all text is text.
+
+import { button, textBlock } from "./buttons.js";
+import { ageText } from "./marks.js";
+import { cutText, runs } from "./protocol.js";
+import { element, setText } from "./theme.js";
+
+/**
+ * @typedef {import("./protocol.js").Failure} Failure
+ * @typedef {{row: HTMLElement, age: HTMLElement, count: HTMLElement, open: HTMLElement | null, failure: Failure}} Shown
+ */
+
+/** "ranks 0-7", and how often if it was more than once each. @param {Failure} failure */
+function ranksText({ ranks, count }) {
+  const several = /[-,]/.test(ranks);
+  const often = count > runs(ranks).length ? `, ${count} times` : "";
+  return `${several ? "ranks" : "rank"} ${cutText(ranks, 60)}${often}`;
+}
+
+/** The list of a mesh's failures. */
+export class Failures {
+  /** @param {HTMLElement} el @param {{onSelect(ranks: Set<number>): void, ask(id: number | string): Promise<{text: string}>}} events */
+  constructor(el, events) {
+    this.el = el;
+    this.events = events;
+    /** @type {Map<number | string, Shown>} */
+    this.shown = new Map();
+  }
+
+  /** @param {Failure[]} failures @param {number} clock */
+  update(failures, clock) {
+    const ids = new Set(failures.map(({ id }) => id));
+    for (const [id, { row }] of this.shown) {
+      if (ids.has(id)) continue;
+      row.remove();
+      this.shown.delete(id);
+    }
+    failures.forEach((failure, place) => {
+      const shown = this.shown.get(failure.id) ?? this.add(failure);
+      shown.failure = failure;
+      setText(shown.count, ranksText(failure));
+      if (this.el.children[place] !== shown.row)
+        this.el.insertBefore(shown.row, this.el.children[place] ?? null);
+    });
+    this.tick(clock);
+  }
+
+  /** @param {Failure} failure */
+  add(failure) {
+    const row = element("div", "failure");
+    const head = button("", "select these ranks, show the traceback", () => this.toggle(shown));
+    head.className = "mnb-failure-head";
+    const count = element("span", "failure-ranks");
+    const age = element("span", "age");
+    const what = [failure.where, failure.what].filter(Boolean).join(", ");
+    const text = element("span", "failure-text");
+    text.append(
+      element("span", "headline", cutText(failure.headline, 300)),
+      element("span", "where", cutText(what, 120)),
+    );
+    head.append(element("span", "cross", "✕"), count, age, text);
+    row.append(head);
+    /** @type {Shown} */
+    const shown = { row, age, count, open: null, failure };
+    this.shown.set(failure.id, shown);
+    return shown;
+  }
+
+  /** @param {Shown} shown */
+  async toggle(shown) {
+    const { failure } = shown;
+    if (shown.open) {
+      shown.open.remove();
+      shown.open = null;
+      return;
+    }
+    this.events.onSelect(new Set(runs(failure.ranks)));
+    shown.open = element("div", "note", "asking…");
+    shown.row.append(shown.open);
+    const place = shown.open;
+    try {
+      const { text } = await this.events.ask(failure.id);
+      place.replaceChildren(textBlock("traceback", text, true));
+    } catch (error) {
+      setText(place, /** @type {Error} */ (error).message);
+    }
+  }
+
+  /** @param {number} clock */
+  tick(clock) {
+    for (const { age, failure } of this.shown.values()) {
+      setText(age, `${ageText(clock - failure.at)} ago`);
+    }
+  }
+}

@@ -1,0 +1,105 @@
+// @ts-check
+// The page's colours as a canvas needs them. Rule of the file: colours are set in mesh.css, here they are only read.
+
+/** @typedef {{colours: Record<string, string>, font: string}} Theme */
+
+const COLOURS = [
+  ...["back", "text", "dim", "line", "soft", "focus", "on", "idle", "busy", "collective"],
+  ...["grey", "paused", "silent", "dead"],
+];
+
+/**
+ * A variable may be `light-dark(...)`: only a real property tells what it comes to.
+ * @param {HTMLElement} el
+ * @returns {Theme}
+ */
+export function readTheme(el) {
+  const probe = document.createElement("span");
+  el.append(probe);
+  /** @type {Record<string, string>} */
+  const colours = {};
+  for (const name of COLOURS) {
+    probe.style.color = `var(--mnb-${name})`;
+    colours[name] = getComputedStyle(probe).color;
+  }
+  probe.remove();
+  return { colours, font: getComputedStyle(el).fontFamily };
+}
+
+/**
+ * Tell when the page changes between light and dark.
+ * @param {() => void} listener
+ * @returns {() => void} undo
+ */
+export function onThemeChange(listener) {
+  const observer = new MutationObserver(listener);
+  const filter = ["class", "theme", "data-jp-theme-light", "data-vscode-theme-kind"];
+  for (const el of [document.documentElement, document.body]) {
+    observer.observe(el, { attributes: true, attributeFilter: filter });
+  }
+  const media = matchMedia("(prefers-color-scheme: dark)");
+  media.addEventListener("change", listener);
+  return () => {
+    observer.disconnect();
+    media.removeEventListener("change", listener);
+  };
+}
+
+/**
+ * Give a canvas its size in CSS pixels, sharp on this screen.
+ * @param {HTMLCanvasElement} canvas
+ * @param {number} width
+ * @param {number} height
+ */
+export function sized(canvas, width, height) {
+  const ratio = devicePixelRatio || 1;
+  const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
+  if (canvas.width !== across) canvas.width = across;
+  if (canvas.height !== down) canvas.height = down;
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return context;
+}
+
+/**
+ * Call a function at most once a frame, however often it is asked for.
+ * @param {() => void} draw
+ * @returns {{ask(): void, cancel(): void}}
+ */
+export function onceAFrame(draw) {
+  let asked = 0;
+  return {
+    ask() {
+      asked ||= requestAnimationFrame(() => {
+        asked = 0;
+        draw();
+      });
+    },
+    cancel() {
+      cancelAnimationFrame(asked);
+      asked = 0;
+    },
+  };
+}
+
+/**
+ * An element with a class and a text.
+ * @template {keyof HTMLElementTagNameMap} T
+ * @param {T} tag
+ * @param {string} name the class, without `mnb-`
+ * @param {string} [text]
+ * @returns {HTMLElementTagNameMap[T]}
+ */
+export function element(tag, name, text) {
+  const el = document.createElement(tag);
+  if (name) el.className = `mnb-${name}`;
+  if (text !== undefined) el.textContent = text;
+  return el;
+}
+
+/** Set a text only where it differs, so that selections of the reader stay. @param {Element} el @param {string} text */
+export function setText(el, text) {
+  if (el.textContent !== text) el.textContent = text;
+}

@@ -1,0 +1,59 @@
+"""How the state of a rank looks: a sign in text, a shape and a colour in pictures.
+
+Rule of the file: nobody needs colours to read a mesh. The front end has the same shapes and colours
+(`front/marks.js`, `front/mesh.css`). The palette is Okabe and Ito's, for light and dark pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+GREEN: Final = "#009E73"
+BLUE: Final = "#2F8FD6"
+GREY: Final = "#7a7a7a"
+PINK: Final = "#CC79A7"
+ORANGE: Final = "#E69F00"
+RED: Final = "#D55E00"
+
+
+class Mark(NamedTuple):
+    """`sign` stands in text; `shape` is drawn; `colour` is for both."""
+
+    sign: str
+    shape: str
+    colour: str
+
+
+MARKS: Final[dict[str, Mark]] = {
+    "busy": Mark("●", "full", BLUE),
+    "collective": Mark("◆", "diamond", BLUE),
+    "idle": Mark("○", "dot", GREEN),
+    "starting": Mark("◌", "dashed", GREY),
+    "paused": Mark("‖", "bars", PINK),
+    "silent": Mark("▲", "triangle", ORANGE),
+    "leaving": Mark("◌", "hollow", GREY),
+    "stopped": Mark("◌", "hollow", GREY),
+    "error": Mark("✕", "cross", RED),
+    "exited": Mark("✕", "cross", RED),
+    "unreachable": Mark("✕", "cross", RED),
+}
+"""By verdict, in the order of summaries."""
+
+BAD: Final = MARKS["error"]
+_ORDER: Final = {verdict: place for place, verdict in enumerate(MARKS)}
+
+
+def mark_of(verdict: str) -> Mark:
+    """Of a verdict that is not known here: the mark of what is bad."""
+    return MARKS.get(verdict, BAD)
+
+
+def is_alarming(verdict: str) -> bool:
+    """Whether it is told before all others."""
+    return mark_of(verdict).shape in ("cross", "triangle")
+
+
+def in_order(verdicts: Iterable[str]) -> list[str]:
+    """Each verdict once, as summaries have them; what is not known here comes last."""
+    return sorted(dict.fromkeys(verdicts), key=lambda one: _ORDER.get(one, len(_ORDER)))
