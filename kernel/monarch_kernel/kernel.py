@@ -154,12 +154,17 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
             await super().shell_channel_thread_main(msg)
 
     def _publish_status(self, status: str, channel: str, parent: Any = None) -> None:
-        """Also remember what the main thread is busy with."""
+        """Also remember what the main thread is busy with, and say it again behind the statuses of
+        subshells: front ends show the last one that came."""
         with self._status_lock:
             super()._publish_status(status, channel, parent)
-            if channel == "shell" and threading.current_thread() is threading.main_thread():
+            if channel != "shell":
+                return
+            if threading.current_thread() is threading.main_thread():
                 busy = status == "busy"
                 self._busy_with = (parent or self.get_parent(channel)) if busy else None
+            elif status == "idle" and self._busy_with is not None:
+                super()._publish_status("busy", channel, self._busy_with)
 
     @contextlib.contextmanager
     def busy_beside_the_cell(self, request: Any) -> Iterator[None]:

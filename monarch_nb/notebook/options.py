@@ -80,6 +80,13 @@ def new_name(text: str) -> str:
     return text
 
 
+def device(text: str) -> str:
+    """Which GPUs the ranks see."""
+    if text not in {"auto", "cpu", "cuda"}:
+        raise argparse.ArgumentTypeError(f"must be auto, cpu or cuda, not {text!r}")
+    return text
+
+
 def axis(text: str) -> tuple[str, int]:
     """`gpus=4`."""
     match = _AXIS.fullmatch(text)

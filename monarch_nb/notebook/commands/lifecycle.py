@@ -15,7 +15,7 @@ from monarch_nb.notebook.session import Session
 _UP: Final = Parser("%mesh up", "%mesh up --gpus 4")
 _UP.add_argument("--gpus", type=options.count)
 _UP.add_argument("--name", type=options.new_name)
-_UP.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+_UP.add_argument("--device", type=options.device, default="auto")
 _UP.add_argument("axes", nargs="*", type=options.axis, metavar="axis=size")
 
 _DOWN: Final = Parser("%mesh down", "%mesh down, or %mesh down mesh0, or %mesh down --all")

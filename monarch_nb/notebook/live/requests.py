@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from monarch_nb.errors import MeshError
 from monarch_nb.notebook.live.messages import VERSION, Do
 from monarch_nb.notebook.live.texts import plain
 
@@ -140,7 +141,8 @@ def refusal(key: Key, error: str) -> dict[str, Any]:
     return {**head, "ok": False, "error": plain(error)}
 
 
-EXPECTED: Final = (ValueError, RuntimeError, TimeoutError, KeyboardInterrupt)
+EXPECTED: Final = (MeshError, ValueError, RuntimeError, TimeoutError, KeyboardInterrupt)
+"""What explains itself."""
 
 
 def sentence(error: BaseException) -> str:

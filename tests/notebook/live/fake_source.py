@@ -164,10 +164,12 @@ class FakeSource:
         new = tuple(replace(r, **changes) if r.rank in ranks else r for r in mesh.ranks)
         self.meshes[name] = replace(mesh, ranks=new)
 
-    def write(self, mesh: str, rank: int, text: str, level: str = "") -> None:
-        """A rank prints a line."""
-        line = FakeLine(len(self.journal) + 1, mesh, rank, "stdout", level, text)
-        self.journal.append(line)
+    def write(self, mesh: str, rank: int, *texts: str, level: str = "") -> None:
+        """A rank prints lines."""
+        first = len(self.journal) + 1
+        self.journal += [
+            FakeLine(first + i, mesh, rank, "stdout", level, text) for i, text in enumerate(texts)
+        ]
 
     def flicker(self, name: str, seconds: float, period_s: float = 0.01) -> None:
         """All its ranks change all the time, in a thread."""

@@ -1,0 +1,141 @@
+"""Who is due when: clients, periods, silence. The clock is the test's."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monarch_nb.notebook.live.channels import MAX_CLIENTS, SILENCE_S, Channels, Turn
+from monarch_nb.notebook.live.look import View
+from monarch_nb.notebook.live.messages import Hello
+
+
+def hello(client="a", period_s=0.1, parts=(), mesh=None):
+    return Hello(client, period_s, frozenset(parts), mesh)
+
+
+@pytest.fixture
+def channels():
+    return Channels()
+
+
+def test_nobody_looks(channels):
+    assert channels.next_at() is None
+    assert channels.turns(0.0) == []
+
+
+def test_a_hello_is_answered_by_a_state_at_once_then_by_deltas(channels):
+    channels.hello(1, hello(), 5.0)
+    assert channels.next_at() <= 5.0
+    everything = View(frozenset(), None)
+    assert channels.turns(5.0) == [Turn(1, None, ("a",), everything)]
+    channels.told(1, 7)
+    assert channels.next_at() == pytest.approx(5.1)
+    assert channels.turns(5.05) == []
+    assert channels.turns(5.11) == [Turn(1, 7, (), everything)]
+
+
+def test_a_second_client_gets_a_state_after_the_delta_of_the_first(channels):
+    channels.hello(1, hello("a"), 0.0)
+    channels.turns(0.0)
+    channels.told(1, 7)
+    channels.hello(1, hello("b", 2.0), 0.05)
+    assert channels.turns(0.05) == [Turn(1, 7, ("b",), View(frozenset(), None))]
+
+
+def test_all_get_a_state_when_one_wants_more(channels):
+    channels.hello(1, hello("a", mesh="x"), 0.0)
+    channels.turns(0.0)
+    channels.told(1, 7)
+    channels.hello(1, hello("b", parts=["strips"], mesh="y"), 1.0)
+    [turn] = channels.turns(1.0)
+    assert turn == Turn(1, None, ("a", "b"), View(frozenset({"strips"}), frozenset({"x", "y"})))
+
+
+def test_the_fastest_period_counts_and_goes_with_its_client(channels):
+    channels.hello(1, hello("a", 2.0), 0.0)
+    channels.hello(1, hello("b", 0.2), 0.0)
+    assert channels.period_s() == 0.2
+    channels.bye(1, "b")
+    assert channels.period_s() == 2.0
+    channels.hello(2, hello("c", 0.5), 0.0)
+    assert channels.period_s() == 0.5
+    channels.close(2)
+    assert channels.period_s() == 2.0
+
+
+def test_who_is_silent_is_forgotten_and_comes_back_with_a_sign_of_life(channels):
+    channels.hello(1, hello(), 0.0)
+    channels.turns(0.0)
+    channels.told(1, 7)
+    assert channels.heard(1, "a", 20.0)
+    channels.turns(20.0 + SILENCE_S - 1)
+    assert len(channels) == 1
+    channels.turns(21.0 + SILENCE_S)
+    assert channels.next_at() is None
+    assert channels.heard(1, "a", 90.0)
+    assert channels.turns(90.0) == [Turn(1, None, ("a",), View(frozenset(), None))]
+
+
+def test_a_stranger_has_to_say_hello(channels):
+    assert not channels.heard(1, "a", 0.0)
+    channels.hello(1, hello("a"), 0.0)
+    assert not channels.heard(1, "b", 0.0)
+    channels.bye(1, "a")
+    assert not channels.heard(1, "a", 0.0)
+
+
+def test_states_for_one_client_are_not_more_than_ten_a_second(channels):
+    states = 0
+    for tick in range(200):
+        channels.hello(1, hello(), tick * 0.01)
+        states += sum(len(turn.states) for turn in channels.turns(tick * 0.01))
+    assert states <= 21
+
+
+def test_too_many_clients_are_refused(channels):
+    for number in range(MAX_CLIENTS):
+        assert channels.hello(1, hello(f"c{number}"), 0.0)
+    assert not channels.hello(1, hello("more"), 0.0)
+    assert channels.hello(1, hello("c3", 1.0), 0.0)
+
+
+_EVENT = st.tuples(
+    st.sampled_from(["hello", "ping", "bye", "close"]),
+    st.integers(1, 2),
+    st.sampled_from("abc"),
+    st.sampled_from([0.1, 0.5, 5.0]),
+    st.sampled_from([0.0, 0.03, 1.0, 40.0]),
+)
+
+
+@given(st.lists(_EVENT, max_size=40))
+def test_no_channel_is_looked_at_more_often_than_its_period(events):
+    """But for states, which come within a tenth of a second, also after a silence."""
+    channels, now = Channels(), 0.0
+    looked, asked = {}, {}
+    for kind, number, client, period_s, pause_s in [*events, ("ping", 1, "x", 0.0, 0.2)]:
+        if kind == "hello":
+            channels.hello(number, hello(client, period_s), now)
+            asked.setdefault((number, client), now)
+        elif kind == "ping":
+            channels.heard(number, client, now)
+        elif kind == "bye":
+            channels.bye(number, client)
+            asked.pop((number, client), None)
+        else:
+            channels.close(number)
+            asked = {key: at for key, at in asked.items() if key[0] != number}
+        end = now + pause_s
+        while (at := channels.next_at()) is not None and max(at, now) <= end:
+            now = max(at, now)
+            for turn in channels.turns(now):
+                if not turn.states:
+                    assert now - looked.get(turn.channel, -9.0) >= 0.1 - 1e-9
+                for each in turn.states:
+                    assert now - asked.pop((turn.channel, each), now) <= 0.1 + 1e-9
+                looked[turn.channel] = now
+                channels.told(turn.channel, 1)
+        now = end
+    assert not asked
