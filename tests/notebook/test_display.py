@@ -7,7 +7,7 @@ from typing import Any
 
 from monarch_nb.control.status import RankStatus
 from monarch_nb.core.values import ValueMesh
-from monarch_nb.notebook.display import StatusView, mesh_html, states_html
+from monarch_nb.notebook.display import StatusView, mesh_html
 from monarch_nb.notebook.words import duration
 
 NOW = 100.0
@@ -60,43 +60,6 @@ def test_meshes_show_their_repr():
         mesh_html(ValueMesh)
         == "<code>&lt;class &#x27;monarch_nb.core.values.ValueMesh&#x27;&gt;</code>"
     )
-
-
-def test_the_ranks_of_a_mesh_are_a_grid_of_their_states():
-    nasty = "<script>alert(1)</script>"
-    known = mesh(rank(0), rank(1, "busy", nasty), rank(2, "exited"))
-    shown = SimpleNamespace(name="mesh0", sizes={"gpus": 2}, ranks=[1, 2])
-    page = states_html(SliceOf(shown), SimpleNamespace(meshes=[known]))
-    assert "2 ranks (gpus=2): 1 busy, 1 exited" in page
-    assert page.count("<td") == 2
-    assert "script&gt;" in page
-    assert "<script" not in page
-    assert "✕" in page
-
-
-def test_a_mesh_of_thousands_is_a_bounded_grid():
-    known = mesh(*map(rank, range(5000)))
-    shown = SimpleNamespace(name="mesh0", sizes={"hosts": 625, "gpus": 8}, ranks=range(5000))
-    page = states_html(SliceOf(shown), SimpleNamespace(meshes=[known]))
-    assert "5000 idle" in page
-    assert "... 3976 more" in page
-    assert len(page) < 200_000
-
-
-def test_a_mesh_that_nobody_knows_shows_its_repr():
-    shown = SliceOf(SimpleNamespace(name="other", sizes={"gpus": 1}, ranks=[0]))
-    assert states_html(shown, SimpleNamespace(meshes=[])) == "<code>a slice</code>"
-
-
-class SliceOf:
-    def __init__(self, shown: Any) -> None:
-        self.name, self.sizes, self.ranks = shown.name, shown.sizes, shown.ranks
-
-    def __len__(self) -> int:
-        return len(self.ranks)
-
-    def __repr__(self) -> str:
-        return "a slice"
 
 
 def test_durations():

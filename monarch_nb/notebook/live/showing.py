@@ -100,8 +100,12 @@ class _Look:
         self._looks = looks
         self._part = still.part
         self._last: State = still.state()
+        self._is_new = True
 
     def __call__(self) -> State:
+        if self._is_new:  # the widget is being made of what was seen just now
+            self._is_new = False
+            return self._last
         still = self._looks.still(self._part, stills.SHARED_S)
         self._last = stills.gone(self._last) if still is None else still.state()
         return self._last

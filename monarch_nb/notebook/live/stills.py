@@ -20,8 +20,8 @@ from monarch_nb.notebook import tracebacks
 from monarch_nb.notebook.live.marks import in_order
 
 VERSION: Final = 1
-SHARED_S: Final = 0.2
-"""A page that is loaded asks twice for each widget: one look of this age serves them all."""
+SHARED_S: Final = 0.05
+"""A page that is loaded asks twice for each widget: one look serves all that ask so soon."""
 MAX_ROWS: Final = 64
 """Where ranks do more different things than this, only their verdicts are told."""
 MAX_FAILURES: Final = 8
@@ -198,7 +198,8 @@ class Looks:
         self._last: tuple[Any, Any] | None = None
 
     def still(self, part: Part, age_s: float = 0.0) -> Still | None:
-        """The part as it is now, or was `age_s` ago; None when no client knows its mesh."""
+        """The part as it is now; None when no client knows its mesh. Those who would take what was
+        seen `age_s` ago share a look."""
         client = self._session.runtime.running_client()
         if client is None:
             return None
@@ -220,6 +221,8 @@ class Looks:
         return Failure(failure.id, ranks, headline, place, what, failure.at, failure.count)
 
     def _snapshot(self, client: Any, age_s: float) -> Any:
+        if not age_s:
+            return client.snapshot()
         with self._lock:
             last = self._last
             if last is None or last[0] is not client or time.monotonic() - last[1].at > age_s:

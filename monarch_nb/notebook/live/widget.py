@@ -17,6 +17,7 @@ from traitlets import Any as AnyValue
 from traitlets import Int, List, Unicode, default
 
 from monarch_nb.notebook.live import assets
+from monarch_nb.notebook.live.routing import hear_as_sent
 
 MAX_WIDGETS: Final = 64
 """Of more parts of meshes that were shown, the one that no page has spoken of for longest goes."""
@@ -52,6 +53,7 @@ class MeshWidget(AnyWidget):
         except BaseException:
             self.close()
             raise
+        hear_as_sent(self.comm)
 
     @default("_esm")
     def _script(self) -> str:

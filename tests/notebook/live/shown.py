@@ -1,7 +1,7 @@
 """Meshes to look at, and a hub that keeps what is said through its channels.
 
-In a cell of a kernel with a fake runtime: `from tests.notebook.live.shown import dress;
-hub = dress(get_ipython())`.
+In a cell of a kernel with a fake runtime whose mesh is up: `from tests.notebook.live.shown import
+dress; hub = dress(get_ipython(), folder)`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ import datetime as dt
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from monarch_nb.notebook.live import assets
 from monarch_nb.notebook.live.stills import Failure, Part, Still
 from monarch_nb.notebook.session import session_of
+from tests.notebook.fake_client import FakeMesh
 
 TAKEN = dt.datetime(2031, 5, 6, 7, 8, 9, tzinfo=dt.UTC)
 AT = 1000.0
@@ -104,10 +107,15 @@ def _status_of(mesh: Any) -> Any:
     return status(dict(mesh.sizes), ranks, mesh.name)
 
 
-def dress(shell: Any) -> FakeHub:
-    """Give the session of a shell a hub, and its fake client what is looked at."""
+def dress(shell: Any, front: str) -> FakeHub:
+    """Give the session of a shell a hub, its fake client what is looked at, and widgets a front end
+    of two lines in the folder `front`."""
+    Path(front, "widget.js").write_text("export default { render() {} };\n")
+    Path(front, "mesh.css").write_text(".mnb-root {}\n")
+    assets.FRONT = Path(front)
     session = session_of(shell)
     session.live = FakeHub()
+    shell.display_formatter.mimebundle_formatter.for_type(FakeMesh, session.showing.bundle)
     client = session.runtime.client
     client.snapshot = snapshot_of(session.runtime.meshes)
     client.failures = SimpleNamespace(of=lambda name: ())

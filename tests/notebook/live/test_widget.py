@@ -169,13 +169,15 @@ def test_the_widget_carries_its_front_end_and_what_it_shows(home):
     assert state["snapshot"]["meshes"]["mesh0"]["sizes"] == [4]
 
 
+@pytest.mark.slow
 def test_a_thousand_displays_of_a_mesh_keep_one_widget(home):
-    models = {home.show()[VIEW]["model_id"] for _ in range(1000)}  # pages of 1 000 cells
+    models = {home.show()[VIEW]["model_id"] for _ in range(1000)}
     assert len(models) == 1
     assert len(registry._instances) == 2  # its layout is one too
     assert len(home.live.channels) == 1
 
 
+@pytest.mark.slow
 def test_many_parts_keep_the_widgets_that_pages_speak_of(home):
     mesh = home.runtime.spawn({"place": 2 * MAX_WIDGETS}, "large")
     first = home.widget(mesh)
@@ -195,7 +197,7 @@ def test_a_widget_that_somebody_closed_is_made_again(home):
     ipywidgets.Widget.close_all()
     assert home.live.channels == []
     second = home.widget()
-    assert second.model_id != first.model_id if first.comm else True
+    assert second is not first
     assert not second.is_closed
     assert len(home.live.channels) == 1
 
