@@ -140,7 +140,7 @@ class View {
       this.rankDetails.update();
       this.rankDetails.changed();
     }
-    if (told.ranks.size) this.describe();
+    this.describe();
   }
 
   /** @param {Iterable<string>} changed */
