@@ -190,7 +190,7 @@ export function drawRoomy(context, theme, mesh, rank, box, clock) {
 function fitted(context, text, room) {
   const short = cutText(text.trimStart(), 60);
   const width = context.measureText(short).width;
-  return width <= room ? short : cutText(short, Math.floor((short.length * room) / width));
+  return width <= room ? short : cutText(short, Math.floor((short.length * room) / width) - 1);
 }
 
 /** @param {CanvasRenderingContext2D} context @param {string} colour @param {Box} box @param {number} strength */

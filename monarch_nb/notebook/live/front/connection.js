@@ -57,11 +57,11 @@ export class Connection {
     return () => this.listeners.delete(listener);
   }
 
-  /** Listen and greet. */
+  /** Listen, and greet if anybody looks. */
   open() {
     this.unlisten();
     this.unlisten = this.transport.listen((message) => this.receive(message));
-    this.hello();
+    if (this.wanted() !== null) this.hello();
   }
 
   /** Begin again, over another transport if one is given; open questions are asked again. @param {Transport} [transport] */

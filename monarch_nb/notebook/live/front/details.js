@@ -61,7 +61,7 @@ export class Details {
 
   /** @param {Mesh | null} mesh @param {number[]} ranks */
   show(mesh, ranks) {
-    const same = mesh === this.mesh && runsText(ranks) === runsText(this.ranks);
+    const same = mesh?.name === this.mesh?.name && runsText(ranks) === runsText(this.ranks);
     this.mesh = mesh;
     this.ranks = ranks;
     if (same) return this.update();
