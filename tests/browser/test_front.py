@@ -292,7 +292,7 @@ def test_hostile_text_stays_text(show: Open):
 def test_a_lost_kernel_is_told_and_the_last_picture_stays(show: Open):
     page = show("eight")
     page.evaluate("() => demo.connection.lost('kernel restarted: this mesh is gone')")
-    page.get_by_text("kernel restarted: this mesh is gone: trying again").wait_for()
+    page.get_by_text("kernel restarted: this mesh is gone").wait_for()
     opacity = "() => getComputedStyle(document.querySelector('.mnb-body')).opacity"
     assert float(page.evaluate(opacity)) < 0.6
     page.evaluate("() => demo.connection.reopen()")

@@ -133,7 +133,7 @@ export class Connection {
   ping() {
     const now = performance.now();
     if (this.greeted !== null && now - this.greeted >= ANSWER_MS - 100) {
-      this.setState("lost", "the kernel does not answer; it may be busy");
+      this.setState("lost", "the kernel does not answer, it may be busy: trying again");
       this.hello();
     } else if (now - this.heard > SILENCE_MS) this.hello();
     else this.send({ type: "ping" });

@@ -134,7 +134,7 @@ export class Details {
   /** What it runs, with a way to the notebook's cell. @param {string} text */
   setRuns(text) {
     const value = /** @type {HTMLElement} */ (this.values.get("runs"));
-    if (value.textContent === text && !value.hidden) return;
+    if (value.textContent === text && value.hidden === !text) return;
     this.setFact("runs", text);
     const number = cellNumber(text);
     if (number === null) return;
