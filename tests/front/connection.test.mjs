@@ -178,6 +178,8 @@ test("it goes at the pace of its most eager viewer, and rests without any", () =
   assert.equal(transport.of("ping").length, 0);
   transport.tell({ type: "delta", base: 40, n: 41, at: 2 }); // for other views
   assert.equal(transport.of("hello").length, 4);
+  connection.reopen();
+  assert.equal(transport.of("hello").length, 4);
   connection.pace(a, 100);
   answer(50);
   assert.equal(connection.model.n, 50);

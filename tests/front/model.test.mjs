@@ -56,6 +56,7 @@ test("a state tells everything of each rank", () => {
   assert.deepEqual(mesh.counts(), { busy: 7, error: 1 });
   assert.equal(mesh.summary(), "8 ranks: 7 busy, 1 failed");
   assert.equal(mesh.summary([6]), "1 rank: 1 failed");
+  assert.equal(mesh.summary([]), "0 ranks");
 });
 
 test("a delta changes only what it names", () => {

@@ -4,6 +4,7 @@
 import { isWorking, markOf } from "./marks.js";
 import { cutText } from "./protocol.js";
 import { loadOf, matterOf, sinceText } from "./telling.js";
+import { sized } from "./theme.js";
 
 /**
  * @typedef {import("./theme.js").Theme} Theme
@@ -80,16 +81,48 @@ function drawCross(context, x, y, r) {
   context.lineCap = "butt";
 }
 
+/** Marks of one size, drawn once each: a thousand copies are cheap where a thousand paths are not. */
+export class Stamps {
+  /** @param {Theme} theme @param {number} width @param {number} height */
+  constructor(theme, width, height) {
+    this.theme = theme;
+    this.width = width;
+    this.height = height;
+    this.ratio = devicePixelRatio || 1;
+    /** @type {Map<string, HTMLCanvasElement>} */
+    this.made = new Map();
+  }
+
+  /** Whether they are still right. @param {Theme} theme @param {number} width @param {number} height */
+  fit(theme, width, height) {
+    const same = this.width === width && this.height === height;
+    return same && this.theme === theme && this.ratio === (devicePixelRatio || 1);
+  }
+
+  /** @param {CanvasRenderingContext2D} context @param {string} verdict @param {number} x @param {number} y */
+  put(context, verdict, x, y) {
+    const { width, height } = this;
+    let stamp = this.made.get(verdict);
+    if (!stamp) {
+      stamp = document.createElement("canvas");
+      drawMark(sized(stamp, width, height), this.theme, verdict, { x: 0, y: 0, width, height });
+      this.made.set(verdict, stamp);
+    }
+    context.drawImage(stamp, x, y, width, height);
+  }
+}
+
 /**
  * A small cell: the mark, the rank's number and its load where there is room.
  * @param {CanvasRenderingContext2D} context
- * @param {Theme} theme
+ * @param {Stamps} stamps
  * @param {import("./model.js").Mesh} mesh
  * @param {number} rank
  * @param {Box} box
  */
-export function drawSmall(context, theme, mesh, rank, box) {
-  drawMark(context, theme, mesh.verdict(rank), box);
+export function drawSmall(context, stamps, mesh, rank, box) {
+  const { theme } = stamps;
+  stamps.put(context, mesh.verdict(rank), box.x, box.y);
   const shape = markOf(mesh.verdict(rank)).shape;
   if (box.width >= 26 && shape === "full") {
     context.fillStyle = theme.colours.on;
@@ -157,7 +190,7 @@ export function drawRoomy(context, theme, mesh, rank, box, clock) {
 function fitted(context, text, room) {
   const short = cutText(text.trimStart(), 60);
   const width = context.measureText(short).width;
-  return width <= room ? short : cutText(short, Math.floor((short.length * room) / width));
+  return width <= room ? short : cutText(short, Math.floor((short.length * room) / width) - 1);
 }
 
 /** @param {CanvasRenderingContext2D} context @param {string} colour @param {Box} box @param {number} strength */

@@ -61,7 +61,7 @@ export class Details {
 
   /** @param {Mesh | null} mesh @param {number[]} ranks */
   show(mesh, ranks) {
-    const same = mesh === this.mesh && runsText(ranks) === runsText(this.ranks);
+    const same = mesh?.name === this.mesh?.name && runsText(ranks) === runsText(this.ranks);
     this.mesh = mesh;
     this.ranks = ranks;
     if (same) return this.update();
@@ -134,7 +134,7 @@ export class Details {
   /** What it runs, with a way to the notebook's cell. @param {string} text */
   setRuns(text) {
     const value = /** @type {HTMLElement} */ (this.values.get("runs"));
-    if (value.textContent === text && !value.hidden) return;
+    if (value.textContent === text && value.hidden === !text) return;
     this.setFact("runs", text);
     const number = cellNumber(text);
     if (number === null) return;

@@ -1,7 +1,7 @@
 // @ts-check
 // The mesh as a picture that follows its axes. Rule of the file: one frame draws at most once, and only what has changed.
 
-import { drawRing, drawRoomy, drawSmall } from "./cells.js";
+import { drawRing, drawRoomy, drawSmall, Stamps } from "./cells.js";
 import { frameOf, layOut } from "./geometry.js";
 import { cutText } from "./protocol.js";
 import { rankLines, rankSentence } from "./telling.js";
@@ -13,7 +13,7 @@ import { bindGestures } from "./gestures.js";
  * @typedef {{onHover(rank: number): void, onSelect(ranks: Set<number>): void, clock(): number}} GridEvents
  */
 
-const MOST_HEIGHT = 420;
+export const MOST_HEIGHT = 420;
 const ZOOMS = [1, 1.5, 2, 3, 4, 6];
 
 /** A canvas as big as what is seen of it, in a box that scrolls. */
@@ -51,6 +51,7 @@ export class Grid {
     this.zoom = 1;
     /** @type {Set<number> | null} ranks to draw again; null: all */
     this.dirty = null;
+    this.stamps = new Stamps(theme, 0, 0);
     this.painter = onceAFrame(() => this.paint());
     this.scroller.addEventListener("scroll", () => this.refresh(null), { passive: true });
     bindGestures(this);
@@ -165,20 +166,28 @@ export class Grid {
   }
 
   paint() {
-    const { mesh, layout, scroller } = this;
-    if (!mesh || !scroller.clientWidth) return;
-    const width = Math.min(scroller.clientWidth, Math.ceil(layout.width) + 1);
-    const height = Math.min(scroller.clientHeight, Math.ceil(layout.height) + 1);
-    const context = sized(this.canvas, width, height);
-    context.translate(-scroller.scrollLeft, -scroller.scrollTop);
+    const { mesh, layout, scroller, theme } = this;
+    const { clientWidth, clientHeight, scrollLeft, scrollTop } = scroller;
+    if (!mesh || !clientWidth) return;
+    const sight = {
+      x: Math.round(scrollLeft),
+      y: Math.round(scrollTop),
+      width: Math.min(clientWidth, Math.ceil(layout.width) + 1),
+      height: Math.min(clientHeight, Math.ceil(layout.height) + 1),
+    };
+    const context = sized(this.canvas, sight.width, sight.height);
+    context.translate(-sight.x, -sight.y);
+    if (!this.stamps.fit(theme, layout.cellWidth, layout.cellHeight)) {
+      this.stamps = new Stamps(theme, layout.cellWidth, layout.cellHeight);
+    }
     if (this.dirty === null) {
-      context.clearRect(scroller.scrollLeft, scroller.scrollTop, width, height);
+      context.clearRect(sight.x, sight.y, sight.width, sight.height);
       this.paintLabels(context);
-      for (let index = 0; index < layout.x.length; index++) this.paintCell(context, index);
+      for (let index = 0; index < layout.x.length; index++) this.paintCell(context, index, sight);
     } else {
       for (const rank of this.dirty) {
         const index = this.places.get(rank);
-        if (index !== undefined) this.paintCell(context, index);
+        if (index !== undefined) this.paintCell(context, index, sight);
       }
     }
     this.dirty = new Set();
@@ -201,19 +210,18 @@ export class Grid {
     }
   }
 
-  /** @param {CanvasRenderingContext2D} context @param {number} index */
-  paintCell(context, index) {
-    const { layout, scroller, theme } = this;
+  /** @param {CanvasRenderingContext2D} context @param {number} index @param {import("./cells.js").Box} sight */
+  paintCell(context, index, sight) {
+    const { layout, theme } = this;
     const mesh = /** @type {Mesh} */ (this.mesh);
     const [x, y] = [layout.x[index], layout.y[index]];
     const box = { x, y, width: layout.cellWidth, height: layout.cellHeight };
-    const [left, top] = [x - scroller.scrollLeft, y - scroller.scrollTop];
-    if (left > scroller.clientWidth || left < -box.width) return;
-    if (top > scroller.clientHeight || top < -box.height) return;
+    if (x > sight.x + sight.width || x + box.width < sight.x) return;
+    if (y > sight.y + sight.height || y + box.height < sight.y) return;
     const rank = this.frame.ranks[index];
-    context.clearRect(x - 1, y - 1, box.width + 2, box.height + 2);
+    if (this.dirty) context.clearRect(x - 1, y - 1, box.width + 2, box.height + 2);
     if (layout.roomy) drawRoomy(context, theme, mesh, rank, box, this.events.clock());
-    else drawSmall(context, theme, mesh, rank, box);
+    else drawSmall(context, this.stamps, mesh, rank, box);
     drawRing(context, theme, box, {
       selected: this.selected.has(rank),
       hovered: rank === this.hovered,

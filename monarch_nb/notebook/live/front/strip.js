@@ -2,7 +2,7 @@
 // The last five minutes, a row a rank. Rule of the file: many ranks share rows, and the worst of them shows.
 
 import { runsText, STRIP_SECONDS } from "./protocol.js";
-import { letterText } from "./strips.js";
+import { FoldedStrips, letterText } from "./strips.js";
 import { element, onceAFrame, setText, sized } from "./theme.js";
 
 /** @typedef {{onHover(rank: number): void, onSelect(ranks: Set<number>): void}} StripEvents */
@@ -38,6 +38,8 @@ export class Strip {
     this.mesh = null;
     /** @type {number[][]} */
     this.rows = [];
+    /** @type {FoldedStrips | null} */
+    this.letters = null;
     /** @type {Set<number>} */
     this.selected = new Set();
     this.hovered = -1;
@@ -53,6 +55,7 @@ export class Strip {
   show(mesh, ranks) {
     this.mesh = mesh;
     this.rows = rowsOf(ranks);
+    this.letters = new FoldedStrips(mesh.strips, this.rows);
     this.refresh();
   }
 
@@ -90,14 +93,15 @@ export class Strip {
 
   /** @param {PointerEvent} event */
   look(event) {
-    const row = this.rows[this.rowAt(event.offsetY)];
-    if (!row || !this.mesh) return;
+    const index = this.rowAt(event.offsetY);
+    const row = this.rows[index];
+    if (!row || !this.letters) return;
     if (!row.includes(this.hovered)) this.events.onHover(row[0]);
     const { seconds, pixels } = this.scale;
     const place = Math.floor((event.offsetX - STRIP_GUTTER) / pixels);
     const ago = Math.max(0, seconds - 1 - Math.max(0, place));
     const who = row.length > 1 ? `ranks ${runsText(row)}` : `rank ${row[0]}`;
-    setText(this.tip, `${who}\n${letterText(this.mesh.strips.worst(row, ago))}, ${ago + 1} s ago`);
+    setText(this.tip, `${who}\n${letterText(this.letters.letter(index, ago))}, ${ago + 1} s ago`);
     this.tip.hidden = false;
     const most = this.el.clientWidth - this.tip.offsetWidth - 2;
     this.tip.style.left = `${Math.max(0, Math.min(event.offsetX + 12, most))}px`;
@@ -143,13 +147,14 @@ export class Strip {
   /** Two images, a pixel a second and row: all letters, and where collectives are. @param {number} seconds */
   pictures(seconds) {
     const { rows } = this;
-    const strips = /** @type {import("./model.js").Mesh} */ (this.mesh).strips;
+    const letters = /** @type {FoldedStrips} */ (this.letters);
+    letters.update();
     const steady = new ImageData(seconds, rows.length);
     const hatched = new ImageData(seconds, rows.length);
     const palette = this.palette();
     for (let row = 0; row < rows.length; row++) {
       for (let second = 0; second < seconds; second++) {
-        const letter = strips.worst(rows[row], seconds - 1 - second);
+        const letter = letters.letter(row, seconds - 1 - second);
         const at = 4 * (row * seconds + second);
         const colour = palette[letter];
         if (colour) steady.data.set(colour, at);

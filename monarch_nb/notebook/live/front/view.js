@@ -140,7 +140,7 @@ class View {
       this.rankDetails.update();
       this.rankDetails.changed();
     }
-    if (told.ranks.size) this.describe();
+    this.describe();
   }
 
   /** @param {Iterable<string>} changed */
@@ -185,7 +185,7 @@ class View {
     const { state, why } = this.connection;
     const lost = state === "lost";
     const trouble = this.root.classList.toggle("mnb-lost", lost) || why !== "";
-    if (trouble) this.header.say(lost ? `${why || "connection lost"}: trying again` : why, true);
+    if (trouble) this.header.say(why || "connection lost: trying again", true);
     else if (this.troubled) this.header.say("");
     this.troubled = trouble;
     this.describe();
