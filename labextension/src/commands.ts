@@ -17,6 +17,7 @@ export const OPEN = 'monarch-nb:open-panel';
 export const OFFERED = ['open-panel', 'up', 'interrupt', 'heal', 'stop', 'show-logs', 'run-on-mesh', 'run-on-slice'].map(
   name => `monarch-nb:${name}`
 );
+export const COMMANDS = [...OFFERED, 'monarch-nb:choose-slice'];
 
 /** What commands act on. */
 export interface Scene {
@@ -92,7 +93,7 @@ function addMeshCommands(scene: Scene): void {
 function addCellCommands(scene: Scene): void {
   const { commands, current, chooser } = scene;
   const isReady = () => current.connection !== null && cellOf(scene) !== null;
-  const isVisible = () => isReady() && scene.isCellButtonWanted();
+  const isVisible = () => current.connection !== null && scene.isCellButtonWanted();
   commands.addCommand('monarch-nb:run-on-mesh', {
     label: args => (args.isChoice ? sliceOf(args) || 'all ranks' : 'Run Cell on the Mesh'),
     caption: 'Run this cell on all ranks of the mesh',

@@ -13,7 +13,7 @@ import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 
 import { Chooser } from './chooser.js';
-import { addCommands, OFFERED } from './commands.js';
+import { addCommands, COMMANDS, OFFERED } from './commands.js';
 import { Current } from './current.js';
 import { jumpToNumber } from './jump.js';
 import { Links } from './links.js';
@@ -89,7 +89,9 @@ function activate(
     palette?.addItem({ command, category: 'Monarch' });
   }
   const tellCommands = () => {
-    commands.notifyCommandChanged();
+    for (const command of COMMANDS) {
+      commands.notifyCommandChanged(command);
+    }
   };
   current.changed.add(tellCommands);
 

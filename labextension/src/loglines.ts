@@ -41,6 +41,7 @@ export function hits(text: string, search: RegExp | null): [number, number][] {
   if (!search) {
     return found;
   }
+  search.lastIndex = 0; // matchAll begins where the last test ended
   for (const match of text.matchAll(search)) {
     if (match[0].length > 0 && found.push([match.index, match.index + match[0].length]) >= 200) {
       break;

@@ -21,6 +21,8 @@ export class LogPanel extends Widget {
   private readonly note = element('div', 'log-note');
   private only = false;
   private waiting = 0;
+  /** Whether the lines are those of a kernel that is gone. */
+  private isOld = false;
   private connection: Connection | null = null;
   private unfollow: () => void = () => undefined;
   private readonly undo: () => void;
@@ -72,19 +74,20 @@ export class LogPanel extends Widget {
     this.view.layOut();
   }
 
-  /** Take the lines of the kernel that is there now. */
+  /** Take the lines of the kernel that is there now; those of the one before stay until some come. */
   private attend(): void {
-    const { connection } = this.link;
-    setText(this.note, connection ? '' : this.link.why);
+    const { connection, why } = this.link;
     if (connection === this.connection) {
       return;
     }
     this.unfollow();
     this.connection = connection;
+    this.isOld = this.lines.size > 0;
+    setText(this.note, this.isOld || !connection ? why : '');
     if (connection) {
-      this.lines.clear();
-      this.view.layOut();
-      void this.load(connection);
+      this.unfollow = whenUp(connection, this.mesh, () => {
+        void this.load(connection);
+      });
     }
   }
 
@@ -94,7 +97,8 @@ export class LogPanel extends Widget {
       return;
     }
     this.take(lines, 0);
-    this.unfollow = connection.follow(this.mesh, null, this.lines.last, (news, skipped) => {
+    const last = lines.at(-1)?.[0] ?? null;
+    this.unfollow = connection.follow(this.mesh, null, last, (news, skipped) => {
       this.take(news, skipped);
     });
   }
@@ -111,6 +115,11 @@ export class LogPanel extends Widget {
   }
 
   private take(lines: readonly LogLine[], skipped: number): void {
+    if (this.isOld && lines.length > 0) {
+      this.isOld = false;
+      this.lines.clear();
+      setText(this.note, '');
+    }
     const shown = this.lines.append(lines, skipped);
     if (shown) {
       this.view.append(shown);
@@ -204,6 +213,21 @@ export class LogPanel extends Widget {
   private text(): string {
     return this.lines.shown.map(([, , rank, , , text]) => `[${rank}] ${text}`).join('\n');
   }
+}
+
+/** Call once when the mesh is up. Returns the undo. */
+function whenUp(connection: Connection, mesh: string, call: () => void): () => void {
+  if (connection.model.meshes.has(mesh)) {
+    call();
+    return () => undefined;
+  }
+  const undo = connection.model.onChange(({ meshes }) => {
+    if (meshes.get(mesh)) {
+      undo();
+      call();
+    }
+  });
+  return undo;
 }
 
 function entry(label: string, placeholder: string): HTMLInputElement {

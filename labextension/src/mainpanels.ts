@@ -1,4 +1,4 @@
-/** Logs and stacks in the main area: one panel for each mesh of a kernel, below the notebook. */
+/** Logs and stacks in the main area: one panel for each mesh of a kernel. */
 
 import { MainAreaWidget } from '@jupyterlab/apputils';
 import type { JupyterFrontEnd } from '@jupyterlab/application';
@@ -52,9 +52,17 @@ export class MainPanels {
       panel.title.label = label;
       panel.title.icon = meshIcon;
       panel.title.closable = true;
-      this.shell.add(panel, 'main', { mode: 'split-bottom', type: 'Mesh' });
+      panel.toolbar.hide();
+      this.shell.add(panel, 'main', { ...this.place(panel.id), type: 'Mesh' });
     }
     this.shell.activateById(panel.id);
     return panel.content;
+  }
+
+  /** Beside another of these panels, else below the notebook. */
+  private place(id: string): { mode: 'tab-after' | 'split-bottom'; ref?: string } {
+    const others = [...this.logs.values(), ...this.stacks.values()];
+    const other = others.find(one => one.isAttached && one.id !== id);
+    return other ? { mode: 'tab-after', ref: other.id } : { mode: 'split-bottom' };
   }
 }

@@ -11,7 +11,7 @@ import { followLink } from './current.js';
 import { Connection, element, mountMesh } from './front.js';
 import { jumpToNumber } from './jump.js';
 import type { Link, Links } from './links.js';
-import { isSame, readSaved, type Saved, stillOf } from './saved.js';
+import { hasFailures, isSame, readSaved, type Saved, stillOf } from './saved.js';
 
 export const MIME = 'application/vnd.monarch-nb.mesh+json';
 /** Before the widgets' own renderer (-10): one comm for a kernel is enough. */
@@ -117,7 +117,7 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
     }
     this.clear();
     this.shown = live;
-    this.mount(live ?? stillOf(saved), saved);
+    this.mount(live ?? stillOf(saved), saved, !live && !hasFailures(saved));
   }
 
   /** While the kernel has not told its meshes yet nothing flickers. */
@@ -125,11 +125,12 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
     return connection ? connection.model.n < 0 : this.link?.phase === 'opening';
   }
 
-  private mount(connection: Connection, { mesh, ranks }: Saved): void {
+  private mount(connection: Connection, { mesh, ranks }: Saved, compact: boolean): void {
     const { panel } = this;
     this.view = mountMesh(this.node, connection, {
       mesh,
       ranks,
+      compact,
       onJump: number => {
         if (panel) {
           void jumpToNumber(panel, connection, number);

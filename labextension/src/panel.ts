@@ -146,9 +146,8 @@ export class MeshPanel extends Widget {
       if (known) {
         known.update();
       } else if (connection) {
-        const section = new MeshSection(connection, name, this.page);
+        const section = new MeshSection(this.sections, connection, name, this.page);
         this.byName.set(name, section);
-        this.sections.append(section.node);
       }
     }
   }

@@ -39,6 +39,11 @@ export function isSame({ mesh, snapshot }: Saved, model: Pick<Model, 'meshes'>):
   return found !== undefined && (pids ?? []).some((pid, rank) => pid === null || found.pid(rank) === pid);
 }
 
+/** Whether there is more to a picture than its grid. */
+export function hasFailures({ mesh, snapshot }: Saved): boolean {
+  return Object.hasOwn(snapshot.meshes, mesh) && Boolean(snapshot.meshes[mesh].failures?.length);
+}
+
 /** A connection to nothing, with the mesh as it was. */
 export function stillOf({ mesh, time, snapshot }: Saved): Connection {
   const still = new Still(time);
@@ -46,7 +51,7 @@ export function stillOf({ mesh, time, snapshot }: Saved): Connection {
   still.model.apply(snapshot);
   const found = still.model.meshes.get(mesh);
   if (found) {
-    found.ended = `as of ${time}; ${found.ended ?? 'the kernel is gone'}: ${found.summary()}`;
+    found.ended = `${found.summary()}, as of ${time}; ${found.ended ?? 'the kernel of then is gone'}`;
   }
   still.setState('live');
   return still;

@@ -20,11 +20,14 @@ export class MeshSection {
   private readonly ranks = element('details', 'lab-ranks');
   private readonly view: ReturnType<typeof mountMesh>;
 
+  /** It is put into `parent` first: pictures take their colours from where they stand. */
   constructor(
+    parent: HTMLElement,
     private readonly connection: Connection,
     readonly name: string,
     private readonly page: Page
   ) {
+    parent.append(this.node);
     this.node.setAttribute('aria-label', `Mesh ${name}`);
     this.list = new RankList(connection.model, name, ranks => {
       this.view.select(ranks);

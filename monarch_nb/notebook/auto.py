@@ -1,8 +1,9 @@
-"""`%mesh auto on`: what is typed runs on the mesh, without `%%mesh`.
+"""What is typed runs on the mesh without `%%mesh`: `%mesh auto on`, or a page's button for a cell.
 
 Rule of the file: it changes text before IPython reads it, and only that of cells which a person has
 typed: not what code runs (`run_cell`), not silent requests of the front end, not commands to the
-mesh itself. `%%local` keeps a cell in the controller.
+mesh itself. `%%local` keeps a cell in the controller. What stands after `%%mesh` for a cell that the
+page's button sends comes beside its text, in the request's `metadata["monarch"]["mesh"]`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Auto:
 
     def has_sent(self, source: str) -> bool:
         """Whether the cell with this text has been sent to the mesh by itself."""
-        return self.line is not None and not _HERE.match(_first(source.splitlines()))
+        is_meant = self.line is not None or self._line_of_request() is not None
+        return is_meant and not _HERE.match(_first(source.splitlines()))
 
     def _mark_prompt(self) -> Callable[[], None]:
         """Terminal IPython: the prompt says where the next cell will run."""
@@ -62,14 +64,17 @@ class Auto:
             at = lines.index(first)
             comment = first.replace("%%local", "# in the controller")
             return [*lines[:at], comment, *lines[at + 1 :]]
-        line = self.line_for(lines)
+        line = self.line_for(lines, self._line_of_request())
         return lines if line is None or self._is_not_typed() else [f"%%mesh {line}\n", *lines]
 
-    def line_for(self, lines: list[str]) -> str | None:
-        """What will stand after `%%mesh` when a cell of these lines is run; None if it stays."""
+    def line_for(self, lines: list[str], meant: str | None = None) -> str | None:
+        """What will stand after `%%mesh` when a cell of these lines is run; None if it stays.
+
+        `meant` is what the page asks for that cell.
+        """
         first = _first(lines)
         stays = not first or _LOCAL.match(first) or _HERE.match(first)
-        return None if stays else self.line
+        return None if stays else self.line if meant is None else meant
 
     def _is_not_typed(self) -> bool:
         if self._is_nested():
@@ -78,6 +83,16 @@ class Auto:
             return False
         content = self._shell.get_parent().get("content", {})
         return bool(content.get("silent") or not content.get("store_history", True))
+
+    def _line_of_request(self) -> str | None:
+        """What the page asks for the cell that is run now; None if it asks for nothing."""
+        if getattr(self._shell, "kernel", None) is None:
+            return None
+        request = self._shell.get_parent()
+        is_cell = request.get("header", {}).get("msg_type") == "execute_request"
+        asked = request.get("metadata", {}).get("monarch") if is_cell else None
+        line = asked.get("mesh") if isinstance(asked, dict) else None
+        return " ".join(line.split()) if isinstance(line, str) else None
 
 
 class _Prompts(Prompts):

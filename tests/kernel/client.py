@@ -105,9 +105,14 @@ class KernelClient:
         self.manager.cleanup_resources()
         self.manager.context.destroy()
 
-    def start(self, code: str, **options: Any) -> Cell:
-        """Send a cell and return at once."""
-        msg_id = self.client.execute(code, **options)
+    def start(self, code: str, metadata: dict[str, Any] | None = None, **options: Any) -> Cell:
+        """Send a cell, with what a page says beside it, and return at once."""
+        if metadata is None:
+            msg_id = self.client.execute(code, **options)
+        else:
+            message = self.client.session.msg("execute_request", {"code": code}, metadata=metadata)
+            self.client.shell_channel.send(message)
+            msg_id = message["header"]["msg_id"]
         cell = self.cells[msg_id] = Cell(msg_id)
         return cell
 

@@ -89,3 +89,41 @@ def test_autopx_turns_it_on_and_off(fake_kernel):
     assert fake_kernel.ok("rank * 0").displays[-1] == {"text/plain": "[0-3] 0"}
     fake_kernel.ok("%autopx")
     assert fake_kernel.ok("1 + 1").displays == [{"text/plain": "2"}]
+
+
+def on(line: object) -> dict[str, object]:
+    """What a page says beside a cell that its button sends."""
+    return {"monarch": {"mesh": line}}
+
+
+def test_a_page_can_send_one_cell(fake_kernel):
+    header, result = fake_kernel.ok("rank * 0", metadata=on("gpus=1:3")).displays
+    assert header["text/plain"] == "on mesh0 [1-2]"
+    assert result == {"text/plain": "[1-2] 0"}
+    assert fake_kernel.ok("rank * 0", metadata=on("")).displays[-1] == {"text/plain": "[0-3] 0"}
+    assert fake_kernel.ok("1 + 1").displays == [{"text/plain": "2"}]
+
+
+def test_lines_of_a_cell_that_a_page_sent_are_those_of_its_text(fake_kernel):
+    cell = fake_kernel.run("# first a comment\nx = 1\n1/0", metadata=on("0"))
+    assert "line 3, in <module>\n    1/0" in cell.error
+
+
+def test_what_a_page_asks_for_a_cell_comes_before_auto(auto):
+    assert auto.ok("rank * 0", metadata=on("3")).displays[-1] == {"text/plain": "[3] 0"}
+    assert auto.ok("%%local\n1", metadata=on("3")).displays == [{"text/plain": "1"}]
+
+
+def test_a_page_that_asks_for_no_ranks_is_told_so(fake_kernel):
+    assert "outside the mesh" in fake_kernel.run("1", metadata=on("gpus=9")).error
+
+
+def test_what_is_no_line_sends_nothing(fake_kernel):
+    for metadata in (on(7), on(None), {"monarch": "0"}, {"monarch": None}):
+        assert fake_kernel.ok("1 + 1", metadata=metadata).displays == [{"text/plain": "2"}]
+
+
+def test_code_that_such_a_cell_runs_stays_here(fake_kernel):
+    source = "get_ipython().run_cell('nested = 2')"
+    fake_kernel.ok(f"%%local\n{source}", metadata=on("0"))
+    assert fake_kernel.ok("nested").displays == [{"text/plain": "2"}]
