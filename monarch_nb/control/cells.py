@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from monarch_nb.actors.envelope import name_of_file
 from monarch_nb.actors.exits import Exit
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.proc import Proc, Wait, Waiter
@@ -203,8 +204,9 @@ def run_cell(
         RuntimeError: the mesh has been stopped.
         SupervisionError: some of these ranks are lost already.
     """
-    body = {"code": code, "filename": filename, "first_line": first_line, "keep": keep}
-    return start(mesh, body, tag)
+    cell = (name_of_file(filename) or "cell").removeprefix("Cell ")
+    body = {"code": code, "filename": filename, "first_line": first_line, "cell": cell}
+    return start(mesh, {**body, "keep": keep}, tag)
 
 
 def start(mesh: ProcMesh, body: dict[str, Any], tag: int) -> CellRun:

@@ -34,7 +34,7 @@ COLLECTIVE: Final = 3
 PAUSED: Final = 4
 FAILED: Final = 5
 LEAVING: Final = 6
-STATES: Final = ("starting", "idle", "busy", "collective", "paused", "error", "leaving")
+STATES: Final = ("starting", "idle", "busy", "collective", "paused", "failed", "leaving")
 
 
 class Status(NamedTuple):

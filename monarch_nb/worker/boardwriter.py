@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from monarch_nb.core.board import BUSY, COLLECTIVE, IDLE, BoardSlot, Status, parse
+from monarch_nb.core.board import BUSY, COLLECTIVE, FAILED, IDLE, BoardSlot, Status, parse
 
 
 class Waited(NamedTuple):
@@ -52,9 +52,13 @@ class BoardWriter:
         self._slot.write(BUSY, now, what, busy_ns, self._calls, self._failed, queue)
 
     def idle(self, failed: bool = False) -> None:
-        """A call has ended; it may have run beside a turn of the main thread's, or within."""
+        """A call has ended; it may have run beside a turn of the main thread's, or within.
+
+        A rank that rests after an exception is *failed* until it runs something again: who looks
+        away for a moment still sees which ranks it were.
+        """
         self.count(failed)
-        self._rest()
+        self._rest(FAILED if failed else IDLE)
 
     def count(self, failed: bool) -> None:
         """A call has ended while others of its actor go on. The next record tells."""
@@ -103,7 +107,7 @@ class BoardWriter:
         state, since_ns, what, busy_ns, *_ = waited.before
         self._slot.write(state, since_ns, what, busy_ns, self._calls, self._failed, self._queue)
 
-    def _rest(self) -> None:
+    def _rest(self, resting: int = IDLE) -> None:
         if self._queue:
             self._queue = self._waiting()
         if turn := self._turn:
@@ -115,7 +119,7 @@ class BoardWriter:
         since, self._since_ns = self._since_ns, 0
         if since:
             self._busy_ns += now - since
-        self._slot.write(IDLE, now, "", self._busy_ns, self._calls, self._failed, self._queue)
+        self._slot.write(resting, now, "", self._busy_ns, self._calls, self._failed, self._queue)
 
     def _waiting(self) -> int:
         depth = 0
