@@ -137,7 +137,7 @@ def test_a_stop_that_comes_as_the_turn_begins_reaches_the_cell(rank):
 
 
 def test_a_stop_that_comes_as_the_turn_ends_is_not_for_the_next(rank):
-    rank.cells.leave = lambda: rank.stop(1)
+    rank.cells.leave = lambda **_: rank.stop(1)
     rank.cell("ends", 1)
     rank.cell("next", 2)
     rank.serve()
