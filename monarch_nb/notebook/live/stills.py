@@ -50,7 +50,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Failure:
-    """An error of ranks, in words. `where` is the user's line; `died`: it is how processes ended."""
+    """An error of ranks, in words. `where`: the user's line; `died`: it is how processes ended."""
 
     id: Any
     ranks: tuple[int, ...]
