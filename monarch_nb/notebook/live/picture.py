@@ -88,10 +88,12 @@ def _row(still: Still, row: Row) -> str:
 
 
 def _failures(still: Still) -> Iterator[tuple[str, str]]:
-    """Who failed, and how: `ranks 2,5`, `ValueError: bad (train.py, line 12; step; 3 times)`."""
+    """Who failed, and how: `ranks 2,5`, `ValueError: bad (train.py, line 12; step; 3 times)`. How
+    processes ended that are still lost is told with their state."""
     seen = set(still.part.ranks)
     for failure in still.failures:
-        if seen.intersection(failure.ranks):
+        is_told = failure.died and all(is_alarming(still.verdict(rank)) for rank in failure.ranks)
+        if seen.intersection(failure.ranks) and not is_told:
             times = f"{failure.count} times" if failure.count > 1 else ""
             aside = "; ".join(filter(None, (failure.where, failure.what, times)))
             told = f"{failure.headline} ({aside})" if aside else failure.headline

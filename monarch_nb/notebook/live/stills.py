@@ -50,7 +50,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Failure:
-    """An error of ranks, in words. `where` is the user's line."""
+    """An error of ranks, in words. `where`: the user's line; `died`: it is how processes ended."""
 
     id: Any
     ranks: tuple[int, ...]
@@ -59,6 +59,7 @@ class Failure:
     what: str
     at: float
     count: int
+    died: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,11 +173,9 @@ def _told(row: Row, ranks: Sequence[Any], ms: Any) -> list[Any]:
 
 
 def _failure(failure: Failure, ms: Any) -> State:
-    return {
-        **dataclasses.asdict(failure),
-        "ranks": rank_list(failure.ranks),
-        "at": ms(failure.at),
-    }
+    told = {**dataclasses.asdict(failure), "ranks": rank_list(failure.ranks), "at": ms(failure.at)}
+    del told["died"]
+    return told
 
 
 def where(shell: Any, record: Any) -> str:
@@ -216,9 +215,16 @@ class Looks:
     def _told(self, failure: Any) -> Failure:
         headline = clip(" ".join(failure.record.headline.split()), MAX_TEXT)
         place = where(self._session.shell, failure.record)
-        what = clip(failure.what, MAX_TEXT)
-        ranks = tuple(failure.ranks)
-        return Failure(failure.id, ranks, headline, place, what, failure.at, failure.count)
+        return Failure(
+            id=failure.id,
+            ranks=tuple(failure.ranks),
+            headline=headline,
+            where=place,
+            what=clip(failure.what, MAX_TEXT),
+            at=failure.at,
+            count=failure.count,
+            died=failure.record.died,
+        )
 
     def _snapshot(self, client: Any, age_s: float) -> Any:
         if not age_s:

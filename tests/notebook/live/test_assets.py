@@ -144,7 +144,8 @@ def test_the_front_end_is_small_enough_to_come_with_each_widget():
 @NEEDS_FRONT
 def test_classes_of_the_style_sheet_are_ours():
     found = re.findall(r"\.(-?[A-Za-z_][\w-]*)", re.sub(r"url\([^)]*\)", "", assets.style()))
-    assert [name for name in found if not name.startswith(("mnb-", "jp-"))] == []
+    pages = ("jp-", "vscode-")
+    assert [name for name in found if not name.startswith(("mnb-", *pages))] == []
     assert "http" not in assets.style()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import json
 import re
@@ -71,6 +72,14 @@ def test_the_lost_are_told_first_where_there_is_no_room_for_all():
     told = picture.text(still({"gpus": 21}, ranks)).splitlines()[-9:]
     assert told[0] == "✕ exited rank 20: why"
     assert told[1:] == [*(f"● busy rank {i}: step {i}" for i in range(7)), "● ... 13 more"]
+
+
+def test_how_a_rank_ended_is_said_once_and_again_when_it_is_healed():
+    died = dataclasses.replace(failure([1], "RankExited: killed by SIGKILL"), died=True)
+    lost = picture.text(still({"gpus": 2}, [rank(0), rank(1, "exited", detail="killed")], [died]))
+    healed = picture.text(still({"gpus": 2}, [rank(0), rank(1)], [died]))
+    assert "RankExited" not in lost
+    assert "✕ rank 1: RankExited: killed by SIGKILL" in healed
 
 
 def test_a_mesh_that_was_stopped_says_by_whom():

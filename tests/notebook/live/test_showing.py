@@ -200,6 +200,21 @@ def test_a_widget_is_imported_with_the_first_that_is_shown():
         assert loaded == {"text/plain": "False"}
 
 
+def test_real_ranks_are_shown_with_what_failed_and_what_is_lost():
+    with KernelClient("monarch") as kernel:
+        kernel.ok("%mesh up --gpus 4", timeout_s=50)
+        assert "mesh0: 4 ranks (gpus=4): 4 idle" in kernel.ok("mesh0").shown
+        kernel.run("%%mesh 2\nx = 1\nbad = 1 / 0")
+        failed = "✕ rank 2: ZeroDivisionError: division by zero (Cell In[3], line 3"
+        kernel.until(lambda: failed in kernel.ok("%mesh show").shown)
+        kernel.ok("%mesh interrupt --kill 1")
+        lost = "✕ exited rank 1: was killed by signal 9"
+        kernel.until(lambda: lost in kernel.ok("mesh0").shown)
+        [data] = kernel.ok("%mesh show 0-1").displays
+        assert set(data) == {"text/plain", "text/html", VIEW, MESH}
+        assert "2 ranks (rank=2): 1 idle, 1 exited" in data["text/html"]
+
+
 # -------------------------------------------------------------------------- saved notebooks
 
 
