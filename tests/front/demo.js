@@ -1,6 +1,8 @@
 // The view in a page of its own: demo.html?world=eight&theme=dark&width=300&live=1
 
 import { Connection } from "/monarch_nb/notebook/live/front/connection.js";
+import { frameOf, layOut } from "/monarch_nb/notebook/live/front/geometry.js";
+import { MOST_HEIGHT } from "/monarch_nb/notebook/live/front/grid.js";
 import { mountMesh } from "/monarch_nb/notebook/live/front/view.js";
 import { live, WORLDS } from "./fake_kernel.js";
 
@@ -23,4 +25,30 @@ const view = mountMesh(place, connection, {
 });
 connection.open();
 if (asked.has("live")) live(kernel);
-window.demo = { kernel, connection, view, calls, model: connection.model };
+
+/** The middle of a rank's cell in the window, and the colour of a point of its canvas. */
+function cellOf(rank) {
+  const width = document.querySelector(".mnb-scroll").clientWidth;
+  const { labels, sizes } = kernel;
+  const layout = layOut(frameOf(labels, sizes, null), { width, height: MOST_HEIGHT });
+  const box = document.querySelector(".mnb-scroll canvas").getBoundingClientRect();
+  const [x, y] = [layout.x[rank], layout.y[rank]];
+  return {
+    ...{ x, y, width: layout.cellWidth, height: layout.cellHeight, labels: layout.labels },
+    page: { x: box.left + x + layout.cellWidth / 2, y: box.top + y + layout.cellHeight / 2 },
+    origin: { x: box.left, y: box.top },
+  };
+}
+
+const scratch = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+
+function colourAt(rank, dx, dy) {
+  const { x, y } = cellOf(rank);
+  const canvas = document.querySelector(".mnb-scroll canvas");
+  const at = [x + dx, y + dy].map((place) => Math.round(place * devicePixelRatio));
+  scratch.clearRect(0, 0, 1, 1);
+  scratch.drawImage(canvas, ...at, 1, 1, 0, 0, 1, 1);
+  return [...scratch.getImageData(0, 0, 1, 1).data].slice(0, 3);
+}
+
+window.demo = { cellOf, colourAt, kernel, connection, view, calls, model: connection.model };

@@ -55,7 +55,8 @@ export class FakeKernel {
     if (message.type === "hello") this.tell(this.state(message.from));
     if (message.type === "ask" || message.type === "do") {
       const value = this.answer(message);
-      const told = value instanceof Error ? { ok: false, error: value.message } : { ok: true, value };
+      const told =
+        value instanceof Error ? { ok: false, error: value.message } : { ok: true, value };
       this.tell({ v: 1, type: "answer", to: message.from, id: message.id, ...told });
     }
   }
@@ -106,7 +107,8 @@ export class FakeKernel {
   }
 
   usage(ranks) {
-    const load = (rank) => (this.verdicts[rank] === "busy" ? 70 + ((rank * 37 + this.seconds) % 30) : 3);
+    const load = (rank) =>
+      this.verdicts[rank] === "busy" ? 70 + ((rank * 37 + this.seconds) % 30) : 3;
     return {
       ranks: runsText(ranks),
       cpu: ranks.map((rank) => load(rank) - 2),
@@ -122,7 +124,15 @@ export class FakeKernel {
 
   delta(part, more = {}) {
     const base = this.n++;
-    this.tell({ v: 1, type: "delta", base, n: this.n, at: this.at, meshes: { train: part }, ...more });
+    this.tell({
+      v: 1,
+      type: "delta",
+      base,
+      n: this.n,
+      at: this.at,
+      meshes: { train: part },
+      ...more,
+    });
   }
 
   second(letters) {
@@ -132,12 +142,16 @@ export class FakeKernel {
     this.delta({ strip: letters.join(""), usage: this.usage(all) }, { seconds: this.seconds });
   }
 
-  answer({ what, type, rank, ranks }) {
+  answer({ what, type, rank, ranks, name }) {
     if (what in this.answers) return this.answers[what];
     if (type === "do") return { said: `${what}: rank ${ranks ?? "all"} of train` };
     if (what === "failure") return { text: TRACE };
-    if (what === "stacks") return { stacks: [{ ranks, text: "train.py:41 in forward\ntrain.py:88 in step" }], silent: "" };
-    if (what === "curve") return { points: (this.curves.loss?.points ?? []).map(([s, m]) => [s, m * 1.2]) };
+    if (what === "stacks")
+      return {
+        stacks: [{ ranks, text: "train.py:41 in forward\ntrain.py:88 in step" }],
+        silent: "",
+      };
+    if (what === "curve") return { points: this.curves[name].points.map(([s, m]) => [s, m * 1.1]) };
     if (what !== "rank") return new Error(`the kernel does not know the question ${what}`);
     const failed = this.verdicts[rank] === "error";
     return {
@@ -147,9 +161,16 @@ export class FakeKernel {
         { name: "loader", cls: "Loader", calls: 1630, failed: 0, queue: 0, current: null },
       ],
       error: failed
-        ? { headline: "OutOfMemoryError: CUDA out of memory", text: TRACE, what: "cell In[7]", at: this.at - 65_000 }
+        ? {
+            headline: "OutOfMemoryError: CUDA out of memory",
+            text: TRACE,
+            what: "cell In[7]",
+            at: this.at - 65_000,
+          }
         : null,
-      lines: this.lines ?? Array.from({ length: 8 }, (_, i) => `step ${410 + i} loss ${(2.31 - i / 50).toFixed(3)}`),
+      lines:
+        this.lines ??
+        Array.from({ length: 8 }, (_, i) => `step ${410 + i} loss ${(2.31 - i / 50).toFixed(3)}`),
       queue: 2,
     };
   }
@@ -187,23 +208,60 @@ export const WORLDS = {
     const began = kernel.at - 64_000;
     kernel.set([0, 1, 3, 4, 6], "busy", "cell In[7]", began);
     kernel.set([5], "collective", "all_reduce in cell In[7]", kernel.at - 31_000);
-    kernel.set([2], "error", "cell In[7]", kernel.at - 65_000, "OutOfMemoryError: CUDA out of memory");
+    kernel.set(
+      [2],
+      "error",
+      "cell In[7]",
+      kernel.at - 65_000,
+      "OutOfMemoryError: CUDA out of memory",
+    );
     kernel.set([7], "silent", "cell In[7]", kernel.at - 9_000);
-    kernel.strips = kernel.strips.map((_, r) => stripOf(r, { 2: "x".repeat(65), 7: "z".repeat(9), 5: "c".repeat(31) }[r]));
+    kernel.strips = kernel.strips.map((_, r) =>
+      stripOf(r, { 2: "x".repeat(65), 7: "z".repeat(9), 5: "c".repeat(31) }[r]),
+    );
     kernel.failures = [
-      { id: 2, ranks: "2", headline: "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", where: "train.py, line 12", what: "cell In[7]", at: kernel.at - 65_000, count: 1 },
-      { id: 1, ranks: "0-7", headline: "NameError: name 'modle' is not defined", where: "cell In[5], line 3", what: "cell In[5]", at: kernel.at - 161_000, count: 8 },
+      {
+        id: 2,
+        ranks: "2",
+        headline: "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        where: "train.py, line 12",
+        what: "cell In[7]",
+        at: kernel.at - 65_000,
+        count: 1,
+      },
+      {
+        id: 1,
+        ranks: "0-7",
+        headline: "NameError: name 'modle' is not defined",
+        where: "cell In[5], line 3",
+        what: "cell In[5]",
+        at: kernel.at - 161_000,
+        count: 8,
+      },
     ];
     kernel.curves = {
       loss: { from: 0, points: curve(2.4, 120, 40) },
-      "learning rate": { from: 0, points: curve(0.003, 120, 60).map(([s, m]) => [s, m / 100, m / 100, m / 100, 8]) },
-      "tokens/s": { from: 0, points: curve(1, 120, 60).map(([s, m]) => [s, 9e4 - m * 2e4, 8.6e4 - m * 2e4, 9.3e4 - m * 2e4, 8]) },
+      "learning rate": {
+        from: 0,
+        points: curve(0.003, 120, 60).map(([s, m]) => [s, m / 100, m / 100, m / 100, 8]),
+      },
+      "tokens/s": {
+        from: 0,
+        points: curve(1, 120, 60).map(([s, m]) => [
+          s,
+          9e4 - m * 2e4,
+          8.6e4 - m * 2e4,
+          9.3e4 - m * 2e4,
+          8,
+        ]),
+      },
     };
     return kernel;
   },
   verdicts() {
     const kernel = new FakeKernel(["gpus"], [11]);
-    const names = "idle busy collective starting paused silent leaving stopped exited unreachable error";
+    const names =
+      "idle busy collective starting paused silent leaving stopped exited unreachable error";
     names.split(" ").forEach((verdict, rank) => kernel.set([rank], verdict, `as ${verdict}`));
     return kernel;
   },
@@ -215,14 +273,21 @@ export const WORLDS = {
     kernel.set([3, 11, 19], "collective", "all_reduce", kernel.at - 2_000);
     kernel.set([60], "paused", "breakpoint at train.py:41", kernel.at - 12_000);
     kernel.set([23], "exited", "", kernel.at - 90_000, "SIGKILL; out of memory?");
-    kernel.strips = all.map((r) => stripOf(r, r >= 40 && r < 48 ? "x".repeat(20) : r === 23 ? "x".repeat(90) : ""));
+    kernel.strips = all.map((r) =>
+      stripOf(r, r >= 40 && r < 48 ? "x".repeat(20) : r === 23 ? "x".repeat(90) : ""),
+    );
     return kernel;
   },
   thousand() {
     const kernel = new FakeKernel(["pods", "hosts", "gpus"], [8, 16, 8]);
     const all = Array.from({ length: 1024 }, (_, rank) => rank);
     kernel.set(all, "busy", "Trainer.step", kernel.at - 4_200);
-    kernel.set(all.filter((rank) => rank % 11 === 0), "collective", "all_reduce", kernel.at - 2_000);
+    kernel.set(
+      all.filter((rank) => rank % 11 === 0),
+      "collective",
+      "all_reduce",
+      kernel.at - 2_000,
+    );
     kernel.set([200, 717], "exited", "", kernel.at - 90_000, "SIGKILL");
     kernel.set([300], "silent", "", kernel.at - 9_000);
     kernel.strips = all.map((r) => stripOf(r, r === 717 || r === 200 ? "x".repeat(90) : ""));
@@ -234,7 +299,9 @@ export const WORLDS = {
     kernel.set([0, 1, 2, 3, 4, 5, 6, 7], "busy", HOSTILE);
     kernel.set([1], "error", long, kernel.at - 1000, long);
     kernel.lines = [long, HOSTILE];
-    kernel.failures = [{ id: 1, ranks: "1", headline: long, where: HOSTILE, what: HOSTILE, at: kernel.at, count: 1 }];
+    kernel.failures = [
+      { id: 1, ranks: "1", headline: long, where: HOSTILE, what: HOSTILE, at: kernel.at, count: 1 },
+    ];
     kernel.answers.failure = { text: long };
     kernel.curves = { [HOSTILE]: { from: 0, points: curve(1, 20, 10) } };
     kernel.strips = kernel.strips.map(() => HOSTILE);
@@ -256,7 +323,11 @@ export function live(kernel) {
     kernel.set(waiting, "busy", "Trainer.step");
     kernel.delta({ ranks: kernel.rows(changed) });
     if (turn % 10 === 0) {
-      kernel.second(kernel.verdicts.map((verdict) => ({ busy: "8", collective: "c", silent: "z", idle: "0" })[verdict] ?? "x"));
+      kernel.second(
+        kernel.verdicts.map(
+          (verdict) => ({ busy: "8", collective: "c", silent: "z", idle: "0" })[verdict] ?? "x",
+        ),
+      );
     }
   }, 100);
 }

@@ -4,6 +4,7 @@
 import { isWorking, markOf } from "./marks.js";
 import { cutText } from "./protocol.js";
 import { loadOf, matterOf, sinceText } from "./telling.js";
+import { sized } from "./theme.js";
 
 /**
  * @typedef {import("./theme.js").Theme} Theme
@@ -80,16 +81,48 @@ function drawCross(context, x, y, r) {
   context.lineCap = "butt";
 }
 
+/** Marks of one size, drawn once each: a thousand copies are cheap where a thousand paths are not. */
+export class Stamps {
+  /** @param {Theme} theme @param {number} width @param {number} height */
+  constructor(theme, width, height) {
+    this.theme = theme;
+    this.width = width;
+    this.height = height;
+    this.ratio = devicePixelRatio || 1;
+    /** @type {Map<string, HTMLCanvasElement>} */
+    this.made = new Map();
+  }
+
+  /** Whether they are still right. @param {Theme} theme @param {number} width @param {number} height */
+  fit(theme, width, height) {
+    const same = this.width === width && this.height === height;
+    return same && this.theme === theme && this.ratio === (devicePixelRatio || 1);
+  }
+
+  /** @param {CanvasRenderingContext2D} context @param {string} verdict @param {number} x @param {number} y */
+  put(context, verdict, x, y) {
+    const { width, height } = this;
+    let stamp = this.made.get(verdict);
+    if (!stamp) {
+      stamp = document.createElement("canvas");
+      drawMark(sized(stamp, width, height), this.theme, verdict, { x: 0, y: 0, width, height });
+      this.made.set(verdict, stamp);
+    }
+    context.drawImage(stamp, x, y, width, height);
+  }
+}
+
 /**
  * A small cell: the mark, the rank's number and its load where there is room.
  * @param {CanvasRenderingContext2D} context
- * @param {Theme} theme
+ * @param {Stamps} stamps
  * @param {import("./model.js").Mesh} mesh
  * @param {number} rank
  * @param {Box} box
  */
-export function drawSmall(context, theme, mesh, rank, box) {
-  drawMark(context, theme, mesh.verdict(rank), box);
+export function drawSmall(context, stamps, mesh, rank, box) {
+  const { theme } = stamps;
+  stamps.put(context, mesh.verdict(rank), box.x, box.y);
   const shape = markOf(mesh.verdict(rank)).shape;
   if (box.width >= 26 && shape === "full") {
     context.fillStyle = theme.colours.on;
@@ -133,10 +166,6 @@ export function drawRoomy(context, theme, mesh, rank, box, clock) {
   const verdict = mesh.verdict(rank);
   drawCard(context, colours[markOf(verdict).colour], box, isWorking(verdict) ? 0.16 : 0.1);
   drawMark(context, theme, verdict, { x: box.x + 6, y: box.y + 6, width: 13, height: 13 });
-  context.save();
-  context.beginPath();
-  context.rect(box.x, box.y, box.width - 4, box.height);
-  context.clip();
   context.textBaseline = "middle";
   context.textAlign = "left";
   context.fillStyle = colours.text;
@@ -144,8 +173,7 @@ export function drawRoomy(context, theme, mesh, rank, box, clock) {
   context.fillText(`${rank}`, box.x + 24, box.y + 13);
   const numberWidth = context.measureText(`${rank}`).width;
   context.font = `11px ${font}`;
-  context.fillText(cutText(matterOf(mesh, rank), 60), box.x + 6, box.y + 29);
-  context.restore();
+  context.fillText(fitted(context, matterOf(mesh, rank), box.width - 12), box.x + 6, box.y + 29);
   context.fillStyle = colours.dim;
   context.font = `11px ${font}`;
   context.textAlign = "right";
@@ -156,6 +184,13 @@ export function drawRoomy(context, theme, mesh, rank, box, clock) {
   }
   const line = { x: box.x + 6, y: box.y + box.height - 5, width: box.width - 12, height: 2 };
   drawLoad(context, colours[markOf(verdict).colour], mesh, rank, line);
+}
+
+/** As much of a text as there is room for. @param {CanvasRenderingContext2D} context @param {string} text @param {number} room */
+function fitted(context, text, room) {
+  const short = cutText(text.trimStart(), 60);
+  const width = context.measureText(short).width;
+  return width <= room ? short : cutText(short, Math.floor((short.length * room) / width) - 1);
 }
 
 /** @param {CanvasRenderingContext2D} context @param {string} colour @param {Box} box @param {number} strength */

@@ -57,11 +57,11 @@ export class Connection {
     return () => this.listeners.delete(listener);
   }
 
-  /** Listen and greet. */
+  /** Listen, and greet if anybody looks. */
   open() {
     this.unlisten();
     this.unlisten = this.transport.listen((message) => this.receive(message));
-    this.hello();
+    if (this.wanted() !== null) this.hello();
   }
 
   /** Begin again, over another transport if one is given; open questions are asked again. @param {Transport} [transport] */
@@ -133,7 +133,7 @@ export class Connection {
   ping() {
     const now = performance.now();
     if (this.greeted !== null && now - this.greeted >= ANSWER_MS - 100) {
-      this.setState("lost", "the kernel does not answer; it may be busy");
+      this.setState("lost", "the kernel does not answer, it may be busy: trying again");
       this.hello();
     } else if (now - this.heard > SILENCE_MS) this.hello();
     else this.send({ type: "ping" });

@@ -5,7 +5,7 @@ import { button, carefulButton, copyText, textBlock } from "./buttons.js";
 import { drawMark } from "./cells.js";
 import { ageText } from "./marks.js";
 import { cutText, runsText } from "./protocol.js";
-import { cellNumber, coordsText, matterOf, usageTexts, verdictText } from "./telling.js";
+import { cellNumber, coordsText, usageTexts, verdictText } from "./telling.js";
 import { element, setText, sized } from "./theme.js";
 
 /**
@@ -21,7 +21,7 @@ import { element, setText, sized } from "./theme.js";
  */
 
 const AGAIN_MS = 2000;
-const FACTS = ["runs", "state", "GPU", "CPU", "queue", "calls", "host", "pid"];
+const FACTS = ["runs", "why", "state", "GPU", "CPU", "queue", "calls", "host", "pid"];
 
 /** The part of the view about the selected ranks. */
 export class Details {
@@ -61,7 +61,7 @@ export class Details {
 
   /** @param {Mesh | null} mesh @param {number[]} ranks */
   show(mesh, ranks) {
-    const same = mesh === this.mesh && runsText(ranks) === runsText(this.ranks);
+    const same = mesh?.name === this.mesh?.name && runsText(ranks) === runsText(this.ranks);
     this.mesh = mesh;
     this.ranks = ranks;
     if (same) return this.update();
@@ -111,6 +111,7 @@ export class Details {
     const host = model.hosts[mesh.host(rank)];
     /** @type {Record<string, string>} */
     const facts = {
+      why: cutText(mesh.detail(rank), 600),
       state: verdictText(mesh, rank, model.clock),
       GPU: of("GPU"),
       CPU: of("CPU"),
@@ -120,7 +121,7 @@ export class Details {
       pid: `${mesh.pid(rank) ?? ""}`,
     };
     for (const [name, text] of Object.entries(facts)) this.setFact(name, text);
-    this.setRuns(cutText(matterOf(mesh, rank), 300));
+    this.setRuns(cutText(mesh.what(rank), 300));
   }
 
   /** @param {string} name @param {string} text */
@@ -133,7 +134,7 @@ export class Details {
   /** What it runs, with a way to the notebook's cell. @param {string} text */
   setRuns(text) {
     const value = /** @type {HTMLElement} */ (this.values.get("runs"));
-    if (value.textContent === text && !value.hidden) return;
+    if (value.textContent === text && value.hidden === !text) return;
     this.setFact("runs", text);
     const number = cellNumber(text);
     if (number === null) return;
@@ -251,7 +252,11 @@ function actorTable(actors) {
   const table = element("table", "actors");
   for (const { name, cls, calls, failed, queue, current } of actors.slice(0, 100)) {
     const row = table.insertRow();
-    const counts = [`${calls} calls`, failed ? `${failed} failed` : "", queue ? `${queue} queued` : ""];
+    const counts = [
+      `${calls} calls`,
+      failed ? `${failed} failed` : "",
+      queue ? `${queue} queued` : "",
+    ];
     for (const text of [name, cls, current ?? "", counts.filter(Boolean).join(", ")]) {
       row.append(element("td", "", cutText(text, 80)));
     }

@@ -11,6 +11,13 @@ import { element, setText } from "./theme.js";
  * @typedef {{row: HTMLElement, age: HTMLElement, count: HTMLElement, open: HTMLElement | null, failure: Failure}} Shown
  */
 
+/** "ranks 0-7", and how often if it was more than once each. @param {Failure} failure */
+function ranksText({ ranks, count }) {
+  const several = /[-,]/.test(ranks);
+  const often = count > runs(ranks).length ? `, ${count} times` : "";
+  return `${several ? "ranks" : "rank"} ${cutText(ranks, 60)}${often}`;
+}
+
 /** The list of a mesh's failures. */
 export class Failures {
   /** @param {HTMLElement} el @param {{onSelect(ranks: Set<number>): void, ask(id: number | string): Promise<{text: string}>}} events */
@@ -32,8 +39,9 @@ export class Failures {
     failures.forEach((failure, place) => {
       const shown = this.shown.get(failure.id) ?? this.add(failure);
       shown.failure = failure;
-      setText(shown.count, `rank ${cutText(failure.ranks, 24)}${failure.count > 1 ? ` ×${failure.count}` : ""}`);
-      if (this.el.children[place] !== shown.row) this.el.insertBefore(shown.row, this.el.children[place] ?? null);
+      setText(shown.count, ranksText(failure));
+      if (this.el.children[place] !== shown.row)
+        this.el.insertBefore(shown.row, this.el.children[place] ?? null);
     });
     this.tick(clock);
   }
@@ -51,7 +59,7 @@ export class Failures {
       element("span", "headline", cutText(failure.headline, 300)),
       element("span", "where", cutText(what, 120)),
     );
-    head.append(element("span", "cross", "✕"), count, text, age);
+    head.append(element("span", "cross", "✕"), count, age, text);
     row.append(head);
     /** @type {Shown} */
     const shown = { row, age, count, open: null, failure };

@@ -23,8 +23,10 @@ const HEAD = 15;
 const BLOCK_GAP = 8;
 const ROOMY_RANKS = 16;
 const ROOMY_HEIGHT = 46;
-const ROOMY_WIDTH = [62, 150];
-const PITCHES = [34, 30, 26, 23, 20, 18, 16, 14, 12, 10];
+const ROOMY_WIDTH = 62;
+const GOOD_WIDTH = 96;
+const MOST_WIDTH = 150;
+const PITCHES = [44, 38, 34, 30, 26, 23, 20, 18, 16, 14, 12, 10];
 
 /**
  * What is shown of a mesh: all of it, a slice with its own coordinates, or a list of ranks.
@@ -89,14 +91,21 @@ function zoomed(frame, layout, box, pitch) {
   return place(frame, box.width * scale, box.height * scale, pitch, pitch);
 }
 
-/** @param {Frame} frame @param {{width: number, height: number}} box */
+/**
+ * Few ranks have room for words. An axis that is alone wraps for wider cells; with several, lines stay lines.
+ * @param {Frame} frame
+ * @param {{width: number, height: number}} box
+ */
 function roomyCells(frame, box) {
   const across = frame.axes[frame.axes.length - 1].length;
-  for (let columns = across; columns >= 1; columns = columns === 1 ? 0 : Math.ceil(columns / 2)) {
-    const width = Math.min(ROOMY_WIDTH[1], Math.floor((box.width - GUTTER) / columns));
-    if (width < ROOMY_WIDTH[0]) continue;
-    const layout = place(frame, GUTTER + width * columns, Infinity, width, ROOMY_HEIGHT);
-    return layout.height <= box.height * 1.5 ? layout : null;
+  const wishes = frame.axes.length === 1 ? [GOOD_WIDTH, ROOMY_WIDTH] : [ROOMY_WIDTH];
+  for (const least of wishes) {
+    for (let columns = across; columns >= 1; columns = columns === 1 ? 0 : Math.ceil(columns / 2)) {
+      const width = Math.min(MOST_WIDTH, Math.floor((box.width - GUTTER) / columns));
+      if (width < least) continue;
+      const layout = place(frame, GUTTER + width * columns, Infinity, width, ROOMY_HEIGHT);
+      if (layout.height <= box.height * (least === GOOD_WIDTH ? 0.6 : 1)) return layout;
+    }
   }
   return null;
 }
@@ -137,7 +146,7 @@ function emptyLayout(count, pitchX, pitchY) {
     pitchY,
     cellWidth: pitchX - gap,
     cellHeight: pitchY - gap,
-    roomy: pitchX >= ROOMY_WIDTH[0] && pitchY >= ROOMY_HEIGHT,
+    roomy: pitchX >= ROOMY_WIDTH && pitchY >= ROOMY_HEIGHT,
     x: new Float64Array(count),
     y: new Float64Array(count),
     width: 0,
@@ -160,7 +169,7 @@ function planOf(frame, { pitchX, pitchY }, width, height) {
   const blocks = frame.ranks.length / (across.length * down.length) || 0;
   const columns = Math.max(1, Math.min(across.length, Math.floor((width - GUTTER) / pitchX)));
   const wraps = Math.ceil(across.length / columns);
-  const head = depth > 2 ? 2 * HEAD : HEAD;
+  const head = (depth > 2 ? HEAD : 2) + (wraps > 1 ? 0 : HEAD - 2);
   const lines = down.length * wraps;
   const room = Math.max(wraps, Math.floor((height - head) / pitchY));
   const fold = blocks === 1 && lines > room ? room - (room % wraps) : lines;
@@ -287,7 +296,8 @@ export function cellsWithin(layout, from, to) {
 export function labelAt(layout, x, y) {
   const reach = { row: [GUTTER - 5, 5], column: [layout.cellWidth / 2, layout.cellWidth / 2] };
   return layout.labels.find((label) => {
-    const [before, after] = label.kind === "block" ? [4, label.text.length * 6.5] : reach[label.kind];
+    const [before, after] =
+      label.kind === "block" ? [4, label.text.length * 6.5] : reach[label.kind];
     const tall = label.kind === "row" ? layout.cellHeight / 2 : HEAD / 2;
     return x >= label.x - before && x <= label.x + after && Math.abs(y - label.y) <= tall;
   });

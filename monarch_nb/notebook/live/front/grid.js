@@ -1,8 +1,9 @@
 // @ts-check
 // The mesh as a picture that follows its axes. Rule of the file: one frame draws at most once, and only what has changed.
 
-import { drawRing, drawRoomy, drawSmall } from "./cells.js";
+import { drawRing, drawRoomy, drawSmall, Stamps } from "./cells.js";
 import { frameOf, layOut } from "./geometry.js";
+import { cutText } from "./protocol.js";
 import { rankLines, rankSentence } from "./telling.js";
 import { element, onceAFrame, setText, sized } from "./theme.js";
 import { bindGestures } from "./gestures.js";
@@ -12,7 +13,7 @@ import { bindGestures } from "./gestures.js";
  * @typedef {{onHover(rank: number): void, onSelect(ranks: Set<number>): void, clock(): number}} GridEvents
  */
 
-const MOST_HEIGHT = 360;
+export const MOST_HEIGHT = 420;
 const ZOOMS = [1, 1.5, 2, 3, 4, 6];
 
 /** A canvas as big as what is seen of it, in a box that scrolls. */
@@ -50,6 +51,7 @@ export class Grid {
     this.zoom = 1;
     /** @type {Set<number> | null} ranks to draw again; null: all */
     this.dirty = null;
+    this.stamps = new Stamps(theme, 0, 0);
     this.painter = onceAFrame(() => this.paint());
     this.scroller.addEventListener("scroll", () => this.refresh(null), { passive: true });
     bindGestures(this);
@@ -62,8 +64,8 @@ export class Grid {
     this.places = new Map(this.frame.ranks.map((rank, index) => [rank, index]));
     const { labels } = this.frame;
     const [across, down] = [labels[labels.length - 1], labels[labels.length - 2]];
-    const outer = labels.slice(0, -2).map((label) => `${label} ▢`);
-    setText(this.axes, [...outer, ...(down ? [`${down} ↓`] : []), `${across} →`].join("   "));
+    const inner = [down && `${down} ↓`, `${across} →`].filter(Boolean);
+    setText(this.axes, cutText([...labels.slice(0, -2), ...inner].join("   "), 200));
     this.canvas.setAttribute("aria-label", `mesh ${mesh.name}, ${this.frame.ranks.length} ranks`);
     this.resize();
   }
@@ -75,7 +77,7 @@ export class Grid {
     this.layout = layOut(this.frame, { width, height: MOST_HEIGHT }, this.zoom);
     this.spacer.style.width = `${this.layout.width}px`;
     this.spacer.style.height = `${this.layout.height}px`;
-    this.scroller.style.maxHeight = `${Math.max(MOST_HEIGHT, this.layout.roomy ? this.layout.height : 0)}px`;
+    this.scroller.style.maxHeight = `${MOST_HEIGHT}px`;
     this.refresh(null);
   }
 
@@ -164,20 +166,28 @@ export class Grid {
   }
 
   paint() {
-    const { mesh, layout, scroller } = this;
-    if (!mesh || !scroller.clientWidth) return;
-    const width = Math.min(scroller.clientWidth, Math.ceil(layout.width) + 1);
-    const height = Math.min(scroller.clientHeight, Math.ceil(layout.height) + 1);
-    const context = sized(this.canvas, width, height);
-    context.translate(-scroller.scrollLeft, -scroller.scrollTop);
+    const { mesh, layout, scroller, theme } = this;
+    const { clientWidth, clientHeight, scrollLeft, scrollTop } = scroller;
+    if (!mesh || !clientWidth) return;
+    const sight = {
+      x: Math.round(scrollLeft),
+      y: Math.round(scrollTop),
+      width: Math.min(clientWidth, Math.ceil(layout.width) + 1),
+      height: Math.min(clientHeight, Math.ceil(layout.height) + 1),
+    };
+    const context = sized(this.canvas, sight.width, sight.height);
+    context.translate(-sight.x, -sight.y);
+    if (!this.stamps.fit(theme, layout.cellWidth, layout.cellHeight)) {
+      this.stamps = new Stamps(theme, layout.cellWidth, layout.cellHeight);
+    }
     if (this.dirty === null) {
-      context.clearRect(scroller.scrollLeft, scroller.scrollTop, width, height);
+      context.clearRect(sight.x, sight.y, sight.width, sight.height);
       this.paintLabels(context);
-      for (let index = 0; index < layout.x.length; index++) this.paintCell(context, index);
+      for (let index = 0; index < layout.x.length; index++) this.paintCell(context, index, sight);
     } else {
       for (const rank of this.dirty) {
         const index = this.places.get(rank);
-        if (index !== undefined) this.paintCell(context, index);
+        if (index !== undefined) this.paintCell(context, index, sight);
       }
     }
     this.dirty = new Set();
@@ -200,19 +210,18 @@ export class Grid {
     }
   }
 
-  /** @param {CanvasRenderingContext2D} context @param {number} index */
-  paintCell(context, index) {
-    const { layout, scroller, theme } = this;
+  /** @param {CanvasRenderingContext2D} context @param {number} index @param {import("./cells.js").Box} sight */
+  paintCell(context, index, sight) {
+    const { layout, theme } = this;
     const mesh = /** @type {Mesh} */ (this.mesh);
     const [x, y] = [layout.x[index], layout.y[index]];
     const box = { x, y, width: layout.cellWidth, height: layout.cellHeight };
-    const [left, top] = [x - scroller.scrollLeft, y - scroller.scrollTop];
-    if (left > scroller.clientWidth || left < -box.width) return;
-    if (top > scroller.clientHeight || top < -box.height) return;
+    if (x > sight.x + sight.width || x + box.width < sight.x) return;
+    if (y > sight.y + sight.height || y + box.height < sight.y) return;
     const rank = this.frame.ranks[index];
-    context.clearRect(x - 1, y - 1, box.width + 2, box.height + 2);
+    if (this.dirty) context.clearRect(x - 1, y - 1, box.width + 2, box.height + 2);
     if (layout.roomy) drawRoomy(context, theme, mesh, rank, box, this.events.clock());
-    else drawSmall(context, theme, mesh, rank, box);
+    else drawSmall(context, this.stamps, mesh, rank, box);
     drawRing(context, theme, box, {
       selected: this.selected.has(rank),
       hovered: rank === this.hovered,

@@ -111,7 +111,8 @@ export class Mesh {
   summary(ranks) {
     const counts = this.counts(ranks);
     const total = Object.values(counts).reduce((a, b) => a + b, 0);
-    return `${total} ${total === 1 ? "rank" : "ranks"}: ${countsText(counts)}`;
+    const told = total ? `: ${countsText(counts)}` : "";
+    return `${total} ${total === 1 ? "rank" : "ranks"}${told}`;
   }
 
   /**

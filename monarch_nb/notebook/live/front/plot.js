@@ -8,11 +8,11 @@ import { element, onceAFrame, setText, sized } from "./theme.js";
 
 /**
  * @typedef {import("./protocol.js").CurvePoint} CurvePoint
- * @typedef {{x(step: number): number, y(value: number): number}} Scales
+ * @typedef {{edge: number, x(step: number): number, y(value: number): number}} Scales
  */
 
-const HEIGHT = 112;
-const EDGE = { left: 40, right: 6, top: 6, bottom: 16 };
+const HEIGHT = 104;
+const EDGE = { right: 6, top: 6, bottom: 16 };
 
 /** @param {number | null | undefined} value */
 function known(value) {
@@ -26,12 +26,13 @@ export class Plot {
     this.theme = theme;
     this.box = element("figure", "plot");
     const head = element("figcaption", "plot-head");
-    this.reading = element("span", "reading");
-    head.append(element("span", "plot-name", cutText(name, 60)), this.reading);
+    this.reading = element("div", "reading");
+    this.value = element("span", "value");
+    head.append(element("span", "plot-name", cutText(name, 60)), this.value);
     this.canvas = element("canvas", "canvas");
     this.canvas.setAttribute("role", "img");
     this.canvas.setAttribute("aria-label", `curve of ${cutText(name, 60)}`);
-    this.box.append(head, this.canvas);
+    this.box.append(head, this.reading, this.canvas);
     el.append(this.box);
     /** @type {CurvePoint[]} */
     this.points = [];
@@ -69,17 +70,22 @@ export class Plot {
     if (!width) return;
     const context = sized(canvas, width, HEIGHT);
     context.clearRect(0, 0, width, HEIGHT);
-    const values = [...points.flatMap(([, ...rest]) => rest.slice(0, 3)), ...this.own.map(([, v]) => v)];
+    const values = [
+      ...points.flatMap(([, ...rest]) => rest.slice(0, 3)),
+      ...this.own.map(([, v]) => v),
+    ];
     const [xs, ys] = [extent(points.map(([step]) => step)), extent(values.map(known))];
     this.read(points.length - 1);
     if (!xs || !ys) return;
-    const scales = scalesOf(xs, ys, width);
     context.font = `10px ${theme.font}`;
+    const words = ticks(...ys, 3).map((value) => context.measureText(numberText(value)).width);
+    const scales = scalesOf(xs, ys, Math.max(24, ...words) + 8, width);
     drawAxes(context, theme, scales, xs, ys, width);
     drawBand(context, theme.colours.busy, scales, points);
     const means = points.map(([step, mean]) => /** @type {const} */ ([step, known(mean)]));
     drawLine(context, theme.colours.busy, scales, means);
-    if (this.own.length) drawLine(context, theme.colours.dead, scales, this.own);
+    const own = this.own.map(([step, value]) => /** @type {const} */ ([step, known(value)]));
+    if (own.length) drawLine(context, theme.colours.silent, scales, own);
     this.drawPointer(context, scales);
   }
 
@@ -102,12 +108,13 @@ export class Plot {
   /** Say the values at a point. @param {number} index */
   read(index) {
     const point = this.points[index];
+    const [step, mean, low, high] = point ?? [];
+    setText(this.value, numberText(known(mean)));
     if (!point) return setText(this.reading, "no values yet");
-    const [step, mean, low, high] = point;
-    const apart = low !== high ? ` (${numberText(known(low))} to ${numberText(known(high))})` : "";
+    const apart = low !== high ? `, ${numberText(known(low))} to ${numberText(known(high))}` : "";
     const own = this.own.find(([at]) => at === step);
-    const mine = own ? ` · rank ${this.rank}: ${numberText(own[1])}` : "";
-    setText(this.reading, `${numberText(known(mean))}${apart}${mine} at ${numberText(step)}`);
+    const mine = own ? `, rank ${this.rank}: ${numberText(known(own[1]))}` : "";
+    setText(this.reading, `step ${numberText(known(step))}${apart}${mine}`);
   }
 
   dispose() {
@@ -116,12 +123,13 @@ export class Plot {
   }
 }
 
-/** @param {[number, number]} xs @param {[number, number]} ys @param {number} width @returns {Scales} */
-function scalesOf([left, right], [low, high], width) {
-  const across = width - EDGE.left - EDGE.right;
+/** @param {[number, number]} xs @param {[number, number]} ys @param {number} edge @param {number} width @returns {Scales} */
+function scalesOf([left, right], [low, high], edge, width) {
+  const across = width - edge - EDGE.right;
   const down = HEIGHT - EDGE.top - EDGE.bottom;
   return {
-    x: (step) => EDGE.left + ((step - left) / (right - left)) * across,
+    edge,
+    x: (step) => edge + ((step - left) / (right - left)) * across,
     y: (value) => EDGE.top + (1 - (value - low) / (high - low)) * down,
   };
 }
@@ -133,9 +141,9 @@ function drawAxes(context, { colours }, scales, xs, ys, width) {
   for (const value of ticks(...ys, 3)) {
     const y = scales.y(value);
     context.fillStyle = colours.line;
-    context.fillRect(EDGE.left, Math.round(y), width - EDGE.left - EDGE.right, 1);
+    context.fillRect(scales.edge, Math.round(y), width - scales.edge - EDGE.right, 1);
     context.fillStyle = colours.dim;
-    context.fillText(numberText(value), EDGE.left - 5, y);
+    context.fillText(numberText(value), scales.edge - 5, y);
   }
   for (const step of ticks(...xs, width / 90)) {
     const text = numberText(step);

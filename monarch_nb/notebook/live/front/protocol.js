@@ -84,13 +84,23 @@ function isShape(mesh) {
 
 /** @param {Record<string, any>} mesh */
 function isMeshPart(mesh) {
-  const lists = ["hosts", "pids", "ranks", "strips", "failures", "actors"];
+  const lists = {
+    hosts: Array.isArray,
+    ranks: Array.isArray,
+    failures: isRecord,
+    actors: isRecord,
+  };
   return (
-    lists.every((name) => mesh[name] === undefined || Array.isArray(mesh[name])) &&
+    Object.entries(lists).every(([name, fits]) => isList(mesh[name], fits)) &&
+    ["pids", "strips"].every((name) => isList(mesh[name], () => true)) &&
     (mesh.labels === undefined || isShape(mesh)) &&
-    (mesh.ranks ?? []).every((/** @type {unknown} */ row) => Array.isArray(row)) &&
-    Object.values(mesh.curves ?? {}).every((curve) => Array.isArray(curve?.points))
+    Object.values(mesh.curves ?? {}).every((curve) => isList(curve?.points ?? 0, Array.isArray))
   );
+}
+
+/** Nothing, or a list of what fits. @param {unknown} value @param {(one: unknown) => boolean} fits */
+function isList(value, fits) {
+  return value === undefined || (Array.isArray(value) && value.every(fits));
 }
 
 /**
@@ -105,7 +115,8 @@ export function parse(message) {
     return `the kernel speaks version ${cutText(message.v, 20)} of the mesh view, this page version ${VERSION}: ${advice}`;
   }
   const shape = Object.hasOwn(SHAPES, message.type) ? SHAPES[message.type] : null;
-  if (!shape) return `the kernel has sent a message of an unknown type, ${cutText(message.type, 40)}`;
+  if (!shape)
+    return `the kernel has sent a message of an unknown type, ${cutText(message.type, 40)}`;
   if (!shape(message)) return `the kernel has sent a ${message.type} that this page cannot read`;
   return /** @type {KernelMessage} */ (message);
 }
@@ -138,7 +149,7 @@ export function runsText(numbers) {
   /** @type {string[]} */
   const parts = [];
   for (let i = 0, j = 0; i < sorted.length; i = j) {
-    for (j = i + 1; j < sorted.length && sorted[j] === sorted[j - 1] + 1; ) j++;
+    for (j = i + 1; j < sorted.length && sorted[j] === sorted[j - 1] + 1;) j++;
     parts.push(j - i === 1 ? `${sorted[i]}` : `${sorted[i]}-${sorted[j - 1]}`);
   }
   return parts.join(",");

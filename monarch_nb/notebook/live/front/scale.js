@@ -14,7 +14,8 @@ export function ticks(low, high, count) {
   const step = power * ([1, 2, 5].find((factor) => factor * power >= raw * 0.999) ?? 10);
   /** @type {number[]} */
   const found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(i * step);
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++)
+    found.push(i * step || 0);
   return found;
 }
 

@@ -9,7 +9,7 @@ const FOLDED = "mnb-folded";
 export class Section {
   /** @param {HTMLElement} el @param {string} name @param {boolean} shown */
   constructor(el, name, shown) {
-    this.box = element("details", "section");
+    this.box = element("details", `section mnb-of-${name}`);
     this.note = element("span", "section-note");
     const summary = element("summary", "section-head", name);
     summary.append(this.note);

@@ -15,9 +15,12 @@ export function watchSight(el, calls) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let leaving;
   let inSight = true;
+  /** @type {boolean | undefined} */
+  let before;
   const look = () => {
     const seen = inSight && !document.hidden;
-    if (seen === (ticking !== undefined)) return;
+    if (seen === before) return;
+    before = seen;
     clearTimeout(leaving);
     clearInterval(ticking);
     ticking = seen ? setInterval(() => calls.tick(), 1000) : undefined;

@@ -2,13 +2,14 @@
 // The last five minutes, a row a rank. Rule of the file: many ranks share rows, and the worst of them shows.
 
 import { runsText, STRIP_SECONDS } from "./protocol.js";
-import { letterText } from "./strips.js";
+import { FoldedStrips, letterText } from "./strips.js";
 import { element, onceAFrame, setText, sized } from "./theme.js";
 
 /** @typedef {{onHover(rank: number): void, onSelect(ranks: Set<number>): void}} StripEvents */
 
 const MOST_ROWS = 64;
-const GUTTER = 26;
+const STRIP_GUTTER = 26;
+const TOP = 4;
 const FOOT = 14;
 
 /** Which ranks share a row. @param {number[]} ranks @returns {number[][]} */
@@ -37,6 +38,8 @@ export class Strip {
     this.mesh = null;
     /** @type {number[][]} */
     this.rows = [];
+    /** @type {FoldedStrips | null} */
+    this.letters = null;
     /** @type {Set<number>} */
     this.selected = new Set();
     this.hovered = -1;
@@ -52,6 +55,7 @@ export class Strip {
   show(mesh, ranks) {
     this.mesh = mesh;
     this.rows = rowsOf(ranks);
+    this.letters = new FoldedStrips(mesh.strips, this.rows);
     this.refresh();
   }
 
@@ -77,26 +81,27 @@ export class Strip {
 
   /** @param {number} y */
   rowAt(y) {
-    return Math.max(0, Math.min(this.rows.length - 1, Math.floor(y / this.rowHeight)));
+    return Math.max(0, Math.min(this.rows.length - 1, Math.floor((y - TOP) / this.rowHeight)));
   }
 
   /** How many seconds there is room for, and how wide one is. */
   get scale() {
-    const width = Math.max(0, this.el.clientWidth - GUTTER);
+    const width = Math.max(0, this.el.clientWidth - STRIP_GUTTER);
     const seconds = Math.max(1, Math.min(STRIP_SECONDS, Math.floor(width)));
     return { seconds, pixels: width / seconds };
   }
 
   /** @param {PointerEvent} event */
   look(event) {
-    const row = this.rows[this.rowAt(event.offsetY)];
-    if (!row || !this.mesh) return;
+    const index = this.rowAt(event.offsetY);
+    const row = this.rows[index];
+    if (!row || !this.letters) return;
     if (!row.includes(this.hovered)) this.events.onHover(row[0]);
     const { seconds, pixels } = this.scale;
-    const place = Math.floor((event.offsetX - GUTTER) / pixels);
+    const place = Math.floor((event.offsetX - STRIP_GUTTER) / pixels);
     const ago = Math.max(0, seconds - 1 - Math.max(0, place));
     const who = row.length > 1 ? `ranks ${runsText(row)}` : `rank ${row[0]}`;
-    setText(this.tip, `${who}\n${letterText(this.mesh.strips.worst(row, ago))}, ${ago + 1} s ago`);
+    setText(this.tip, `${who}\n${letterText(this.letters.letter(index, ago))}, ${ago + 1} s ago`);
     this.tip.hidden = false;
     const most = this.el.clientWidth - this.tip.offsetWidth - 2;
     this.tip.style.left = `${Math.max(0, Math.min(event.offsetX + 12, most))}px`;
@@ -114,18 +119,25 @@ export class Strip {
     if (!mesh || !el.clientWidth || !rows.length) return;
     const height = rows.length * rowHeight;
     const width = el.clientWidth;
-    const context = sized(this.canvas, width, height + FOOT);
-    context.clearRect(0, 0, width, height + FOOT);
+    const context = sized(this.canvas, width, TOP + height + FOOT);
+    context.clearRect(0, 0, width, TOP + height + FOOT);
+    context.translate(0, TOP);
     const { steady, hatched } = this.pictures(seconds);
     context.imageSmoothingEnabled = false;
     this.put(context, steady, pixels * seconds, height);
-    context.drawImage(this.hatch(hatched, pixels * seconds, height), GUTTER, 0, pixels * seconds, height);
+    context.drawImage(
+      this.hatch(hatched, pixels * seconds, height),
+      STRIP_GUTTER,
+      0,
+      pixels * seconds,
+      height,
+    );
     this.paintRows(context, width, rowHeight);
     this.paintAxis(context, width, height, seconds);
   }
 
   /** @param {CanvasRenderingContext2D} context @param {ImageData} picture @param {number} width @param {number} height */
-  put(context, picture, width, height, left = GUTTER) {
+  put(context, picture, width, height, left = STRIP_GUTTER) {
     this.image.width = picture.width;
     this.image.height = picture.height;
     this.image.getContext("2d")?.putImageData(picture, 0, 0);
@@ -135,13 +147,14 @@ export class Strip {
   /** Two images, a pixel a second and row: all letters, and where collectives are. @param {number} seconds */
   pictures(seconds) {
     const { rows } = this;
-    const strips = /** @type {import("./model.js").Mesh} */ (this.mesh).strips;
+    const letters = /** @type {FoldedStrips} */ (this.letters);
+    letters.update();
     const steady = new ImageData(seconds, rows.length);
     const hatched = new ImageData(seconds, rows.length);
     const palette = this.palette();
     for (let row = 0; row < rows.length; row++) {
       for (let second = 0; second < seconds; second++) {
-        const letter = strips.worst(rows[row], seconds - 1 - second);
+        const letter = letters.letter(row, seconds - 1 - second);
         const at = 4 * (row * seconds + second);
         const colour = palette[letter];
         if (colour) steady.data.set(colour, at);
@@ -156,11 +169,16 @@ export class Strip {
     const { colours } = this.theme;
     /** @type {Record<number, number[]>} */
     const palette = {};
-    const set = (/** @type {string} */ letter, /** @type {string} */ name, /** @type {number} */ strength) => {
+    const set = (
+      /** @type {string} */ letter,
+      /** @type {string} */ name,
+      /** @type {number} */ strength,
+    ) => {
       const parts = (colours[name].match(/[\d.]+/g) ?? []).slice(0, 3).map(Number);
       palette[letter.charCodeAt(0)] = [...parts, 255 * strength];
     };
-    set("0", "idle", 0.14);
+    set(".", "line", 0.4);
+    set("0", "idle", 0.16);
     for (let digit = 1; digit <= 9; digit++) set(`${digit}`, "busy", 0.22 + digit * 0.08);
     set("c", "collective", 0.75);
     set("p", "paused", 1);
@@ -190,25 +208,25 @@ export class Strip {
   /** @param {CanvasRenderingContext2D} context @param {number} width @param {number} rowHeight */
   paintRows(context, width, rowHeight) {
     const { colours, font } = this.theme;
-    const step = Math.ceil(11 / rowHeight);
+    const step = 2 ** Math.ceil(Math.log2(11 / rowHeight));
     context.font = `10px ${font}`;
     context.textAlign = "right";
     context.textBaseline = "middle";
     context.lineWidth = 1;
+    const hoveredRow = this.rows.findIndex((ranks) => ranks.includes(this.hovered));
     this.rows.forEach((ranks, row) => {
       const [top, middle] = [row * rowHeight, (row + 0.5) * rowHeight];
-      if (rowHeight >= 7) context.clearRect(GUTTER, top + rowHeight - 1, width, 1);
-      const hovered = ranks.includes(this.hovered);
+      if (rowHeight >= 7) context.clearRect(STRIP_GUTTER, top + rowHeight - 1, width, 1);
+      const hovered = row === hoveredRow;
       const selected = ranks.some((rank) => this.selected.has(rank));
       context.fillStyle = hovered || selected ? colours.text : colours.dim;
-      if (row % step === 0 || hovered) {
-        if (hovered) context.clearRect(0, middle - 6, GUTTER - 2, 12);
-        context.fillText(`${ranks[0]}`, GUTTER - 6, Math.max(5, middle));
-      }
-      if (selected) context.fillRect(GUTTER - 4, top, 2.5, rowHeight - 0.5);
+      const near = hoveredRow >= 0 && Math.abs(row - hoveredRow) * rowHeight < 11;
+      if (hovered || (row % step === 0 && !near))
+        context.fillText(`${ranks[0]}`, STRIP_GUTTER - 6, middle);
+      if (selected) context.fillRect(STRIP_GUTTER - 4, top, 2.5, rowHeight - 0.5);
       if (!hovered) return;
       context.strokeStyle = colours.text;
-      context.strokeRect(GUTTER + 0.5, top - 0.5, width - GUTTER - 1, rowHeight);
+      context.strokeRect(STRIP_GUTTER + 0.5, top - 0.5, width - STRIP_GUTTER - 1, rowHeight);
     });
   }
 
@@ -217,7 +235,7 @@ export class Strip {
     const { colours } = this.theme;
     context.fillStyle = context.strokeStyle = colours.dim;
     for (let ago = 0; ago < seconds; ago += 60) {
-      const x = width - ago * ((width - GUTTER) / seconds);
+      const x = width - ago * ((width - STRIP_GUTTER) / seconds);
       context.textAlign = ago ? "center" : "right";
       context.fillText(ago ? `${ago / 60} min` : "now", x, height + 8);
       context.fillRect(Math.min(x, width - 1), height, 1, 2);

@@ -4,6 +4,7 @@
 import { STRIP_SECONDS } from "./protocol.js";
 
 const NOT_KNOWN = 46; // "."
+const SEVERITY = [46, 115, 99, 112, 122, 120]; // . s c p z x
 
 /** The letters of all ranks; a second is one block of `size` bytes. */
 export class Strips {
@@ -13,6 +14,7 @@ export class Strips {
     /** How many seconds have ended since the feed began. */
     this.seconds = 0;
     this.ring = new Uint8Array(size * STRIP_SECONDS).fill(NOT_KNOWN);
+    this.counts = new Uint32Array(10);
   }
 
   /**
@@ -70,7 +72,8 @@ export class Strips {
     if (ranks.length === 1) return this.letter(ranks[0], ago);
     let worst = NOT_KNOWN;
     let digits = 0;
-    const counts = new Uint16Array(10);
+    const { counts } = this;
+    counts.fill(0);
     for (let i = 0; i < ranks.length; i++) {
       const letter = this.letter(ranks[i], ago);
       if (letter >= 48 && letter <= 57) {
@@ -87,12 +90,41 @@ export class Strips {
   }
 }
 
-/** @param {number} letter */
-function severity(letter) {
-  return ".scpzx".indexOf(String.fromCharCode(letter));
+/** Rows of ranks, a letter a second; each second is folded once. */
+export class FoldedStrips {
+  /** @param {Strips} strips @param {number[][]} rows */
+  constructor(strips, rows) {
+    this.strips = strips;
+    this.rows = rows;
+    this.folded = new Strips(rows.length);
+  }
+
+  /** Fold the seconds that have ended since. */
+  update() {
+    const { strips, rows, folded } = this;
+    const from = Math.max(folded.seconds, strips.seconds - STRIP_SECONDS);
+    for (let second = from; second < strips.seconds; second++) {
+      const ago = strips.seconds - 1 - second;
+      const start = folded.place(second);
+      for (let row = 0; row < rows.length; row++) {
+        folded.ring[start + row] = strips.worst(rows[row], ago);
+      }
+    }
+    folded.seconds = strips.seconds;
+  }
+
+  /** @param {number} row @param {number} ago */
+  letter(row, ago) {
+    return this.folded.letter(row, ago);
+  }
 }
 
-/** @param {Uint16Array} counts of the digits 0-9 @param {number} total */
+/** @param {number} letter */
+function severity(letter) {
+  return SEVERITY.indexOf(letter);
+}
+
+/** @param {Uint32Array} counts of the digits 0-9 @param {number} total */
 function median(counts, total) {
   let seen = 0;
   for (let digit = 0; digit < 9; digit++) {

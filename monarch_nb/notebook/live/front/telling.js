@@ -32,7 +32,11 @@ export function matterOf(mesh, rank) {
 /** "GPU 97 %, 41.2 GiB" and "CPU 100 %, 312 MiB", as far as known. @param {Mesh} mesh @param {number} rank */
 export function usageTexts(mesh, rank) {
   const { cpu, rss, gpu, gpu_mem } = mesh.usage(rank);
-  const pair = (/** @type {string} */ name, /** @type {number} */ share, /** @type {number} */ mib) => {
+  const pair = (
+    /** @type {string} */ name,
+    /** @type {number} */ share,
+    /** @type {number} */ mib,
+  ) => {
     const parts = [isNaN(share) ? "" : `${share} %`, isNaN(mib) ? "" : memoryText(mib)];
     const known = parts.filter(Boolean).join(", ");
     return known && `${name} ${known}`;

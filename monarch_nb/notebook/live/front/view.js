@@ -25,6 +25,8 @@ import { element, onThemeChange, readTheme, setText } from "./theme.js";
  * @property {(mesh: string, rank: number) => void} [onDebug] open a debugger; without it there is no such button
  */
 
+const WIDE = 760;
+
 /**
  * Show a mesh. The connection is opened and closed by whoever made it.
  * @param {HTMLElement} el
@@ -66,16 +68,25 @@ class View {
       connection.ask(what, { mesh: this.mesh?.name ?? "", ...args });
     this.header = new Header(this.root, (what) => this.act(what));
     const body = element("div", "body");
-    const [picture, rest] = [element("div", "grid"), element("div", "rest")];
-    body.append(picture, rest);
+    const [main, side, picture] = [
+      element("div", "main"),
+      element("div", "side"),
+      element("div", "grid"),
+    ];
+    this.hint = element("div", "hint", "a click on a rank tells more; a drag selects several");
+    main.append(picture);
+    side.append(this.hint);
+    body.append(main, side);
     this.root.append(body);
     this.grid = new Grid(picture, events, theme);
-    this.details = new Section(rest, "details", false);
-    this.failures = new Section(rest, "failures", false);
-    this.timeline = new Section(rest, "timeline", false);
-    this.curves = new Section(rest, "curves", false);
+    this.details = new Section(side, "details", false);
+    this.failures = new Section(side, "failures", false);
+    this.timeline = new Section(main, "timeline", false);
+    this.curves = new Section(main, "curves", false);
     this.strip = new Strip(this.timeline.body, events, theme);
-    this.plots = new Curves(this.curves.body, theme, (name, rank) => asking("curve", { name, rank }));
+    this.plots = new Curves(this.curves.body, theme, (name, rank) =>
+      asking("curve", { name, rank }),
+    );
     this.failureList = new Failures(this.failures.body, {
       onSelect: events.onSelect,
       ask: (id) => asking("failure", { id }),
@@ -129,7 +140,7 @@ class View {
       this.rankDetails.update();
       this.rankDetails.changed();
     }
-    if (told.ranks.size) this.describe();
+    this.describe();
   }
 
   /** @param {Iterable<string>} changed */
@@ -164,7 +175,8 @@ class View {
 
   /** @param {boolean} here */
   summary(here) {
-    if (this.mesh) return here ? this.mesh.summary(this.ranks) : this.mesh.ended || "this mesh is gone";
+    if (this.mesh)
+      return here ? this.mesh.summary(this.ranks) : this.mesh.ended || "this mesh is gone";
     if (this.connection.model.n < 0) return "waiting for the kernel…";
     return this.options.mesh ? "there is no such mesh" : "no mesh is up; %mesh up makes one";
   }
@@ -173,7 +185,7 @@ class View {
     const { state, why } = this.connection;
     const lost = state === "lost";
     const trouble = this.root.classList.toggle("mnb-lost", lost) || why !== "";
-    if (trouble) this.header.say(lost ? `${why || "connection lost"}: trying again` : why, true);
+    if (trouble) this.header.say(why || "connection lost: trying again", true);
     else if (this.troubled) this.header.say("");
     this.troubled = trouble;
     this.describe();
@@ -195,6 +207,7 @@ class View {
     this.strip.select(this.selected);
     this.plots.select(sorted.length === 1 ? sorted[0] : -1);
     this.details.box.hidden = !sorted.length;
+    this.hint.hidden = sorted.length > 0;
     this.rankDetails.show(this.mesh, sorted);
   }
 
@@ -207,7 +220,7 @@ class View {
   }
 
   resize() {
-    this.root.classList.toggle("mnb-wide", this.root.clientWidth >= 760);
+    this.root.classList.toggle("mnb-wide", this.full && this.root.clientWidth >= WIDE);
     this.grid.resize();
     this.strip.refresh();
     this.plots.resize();
