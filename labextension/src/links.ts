@@ -13,8 +13,9 @@ import { Listeners } from './listeners.js';
 /** plain: no mesh that we know of; gone: there was one, see `why`. */
 export type Phase = 'plain' | 'opening' | 'open' | 'gone';
 
+const RESTARTED = 'The kernel was restarted: its mesh is gone.';
 const ENDINGS: Partial<Record<Kernel.Status, string>> = {
-  restarting: 'The kernel was restarted: its mesh is gone.',
+  restarting: RESTARTED,
   autorestarting: 'The kernel has died and was started again: its mesh is gone.',
   dead: 'The kernel has died: its mesh is gone.',
   terminating: 'The kernel was shut down: its mesh is gone.'
@@ -31,7 +32,9 @@ export class Link {
   /** Counts openings and ends, so that what is late is known to be. */
   private turn = 0;
   private comm: Kernel.IComm | null = null;
-  /** Whether another kernel process begins: it is asked, once. */
+  /** Whether the kernel process has ended. It still speaks then. */
+  private hasEnded = false;
+  /** Whether another one has begun, which is asked once, when it first speaks. */
   private isNew = false;
 
   /** `idle_ms`: the period while nobody looks at a mesh; `period`: while somebody does. */
@@ -106,9 +109,11 @@ export class Link {
       this.comm = null;
       this.end('gone', CLOSED);
     };
-    this.connection = new Connection(transportOf(comm), { period_ms: this.period() });
-    this.connection.pace(this, this.idle_ms);
-    this.connection.open();
+    const connection = new Connection(transportOf(comm), { period_ms: this.idle_ms });
+    this.connection = connection;
+    connection.open();
+    connection.pace(this, this.idle_ms); // as long as nobody looks at a mesh
+    connection.period = this.period();
     this.set('open');
   }
 
@@ -141,15 +146,22 @@ export class Link {
   private readonly onStatus = (_: unknown, status: Kernel.Status): void => {
     const why = ENDINGS[status];
     if (why) {
-      this.end(this.connection ? 'gone' : 'plain', why);
-      this.isNew = true;
+      this.lose(why);
+    } else if (status === 'starting') {
+      if (this.connection) {
+        this.lose(RESTARTED); // by another page
+      }
+      this.isNew = this.hasEnded;
     } else if (this.isNew && (status === 'idle' || status === 'busy')) {
-      this.isNew = false;
+      this.isNew = this.hasEnded = false;
       void this.look();
     }
   };
 
   private readonly onConnection = (_: unknown, status: Kernel.ConnectionStatus): void => {
+    if (status === 'connected') {
+      this.isNew ||= this.hasEnded;
+    }
     if (!this.connection) {
       return;
     }
@@ -159,6 +171,12 @@ export class Link {
       this.connection.reopen();
     }
   };
+
+  private lose(why: string): void {
+    this.end(this.connection ? 'gone' : 'plain', why);
+    this.hasEnded = true;
+    this.isNew = false;
+  }
 }
 
 /** The links of this page, by kernel. */
