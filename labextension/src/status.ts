@@ -8,7 +8,7 @@ import { countsText, type Connection, element, isDead, type Mesh, setText } from
 import { markNode } from './marknode.js';
 
 /** The worst first. */
-const CONCERNS = ['error', 'exited', 'unreachable', 'silent', 'paused', 'starting', 'collective', 'busy'];
+const CONCERNS = ['exited', 'unreachable', 'failed', 'silent', 'paused', 'starting', 'collective', 'busy'];
 
 export class StatusItem extends Widget {
   readonly activeChanged = new Signal<this, void>(this);
@@ -64,7 +64,7 @@ export class StatusItem extends Widget {
     const text = isLost ? 'mesh: no news' : summaryOf(meshes);
     setText(this.text, text);
     this.button.setAttribute('aria-label', `Mesh: ${text}. Show the mesh`);
-    this.button.classList.toggle('mnb-mod-bad', !isLost && isDead(worst));
+    this.button.classList.toggle('mnb-mod-bad', !isLost && (isDead(worst) || worst === 'failed'));
     if (worst !== this.mark) {
       this.mark = worst;
       this.button.replaceChildren(...(worst ? [markNode(worst)] : []), this.text);

@@ -117,7 +117,7 @@ export class FakeKernel {
       gpu_mem: ranks.map((rank) => 41200 + rank * 3),
       queue: ranks.map((rank) => (rank === 2 ? 3 : 0)),
       calls: ranks.map(() => this.seconds * 4),
-      failed: ranks.map((rank) => (this.verdicts[rank] === "error" ? 1 : 0)),
+      failed: ranks.map((rank) => (this.verdicts[rank] === "failed" ? 1 : 0)),
       beat: ranks.map(() => this.seconds),
     };
   }
@@ -153,7 +153,7 @@ export class FakeKernel {
       };
     if (what === "curve") return { points: this.curves[name].points.map(([s, m]) => [s, m * 1.1]) };
     if (what !== "rank") return new Error(`the kernel does not know the question ${what}`);
-    const failed = this.verdicts[rank] === "error";
+    const failed = this.verdicts[rank] === "failed";
     return {
       rank,
       actors: [
@@ -210,7 +210,7 @@ export const WORLDS = {
     kernel.set([5], "collective", "all_reduce in cell In[7]", kernel.at - 31_000);
     kernel.set(
       [2],
-      "error",
+      "exited",
       "cell In[7]",
       kernel.at - 65_000,
       "OutOfMemoryError: CUDA out of memory",
@@ -297,7 +297,7 @@ export const WORLDS = {
     const kernel = new FakeKernel([HOSTILE, "gpus"], [2, 4]);
     const long = HOSTILE + "A".repeat(10_000_000);
     kernel.set([0, 1, 2, 3, 4, 5, 6, 7], "busy", HOSTILE);
-    kernel.set([1], "error", long, kernel.at - 1000, long);
+    kernel.set([1], "failed", long, kernel.at - 1000, long);
     kernel.lines = [long, HOSTILE];
     kernel.failures = [
       { id: 1, ranks: "1", headline: long, where: HOSTILE, what: HOSTILE, at: kernel.at, count: 1 },

@@ -7,7 +7,7 @@ import { Model } from "../../monarch_nb/notebook/live/front/model.js";
 
 const RANKS = [
   ["0-5,7", "busy", "cell In[3]", "", 1000],
-  ["6", "error", "cell In[3]", "ZeroDivisionError", [2000]],
+  ["6", "failed", "cell In[3]", "ZeroDivisionError", [2000]],
 ];
 
 function state(part = {}, more = {}) {
@@ -46,7 +46,7 @@ test("a state tells everything of each rank", () => {
     pids: [10, 11, 12, 13, 14, 15, null, 17],
   });
   assert.equal(mesh.size, 8);
-  assert.equal(mesh.verdict(6), "error");
+  assert.equal(mesh.verdict(6), "failed");
   assert.equal(mesh.detail(6), "ZeroDivisionError");
   assert.equal(mesh.what(0), "cell In[3]");
   assert.deepEqual([mesh.since(7), mesh.since(6)], [1000, 2000]);

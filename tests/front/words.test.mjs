@@ -14,18 +14,18 @@ import { extent, numberText, ticks } from "../../monarch_nb/notebook/live/front/
 import { cellNumber } from "../../monarch_nb/notebook/live/front/telling.js";
 
 const VERDICTS =
-  "starting idle busy collective paused silent leaving exited unreachable error stopped".split(" ");
+  "starting idle busy collective paused silent leaving exited unreachable failed stopped".split(" ");
 
 test("every verdict has a word and a shape, and what is lost has a cross", () => {
   for (const verdict of VERDICTS) assert.notEqual(markOf(verdict).word, "not known", verdict);
-  assert.deepEqual(VERDICTS.filter(isDead), ["exited", "unreachable", "error"]);
+  assert.deepEqual(VERDICTS.filter(isDead), ["exited", "unreachable"]);
   assert.equal(markOf("constructor").word, "not known");
-  const alive = ["starting", "idle", "busy", "collective", "paused", "silent", "leaving", "error"];
+  const alive = ["starting", "idle", "busy", "collective", "paused", "silent", "leaving", "failed", "exited"];
   assert.equal(new Set(alive.map((verdict) => markOf(verdict).shape)).size, alive.length);
 });
 
 test("counts are told in a fixed order, also of verdicts that come one day", () => {
-  assert.equal(countsText({ error: 1, busy: 7 }), "7 busy, 1 failed");
+  assert.equal(countsText({ failed: 1, busy: 7 }), "7 busy, 1 failed");
   assert.equal(countsText({ dreaming: 2, idle: 1 }), "1 idle, 2 not known");
 });
 

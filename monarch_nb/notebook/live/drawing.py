@@ -156,7 +156,7 @@ def _rounded(x: float, y: float, scale: _Scale) -> str:
 
 Draw = Callable[[float, float, float], str]
 
-_TINTS: Final[Mapping[str, float]] = {"cross": 0.3, "triangle": 0.3, "dot": 0.06}
+_TINTS: Final[Mapping[str, float]] = {"cross": 0.3, "bang": 0.15, "triangle": 0.3, "dot": 0.06}
 """How full a tile is: what is bad stands out, what is idle stands back."""
 _SQUARE: Final = 'stroke-linecap="square"'
 _PLAIN: Final = 'stroke="none"'
@@ -192,6 +192,10 @@ def _cross(x: float, y: float, r: float) -> str:
     return f"M{x - a:g} {y - a:g}l{2 * a:g} {2 * a:g}m0-{2 * a:g}l-{2 * a:g} {2 * a:g}"
 
 
+def _bang(x: float, y: float, r: float) -> str:
+    return f"M{x:g} {y - r:g}v{r * 1.1:g}M{x:g} {y + r:g}h0"
+
+
 _SHAPES: Final[Mapping[str, tuple[Draw, str]]] = {
     "full": (_point, 'stroke-width="{width:g}" stroke-linecap="round"'),
     "dot": (_point, 'stroke-width="{half:g}" stroke-linecap="round"'),
@@ -200,6 +204,7 @@ _SHAPES: Final[Mapping[str, tuple[Draw, str]]] = {
     "hollow": (_ring, 'fill="none" stroke-width="1.5"'),
     "bars": (_bars, _PLAIN),
     "triangle": (_triangle, _PLAIN),
+    "bang": (_bang, _LINE),
     "cross": (_cross, _LINE),
 }
 """How each is drawn around a point, and with which pen."""

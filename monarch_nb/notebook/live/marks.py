@@ -34,13 +34,13 @@ MARKS: Final[dict[str, Mark]] = {
     "silent": Mark("▲", "triangle", ORANGE),
     "leaving": Mark("◌", "hollow", GREY),
     "stopped": Mark("◌", "hollow", GREY),
-    "error": Mark("✕", "cross", RED),
+    "failed": Mark("!", "bang", RED),
     "exited": Mark("✕", "cross", RED),
     "unreachable": Mark("✕", "cross", RED),
 }
 """By verdict, in the order of summaries."""
 
-BAD: Final = MARKS["error"]
+BAD: Final = MARKS["exited"]
 _ORDER: Final = {verdict: place for place, verdict in enumerate(MARKS)}
 
 
@@ -51,7 +51,7 @@ def mark_of(verdict: str) -> Mark:
 
 def is_alarming(verdict: str) -> bool:
     """Whether it is told before all others."""
-    return mark_of(verdict).shape in ("cross", "triangle")
+    return mark_of(verdict).shape in ("bang", "cross", "triangle")
 
 
 def in_order(verdicts: Iterable[str]) -> list[str]:

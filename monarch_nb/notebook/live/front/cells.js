@@ -58,6 +58,9 @@ function drawSign(context, shape, box, colour) {
   else if (shape === "bars") {
     context.rect(x - r * 0.45, y - r * 0.5, r * 0.3, r);
     context.rect(x + r * 0.15, y - r * 0.5, r * 0.3, r);
+  } else if (shape === "bang") {
+    context.rect(x - r * 0.14, y - r * 0.6, r * 0.28, r * 0.76);
+    context.rect(x - r * 0.14, y + r * 0.34, r * 0.28, r * 0.28);
   } else if (shape === "cross") return drawCross(context, x, y, r * 0.5);
   context.fill();
 }

@@ -2,7 +2,7 @@
 // How a verdict is told: a word, a shape, a colour. Rule of the file: nobody needs to see colours to read a mesh.
 
 /**
- * @typedef {"dot" | "full" | "diamond" | "dashed" | "bars" | "triangle" | "hollow" | "cross"} Shape
+ * @typedef {"dot" | "full" | "diamond" | "dashed" | "bars" | "triangle" | "hollow" | "bang" | "cross"} Shape
  * @typedef {{word: string, shape: Shape, colour: string}} Mark `colour` names a CSS variable, `--mnb-<colour>`
  */
 
@@ -16,7 +16,7 @@ const MARKS = {
   silent: { word: "silent", shape: "triangle", colour: "silent" },
   leaving: { word: "leaving", shape: "hollow", colour: "grey" },
   stopped: { word: "stopped", shape: "hollow", colour: "grey" },
-  error: { word: "failed", shape: "cross", colour: "dead" },
+  failed: { word: "failed", shape: "bang", colour: "dead" },
   exited: { word: "exited", shape: "cross", colour: "dead" },
   unreachable: { word: "unreachable", shape: "cross", colour: "dead" },
 };
