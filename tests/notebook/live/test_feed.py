@@ -208,6 +208,19 @@ def test_curves_come_from_the_first_point_that_changed(world):
     assert world.delta(base + 3)["meshes"]["mesh0"]["curves"]["loss"]["from"] == 0
 
 
+def test_a_page_that_has_missed_many_changes_of_a_curve_gets_all_of_it(world):
+    curve = FakeCurve()
+    world.source.of_curves["mesh0"] = {"loss": curve}
+    curve.add(0, 2.5)
+    world.look()
+    base = world.feed.n
+    curve.points, curve.version = [(0, 9.0, 9.0, 9.0, 1)], 50
+    for step in range(1, 80):
+        world.look()
+        curve.add(step, 1.0)
+    assert world.delta(base)["meshes"]["mesh0"]["curves"]["loss"]["from"] == 0
+
+
 def test_actors_are_known_before_ranks_tell_of_them(world):
     base = world.feed.n
     mesh = world.source.meshes["mesh0"]
