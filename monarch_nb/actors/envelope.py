@@ -102,11 +102,6 @@ def name_files(of_file: Callable[[str], str | None] | None) -> None:
     _names.of_file = of_file
 
 
-def name_of_file(filename: str) -> str | None:
-    """What a file that is none is called; None for a real one."""
-    return _names.of_file(filename) if _names.of_file else None
-
-
 def _local_line(filename: str, lineno: int) -> str | None:
     return linecache.getline(filename, lineno).rstrip("\n") or None
 

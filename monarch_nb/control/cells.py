@@ -13,7 +13,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from monarch_nb.actors.envelope import name_of_file
 from monarch_nb.actors.exits import Exit
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.proc import Proc, Wait, Waiter
@@ -190,7 +189,14 @@ class CellRun(Waiter):
 
 
 def run_cell(
-    mesh: ProcMesh, code: str, *, filename: str, first_line: int, tag: int, keep: bool = False
+    mesh: ProcMesh,
+    code: str,
+    *,
+    filename: str,
+    first_line: int,
+    tag: int,
+    keep: bool = False,
+    what: str = "cell",
 ) -> CellRun:
     """Start a cell on all ranks of a mesh or slice. Does not block.
 
@@ -199,14 +205,14 @@ def run_cell(
         filename, first_line: where its first line stands, for tracebacks and debuggers.
         tag: the notebook cell under which its output belongs.
         keep: ranks keep the value of the last expression, for `CellRun.values`.
+        what: what views call it, while it runs and where it has failed.
 
     Raises:
         RuntimeError: the mesh has been stopped.
         SupervisionError: some of these ranks are lost already.
     """
-    cell = (name_of_file(filename) or "cell").removeprefix("Cell ")
-    body = {"code": code, "filename": filename, "first_line": first_line, "cell": cell}
-    return start(mesh, {**body, "keep": keep}, tag)
+    body = {"code": code, "filename": filename, "first_line": first_line, "keep": keep}
+    return start(mesh, {**body, "what": what}, tag)
 
 
 def start(mesh: ProcMesh, body: dict[str, Any], tag: int) -> CellRun:

@@ -65,7 +65,10 @@ def _sender(request: Request, session: Session, cell: Cell) -> Callable[[Any], C
     source = sources.of_body(session.shell, cell, work)
     name, line = source.filename, source.first_line
     run_cell = runtime.run_cell
-    return partial(run_cell, code=work, filename=name, first_line=line, tag=tag, keep=keep)
+    what = f"cell In[{cell.number}]"
+    return partial(
+        run_cell, code=work, filename=name, first_line=line, tag=tag, keep=keep, what=what
+    )
 
 
 @contextlib.contextmanager

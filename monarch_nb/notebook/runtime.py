@@ -134,7 +134,15 @@ class Runtime(Protocol):
         late: Callable[[dict[str, Any]], None],
     ) -> dict[str, Any] | None: ...
     def run_cell(
-        self, mesh: Any, code: str, *, filename: str, first_line: int, tag: int, keep: bool
+        self,
+        mesh: Any,
+        code: str,
+        *,
+        filename: str,
+        first_line: int,
+        tag: int,
+        keep: bool,
+        what: str,
     ) -> CellRun: ...
     def put(self, parts: Sequence[Any], values: Mapping[str, Any]) -> None: ...
     def get(self, parts: Sequence[Any], name: str, *, stacked: bool) -> Any: ...
@@ -315,16 +323,25 @@ class MonarchRuntime:
         return ask(running.proc, mesh, rank, request, timeout_s, late)
 
     def run_cell(
-        self, mesh: Any, code: str, *, filename: str, first_line: int, tag: int, keep: bool
+        self,
+        mesh: Any,
+        code: str,
+        *,
+        filename: str,
+        first_line: int,
+        tag: int,
+        keep: bool,
+        what: str,
     ) -> CellRun:
         """Submit the code to every rank of the mesh and return at once.
 
-        With `keep` the ranks keep the value of its last expression for whoever has the run.
+        With `keep` the ranks keep the value of its last expression for whoever has the run. `what`
+        is what views call it.
         """
         from monarch_nb.control import cells
 
         run: CellRun = cells.run_cell(
-            mesh, code, filename=filename, first_line=first_line, tag=tag, keep=keep
+            mesh, code, filename=filename, first_line=first_line, tag=tag, keep=keep, what=what
         )
         return run
 

@@ -21,8 +21,8 @@ from monarch_nb.notebook.flusher import Flusher
 from monarch_nb.notebook.live.comm import serve_browsers
 from monarch_nb.notebook.live.hub import Hub
 from monarch_nb.notebook.live.look import CellAtWork
-from monarch_nb.notebook.live.source import Source
 from monarch_nb.notebook.live.showing import Showing
+from monarch_nb.notebook.live.source import Source
 from monarch_nb.notebook.live_displays import LiveDisplays
 from monarch_nb.notebook.meshes import Meshes
 from monarch_nb.notebook.outlets import Outlet, outlet_of_running_cell

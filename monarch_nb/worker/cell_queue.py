@@ -107,7 +107,7 @@ class CellQueue:
 
     def run(self, body: dict[str, Any], message: Message) -> None:
         """Run a cell and send its outcome."""
-        self.enter(_title(body), message.tag)
+        self.enter(body.get("what") or "cell", message.tag)
         data: list[dict[str, Any]] = []
         waiting.pump = self._pump
         outcome = self._outcome(body, message, lambda shown: self._publish(shown, message, data))
@@ -211,7 +211,7 @@ class CellQueue:
         """The number of its error among those of this rank."""
         if outcome.status != "error":
             return None
-        return self.runtime.hosting.raised.note(_title(body), cell.tag, error)
+        return self.runtime.hosting.raised.note(body.get("what") or "cell", cell.tag, error)
 
     @property
     def waiting(self) -> int:
@@ -261,11 +261,6 @@ class CellQueue:
             if is_leaving:
                 self.work.put(None)
         return done()
-
-
-def _title(body: dict[str, Any]) -> str:
-    """What people call it: `In[3]`, or the script's name."""
-    return str(body.get("what") or body.get("cell") or "cell")
 
 
 def _key(message: Message) -> tuple[int, int]:

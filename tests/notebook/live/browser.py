@@ -68,9 +68,11 @@ class Browser:
             for rank, each in zip(ranks, sinces, strict=True):
                 mesh["rows"][rank] = (verdict, what, detail, each)
         usage = part.get("usage", {"ranks": ""})
-        for column in USAGE:
-            for rank, value in zip(listed_ranks(usage["ranks"]), usage.get(column, ())):
-                mesh["usage"][column, rank] = value
+        ranks = listed_ranks(usage["ranks"])
+        for column in usage.keys() & set(USAGE):
+            mesh["usage"] |= {
+                (column, rank): value for rank, value in zip(ranks, usage[column], strict=True)
+            }
         for curve, news in part.get("curves", {}).items():
             known = mesh["curves"].get(curve, [])
             assert news["from"] <= len(known)
@@ -78,7 +80,8 @@ class Browser:
         if "strips" in part:
             mesh["strips"] = part["strips"]
         if "strip" in part:
-            mesh["strips"] = [(a + b)[-300:] for a, b in zip(mesh["strips"], part["strip"])]
+            pairs = zip(mesh["strips"], part["strip"], strict=True)
+            mesh["strips"] = [(strip + letter)[-300:] for strip, letter in pairs]
         plain = ("labels", "sizes", "ended", "hosts", "pids", "failures", "actors")
         mesh |= {key: part[key] for key in plain if key in part}
 

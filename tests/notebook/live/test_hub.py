@@ -208,7 +208,7 @@ def test_what_else_is_asked(hub, source):
     assert "not one of this page's" in page.ask("cell", 5, number=30)["error"]
     source.write("mesh0", 1, "loss=3", level="error")
     source.write("mesh0", 1, "loss=4")
-    logs = dict(mesh="mesh0", ranks="1", count=9, pattern="loss", before=None)
+    logs = {"mesh": "mesh0", "ranks": "1", "count": 9, "pattern": "loss", "before": None}
     lines = page.ask("logs", 6, **logs, level="error")["value"]["lines"]
     assert lines == [[1, "mesh0", 1, "stdout", "error", "loss=3"]]
 

@@ -58,27 +58,28 @@ def test_messages_are_read(message, read):
     [
         ([], "a message is an object, not that list"),
         ({"type": "ping", "from": "a", "v": 2},
-         "this page speaks version 2 of the mesh view, the kernel version 1: restart the kernel"
-         " with a newer monarch_nb"),
+         ("this page speaks version 2 of the mesh view, the kernel version 1: restart the kernel"
+         " with a newer monarch_nb")),
         ({"type": "ping", "from": "a"},
-         "this page speaks version another of the mesh view, the kernel version 1: reload the"
-         " page"),
+         ("this page speaks version another of the mesh view, the kernel version 1: reload the"
+         " page")),
         (v1({"type": "pong"}), "the kernel knows no message of type 'pong'"),
         (v1({"type": {}}), "the kernel knows no message of type that object"),
-        (v1(HELLO, **{"from": 3}), "hello: from must be a text of 64 characters at most, not that"
-                                   " number"),
+        (v1(HELLO, **{"from": 3}), ("hello: from must be a text of 64 characters at most, not that"
+                                   " number")),
         (v1(HELLO, **{"from": "x" * 65}), "hello: from must be a text of 64 characters at most,"
                                           " not '" + "x" * 40 + "'..."),
         (v1(HELLO, period_ms=True),
          "hello: period_ms must be a whole number from 100 to 5000, not true"),
         (v1(HELLO, period_ms=99),
          "hello: period_ms must be a whole number from 100 to 5000, not that number"),
-        (v1(HELLO, parts=["all"]), "hello: parts must be one of strips, curves, failures, actors,"
-                                   " not 'all'"),
-        (v1(HELLO, parts="strips"), "hello: parts must be a list of some of strips, curves,"
-                                    " failures, actors, not 'strips'"),
-        (v1(RANK, what="fly"), "ask: what must be one of rank, failure, stacks, logs, curve, cell,"
-                               " not 'fly'"),
+        (v1(HELLO, parts=["all"]), ("hello: parts must be one of strips, curves, failures, actors,"
+                                   " not 'all'")),
+        (v1(HELLO, parts="strips"), ("hello: parts must be a list of some of strips, curves,"
+                                    " failures, actors, not 'strips'")),
+        (v1(RANK, what="fly"), ("ask: what must be one of rank, failure, stacks, logs, curve, cell,"
+                               " not 'fly'")),
+        (v1(RANK, rank=True), "rank: rank must be a whole number from 0 to 100000, not true"),
         (v1(RANK, rank=-1), "rank: rank must be a whole number from 0 to 100000, not that number"),
         (v1(RANK, rank=10**5000),
          "rank: rank must be a whole number from 0 to 100000, not that number"),
@@ -86,14 +87,14 @@ def test_messages_are_read(message, read):
          "follow: ranks must be ranks such as '0-3,7', not '0-999999999'"),
         (v1(FOLLOW, ranks="3-1"), "follow: ranks must be ranks such as '0-3,7', not '3-1'"),
         (v1(FOLLOW, on=1), "follow: on must be true or false, not that number"),
-        (v1(UP, sizes={}), "up: sizes must be axes with their sizes, such as gpus: 4, not that"
-                           " object"),
+        (v1(UP, sizes={}), ("up: sizes must be axes with their sizes, such as gpus: 4, not that"
+                           " object")),
         (v1(UP, sizes={"a b": 1}), "up: sizes must have axes with names like gpus, not 'a b'"),
         (v1(UP, name="print"),
          "up: name must be a word like mesh0 that is not Python's own, not 'print'"),
         (v1(UP, device="tpu"), "up: device must be one of auto, cpu, cuda, not 'tpu'"),
-        (v1(LOGS, count=5001), "logs: count must be a whole number from 1 to 5000, not that"
-                               " number"),
+        (v1(LOGS, count=5001), ("logs: count must be a whole number from 1 to 5000, not that"
+                               " number")),
         (v1(LOGS, level="info"), "logs: level must be one of '', warning, error, not 'info'"),
     ],
 )  # fmt: skip
