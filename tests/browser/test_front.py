@@ -223,8 +223,11 @@ def test_a_label_selects_its_row(show: Open):
 
 def test_hovering_tells_and_marks_the_same_rank_in_the_timeline(show: Open):
     page = show("hosts")
-    at = cell(page, 23)["page"]
+    drawn = "() => document.querySelector('.mnb-timeline canvas').toDataURL()"
+    at, before = cell(page, 23)["page"], page.evaluate(drawn)
     page.mouse.move(at["x"], at["y"])
+    frames(page)
+    assert page.evaluate(drawn) != before
     tip = page.locator(".mnb-grid .mnb-tip").inner_text()
     assert tip.startswith("rank 23\nhosts 2, gpus 7\nexited for 1:3")
     assert "SIGKILL; out of memory?" in tip

@@ -95,8 +95,16 @@ class View {
     const tell = (/** @type {Promise<{said: string}>} */ promise) => this.header.tell(promise);
     const wishes = { connection, onJump, onLogs, onDebug, tell };
     this.rankDetails = new Details(this.details.body, wishes, theme);
-    this.undo = [
-      model.onChange((change) => this.update(change)),
+    this.undo = this.follow();
+    this.adopt();
+    this.showState();
+  }
+
+  /** Hear of everything that matters. @returns {(() => void)[]} what undoes it */
+  follow() {
+    const { connection } = this;
+    return [
+      connection.model.onChange((change) => this.update(change)),
       connection.onState(() => this.showState()),
       onThemeChange(() => this.readTheme()),
       watchSight(this.root, {
@@ -106,8 +114,6 @@ class View {
         resized: () => this.resize(),
       }),
     ];
-    this.adopt();
-    this.showState();
   }
 
   /** Take the mesh from the model, if it is there, and draw all of it. */
