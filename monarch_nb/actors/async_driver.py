@@ -56,7 +56,7 @@ class AsyncDriver(Driver):
 
     def deliver(self, message: Message) -> None:
         self._backlog.append(message)
-        if (board := self.hosting.board) is not None:
+        if (board := self.hosting.board) is not None and board.since_ns:
             board.arrived()
         if self._asleep:
             self._nudge()

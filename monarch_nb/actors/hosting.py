@@ -36,6 +36,9 @@ PARKING_S: Final = 30.0
 class Board(Protocol):
     """Where a rank writes what it does, for everyone to see without asking."""
 
+    since_ns: int
+    """When user code began to run; 0: none does."""
+
     def busy(self, what: str) -> None:
         """User code begins."""
 
@@ -52,7 +55,7 @@ class Board(Protocol):
         """The turn has ended."""
 
     def arrived(self) -> None:
-        """A message has come, which waits if something runs."""
+        """A message has come while user code runs."""
 
 
 class Hosting:

@@ -65,7 +65,7 @@ class SyncDriver(Driver):
 
     def deliver(self, message: Message) -> None:
         self._work.put((self, message))
-        if (board := self.hosting.board) is not None:
+        if (board := self.hosting.board) is not None and board.since_ns:
             board.arrived()
         if self.state == State.ENDED and not self.on_main:
             self.refuse_backlog()  # the thread may have looked for the last time already

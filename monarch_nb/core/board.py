@@ -90,7 +90,7 @@ class BoardSlot:
             counter,
             state,
             len(text),
-            min(MAX_QUEUE, queue),
+            min(MAX_QUEUE, queue) if queue else 0,
             since_ns,
             busy_ns,
             calls & 0xFFFFFFFF,

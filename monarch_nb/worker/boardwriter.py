@@ -37,19 +37,22 @@ class BoardWriter:
         self._calls = 0
         self._failed = 0
         self._busy_ns = 0
-        self._since_ns = 0  # when the stretch began; 0: no user code runs
+        self.since_ns = 0
+        """When the stretch began; 0: no user code runs."""
         self._turn = ""
         self._turn_since_ns = 0
 
     def busy(self, what: str) -> None:
         """User code begins."""
         now = time.monotonic_ns()
-        since = self._since_ns
-        if not since:
-            self._since_ns = since = now
-        self._queue = queue = self._waiting()
+        since = self.since_ns or now
+        self.since_ns = since
+        depth = 0
+        for size in self._queues:  # `_waiting`, which is a call more: this is once per call
+            depth += size()
+        self._queue = depth
         busy_ns = self._busy_ns + now - since
-        self._slot.write(BUSY, now, what, busy_ns, self._calls, self._failed, queue)
+        self._slot.write(BUSY, now, what, busy_ns, self._calls, self._failed, depth)
 
     def idle(self, failed: bool = False) -> None:
         """A call has ended; it may have run beside a turn of the main thread's, or within.
@@ -57,7 +60,9 @@ class BoardWriter:
         A rank that rests after an exception is *failed* until it runs something again: who looks
         away for a moment still sees which ranks it were.
         """
-        self.count(failed)
+        self._calls += 1
+        if failed:
+            self._failed += 1
         self._rest(FAILED if failed else IDLE)
 
     def count(self, failed: bool) -> None:
@@ -69,8 +74,8 @@ class BoardWriter:
     def turn(self, what: str) -> None:
         """The main thread begins a turn, a cell for instance."""
         self._turn_since_ns = now = time.monotonic_ns()
-        if not self._since_ns:
-            self._since_ns = now
+        if not self.since_ns:
+            self.since_ns = now
         self._turn = what
         self._queue = self._waiting()
         self._rest()
@@ -85,10 +90,9 @@ class BoardWriter:
         self._rest()
 
     def arrived(self) -> None:
-        """Something has come. If it has to wait, the record says so. The inbox thread."""
-        if self._since_ns:
-            self._queue = queue = self._waiting()
-            self._slot.write_queue(queue)
+        """Something has come while user code runs: it waits. The inbox thread."""
+        self._queue = queue = self._waiting()
+        self._slot.write_queue(queue)
 
     def collective(self, what: str) -> Waited | None:
         """The calling thread begins to wait for other ranks. None: it does so already."""
@@ -112,11 +116,11 @@ class BoardWriter:
             self._queue = self._waiting()
         if turn := self._turn:
             now = self._turn_since_ns
-            busy_ns = self._busy_ns + now - (self._since_ns or now)
+            busy_ns = self._busy_ns + now - (self.since_ns or now)
             self._slot.write(BUSY, now, turn, busy_ns, self._calls, self._failed, self._queue)
             return
         now = time.monotonic_ns()
-        since, self._since_ns = self._since_ns, 0
+        since, self.since_ns = self.since_ns, 0
         if since:
             self._busy_ns += now - since
         self._slot.write(resting, now, "", self._busy_ns, self._calls, self._failed, self._queue)

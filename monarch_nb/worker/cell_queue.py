@@ -75,7 +75,7 @@ class CellQueue:
         """Do something between two cells, in the order in which it was asked for."""
         self._turns.append((turn, message))
         self.work.put(self._next)
-        if (board := self.runtime.hosting.board) is not None:
+        if (board := self.runtime.hosting.board) is not None and board.since_ns:
             board.arrived()
 
     def on_interrupt(self, body: dict[str, Any], message: Message) -> None:

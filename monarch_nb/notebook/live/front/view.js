@@ -89,7 +89,7 @@ class View {
     );
     this.failureList = new Failures(this.failures.body, {
       onSelect: events.onSelect,
-      ask: (id) => asking("failure", { id }),
+      ask: (id) => asking("failure", { failure: id }),
     });
     const { onJump, onLogs, onDebug } = options;
     const tell = (/** @type {Promise<{said: string}>} */ promise) => this.header.tell(promise);
