@@ -148,4 +148,4 @@ def test_jupyterlab_accepts_the_extension_of_the_wheel(wheel, tmp_path):
 
 
 def test_the_lock_file_names_no_host():
-    assert "://" not in (ROOT / "yarn.lock").read_text()
+    assert "://" not in (ROOT / ".yarn.lock").read_text()

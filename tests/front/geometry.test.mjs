@@ -1,7 +1,7 @@
 // Where ranks are drawn, what is under the pointer, where arrows lead.
 
-import assert from "node:assert/strict";
-import { test } from "node:test";
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
 
 import {
   cellAt,
@@ -10,8 +10,8 @@ import {
   labelAt,
   layOut,
   neighbour,
-  selection,
-} from "../../monarch_nb/notebook/live/front/geometry.js";
+  selection
+} from '../../monarch_nb/notebook/live/front/geometry.js';
 
 const WIDE = { width: 1000, height: 420 };
 const NARROW = { width: 280, height: 420 };
@@ -27,7 +27,7 @@ function overlaps(layout) {
   return places.size !== layout.x.length;
 }
 
-test("no two ranks share a place, and all are inside, whatever the mesh", () => {
+test('no two ranks share a place, and all are inside, whatever the mesh', () => {
   for (const sizes of [
     [1],
     [7],
@@ -42,7 +42,7 @@ test("no two ranks share a place, and all are inside, whatever the mesh", () => 
     [3, 200],
     [8, 16, 8],
     [2, 2, 2, 2],
-    [4, 4, 8, 8],
+    [4, 4, 8, 8]
   ]) {
     for (const box of [WIDE, NARROW]) {
       for (const zoom of [1, 2]) {
@@ -51,13 +51,13 @@ test("no two ranks share a place, and all are inside, whatever the mesh", () => 
           sizes,
           box,
           null,
-          zoom,
+          zoom
         );
         assert.ok(!overlaps(layout), `${sizes}`);
         for (let i = 0; i < layout.x.length; i++) {
           assert.ok(
             layout.x[i] >= 0 && layout.x[i] + layout.cellWidth <= layout.width + 1,
-            `${sizes}`,
+            `${sizes}`
           );
           assert.ok(layout.y[i] + layout.cellHeight <= layout.height + 1, `${sizes}`);
         }
@@ -68,69 +68,69 @@ test("no two ranks share a place, and all are inside, whatever the mesh", () => 
   }
 });
 
-test("the last axis goes across, the one before it down", () => {
-  const { layout } = laid(["hosts", "gpus"], [4, 8]);
+test('the last axis goes across, the one before it down', () => {
+  const { layout } = laid(['hosts', 'gpus'], [4, 8]);
   assert.equal(new Set(layout.y.slice(0, 8)).size, 1);
   assert.equal(layout.x[0], layout.x[8]);
   assert.ok(layout.y[8] > layout.y[0]);
 });
 
-test("few ranks have room for words, many are small", () => {
-  assert.ok(laid(["gpus"], [8]).layout.roomy);
-  assert.ok(laid(["gpus"], [8], NARROW).layout.roomy);
-  assert.ok(laid(["gpus"], [16], NARROW).layout.roomy);
-  assert.ok(!laid(["gpus"], [64]).layout.roomy);
-  assert.ok(laid(["hosts", "gpus"], [128, 8]).layout.height <= WIDE.height);
+test('few ranks have room for words, many are small', () => {
+  assert.ok(laid(['gpus'], [8]).layout.roomy);
+  assert.ok(laid(['gpus'], [8], NARROW).layout.roomy);
+  assert.ok(laid(['gpus'], [16], NARROW).layout.roomy);
+  assert.ok(!laid(['gpus'], [64]).layout.roomy);
+  assert.ok(laid(['hosts', 'gpus'], [128, 8]).layout.height <= WIDE.height);
 });
 
-test("a slice keeps its coordinates; a list of ranks that is none is one line", () => {
-  const slice = frameOf(["hosts", "gpus"], [2, 4], [1, 3, 5, 7]);
+test('a slice keeps its coordinates; a list of ranks that is none is one line', () => {
+  const slice = frameOf(['hosts', 'gpus'], [2, 4], [1, 3, 5, 7]);
   assert.deepEqual(slice, {
-    labels: ["hosts", "gpus"],
+    labels: ['hosts', 'gpus'],
     axes: [
       [0, 1],
-      [1, 3],
+      [1, 3]
     ],
-    ranks: [1, 3, 5, 7],
+    ranks: [1, 3, 5, 7]
   });
-  assert.deepEqual(frameOf(["hosts", "gpus"], [2, 4], [0, 5]), {
-    labels: ["ranks"],
+  assert.deepEqual(frameOf(['hosts', 'gpus'], [2, 4], [0, 5]), {
+    labels: ['ranks'],
     axes: [[0, 5]],
-    ranks: [0, 5],
+    ranks: [0, 5]
   });
-  assert.deepEqual(frameOf(["gpus"], [4], [3, 99]).ranks, [3]);
-  assert.equal(layOut(frameOf(["gpus"], [4], []), WIDE).x.length, 0);
+  assert.deepEqual(frameOf(['gpus'], [4], [3, 99]).ranks, [3]);
+  assert.equal(layOut(frameOf(['gpus'], [4], []), WIDE).x.length, 0);
   assert.equal(layOut(frameOf([], [], null), WIDE).x.length, 1);
 });
 
-test("the pointer finds each cell, and nothing between cells", () => {
-  const { layout } = laid(["hosts", "gpus"], [8, 8]);
+test('the pointer finds each cell, and nothing between cells', () => {
+  const { layout } = laid(['hosts', 'gpus'], [8, 8]);
   for (let i = 0; i < 64; i++) assert.equal(cellAt(layout, layout.x[i] + 3, layout.y[i] + 3), i);
   assert.equal(cellAt(layout, layout.x[0] + layout.cellWidth + 1, layout.y[0] + 3), -1);
   assert.equal(cellAt(layout, -5, -5), -1);
 });
 
-test("a rectangle selects what it touches, drawn from any corner", () => {
-  const { layout } = laid(["hosts", "gpus"], [4, 8]);
+test('a rectangle selects what it touches, drawn from any corner', () => {
+  const { layout } = laid(['hosts', 'gpus'], [4, 8]);
   const from = { x: layout.x[9] + 2, y: layout.y[9] + 2 };
   const to = { x: layout.x[18] + 2, y: layout.y[18] + 2 };
   assert.deepEqual(cellsWithin(layout, from, to), [9, 10, 17, 18]);
   assert.deepEqual(cellsWithin(layout, to, from), [9, 10, 17, 18]);
 });
 
-test("labels stand for their row, column or block", () => {
-  const { layout } = laid(["pods", "hosts", "gpus"], [2, 3, 4]);
+test('labels stand for their row, column or block', () => {
+  const { layout } = laid(['pods', 'hosts', 'gpus'], [2, 3, 4]);
   const of = (kind, text) =>
-    layout.labels.find((label) => label.kind === kind && label.text === text);
-  assert.deepEqual(of("row", "1").members, [4, 5, 6, 7]);
-  assert.deepEqual(of("column", "2").members, [2, 6, 10]);
-  assert.deepEqual(of("block", "pods 1").members, [12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23]);
+    layout.labels.find(label => label.kind === kind && label.text === text);
+  assert.deepEqual(of('row', '1').members, [4, 5, 6, 7]);
+  assert.deepEqual(of('column', '2').members, [2, 6, 10]);
+  assert.deepEqual(of('block', 'pods 1').members, [12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23]);
   for (const label of layout.labels) assert.equal(labelAt(layout, label.x, label.y), label);
   assert.equal(labelAt(layout, layout.x[5] + 5, layout.y[5] + 5), undefined);
 });
 
-test("arrows lead to the next cell and stop at the border", () => {
-  const { layout } = laid(["hosts", "gpus"], [4, 8]);
+test('arrows lead to the next cell and stop at the border', () => {
+  const { layout } = laid(['hosts', 'gpus'], [4, 8]);
   assert.equal(neighbour(layout, 9, 1, 0), 10);
   assert.equal(neighbour(layout, 9, -1, 0), 8);
   assert.equal(neighbour(layout, 9, 0, 1), 17);
@@ -139,7 +139,7 @@ test("arrows lead to the next cell and stop at the border", () => {
   assert.equal(neighbour(layout, 1, 0, -1), 1);
 });
 
-test("every rank is reached by arrows alone", () => {
+test('every rank is reached by arrows alone', () => {
   for (const sizes of [[8], [100], [4, 8], [8, 16, 8]]) {
     const { layout } = laid(sizes.map(String), sizes, NARROW);
     const reached = new Set([0]);
@@ -148,7 +148,7 @@ test("every rank is reached by arrows alone", () => {
         [1, 0],
         [-1, 0],
         [0, 1],
-        [0, -1],
+        [0, -1]
       ])
         reached.add(neighbour(layout, index, dx, dy));
     }
@@ -156,11 +156,11 @@ test("every rank is reached by arrows alone", () => {
   }
 });
 
-test("a gesture replaces, extends or turns the selection over", () => {
+test('a gesture replaces, extends or turns the selection over', () => {
   const now = new Set([1, 2]);
-  assert.deepEqual([...selection(now, [5], "set")], [5]);
-  assert.deepEqual([...selection(now, [2, 5], "add")], [1, 2, 5]);
-  assert.deepEqual([...selection(now, [2], "toggle")], [1]);
-  assert.deepEqual([...selection(now, [2, 5], "toggle")], [1, 2, 5]);
+  assert.deepEqual([...selection(now, [5], 'set')], [5]);
+  assert.deepEqual([...selection(now, [2, 5], 'add')], [1, 2, 5]);
+  assert.deepEqual([...selection(now, [2], 'toggle')], [1]);
+  assert.deepEqual([...selection(now, [2, 5], 'toggle')], [1, 2, 5]);
   assert.deepEqual([...now], [1, 2]);
 });

@@ -1,80 +1,80 @@
 // What the page reads of the kernel, and ranks as runs.
 
-import assert from "node:assert/strict";
-import { test } from "node:test";
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
 
-import { cutText, parse, runs, runsText } from "../../monarch_nb/notebook/live/front/protocol.js";
+import { cutText, parse, runs, runsText } from '../../monarch_nb/notebook/live/front/protocol.js';
 
-const MESH = { labels: ["hosts", "gpus"], sizes: [2, 4], ended: null };
+const MESH = { labels: ['hosts', 'gpus'], sizes: [2, 4], ended: null };
 const STATE = {
   v: 1,
-  type: "state",
-  to: "a",
+  type: 'state',
+  to: 'a',
   n: 1,
   at: 5,
   seconds: 0,
   hosts: [],
   meshes: { train: MESH },
-  cell: null,
+  cell: null
 };
-const DELTA = { v: 1, type: "delta", base: 1, n: 2, at: 6, meshes: { train: null } };
+const DELTA = { v: 1, type: 'delta', base: 1, n: 2, at: 6, meshes: { train: null } };
 
-test("ranks are written as runs, and read again", () => {
-  assert.deepEqual(runs("0-3,7"), [0, 1, 2, 3, 7]);
-  assert.equal(runsText([7, 0, 1, 2, 3, 3]), "0-3,7");
-  assert.equal(runsText([]), "");
-  assert.deepEqual(runs(""), []);
+test('ranks are written as runs, and read again', () => {
+  assert.deepEqual(runs('0-3,7'), [0, 1, 2, 3, 7]);
+  assert.equal(runsText([7, 0, 1, 2, 3, 3]), '0-3,7');
+  assert.equal(runsText([]), '');
+  assert.deepEqual(runs(''), []);
   for (let i = 0; i < 200; i++) {
     const ranks = [...new Set(Array.from({ length: i % 30 }, (_, k) => (i * 31 + k * k * 7) % 64))];
     assert.deepEqual(
       runs(runsText(ranks)),
-      ranks.sort((a, b) => a - b),
+      ranks.sort((a, b) => a - b)
     );
   }
 });
 
-test("runs that are none, or endless, cost nothing", () => {
-  assert.deepEqual(runs("x,-,4-,-4,1.5,<b>,3"), [3]);
-  assert.ok(runs("0-9999999,0-9999999").length <= 1 << 20);
+test('runs that are none, or endless, cost nothing', () => {
+  assert.deepEqual(runs('x,-,4-,-4,1.5,<b>,3'), [3]);
+  assert.ok(runs('0-9999999,0-9999999').length <= 1 << 20);
 });
 
-test("good messages are passed on as they are", () => {
+test('good messages are passed on as they are', () => {
   for (const message of [
     STATE,
     DELTA,
-    { v: 1, type: "answer", to: "a", id: 0, ok: true, value: 3 },
-    { v: 1, type: "error", to: "a", error: "no" },
-    { v: 1, type: "log", lines: [[1, "train", 0, "stdout", "", "hi"]], skipped: 0 },
+    { v: 1, type: 'answer', to: 'a', id: 0, ok: true, value: 3 },
+    { v: 1, type: 'error', to: 'a', error: 'no' },
+    { v: 1, type: 'log', lines: [[1, 'train', 0, 'stdout', '', 'hi']], skipped: 0 }
   ]) {
     assert.equal(parse(message), message);
   }
 });
 
-test("another version is told with what to do", () => {
+test('another version is told with what to do', () => {
   assert.match(parse({ ...STATE, v: 2 }), /version 2 .* this page version 1: reload the page/);
   assert.match(parse({ ...STATE, v: 0 }), /restart the kernel/);
 });
 
-test("what cannot be read is a sentence, never an exception", () => {
-  const mesh = (part) => ({ ...STATE, meshes: { train: { ...MESH, ...part } } });
+test('what cannot be read is a sentence, never an exception', () => {
+  const mesh = part => ({ ...STATE, meshes: { train: { ...MESH, ...part } } });
   const bad = [
     null,
     3,
-    "state",
+    'state',
     [],
     {},
     { v: 1 },
-    { v: 1, type: "constructor" },
-    { v: 1, type: "x".repeat(1e6) },
+    { v: 1, type: 'constructor' },
+    { v: 1, type: 'x'.repeat(1e6) },
     { ...STATE, n: -1 },
-    { ...STATE, at: "now" },
+    { ...STATE, at: 'now' },
     { ...STATE, hosts: null },
     { ...STATE, meshes: [] },
     { ...STATE, meshes: { train: null } },
     mesh({ sizes: [2] }),
     mesh({ sizes: [1e9, 1e9] }),
     mesh({ sizes: [-1, 4] }),
-    mesh({ ranks: "all" }),
+    mesh({ ranks: 'all' }),
     mesh({ ranks: [3] }),
     mesh({ strips: {} }),
     mesh({ curves: { loss: 3 } }),
@@ -83,19 +83,19 @@ test("what cannot be read is a sentence, never an exception", () => {
     mesh({ failures: [null] }),
     { ...DELTA, base: undefined },
     { ...DELTA, meshes: { train: 3 } },
-    { ...DELTA, hosts: "a" },
-    { v: 1, type: "answer", id: "x", ok: true },
-    { v: 1, type: "log", lines: [3] },
+    { ...DELTA, hosts: 'a' },
+    { v: 1, type: 'answer', id: 'x', ok: true },
+    { v: 1, type: 'log', lines: [3] }
   ];
   for (const message of bad) {
     const said = parse(message);
-    assert.equal(typeof said, "string", JSON.stringify(message)?.slice(0, 80));
+    assert.equal(typeof said, 'string', JSON.stringify(message)?.slice(0, 80));
     assert.ok(said.length < 200);
   }
 });
 
-test("texts are cut for display", () => {
-  assert.equal(cutText("abcdef", 4), "abc…");
-  assert.equal(cutText("abc", 4), "abc");
-  assert.equal(cutText(undefined, 4), "");
+test('texts are cut for display', () => {
+  assert.equal(cutText('abcdef', 4), 'abc…');
+  assert.equal(cutText('abc', 4), 'abc');
+  assert.equal(cutText(undefined, 4), '');
 });

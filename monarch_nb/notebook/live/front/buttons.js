@@ -1,7 +1,7 @@
 // @ts-check
 // Buttons and what they say. Rule of the file: what ends something asks for a second click, without a dialog.
 
-import { element, setText } from "./theme.js";
+import { element, setText } from './theme.js';
 
 const ARMED_MS = 4000;
 
@@ -11,10 +11,10 @@ const ARMED_MS = 4000;
  * @param {() => void} action
  */
 export function button(text, title, action) {
-  const el = element("button", "button", text);
-  el.type = "button";
+  const el = element('button', 'button', text);
+  el.type = 'button';
   el.title = title;
-  el.addEventListener("click", action);
+  el.addEventListener('click', action);
   return el;
 }
 
@@ -32,7 +32,7 @@ export function carefulButton(text, title, question, action) {
     clearTimeout(armed);
     armed = undefined;
     setText(el, text);
-    el.classList.remove("mnb-armed");
+    el.classList.remove('mnb-armed');
   };
   const el = button(text, title, () => {
     if (armed !== undefined) {
@@ -40,10 +40,10 @@ export function carefulButton(text, title, question, action) {
       return action();
     }
     setText(el, `${question()} again to confirm`);
-    el.classList.add("mnb-armed");
+    el.classList.add('mnb-armed');
     armed = setTimeout(rest, ARMED_MS);
   });
-  el.addEventListener("blur", rest);
+  el.addEventListener('blur', rest);
   return el;
 }
 
@@ -52,11 +52,11 @@ export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    const area = element("textarea", "unseen");
+    const area = element('textarea', 'unseen');
     area.value = text;
     document.body.append(area);
     area.select();
-    document.execCommand("copy");
+    document.execCommand('copy');
     area.remove();
   }
 }
@@ -68,17 +68,17 @@ export async function copyText(text) {
  * @param {boolean} open
  */
 export function textBlock(title, text, open) {
-  const box = element("details", "text");
+  const box = element('details', 'text');
   box.open = open;
-  const summary = element("summary", "", title);
-  const copy = button("copy", "copy this text", () => {
+  const summary = element('summary', '', title);
+  const copy = button('copy', 'copy this text', () => {
     copyText(text).then(() => {
-      setText(copy, "copied");
-      setTimeout(() => setText(copy, "copy"), 1500);
+      setText(copy, 'copied');
+      setTimeout(() => setText(copy, 'copy'), 1500);
     });
   });
-  const head = element("div", "text-head");
+  const head = element('div', 'text-head');
   head.append(copy);
-  box.append(summary, head, element("pre", "pre", text.slice(0, 100_000)));
+  box.append(summary, head, element('pre', 'pre', text.slice(0, 100_000)));
   return box;
 }

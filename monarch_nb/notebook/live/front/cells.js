@@ -1,10 +1,10 @@
 // @ts-check
 // How one rank looks. Rule of the file: a cell draws inside its own rectangle and one pixel around it.
 
-import { isWorking, markOf } from "./marks.js";
-import { cutText } from "./protocol.js";
-import { loadOf, matterOf, sinceText } from "./telling.js";
-import { sized } from "./theme.js";
+import { isWorking, markOf } from './marks.js';
+import { cutText } from './protocol.js';
+import { loadOf, matterOf, sinceText } from './telling.js';
+import { sized } from './theme.js';
 
 /**
  * @typedef {import("./theme.js").Theme} Theme
@@ -21,13 +21,13 @@ import { sized } from "./theme.js";
 export function drawMark(context, { colours }, verdict, box) {
   const { shape, colour } = markOf(verdict);
   const fill = colours[colour];
-  const filled = shape === "full" || shape === "bars" || shape === "triangle" || shape === "cross";
+  const filled = shape === 'full' || shape === 'bars' || shape === 'triangle' || shape === 'cross';
   context.fillStyle = context.strokeStyle = fill;
   context.lineWidth = 1;
   context.beginPath();
   context.roundRect(box.x, box.y, box.width, box.height, Math.min(3, box.width / 5));
   if (filled) context.fill();
-  else if (shape !== "dashed" && shape !== "hollow") {
+  else if (shape !== 'dashed' && shape !== 'hollow') {
     context.globalAlpha = 0.22;
     context.fill();
     context.globalAlpha = 1;
@@ -38,8 +38,8 @@ export function drawMark(context, { colours }, verdict, box) {
 
 /** @param {CanvasRenderingContext2D} context @param {string} shape @param {Box} box */
 function drawOutline(context, shape, box) {
-  context.setLineDash(shape === "dashed" ? [2.5, 2] : []);
-  context.globalAlpha = shape === "dot" ? 0.55 : 0.9;
+  context.setLineDash(shape === 'dashed' ? [2.5, 2] : []);
+  context.globalAlpha = shape === 'dot' ? 0.55 : 0.9;
   context.strokeRect(box.x + 0.5, box.y + 0.5, box.width - 1, box.height - 1);
   context.globalAlpha = 1;
   context.setLineDash([]);
@@ -52,16 +52,16 @@ function drawSign(context, shape, box, colour) {
   const r = Math.min(box.width, box.height, 30) / 2;
   context.fillStyle = context.strokeStyle = colour;
   context.beginPath();
-  if (shape === "dot") context.arc(x, y, r * 0.36, 0, 7);
-  else if (shape === "diamond") outline(context, x, y, r, [0, -0.66, 0.66, 0, 0, 0.66, -0.66, 0]);
-  else if (shape === "triangle") outline(context, x, y, r, [0, -0.62, 0.62, 0.5, -0.62, 0.5]);
-  else if (shape === "bars") {
+  if (shape === 'dot') context.arc(x, y, r * 0.36, 0, 7);
+  else if (shape === 'diamond') outline(context, x, y, r, [0, -0.66, 0.66, 0, 0, 0.66, -0.66, 0]);
+  else if (shape === 'triangle') outline(context, x, y, r, [0, -0.62, 0.62, 0.5, -0.62, 0.5]);
+  else if (shape === 'bars') {
     context.rect(x - r * 0.45, y - r * 0.5, r * 0.3, r);
     context.rect(x + r * 0.15, y - r * 0.5, r * 0.3, r);
-  } else if (shape === "bang") {
+  } else if (shape === 'bang') {
     context.rect(x - r * 0.14, y - r * 0.6, r * 0.28, r * 0.76);
     context.rect(x - r * 0.14, y + r * 0.34, r * 0.28, r * 0.28);
-  } else if (shape === "cross") return drawCross(context, x, y, r * 0.5);
+  } else if (shape === 'cross') return drawCross(context, x, y, r * 0.5);
   context.fill();
 }
 
@@ -75,13 +75,13 @@ function outline(context, x, y, r, points) {
 /** @param {CanvasRenderingContext2D} context @param {number} x @param {number} y @param {number} r */
 function drawCross(context, x, y, r) {
   context.lineWidth = Math.max(1.2, r * 0.42);
-  context.lineCap = "round";
+  context.lineCap = 'round';
   context.moveTo(x - r, y - r);
   context.lineTo(x + r, y + r);
   context.moveTo(x + r, y - r);
   context.lineTo(x - r, y + r);
   context.stroke();
-  context.lineCap = "butt";
+  context.lineCap = 'butt';
 }
 
 /** Marks of one size, drawn once each: a thousand copies are cheap where a thousand paths are not. */
@@ -107,7 +107,7 @@ export class Stamps {
     const { width, height } = this;
     let stamp = this.made.get(verdict);
     if (!stamp) {
-      stamp = document.createElement("canvas");
+      stamp = document.createElement('canvas');
       drawMark(sized(stamp, width, height), this.theme, verdict, { x: 0, y: 0, width, height });
       this.made.set(verdict, stamp);
     }
@@ -127,19 +127,19 @@ export function drawSmall(context, stamps, mesh, rank, box) {
   const { theme } = stamps;
   stamps.put(context, mesh.verdict(rank), box.x, box.y);
   const shape = markOf(mesh.verdict(rank)).shape;
-  if (box.width >= 26 && shape === "full") {
+  if (box.width >= 26 && shape === 'full') {
     context.fillStyle = theme.colours.on;
     context.font = `600 10px ${theme.font}`;
-    context.textAlign = "center";
-    context.textBaseline = "middle";
+    context.textAlign = 'center';
+    context.textBaseline = 'middle';
     context.fillText(`${rank}`, box.x + box.width / 2, box.y + box.height / 2);
   }
   if (box.width < 14) return;
-  drawLoad(context, shape === "full" ? theme.colours.on : theme.colours.text, mesh, rank, {
+  drawLoad(context, shape === 'full' ? theme.colours.on : theme.colours.text, mesh, rank, {
     x: box.x + 2.5,
     y: box.y + box.height - 4,
     width: box.width - 5,
-    height: 1.5,
+    height: 1.5
   });
 }
 
@@ -169,8 +169,8 @@ export function drawRoomy(context, theme, mesh, rank, box, clock) {
   const verdict = mesh.verdict(rank);
   drawCard(context, colours[markOf(verdict).colour], box, isWorking(verdict) ? 0.16 : 0.1);
   drawMark(context, theme, verdict, { x: box.x + 6, y: box.y + 6, width: 13, height: 13 });
-  context.textBaseline = "middle";
-  context.textAlign = "left";
+  context.textBaseline = 'middle';
+  context.textAlign = 'left';
   context.fillStyle = colours.text;
   context.font = `600 12px ${font}`;
   context.fillText(`${rank}`, box.x + 24, box.y + 13);
@@ -179,7 +179,7 @@ export function drawRoomy(context, theme, mesh, rank, box, clock) {
   context.fillText(fitted(context, matterOf(mesh, rank), box.width - 12), box.x + 6, box.y + 29);
   context.fillStyle = colours.dim;
   context.font = `11px ${font}`;
-  context.textAlign = "right";
+  context.textAlign = 'right';
   const since = sinceText(mesh, rank, clock);
   const room = box.width - 34 - numberWidth;
   if (context.measureText(since).width <= room) {

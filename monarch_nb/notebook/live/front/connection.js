@@ -2,8 +2,8 @@
 // One client of the kernel's mesh view: greets, pings, asks, and greets again when something was missed.
 // Rule of the file: each question ends, with its answer or with a sentence; no DOM.
 
-import { Model } from "./model.js";
-import { parse, runs } from "./protocol.js";
+import { Model } from './model.js';
+import { parse, runs } from './protocol.js';
 
 /**
  * @typedef {{send(message: object): void, listen(listener: (message: unknown) => void): () => void}} Transport
@@ -25,13 +25,13 @@ export class Connection {
   constructor(transport, options = {}) {
     this.transport = transport;
     this.period = options.period_ms ?? 100;
-    this.parts = options.parts ?? ["strips", "curves", "failures", "actors"];
+    this.parts = options.parts ?? ['strips', 'curves', 'failures', 'actors'];
     this.mesh = options.mesh ?? null;
     this.model = new Model();
     /** @type {ConnectionState} */
-    this.state = "opening";
+    this.state = 'opening';
     /** Why it is lost, a sentence. */
-    this.why = "";
+    this.why = '';
     this.name = randomName();
     this.nextId = 1;
     /** @type {Map<number, Pending>} */
@@ -60,7 +60,7 @@ export class Connection {
   /** Listen, and greet if anybody looks. */
   open() {
     this.unlisten();
-    this.unlisten = this.transport.listen((message) => this.receive(message));
+    this.unlisten = this.transport.listen(message => this.receive(message));
     if (this.wanted() !== null) this.hello();
   }
 
@@ -68,7 +68,7 @@ export class Connection {
   reopen(transport = this.transport) {
     this.unlisten();
     this.transport = transport;
-    this.setState("opening");
+    this.setState('opening');
     this.open();
     for (const { message } of this.pending.values()) this.send(message);
     for (const follower of this.followers) this.sendFollow(follower, true);
@@ -79,7 +79,7 @@ export class Connection {
     this.rest();
     this.unlisten();
     this.unlisten = () => {};
-    this.failPending("the view was closed", () => true);
+    this.failPending('the view was closed', () => true);
     this.followers.clear();
   }
 
@@ -88,9 +88,9 @@ export class Connection {
     this.greeted = null;
     clearInterval(this.pinging);
     this.pinging = undefined;
-    this.setState("lost", why);
+    this.setState('lost', why);
     const sentence = `${why}: no answer came; look at the mesh before you do it again`;
-    this.failPending(sentence, (message) => message.type === "do");
+    this.failPending(sentence, message => message.type === 'do');
   }
 
   /**
@@ -103,14 +103,14 @@ export class Connection {
     if (period_ms === undefined) this.paces.delete(viewer);
     else this.paces.set(viewer, period_ms);
     const wanted = this.wanted();
-    if (wanted === before || this.state === "lost") return;
+    if (wanted === before || this.state === 'lost') return;
     if (wanted === null) this.rest();
     else this.hello();
   }
 
   /** @returns {number | null} */
   wanted() {
-    const periods = [...this.paces.values()].filter((period) => period !== null);
+    const periods = [...this.paces.values()].filter(period => period !== null);
     if (this.paces.size) return periods.length ? Math.min(...periods) : null;
     return this.period;
   }
@@ -119,24 +119,24 @@ export class Connection {
     clearInterval(this.pinging);
     this.pinging = undefined;
     this.greeted = null;
-    this.send({ type: "bye" });
+    this.send({ type: 'bye' });
   }
 
   hello() {
     this.greeted = performance.now();
     this.heard = this.greeted;
     const period_ms = this.wanted() ?? this.period;
-    this.send({ type: "hello", period_ms, parts: this.parts, mesh: this.mesh });
+    this.send({ type: 'hello', period_ms, parts: this.parts, mesh: this.mesh });
     this.pinging ??= setInterval(() => this.ping(), PING_MS);
   }
 
   ping() {
     const now = performance.now();
     if (this.greeted !== null && now - this.greeted >= ANSWER_MS - 100) {
-      this.setState("lost", "the kernel does not answer, it may be busy: trying again");
+      this.setState('lost', 'the kernel does not answer, it may be busy: trying again');
       this.hello();
     } else if (now - this.heard > SILENCE_MS) this.hello();
-    else this.send({ type: "ping" });
+    else this.send({ type: 'ping' });
   }
 
   /** @param {Record<string, any>} message */
@@ -144,7 +144,7 @@ export class Connection {
     try {
       this.transport.send({ v: 1, from: this.name, ...message });
     } catch (error) {
-      if (message.type !== "bye") this.setState("lost", `nothing can be sent: ${error}`);
+      if (message.type !== 'bye') this.setState('lost', `nothing can be sent: ${error}`);
     }
   }
 
@@ -154,7 +154,7 @@ export class Connection {
    * @returns {Promise<any>} the value; an Error with a sentence
    */
   ask(what, args = {}) {
-    return this.request("ask", what, args, ASK_MS);
+    return this.request('ask', what, args, ASK_MS);
   }
 
   /**
@@ -163,12 +163,12 @@ export class Connection {
    * @returns {Promise<{said: string}>} an Error with a sentence
    */
   do(what, args = {}) {
-    return this.request("do", what, args, DO_MS);
+    return this.request('do', what, args, DO_MS);
   }
 
   /** @param {string} type @param {string} what @param {Record<string, any>} args @param {number} limit */
   request(type, what, args, limit) {
-    if (this.state === "lost" && type === "do") return Promise.reject(new Error(this.why));
+    if (this.state === 'lost' && type === 'do') return Promise.reject(new Error(this.why));
     const id = this.nextId++;
     const message = { ...args, type, id, what };
     return new Promise((resolve, reject) => {
@@ -186,7 +186,7 @@ export class Connection {
     this.pending.delete(id);
     clearTimeout(pending.timer);
     if (ok) pending.resolve(value);
-    else pending.reject(new Error(String(value ?? "the kernel has refused")));
+    else pending.reject(new Error(String(value ?? 'the kernel has refused')));
   }
 
   /** @param {string} why @param {(message: Record<string, any>) => boolean} which */
@@ -215,29 +215,29 @@ export class Connection {
 
   /** @param {Follower} follower @param {boolean} on */
   sendFollow({ mesh, ranks, after }, on) {
-    this.send({ type: "follow", mesh, ranks, on, after });
+    this.send({ type: 'follow', mesh, ranks, on, after });
   }
 
   /** @param {unknown} data */
   receive(data) {
     const message = parse(data);
-    if (typeof message === "string") return this.setState("lost", message);
+    if (typeof message === 'string') return this.setState('lost', message);
     this.heard = performance.now();
-    if ("to" in message && message.to !== this.name) return;
-    if (message.type === "state" || message.type === "delta") this.update(message);
-    else if (message.type === "log") this.deliver(message);
-    else if (message.type === "answer") {
+    if ('to' in message && message.to !== this.name) return;
+    if (message.type === 'state' || message.type === 'delta') this.update(message);
+    else if (message.type === 'log') this.deliver(message);
+    else if (message.type === 'answer') {
       this.settle(message.id, message.ok, message.ok ? message.value : message.error);
-    } else this.setState(this.state === "live" ? "live" : "lost", message.error);
+    } else this.setState(this.state === 'live' ? 'live' : 'lost', message.error);
   }
 
   /** @param {import("./protocol.js").StateMessage | import("./protocol.js").DeltaMessage} message */
   update(message) {
     if (this.pinging === undefined) return; // it rests, or is lost: these are for other views
-    if (message.type === "state") this.greeted = null;
+    if (message.type === 'state') this.greeted = null;
     const result = this.model.apply(message);
-    if (message.type === "state" || this.state !== "live") this.setState("live");
-    else if (result === "stale" && this.greeted === null) this.hello();
+    if (message.type === 'state' || this.state !== 'live') this.setState('live');
+    else if (result === 'stale' && this.greeted === null) this.hello();
   }
 
   /** @param {import("./protocol.js").LogMessage} message */
@@ -248,7 +248,7 @@ export class Connection {
         ([seq, mesh, rank]) =>
           mesh === follower.mesh &&
           seq > (follower.after ?? -1) &&
-          (wanted === null || wanted.has(rank)),
+          (wanted === null || wanted.has(rank))
       );
       if (news.length) follower.after = news[news.length - 1][0];
       if (news.length || skipped) follower.listener(news, skipped);
@@ -256,7 +256,7 @@ export class Connection {
   }
 
   /** @param {ConnectionState} state @param {string} [why] */
-  setState(state, why = "") {
+  setState(state, why = '') {
     if (state === this.state && why === this.why) return;
     this.state = state;
     this.why = why;
@@ -266,5 +266,5 @@ export class Connection {
 
 function randomName() {
   const bytes = crypto.getRandomValues(new Uint8Array(8));
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return Array.from(bytes, byte => byte.toString(16).padStart(2, '0')).join('');
 }

@@ -1,12 +1,12 @@
 // @ts-check
 // All about the ranks that are selected, and what can be done with them. Rule of the file: what a rank wrote is only ever text.
 
-import { button, carefulButton, copyText, textBlock } from "./buttons.js";
-import { drawMark } from "./cells.js";
-import { ageText } from "./marks.js";
-import { cutText, runsText } from "./protocol.js";
-import { cellNumber, coordsText, usageTexts, verdictText } from "./telling.js";
-import { element, setText, sized } from "./theme.js";
+import { button, carefulButton, copyText, textBlock } from './buttons.js';
+import { drawMark } from './cells.js';
+import { ageText } from './marks.js';
+import { cutText, runsText } from './protocol.js';
+import { cellNumber, coordsText, usageTexts, verdictText } from './telling.js';
+import { element, setText, sized } from './theme.js';
 
 /**
  * @typedef {import("./model.js").Mesh} Mesh
@@ -21,7 +21,7 @@ import { element, setText, sized } from "./theme.js";
  */
 
 const AGAIN_MS = 2000;
-const FACTS = ["runs", "why", "state", "GPU", "CPU", "queue", "calls", "host", "pid"];
+const FACTS = ['runs', 'why', 'state', 'GPU', 'CPU', 'queue', 'calls', 'host', 'pid'];
 
 /** The part of the view about the selected ranks. */
 export class Details {
@@ -29,17 +29,17 @@ export class Details {
   constructor(el, events, theme) {
     this.events = events;
     this.theme = theme;
-    this.head = element("div", "details-head");
-    this.mark = element("canvas", "mark");
-    this.title = element("strong", "title");
-    this.where = element("span", "where");
+    this.head = element('div', 'details-head');
+    this.mark = element('canvas', 'mark');
+    this.title = element('strong', 'title');
+    this.where = element('span', 'where');
     this.head.append(this.mark, this.title, this.where);
-    this.buttons = element("div", "buttons");
-    this.facts = element("dl", "facts");
+    this.buttons = element('div', 'buttons');
+    this.facts = element('dl', 'facts');
     /** @type {Map<string, HTMLElement>} */
     this.values = new Map();
-    this.more = element("div", "more");
-    this.stack = element("div", "more");
+    this.more = element('div', 'more');
+    this.stack = element('div', 'more');
     el.append(this.head, this.buttons, this.facts, this.stack, this.more);
     /** @type {Mesh | null} */
     this.mesh = null;
@@ -48,15 +48,15 @@ export class Details {
     /** @type {RankAnswer | null} */
     this.answer = null;
     this.asked = 0;
-    this.shown = "";
+    this.shown = '';
     for (const name of FACTS) this.addFact(name);
   }
 
   /** @param {string} name */
   addFact(name) {
-    const value = element("dd", "fact");
+    const value = element('dd', 'fact');
     this.values.set(name, value);
-    this.facts.append(element("dt", "", name), value);
+    this.facts.append(element('dt', '', name), value);
   }
 
   /** @param {Mesh | null} mesh @param {number[]} ranks */
@@ -66,7 +66,7 @@ export class Details {
     this.ranks = ranks;
     if (same) return this.update();
     this.answer = null;
-    this.shown = "";
+    this.shown = '';
     this.more.replaceChildren();
     this.stack.replaceChildren();
     this.buttons.replaceChildren(...(ranks.length ? this.makeButtons() : []));
@@ -83,7 +83,7 @@ export class Details {
     this.drawHead(rank);
     if (ranks.length > 1) {
       setText(this.title, `${ranks.length} ranks`);
-      setText(where, `${runsText(ranks)}: ${mesh.summary(ranks).split(": ")[1]}`);
+      setText(where, `${runsText(ranks)}: ${mesh.summary(ranks).split(': ')[1]}`);
       return;
     }
     setText(this.title, `rank ${rank}`);
@@ -107,18 +107,18 @@ export class Details {
     const { queue, calls, failed } = mesh.usage(rank);
     const usage = usageTexts(mesh, rank);
     const of = (/** @type {string} */ name) =>
-      usage.find((text) => text.startsWith(name))?.slice(name.length + 1) ?? "";
+      usage.find(text => text.startsWith(name))?.slice(name.length + 1) ?? '';
     const host = model.hosts[mesh.host(rank)];
     /** @type {Record<string, string>} */
     const facts = {
       why: cutText(mesh.detail(rank), 600),
       state: verdictText(mesh, rank, model.clock),
-      GPU: of("GPU"),
-      CPU: of("CPU"),
-      queue: queue > 0 ? `${queue} waiting` : "",
-      calls: isNaN(calls) ? "" : `${calls}${failed > 0 ? `, ${failed} failed` : ""}`,
-      host: host ? `${host.name}${host.ended ? ` (${host.ended})` : ""}` : "",
-      pid: `${mesh.pid(rank) ?? ""}`,
+      GPU: of('GPU'),
+      CPU: of('CPU'),
+      queue: queue > 0 ? `${queue} waiting` : '',
+      calls: isNaN(calls) ? '' : `${calls}${failed > 0 ? `, ${failed} failed` : ''}`,
+      host: host ? `${host.name}${host.ended ? ` (${host.ended})` : ''}` : '',
+      pid: `${mesh.pid(rank) ?? ''}`
     };
     for (const [name, text] of Object.entries(facts)) this.setFact(name, text);
     this.setRuns(cutText(mesh.what(rank), 300));
@@ -133,13 +133,13 @@ export class Details {
 
   /** What it runs, with a way to the notebook's cell. @param {string} text */
   setRuns(text) {
-    const value = /** @type {HTMLElement} */ (this.values.get("runs"));
+    const value = /** @type {HTMLElement} */ (this.values.get('runs'));
     if (value.textContent === text && value.hidden === !text) return;
-    this.setFact("runs", text);
+    this.setFact('runs', text);
     const number = cellNumber(text);
     if (number === null) return;
-    const link = button(text, "go to this cell", () => this.events.onJump(number));
-    link.className = "mnb-link";
+    const link = button(text, 'go to this cell', () => this.events.onJump(number));
+    link.className = 'mnb-link';
     value.replaceChildren(link);
   }
 
@@ -153,12 +153,12 @@ export class Details {
     if (!mesh || ranks.length !== 1) return;
     this.asked = performance.now();
     try {
-      const answer = await events.connection.ask("rank", { mesh: mesh.name, rank: ranks[0] });
+      const answer = await events.connection.ask('rank', { mesh: mesh.name, rank: ranks[0] });
       if (this.ranks !== ranks && this.ranks[0] !== ranks[0]) return;
       this.showAnswer(answer);
     } catch (error) {
       if (this.ranks === ranks && !this.shown) {
-        this.more.replaceChildren(element("div", "note", /** @type {Error} */ (error).message));
+        this.more.replaceChildren(element('div', 'note', /** @type {Error} */ (error).message));
       }
     }
   }
@@ -171,7 +171,7 @@ export class Details {
     if (shown === this.shown) return;
     this.shown = shown;
     const open = (/** @type {string} */ title, /** @type {boolean} */ otherwise) =>
-      [...this.more.querySelectorAll("details")].find((el) => el.dataset.title === title)?.open ??
+      [...this.more.querySelectorAll('details')].find(el => el.dataset.title === title)?.open ??
       otherwise;
     /** @type {HTMLElement[]} */
     const parts = [];
@@ -179,48 +179,48 @@ export class Details {
     if (error) {
       const age = ageText(this.events.connection.model.clock - error.at);
       const title = cutText(`${error.headline}, ${age} ago`, 200);
-      parts.push(titled("error", textBlock(title, error.text, open("error", true))));
+      parts.push(titled('error', textBlock(title, error.text, open('error', true))));
     }
     if (lines?.length) {
-      const text = lines.map((line) => cutText(line, 2000)).join("\n");
-      parts.push(titled("output", textBlock("last output", text, open("output", true))));
+      const text = lines.map(line => cutText(line, 2000)).join('\n');
+      parts.push(titled('output', textBlock('last output', text, open('output', true))));
     }
     this.more.replaceChildren(...parts);
   }
 
   makeButtons() {
     const { mesh, ranks, events } = this;
-    const name = mesh?.name ?? "";
+    const name = mesh?.name ?? '';
     const text = runsText(ranks);
     const who = ranks.length === 1 ? `rank ${text}` : `${ranks.length} ranks`;
     const act = (/** @type {string} */ what) => () =>
       events.tell(events.connection.do(what, { mesh: name, ranks: text }));
     const { onDebug } = events;
     return [
-      button("interrupt", `interrupt what ${who} runs`, act("interrupt")),
-      button("stack", `where ${who} is now`, () => this.showStacks(name, text)),
-      button("logs", `the output of ${who}`, () => events.onLogs(name, text)),
+      button('interrupt', `interrupt what ${who} runs`, act('interrupt')),
+      button('stack', `where ${who} is now`, () => this.showStacks(name, text)),
+      button('logs', `the output of ${who}`, () => events.onLogs(name, text)),
       ...(onDebug && ranks.length === 1
-        ? [button("debug", `open the debugger in ${who}`, () => onDebug(name, ranks[0]))]
+        ? [button('debug', `open the debugger in ${who}`, () => onDebug(name, ranks[0]))]
         : []),
-      button("copy", "copy what is told here", () => copyText(this.text())),
-      carefulButton("restart", `a new process for ${who}`, () => `restart ${who}?`, act("restart")),
-      carefulButton("kill", `end the process of ${who}`, () => `kill ${who}?`, act("kill")),
+      button('copy', 'copy what is told here', () => copyText(this.text())),
+      carefulButton('restart', `a new process for ${who}`, () => `restart ${who}?`, act('restart')),
+      carefulButton('kill', `end the process of ${who}`, () => `kill ${who}?`, act('kill'))
     ];
   }
 
   /** @param {string} mesh @param {string} ranks */
   async showStacks(mesh, ranks) {
-    this.stack.replaceChildren(element("div", "note", "asking…"));
+    this.stack.replaceChildren(element('div', 'note', 'asking…'));
     try {
-      const { stacks, silent } = await this.events.connection.ask("stacks", { mesh, ranks });
+      const { stacks, silent } = await this.events.connection.ask('stacks', { mesh, ranks });
       const blocks = stacks.map((/** @type {{ranks: string, text: string}} */ stack) =>
-        textBlock(`stack of rank ${cutText(stack.ranks, 60)}`, stack.text, true),
+        textBlock(`stack of rank ${cutText(stack.ranks, 60)}`, stack.text, true)
       );
-      if (silent) blocks.push(element("div", "note", `no answer from rank ${cutText(silent, 60)}`));
+      if (silent) blocks.push(element('div', 'note', `no answer from rank ${cutText(silent, 60)}`));
       this.stack.replaceChildren(...blocks);
     } catch (error) {
-      this.stack.replaceChildren(element("div", "note", /** @type {Error} */ (error).message));
+      this.stack.replaceChildren(element('div', 'note', /** @type {Error} */ (error).message));
     }
   }
 
@@ -229,9 +229,9 @@ export class Details {
     const facts = [...this.values]
       .filter(([, el]) => !el.hidden && this.ranks.length === 1)
       .map(([name, el]) => `${name}: ${el.textContent}`);
-    const blocks = [...this.stack.querySelectorAll("details"), ...this.more.children];
-    const texts = blocks.map((el) => (el.querySelector("pre") ?? el).textContent ?? "");
-    return [`${this.title.textContent}, ${this.where.textContent}`, ...facts, ...texts].join("\n");
+    const blocks = [...this.stack.querySelectorAll('details'), ...this.more.children];
+    const texts = blocks.map(el => (el.querySelector('pre') ?? el).textContent ?? '');
+    return [`${this.title.textContent}, ${this.where.textContent}`, ...facts, ...texts].join('\n');
   }
 
   /** @param {import("./theme.js").Theme} theme */
@@ -249,16 +249,16 @@ function titled(title, el) {
 
 /** @param {NonNullable<RankAnswer["actors"]>} actors */
 function actorTable(actors) {
-  const table = element("table", "actors");
+  const table = element('table', 'actors');
   for (const { name, cls, calls, failed, queue, current } of actors.slice(0, 100)) {
     const row = table.insertRow();
     const counts = [
       `${calls} calls`,
-      failed ? `${failed} failed` : "",
-      queue ? `${queue} queued` : "",
+      failed ? `${failed} failed` : '',
+      queue ? `${queue} queued` : ''
     ];
-    for (const text of [name, cls, current ?? "", counts.filter(Boolean).join(", ")]) {
-      row.append(element("td", "", cutText(text, 80)));
+    for (const text of [name, cls, current ?? '', counts.filter(Boolean).join(', ')]) {
+      row.append(element('td', '', cutText(text, 80)));
     }
   }
   return table;

@@ -1,10 +1,10 @@
 // @ts-check
 // Equal exceptions together, the newest first. Rule of the file: all text is text.
 
-import { button, textBlock } from "./buttons.js";
-import { ageText } from "./marks.js";
-import { cutText, runs } from "./protocol.js";
-import { element, setText } from "./theme.js";
+import { button, textBlock } from './buttons.js';
+import { ageText } from './marks.js';
+import { cutText, runs } from './protocol.js';
+import { element, setText } from './theme.js';
 
 /**
  * @typedef {import("./protocol.js").Failure} Failure
@@ -14,8 +14,8 @@ import { element, setText } from "./theme.js";
 /** "ranks 0-7", and how often if it was more than once each. @param {Failure} failure */
 function ranksText({ ranks, count }) {
   const several = /[-,]/.test(ranks);
-  const often = count > runs(ranks).length ? `, ${count} times` : "";
-  return `${several ? "ranks" : "rank"} ${cutText(ranks, 60)}${often}`;
+  const often = count > runs(ranks).length ? `, ${count} times` : '';
+  return `${several ? 'ranks' : 'rank'} ${cutText(ranks, 60)}${often}`;
 }
 
 /** The list of a mesh's failures. */
@@ -48,18 +48,18 @@ export class Failures {
 
   /** @param {Failure} failure */
   add(failure) {
-    const row = element("div", "failure");
-    const head = button("", "select these ranks, show the traceback", () => this.toggle(shown));
-    head.className = "mnb-failure-head";
-    const count = element("span", "failure-ranks");
-    const age = element("span", "age");
-    const what = [failure.where, failure.what].filter(Boolean).join(", ");
-    const text = element("span", "failure-text");
+    const row = element('div', 'failure');
+    const head = button('', 'select these ranks, show the traceback', () => this.toggle(shown));
+    head.className = 'mnb-failure-head';
+    const count = element('span', 'failure-ranks');
+    const age = element('span', 'age');
+    const what = [failure.where, failure.what].filter(Boolean).join(', ');
+    const text = element('span', 'failure-text');
     text.append(
-      element("span", "headline", cutText(failure.headline, 300)),
-      element("span", "where", cutText(what, 120)),
+      element('span', 'headline', cutText(failure.headline, 300)),
+      element('span', 'where', cutText(what, 120))
     );
-    head.append(element("span", "cross", "✕"), count, age, text);
+    head.append(element('span', 'cross', '✕'), count, age, text);
     row.append(head);
     /** @type {Shown} */
     const shown = { row, age, count, open: null, failure };
@@ -76,12 +76,12 @@ export class Failures {
       return;
     }
     this.events.onSelect(new Set(runs(failure.ranks)));
-    shown.open = element("div", "note", "asking…");
+    shown.open = element('div', 'note', 'asking…');
     shown.row.append(shown.open);
     const place = shown.open;
     try {
       const { text } = await this.events.ask(failure.id);
-      place.replaceChildren(textBlock("traceback", text, true));
+      place.replaceChildren(textBlock('traceback', text, true));
     } catch (error) {
       setText(place, /** @type {Error} */ (error).message);
     }

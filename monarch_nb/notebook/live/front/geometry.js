@@ -38,15 +38,15 @@ const PITCHES = [44, 38, 34, 30, 26, 23, 20, 18, 16, 14, 12, 10];
 export function frameOf(labels, sizes, ranks) {
   const total = sizes.reduce((a, b) => a * b, 1);
   const shown = (ranks ?? Array.from({ length: total }, (_, rank) => rank))
-    .filter((rank) => rank < total)
+    .filter(rank => rank < total)
     .sort((a, b) => a - b);
   const axes = sizes.map((_, axis) => {
-    const found = new Set(shown.map((rank) => coordinate(rank, sizes, axis)));
+    const found = new Set(shown.map(rank => coordinate(rank, sizes, axis)));
     return [...found].sort((a, b) => a - b);
   });
   const product = axes.reduce((a, axis) => a * axis.length, 1);
   if (labels.length && product === shown.length) return { labels, axes, ranks: shown };
-  return { labels: ["ranks"], axes: [shown], ranks: shown };
+  return { labels: ['ranks'], axes: [shown], ranks: shown };
 }
 
 /** @param {number} rank @param {number[]} sizes @param {number} axis */
@@ -151,7 +151,7 @@ function emptyLayout(count, pitchX, pitchY) {
     y: new Float64Array(count),
     width: 0,
     height: 0,
-    labels: [],
+    labels: []
   };
 }
 
@@ -205,11 +205,11 @@ function addLabels(layout, frame, plan, block, left, top) {
   const { across, down } = plan;
   const first = block * across.length * down.length;
   const line = (/** @type {number} */ row) =>
-    range(across.length).map((column) => first + row * across.length + column);
+    range(across.length).map(column => first + row * across.length + column);
   if (frame.axes.length > 2) {
-    const members = range(across.length * down.length).map((i) => first + i);
+    const members = range(across.length * down.length).map(i => first + i);
     const text = blockText(frame, block);
-    layout.labels.push({ kind: "block", text, x: left + GUTTER, y: top + HEAD / 2, members });
+    layout.labels.push({ kind: 'block', text, x: left + GUTTER, y: top + HEAD / 2, members });
   }
   for (let row = 0; row < down.length; row++) {
     if (frame.axes.length > 1) addRowLabel(layout, line(row), `${down[row]}`);
@@ -222,10 +222,10 @@ function addLabels(layout, frame, plan, block, left, top) {
   }
   if (plan.wraps > 1) return;
   across.forEach((coordinate, column) => {
-    const members = range(down.length).map((row) => line(row)[column]);
+    const members = range(down.length).map(row => line(row)[column]);
     const x = layout.x[members[0]] + layout.cellWidth / 2;
     const y = top + plan.head - HEAD / 2;
-    layout.labels.push({ kind: "column", text: `${coordinate}`, x, y, members });
+    layout.labels.push({ kind: 'column', text: `${coordinate}`, x, y, members });
   });
 }
 
@@ -233,7 +233,7 @@ function addLabels(layout, frame, plan, block, left, top) {
 function addRowLabel(layout, members, text) {
   const x = layout.x[members[0]] - 6;
   const y = layout.y[members[0]] + layout.cellHeight / 2;
-  layout.labels.push({ kind: "row", text, x, y, members });
+  layout.labels.push({ kind: 'row', text, x, y, members });
 }
 
 /** @param {number} count */
@@ -251,7 +251,7 @@ function blockText(frame, block) {
     words.unshift(`${frame.labels[axis]} ${coordinates[rest % coordinates.length]}`);
     rest = Math.floor(rest / coordinates.length);
   }
-  return words.join(", ");
+  return words.join(', ');
 }
 
 /**
@@ -279,11 +279,11 @@ export function cellsWithin(layout, from, to) {
   const [left, right] = from.x < to.x ? [from.x, to.x] : [to.x, from.x];
   const [top, bottom] = from.y < to.y ? [from.y, to.y] : [to.y, from.y];
   return range(layout.x.length).filter(
-    (i) =>
+    i =>
       layout.x[i] <= right &&
       layout.x[i] + layout.cellWidth >= left &&
       layout.y[i] <= bottom &&
-      layout.y[i] + layout.cellHeight >= top,
+      layout.y[i] + layout.cellHeight >= top
   );
 }
 
@@ -295,10 +295,10 @@ export function cellsWithin(layout, from, to) {
  */
 export function labelAt(layout, x, y) {
   const reach = { row: [GUTTER - 5, 5], column: [layout.cellWidth / 2, layout.cellWidth / 2] };
-  return layout.labels.find((label) => {
+  return layout.labels.find(label => {
     const [before, after] =
-      label.kind === "block" ? [4, label.text.length * 6.5] : reach[label.kind];
-    const tall = label.kind === "row" ? layout.cellHeight / 2 : HEAD / 2;
+      label.kind === 'block' ? [4, label.text.length * 6.5] : reach[label.kind];
+    const tall = label.kind === 'row' ? layout.cellHeight / 2 : HEAD / 2;
     return x >= label.x - before && x <= label.x + after && Math.abs(y - label.y) <= tall;
   });
 }
@@ -333,9 +333,9 @@ export function neighbour(layout, index, dx, dy) {
  * @returns {Set<number>}
  */
 export function selection(selected, ranks, how) {
-  if (how === "set") return new Set(ranks);
+  if (how === 'set') return new Set(ranks);
   const next = new Set(selected);
-  const remove = how === "toggle" && ranks.every((rank) => selected.has(rank));
+  const remove = how === 'toggle' && ranks.every(rank => selected.has(rank));
   for (const rank of ranks) {
     if (remove) next.delete(rank);
     else next.add(rank);

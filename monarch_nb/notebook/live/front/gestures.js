@@ -1,7 +1,7 @@
 // @ts-check
 // What mouse and keyboard do on the grid. Rule of the file: gestures become calls of the grid, nothing is drawn here.
 
-import { cellAt, cellsWithin, labelAt, neighbour, selection } from "./geometry.js";
+import { cellAt, cellsWithin, labelAt, neighbour, selection } from './geometry.js';
 
 /** @typedef {import("./grid.js").Grid} Grid */
 
@@ -12,27 +12,27 @@ const ARROWS = {
   ArrowLeft: [-1, 0],
   ArrowRight: [1, 0],
   ArrowUp: [0, -1],
-  ArrowDown: [0, 1],
+  ArrowDown: [0, 1]
 };
 
 /** @param {Grid} grid */
 export function bindGestures(grid) {
   const { canvas, scroller } = grid;
-  canvas.addEventListener("pointerdown", (event) => press(grid, event));
-  canvas.addEventListener("pointermove", (event) => look(grid, event));
-  canvas.addEventListener("pointerleave", () => leave(grid));
-  canvas.addEventListener("keydown", (event) => key(grid, event));
-  canvas.addEventListener("blur", () => grid.focus(-1));
+  canvas.addEventListener('pointerdown', event => press(grid, event));
+  canvas.addEventListener('pointermove', event => look(grid, event));
+  canvas.addEventListener('pointerleave', () => leave(grid));
+  canvas.addEventListener('keydown', event => key(grid, event));
+  canvas.addEventListener('blur', () => grid.focus(-1));
   scroller.addEventListener(
-    "wheel",
-    (event) => {
+    'wheel',
+    event => {
       if (!event.ctrlKey && !event.metaKey) return;
       event.preventDefault();
       const box = scroller.getBoundingClientRect();
       const point = { x: event.clientX - box.left, y: event.clientY - box.top };
       grid.zoomBy(event.deltaY < 0 ? 1 : -1, point);
     },
-    { passive: false },
+    { passive: false }
   );
 }
 
@@ -41,7 +41,7 @@ function pointOf(grid, event) {
   const box = grid.canvas.getBoundingClientRect();
   return {
     x: event.clientX - box.left + grid.scroller.scrollLeft,
-    y: event.clientY - box.top + grid.scroller.scrollTop,
+    y: event.clientY - box.top + grid.scroller.scrollTop
   };
 }
 
@@ -51,7 +51,7 @@ function look(grid, event) {
   const point = pointOf(grid, event);
   const index = cellAt(grid.layout, point.x, point.y);
   const rank = index < 0 ? -1 : grid.frame.ranks[index];
-  grid.canvas.style.cursor = index >= 0 || labelAt(grid.layout, point.x, point.y) ? "pointer" : "";
+  grid.canvas.style.cursor = index >= 0 || labelAt(grid.layout, point.x, point.y) ? 'pointer' : '';
   if (rank !== grid.hovered) grid.events.onHover(rank);
   grid.showTip(event.clientX, event.clientY);
 }
@@ -76,24 +76,24 @@ function press(grid, event) {
     },
     up(now) {
       grid.band.hidden = true;
-      if (dragged) pick(grid, cellsWithin(grid.layout, from, pointOf(grid, now)), now, "add");
+      if (dragged) pick(grid, cellsWithin(grid.layout, from, pointOf(grid, now)), now, 'add');
       else click(grid, from, now);
-    },
+    }
   });
 }
 
 /** @param {Grid} grid @param {{x: number, y: number}} point @param {PointerEvent} event */
 function click(grid, point, event) {
   const index = cellAt(grid.layout, point.x, point.y);
-  if (index >= 0) return pick(grid, [index], event, "toggle");
-  pick(grid, labelAt(grid.layout, point.x, point.y)?.members ?? [], event, "toggle");
+  if (index >= 0) return pick(grid, [index], event, 'toggle');
+  pick(grid, labelAt(grid.layout, point.x, point.y)?.members ?? [], event, 'toggle');
 }
 
 /** @param {Grid} grid @param {number[]} indices @param {{shiftKey: boolean, ctrlKey: boolean, metaKey: boolean}} event @param {"add" | "toggle"} how with a modifier */
 function pick(grid, indices, event, how) {
-  const ranks = indices.map((index) => grid.frame.ranks[index]);
+  const ranks = indices.map(index => grid.frame.ranks[index]);
   const further = event.shiftKey || event.ctrlKey || event.metaKey;
-  grid.events.onSelect(selection(grid.selected, ranks, further ? how : "set"));
+  grid.events.onSelect(selection(grid.selected, ranks, further ? how : 'set'));
 }
 
 /** @param {Grid} grid @param {{x: number, y: number}} from @param {{x: number, y: number}} to */
@@ -114,7 +114,7 @@ function pan(grid, event) {
       grid.scroller.scrollLeft = scrollLeft + event.clientX - now.clientX;
       grid.scroller.scrollTop = scrollTop + event.clientY - now.clientY;
     },
-    up() {},
+    up() {}
   });
 }
 
@@ -129,22 +129,22 @@ function track({ canvas, tip, band }, event, { move, up }) {
   const undo = new AbortController();
   const { signal } = undo;
   canvas.setPointerCapture(event.pointerId);
-  canvas.addEventListener("pointermove", move, { signal });
+  canvas.addEventListener('pointermove', move, { signal });
   canvas.addEventListener(
-    "pointerup",
-    (now) => {
+    'pointerup',
+    now => {
       undo.abort();
       up(now);
     },
-    { signal },
+    { signal }
   );
   canvas.addEventListener(
-    "pointercancel",
+    'pointercancel',
     () => {
       undo.abort();
       band.hidden = true;
     },
-    { signal },
+    { signal }
   );
 }
 
@@ -166,18 +166,18 @@ function move(grid, event) {
   if (arrow) index = here < 0 ? 0 : neighbour(grid.layout, here, arrow[0], arrow[1]);
   if (index === undefined) return false;
   grid.focus(ranks[index]);
-  if (event.shiftKey) grid.events.onSelect(selection(grid.selected, [ranks[index]], "add"));
+  if (event.shiftKey) grid.events.onSelect(selection(grid.selected, [ranks[index]], 'add'));
   return true;
 }
 
 /** @param {Grid} grid @param {KeyboardEvent} event */
 function choose(grid, event) {
   const { focused, selected, frame } = grid;
-  if (event.key === "Escape") grid.events.onSelect(new Set());
-  else if (event.key === "a" && (event.ctrlKey || event.metaKey)) {
+  if (event.key === 'Escape') grid.events.onSelect(new Set());
+  else if (event.key === 'a' && (event.ctrlKey || event.metaKey)) {
     grid.events.onSelect(new Set(frame.ranks));
-  } else if ((event.key === " " || event.key === "Enter") && focused >= 0) {
-    const how = event.key === " " ? "toggle" : "set";
+  } else if ((event.key === ' ' || event.key === 'Enter') && focused >= 0) {
+    const how = event.key === ' ' ? 'toggle' : 'set';
     grid.events.onSelect(selection(selected, [focused], how));
     grid.focus(focused);
   } else return false;

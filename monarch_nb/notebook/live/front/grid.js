@@ -1,12 +1,12 @@
 // @ts-check
 // The mesh as a picture that follows its axes. Rule of the file: one frame draws at most once, and only what has changed.
 
-import { drawRing, drawRoomy, drawSmall, Stamps } from "./cells.js";
-import { frameOf, layOut } from "./geometry.js";
-import { cutText } from "./protocol.js";
-import { rankLines, rankSentence } from "./telling.js";
-import { element, onceAFrame, setText, sized } from "./theme.js";
-import { bindGestures } from "./gestures.js";
+import { drawRing, drawRoomy, drawSmall, Stamps } from './cells.js';
+import { frameOf, layOut } from './geometry.js';
+import { cutText } from './protocol.js';
+import { rankLines, rankSentence } from './telling.js';
+import { element, onceAFrame, setText, sized } from './theme.js';
+import { bindGestures } from './gestures.js';
 
 /**
  * @typedef {import("./model.js").Mesh} Mesh
@@ -22,17 +22,17 @@ export class Grid {
   constructor(el, events, theme) {
     this.events = events;
     this.theme = theme;
-    this.axes = element("div", "axes");
-    this.scroller = element("div", "scroll");
-    this.spacer = element("div", "spacer");
-    this.canvas = element("canvas", "canvas");
-    this.band = element("div", "band");
-    this.tip = element("div", "tip");
-    this.live = element("div", "unseen");
+    this.axes = element('div', 'axes');
+    this.scroller = element('div', 'scroll');
+    this.spacer = element('div', 'spacer');
+    this.canvas = element('canvas', 'canvas');
+    this.band = element('div', 'band');
+    this.tip = element('div', 'tip');
+    this.live = element('div', 'unseen');
     this.canvas.tabIndex = 0;
-    this.canvas.setAttribute("role", "grid");
-    this.canvas.dataset.lmSuppressShortcuts = "true";
-    this.live.setAttribute("aria-live", "polite");
+    this.canvas.setAttribute('role', 'grid');
+    this.canvas.dataset.lmSuppressShortcuts = 'true';
+    this.live.setAttribute('aria-live', 'polite');
     this.band.hidden = this.tip.hidden = true;
     this.spacer.append(this.canvas, this.band);
     this.scroller.append(this.spacer);
@@ -53,7 +53,7 @@ export class Grid {
     this.dirty = null;
     this.stamps = new Stamps(theme, 0, 0);
     this.painter = onceAFrame(() => this.paint());
-    this.scroller.addEventListener("scroll", () => this.refresh(null), { passive: true });
+    this.scroller.addEventListener('scroll', () => this.refresh(null), { passive: true });
     bindGestures(this);
   }
 
@@ -65,8 +65,8 @@ export class Grid {
     const { labels } = this.frame;
     const [across, down] = [labels[labels.length - 1], labels[labels.length - 2]];
     const inner = [down && `${down} ↓`, `${across} →`].filter(Boolean);
-    setText(this.axes, cutText([...labels.slice(0, -2), ...inner].join("   "), 200));
-    this.canvas.setAttribute("aria-label", `mesh ${mesh.name}, ${this.frame.ranks.length} ranks`);
+    setText(this.axes, cutText([...labels.slice(0, -2), ...inner].join('   '), 200));
+    this.canvas.setAttribute('aria-label', `mesh ${mesh.name}, ${this.frame.ranks.length} ranks`);
     this.resize();
   }
 
@@ -88,7 +88,7 @@ export class Grid {
     const { scrollLeft, scrollTop } = this.scroller;
     const share = {
       x: (scrollLeft + point.x) / this.layout.width,
-      y: (scrollTop + point.y) / this.layout.height,
+      y: (scrollTop + point.y) / this.layout.height
     };
     this.zoom = next;
     this.resize();
@@ -108,7 +108,7 @@ export class Grid {
     const { mesh, layout, frame } = this;
     if (!mesh) return;
     if (layout.roomy) {
-      const told = frame.ranks.filter((rank) => mesh.since(rank) > 0);
+      const told = frame.ranks.filter(rank => mesh.since(rank) > 0);
       if (told.length) this.refresh(told);
     }
     if (this.hovered >= 0) this.fillTip();
@@ -161,7 +161,7 @@ export class Grid {
 
   fillTip() {
     if (this.mesh) {
-      setText(this.tip, rankLines(this.mesh, this.hovered, this.events.clock()).join("\n"));
+      setText(this.tip, rankLines(this.mesh, this.hovered, this.events.clock()).join('\n'));
     }
   }
 
@@ -173,7 +173,7 @@ export class Grid {
       x: Math.round(scrollLeft),
       y: Math.round(scrollTop),
       width: Math.min(clientWidth, Math.ceil(layout.width) + 1),
-      height: Math.min(clientHeight, Math.ceil(layout.height) + 1),
+      height: Math.min(clientHeight, Math.ceil(layout.height) + 1)
     };
     const context = sized(this.canvas, sight.width, sight.height);
     context.translate(-sight.x, -sight.y);
@@ -198,13 +198,13 @@ export class Grid {
     const { layout, theme } = this;
     context.font = `10px ${theme.font}`;
     context.fillStyle = theme.colours.dim;
-    context.textBaseline = "middle";
-    const aligns = { row: "right", column: "center", block: "left" };
+    context.textBaseline = 'middle';
+    const aligns = { row: 'right', column: 'center', block: 'left' };
     const step = layout.pitchX < 16 ? 4 : 1;
     for (const { kind, text, x, y, members } of layout.labels) {
       const place = (members[0] ?? 0) % this.frame.axes[this.frame.axes.length - 1].length;
-      if (kind === "column" && place % step) continue;
-      if (kind === "row" && layout.pitchY < 10) continue;
+      if (kind === 'column' && place % step) continue;
+      if (kind === 'row' && layout.pitchY < 10) continue;
       context.textAlign = /** @type {CanvasTextAlign} */ (aligns[kind]);
       context.fillText(text, x, y);
     }
@@ -225,7 +225,7 @@ export class Grid {
     drawRing(context, theme, box, {
       selected: this.selected.has(rank),
       hovered: rank === this.hovered,
-      focused: rank === this.focused,
+      focused: rank === this.focused
     });
   }
 

@@ -8,21 +8,21 @@
 
 /** @type {Record<string, Mark>} in the order of summaries and legends */
 const MARKS = {
-  busy: { word: "busy", shape: "full", colour: "busy" },
-  collective: { word: "in a collective", shape: "diamond", colour: "collective" },
-  idle: { word: "idle", shape: "dot", colour: "idle" },
-  starting: { word: "starting", shape: "dashed", colour: "grey" },
-  paused: { word: "paused", shape: "bars", colour: "paused" },
-  silent: { word: "silent", shape: "triangle", colour: "silent" },
-  leaving: { word: "leaving", shape: "hollow", colour: "grey" },
-  stopped: { word: "stopped", shape: "hollow", colour: "grey" },
-  failed: { word: "failed", shape: "bang", colour: "dead" },
-  exited: { word: "exited", shape: "cross", colour: "dead" },
-  unreachable: { word: "unreachable", shape: "cross", colour: "dead" },
+  busy: { word: 'busy', shape: 'full', colour: 'busy' },
+  collective: { word: 'in a collective', shape: 'diamond', colour: 'collective' },
+  idle: { word: 'idle', shape: 'dot', colour: 'idle' },
+  starting: { word: 'starting', shape: 'dashed', colour: 'grey' },
+  paused: { word: 'paused', shape: 'bars', colour: 'paused' },
+  silent: { word: 'silent', shape: 'triangle', colour: 'silent' },
+  leaving: { word: 'leaving', shape: 'hollow', colour: 'grey' },
+  stopped: { word: 'stopped', shape: 'hollow', colour: 'grey' },
+  failed: { word: 'failed', shape: 'bang', colour: 'dead' },
+  exited: { word: 'exited', shape: 'cross', colour: 'dead' },
+  unreachable: { word: 'unreachable', shape: 'cross', colour: 'dead' }
 };
 
 /** @type {Mark} what a newer kernel may say */
-const UNKNOWN = { word: "not known", shape: "dashed", colour: "grey" };
+const UNKNOWN = { word: 'not known', shape: 'dashed', colour: 'grey' };
 
 /** All verdicts, in the order of summaries. */
 export function verdictNames() {
@@ -36,12 +36,12 @@ export function markOf(verdict) {
 
 /** Whether a rank of this verdict runs something for which a time is worth telling. @param {string} verdict */
 export function isWorking(verdict) {
-  return verdict === "busy" || verdict === "collective" || verdict === "paused";
+  return verdict === 'busy' || verdict === 'collective' || verdict === 'paused';
 }
 
 /** Whether a rank of this verdict is lost until it is healed. @param {string} verdict */
 export function isDead(verdict) {
-  return markOf(verdict).shape === "cross";
+  return markOf(verdict).shape === 'cross';
 }
 
 /**
@@ -50,9 +50,9 @@ export function isDead(verdict) {
  */
 export function countsText(counts) {
   return [...new Set([...verdictNames(), ...Object.keys(counts)])]
-    .filter((verdict) => counts[verdict])
-    .map((verdict) => `${counts[verdict]} ${markOf(verdict).word}`)
-    .join(", ");
+    .filter(verdict => counts[verdict])
+    .map(verdict => `${counts[verdict]} ${markOf(verdict).word}`)
+    .join(', ');
 }
 
 /**
@@ -62,7 +62,7 @@ export function countsText(counts) {
 export function ageText(ms) {
   const s = Math.max(0, Math.floor(ms / 1000));
   if (s < 60) return `${s} s`;
-  if (s < 3600) return `${Math.floor(s / 60)}:${String(s % 60).padStart(2, "0")}`;
+  if (s < 3600) return `${Math.floor(s / 60)}:${String(s % 60).padStart(2, '0')}`;
   const h = Math.floor(s / 3600);
   return h < 48
     ? `${h} h ${Math.floor((s % 3600) / 60)} min`

@@ -1,9 +1,9 @@
 // @ts-check
 // The meshes as the kernel last told them. Rule of the file: no DOM, no timer; a column for each property, so that 1 024 ranks are cheap.
 
-import { countsText } from "./marks.js";
-import { runs } from "./protocol.js";
-import { Strips } from "./strips.js";
+import { countsText } from './marks.js';
+import { runs } from './protocol.js';
+import { Strips } from './strips.js';
 
 /**
  * @typedef {import("./protocol.js").MeshPart} MeshPart
@@ -13,7 +13,7 @@ import { Strips } from "./strips.js";
  */
 
 /** @type {UsageName[]} */
-const USAGE = ["cpu", "rss", "queue", "calls", "failed", "beat", "gpu", "gpu_mem"];
+const USAGE = ['cpu', 'rss', 'queue', 'calls', 'failed', 'beat', 'gpu', 'gpu_mem'];
 
 /** One mesh, by rank. */
 export class Mesh {
@@ -25,9 +25,9 @@ export class Mesh {
     this.size = sizes.reduce((a, b) => a * b, 1);
     /** @type {string | null} */
     this.ended = null;
-    this.verdicts = new Array(this.size).fill("starting");
-    this.whats = new Array(this.size).fill("");
-    this.details = new Array(this.size).fill("");
+    this.verdicts = new Array(this.size).fill('starting');
+    this.whats = new Array(this.size).fill('');
+    this.details = new Array(this.size).fill('');
     this.sinces = new Float64Array(this.size);
     this.hosts = new Int32Array(this.size).fill(-1);
     /** @type {(number | null)[]} */
@@ -79,7 +79,7 @@ export class Mesh {
    * @returns {Record<UsageName, number>}
    */
   usage(rank) {
-    const pairs = USAGE.map((name) => [name, this.columns.get(name)?.[rank] ?? NaN]);
+    const pairs = USAGE.map(name => [name, this.columns.get(name)?.[rank] ?? NaN]);
     return Object.fromEntries(pairs);
   }
 
@@ -111,8 +111,8 @@ export class Mesh {
   summary(ranks) {
     const counts = this.counts(ranks);
     const total = Object.values(counts).reduce((a, b) => a + b, 0);
-    const told = total ? `: ${countsText(counts)}` : "";
-    return `${total} ${total === 1 ? "rank" : "ranks"}${told}`;
+    const told = total ? `: ${countsText(counts)}` : '';
+    return `${total} ${total === 1 ? 'rank' : 'ranks'}${told}`;
   }
 
   /**
@@ -131,8 +131,8 @@ export class Mesh {
     if (part.usage) this.takeUsage(part.usage);
     change.usage ||= Boolean(part.usage);
     if (part.strips) this.strips.replace(part.strips, seconds);
-    if (typeof part.strip === "string") this.strips.push(part.strip, seconds);
-    change.strip ||= Boolean(part.strips) || typeof part.strip === "string";
+    if (typeof part.strip === 'string') this.strips.push(part.strip, seconds);
+    change.strip ||= Boolean(part.strips) || typeof part.strip === 'string';
     if (part.failures) this.failures = part.failures;
     change.failures ||= Boolean(part.failures);
     if (part.actors) this.actors = part.actors;
@@ -146,8 +146,8 @@ export class Mesh {
     for (const rank of runs(ranks)) {
       if (rank >= this.size) break;
       this.verdicts[rank] = String(verdict);
-      this.whats[rank] = String(what ?? "");
-      this.details[rank] = String(detail ?? "");
+      this.whats[rank] = String(what ?? '');
+      this.details[rank] = String(detail ?? '');
       this.sinces[rank] = Array.isArray(since) ? since[i] : since;
       changed.add(rank);
       i++;
@@ -187,7 +187,7 @@ function noChange() {
     failures: false,
     curves: new Set(),
     actors: false,
-    fresh: false,
+    fresh: false
   };
 }
 
@@ -232,27 +232,27 @@ export class Model {
    * @returns {"ok" | "stale" | "ignored"}
    */
   apply(message) {
-    if (message.type === "state") this.begin();
-    else if (this.n < 0 || message.n <= this.n) return "ignored";
-    else if (message.base !== this.n) return "stale";
+    if (message.type === 'state') this.begin();
+    else if (this.n < 0 || message.n <= this.n) return 'ignored';
+    else if (message.base !== this.n) return 'stale';
     this.seconds = message.seconds ?? this.seconds;
     this.setClock(message.at);
     if (message.hosts) this.hosts = message.hosts;
     if (message.cell !== undefined) this.cell = message.cell;
-    const all = message.type === "state";
+    const all = message.type === 'state';
     /** @type {Change} */
     const change = {
       all,
       meshes: new Map(),
       hosts: Boolean(message.hosts),
-      cell: message.cell !== undefined,
+      cell: message.cell !== undefined
     };
     const fits = Object.entries(message.meshes ?? {}).every(([name, part]) =>
-      this.takeMesh(name, part, change),
+      this.takeMesh(name, part, change)
     );
     this.n = message.n;
     for (const listener of [...this.listeners]) listener(change);
-    return fits ? "ok" : "stale";
+    return fits ? 'ok' : 'stale';
   }
 
   begin() {

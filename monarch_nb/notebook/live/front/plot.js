@@ -2,9 +2,9 @@
 // Curves as small multiples: the mean over ranks, the band from the lowest to the highest, one rank's own line.
 // Rule of the file: NaN is a gap.
 
-import { cutText } from "./protocol.js";
-import { extent, numberText, ticks } from "./scale.js";
-import { element, onceAFrame, setText, sized } from "./theme.js";
+import { cutText } from './protocol.js';
+import { extent, numberText, ticks } from './scale.js';
+import { element, onceAFrame, setText, sized } from './theme.js';
 
 /**
  * @typedef {import("./protocol.js").CurvePoint} CurvePoint
@@ -16,7 +16,7 @@ const EDGE = { right: 6, top: 6, bottom: 16 };
 
 /** @param {number | null | undefined} value */
 function known(value) {
-  return typeof value === "number" ? value : NaN;
+  return typeof value === 'number' ? value : NaN;
 }
 
 /** One curve. */
@@ -24,14 +24,14 @@ export class Plot {
   /** @param {HTMLElement} el @param {string} name @param {import("./theme.js").Theme} theme */
   constructor(el, name, theme) {
     this.theme = theme;
-    this.box = element("figure", "plot");
-    const head = element("figcaption", "plot-head");
-    this.reading = element("div", "reading");
-    this.value = element("span", "value");
-    head.append(element("span", "plot-name", cutText(name, 60)), this.value);
-    this.canvas = element("canvas", "canvas");
-    this.canvas.setAttribute("role", "img");
-    this.canvas.setAttribute("aria-label", `curve of ${cutText(name, 60)}`);
+    this.box = element('figure', 'plot');
+    const head = element('figcaption', 'plot-head');
+    this.reading = element('div', 'reading');
+    this.value = element('span', 'value');
+    head.append(element('span', 'plot-name', cutText(name, 60)), this.value);
+    this.canvas = element('canvas', 'canvas');
+    this.canvas.setAttribute('role', 'img');
+    this.canvas.setAttribute('aria-label', `curve of ${cutText(name, 60)}`);
     this.box.append(head, this.reading, this.canvas);
     el.append(this.box);
     /** @type {CurvePoint[]} */
@@ -41,8 +41,8 @@ export class Plot {
     this.rank = -1;
     this.pointer = NaN;
     this.painter = onceAFrame(() => this.paint());
-    this.canvas.addEventListener("pointermove", (event) => this.look(event.offsetX));
-    this.canvas.addEventListener("pointerleave", () => this.look(NaN));
+    this.canvas.addEventListener('pointermove', event => this.look(event.offsetX));
+    this.canvas.addEventListener('pointerleave', () => this.look(NaN));
   }
 
   /** @param {CurvePoint[]} points */
@@ -72,13 +72,13 @@ export class Plot {
     context.clearRect(0, 0, width, HEIGHT);
     const values = [
       ...points.flatMap(([, ...rest]) => rest.slice(0, 3)),
-      ...this.own.map(([, v]) => v),
+      ...this.own.map(([, v]) => v)
     ];
     const [xs, ys] = [extent(points.map(([step]) => step)), extent(values.map(known))];
     this.read(points.length - 1);
     if (!xs || !ys) return;
     context.font = `10px ${theme.font}`;
-    const words = ticks(...ys, 3).map((value) => context.measureText(numberText(value)).width);
+    const words = ticks(...ys, 3).map(value => context.measureText(numberText(value)).width);
     const scales = scalesOf(xs, ys, Math.max(24, ...words) + 8, width);
     drawAxes(context, theme, scales, xs, ys, width);
     drawBand(context, theme.colours.busy, scales, points);
@@ -110,10 +110,10 @@ export class Plot {
     const point = this.points[index];
     const [step, mean, low, high] = point ?? [];
     setText(this.value, numberText(known(mean)));
-    if (!point) return setText(this.reading, "no values yet");
-    const apart = low !== high ? `, ${numberText(known(low))} to ${numberText(known(high))}` : "";
+    if (!point) return setText(this.reading, 'no values yet');
+    const apart = low !== high ? `, ${numberText(known(low))} to ${numberText(known(high))}` : '';
     const own = this.own.find(([at]) => at === step);
-    const mine = own ? `, rank ${this.rank}: ${numberText(known(own[1]))}` : "";
+    const mine = own ? `, rank ${this.rank}: ${numberText(known(own[1]))}` : '';
     setText(this.reading, `step ${numberText(known(step))}${apart}${mine}`);
   }
 
@@ -129,15 +129,15 @@ function scalesOf([left, right], [low, high], edge, width) {
   const down = HEIGHT - EDGE.top - EDGE.bottom;
   return {
     edge,
-    x: (step) => edge + ((step - left) / (right - left)) * across,
-    y: (value) => EDGE.top + (1 - (value - low) / (high - low)) * down,
+    x: step => edge + ((step - left) / (right - left)) * across,
+    y: value => EDGE.top + (1 - (value - low) / (high - low)) * down
   };
 }
 
 /** @param {CanvasRenderingContext2D} context @param {import("./theme.js").Theme} theme @param {Scales} scales @param {[number, number]} xs @param {[number, number]} ys @param {number} width */
 function drawAxes(context, { colours }, scales, xs, ys, width) {
-  context.textBaseline = "middle";
-  context.textAlign = "right";
+  context.textBaseline = 'middle';
+  context.textAlign = 'right';
   for (const value of ticks(...ys, 3)) {
     const y = scales.y(value);
     context.fillStyle = colours.line;
@@ -149,7 +149,7 @@ function drawAxes(context, { colours }, scales, xs, ys, width) {
     const text = numberText(step);
     const half = context.measureText(text).width / 2;
     const x = Math.min(scales.x(step), width - half - 1);
-    context.textAlign = "center";
+    context.textAlign = 'center';
     context.fillText(text, x, HEIGHT - 6);
   }
 }
@@ -161,7 +161,7 @@ function drawBand(context, colour, { x, y }, points) {
   for (let i = 1; i < points.length; i++) {
     const [a, , lowA, highA] = points[i - 1];
     const [b, , lowB, highB] = points[i];
-    if ([lowA, highA, lowB, highB].some((value) => !isFinite(known(value)))) continue;
+    if ([lowA, highA, lowB, highB].some(value => !isFinite(known(value)))) continue;
     context.beginPath();
     context.moveTo(x(a), y(known(lowA)));
     context.lineTo(x(a), y(known(highA)));
@@ -176,7 +176,7 @@ function drawBand(context, colour, { x, y }, points) {
 function drawLine(context, colour, { x, y }, points) {
   context.strokeStyle = context.fillStyle = colour;
   context.lineWidth = 1.5;
-  context.lineJoin = "round";
+  context.lineJoin = 'round';
   context.beginPath();
   points.forEach(([step, value], i) => {
     if (!isFinite(value)) return;

@@ -43,7 +43,7 @@ const MAX_RANKS = 1 << 20;
 
 /** @param {unknown} value @returns {value is Record<string, any>} */
 function isRecord(value) {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 /** @param {unknown} value */
@@ -53,24 +53,24 @@ function isCount(value) {
 
 /** @type {Record<string, (message: Record<string, any>) => boolean>} */
 const SHAPES = {
-  state: (m) =>
+  state: m =>
     isCount(m.n) &&
     isFinite(m.at) &&
     isCount(m.seconds) &&
     Array.isArray(m.hosts) &&
     isRecord(m.meshes) &&
-    Object.values(m.meshes).every((mesh) => isRecord(mesh) && isShape(mesh) && isMeshPart(mesh)),
-  delta: (m) =>
+    Object.values(m.meshes).every(mesh => isRecord(mesh) && isShape(mesh) && isMeshPart(mesh)),
+  delta: m =>
     isCount(m.base) &&
     isCount(m.n) &&
     isFinite(m.at) &&
     (m.hosts === undefined || Array.isArray(m.hosts)) &&
     Object.values(m.meshes ?? {}).every(
-      (mesh) => mesh === null || (isRecord(mesh) && isMeshPart(mesh)),
+      mesh => mesh === null || (isRecord(mesh) && isMeshPart(mesh))
     ),
-  answer: (m) => isCount(m.id) && typeof m.ok === "boolean",
-  error: (m) => typeof m.error === "string",
-  log: (m) => Array.isArray(m.lines) && m.lines.every(Array.isArray),
+  answer: m => isCount(m.id) && typeof m.ok === 'boolean',
+  error: m => typeof m.error === 'string',
+  log: m => Array.isArray(m.lines) && m.lines.every(Array.isArray)
 };
 
 /** @param {Record<string, any>} mesh */
@@ -88,13 +88,13 @@ function isMeshPart(mesh) {
     hosts: Array.isArray,
     ranks: Array.isArray,
     failures: isRecord,
-    actors: isRecord,
+    actors: isRecord
   };
   return (
     Object.entries(lists).every(([name, fits]) => isList(mesh[name], fits)) &&
-    ["pids", "strips"].every((name) => isList(mesh[name], () => true)) &&
+    ['pids', 'strips'].every(name => isList(mesh[name], () => true)) &&
     (mesh.labels === undefined || isShape(mesh)) &&
-    Object.values(mesh.curves ?? {}).every((curve) => isList(curve?.points ?? 0, Array.isArray))
+    Object.values(mesh.curves ?? {}).every(curve => isList(curve?.points ?? 0, Array.isArray))
   );
 }
 
@@ -109,9 +109,9 @@ function isList(value, fits) {
  * @returns {KernelMessage | string}
  */
 export function parse(message) {
-  if (!isRecord(message)) return "the kernel has sent something that is no message";
+  if (!isRecord(message)) return 'the kernel has sent something that is no message';
   if (message.v !== VERSION) {
-    const advice = message.v > VERSION ? "reload the page" : "restart the kernel";
+    const advice = message.v > VERSION ? 'reload the page' : 'restart the kernel';
     return `the kernel speaks version ${cutText(message.v, 20)} of the mesh view, this page version ${VERSION}: ${advice}`;
   }
   const shape = Object.hasOwn(SHAPES, message.type) ? SHAPES[message.type] : null;
@@ -129,7 +129,7 @@ export function parse(message) {
 export function runs(text) {
   /** @type {number[]} */
   const found = [];
-  for (const part of String(text).split(",")) {
+  for (const part of String(text).split(',')) {
     const match = /^\s*(\d{1,7})(?:-(\d{1,7}))?\s*$/.exec(part);
     if (!match) continue;
     const last = Math.min(Number(match[2] ?? match[1]), MAX_RANKS);
@@ -152,7 +152,7 @@ export function runsText(numbers) {
     for (j = i + 1; j < sorted.length && sorted[j] === sorted[j - 1] + 1;) j++;
     parts.push(j - i === 1 ? `${sorted[i]}` : `${sorted[i]}-${sorted[j - 1]}`);
   }
-  return parts.join(",");
+  return parts.join(',');
 }
 
 /**
@@ -161,6 +161,6 @@ export function runsText(numbers) {
  * @param {number} length
  */
 export function cutText(text, length) {
-  const whole = typeof text === "string" ? text : String(text ?? "");
+  const whole = typeof text === 'string' ? text : String(text ?? '');
   return whole.length > length ? `${whole.slice(0, length - 1)}…` : whole;
 }

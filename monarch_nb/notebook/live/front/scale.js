@@ -11,7 +11,7 @@ export function ticks(low, high, count) {
   const raw = (high - low) / Math.max(1, count);
   if (!(raw > 0) || !isFinite(raw)) return isFinite(low) ? [low] : [];
   const power = 10 ** Math.floor(Math.log10(raw));
-  const step = power * ([1, 2, 5].find((factor) => factor * power >= raw * 0.999) ?? 10);
+  const step = power * ([1, 2, 5].find(factor => factor * power >= raw * 0.999) ?? 10);
   /** @type {number[]} */
   const found = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++)
@@ -21,9 +21,9 @@ export function ticks(low, high, count) {
 
 /** A number in at most seven or so characters. @param {number} value */
 export function numberText(value) {
-  if (!isFinite(value)) return isNaN(value) ? "–" : value > 0 ? "∞" : "-∞";
+  if (!isFinite(value)) return isNaN(value) ? '–' : value > 0 ? '∞' : '-∞';
   const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential(1).replace("e+", "e");
+  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential(1).replace('e+', 'e');
   return `${Number(value.toPrecision(4))}`;
 }
 

@@ -28,18 +28,18 @@ export function watchSight(el, calls) {
     else leaving = setTimeout(() => calls.hidden(), HIDDEN_MS);
   };
   const sizes = new ResizeObserver(() => calls.resized());
-  const sight = new IntersectionObserver((entries) => {
+  const sight = new IntersectionObserver(entries => {
     inSight = entries[entries.length - 1].isIntersecting;
     look();
   });
   sizes.observe(el);
   sight.observe(el);
-  document.addEventListener("visibilitychange", look);
+  document.addEventListener('visibilitychange', look);
   look();
   return () => {
     sizes.disconnect();
     sight.disconnect();
-    document.removeEventListener("visibilitychange", look);
+    document.removeEventListener('visibilitychange', look);
     clearTimeout(leaving);
     clearInterval(ticking);
   };

@@ -1,9 +1,9 @@
 // @ts-check
 // The last five minutes, a row a rank. Rule of the file: many ranks share rows, and the worst of them shows.
 
-import { runsText, STRIP_SECONDS } from "./protocol.js";
-import { FoldedStrips, letterText } from "./strips.js";
-import { element, onceAFrame, setText, sized } from "./theme.js";
+import { runsText, STRIP_SECONDS } from './protocol.js';
+import { FoldedStrips, letterText } from './strips.js';
+import { element, onceAFrame, setText, sized } from './theme.js';
 
 /** @typedef {{onHover(rank: number): void, onSelect(ranks: Set<number>): void}} StripEvents */
 
@@ -26,14 +26,14 @@ export class Strip {
     this.el = el;
     this.events = events;
     this.theme = theme;
-    this.canvas = element("canvas", "canvas");
-    this.canvas.setAttribute("role", "img");
-    this.canvas.setAttribute("aria-label", "what each rank did in the last five minutes");
-    this.tip = element("div", "tip");
+    this.canvas = element('canvas', 'canvas');
+    this.canvas.setAttribute('role', 'img');
+    this.canvas.setAttribute('aria-label', 'what each rank did in the last five minutes');
+    this.tip = element('div', 'tip');
     this.tip.hidden = true;
     el.append(this.canvas, this.tip);
-    this.image = document.createElement("canvas");
-    this.hatching = document.createElement("canvas");
+    this.image = document.createElement('canvas');
+    this.hatching = document.createElement('canvas');
     /** @type {import("./model.js").Mesh | null} */
     this.mesh = null;
     /** @type {number[][]} */
@@ -44,9 +44,9 @@ export class Strip {
     this.selected = new Set();
     this.hovered = -1;
     this.painter = onceAFrame(() => this.paint());
-    this.canvas.addEventListener("pointermove", (event) => this.look(event));
-    this.canvas.addEventListener("pointerleave", () => this.leave());
-    this.canvas.addEventListener("click", (event) => {
+    this.canvas.addEventListener('pointermove', event => this.look(event));
+    this.canvas.addEventListener('pointerleave', () => this.leave());
+    this.canvas.addEventListener('click', event => {
       events.onSelect(new Set(this.rows[this.rowAt(event.offsetY)]));
     });
   }
@@ -130,7 +130,7 @@ export class Strip {
       STRIP_GUTTER,
       0,
       pixels * seconds,
-      height,
+      height
     );
     this.paintRows(context, width, rowHeight);
     this.paintAxis(context, width, height, seconds);
@@ -140,7 +140,7 @@ export class Strip {
   put(context, picture, width, height, left = STRIP_GUTTER) {
     this.image.width = picture.width;
     this.image.height = picture.height;
-    this.image.getContext("2d")?.putImageData(picture, 0, 0);
+    this.image.getContext('2d')?.putImageData(picture, 0, 0);
     context.drawImage(this.image, left, 0, width, height);
   }
 
@@ -172,19 +172,19 @@ export class Strip {
     const set = (
       /** @type {string} */ letter,
       /** @type {string} */ name,
-      /** @type {number} */ strength,
+      /** @type {number} */ strength
     ) => {
       const parts = (colours[name].match(/[\d.]+/g) ?? []).slice(0, 3).map(Number);
       palette[letter.charCodeAt(0)] = [...parts, 255 * strength];
     };
-    set(".", "line", 0.4);
-    set("0", "idle", 0.16);
-    for (let digit = 1; digit <= 9; digit++) set(`${digit}`, "busy", 0.22 + digit * 0.08);
-    set("c", "collective", 0.75);
-    set("p", "paused", 1);
-    set("s", "grey", 0.45);
-    set("z", "silent", 1);
-    set("x", "dead", 0.85);
+    set('.', 'line', 0.4);
+    set('0', 'idle', 0.16);
+    for (let digit = 1; digit <= 9; digit++) set(`${digit}`, 'busy', 0.22 + digit * 0.08);
+    set('c', 'collective', 0.75);
+    set('p', 'paused', 1);
+    set('s', 'grey', 0.45);
+    set('z', 'silent', 1);
+    set('x', 'dead', 0.85);
     return palette;
   }
 
@@ -192,15 +192,15 @@ export class Strip {
   hatch(mask, width, height) {
     const context = sized(this.hatching, width, height);
     context.imageSmoothingEnabled = false;
-    context.globalCompositeOperation = "copy";
+    context.globalCompositeOperation = 'copy';
     this.put(context, mask, width, height, 0);
-    context.globalCompositeOperation = "source-in";
-    const tile = document.createElement("canvas");
+    context.globalCompositeOperation = 'source-in';
+    const tile = document.createElement('canvas');
     tile.width = tile.height = 4;
-    const pen = /** @type {CanvasRenderingContext2D} */ (tile.getContext("2d"));
+    const pen = /** @type {CanvasRenderingContext2D} */ (tile.getContext('2d'));
     pen.fillStyle = this.theme.colours.back;
     for (let i = 0; i < 4; i++) pen.fillRect(i, 3 - i, 1, 1);
-    context.fillStyle = /** @type {CanvasPattern} */ (context.createPattern(tile, "repeat"));
+    context.fillStyle = /** @type {CanvasPattern} */ (context.createPattern(tile, 'repeat'));
     context.fillRect(0, 0, width, height);
     return this.hatching;
   }
@@ -210,15 +210,15 @@ export class Strip {
     const { colours, font } = this.theme;
     const step = 2 ** Math.ceil(Math.log2(11 / rowHeight));
     context.font = `10px ${font}`;
-    context.textAlign = "right";
-    context.textBaseline = "middle";
+    context.textAlign = 'right';
+    context.textBaseline = 'middle';
     context.lineWidth = 1;
-    const hoveredRow = this.rows.findIndex((ranks) => ranks.includes(this.hovered));
+    const hoveredRow = this.rows.findIndex(ranks => ranks.includes(this.hovered));
     this.rows.forEach((ranks, row) => {
       const [top, middle] = [row * rowHeight, (row + 0.5) * rowHeight];
       if (rowHeight >= 7) context.clearRect(STRIP_GUTTER, top + rowHeight - 1, width, 1);
       const hovered = row === hoveredRow;
-      const selected = ranks.some((rank) => this.selected.has(rank));
+      const selected = ranks.some(rank => this.selected.has(rank));
       context.fillStyle = hovered || selected ? colours.text : colours.dim;
       const near = hoveredRow >= 0 && Math.abs(row - hoveredRow) * rowHeight < 11;
       if (hovered || (row % step === 0 && !near))
@@ -236,8 +236,8 @@ export class Strip {
     context.fillStyle = context.strokeStyle = colours.dim;
     for (let ago = 0; ago < seconds; ago += 60) {
       const x = width - ago * ((width - STRIP_GUTTER) / seconds);
-      context.textAlign = ago ? "center" : "right";
-      context.fillText(ago ? `${ago / 60} min` : "now", x, height + 8);
+      context.textAlign = ago ? 'center' : 'right';
+      context.fillText(ago ? `${ago / 60} min` : 'now', x, height + 8);
       context.fillRect(Math.min(x, width - 1), height, 1, 2);
     }
   }

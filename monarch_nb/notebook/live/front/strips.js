@@ -1,7 +1,7 @@
 // @ts-check
 // What each rank did in each of the last 300 seconds: a ring of letters. Rule of the file: a second costs one letter a rank.
 
-import { STRIP_SECONDS } from "./protocol.js";
+import { STRIP_SECONDS } from './protocol.js';
 
 const NOT_KNOWN = 46; // "."
 const SEVERITY = [46, 115, 99, 112, 122, 120]; // . s c p z x
@@ -139,12 +139,12 @@ export function letterText(letter) {
   if (letter >= 48 && letter <= 56) return `busy ${letter - 48}0 %`;
   /** @type {Record<string, string>} */
   const words = {
-    9: "busy",
-    c: "in a collective",
-    p: "paused",
-    s: "starting",
-    z: "silent",
-    x: "ended",
+    9: 'busy',
+    c: 'in a collective',
+    p: 'paused',
+    s: 'starting',
+    z: 'silent',
+    x: 'ended'
   };
-  return words[String.fromCharCode(letter)] ?? "not known";
+  return words[String.fromCharCode(letter)] ?? 'not known';
 }

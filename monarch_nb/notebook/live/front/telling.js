@@ -1,21 +1,21 @@
 // @ts-check
 // What is said of a rank, in lines and in a sentence. Rule of the file: plain text.
 
-import { ageText, isWorking, markOf, memoryText } from "./marks.js";
-import { cutText } from "./protocol.js";
+import { ageText, isWorking, markOf, memoryText } from './marks.js';
+import { cutText } from './protocol.js';
 
 /** @typedef {import("./model.js").Mesh} Mesh */
 
 /** "hosts 0, gpus 3" @param {Mesh} mesh @param {number} rank */
 export function coordsText(mesh, rank) {
   const coords = mesh.coords(rank);
-  return mesh.labels.map((label, axis) => `${label} ${coords[axis]}`).join(", ");
+  return mesh.labels.map((label, axis) => `${label} ${coords[axis]}`).join(', ');
 }
 
 /** How long it has been as it is; "" if nobody knows. @param {Mesh} mesh @param {number} rank @param {number} clock */
 export function sinceText(mesh, rank, clock) {
   const since = mesh.since(rank);
-  return since > 0 ? ageText(clock - since) : "";
+  return since > 0 ? ageText(clock - since) : '';
 }
 
 /** "busy for 4 s" @param {Mesh} mesh @param {number} rank @param {number} clock */
@@ -35,13 +35,13 @@ export function usageTexts(mesh, rank) {
   const pair = (
     /** @type {string} */ name,
     /** @type {number} */ share,
-    /** @type {number} */ mib,
+    /** @type {number} */ mib
   ) => {
-    const parts = [isNaN(share) ? "" : `${share} %`, isNaN(mib) ? "" : memoryText(mib)];
-    const known = parts.filter(Boolean).join(", ");
+    const parts = [isNaN(share) ? '' : `${share} %`, isNaN(mib) ? '' : memoryText(mib)];
+    const known = parts.filter(Boolean).join(', ');
     return known && `${name} ${known}`;
   };
-  return [pair("GPU", gpu, gpu_mem), pair("CPU", cpu, rss)].filter(Boolean);
+  return [pair('GPU', gpu, gpu_mem), pair('CPU', cpu, rss)].filter(Boolean);
 }
 
 /** The lines of a tooltip. @param {Mesh} mesh @param {number} rank @param {number} clock */
@@ -55,14 +55,14 @@ export function rankLines(mesh, rank, clock) {
 /** For those who hear it. @param {Mesh} mesh @param {number} rank @param {number} clock @param {boolean} selected */
 export function rankSentence(mesh, rank, clock, selected) {
   const lines = rankLines(mesh, rank, clock);
-  return [...lines, selected ? "selected" : "not selected"].join(", ");
+  return [...lines, selected ? 'selected' : 'not selected'].join(', ');
 }
 
 /** The share of its device, or of its processors, 0 to 1; NaN is not known. @param {Mesh} mesh @param {number} rank */
 export function loadOf(mesh, rank) {
-  if (!isWorking(mesh.verdict(rank)) && mesh.verdict(rank) !== "idle") return NaN;
-  const gpu = mesh.columns.get("gpu")?.[rank] ?? NaN;
-  const percent = isNaN(gpu) ? (mesh.columns.get("cpu")?.[rank] ?? NaN) : gpu;
+  if (!isWorking(mesh.verdict(rank)) && mesh.verdict(rank) !== 'idle') return NaN;
+  const gpu = mesh.columns.get('gpu')?.[rank] ?? NaN;
+  const percent = isNaN(gpu) ? (mesh.columns.get('cpu')?.[rank] ?? NaN) : gpu;
   return Math.min(1, percent / 100);
 }
 

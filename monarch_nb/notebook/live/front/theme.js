@@ -4,8 +4,8 @@
 /** @typedef {{colours: Record<string, string>, font: string}} Theme */
 
 const COLOURS = [
-  ...["back", "text", "dim", "line", "soft", "focus", "on", "idle", "busy", "collective"],
-  ...["grey", "paused", "silent", "dead"],
+  ...['back', 'text', 'dim', 'line', 'soft', 'focus', 'on', 'idle', 'busy', 'collective'],
+  ...['grey', 'paused', 'silent', 'dead']
 ];
 
 /**
@@ -14,7 +14,7 @@ const COLOURS = [
  * @returns {Theme}
  */
 export function readTheme(el) {
-  const probe = document.createElement("span");
+  const probe = document.createElement('span');
   el.append(probe);
   /** @type {Record<string, string>} */
   const colours = {};
@@ -33,15 +33,15 @@ export function readTheme(el) {
  */
 export function onThemeChange(listener) {
   const observer = new MutationObserver(listener);
-  const filter = ["class", "theme", "data-jp-theme-light", "data-vscode-theme-kind"];
+  const filter = ['class', 'theme', 'data-jp-theme-light', 'data-vscode-theme-kind'];
   for (const el of [document.documentElement, document.body]) {
     observer.observe(el, { attributes: true, attributeFilter: filter });
   }
-  const media = matchMedia("(prefers-color-scheme: dark)");
-  media.addEventListener("change", listener);
+  const media = matchMedia('(prefers-color-scheme: dark)');
+  media.addEventListener('change', listener);
   return () => {
     observer.disconnect();
-    media.removeEventListener("change", listener);
+    media.removeEventListener('change', listener);
   };
 }
 
@@ -58,7 +58,7 @@ export function sized(canvas, width, height) {
   if (canvas.height !== down) canvas.height = down;
   canvas.style.width = `${width}px`;
   canvas.style.height = `${height}px`;
-  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d'));
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   return context;
 }
@@ -80,7 +80,7 @@ export function onceAFrame(draw) {
     cancel() {
       cancelAnimationFrame(asked);
       asked = 0;
-    },
+    }
   };
 }
 

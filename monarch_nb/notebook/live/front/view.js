@@ -1,17 +1,17 @@
 // @ts-check
 // A mesh, whole: header, grid, details, failures, timeline, curves. Rule of the file: it passes on what has changed, and draws nothing itself.
 
-import { Details } from "./details.js";
-import { Failures } from "./failures.js";
-import { Grid } from "./grid.js";
-import { Header } from "./header.js";
-import { isDead } from "./marks.js";
-import { Curves } from "./plot.js";
-import { runsText } from "./protocol.js";
-import { Section } from "./section.js";
-import { watchSight } from "./sight.js";
-import { Strip } from "./strip.js";
-import { element, onThemeChange, readTheme, setText } from "./theme.js";
+import { Details } from './details.js';
+import { Failures } from './failures.js';
+import { Grid } from './grid.js';
+import { Header } from './header.js';
+import { isDead } from './marks.js';
+import { Curves } from './plot.js';
+import { runsText } from './protocol.js';
+import { Section } from './section.js';
+import { watchSight } from './sight.js';
+import { Strip } from './strip.js';
+import { element, onThemeChange, readTheme, setText } from './theme.js';
 
 /**
  * @typedef {import("./connection.js").Connection} Connection
@@ -38,8 +38,8 @@ export function mountMesh(el, connection, options) {
   const view = new View(el, connection, options);
   return {
     dispose: () => view.dispose(),
-    select: (ranks) => view.select(new Set(ranks)),
-    say: (text) => view.header.say(text),
+    select: ranks => view.select(new Set(ranks)),
+    say: text => view.header.say(text)
   };
 }
 
@@ -55,41 +55,41 @@ class View {
     this.ranks = [];
     /** @type {Set<number>} */
     this.selected = new Set();
-    this.root = element("div", "root");
+    this.root = element('div', 'root');
     el.append(this.root);
     const { model } = connection;
     const theme = readTheme(this.root);
     const events = {
       onHover: (/** @type {number} */ rank) => this.hover(rank),
       onSelect: (/** @type {Set<number>} */ ranks) => this.select(ranks),
-      clock: () => model.clock,
+      clock: () => model.clock
     };
     const asking = (/** @type {string} */ what, /** @type {object} */ args) =>
-      connection.ask(what, { mesh: this.mesh?.name ?? "", ...args });
-    this.header = new Header(this.root, (what) => this.act(what));
-    const body = element("div", "body");
+      connection.ask(what, { mesh: this.mesh?.name ?? '', ...args });
+    this.header = new Header(this.root, what => this.act(what));
+    const body = element('div', 'body');
     const [main, side, picture] = [
-      element("div", "main"),
-      element("div", "side"),
-      element("div", "grid"),
+      element('div', 'main'),
+      element('div', 'side'),
+      element('div', 'grid')
     ];
-    this.hint = element("div", "hint", "a click on a rank tells more; a drag selects several");
+    this.hint = element('div', 'hint', 'a click on a rank tells more; a drag selects several');
     main.append(picture);
     side.append(this.hint);
     body.append(main, side);
     this.root.append(body);
     this.grid = new Grid(picture, events, theme);
-    this.details = new Section(side, "details", false);
-    this.failures = new Section(side, "failures", false);
-    this.timeline = new Section(main, "timeline", false);
-    this.curves = new Section(main, "curves", false);
+    this.details = new Section(side, 'details', false);
+    this.failures = new Section(side, 'failures', false);
+    this.timeline = new Section(main, 'timeline', false);
+    this.curves = new Section(main, 'curves', false);
     this.strip = new Strip(this.timeline.body, events, theme);
     this.plots = new Curves(this.curves.body, theme, (name, rank) =>
-      asking("curve", { name, rank }),
+      asking('curve', { name, rank })
     );
     this.failureList = new Failures(this.failures.body, {
       onSelect: events.onSelect,
-      ask: (id) => asking("failure", { failure: id }),
+      ask: id => asking('failure', { failure: id })
     });
     const { onJump, onLogs, onDebug } = options;
     const tell = (/** @type {Promise<{said: string}>} */ promise) => this.header.tell(promise);
@@ -104,22 +104,22 @@ class View {
   follow() {
     const { connection } = this;
     return [
-      connection.model.onChange((change) => this.update(change)),
+      connection.model.onChange(change => this.update(change)),
       connection.onState(() => this.showState()),
       onThemeChange(() => this.readTheme()),
       watchSight(this.root, {
         seen: () => connection.pace(this, connection.period),
         hidden: () => connection.pace(this, null),
         tick: () => this.tick(),
-        resized: () => this.resize(),
-      }),
+        resized: () => this.resize()
+      })
     ];
   }
 
   /** Take the mesh from the model, if it is there, and draw all of it. */
   adopt() {
     const { meshes } = this.connection.model;
-    const mesh = meshes.get(this.options.mesh || (meshes.keys().next().value ?? ""));
+    const mesh = meshes.get(this.options.mesh || (meshes.keys().next().value ?? ''));
     if (!mesh) return this.describe();
     this.mesh = mesh;
     this.grid.show(mesh, this.options.ranks ?? null);
@@ -142,7 +142,7 @@ class View {
     if (told.strip) this.strip.refresh();
     if (told.curves.size) this.showCurves(told.curves);
     if (told.failures) this.showFailures();
-    if (told.usage || [...told.ranks].some((rank) => this.selected.has(rank))) {
+    if (told.usage || [...told.ranks].some(rank => this.selected.has(rank))) {
       this.rankDetails.update();
       this.rankDetails.changed();
     }
@@ -159,7 +159,7 @@ class View {
   showFailures() {
     const failures = this.mesh?.failures ?? [];
     this.failures.box.hidden = !this.full || !failures.length;
-    setText(this.failures.note, failures.length > 1 ? `${failures.length}` : "");
+    setText(this.failures.note, failures.length > 1 ? `${failures.length}` : '');
     this.failureList.update(failures, this.connection.model.clock);
   }
 
@@ -173,26 +173,26 @@ class View {
   describe() {
     const { mesh, connection, options } = this;
     const here = mesh !== null && connection.model.meshes.get(mesh.name) === mesh && !mesh.ended;
-    const dead = this.ranks.some((rank) => isDead(mesh?.verdict(rank) ?? ""));
+    const dead = this.ranks.some(rank => isDead(mesh?.verdict(rank) ?? ''));
     const name = mesh?.name ?? options.mesh;
     this.header.describe(name, this.summary(here), { here, dead });
-    this.root.classList.toggle("mnb-gone", mesh !== null && !here);
+    this.root.classList.toggle('mnb-gone', mesh !== null && !here);
   }
 
   /** @param {boolean} here */
   summary(here) {
     if (this.mesh)
-      return here ? this.mesh.summary(this.ranks) : this.mesh.ended || "this mesh is gone";
-    if (this.connection.model.n < 0) return "waiting for the kernel…";
-    return this.options.mesh ? "there is no such mesh" : "no mesh is up; %mesh up makes one";
+      return here ? this.mesh.summary(this.ranks) : this.mesh.ended || 'this mesh is gone';
+    if (this.connection.model.n < 0) return 'waiting for the kernel…';
+    return this.options.mesh ? 'there is no such mesh' : 'no mesh is up; %mesh up makes one';
   }
 
   showState() {
     const { state, why } = this.connection;
-    const lost = state === "lost";
-    const trouble = this.root.classList.toggle("mnb-lost", lost) || why !== "";
-    if (trouble) this.header.say(why || "connection lost: trying again", true);
-    else if (this.troubled) this.header.say("");
+    const lost = state === 'lost';
+    const trouble = this.root.classList.toggle('mnb-lost', lost) || why !== '';
+    if (trouble) this.header.say(why || 'connection lost: trying again', true);
+    else if (this.troubled) this.header.say('');
     this.troubled = trouble;
     this.describe();
   }
@@ -207,7 +207,7 @@ class View {
 
   /** @param {Set<number>} ranks */
   select(ranks) {
-    const sorted = this.ranks.filter((rank) => ranks.has(rank));
+    const sorted = this.ranks.filter(rank => ranks.has(rank));
     this.selected = new Set(sorted);
     this.grid.select(this.selected);
     this.strip.select(this.selected);
@@ -219,14 +219,14 @@ class View {
 
   /** @param {"interrupt" | "heal" | "down"} what */
   act(what) {
-    const mesh = this.mesh?.name ?? "";
+    const mesh = this.mesh?.name ?? '';
     const ranks = runsText(this.selected.size ? this.selected : this.ranks);
-    const args = what === "interrupt" ? { mesh, ranks } : { mesh };
+    const args = what === 'interrupt' ? { mesh, ranks } : { mesh };
     this.header.tell(this.connection.do(what, args));
   }
 
   resize() {
-    this.root.classList.toggle("mnb-wide", this.full && this.root.clientWidth >= WIDE);
+    this.root.classList.toggle('mnb-wide', this.full && this.root.clientWidth >= WIDE);
     this.grid.resize();
     this.strip.refresh();
     this.plots.resize();
