@@ -195,8 +195,8 @@ class Rank:
                 error = raised
         if self.proc.links.forked:
             runtime_access.end_fork(error)
+        self.board.ready()  # before anybody is told, who then looks, and before actors run
         self.hosting.booted(error)
-        self.board.ready()  # before anybody is told, who then looks
         payload = os.getpid().to_bytes(8, "little")
         buffers = [] if error is None else [envelope.pack(envelope.RAISED, error)]
         self.proc.send(self.boot["owner"], REPLY, self.boot["ready_port"], Parcel(payload, buffers))
