@@ -7,8 +7,9 @@
 import type { Kernel } from '@jupyterlab/services';
 
 import { ANNOUNCEMENT, hasAnnounced, isMonarch, openComm, transportOf } from './comms.js';
-import { Connection } from './front.js';
+import type { Connection } from './front.js';
 import { Listeners } from './listeners.js';
+import { WatchedConnection } from './watched.js';
 
 /** plain: no mesh that we know of; gone: there was one, see `why`. */
 export type Phase = 'plain' | 'opening' | 'open' | 'gone';
@@ -109,11 +110,7 @@ export class Link {
       this.#comm = null;
       this.#end('gone', CLOSED);
     };
-    const connection = new Connection(transportOf(comm), { period_ms: this.idle_ms });
-    this.connection = connection;
-    connection.open();
-    connection.pace(this, this.idle_ms); // as long as nobody looks at a mesh
-    connection.period = this.period();
+    this.connection = new WatchedConnection(transportOf(comm), this.idle_ms, this.period());
     this.#set('open');
   }
 
