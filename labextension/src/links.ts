@@ -25,6 +25,8 @@ const NOT_REACHED = 'the connection to the server is lost; it is being tried aga
 const CLOSED = 'The kernel has closed its view of the mesh.';
 
 export class Link {
+  readonly #idle_ms: number;
+  readonly #period: () => number;
   connection: Connection | null = null;
   phase: Phase = 'plain';
   /** Why the last one is gone, a sentence; it stays when the kernel is back. */
@@ -41,9 +43,11 @@ export class Link {
   /** `idle_ms`: the period while nobody looks at a mesh; `period`: while somebody does. */
   constructor(
     readonly kernel: Kernel.IKernelConnection,
-    private readonly idle_ms: number,
-    private readonly period: () => number
+    idle_ms: number,
+    period: () => number
   ) {
+    this.#idle_ms = idle_ms;
+    this.#period = period;
     kernel.statusChanged.connect(this.#onStatus);
     kernel.connectionStatusChanged.connect(this.#onConnection);
     kernel.registerCommTarget(ANNOUNCEMENT, this.#onAnnouncement);
@@ -65,7 +69,7 @@ export class Link {
   /** After a change of the settings: for views that come into sight from now on. */
   setPeriod(): void {
     if (this.connection) {
-      this.connection.period = this.period();
+      this.connection.period = this.#period();
     }
   }
 
@@ -110,7 +114,7 @@ export class Link {
       this.#comm = null;
       this.#end('gone', CLOSED);
     };
-    this.connection = new WatchedConnection(transportOf(comm), this.idle_ms, this.period());
+    this.connection = new WatchedConnection(transportOf(comm), this.#idle_ms, this.#period());
     this.#set('open');
   }
 

@@ -97,10 +97,13 @@ export class LogLines {
     return shown;
   }
 
-  /** Lines from before the first. */
-  prepend(lines: readonly LogLine[]): void {
+  /** Lines from between and before those that are here. */
+  merge(lines: readonly LogLine[]): void {
+    const known = new Set(this.#all.map(([seq]) => seq));
+    const news = lines.filter(([seq]) => !known.has(seq));
     const before = this.first ?? Infinity;
-    this.#all = [...lines.filter(line => line[0] < before), ...this.#all];
+    this.skipped = Math.max(0, this.skipped - news.filter(([seq]) => seq > before).length);
+    this.#all = [...news, ...this.#all].sort(([one], [other]) => one - other);
     this.#cut();
   }
 

@@ -9,6 +9,8 @@ import { type Choice, LogLines, searchOf } from './loglines.js';
 import { LogView } from './logview.js';
 
 const FIRST_LINES = 5_000;
+/** A flood has ended: what it made the kernel skip is asked for. */
+const QUIET_MS = 700;
 
 export class LogPanel extends Widget {
   readonly #lines: LogLines;
@@ -21,6 +23,7 @@ export class LogPanel extends Widget {
   readonly #note = element('div', 'log-note');
   #only = false;
   #waiting = 0;
+  #filling = 0;
   /** Whether the lines are those of a kernel that is gone. */
   #isOld = false;
   #connection: Connection | null = null;
@@ -51,6 +54,7 @@ export class LogPanel extends Widget {
   override dispose(): void {
     this.#undo();
     this.#unfollow();
+    clearTimeout(this.#filling);
     this.#view.dispose();
     super.dispose();
   }
@@ -121,6 +125,10 @@ export class LogPanel extends Widget {
       setText(this.#note, '');
     }
     const shown = this.#lines.append(lines, skipped);
+    if (skipped > 0) {
+      clearTimeout(this.#filling);
+      this.#filling = setTimeout(() => void this.#fill(null), QUIET_MS);
+    }
     if (shown) {
       this.#view.append(shown);
     } else {
@@ -130,12 +138,13 @@ export class LogPanel extends Widget {
     this.#tellCount();
   }
 
-  async #loadEarlier(): Promise<void> {
-    if (!this.#connection) {
+  /** Get lines from before the first; null: the newest, where some were skipped. */
+  async #fill(before: number | null): Promise<void> {
+    if (!this.link.connection) {
       return;
     }
-    const lines = await this.#ask(this.#connection, this.#lines.first);
-    this.#lines.prepend(lines);
+    const lines = await this.#ask(this.link.connection, before);
+    this.#lines.merge(lines);
     this.#view.forgetPlace();
     this.#view.layOut();
     this.#tellCount();
@@ -162,7 +171,7 @@ export class LogPanel extends Widget {
       this.#view.layOut();
       this.#tellCount();
     });
-    const earlier = button('earlier', 'Get earlier lines from the kernel', () => { void this.#loadEarlier(); });
+    const earlier = button('earlier', 'Get earlier lines from the kernel', () => { void this.#fill(this.#lines.first); });
     bar.append(this.#ranks, this.#level, this.#search, this.#count, only, wrap, earlier, copy, clear);
     return bar;
   }
@@ -200,7 +209,8 @@ export class LogPanel extends Widget {
     const { size, shown, found, search, gone, skipped } = this.#lines;
     const lines = shown.length === size ? `${size} lines` : `${shown.length} of ${size} lines`;
     const all = search ? `${found} found in ${lines}` : lines;
-    setText(this.#count, gone + skipped > 0 ? `${all}, ${gone + skipped} not kept` : all);
+    const less = [gone && `${gone} older ones dropped`, skipped && `${skipped} skipped`];
+    setText(this.#count, [all, ...less].filter(Boolean).join(', '));
   }
 
   #tellNew(count: number): void {

@@ -17,6 +17,8 @@ const NO_MESH =
 const BEGIN = 'No mesh is up yet. A mesh is a set of processes, one for each GPU or each share of the work.';
 
 export class MeshPanel extends Widget {
+  readonly #current: Current;
+  readonly #page: Page;
   readonly #note = element('div', 'lab-note');
   readonly #running = element('button', 'lab-running');
   readonly #sections = element('div', 'lab-sections');
@@ -28,10 +30,12 @@ export class MeshPanel extends Widget {
   #isDue = false;
 
   constructor(
-    private readonly current: Current,
-    private readonly page: Page
+    current: Current,
+    page: Page
   ) {
     super();
+    this.#current = current;
+    this.#page = page;
     this.id = PANEL_ID;
     this.addClass('mnb-palette');
     this.addClass('mnb-lab-panel');
@@ -68,7 +72,7 @@ export class MeshPanel extends Widget {
 
   /** Take the news of the current connection, and of no other. */
   #refresh(): void {
-    const { connection } = this.current;
+    const { connection } = this.#current;
     if (connection !== this.#shown) {
       this.#leave();
       this.#shown = connection;
@@ -116,7 +120,7 @@ export class MeshPanel extends Widget {
   }
 
   #noteText(): string {
-    const { panel, link } = this.current;
+    const { panel, link } = this.#current;
     if (!panel) {
       return NO_NOTEBOOK;
     }
@@ -149,7 +153,7 @@ export class MeshPanel extends Widget {
       if (known) {
         known.update();
       } else if (connection) {
-        const section = new MeshSection(this.#sections, connection, name, this.page);
+        const section = new MeshSection(this.#sections, connection, name, this.#page);
         this.#byName.set(name, section);
       }
     }

@@ -8,6 +8,9 @@ const ROW_PX = 24;
 const MORE = 6;
 
 export class RankList {
+  readonly #model: Model;
+  readonly #name: string;
+  readonly #chosen: (ranks: number[]) => void;
   readonly node = element('div', 'ranklist');
   readonly #search = element('input', 'lab-input');
   readonly #verdict = element('select', 'lab-input');
@@ -21,10 +24,13 @@ export class RankList {
 
   /** `chosen` is told of the ranks that the user selects. */
   constructor(
-    private readonly model: Model,
-    private readonly name: string,
-    private readonly chosen: (ranks: number[]) => void
+    model: Model,
+    name: string,
+    chosen: (ranks: number[]) => void
   ) {
+    this.#model = model;
+    this.#name = name;
+    this.#chosen = chosen;
     this.#search.type = 'search';
     this.#search.placeholder = 'busy, rank 3, failed, train…';
     this.#search.setAttribute('aria-label', `Find ranks of ${name}`);
@@ -45,7 +51,7 @@ export class RankList {
 
   /** After the model has changed. */
   update(): void {
-    const mesh = this.model.meshes.get(this.name);
+    const mesh = this.#model.meshes.get(this.#name);
     if (!mesh) {
       return;
     }
@@ -75,7 +81,7 @@ export class RankList {
 
   /** The rows in sight. */
   #draw(): void {
-    const mesh = this.model.meshes.get(this.name);
+    const mesh = this.#model.meshes.get(this.#name);
     if (!mesh) {
       return;
     }
@@ -116,11 +122,11 @@ export class RankList {
 
   #age(mesh: Mesh, rank: number): string {
     const since = mesh.since(rank);
-    return since > 0 && mesh.verdict(rank) !== 'idle' ? ageText(this.model.clock - since) : '';
+    return since > 0 && mesh.verdict(rank) !== 'idle' ? ageText(this.#model.clock - since) : '';
   }
 
   #idOf(rank: number): string {
-    return `mnb-rankrow-${this.name}-${rank}`;
+    return `mnb-rankrow-${this.#name}-${rank}`;
   }
 
   #onClick(event: MouseEvent): void {
@@ -185,7 +191,7 @@ export class RankList {
       this.#selected = this.#selected.size === 1 && this.#selected.has(rank) ? new Set() : new Set([rank]);
     }
     this.#at = isRange ? this.#at : index;
-    this.chosen([...this.#selected]);
+    this.#chosen([...this.#selected]);
     this.#drawn = '';
     this.#draw();
   }

@@ -13,6 +13,8 @@ export interface Page {
 }
 
 export class MeshSection {
+  readonly #connection: Connection;
+  readonly #page: Page;
   readonly node = element('section', 'lab-section');
   readonly #hosts = element('div', 'lab-hosts');
   readonly #actors = new ActorTable();
@@ -23,10 +25,12 @@ export class MeshSection {
   /** It is put into `parent` first: pictures take their colours from where they stand. */
   constructor(
     parent: HTMLElement,
-    private readonly connection: Connection,
+    connection: Connection,
     readonly name: string,
-    private readonly page: Page
+    page: Page
   ) {
+    this.#connection = connection;
+    this.#page = page;
     parent.append(this.node);
     this.node.setAttribute('aria-label', `Mesh ${name}`);
     this.#list = new RankList(connection.model, name, ranks => {
@@ -62,7 +66,7 @@ export class MeshSection {
     if (!mesh) {
       return;
     }
-    setText(this.#hosts, hostsText(this.connection, mesh));
+    setText(this.#hosts, hostsText(this.#connection, mesh));
     this.#actors.update(mesh);
     if (this.#ranks.open) {
       this.#list.update();
@@ -70,17 +74,17 @@ export class MeshSection {
   }
 
   get #mesh(): Mesh | undefined {
-    return this.connection.model.meshes.get(this.name);
+    return this.#connection.model.meshes.get(this.name);
   }
 
   #bar(): HTMLElement {
     const bar = element('div', 'lab-actions');
     const logs = button('logs', `What the ranks of ${this.name} have written`, () => {
-      this.page.showLogs(this.name, null);
+      this.#page.showLogs(this.name, null);
     });
     const stacks = button('stacks', `Where the ranks of ${this.name} are now`, () => {
       if (this.#mesh) {
-        this.page.showStacks(this.name, acts.allOf(this.#mesh));
+        this.#page.showStacks(this.name, acts.allOf(this.#mesh));
       }
     });
     bar.append(this.#hosts, logs, stacks);
