@@ -12,5 +12,5 @@ export default ts.config(
     languageOptions: { parserOptions: { projectService: true } },
     rules: { '@typescript-eslint/restrict-template-expressions': ['error', { allowNumber: true }] }
   },
-  { files: ['tests/front/**'], languageOptions: { globals: globals.node } }
+  { files: ['tests/front/**', '**/*.cjs'], languageOptions: { globals: globals.node } }
 );

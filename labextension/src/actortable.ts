@@ -6,9 +6,9 @@ const HEADS = ['Actor', 'Calls', 'Failed', 'Waiting'];
 
 export class ActorTable {
   readonly node = element('details', 'lab-actors');
-  private readonly head = element('summary', 'lab-sub', 'Actors');
-  private readonly body = element('tbody', '');
-  private shown: Mesh['actors'] | null = null;
+  readonly #head = element('summary', 'lab-sub', 'Actors');
+  readonly #body = element('tbody', '');
+  #shown: Mesh['actors'] | null = null;
 
   constructor() {
     const table = element('table', 'lab-table');
@@ -20,18 +20,18 @@ export class ActorTable {
     }
     const head = element('thead', '');
     head.append(row);
-    table.append(head, this.body);
-    this.node.append(this.head, table);
+    table.append(head, this.#body);
+    this.node.append(this.#head, table);
   }
 
   update({ actors }: Pick<Mesh, 'actors'>): void {
-    if (actors === this.shown) {
+    if (actors === this.#shown) {
       return;
     }
-    this.shown = actors;
+    this.#shown = actors;
     this.node.hidden = actors.length === 0;
-    this.head.textContent = `Actors (${actors.length})`;
-    this.body.replaceChildren(...actors.map(rowOf));
+    this.#head.textContent = `Actors (${actors.length})`;
+    this.#body.replaceChildren(...actors.map(rowOf));
   }
 }
 

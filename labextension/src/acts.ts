@@ -46,10 +46,6 @@ export async function heal(connection: Connection, mesh: Mesh): Promise<boolean>
   return await act(connection, 'heal', { mesh: mesh.name });
 }
 
-export async function restart(connection: Connection, mesh: Mesh, ranks = ''): Promise<boolean> {
-  return await act(connection, 'restart', { mesh: mesh.name, ranks: ranks || allOf(mesh) });
-}
-
 export async function stop(connection: Connection, mesh: Mesh): Promise<boolean> {
   return await act(connection, 'down', { mesh: mesh.name });
 }

@@ -11,7 +11,9 @@ export function tagCell(cell: CodeCell, slice: string): void {
   TAGS.get(cell)?.();
   const tag = element('div', 'lab-tag mnb-palette', ['mesh', slice].filter(Boolean).join(' '));
   tag.title = `This cell ran on ${slice ? `the ranks ${slice}` : 'all ranks of the mesh'}`;
-  cell.inputArea?.node.append(tag);
+  // beside the outputs: their first says on which ranks, and has no prompt there
+  cell.outputArea.node.classList.add('mnb-lab-tagged');
+  cell.outputArea.node.append(tag);
   const { outputs } = cell.model;
   const onOutputs = () => {
     if (outputs.length === 0 && cell.model.executionState !== 'running') {

@@ -12,7 +12,7 @@ const RUN = 'monarch-nb:run-on-mesh';
 const ASK = 'monarch-nb:run-on-slice';
 
 export class Chooser {
-  private recent: string[] = [];
+  #recent: string[] = [];
 
   constructor(private readonly commands: CommandRegistry) {}
 
@@ -20,7 +20,7 @@ export class Chooser {
   open(meshes: readonly Mesh[], x: number, y: number): void {
     const menu = new Menu({ commands: this.commands });
     menu.title.label = 'Ranks';
-    for (const [index, slices] of this.groups(meshes).entries()) {
+    for (const [index, slices] of this.#groups(meshes).entries()) {
       if (index > 0 && slices.length) {
         menu.addItem({ type: 'separator' });
       }
@@ -41,7 +41,7 @@ export class Chooser {
     const { value } = await InputDialog.getText({
       title: 'Run the cell on these ranks',
       label: 'As after %%mesh: 0-3, or gpus=0:4, or @mesh1 hosts=0',
-      text: this.recent[0] ?? '',
+      text: this.#recent[0] ?? '',
       okLabel: 'Run'
     });
     const problem = value === null ? '' : problemOf(value);
@@ -53,16 +53,16 @@ export class Chooser {
 
   /** What was chosen is offered first next time. */
   chose(slice: string): void {
-    this.recent = remember(this.recent, slice);
+    this.#recent = remember(this.#recent, slice);
   }
 
-  private groups(meshes: readonly Mesh[]): string[][] {
+  #groups(meshes: readonly Mesh[]): string[][] {
     const several = meshes.length > 1;
     const axes = meshes.map(mesh => {
       const choices = choicesOf(mesh.labels, mesh.sizes);
       return several ? [`@${mesh.name}`, ...choices.map(one => `@${mesh.name} ${one}`)] : choices;
     });
     const offered = new Set(axes.flat());
-    return [[''], ...axes, this.recent.filter(slice => !offered.has(slice))];
+    return [[''], ...axes, this.#recent.filter(slice => !offered.has(slice))];
   }
 }

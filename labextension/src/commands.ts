@@ -50,7 +50,6 @@ function addPanelCommands({ commands, current, togglePanel, askForMesh }: Scene)
   });
   commands.addCommand('monarch-nb:up', {
     label: 'Bring up a Mesh…',
-    caption: 'Start the processes of a mesh',
     describedBy: NO_ARGS,
     isEnabled: () => current.connection !== null,
     isVisible: () => current.connection !== null,
@@ -62,13 +61,11 @@ function addMeshCommands(scene: Scene): void {
   const add = (
     name: string,
     label: string,
-    caption: string,
     execute: (connection: Connection, mesh: Mesh) => unknown
   ) => {
     const named = (args: ReadonlyPartialJSONObject) => meshOf(scene.current, args.mesh);
     scene.commands.addCommand(`monarch-nb:${name}`, {
       label,
-      caption,
       describedBy: schema({ mesh: { type: 'string', description: 'Its name; else the last one.' } }),
       isEnabled: () => scene.current.meshes.length > 0,
       isVisible: () => scene.current.connection !== null,
@@ -79,13 +76,13 @@ function addMeshCommands(scene: Scene): void {
       }
     });
   };
-  add('interrupt', 'Interrupt the Mesh', 'Interrupt what all ranks run', acts.interrupt);
-  add('heal', 'Restart Failed Ranks', 'New processes in the places of those that have failed', acts.heal);
-  add('stop', 'Stop the Mesh…', 'End all processes of the mesh', async (connection, mesh) => {
+  add('interrupt', 'Interrupt the Mesh', acts.interrupt);
+  add('heal', 'Restart Failed Ranks', acts.heal);
+  add('stop', 'Stop the Mesh…', async (connection, mesh) => {
     const lost = `Its ${mesh.size} processes end, and the values in them are lost.`;
     await ((await acts.isSure(`Stop ${mesh.name}?`, lost, 'Stop')) && acts.stop(connection, mesh));
   });
-  add('show-logs', 'Show Logs of the Mesh', 'What ranks have written', (_, mesh) => {
+  add('show-logs', 'Show Logs of the Mesh', (_, mesh) => {
     scene.showLogs(mesh.name, null);
   });
 }
@@ -110,7 +107,6 @@ function addCellCommands(scene: Scene): void {
   });
   commands.addCommand('monarch-nb:run-on-slice', {
     label: args => (args.isOther ? 'other ranks…' : 'Run Cell on Ranks…'),
-    caption: 'Run this cell on some ranks',
     describedBy: NO_ARGS,
     isEnabled: isReady,
     isVisible: isReady,

@@ -33,14 +33,14 @@ export class Current {
   panel: NotebookPanel | null = null;
   link: Link | null = null;
   readonly changed = new Listeners();
-  private undo: () => void = () => undefined;
+  #undo: () => void = () => undefined;
 
   constructor(
     tracker: INotebookTracker,
     private readonly links: Links
   ) {
-    tracker.currentChanged.connect((_, panel) => { this.take(panel); });
-    this.take(tracker.currentWidget);
+    tracker.currentChanged.connect((_, panel) => { this.#take(panel); });
+    this.#take(tracker.currentWidget);
   }
 
   get connection(): Connection | null {
@@ -53,17 +53,17 @@ export class Current {
     return all.filter(mesh => mesh.ended === null);
   }
 
-  private take(panel: NotebookPanel | null): void {
-    this.undo();
+  #take(panel: NotebookPanel | null): void {
+    this.#undo();
     this.panel = panel;
     this.link = null;
-    this.undo = panel ? followLink(this.links, panel, link => { this.tell(link); }) : () => undefined;
+    this.#undo = panel ? followLink(this.links, panel, link => { this.#tell(link); }) : () => undefined;
     if (!panel) {
       this.changed.tell();
     }
   }
 
-  private tell(link: Link | null): void {
+  #tell(link: Link | null): void {
     this.link = link;
     this.changed.tell();
   }

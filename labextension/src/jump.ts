@@ -28,14 +28,6 @@ export async function jumpToNumber(
   }
 }
 
-/** To the cell with this id. */
-export async function jumpToId(panel: NotebookPanel, id: string | null): Promise<void> {
-  const found = findCell(panel, id);
-  if (found) {
-    await show(panel, found);
-  }
-}
-
 function findCell(panel: NotebookPanel, id: string | null): Cell | undefined {
   return panel.content.widgets.find(cell => cell.model.sharedModel.getId() === id);
 }

@@ -7,8 +7,9 @@
 import type { Kernel } from '@jupyterlab/services';
 
 import { ANNOUNCEMENT, hasAnnounced, isMonarch, openComm, transportOf } from './comms.js';
-import { Connection } from './front.js';
+import type { Connection } from './front.js';
 import { Listeners } from './listeners.js';
+import { WatchedConnection } from './watched.js';
 
 /** plain: no mesh that we know of; gone: there was one, see `why`. */
 export type Phase = 'plain' | 'opening' | 'open' | 'gone';
@@ -24,103 +25,104 @@ const NOT_REACHED = 'the connection to the server is lost; it is being tried aga
 const CLOSED = 'The kernel has closed its view of the mesh.';
 
 export class Link {
+  readonly #idle_ms: number;
+  readonly #period: () => number;
   connection: Connection | null = null;
   phase: Phase = 'plain';
   /** Why the last one is gone, a sentence; it stays when the kernel is back. */
   why = '';
   readonly changed = new Listeners();
   /** Counts openings and ends, so that what is late is known to be. */
-  private turn = 0;
-  private comm: Kernel.IComm | null = null;
+  #turn = 0;
+  #comm: Kernel.IComm | null = null;
   /** Whether the kernel process has ended. It still speaks then. */
-  private hasEnded = false;
+  #hasEnded = false;
   /** Whether another one has begun, which is asked once, when it first speaks. */
-  private isNew = false;
+  #isNew = false;
 
   /** `idle_ms`: the period while nobody looks at a mesh; `period`: while somebody does. */
   constructor(
     readonly kernel: Kernel.IKernelConnection,
-    private readonly idle_ms: number,
-    private readonly period: () => number
+    idle_ms: number,
+    period: () => number
   ) {
-    kernel.statusChanged.connect(this.onStatus);
-    kernel.connectionStatusChanged.connect(this.onConnection);
-    kernel.registerCommTarget(ANNOUNCEMENT, this.onAnnouncement);
-    void this.look();
+    this.#idle_ms = idle_ms;
+    this.#period = period;
+    kernel.statusChanged.connect(this.#onStatus);
+    kernel.connectionStatusChanged.connect(this.#onConnection);
+    kernel.registerCommTarget(ANNOUNCEMENT, this.#onAnnouncement);
+    void this.#look();
   }
 
   /** Take leave of a kernel that is still there. */
   dispose(): void {
-    this.turn += 1;
+    this.#turn += 1;
     if (!this.kernel.isDisposed) {
-      this.kernel.statusChanged.disconnect(this.onStatus);
-      this.kernel.connectionStatusChanged.disconnect(this.onConnection);
-      this.kernel.removeCommTarget(ANNOUNCEMENT, this.onAnnouncement);
+      this.kernel.statusChanged.disconnect(this.#onStatus);
+      this.kernel.connectionStatusChanged.disconnect(this.#onConnection);
+      this.kernel.removeCommTarget(ANNOUNCEMENT, this.#onAnnouncement);
     }
-    this.end('gone', 'The notebook was closed.');
+    this.#end('gone', 'The notebook was closed.');
     this.changed.clear();
   }
 
   /** After a change of the settings: for views that come into sight from now on. */
   setPeriod(): void {
     if (this.connection) {
-      this.connection.period = this.period();
+      this.connection.period = this.#period();
     }
   }
 
   /** Find out whether the kernel has a mesh; never waited for. */
-  private async look(): Promise<void> {
-    const turn = ++this.turn;
+  async #look(): Promise<void> {
+    const turn = ++this.#turn;
     try {
-      const has = (await isMonarch(this.kernel)) || (await this.isKnown());
-      if (has && turn === this.turn) {
-        await this.open();
+      const has = (await isMonarch(this.kernel)) || (await this.#isKnown());
+      if (has && turn === this.#turn) {
+        await this.#open();
       }
     } catch {
       // the kernel went while it was asked: its next state is heard
     }
   }
 
-  private async isKnown(): Promise<boolean> {
+  async #isKnown(): Promise<boolean> {
     const { language_info } = await this.kernel.info;
     return language_info.name === 'python' && (await hasAnnounced(this.kernel));
   }
 
-  private async open(): Promise<void> {
-    const turn = ++this.turn;
-    this.set('opening');
+  async #open(): Promise<void> {
+    const turn = ++this.#turn;
+    this.#set('opening');
     try {
       const comm = await openComm(this.kernel);
-      if (turn !== this.turn) {
+      if (turn !== this.#turn) {
         comm.dispose();
         return;
       }
-      this.connect(comm);
+      this.#connect(comm);
     } catch {
-      if (turn === this.turn) {
-        this.set('plain');
+      if (turn === this.#turn) {
+        this.#set('plain');
       }
     }
   }
 
-  private connect(comm: Kernel.IComm): void {
-    this.comm = comm;
+  #connect(comm: Kernel.IComm): void {
+    this.#comm = comm;
     comm.onClose = () => {
-      this.comm = null;
-      this.end('gone', CLOSED);
+      this.#comm = null;
+      this.#end('gone', CLOSED);
     };
-    const connection = new Connection(transportOf(comm), { period_ms: this.idle_ms });
-    this.connection = connection;
-    connection.open();
-    connection.pace(this, this.idle_ms); // as long as nobody looks at a mesh
-    connection.period = this.period();
-    this.set('open');
+    this.connection = new WatchedConnection(transportOf(comm), this.#idle_ms, this.#period());
+    this.#set('open');
   }
 
-  private end(phase: Phase, why: string): void {
-    this.turn += 1;
-    const { comm, connection } = this;
-    this.comm = null;
+  #end(phase: Phase, why: string): void {
+    this.#turn += 1;
+    const { connection } = this;
+    const comm = this.#comm;
+    this.#comm = null;
     this.connection = null;
     connection?.lost(why);
     connection?.close();
@@ -128,39 +130,39 @@ export class Link {
       comm.onClose = () => undefined;
       comm.dispose();
     }
-    this.set(connection || phase === 'plain' ? phase : this.phase, why);
+    this.#set(connection || phase === 'plain' ? phase : this.phase, why);
   }
 
-  private set(phase: Phase, why = ''): void {
+  #set(phase: Phase, why = ''): void {
     this.phase = phase;
     this.why = why || this.why;
     this.changed.tell();
   }
 
-  private readonly onAnnouncement = (): void => {
+  readonly #onAnnouncement = (): void => {
     if (!this.connection && this.phase !== 'opening') {
-      void this.open();
+      void this.#open();
     }
   };
 
-  private readonly onStatus = (_: unknown, status: Kernel.Status): void => {
+  readonly #onStatus = (_: unknown, status: Kernel.Status): void => {
     const why = ENDINGS[status];
     if (why) {
-      this.lose(why);
+      this.#lose(why);
     } else if (status === 'starting') {
       if (this.connection) {
-        this.lose(RESTARTED); // by another page
+        this.#lose(RESTARTED); // by another page
       }
-      this.isNew = this.hasEnded;
-    } else if (this.isNew && (status === 'idle' || status === 'busy')) {
-      this.isNew = this.hasEnded = false;
-      void this.look();
+      this.#isNew = this.#hasEnded;
+    } else if (this.#isNew && (status === 'idle' || status === 'busy')) {
+      this.#isNew = this.#hasEnded = false;
+      void this.#look();
     }
   };
 
-  private readonly onConnection = (_: unknown, status: Kernel.ConnectionStatus): void => {
+  readonly #onConnection = (_: unknown, status: Kernel.ConnectionStatus): void => {
     if (status === 'connected') {
-      this.isNew ||= this.hasEnded;
+      this.#isNew ||= this.#hasEnded;
     }
     if (!this.connection) {
       return;
@@ -172,16 +174,16 @@ export class Link {
     }
   };
 
-  private lose(why: string): void {
-    this.end(this.connection ? 'gone' : 'plain', why);
-    this.hasEnded = true;
-    this.isNew = false;
+  #lose(why: string): void {
+    this.#end(this.connection ? 'gone' : 'plain', why);
+    this.#hasEnded = true;
+    this.#isNew = false;
   }
 }
 
 /** The links of this page, by kernel. */
 export class Links {
-  private readonly all = new Map<string, Link>();
+  readonly #all = new Map<string, Link>();
 
   constructor(
     private readonly idle_ms: number,
@@ -189,27 +191,27 @@ export class Links {
   ) {}
 
   setPeriod(): void {
-    for (const link of this.all.values()) {
+    for (const link of this.#all.values()) {
       link.setPeriod();
     }
   }
 
   /** The link to a kernel; null where another part of the page has this kernel's comms. */
   of(kernel: Kernel.IKernelConnection): Link | null {
-    const known = this.all.get(kernel.id);
+    const known = this.#all.get(kernel.id);
     if (known && !known.kernel.isDisposed) {
       return known;
     }
     known?.dispose();
-    this.all.delete(kernel.id);
+    this.#all.delete(kernel.id);
     if (!kernel.handleComms || kernel.isDisposed) {
       return null;
     }
     const link = new Link(kernel, this.idle_ms, this.period);
-    this.all.set(kernel.id, link);
+    this.#all.set(kernel.id, link);
     kernel.disposed.connect(() => {
       link.dispose();
-      this.all.delete(kernel.id);
+      this.#all.delete(kernel.id);
     });
     return link;
   }

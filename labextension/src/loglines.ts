@@ -60,25 +60,25 @@ export class LogLines {
   gone = 0;
   /** How many lines the kernel has left out. */
   skipped = 0;
-  private all: LogLine[] = [];
-  private choice: Choice = EVERYTHING;
+  #all: LogLine[] = [];
+  #choice: Choice = EVERYTHING;
 
   constructor(private most: number) {}
 
   get size(): number {
-    return this.all.length;
+    return this.#all.length;
   }
 
   get first(): number | null {
-    return this.all.length ? this.all[0][0] : null;
+    return this.#all.length ? this.#all[0][0] : null;
   }
 
   get last(): number | null {
-    return this.all.at(-1)?.[0] ?? null;
+    return this.#all.at(-1)?.[0] ?? null;
   }
 
   get search(): RegExp | null {
-    return this.choice.search;
+    return this.#choice.search;
   }
 
   /** New lines. Returns those of them that are shown, or null where all must be drawn again. */
@@ -86,44 +86,47 @@ export class LogLines {
     this.skipped += skipped;
     const after = this.last ?? -1;
     const news = lines.filter(line => line[0] > after);
-    this.all.push(...news);
-    if (this.all.length > this.most * 1.1) {
-      this.cut();
+    this.#all.push(...news);
+    if (this.#all.length > this.most * 1.1) {
+      this.#cut();
       return null;
     }
-    const shown = news.filter(line => this.isChosen(line));
+    const shown = news.filter(line => this.#isChosen(line));
     this.shown.push(...shown);
     this.found += shown.filter(line => this.isFound(line)).length;
     return shown;
   }
 
-  /** Lines from before the first. */
-  prepend(lines: readonly LogLine[]): void {
+  /** Lines from between and before those that are here. */
+  merge(lines: readonly LogLine[]): void {
+    const known = new Set(this.#all.map(([seq]) => seq));
+    const news = lines.filter(([seq]) => !known.has(seq));
     const before = this.first ?? Infinity;
-    this.all = [...lines.filter(line => line[0] < before), ...this.all];
-    this.cut();
+    this.skipped = Math.max(0, this.skipped - news.filter(([seq]) => seq > before).length);
+    this.#all = [...news, ...this.#all].sort(([one], [other]) => one - other);
+    this.#cut();
   }
 
   choose(choice: Choice): void {
-    this.choice = choice;
-    this.chooseAgain();
+    this.#choice = choice;
+    this.#chooseAgain();
   }
 
   limit(most: number): void {
     this.most = most;
-    this.cut();
+    this.#cut();
   }
 
   /** What is here now is not shown again. */
   clear(): void {
-    this.all = [];
+    this.#all = [];
     this.skipped = 0;
     this.gone = 0;
-    this.chooseAgain();
+    this.#chooseAgain();
   }
 
   isFound(line: LogLine): boolean {
-    const { search } = this.choice;
+    const { search } = this.#choice;
     if (!search) {
       return false;
     }
@@ -131,22 +134,22 @@ export class LogLines {
     return search.test(plain(line[5]));
   }
 
-  private cut(): void {
-    const surplus = this.all.length - this.most;
+  #cut(): void {
+    const surplus = this.#all.length - this.most;
     if (surplus > 0) {
-      this.all = this.all.slice(surplus);
+      this.#all = this.#all.slice(surplus);
       this.gone += surplus;
     }
-    this.chooseAgain();
+    this.#chooseAgain();
   }
 
-  private chooseAgain(): void {
-    this.shown = this.all.filter(line => this.isChosen(line));
-    this.found = this.choice.search ? this.shown.filter(line => this.isFound(line)).length : 0;
+  #chooseAgain(): void {
+    this.shown = this.#all.filter(line => this.#isChosen(line));
+    this.found = this.#choice.search ? this.shown.filter(line => this.isFound(line)).length : 0;
   }
 
-  private isChosen(line: LogLine): boolean {
-    const { ranks, level, search, only } = this.choice;
+  #isChosen(line: LogLine): boolean {
+    const { ranks, level, search, only } = this.#choice;
     const weight = (name: string) => RANK_OF_LEVEL[name] ?? 0;
     return (
       (ranks === null || ranks.has(line[2])) &&

@@ -9,23 +9,26 @@ import { type Choice, LogLines, searchOf } from './loglines.js';
 import { LogView } from './logview.js';
 
 const FIRST_LINES = 5_000;
+/** A flood has ended: what it made the kernel skip is asked for. */
+const QUIET_MS = 700;
 
 export class LogPanel extends Widget {
-  private readonly lines: LogLines;
-  private readonly view: LogView;
-  private readonly ranks = entry('Ranks', 'all ranks, or 0-3,7');
-  private readonly level = element('select', 'lab-input');
-  private readonly search = entry('Search', 'regular expression');
-  private readonly count = element('span', 'log-count');
-  private readonly pill = button('', 'Go to the newest line', () => { this.view.toEnd(); });
-  private readonly note = element('div', 'log-note');
-  private only = false;
-  private waiting = 0;
+  readonly #lines: LogLines;
+  readonly #view: LogView;
+  readonly #ranks = entry('Ranks', 'all ranks, or 0-3,7');
+  readonly #level = element('select', 'lab-input');
+  readonly #search = entry('Search', 'regular expression');
+  readonly #count = element('span', 'log-count');
+  readonly #pill = button('', 'Go to the newest line', () => { this.#view.toEnd(); });
+  readonly #note = element('div', 'log-note');
+  #only = false;
+  #waiting = 0;
+  #filling = 0;
   /** Whether the lines are those of a kernel that is gone. */
-  private isOld = false;
-  private connection: Connection | null = null;
-  private unfollow: () => void = () => undefined;
-  private readonly undo: () => void;
+  #isOld = false;
+  #connection: Connection | null = null;
+  #unfollow: () => void = () => undefined;
+  readonly #undo: () => void;
 
   constructor(
     private readonly link: Link,
@@ -35,75 +38,76 @@ export class LogPanel extends Widget {
     super();
     this.addClass('mnb-palette');
     this.addClass('mnb-log');
-    this.lines = new LogLines(most);
-    this.view = new LogView(this.lines);
-    this.view.node.setAttribute('aria-label', `Log of ${mesh}`);
-    this.view.onFollow = () => { this.tellNew(0); };
-    this.count.setAttribute('role', 'status');
-    this.note.setAttribute('role', 'status');
-    this.pill.classList.add('mnb-log-pill');
-    this.pill.hidden = true;
-    this.node.append(this.bar(), this.note, this.view.node, this.pill);
-    this.undo = link.changed.add(() => { this.attend(); });
-    this.attend();
+    this.#lines = new LogLines(most);
+    this.#view = new LogView(this.#lines);
+    this.#view.node.setAttribute('aria-label', `Log of ${mesh}`);
+    this.#view.onFollow = () => { this.#tellNew(0); };
+    this.#count.setAttribute('role', 'status');
+    this.#note.setAttribute('role', 'status');
+    this.#pill.classList.add('mnb-log-pill');
+    this.#pill.hidden = true;
+    this.node.append(this.#bar(), this.#note, this.#view.node, this.#pill);
+    this.#undo = link.changed.add(() => { this.#attend(); });
+    this.#attend();
   }
 
   override dispose(): void {
-    this.undo();
-    this.unfollow();
-    this.view.dispose();
+    this.#undo();
+    this.#unfollow();
+    clearTimeout(this.#filling);
+    this.#view.dispose();
     super.dispose();
   }
 
   /** Show these ranks; null: all. */
   choose(ranks: string | null): void {
-    this.ranks.value = ranks ?? '';
-    this.chooseLines();
+    this.#ranks.value = ranks ?? '';
+    this.#chooseLines();
   }
 
   set most(most: number) {
-    this.lines.limit(most);
-    this.view.layOut();
+    this.#lines.limit(most);
+    this.#view.layOut();
   }
 
   protected override onActivateRequest(): void {
-    this.view.node.focus();
+    this.#view.node.focus();
   }
 
   protected override onAfterShow(): void {
-    this.view.layOut();
+    this.#view.layOut();
   }
 
   /** Take the lines of the kernel that is there now; those of the one before stay until some come. */
-  private attend(): void {
+  #attend(): void {
     const { connection, why } = this.link;
-    if (connection === this.connection) {
+    if (connection === this.#connection) {
       return;
     }
-    this.unfollow();
-    this.connection = connection;
-    this.isOld = this.lines.size > 0;
-    setText(this.note, this.isOld || !connection ? why : '');
+    this.#unfollow();
+    this.#connection = connection;
+    this.#isOld = this.#lines.size > 0;
+    setText(this.#note, this.#isOld || !connection ? why : '');
     if (connection) {
-      this.unfollow = whenUp(connection, this.mesh, () => {
-        void this.load(connection);
+      this.#unfollow = whenUp(connection, this.mesh, () => {
+        void this.#load(connection);
       });
     }
   }
 
-  private async load(connection: Connection): Promise<void> {
-    const lines = await this.ask(connection, null);
-    if (connection !== this.connection || this.isDisposed) {
+  async #load(connection: Connection): Promise<void> {
+    const lines = await this.#ask(connection, null);
+    if (connection !== this.#connection || this.isDisposed) {
       return;
     }
-    this.take(lines, 0);
+    this.#take(lines, 0);
     const last = lines.at(-1)?.[0] ?? null;
-    this.unfollow = connection.follow(this.mesh, null, last, (news, skipped) => {
-      this.take(news, skipped);
+    this.#unfollow = connection.follow(this.mesh, null, last, (news, skipped) => {
+      this.#take(news, skipped);
     });
   }
 
-  private async ask(connection: Connection, before: number | null): Promise<LogLine[]> {
+  async #ask(connection: Connection, before: number | null): Promise<LogLine[]> {
     const wish = { mesh: this.mesh, ranks: null, count: FIRST_LINES, pattern: '', level: '', before };
     try {
       const { lines } = (await connection.ask('logs', wish)) as { lines: LogLine[] };
@@ -114,104 +118,110 @@ export class LogPanel extends Widget {
     }
   }
 
-  private take(lines: readonly LogLine[], skipped: number): void {
-    if (this.isOld && lines.length > 0) {
-      this.isOld = false;
-      this.lines.clear();
-      setText(this.note, '');
+  #take(lines: readonly LogLine[], skipped: number): void {
+    if (this.#isOld && lines.length > 0) {
+      this.#isOld = false;
+      this.#lines.clear();
+      setText(this.#note, '');
     }
-    const shown = this.lines.append(lines, skipped);
+    const shown = this.#lines.append(lines, skipped);
+    if (skipped > 0) {
+      clearTimeout(this.#filling);
+      this.#filling = setTimeout(() => void this.#fill(null), QUIET_MS);
+    }
     if (shown) {
-      this.view.append(shown);
+      this.#view.append(shown);
     } else {
-      this.view.layOut();
+      this.#view.layOut();
     }
-    this.tellNew(this.view.isFollowing ? 0 : this.waiting + (shown?.length ?? 0));
-    this.tellCount();
+    this.#tellNew(this.#view.isFollowing ? 0 : this.#waiting + (shown?.length ?? 0));
+    this.#tellCount();
   }
 
-  private async loadEarlier(): Promise<void> {
-    if (!this.connection) {
+  /** Get lines from before the first; null: the newest, where some were skipped. */
+  async #fill(before: number | null): Promise<void> {
+    if (!this.link.connection) {
       return;
     }
-    const lines = await this.ask(this.connection, this.lines.first);
-    this.lines.prepend(lines);
-    this.view.forgetPlace();
-    this.view.layOut();
-    this.tellCount();
+    const lines = await this.#ask(this.link.connection, before);
+    this.#lines.merge(lines);
+    this.#view.forgetPlace();
+    this.#view.layOut();
+    this.#tellCount();
   }
 
-  private bar(): HTMLElement {
+  #bar(): HTMLElement {
     const bar = element('div', 'log-bar');
     bar.setAttribute('role', 'toolbar');
     bar.setAttribute('aria-label', `Log of ${this.mesh}`);
-    this.level.setAttribute('aria-label', 'Level');
-    this.level.append(new Option('all levels', ''), new Option('warnings', 'warning'), new Option('errors', 'error'));
-    this.ranks.addEventListener('input', () => { this.chooseLines(); });
-    this.level.addEventListener('change', () => { this.chooseLines(); });
-    this.search.addEventListener('input', () => { this.chooseLines(); });
-    this.search.addEventListener('keydown', event => { this.onSearchKey(event); });
+    this.#level.setAttribute('aria-label', 'Level');
+    this.#level.append(new Option('all levels', ''), new Option('warnings', 'warning'), new Option('errors', 'error'));
+    this.#ranks.addEventListener('input', () => { this.#chooseLines(); });
+    this.#level.addEventListener('change', () => { this.#chooseLines(); });
+    this.#search.addEventListener('input', () => { this.#chooseLines(); });
+    this.#search.addEventListener('keydown', event => { this.#onSearchKey(event); });
     const only = toggle('matches only', 'Leave out lines that the search does not find', isOn => {
-      this.only = isOn;
-      this.chooseLines();
+      this.#only = isOn;
+      this.#chooseLines();
     });
-    const wrap = toggle('wrap', 'Wrap long lines', isOn => { this.view.wrap = isOn; });
-    const copy = button('copy', 'Copy the lines that are shown', () => { void copyText(this.text()); });
+    const wrap = toggle('wrap', 'Wrap long lines', isOn => { this.#view.wrap = isOn; });
+    const copy = button('copy', 'Copy the lines that are shown', () => { void copyText(this.#text()); });
     const clear = button('clear', 'Forget the lines that are here', () => {
-      this.lines.clear();
-      this.view.layOut();
-      this.tellCount();
+      this.#lines.clear();
+      this.#view.layOut();
+      this.#tellCount();
     });
-    const earlier = button('earlier', 'Get earlier lines from the kernel', () => { void this.loadEarlier(); });
-    bar.append(this.ranks, this.level, this.search, this.count, only, wrap, earlier, copy, clear);
+    const earlier = button('earlier', 'Get earlier lines from the kernel', () => { void this.#fill(this.#lines.first); });
+    bar.append(this.#ranks, this.#level, this.#search, this.#count, only, wrap, earlier, copy, clear);
     return bar;
   }
 
-  private chooseLines(): void {
-    const search = searchOf(this.search.value);
+  #chooseLines(): void {
+    const search = searchOf(this.#search.value);
     const isWrong = typeof search === 'string';
-    this.search.setAttribute('aria-invalid', String(isWrong));
-    this.search.title = isWrong ? search : '';
-    const ranks = this.ranks.value.trim() ? new Set(runs(this.ranks.value)) : null;
-    const level = this.level.value as Choice['level'];
-    this.lines.choose({ ranks, level, search: isWrong ? null : search, only: this.only });
-    this.view.forgetPlace();
-    this.view.layOut();
-    this.tellNew(0);
-    this.tellCount();
+    this.#search.setAttribute('aria-invalid', String(isWrong));
+    this.#search.title = isWrong ? search : '';
+    const ranks = this.#ranks.value.trim() ? new Set(runs(this.#ranks.value)) : null;
+    const level = this.#level.value as Choice['level'];
+    this.#lines.choose({ ranks, level, search: isWrong ? null : search, only: this.#only });
+    this.#view.forgetPlace();
+    this.#view.layOut();
+    this.#tellNew(0);
+    this.#tellCount();
   }
 
   /** Enter: to the next line that is found, with Shift to the one before. */
-  private onSearchKey(event: KeyboardEvent): void {
-    if (event.key !== 'Enter' || !this.lines.found) {
+  #onSearchKey(event: KeyboardEvent): void {
+    if (event.key !== 'Enter' || !this.#lines.found) {
       return;
     }
     event.preventDefault();
-    const { shown } = this.lines;
+    const { shown } = this.#lines;
     const step = event.shiftKey ? -1 : 1;
-    let at = this.view.place;
+    let at = this.#view.place;
     do {
       at = (at + step + shown.length) % shown.length;
-    } while (!this.lines.isFound(shown[at]));
-    this.view.show(at);
+    } while (!this.#lines.isFound(shown[at]));
+    this.#view.show(at);
   }
 
-  private tellCount(): void {
-    const { size, shown, found, search, gone, skipped } = this.lines;
+  #tellCount(): void {
+    const { size, shown, found, search, gone, skipped } = this.#lines;
     const lines = shown.length === size ? `${size} lines` : `${shown.length} of ${size} lines`;
     const all = search ? `${found} found in ${lines}` : lines;
-    setText(this.count, gone + skipped > 0 ? `${all}, ${gone + skipped} not kept` : all);
+    const less = [gone && `${gone} older ones dropped`, skipped && `${skipped} skipped`];
+    setText(this.#count, [all, ...less].filter(Boolean).join(', '));
   }
 
-  private tellNew(count: number): void {
-    this.waiting = this.view.isFollowing ? 0 : count || this.waiting;
-    this.pill.hidden = this.view.isFollowing;
-    const lines = this.waiting === 1 ? '1 new line' : `${this.waiting} new lines`;
-    setText(this.pill, this.waiting ? `↓ ${lines}` : '↓ newest');
+  #tellNew(count: number): void {
+    this.#waiting = this.#view.isFollowing ? 0 : count || this.#waiting;
+    this.#pill.hidden = this.#view.isFollowing;
+    const lines = this.#waiting === 1 ? '1 new line' : `${this.#waiting} new lines`;
+    setText(this.#pill, this.#waiting ? `↓ ${lines}` : '↓ newest');
   }
 
-  private text(): string {
-    return this.lines.shown.map(([, , rank, , , text]) => `[${rank}] ${text}`).join('\n');
+  #text(): string {
+    return this.#lines.shown.map(([, , rank, , , text]) => `[${rank}] ${text}`).join('\n');
   }
 }
 

@@ -13,103 +13,103 @@ export class LogView {
   /** Told when the user leaves the end, or comes back to it. */
   onFollow: () => void = () => undefined;
   isFollowing = true;
-  private readonly space = element('div', 'log-space');
-  private readonly rows = element('div', 'log-rows');
-  private readonly heights = new Heights();
-  private readonly probe = element('span', 'log-probe', '0'.repeat(100));
-  private readonly watch = new ResizeObserver(() => { this.layOut(); });
-  private isWrapped = false;
-  private columns = 0;
-  private marked = -1;
+  readonly #space = element('div', 'log-space');
+  readonly #rows = element('div', 'log-rows');
+  readonly #heights = new Heights();
+  readonly #probe = element('span', 'log-probe', '0'.repeat(100));
+  readonly #watch = new ResizeObserver(() => { this.layOut(); });
+  #isWrapped = false;
+  #columns = 0;
+  #marked = -1;
 
   constructor(private readonly lines: LogLines) {
     this.node.tabIndex = 0;
     this.node.setAttribute('role', 'log');
     this.node.setAttribute('aria-live', 'off');
-    this.node.append(this.space, this.probe);
-    this.space.append(this.rows);
-    this.node.addEventListener('scroll', () => { this.onScroll(); }, { passive: true });
-    this.node.addEventListener('keydown', event => { this.onKey(event); });
-    this.watch.observe(this.node);
+    this.node.append(this.#space, this.#probe);
+    this.#space.append(this.#rows);
+    this.node.addEventListener('scroll', () => { this.#onScroll(); }, { passive: true });
+    this.node.addEventListener('keydown', event => { this.#onKey(event); });
+    this.#watch.observe(this.node);
   }
 
   dispose(): void {
-    this.watch.disconnect();
+    this.#watch.disconnect();
   }
 
   set wrap(isWrapped: boolean) {
-    this.isWrapped = isWrapped;
+    this.#isWrapped = isWrapped;
     this.node.classList.toggle('mnb-mod-wrap', isWrapped);
     this.layOut();
   }
 
   /** New lines below. */
   append(news: readonly LogLine[]): void {
-    this.heights.append(news.map(line => this.linesOf(line)));
-    this.settle();
+    this.#heights.append(news.map(line => this.#linesOf(line)));
+    this.#settle();
   }
 
   /** All lines again. */
   layOut(): void {
-    this.columns = this.isWrapped ? this.columnsNow() : 0;
-    this.heights.clear();
-    this.heights.append(this.lines.shown.map(line => this.linesOf(line)));
-    this.settle();
+    this.#columns = this.#isWrapped ? this.#columnsNow() : 0;
+    this.#heights.clear();
+    this.#heights.append(this.lines.shown.map(line => this.#linesOf(line)));
+    this.#settle();
   }
 
   toEnd(): void {
     this.isFollowing = true;
-    this.settle();
+    this.#settle();
     this.onFollow();
   }
 
   /** Bring a line into the middle, and mark it. */
   show(index: number): void {
     this.isFollowing = false;
-    this.marked = index;
-    const middle = this.heights.start(index) * LINE_PX - this.node.clientHeight / 2;
+    this.#marked = index;
+    const middle = this.#heights.start(index) * LINE_PX - this.node.clientHeight / 2;
     this.node.scrollTop = Math.max(0, middle);
-    this.draw();
+    this.#draw();
     this.onFollow();
   }
 
   /** The line that a search goes on from. */
   get place(): number {
-    return this.marked >= 0 ? this.marked : this.heights.at(this.node.scrollTop / LINE_PX);
+    return this.#marked >= 0 ? this.#marked : this.#heights.at(this.node.scrollTop / LINE_PX);
   }
 
   forgetPlace(): void {
-    this.marked = -1;
+    this.#marked = -1;
   }
 
-  private settle(): void {
-    this.space.style.height = `${this.heights.total * LINE_PX}px`;
+  #settle(): void {
+    this.#space.style.height = `${this.#heights.total * LINE_PX}px`;
     if (this.isFollowing) {
       this.node.scrollTop = this.node.scrollHeight;
     }
-    this.draw();
+    this.#draw();
   }
 
-  private draw(): void {
+  #draw(): void {
     const { scrollTop, clientHeight } = this.node;
     const { shown } = this.lines;
-    const [first, last] = this.heights.between(scrollTop / LINE_PX, (scrollTop + clientHeight) / LINE_PX);
-    const rows = shown.slice(first, last).map((line, i) => this.row(line, first + i));
-    this.rows.style.transform = `translateY(${shown.length ? this.heights.start(first) * LINE_PX : 0}px)`;
-    this.rows.replaceChildren(...rows);
+    const [first, last] = this.#heights.between(scrollTop / LINE_PX, (scrollTop + clientHeight) / LINE_PX);
+    const rows = shown.slice(first, last).map((line, i) => this.#row(line, first + i));
+    this.#rows.style.transform = `translateY(${shown.length ? this.#heights.start(first) * LINE_PX : 0}px)`;
+    this.#rows.replaceChildren(...rows);
   }
 
-  private row([, , rank, stream, level, text]: LogLine, index: number): HTMLElement {
+  #row([, , rank, stream, level, text]: LogLine, index: number): HTMLElement {
     const row = element('div', 'log-line');
     row.dataset.level = level || (stream === 'stderr' ? 'stderr' : '');
-    row.classList.toggle('mnb-mod-marked', index === this.marked);
+    row.classList.toggle('mnb-mod-marked', index === this.#marked);
     const label = element('span', 'log-rank', `[${rank}]`);
     label.style.setProperty('--mnb-hue', String((rank * 137) % 360));
-    row.append(label, this.textNode(plain(text).slice(0, MOST_CHARS)));
+    row.append(label, this.#textNode(plain(text).slice(0, MOST_CHARS)));
     return row;
   }
 
-  private textNode(text: string): HTMLElement {
+  #textNode(text: string): HTMLElement {
     const node = element('span', 'log-text');
     let end = 0;
     for (const [from, to] of hits(text, this.lines.search)) {
@@ -120,29 +120,29 @@ export class LogView {
     return node;
   }
 
-  private linesOf(line: LogLine): number {
+  #linesOf(line: LogLine): number {
     const { length } = plain(line[5]);
-    return this.columns ? Math.max(1, Math.ceil(Math.min(length, MOST_CHARS) / this.columns)) : 1;
+    return this.#columns ? Math.max(1, Math.ceil(Math.min(length, MOST_CHARS) / this.#columns)) : 1;
   }
 
   /** Characters in a line of the box, beside the rank. */
-  private columnsNow(): number {
-    const width = this.probe.getBoundingClientRect().width / 100;
+  #columnsNow(): number {
+    const width = this.#probe.getBoundingClientRect().width / 100;
     const room = this.node.clientWidth - 8 * width - 16;
     return width > 0 ? Math.max(20, Math.floor(room / width)) : 0;
   }
 
-  private onScroll(): void {
+  #onScroll(): void {
     const { scrollTop, clientHeight, scrollHeight } = this.node;
     const isAtEnd = scrollTop + clientHeight >= scrollHeight - NEAR_PX;
     if (isAtEnd !== this.isFollowing) {
       this.isFollowing = isAtEnd;
       this.onFollow();
     }
-    this.draw();
+    this.#draw();
   }
 
-  private onKey(event: KeyboardEvent): void {
+  #onKey(event: KeyboardEvent): void {
     if (event.key === 'End') {
       this.toEnd();
       event.preventDefault();

@@ -10,8 +10,8 @@ import { LogPanel } from './logpanel.js';
 import { StacksPanel } from './stackspanel.js';
 
 export class MainPanels {
-  private readonly logs = new Map<string, MainAreaWidget<LogPanel>>();
-  private readonly stacks = new Map<string, MainAreaWidget<StacksPanel>>();
+  readonly #logs = new Map<string, MainAreaWidget<LogPanel>>();
+  readonly #stacks = new Map<string, MainAreaWidget<StacksPanel>>();
 
   constructor(
     private readonly shell: JupyterFrontEnd.IShell,
@@ -20,23 +20,23 @@ export class MainPanels {
 
   showLogs(link: Link, mesh: string, ranks: string | null): void {
     const make = () => new LogPanel(link, mesh, this.most);
-    this.panel(this.logs, link, `Logs of ${mesh}`, mesh, make).choose(ranks);
+    this.#panel(this.#logs, link, `Logs of ${mesh}`, mesh, make).choose(ranks);
   }
 
   showStacks(link: Link, mesh: string, ranks: string): void {
     const make = () => new StacksPanel(link, mesh);
-    this.panel(this.stacks, link, `Stacks of ${mesh}`, mesh, make).choose(ranks);
+    this.#panel(this.#stacks, link, `Stacks of ${mesh}`, mesh, make).choose(ranks);
   }
 
   /** How many lines a log keeps. */
   set logLines(most: number) {
     this.most = most;
-    for (const { content } of this.logs.values()) {
+    for (const { content } of this.#logs.values()) {
       content.most = most;
     }
   }
 
-  private panel<T extends Widget>(
+  #panel<T extends Widget>(
     known: Map<string, MainAreaWidget<T>>,
     link: Link,
     label: string,
@@ -53,15 +53,15 @@ export class MainPanels {
       panel.title.icon = meshIcon;
       panel.title.closable = true;
       panel.toolbar.hide();
-      this.shell.add(panel, 'main', { ...this.place(panel.id), type: 'Mesh' });
+      this.shell.add(panel, 'main', { ...this.#place(panel.id), type: 'Mesh' });
     }
     this.shell.activateById(panel.id);
     return panel.content;
   }
 
   /** Beside another of these panels, else below the notebook. */
-  private place(id: string): { mode: 'tab-after' | 'split-bottom'; ref?: string } {
-    const others = [...this.logs.values(), ...this.stacks.values()];
+  #place(id: string): { mode: 'tab-after' | 'split-bottom'; ref?: string } {
+    const others = [...this.#logs.values(), ...this.#stacks.values()];
     const other = others.find(one => one.isAttached && one.id !== id);
     return other ? { mode: 'tab-after', ref: other.id } : { mode: 'split-bottom' };
   }

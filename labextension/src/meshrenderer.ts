@@ -33,14 +33,14 @@ export function meshRendererFactory(outputs: Outputs): IRenderMime.IRendererFact
 }
 
 class MeshRenderer extends Widget implements IRenderMime.IRenderer {
-  private saved: Saved | string = 'nothing was saved here';
-  private panel: NotebookPanel | null = null;
-  private link: Link | null = null;
-  private view: { dispose(): void } | null = null;
-  private undo: () => void = () => undefined;
-  private unheard: () => void = () => undefined;
+  #saved: Saved | string = 'nothing was saved here';
+  #panel: NotebookPanel | null = null;
+  #link: Link | null = null;
+  #view: { dispose(): void } | null = null;
+  #undo: () => void = () => undefined;
+  #unheard: () => void = () => undefined;
   /** The connection whose mesh this output shows; null: the picture. */
-  private shown: Connection | null = null;
+  #shown: Connection | null = null;
 
   constructor(private readonly outputs: Outputs) {
     super();
@@ -49,85 +49,85 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
   }
 
   renderModel(model: IRenderMime.IMimeModel): Promise<void> {
-    this.saved = readSaved(model.data[MIME]);
-    this.clear();
+    this.#saved = readSaved(model.data[MIME]);
+    this.#clear();
     if (this.isAttached) {
-      this.draw();
+      this.#draw();
     }
     return Promise.resolve();
   }
 
   override dispose(): void {
-    this.leave();
+    this.#leave();
     super.dispose();
   }
 
   protected override onAfterAttach(): void {
     const find = (panel: NotebookPanel) => panel.node.contains(this.node);
-    this.panel = this.outputs.tracker.find(find) ?? null;
-    if (this.panel) {
-      this.undo = followLink(this.outputs.links, this.panel, link => {
-        this.take(link);
+    this.#panel = this.outputs.tracker.find(find) ?? null;
+    if (this.#panel) {
+      this.#undo = followLink(this.outputs.links, this.#panel, link => {
+        this.#take(link);
       });
     } else {
-      this.draw();
+      this.#draw();
     }
   }
 
   protected override onBeforeDetach(): void {
-    this.leave();
+    this.#leave();
   }
 
-  private leave(): void {
-    this.undo();
-    this.undo = () => undefined;
-    this.unheard();
-    this.unheard = () => undefined;
-    this.link = null;
-    this.clear();
+  #leave(): void {
+    this.#undo();
+    this.#undo = () => undefined;
+    this.#unheard();
+    this.#unheard = () => undefined;
+    this.#link = null;
+    this.#clear();
   }
 
-  private clear(): void {
-    this.view?.dispose();
-    this.view = null;
-    this.shown = null;
+  #clear(): void {
+    this.#view?.dispose();
+    this.#view = null;
+    this.#shown = null;
     this.node.replaceChildren();
   }
 
-  private take(link: Link | null): void {
-    this.link = link;
-    this.unheard();
-    this.unheard = link?.connection?.model.onChange(({ all }) => { if (all) this.draw(); }) ?? (() => undefined);
-    this.draw();
+  #take(link: Link | null): void {
+    this.#link = link;
+    this.#unheard();
+    this.#unheard = link?.connection?.model.onChange(({ all }) => { if (all) this.#draw(); }) ?? (() => undefined);
+    this.#draw();
   }
 
-  private draw(): void {
-    const { saved } = this;
+  #draw(): void {
+    const saved = this.#saved;
     if (typeof saved === 'string') {
       this.node.replaceChildren(element('div', 'lab-note', saved));
       return;
     }
-    const connection = this.link?.connection ?? null;
+    const connection = this.#link?.connection ?? null;
     const live = connection && isSame(saved, connection.model) ? connection : null;
-    if (this.view && live === this.shown) {
+    if (this.#view && live === this.#shown) {
       return;
     }
-    if (!live && this.isUndecided(connection)) {
+    if (!live && this.#isUndecided(connection)) {
       return;
     }
-    this.clear();
-    this.shown = live;
-    this.mount(live ?? stillOf(saved), saved, !live && !hasFailures(saved));
+    this.#clear();
+    this.#shown = live;
+    this.#mount(live ?? stillOf(saved), saved, !live && !hasFailures(saved));
   }
 
   /** While the kernel has not told its meshes yet nothing flickers. */
-  private isUndecided(connection: Connection | null): boolean {
-    return connection ? connection.model.n < 0 : this.link?.phase === 'opening';
+  #isUndecided(connection: Connection | null): boolean {
+    return connection ? connection.model.n < 0 : this.#link?.phase === 'opening';
   }
 
-  private mount(connection: Connection, { mesh, ranks }: Saved, compact: boolean): void {
-    const { panel } = this;
-    this.view = mountMesh(this.node, connection, {
+  #mount(connection: Connection, { mesh, ranks }: Saved, compact: boolean): void {
+    const panel = this.#panel;
+    this.#view = mountMesh(this.node, connection, {
       mesh,
       ranks,
       compact,
@@ -137,8 +137,8 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
         }
       },
       onLogs: (name, runs) => {
-        if (this.link) {
-          this.outputs.showLogs(this.link, name, runs);
+        if (this.#link) {
+          this.outputs.showLogs(this.#link, name, runs);
         }
       }
     });

@@ -17,21 +17,25 @@ const NO_MESH =
 const BEGIN = 'No mesh is up yet. A mesh is a set of processes, one for each GPU or each share of the work.';
 
 export class MeshPanel extends Widget {
-  private readonly note = element('div', 'lab-note');
-  private readonly running = element('button', 'lab-running');
-  private readonly sections = element('div', 'lab-sections');
-  private readonly more = element('details', 'lab-more');
-  private readonly form = new UpForm(wish => this.up(wish));
-  private readonly byName = new Map<string, MeshSection>();
-  private shown: Connection | null = null;
-  private undo: (() => void)[] = [];
-  private frame = 0;
+  readonly #current: Current;
+  readonly #page: Page;
+  readonly #note = element('div', 'lab-note');
+  readonly #running = element('button', 'lab-running');
+  readonly #sections = element('div', 'lab-sections');
+  readonly #more = element('details', 'lab-more');
+  readonly #form = new UpForm(wish => this.#up(wish));
+  readonly #byName = new Map<string, MeshSection>();
+  #shown: Connection | null = null;
+  #undo: (() => void)[] = [];
+  #isDue = false;
 
   constructor(
-    private readonly current: Current,
-    private readonly page: Page
+    current: Current,
+    page: Page
   ) {
     super();
+    this.#current = current;
+    this.#page = page;
     this.id = PANEL_ID;
     this.addClass('mnb-palette');
     this.addClass('mnb-lab-panel');
@@ -39,81 +43,84 @@ export class MeshPanel extends Widget {
     this.title.caption = 'Mesh';
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', 'Mesh');
-    this.note.setAttribute('role', 'status');
-    this.running.type = 'button';
-    this.running.addEventListener('click', () => {
-      const cell = this.shown?.model.cell;
+    this.#note.setAttribute('role', 'status');
+    this.#running.type = 'button';
+    this.#running.addEventListener('click', () => {
+      const cell = this.#shown?.model.cell;
       if (cell) {
         page.jump(cell.number);
       }
     });
-    this.more.append(element('summary', 'lab-sub', 'Bring up another mesh'));
-    this.node.append(this.running, this.note, this.sections, this.more);
-    current.changed.add(() => { this.refresh(); });
+    this.#more.append(element('summary', 'lab-sub', 'Bring up another mesh'));
+    this.node.append(this.#running, this.#note, this.#sections, this.#more);
+    current.changed.add(() => { this.#refresh(); });
   }
 
   /** Show the form, and let the user type; once the kernel has told its meshes. */
   askForMesh(): void {
-    this.more.open = true;
-    this.form.focus();
+    this.#more.open = true;
+    this.#form.focus();
   }
 
   protected override onAfterShow(): void {
-    this.refresh();
+    this.#refresh();
   }
 
   protected override onAfterAttach(): void {
-    this.refresh();
+    this.#refresh();
   }
 
   /** Take the news of the current connection, and of no other. */
-  private refresh(): void {
-    const { connection } = this.current;
-    if (connection !== this.shown) {
-      this.leave();
-      this.shown = connection;
+  #refresh(): void {
+    const { connection } = this.#current;
+    if (connection !== this.#shown) {
+      this.#leave();
+      this.#shown = connection;
       const later = () => {
-        this.later();
+        this.#later();
       };
-      this.undo = connection ? [connection.model.onChange(later), connection.onState(later)] : [];
+      this.#undo = connection ? [connection.model.onChange(later), connection.onState(later)] : [];
     }
-    this.draw();
+    this.#draw();
   }
 
-  private leave(): void {
-    for (const undo of this.undo.splice(0)) {
+  #leave(): void {
+    for (const undo of this.#undo.splice(0)) {
       undo();
     }
-    for (const section of this.byName.values()) {
+    for (const section of this.#byName.values()) {
       section.dispose();
     }
-    this.byName.clear();
+    this.#byName.clear();
   }
 
-  private later(): void {
-    this.frame ||= requestAnimationFrame(() => {
-      this.frame = 0;
-      this.draw();
-    });
+  #later(): void {
+    if (!this.#isDue) {
+      this.#isDue = true;
+      requestAnimationFrame(() => {
+        this.#isDue = false;
+        this.#draw();
+      });
+    }
   }
 
   /** Nothing while nobody sees it. */
-  private draw(): void {
+  #draw(): void {
     if (!this.isVisible) {
       return;
     }
-    const connection = this.shown;
+    const connection = this.#shown;
     const isReady = connection !== null && connection.model.n >= 0;
-    this.drawSections(connection);
-    setText(this.note, this.noteText());
-    this.note.hidden = !this.note.textContent;
-    this.drawRunning();
-    const hasMesh = this.byName.size > 0;
-    this.drawForm(isReady, hasMesh);
+    this.#drawSections(connection);
+    setText(this.#note, this.#noteText());
+    this.#note.hidden = !this.#note.textContent;
+    this.#drawRunning();
+    const hasMesh = this.#byName.size > 0;
+    this.#drawForm(isReady, hasMesh);
   }
 
-  private noteText(): string {
-    const { panel, link } = this.current;
+  #noteText(): string {
+    const { panel, link } = this.#current;
     if (!panel) {
       return NO_NOTEBOOK;
     }
@@ -130,50 +137,50 @@ export class MeshPanel extends Widget {
     if (connection.model.n < 0) {
       return 'Asking the kernel for its mesh…';
     }
-    return this.byName.size ? '' : [link.why, BEGIN].filter(Boolean).join(' ');
+    return this.#byName.size ? '' : [link.why, BEGIN].filter(Boolean).join(' ');
   }
 
-  private drawSections(connection: Connection | null): void {
+  #drawSections(connection: Connection | null): void {
     const names = [...(connection?.model.meshes.keys() ?? [])];
-    for (const [name, section] of this.byName) {
+    for (const [name, section] of this.#byName) {
       if (!names.includes(name)) {
         section.dispose();
-        this.byName.delete(name);
+        this.#byName.delete(name);
       }
     }
     for (const name of connection ? names : []) {
-      const known = this.byName.get(name);
+      const known = this.#byName.get(name);
       if (known) {
         known.update();
       } else if (connection) {
-        const section = new MeshSection(this.sections, connection, name, this.page);
-        this.byName.set(name, section);
+        const section = new MeshSection(this.#sections, connection, name, this.#page);
+        this.#byName.set(name, section);
       }
     }
   }
 
-  private drawRunning(): void {
-    const cell = this.shown?.model.cell;
-    this.running.hidden = !cell;
+  #drawRunning(): void {
+    const cell = this.#shown?.model.cell;
+    this.#running.hidden = !cell;
     if (cell) {
-      setText(this.running, `Cell In [${cell.number}] is running`);
-      this.running.title = 'Go to the cell';
+      setText(this.#running, `Cell In [${cell.number}] is running`);
+      this.#running.title = 'Go to the cell';
     }
   }
 
   /** Big where there is no mesh yet, folded away where there is one. */
-  private drawForm(isReady: boolean, hasMesh: boolean): void {
-    this.more.hidden = !isReady || !hasMesh;
-    this.form.node.hidden = !isReady;
-    const place = hasMesh ? this.more : this.node;
-    if (this.form.node.parentElement !== place) {
-      place.append(this.form.node);
+  #drawForm(isReady: boolean, hasMesh: boolean): void {
+    this.#more.hidden = !isReady || !hasMesh;
+    this.#form.node.hidden = !isReady;
+    const place = hasMesh ? this.#more : this.node;
+    if (this.#form.node.parentElement !== place) {
+      place.append(this.#form.node);
     }
   }
 
-  private async up(wish: Parameters<typeof acts.bringUp>[1]): Promise<void> {
-    if (this.shown && (await acts.bringUp(this.shown, wish))) {
-      this.more.open = false;
+  async #up(wish: Parameters<typeof acts.bringUp>[1]): Promise<void> {
+    if (this.#shown && (await acts.bringUp(this.#shown, wish))) {
+      this.#more.open = false;
     }
   }
 }

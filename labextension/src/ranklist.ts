@@ -8,133 +8,139 @@ const ROW_PX = 24;
 const MORE = 6;
 
 export class RankList {
+  readonly #model: Model;
+  readonly #name: string;
+  readonly #chosen: (ranks: number[]) => void;
   readonly node = element('div', 'ranklist');
-  private readonly search = element('input', 'lab-input');
-  private readonly verdict = element('select', 'lab-input');
-  private readonly told = element('span', 'ranklist-count');
-  private readonly box = element('div', 'ranklist-box');
-  private readonly space = element('div', 'ranklist-space');
-  private found: number[] = [];
-  private at = 0;
-  private selected = new Set<number>();
-  private drawn = '';
+  readonly #search = element('input', 'lab-input');
+  readonly #verdict = element('select', 'lab-input');
+  readonly #told = element('span', 'ranklist-count');
+  readonly #box = element('div', 'ranklist-box');
+  readonly #space = element('div', 'ranklist-space');
+  #found: number[] = [];
+  #at = 0;
+  #selected = new Set<number>();
+  #drawn = '';
 
   /** `chosen` is told of the ranks that the user selects. */
   constructor(
-    private readonly model: Model,
-    private readonly name: string,
-    private readonly chosen: (ranks: number[]) => void
+    model: Model,
+    name: string,
+    chosen: (ranks: number[]) => void
   ) {
-    this.search.type = 'search';
-    this.search.placeholder = 'busy, rank 3, failed, train…';
-    this.search.setAttribute('aria-label', `Find ranks of ${name}`);
-    this.verdict.setAttribute('aria-label', 'Only ranks that are');
-    this.verdict.append(new Option('all', ''), ...verdictNames().map(one => new Option(markOf(one).word, one)));
-    this.box.tabIndex = 0;
-    this.box.setAttribute('role', 'listbox');
-    this.box.setAttribute('aria-multiselectable', 'true');
-    this.box.setAttribute('aria-label', `Ranks of ${name}`);
-    this.told.setAttribute('role', 'status');
-    this.box.append(this.space);
+    this.#model = model;
+    this.#name = name;
+    this.#chosen = chosen;
+    this.#search.type = 'search';
+    this.#search.placeholder = 'busy, rank 3, failed, train…';
+    this.#search.setAttribute('aria-label', `Find ranks of ${name}`);
+    this.#verdict.setAttribute('aria-label', 'Only ranks that are');
+    this.#verdict.append(new Option('all', ''), ...verdictNames().map(one => new Option(markOf(one).word, one)));
+    this.#box.tabIndex = 0;
+    this.#box.setAttribute('role', 'listbox');
+    this.#box.setAttribute('aria-multiselectable', 'true');
+    this.#box.setAttribute('aria-label', `Ranks of ${name}`);
+    this.#told.setAttribute('role', 'status');
+    this.#box.append(this.#space);
     const bar = element('div', 'ranklist-bar');
-    bar.append(this.search, this.verdict);
-    this.node.append(bar, this.told, this.box);
-    this.listen();
+    bar.append(this.#search, this.#verdict);
+    this.node.append(bar, this.#told, this.#box);
+    this.#listen();
     this.update();
   }
 
   /** After the model has changed. */
   update(): void {
-    const mesh = this.model.meshes.get(this.name);
+    const mesh = this.#model.meshes.get(this.#name);
     if (!mesh) {
       return;
     }
-    this.found = filterRanks(mesh, this.search.value, this.verdict.value);
-    this.at = Math.min(this.at, Math.max(0, this.found.length - 1));
-    const some = this.found.length < mesh.size;
-    this.told.textContent = some ? `${this.found.length} of ${mesh.size} ranks` : '';
-    this.space.style.height = `${this.found.length * ROW_PX}px`;
-    this.drawn = '';
-    this.draw();
+    this.#found = filterRanks(mesh, this.#search.value, this.#verdict.value);
+    this.#at = Math.min(this.#at, Math.max(0, this.#found.length - 1));
+    const some = this.#found.length < mesh.size;
+    this.#told.textContent = some ? `${this.#found.length} of ${mesh.size} ranks` : '';
+    this.#space.style.height = `${this.#found.length * ROW_PX}px`;
+    this.#drawn = '';
+    this.#draw();
   }
 
   /** Show which ranks are selected elsewhere. */
   select(ranks: Iterable<number>): void {
-    this.selected = new Set(ranks);
-    this.drawn = '';
-    this.draw();
+    this.#selected = new Set(ranks);
+    this.#drawn = '';
+    this.#draw();
   }
 
-  private listen(): void {
-    this.search.addEventListener('input', () => { this.update(); });
-    this.verdict.addEventListener('change', () => { this.update(); });
-    this.box.addEventListener('scroll', () => { this.draw(); }, { passive: true });
-    this.box.addEventListener('click', event => { this.onClick(event); });
-    this.box.addEventListener('keydown', event => { this.onKey(event); });
+  #listen(): void {
+    this.#search.addEventListener('input', () => { this.update(); });
+    this.#verdict.addEventListener('change', () => { this.update(); });
+    this.#box.addEventListener('scroll', () => { this.#draw(); }, { passive: true });
+    this.#box.addEventListener('click', event => { this.#onClick(event); });
+    this.#box.addEventListener('keydown', event => { this.#onKey(event); });
   }
 
   /** The rows in sight. */
-  private draw(): void {
-    const mesh = this.model.meshes.get(this.name);
+  #draw(): void {
+    const mesh = this.#model.meshes.get(this.#name);
     if (!mesh) {
       return;
     }
-    const first = Math.max(0, Math.floor(this.box.scrollTop / ROW_PX) - MORE);
-    const count = Math.ceil((this.box.clientHeight || 10 * ROW_PX) / ROW_PX) + 2 * MORE;
-    const last = Math.min(this.found.length, first + count);
+    const first = Math.max(0, Math.floor(this.#box.scrollTop / ROW_PX) - MORE);
+    const count = Math.ceil((this.#box.clientHeight || 10 * ROW_PX) / ROW_PX) + 2 * MORE;
+    const last = Math.min(this.#found.length, first + count);
     const drawn = `${first}-${last}`;
-    if (drawn !== this.drawn) {
-      this.drawn = drawn;
-      const rows = this.found.slice(first, last);
-      this.space.replaceChildren(...rows.map((rank, i) => this.row(mesh, rank, first + i)));
+    if (drawn !== this.#drawn) {
+      this.#drawn = drawn;
+      const rows = this.#found.slice(first, last);
+      this.#space.replaceChildren(...rows.map((rank, i) => this.#row(mesh, rank, first + i)));
     }
-    this.box.setAttribute('aria-activedescendant', this.idOf(this.found[this.at] ?? -1));
+    this.#box.setAttribute('aria-activedescendant', this.#idOf(this.#found[this.#at] ?? -1));
   }
 
-  private row(mesh: Mesh, rank: number, index: number): HTMLElement {
+  #row(mesh: Mesh, rank: number, index: number): HTMLElement {
     const verdict = mesh.verdict(rank);
     const mark = markOf(verdict);
     const row = element('div', 'rankrow');
-    row.id = this.idOf(rank);
+    row.id = this.#idOf(rank);
     row.style.top = `${index * ROW_PX}px`;
     row.dataset.rank = String(rank);
     row.setAttribute('role', 'option');
-    row.setAttribute('aria-selected', String(this.selected.has(rank)));
+    row.setAttribute('aria-selected', String(this.#selected.has(rank)));
     row.setAttribute('aria-posinset', String(index + 1));
-    row.setAttribute('aria-setsize', String(this.found.length));
-    row.classList.toggle('mnb-mod-active', index === this.at);
+    row.setAttribute('aria-setsize', String(this.#found.length));
+    row.classList.toggle('mnb-mod-active', index === this.#at);
     const what = isWorking(verdict) ? mesh.what(rank) : mesh.detail(rank);
     row.title = [`rank ${rank}`, mark.word, what].filter(Boolean).join(': ');
     row.append(
       markNode(verdict),
       element('span', 'rankrow-rank', String(rank)),
       element('span', 'rankrow-what', what || mark.word),
-      element('span', 'rankrow-age', this.age(mesh, rank))
+      element('span', 'rankrow-age', this.#age(mesh, rank))
     );
     return row;
   }
 
-  private age(mesh: Mesh, rank: number): string {
+  #age(mesh: Mesh, rank: number): string {
     const since = mesh.since(rank);
-    return since > 0 && mesh.verdict(rank) !== 'idle' ? ageText(this.model.clock - since) : '';
+    return since > 0 && mesh.verdict(rank) !== 'idle' ? ageText(this.#model.clock - since) : '';
   }
 
-  private idOf(rank: number): string {
-    return `mnb-rankrow-${this.name}-${rank}`;
+  #idOf(rank: number): string {
+    return `mnb-rankrow-${this.#name}-${rank}`;
   }
 
-  private onClick(event: MouseEvent): void {
+  #onClick(event: MouseEvent): void {
     const row = (event.target as Element).closest<HTMLElement>('.mnb-rankrow');
     if (row) {
-      const index = this.found.indexOf(Number(row.dataset.rank));
-      this.choose(index, event.shiftKey, event.ctrlKey || event.metaKey);
+      const index = this.#found.indexOf(Number(row.dataset.rank));
+      this.#choose(index, event.shiftKey, event.ctrlKey || event.metaKey);
     }
   }
 
-  private onKey(event: KeyboardEvent): void {
-    const page = Math.max(1, Math.floor(this.box.clientHeight / ROW_PX));
-    const last = this.found.length - 1;
-    const { at } = this;
+  #onKey(event: KeyboardEvent): void {
+    const page = Math.max(1, Math.floor(this.#box.clientHeight / ROW_PX));
+    const last = this.#found.length - 1;
+    const at = this.#at;
     const to: Record<string, number> = {
       ArrowDown: at + 1,
       ArrowUp: at - 1,
@@ -144,9 +150,9 @@ export class RankList {
       End: last
     };
     if (event.key in to) {
-      this.move(Math.min(last, Math.max(0, to[event.key])));
+      this.#move(Math.min(last, Math.max(0, to[event.key])));
     } else if (event.key === 'Enter' || event.key === ' ') {
-      this.choose(at, event.shiftKey, event.ctrlKey || event.metaKey);
+      this.#choose(at, event.shiftKey, event.ctrlKey || event.metaKey);
     } else {
       return;
     }
@@ -154,39 +160,39 @@ export class RankList {
     event.stopPropagation();
   }
 
-  private move(index: number): void {
-    this.at = index;
+  #move(index: number): void {
+    this.#at = index;
     const top = index * ROW_PX;
-    const { scrollTop, clientHeight } = this.box;
+    const { scrollTop, clientHeight } = this.#box;
     if (top < scrollTop) {
-      this.box.scrollTop = top;
+      this.#box.scrollTop = top;
     } else if (top + ROW_PX > scrollTop + clientHeight) {
-      this.box.scrollTop = top + ROW_PX - clientHeight;
+      this.#box.scrollTop = top + ROW_PX - clientHeight;
     }
-    this.drawn = '';
-    this.draw();
+    this.#drawn = '';
+    this.#draw();
   }
 
   /** As in every list: a click selects one, with Shift as far as it, with Ctrl one more. */
-  private choose(index: number, isRange: boolean, isMore: boolean): void {
-    const rank = this.found.at(index);
+  #choose(index: number, isRange: boolean, isMore: boolean): void {
+    const rank = this.#found.at(index);
     if (rank === undefined || index < 0) {
       return;
     }
-    const range = this.found.slice(Math.min(index, this.at), Math.max(index, this.at) + 1);
+    const range = this.#found.slice(Math.min(index, this.#at), Math.max(index, this.#at) + 1);
     if (isRange) {
-      this.selected = new Set(range);
+      this.#selected = new Set(range);
     } else if (isMore) {
-      this.selected = new Set(this.selected);
-      if (!this.selected.delete(rank)) {
-        this.selected.add(rank);
+      this.#selected = new Set(this.#selected);
+      if (!this.#selected.delete(rank)) {
+        this.#selected.add(rank);
       }
     } else {
-      this.selected = this.selected.size === 1 && this.selected.has(rank) ? new Set() : new Set([rank]);
+      this.#selected = this.#selected.size === 1 && this.#selected.has(rank) ? new Set() : new Set([rank]);
     }
-    this.at = isRange ? this.at : index;
-    this.chosen([...this.selected]);
-    this.drawn = '';
-    this.draw();
+    this.#at = isRange ? this.#at : index;
+    this.#chosen([...this.#selected]);
+    this.#drawn = '';
+    this.#draw();
   }
 }

@@ -13,32 +13,36 @@ export interface Page {
 }
 
 export class MeshSection {
+  readonly #connection: Connection;
+  readonly #page: Page;
   readonly node = element('section', 'lab-section');
-  private readonly hosts = element('div', 'lab-hosts');
-  private readonly actors = new ActorTable();
-  private readonly list: RankList;
-  private readonly ranks = element('details', 'lab-ranks');
-  private readonly view: ReturnType<typeof mountMesh>;
+  readonly #hosts = element('div', 'lab-hosts');
+  readonly #actors = new ActorTable();
+  readonly #list: RankList;
+  readonly #ranks = element('details', 'lab-ranks');
+  readonly #view: ReturnType<typeof mountMesh>;
 
   /** It is put into `parent` first: pictures take their colours from where they stand. */
   constructor(
     parent: HTMLElement,
-    private readonly connection: Connection,
+    connection: Connection,
     readonly name: string,
-    private readonly page: Page
+    page: Page
   ) {
+    this.#connection = connection;
+    this.#page = page;
     parent.append(this.node);
     this.node.setAttribute('aria-label', `Mesh ${name}`);
-    this.list = new RankList(connection.model, name, ranks => {
-      this.view.select(ranks);
+    this.#list = new RankList(connection.model, name, ranks => {
+      this.#view.select(ranks);
     });
-    this.ranks.append(element('summary', 'lab-sub', 'Ranks'), this.list.node);
-    this.ranks.addEventListener('toggle', () => {
-      this.list.update();
+    this.#ranks.append(element('summary', 'lab-sub', 'Ranks'), this.#list.node);
+    this.#ranks.addEventListener('toggle', () => {
+      this.#list.update();
     });
     const place = element('div', 'lab-view');
-    this.node.append(place, this.bar(), this.ranks, this.actors.node);
-    this.view = mountMesh(place, connection, {
+    this.node.append(place, this.#bar(), this.#ranks, this.#actors.node);
+    this.#view = mountMesh(place, connection, {
       mesh: name,
       ranks: null,
       onJump: number => {
@@ -52,38 +56,38 @@ export class MeshSection {
   }
 
   dispose(): void {
-    this.view.dispose();
+    this.#view.dispose();
     this.node.remove();
   }
 
   /** After the model has changed. */
   update(): void {
-    const { mesh } = this;
+    const mesh = this.#mesh;
     if (!mesh) {
       return;
     }
-    setText(this.hosts, hostsText(this.connection, mesh));
-    this.actors.update(mesh);
-    if (this.ranks.open) {
-      this.list.update();
+    setText(this.#hosts, hostsText(this.#connection, mesh));
+    this.#actors.update(mesh);
+    if (this.#ranks.open) {
+      this.#list.update();
     }
   }
 
-  private get mesh(): Mesh | undefined {
-    return this.connection.model.meshes.get(this.name);
+  get #mesh(): Mesh | undefined {
+    return this.#connection.model.meshes.get(this.name);
   }
 
-  private bar(): HTMLElement {
+  #bar(): HTMLElement {
     const bar = element('div', 'lab-actions');
     const logs = button('logs', `What the ranks of ${this.name} have written`, () => {
-      this.page.showLogs(this.name, null);
+      this.#page.showLogs(this.name, null);
     });
     const stacks = button('stacks', `Where the ranks of ${this.name} are now`, () => {
-      if (this.mesh) {
-        this.page.showStacks(this.name, acts.allOf(this.mesh));
+      if (this.#mesh) {
+        this.#page.showStacks(this.name, acts.allOf(this.#mesh));
       }
     });
-    bar.append(this.hosts, logs, stacks);
+    bar.append(this.#hosts, logs, stacks);
     return bar;
   }
 }

@@ -12,9 +12,9 @@ interface Stacks {
 }
 
 export class StacksPanel extends Widget {
-  private readonly note = element('div', 'log-note');
-  private ranks = '';
-  private readonly body = element('div', 'lab-stacks');
+  readonly #note = element('div', 'log-note');
+  #ranks = '';
+  readonly #body = element('div', 'lab-stacks');
 
   constructor(
     private readonly link: Link,
@@ -23,37 +23,37 @@ export class StacksPanel extends Widget {
     super();
     this.addClass('mnb-palette');
     this.addClass('mnb-log');
-    this.note.setAttribute('role', 'status');
+    this.#note.setAttribute('role', 'status');
     const bar = element('div', 'log-bar');
-    bar.append(button('again', 'Ask the ranks again', () => { void this.ask(); }));
-    this.node.append(bar, this.note, this.body);
+    bar.append(button('again', 'Ask the ranks again', () => { void this.#ask(); }));
+    this.node.append(bar, this.#note, this.#body);
   }
 
   /** Ask these ranks where they are. */
   choose(ranks: string): void {
-    this.ranks = ranks;
-    void this.ask();
+    this.#ranks = ranks;
+    void this.#ask();
   }
 
-  private async ask(): Promise<void> {
+  async #ask(): Promise<void> {
     const { connection, why } = this.link;
     if (!connection) {
-      setText(this.note, why);
+      setText(this.#note, why);
       return;
     }
-    setText(this.note, 'Asking the ranks where they are…');
+    setText(this.#note, 'Asking the ranks where they are…');
     try {
-      const wish = { mesh: this.mesh, ranks: this.ranks };
-      this.draw((await connection.ask('stacks', wish)) as Stacks);
+      const wish = { mesh: this.mesh, ranks: this.#ranks };
+      this.#draw((await connection.ask('stacks', wish)) as Stacks);
     } catch (error) {
-      setText(this.note, error instanceof Error ? error.message : String(error));
+      setText(this.#note, error instanceof Error ? error.message : String(error));
     }
   }
 
-  private draw({ stacks, silent }: Stacks): void {
+  #draw({ stacks, silent }: Stacks): void {
     const said = silent ? `No answer from ${ranksPhrase(runs(silent), 0)}. ` : '';
-    setText(this.note, `${said}As of ${new Date().toLocaleTimeString()}`);
-    this.body.replaceChildren(
+    setText(this.#note, `${said}As of ${new Date().toLocaleTimeString()}`);
+    this.#body.replaceChildren(
       ...stacks.flatMap(({ ranks, text }) => [
         element('h4', 'lab-sub', ranksPhrase(runs(ranks), 0)),
         element('pre', 'lab-stack', text)

@@ -14,43 +14,43 @@ export class StatusItem extends Widget {
   readonly activeChanged = new Signal<this, void>(this);
   isActive = false;
   isWanted = true;
-  private readonly button = element('button', 'lab-status mnb-palette');
-  private readonly text = element('span', '');
-  private mark = '';
-  private shown: Connection | null = null;
-  private undo: (() => void)[] = [];
+  readonly #button = element('button', 'lab-status mnb-palette');
+  readonly #text = element('span', '');
+  #mark = '';
+  #shown: Connection | null = null;
+  #undo: (() => void)[] = [];
 
   constructor(
     private readonly current: Current,
     open: () => void
   ) {
     super();
-    this.button.type = 'button';
-    this.button.title = 'Show the mesh';
-    this.button.addEventListener('click', open);
-    this.button.append(this.text);
-    this.node.append(this.button);
+    this.#button.type = 'button';
+    this.#button.title = 'Show the mesh';
+    this.#button.addEventListener('click', open);
+    this.#button.append(this.#text);
+    this.node.append(this.#button);
     current.changed.add(() => { this.refresh(); });
     this.refresh();
   }
 
   refresh(): void {
     const { connection } = this.current;
-    if (connection !== this.shown) {
-      for (const undo of this.undo.splice(0)) {
+    if (connection !== this.#shown) {
+      for (const undo of this.#undo.splice(0)) {
         undo();
       }
-      this.shown = connection;
-      const draw = () => { this.draw(); };
-      this.undo = connection ? [connection.model.onChange(draw), connection.onState(draw)] : [];
+      this.#shown = connection;
+      const draw = () => { this.#draw(); };
+      this.#undo = connection ? [connection.model.onChange(draw), connection.onState(draw)] : [];
     }
-    this.draw();
+    this.#draw();
   }
 
-  private draw(): void {
-    const isActive = this.isWanted && this.shown !== null && this.shown.model.n >= 0;
+  #draw(): void {
+    const isActive = this.isWanted && this.#shown !== null && this.#shown.model.n >= 0;
     if (isActive) {
-      this.tell(this.current.meshes);
+      this.#tell(this.current.meshes);
     }
     if (isActive !== this.isActive) {
       this.isActive = isActive;
@@ -58,16 +58,16 @@ export class StatusItem extends Widget {
     }
   }
 
-  private tell(meshes: Mesh[]): void {
+  #tell(meshes: Mesh[]): void {
     const worst = worstOf(meshes);
-    const isLost = this.shown?.state === 'lost';
+    const isLost = this.#shown?.state === 'lost';
     const text = isLost ? 'mesh: no news' : summaryOf(meshes);
-    setText(this.text, text);
-    this.button.setAttribute('aria-label', `Mesh: ${text}. Show the mesh`);
-    this.button.classList.toggle('mnb-mod-bad', !isLost && (isDead(worst) || worst === 'failed'));
-    if (worst !== this.mark) {
-      this.mark = worst;
-      this.button.replaceChildren(...(worst ? [markNode(worst)] : []), this.text);
+    setText(this.#text, text);
+    this.#button.setAttribute('aria-label', `Mesh: ${text}. Show the mesh`);
+    this.#button.classList.toggle('mnb-mod-bad', !isLost && (isDead(worst) || worst === 'failed'));
+    if (worst !== this.#mark) {
+      this.#mark = worst;
+      this.#button.replaceChildren(...(worst ? [markNode(worst)] : []), this.#text);
     }
   }
 }

@@ -13,70 +13,70 @@ const DEVICES = ['auto', 'cpu', 'cuda'];
 
 export class UpForm {
   readonly node = element('form', 'upform');
-  private readonly sizes = input('Sizes', 'hosts=2 gpus=4');
-  private readonly name = input('Name', 'as you like');
-  private readonly device = element('select', 'lab-input');
-  private readonly told = element('div', 'upform-told');
-  private readonly button = element('button', 'button mnb-mod-primary');
-  private isBusy = false;
+  readonly #sizes = input('Sizes', 'hosts=2 gpus=4');
+  readonly #name = input('Name', 'as you like');
+  readonly #device = element('select', 'lab-input');
+  readonly #told = element('div', 'upform-told');
+  readonly #button = element('button', 'button mnb-mod-primary');
+  #isBusy = false;
 
   /** `up` settles when the mesh is up, or not. */
   constructor(private readonly up: (wish: Wish) => Promise<void>) {
-    this.sizes.value = 'gpus=4';
-    this.device.append(...DEVICES.map(one => new Option(one, one)));
-    this.device.setAttribute('aria-label', 'Device');
-    this.told.setAttribute('role', 'status');
-    this.button.type = 'submit';
+    this.#sizes.value = 'gpus=4';
+    this.#device.append(...DEVICES.map(one => new Option(one, one)));
+    this.#device.setAttribute('aria-label', 'Device');
+    this.#told.setAttribute('role', 'status');
+    this.#button.type = 'submit';
     this.node.append(
-      labelled('Size', this.sizes),
-      labelled('Device', this.device),
-      labelled('Name', this.name),
-      this.told,
-      this.button
+      labelled('Size', this.#sizes),
+      labelled('Device', this.#device),
+      labelled('Name', this.#name),
+      this.#told,
+      this.#button
     );
-    this.sizes.addEventListener('input', () => { this.update(); });
+    this.#sizes.addEventListener('input', () => { this.#update(); });
     this.node.addEventListener('submit', event => {
       event.preventDefault();
-      void this.submit();
+      void this.#submit();
     });
-    this.update();
+    this.#update();
   }
 
   focus(): void {
-    this.sizes.focus();
-    this.sizes.select();
+    this.#sizes.focus();
+    this.#sizes.select();
   }
 
-  private get shape(): Shape | string {
-    return parseSizes(this.sizes.value);
+  get #shape(): Shape | string {
+    return parseSizes(this.#sizes.value);
   }
 
-  private update(): void {
-    const { shape } = this;
+  #update(): void {
+    const shape = this.#shape;
     const isWrong = typeof shape === 'string';
-    this.sizes.setAttribute('aria-invalid', String(isWrong));
-    this.told.textContent = isWrong ? shape : '';
-    this.button.disabled = isWrong || this.isBusy;
-    const doing = this.isBusy ? 'Bringing up' : 'Bring up';
-    this.button.textContent = isWrong ? 'Bring up a mesh' : `${doing} ${ranksText(shape.ranks)}`;
+    this.#sizes.setAttribute('aria-invalid', String(isWrong));
+    this.#told.textContent = isWrong ? shape : '';
+    this.#button.disabled = isWrong || this.#isBusy;
+    const doing = this.#isBusy ? 'Bringing up' : 'Bring up';
+    this.#button.textContent = isWrong ? 'Bring up a mesh' : `${doing} ${ranksText(shape.ranks)}`;
   }
 
-  private async submit(): Promise<void> {
-    const { shape } = this;
-    if (typeof shape === 'string' || this.isBusy) {
+  async #submit(): Promise<void> {
+    const shape = this.#shape;
+    if (typeof shape === 'string' || this.#isBusy) {
       return;
     }
-    this.setBusy(true);
+    this.#setBusy(true);
     try {
-      await this.up({ sizes: shape.sizes, name: this.name.value.trim(), device: this.device.value });
+      await this.up({ sizes: shape.sizes, name: this.#name.value.trim(), device: this.#device.value });
     } finally {
-      this.setBusy(false);
+      this.#setBusy(false);
     }
   }
 
-  private setBusy(isBusy: boolean): void {
-    this.isBusy = isBusy;
-    this.update();
+  #setBusy(isBusy: boolean): void {
+    this.#isBusy = isBusy;
+    this.#update();
   }
 }
 

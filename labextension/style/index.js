@@ -1,1 +1,3 @@
-import './index.css';
+import '../../monarch_nb/notebook/live/front/mesh.css';
+import './panel.css';
+import './log.css';

@@ -206,3 +206,17 @@ test('a connection whose comms another part of the page has gets no link', async
   kernel.handleComms = false;
   assert.equal(new Links(1000, () => 200).of(kernel), null);
 });
+
+test('while nobody looks at a mesh the kernel tells little, and seldom', async t => {
+  const kernel = new FakeKernel();
+  const { connection } = await linkOf(t, kernel);
+  const view = {};
+  const said = () =>
+    kernel.comm.sent.map(({ type, period_ms, parts }) => [type, period_ms, parts?.length]);
+  connection.pace(view, connection.period);
+  connection.pace(view, null);
+  const idle = ['hello', 1000, 1];
+  assert.deepEqual(said(), [idle, ['hello', 200, 4], idle]);
+  connection.pace(view, 1000);
+  assert.deepEqual(said().at(-1), ['hello', 1000, 4], 'a slow view is told everything too');
+});

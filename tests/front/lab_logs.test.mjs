@@ -32,7 +32,7 @@ test('lines come once, in their order', () => {
   const lines = new LogLines(100);
   lines.append(many(0, 5));
   assert.deepEqual(lines.append([line(3), line(4), line(5)]), [line(5)]);
-  lines.prepend([line(2), line(-1)]);
+  lines.merge([line(2), line(-1)]);
   assert.deepEqual([lines.first, lines.last, lines.size], [-1, 5, 7]);
 });
 
@@ -44,6 +44,18 @@ test('the oldest lines go where there are too many, and are counted', () => {
   assert.deepEqual([lines.size, lines.first, lines.gone], [100, 50, 50]);
   lines.append([], 7);
   assert.equal(lines.skipped, 7);
+});
+
+test('what a flood has made the kernel skip is put in its place', () => {
+  const lines = new LogLines(100);
+  lines.append([line(0), line(1)]);
+  lines.append([line(8), line(9)], 6);
+  lines.merge(many(5, 10));
+  assert.deepEqual(
+    lines.shown.map(one => one[0]),
+    [0, 1, 5, 6, 7, 8, 9]
+  );
+  assert.equal(lines.skipped, 3);
 });
 
 test('ranks, levels and searches choose lines', () => {
