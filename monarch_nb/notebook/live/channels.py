@@ -4,6 +4,9 @@ Pure: no thread, no clock; times come in and what is to be sent comes out. A cha
 one widget; several clients (views, tabs) may share it, and then the fastest period and everything
 that any of them wants is sent to all. A client that is silent is forgotten, and comes back with
 its next sign of life, as browsers let hidden pages speak once a minute.
+
+What ranks tell is passed on when it comes, not at the next tick of a clock of our own: they are
+sampled in that rhythm already, and one clock after the other would let people wait twice.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from monarch_nb.notebook.live.messages import Hello
 
 SILENCE_S: Final = 30.0
 STATE_S: Final = 0.1  # between two states for one client
+EARLY_S: Final = 0.02  # news that come as often as they may must not wait for being a little early
 MAX_CLIENTS: Final = 64  # of a channel
 MAX_DORMANT: Final = 64
 
@@ -49,21 +53,38 @@ class _Channel:
         self.clients: dict[str, _Client] = {}
         self.dormant: dict[str, Hello] = {}
         self.base: int | None = None
-        self.looked_at = float("-inf")
+        self.looked_at = self.told_at = float("-inf")
+        self.news_at: float | None = None
+        self.view = View()
+        self.period_s = float("inf")
 
-    def period_s(self) -> float:
-        return min(client.hello.period_s for client in self.clients.values())
+    def put(self, client: _Client) -> None:
+        """It looks from now on, or in another way."""
+        self.clients[client.hello.client] = client
+        self._sum_up()
 
-    def view(self) -> View:
+    def drop(self, name: str) -> None:
+        """It does not look any more."""
+        self.clients.pop(name, None)
+        self._sum_up()
+        if not self.clients:
+            self.base = None
+
+    def _sum_up(self) -> None:
         hellos = [client.hello for client in self.clients.values()]
         parts = frozenset[str]().union(*(hello.parts for hello in hellos))
         names = [hello.mesh for hello in hellos]
         meshes = frozenset(name for name in names if name is not None)
-        return View(parts, None if None in names else meshes)
+        self.view = View(parts, None if None in names else meshes)
+        self.period_s = min((hello.period_s for hello in hellos), default=float("inf"))
 
     def due(self) -> float:
         wanting = [client.state_due() for client in self.clients.values() if client.wants_state]
-        return min([self.looked_at + self.period_s(), *wanting])
+        period_s = self.period_s
+        due = self.looked_at + max(period_s, min(1.5 * period_s, 1.0))
+        if self.news_at is not None:
+            due = min(due, max(self.news_at, self.told_at + period_s - EARLY_S))
+        return min([due, *wanting]) if wanting else due
 
 
 class Channels:
@@ -78,11 +99,11 @@ class Channels:
         known = channel.clients.get(hello.client)
         if known is None and len(channel.clients) >= MAX_CLIENTS:
             return False
-        before = channel.view()
+        before = channel.view
         channel.dormant.pop(hello.client, None)
-        channel.clients[hello.client] = client = _Client(hello, now)
-        client.state_at = known.state_at if known is not None else client.state_at
-        if channel.view() != before:
+        state_at = known.state_at if known is not None else float("-inf")
+        channel.put(_Client(hello, now, state_at=state_at))
+        if channel.view != before:
             self.resync(number)  # deltas tell of what the others have not been told yet
         return True
 
@@ -100,10 +121,8 @@ class Channels:
     def bye(self, number: int, client: str) -> None:
         """A client is gone."""
         if (channel := self._channels.get(number)) is not None:
-            channel.clients.pop(client, None)
+            channel.drop(client)
             channel.dormant.pop(client, None)
-            if not channel.clients:
-                channel.base = None
 
     def close(self, number: int) -> None:
         """A channel is gone."""
@@ -119,6 +138,12 @@ class Channels:
         channel = self._channels.get(number)
         return tuple(channel.clients) if channel is not None else ()
 
+    def news(self, at: float) -> None:
+        """From that moment on, a look will see something new."""
+        for channel in self._looked_at():
+            if channel.news_at is None:
+                channel.news_at = at
+
     def turns(self, now: float) -> list[Turn]:
         """What is to be looked at now. Forgets clients that are silent."""
         self._forget_silent(now)
@@ -132,6 +157,7 @@ class Channels:
         """The channel has been sent what there is up to update `n`."""
         if (channel := self._channels.get(number)) is not None:
             channel.base = n
+            channel.told_at = channel.looked_at
 
     def next_at(self) -> float | None:
         """When something is due next; None while nobody looks."""
@@ -139,11 +165,11 @@ class Channels:
 
     def period_s(self) -> float | None:
         """The smallest period; None while nobody looks."""
-        return min((channel.period_s() for channel in self._looked_at()), default=None)
+        return min((channel.period_s for channel in self._looked_at()), default=None)
 
     def parts(self) -> frozenset[str]:
         """Everything that anybody wants."""
-        return frozenset[str]().union(*(channel.view().parts for channel in self._looked_at()))
+        return frozenset[str]().union(*(channel.view.parts for channel in self._looked_at()))
 
     def __len__(self) -> int:
         return sum(len(channel.clients) for channel in self._channels.values())
@@ -164,17 +190,15 @@ class Channels:
         for name in wanting:
             client = channel.clients[name]
             client.wants_state, client.state_at = False, now
-        channel.looked_at = now
+        channel.looked_at, channel.news_at = now, None
         is_first = len(wanting) == len(channel.clients)  # nobody needs the delta
-        return Turn(number, None if is_first else channel.base, tuple(wanting), channel.view())
+        return Turn(number, None if is_first else channel.base, tuple(wanting), channel.view)
 
     def _forget_silent(self, now: float) -> None:
         for channel in self._channels.values():
             for name, client in list(channel.clients.items()):
                 if now - client.heard > SILENCE_S:
-                    del channel.clients[name]
+                    channel.drop(name)
                     channel.dormant[name] = client.hello
                     if len(channel.dormant) > MAX_DORMANT:
                         del channel.dormant[next(iter(channel.dormant))]
-            if not channel.clients:
-                channel.base = None

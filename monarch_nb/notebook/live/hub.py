@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 MAX_WAITING: Final = 10_000  # messages of browsers
 MAX_CHANNELS: Final = 256
+GATHER_S: Final = 0.004
 JOIN_S: Final = 1.0
 
 Send = Callable[[dict[str, Any]], None]
@@ -78,6 +79,7 @@ class Hub:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._numbers = 0
+        self._has_news = False
         # below: of the thread alone
         self._open: dict[int, Channel] = {}
         self._channels = Channels()
@@ -85,6 +87,7 @@ class Hub:
         self._requests = Requests(self._send)
         self._looks = False
         self._complaint = ""
+        source.on_news = self.hear
 
     def open(self, send: Send) -> Channel:
         """A new channel; `send(message)` is called by the hub's thread. Any thread."""
@@ -93,6 +96,13 @@ class Hub:
             channel = Channel(self, self._numbers, send)
         self._put(lambda: self._admit(channel))
         return channel
+
+    def hear(self) -> None:
+        """Ranks have told something, or have died. Any thread."""
+        with self._changed:
+            if self._thread is not None and not self._has_news:
+                self._has_news = True
+                self._changed.notify()
 
     def close(self) -> None:
         """End the thread; nothing is sent any more."""
@@ -141,6 +151,9 @@ class Hub:
                     events = list(self._events)
                     self._events.clear()
                     return events
+                if self._has_news:
+                    self._has_news = False
+                    self._channels.news(time.monotonic() + self._gather_s())
                 if (at := self._next_at()) is None:
                     self._rest()
                     self._thread = None
@@ -149,6 +162,10 @@ class Hub:
                     return []
                 self._changed.wait(left)
         return None
+
+    def _gather_s(self) -> float:
+        """What several hosts tell within moments goes together."""
+        return GATHER_S if self.feed.hosts > 1 else 0.0
 
     def _next_at(self) -> float | None:
         dues = (self._channels.next_at(), self._requests.next_at())
