@@ -18,7 +18,6 @@ const BEGIN = 'No mesh is up yet. A mesh is a set of processes, one for each GPU
 
 export class MeshPanel extends Widget {
   private readonly note = element('div', 'lab-note');
-  private readonly running = element('button', 'lab-running');
   private readonly sections = element('div', 'lab-sections');
   private readonly more = element('details', 'lab-more');
   private readonly form = new UpForm(wish => this.up(wish));
@@ -40,15 +39,8 @@ export class MeshPanel extends Widget {
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', 'Mesh');
     this.note.setAttribute('role', 'status');
-    this.running.type = 'button';
-    this.running.addEventListener('click', () => {
-      const cell = this.shown?.model.cell;
-      if (cell) {
-        page.jump(cell.number);
-      }
-    });
     this.more.append(element('summary', 'lab-sub', 'Bring up another mesh'));
-    this.node.append(this.running, this.note, this.sections, this.more);
+    this.node.append(this.note, this.sections, this.more);
     current.changed.add(() => { this.refresh(); });
   }
 
@@ -107,7 +99,6 @@ export class MeshPanel extends Widget {
     this.drawSections(connection);
     setText(this.note, this.noteText());
     this.note.hidden = !this.note.textContent;
-    this.drawRunning();
     const hasMesh = this.byName.size > 0;
     this.drawForm(isReady, hasMesh);
   }
@@ -149,15 +140,6 @@ export class MeshPanel extends Widget {
         const section = new MeshSection(this.sections, connection, name, this.page);
         this.byName.set(name, section);
       }
-    }
-  }
-
-  private drawRunning(): void {
-    const cell = this.shown?.model.cell;
-    this.running.hidden = !cell;
-    if (cell) {
-      setText(this.running, `Cell In [${cell.number}] is running`);
-      this.running.title = 'Go to the cell';
     }
   }
 

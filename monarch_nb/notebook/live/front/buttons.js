@@ -19,28 +19,35 @@ export function button(text, title, action) {
 }
 
 /**
- * A button that acts at the second click.
+ * A button that acts at the second click, for which it stays where it is.
  * @param {string} text
  * @param {string} title
  * @param {() => string} question "restart 3 ranks?"
  * @param {() => void} action
+ * @param {(text: string) => void} say shows the question
  */
-export function carefulButton(text, title, question, action) {
+export function carefulButton(text, title, question, action, say) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let armed;
+  const tell = (/** @type {string} */ asked) => {
+    el.title = asked || title;
+    el.style.width = asked ? `${el.getBoundingClientRect().width}px` : '';
+    el.classList.toggle('mnb-armed', asked !== '');
+    setText(el, asked ? 'sure?' : text);
+    say(asked);
+  };
   const rest = () => {
+    if (armed === undefined) return;
     clearTimeout(armed);
     armed = undefined;
-    setText(el, text);
-    el.classList.remove('mnb-armed');
+    tell('');
   };
   const el = button(text, title, () => {
     if (armed !== undefined) {
       rest();
       return action();
     }
-    setText(el, `${question()} again to confirm`);
-    el.classList.add('mnb-armed');
+    tell(`${question()} Click again to confirm`);
     armed = setTimeout(rest, ARMED_MS);
   });
   el.addEventListener('blur', rest);

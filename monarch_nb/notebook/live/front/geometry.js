@@ -255,16 +255,18 @@ function blockText(frame, block) {
 }
 
 /**
- * The index of the cell at a point, -1 between cells.
+ * The index of the cell at a point, -1 beside them. The narrow gap between two belongs to them: nobody aims so well.
  * @param {Layout} layout
  * @param {number} x
  * @param {number} y
  */
 export function cellAt(layout, x, y) {
+  const across = (layout.pitchX - layout.cellWidth) / 2;
+  const down = (layout.pitchY - layout.cellHeight) / 2;
   for (let i = 0; i < layout.x.length; i++) {
-    const dx = x - layout.x[i];
-    const dy = y - layout.y[i];
-    if (dx >= 0 && dy >= 0 && dx <= layout.cellWidth && dy <= layout.cellHeight) return i;
+    const dx = x - layout.x[i] + across;
+    const dy = y - layout.y[i] + down;
+    if (dx >= 0 && dy >= 0 && dx < layout.pitchX && dy < layout.pitchY) return i;
   }
   return -1;
 }
