@@ -1,6 +1,7 @@
 // @ts-check
 // Buttons and what they say. Rule of the file: what ends something asks for a second click, without a dialog.
 
+import { cutText } from './protocol.js';
 import { element, setText } from './theme.js';
 
 const ARMED_MS = 4000;
@@ -86,6 +87,6 @@ export function textBlock(title, text, open) {
   });
   const head = element('div', 'text-head');
   head.append(copy);
-  box.append(summary, head, element('pre', 'pre', text.slice(0, 100_000)));
+  box.append(summary, head, element('pre', 'pre', cutText(text, 100_000)));
   return box;
 }

@@ -27,7 +27,7 @@ export class Header {
     this.heal = button('heal', '', () => act('heal'));
     this.buttons = element('span', 'buttons');
     this.buttons.append(
-      button('interrupt', 'interrupt the selected ranks, or all', () => act('interrupt')),
+      button('interrupt', 'interrupt what these ranks run', () => act('interrupt')),
       this.heal,
       ...offers.map(({ text, title, act: offer }) => button(text, title, offer)),
       carefulButton(

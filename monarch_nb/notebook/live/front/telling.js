@@ -37,6 +37,7 @@ export function usageTexts(mesh, rank) {
     /** @type {number} */ share,
     /** @type {number} */ mib
   ) => {
+    if (mib === 0) return ''; // not looked at yet
     const parts = [isNaN(share) ? '' : `${share} %`, isNaN(mib) ? '' : memoryText(mib)];
     const known = parts.filter(Boolean).join(', ');
     return known && `${name} ${known}`;

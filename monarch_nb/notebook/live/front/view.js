@@ -227,7 +227,7 @@ class View {
   /** @param {"interrupt" | "heal" | "down"} what */
   act(what) {
     const mesh = this.mesh?.name ?? '';
-    const ranks = runsText(this.selected.size ? this.selected : this.ranks);
+    const ranks = runsText(this.ranks);
     const args = what === 'interrupt' ? { mesh, ranks } : { mesh };
     this.header.tell(this.connection.do(what, args));
   }
