@@ -203,6 +203,29 @@ def test_a_view_that_comes_into_the_page_later_has_its_colours(show: Open, how: 
     assert near(colour(page, 2, 8, 9), BRIGHT_VERMILION)
 
 
+def test_a_theme_that_hides_the_page_for_a_frame_reaches_everything(show: Open):
+    """As JupyterLab does when it changes its theme."""
+    page = show("eight")
+    drawn = "() => document.querySelector('.mnb-plot canvas').toDataURL()"
+    light = page.evaluate(drawn)
+    page.evaluate(
+        """() => {
+            document.body.dataset.jpThemeLight = "false";
+            demo.take();
+            queueMicrotask(() => requestAnimationFrame(demo.bring));
+        }"""
+    )
+    for _ in range(3):
+        frames(page)
+    dark = page.evaluate(drawn)
+    assert dark != light
+    page.evaluate("() => demo.view.select([])")
+    page.evaluate("() => { document.body.dataset.jpThemeLight = 'true'; }")
+    frames(page)
+    frames(page)
+    assert page.evaluate(drawn) == light
+
+
 # ---------------------------------------------------------------------------------- what is clicked
 
 

@@ -5,6 +5,8 @@ import { button, carefulButton } from './buttons.js';
 import { cutText } from './protocol.js';
 import { element, setText } from './theme.js';
 
+const SAID_MS = 15_000;
+
 /**
  * @typedef {{text: string, title: string, act(): void}} Offer one more button
  * @typedef {object} HeaderEvents
@@ -22,6 +24,8 @@ export class Header {
     this.said = element('div', 'said');
     this.said.setAttribute('role', 'status');
     this.number = 0;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.leaving = undefined;
     this.cell = button('', 'go to this cell', () => onJump(this.number));
     this.cell.className = 'mnb-link mnb-cell';
     this.heal = button('heal', '', () => act('heal'));
@@ -75,15 +79,18 @@ export class Header {
     this.reserve();
   }
 
-  /** @param {string} text @param {boolean} [bad] */
+  /** What is bad stays, the rest is old news after a while. @param {string} text @param {boolean} [bad] */
   say(text, bad = false) {
+    clearTimeout(this.leaving);
+    if (text && !bad) this.leaving = setTimeout(() => this.say(''), SAID_MS);
     setText(this.said, cutText(text, 400));
     this.said.classList.toggle('mnb-bad', bad);
   }
 
   /** What an action has said. @param {Promise<{said: string}>} promise */
   async tell(promise) {
-    this.say('…');
+    this.say('');
+    setText(this.said, '…');
     try {
       this.say((await promise).said);
     } catch (error) {
