@@ -40,7 +40,7 @@ CHROMIUM_FLAGS = (
 QUIET = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}
 }
-READY_S = 20
+READY_S = 60
 """A page, a kernel or a mesh on two busy cores."""
 
 OUTPUTS = ".jp-OutputArea-output"

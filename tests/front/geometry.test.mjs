@@ -122,6 +122,17 @@ test('a rectangle selects what it touches, drawn from any corner', () => {
   assert.deepEqual(cellsWithin(layout, to, from), [9, 10, 17, 18]);
 });
 
+test('lines that do not fit below each other stand in parts of equal height, each with its labels', () => {
+  const { layout } = laid(['hosts', 'gpus'], [32, 8], NARROW);
+  const tops = new Set(layout.x.filter((_, i) => i % 8 === 0));
+  assert.equal(tops.size, 2);
+  assert.equal(layout.y[8 * 16], layout.y[0]);
+  assert.equal(
+    layout.labels.filter(({ kind, text }) => kind === 'column' && text === '0').length,
+    2
+  );
+});
+
 test('labels stand for their row, column or block', () => {
   const { layout } = laid(['pods', 'hosts', 'gpus'], [2, 3, 4]);
   const of = (kind, text) =>

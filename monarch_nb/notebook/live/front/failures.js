@@ -13,11 +13,16 @@ import { element, setText } from './theme.js';
 
 const FIRST = 4; // the rest are a click away: what is below stays in sight
 
-/** "ranks 0-7", and how often if it was more than once each. @param {Failure} failure */
+const MOST_RUNS = 5;
+
+/** "ranks 0-7", "20 ranks 5,18,31,44,57,…", and how often if it was more than once each. @param {Failure} failure */
 function ranksText({ ranks, count }) {
-  const several = /[-,]/.test(ranks);
-  const often = count > runs(ranks).length ? `, ${count} times` : '';
-  return `${several ? 'ranks' : 'rank'} ${cutText(ranks, 60)}${often}`;
+  const parts = ranks.split(',');
+  const all = runs(ranks).length;
+  const who = parts.length > MOST_RUNS ? `${all} ranks` : all > 1 ? 'ranks' : 'rank';
+  const some = parts.length > MOST_RUNS ? [...parts.slice(0, MOST_RUNS), '…'] : parts;
+  const often = count > all ? `, ${count} times` : '';
+  return `${who} ${cutText(some.join(','), 60)}${often}`;
 }
 
 /** Where it was raised, and in what; a cell is not told twice. @param {Failure} failure */

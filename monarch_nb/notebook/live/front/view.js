@@ -7,7 +7,7 @@ import { Grid } from './grid.js';
 import { Header } from './header.js';
 import { isDead } from './marks.js';
 import { Curves } from './plot.js';
-import { runsText } from './protocol.js';
+import { runs, runsText } from './protocol.js';
 import { Section } from './section.js';
 import { watchSight } from './sight.js';
 import { Strip } from './strip.js';
@@ -162,10 +162,15 @@ class View {
   }
 
   showFailures() {
-    const failures = this.mesh?.failures ?? [];
+    const failures = (this.mesh?.failures ?? []).filter(failure => this.concerns(failure));
     this.failures.box.hidden = !this.full || !failures.length;
     setText(this.failures.note, failures.length > 1 ? `${failures.length}` : '');
     this.failureList.update(failures, this.connection.model.clock);
+  }
+
+  /** Whether ranks that are shown here have failed so. @param {import("./protocol.js").Failure} failure */
+  concerns({ ranks }) {
+    return !this.options.ranks || runs(ranks).some(rank => this.ranks.includes(rank));
   }
 
   /** A second has passed. */
