@@ -1,4 +1,5 @@
-"""What a person sees of a mesh in JupyterLab: the side panel, the views in it and in outputs, the status bar."""
+"""What a person sees of a mesh in JupyterLab: the side panel, views in it and in outputs, the
+status bar."""
 
 from __future__ import annotations
 
@@ -140,7 +141,8 @@ class MeshPage:
         self.panel.wait_for()
         handle = self.page.locator("#jp-main-split-panel > .lm-SplitPanel-handle").first
         box, left = handle.bounding_box(), self.panel.bounding_box()
-        assert box is not None and left is not None
+        assert box is not None
+        assert left is not None
         middle = box["y"] + box["height"] / 2
         self.page.mouse.move(box["x"] + box["width"] / 2, middle)
         self.page.mouse.down()

@@ -1,4 +1,4 @@
-"""The mesh in JupyterLab, with real ranks: brought up, watched, stopped, healed, found again, by mouse."""
+"""The mesh in JupyterLab, with real ranks: brought up, watched, stopped, healed, found again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.lab import RESTART, Notebook, Server, picture
+from tests.browser.lab import RESTART, Notebook, Server
 from tests.browser.mesh_page import DEAD, MeshPage, View
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -190,7 +190,8 @@ def opened(page: Page, server: Server, path: str) -> MeshPage:
 
 def still(view: View) -> None:
     """It shows how the mesh was, and says so."""
-    view.root.locator(".mnb-summary", has_text=re.compile("as of .*; the kernel of then is gone")).wait_for()
+    then = re.compile("as of .*; the kernel of then is gone")
+    view.root.locator(".mnb-summary", has_text=then).wait_for()
 
 
 def saved(notebook: Notebook) -> Any:
