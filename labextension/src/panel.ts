@@ -20,7 +20,6 @@ export class MeshPanel extends Widget {
   readonly #current: Current;
   readonly #page: Page;
   readonly #note = element('div', 'lab-note');
-  readonly #running = element('button', 'lab-running');
   readonly #sections = element('div', 'lab-sections');
   readonly #more = element('details', 'lab-more');
   readonly #form = new UpForm(wish => this.#up(wish));
@@ -44,15 +43,8 @@ export class MeshPanel extends Widget {
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', 'Mesh');
     this.#note.setAttribute('role', 'status');
-    this.#running.type = 'button';
-    this.#running.addEventListener('click', () => {
-      const cell = this.#shown?.model.cell;
-      if (cell) {
-        page.jump(cell.number);
-      }
-    });
     this.#more.append(element('summary', 'lab-sub', 'Bring up another mesh'));
-    this.node.append(this.#running, this.#note, this.#sections, this.#more);
+    this.node.append(this.#note, this.#sections, this.#more);
     current.changed.add(() => { this.#refresh(); });
   }
 
@@ -114,7 +106,6 @@ export class MeshPanel extends Widget {
     this.#drawSections(connection);
     setText(this.#note, this.#noteText());
     this.#note.hidden = !this.#note.textContent;
-    this.#drawRunning();
     const hasMesh = this.#byName.size > 0;
     this.#drawForm(isReady, hasMesh);
   }
@@ -156,15 +147,6 @@ export class MeshPanel extends Widget {
         const section = new MeshSection(this.#sections, connection, name, this.#page);
         this.#byName.set(name, section);
       }
-    }
-  }
-
-  #drawRunning(): void {
-    const cell = this.#shown?.model.cell;
-    this.#running.hidden = !cell;
-    if (cell) {
-      setText(this.#running, `Cell In [${cell.number}] is running`);
-      this.#running.title = 'Go to the cell';
     }
   }
 

@@ -109,7 +109,7 @@ export class RankList {
     row.setAttribute('aria-posinset', String(index + 1));
     row.setAttribute('aria-setsize', String(this.#found.length));
     row.classList.toggle('mnb-mod-active', index === this.#at);
-    const what = isWorking(verdict) ? mesh.what(rank) : mesh.detail(rank);
+    const what = isWorking(verdict) ? mesh.what(rank) : mesh.detail(rank) || mesh.headline(rank);
     row.title = [`rank ${rank}`, mark.word, what].filter(Boolean).join(': ');
     row.append(
       markNode(verdict),

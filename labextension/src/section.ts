@@ -2,7 +2,7 @@
 
 import * as acts from './acts.js';
 import { ActorTable } from './actortable.js';
-import { button, type Connection, element, type Mesh, mountMesh, runsText, setText } from './front.js';
+import { type Connection, element, type Mesh, mountMesh, runsText, setText } from './front.js';
 import { RankList } from './ranklist.js';
 
 /** What the section asks of the page. */
@@ -41,7 +41,7 @@ export class MeshSection {
       this.#list.update();
     });
     const place = element('div', 'lab-view');
-    this.node.append(place, this.#bar(), this.#ranks, this.#actors.node);
+    this.node.append(place, this.#hosts, this.#ranks, this.#actors.node);
     this.#view = mountMesh(place, connection, {
       mesh: name,
       ranks: null,
@@ -50,7 +50,8 @@ export class MeshSection {
       },
       onLogs: (mesh, ranks) => {
         page.showLogs(mesh, ranks);
-      }
+      },
+      offers: this.#offers()
     });
     this.update();
   }
@@ -66,7 +67,9 @@ export class MeshSection {
     if (!mesh) {
       return;
     }
-    setText(this.#hosts, hostsText(this.#connection, mesh));
+    const { hosts } = this.#connection.model;
+    this.#hosts.hidden = hosts.length < 2;
+    setText(this.#hosts, hosts.length < 2 ? '' : hostsText(this.#connection, mesh));
     this.#actors.update(mesh);
     if (this.#ranks.open) {
       this.#list.update();
@@ -77,18 +80,19 @@ export class MeshSection {
     return this.#connection.model.meshes.get(this.name);
   }
 
-  #bar(): HTMLElement {
-    const bar = element('div', 'lab-actions');
-    const logs = button('logs', `What the ranks of ${this.name} have written`, () => {
+  #offers() {
+    const logs = () => {
       this.#page.showLogs(this.name, null);
-    });
-    const stacks = button('stacks', `Where the ranks of ${this.name} are now`, () => {
+    };
+    const stacks = () => {
       if (this.#mesh) {
         this.#page.showStacks(this.name, acts.allOf(this.#mesh));
       }
-    });
-    bar.append(this.#hosts, logs, stacks);
-    return bar;
+    };
+    return [
+      { text: 'logs', title: 'what the ranks have written', act: logs },
+      { text: 'stacks', title: 'where the ranks are now', act: stacks }
+    ];
   }
 }
 

@@ -19,6 +19,7 @@ from tests.browser.lab import ROOT, picture
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(120)]
 
 VERMILION = (213, 94, 0)  # how a lost rank is drawn on a light page
+BRIGHT_VERMILION = (240, 114, 42)
 BLUE = (0, 114, 178)
 
 Open = Callable[..., Page]
@@ -138,7 +139,7 @@ def test_nothing_is_cut(show: Open, theme: str, width: int):
 def test_the_header_counts_and_offers_to_heal_what_died(show: Open):
     page = show("eight")
     header = page.locator(".mnb-header").inner_text()
-    assert "8 ranks: 5 busy, 1 in a collective, 1 silent, 1 failed" in header
+    assert "8 ranks: 5 busy, 1 in a collective, 1 silent, 1 exited" in header
     page.get_by_role("button", name="heal").click()
     page.get_by_text("heal: rank all of train").wait_for()
     assert sent(page, "do")[0]["what"] == "heal"
@@ -174,6 +175,57 @@ def test_news_move_nothing(show: Open):
     assert page.evaluate(places) == before
 
 
+def test_counts_that_change_move_nothing(show: Open):
+    page = show("hosts", 250)
+    below = "() => document.querySelector('.mnb-grid').offsetTop"
+    tell = "([ranks, verdict]) => demo.kernel.change(ranks, verdict)"
+    page.evaluate(tell, [[1, 2], "silent"])
+    page.evaluate(tell, [[4, 5], "failed"])
+    frames(page)
+    before = page.evaluate(below)
+    page.evaluate(tell, [list(range(64)), "idle"])
+    page.locator(".mnb-summary", has_text="64 ranks: 64 idle").wait_for()
+    page.evaluate("() => demo.kernel.delta({}, { cell: { number: 12, id: null, since: 0 } })")
+    page.get_by_role("button", name="cell In[12] is running").wait_for()
+    assert page.evaluate(below) == before
+
+
+@pytest.mark.parametrize("how", ["away", "hidden"])
+def test_a_view_that_comes_into_the_page_later_has_its_colours(show: Open, how: str):
+    page = show("eight", more=f"&mount={how}")
+    page.evaluate("() => demo.bring()")
+    frames(page)
+    assert near(colour(page, 2, 8, 9), VERMILION)
+    page.evaluate("() => demo.take()")
+    page.evaluate("() => { document.body.dataset.jpThemeLight = 'false'; }")
+    page.evaluate("() => demo.bring()")
+    frames(page)
+    assert near(colour(page, 2, 8, 9), BRIGHT_VERMILION)
+
+
+def test_a_theme_that_hides_the_page_for_a_frame_reaches_everything(show: Open):
+    """As JupyterLab does when it changes its theme."""
+    page = show("eight")
+    drawn = "() => document.querySelector('.mnb-plot canvas').toDataURL()"
+    light = page.evaluate(drawn)
+    page.evaluate(
+        """() => {
+            document.body.dataset.jpThemeLight = "false";
+            demo.take();
+            queueMicrotask(() => requestAnimationFrame(demo.bring));
+        }"""
+    )
+    for _ in range(3):
+        frames(page)
+    dark = page.evaluate(drawn)
+    assert dark != light
+    page.evaluate("() => demo.view.select([])")
+    page.evaluate("() => { document.body.dataset.jpThemeLight = 'true'; }")
+    frames(page)
+    frames(page)
+    assert page.evaluate(drawn) == light
+
+
 # ---------------------------------------------------------------------------------- what is clicked
 
 
@@ -182,7 +234,7 @@ def test_a_click_tells_all_of_a_rank(show: Open):
     click(page, 2)
     page.get_by_text("last output").wait_for()
     text = details(page)
-    for words in ("rank 2", "failed for 1:", "CUDA out of memory", "node-a", "41002", "812 calls"):
+    for words in ("rank 2", "exited for 1:", "CUDA out of memory", "node-a", "41002", "812 calls"):
         assert words in text
     assert "loss.backward()" in text
     page.get_by_role("button", name="cell In[7]", exact=True).click()
@@ -232,8 +284,21 @@ def test_hovering_tells_and_marks_the_same_rank_in_the_timeline(show: Open):
     assert tip.startswith("rank 23\nhosts 2, gpus 7\nexited for 1:3")
     assert "SIGKILL; out of memory?" in tip
     strip = page.locator(".mnb-timeline canvas")
-    strip.hover(position={"x": 300, "y": 40})
+    strip.hover(position={"x": 300, "y": 42})
     assert "rank 12\nbusy" in page.locator(".mnb-timeline .mnb-tip").inner_text()
+
+
+@pytest.mark.parametrize("zoom", [1, 1.5])
+def test_every_point_of_the_grid_is_a_rank(show: Open, zoom: float):
+    page = show("eight")
+    page.evaluate("zoom => { document.querySelector('#place').style.zoom = zoom; }", zoom)
+    frames(page)
+    first, last = cell(page, 0), cell(page, 7)
+    box = page.locator(".mnb-scroll canvas").bounding_box()
+    for down in range(int(first["y"]), int(last["y"] + last["height"]), 9):
+        for across in range(int(first["x"]), int(last["x"] + last["width"]), 40):
+            page.mouse.click(box["x"] + across * zoom, box["y"] + down * zoom)
+            assert page.locator(".mnb-title").inner_text().startswith("rank "), (across, down)
 
 
 def test_the_keyboard_goes_everywhere(show: Open):
@@ -261,9 +326,14 @@ def test_the_keyboard_goes_everywhere(show: Open):
 def test_what_ends_something_asks_twice(show: Open):
     page = show("eight")
     page.evaluate("() => demo.view.select([1, 2, 3])")
-    page.get_by_role("button", name="restart").click()
+    restart = page.get_by_role("button", name="restart")
+    place = restart.bounding_box()
+    restart.click()
     assert sent(page, "do") == []
-    page.get_by_role("button", name="restart 3 ranks? again to confirm").click()
+    page.get_by_text("Restart 3 ranks? Click again to confirm").wait_for()
+    sure = page.get_by_role("button", name="sure?")
+    assert sure.bounding_box() == place
+    sure.click()
     page.get_by_text("restart: rank 1-3 of train").wait_for()
     (told,) = sent(page, "do")
     assert (told["what"], told["mesh"], told["ranks"]) == ("restart", "train", "1-3")

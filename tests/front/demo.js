@@ -10,11 +10,18 @@ const asked = new URLSearchParams(location.search);
 const theme = asked.get('theme') ?? 'light';
 const place = document.querySelector('#place');
 if (theme !== 'none') document.body.dataset.jpThemeLight = String(theme === 'light');
+const mount = asked.get('mount'); // "away": outside the page, "hidden": not shown
 place.style.width = `${asked.get('width') ?? 1100}px`;
 
 const kernel = WORLDS[asked.get('world') ?? 'eight']();
 const connection = new Connection(kernel.transport, { mesh: 'train' });
 const calls = [];
+const take = () => (mount === 'away' ? place.remove() : (place.style.display = 'none'));
+const bring = () => {
+  document.body.append(place);
+  place.style.display = '';
+};
+if (mount) take();
 const view = mountMesh(place, connection, {
   mesh: 'train',
   ranks: null,
@@ -51,4 +58,14 @@ function colourAt(rank, dx, dy) {
   return [...scratch.getImageData(0, 0, 1, 1).data].slice(0, 3);
 }
 
-window.demo = { cellOf, colourAt, kernel, connection, view, calls, model: connection.model };
+window.demo = {
+  cellOf,
+  colourAt,
+  kernel,
+  connection,
+  view,
+  calls,
+  take,
+  bring,
+  model: connection.model
+};

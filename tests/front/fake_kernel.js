@@ -135,6 +135,12 @@ export class FakeKernel {
     });
   }
 
+  /** Ranks change, and it is told. */
+  change(ranks, verdict) {
+    this.set(ranks, verdict);
+    this.delta({ ranks: this.rows(ranks) });
+  }
+
   second(letters) {
     this.seconds++;
     this.strips = this.strips.map((strip, rank) => (strip + letters[rank]).slice(-300));
@@ -142,7 +148,9 @@ export class FakeKernel {
     this.delta({ strip: letters.join(''), usage: this.usage(all) }, { seconds: this.seconds });
   }
 
-  answer({ what, type, rank, ranks, name }) {
+  answer({ what, type, rank, ranks, name, failure }) {
+    if (what === 'failure' && !this.failures.some(({ id }) => id === failure))
+      return new Error(`there is no failure ${failure}`);
     if (what in this.answers) return this.answers[what];
     if (type === 'do') return { said: `${what}: rank ${ranks ?? 'all'} of train` };
     if (what === 'failure') return { text: TRACE };
@@ -153,7 +161,7 @@ export class FakeKernel {
       };
     if (what === 'curve') return { points: this.curves[name].points.map(([s, m]) => [s, m * 1.1]) };
     if (what !== 'rank') return new Error(`the kernel does not know the question ${what}`);
-    const failed = this.verdicts[rank] === 'failed';
+    const failed = ['failed', 'exited'].includes(this.verdicts[rank]);
     return {
       rank,
       actors: [
@@ -261,7 +269,7 @@ export const WORLDS = {
   verdicts() {
     const kernel = new FakeKernel(['gpus'], [11]);
     const names =
-      'idle busy collective starting paused silent leaving stopped exited unreachable error';
+      'idle busy collective starting paused silent leaving stopped exited unreachable failed';
     names.split(' ').forEach((verdict, rank) => kernel.set([rank], verdict, `as ${verdict}`));
     return kernel;
   },

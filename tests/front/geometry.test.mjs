@@ -103,10 +103,14 @@ test('a slice keeps its coordinates; a list of ranks that is none is one line', 
   assert.equal(layOut(frameOf([], [], null), WIDE).x.length, 1);
 });
 
-test('the pointer finds each cell, and nothing between cells', () => {
+test('the pointer finds each cell, the nearer one between two, and nothing beside them', () => {
   const { layout } = laid(['hosts', 'gpus'], [8, 8]);
   for (let i = 0; i < 64; i++) assert.equal(cellAt(layout, layout.x[i] + 3, layout.y[i] + 3), i);
-  assert.equal(cellAt(layout, layout.x[0] + layout.cellWidth + 1, layout.y[0] + 3), -1);
+  const [right, bottom] = [layout.x[9] + layout.cellWidth, layout.y[9] + layout.cellHeight];
+  assert.equal(cellAt(layout, right + 0.4, bottom - 1), 9);
+  assert.equal(cellAt(layout, layout.x[10] - 0.4, bottom - 1), 10);
+  assert.equal(cellAt(layout, right - 1, layout.y[17] - 0.4), 17);
+  assert.equal(cellAt(layout, layout.x[63] + layout.pitchX, layout.y[63]), -1);
   assert.equal(cellAt(layout, -5, -5), -1);
 });
 
@@ -116,6 +120,17 @@ test('a rectangle selects what it touches, drawn from any corner', () => {
   const to = { x: layout.x[18] + 2, y: layout.y[18] + 2 };
   assert.deepEqual(cellsWithin(layout, from, to), [9, 10, 17, 18]);
   assert.deepEqual(cellsWithin(layout, to, from), [9, 10, 17, 18]);
+});
+
+test('lines that do not fit below each other stand in parts of equal height, each with its labels', () => {
+  const { layout } = laid(['hosts', 'gpus'], [32, 8], NARROW);
+  const tops = new Set(layout.x.filter((_, i) => i % 8 === 0));
+  assert.equal(tops.size, 2);
+  assert.equal(layout.y[8 * 16], layout.y[0]);
+  assert.equal(
+    layout.labels.filter(({ kind, text }) => kind === 'column' && text === '0').length,
+    2
+  );
 });
 
 test('labels stand for their row, column or block', () => {

@@ -53,7 +53,7 @@ test('a state tells everything of each rank', () => {
   assert.deepEqual([mesh.host(3), mesh.host(4)], [0, 1]);
   assert.deepEqual([mesh.pid(5), mesh.pid(6)], [15, null]);
   assert.deepEqual(mesh.coords(6), [1, 2]);
-  assert.deepEqual(mesh.counts(), { busy: 7, error: 1 });
+  assert.deepEqual(mesh.counts(), { busy: 7, failed: 1 });
   assert.equal(mesh.summary(), '8 ranks: 7 busy, 1 failed');
   assert.equal(mesh.summary([6]), '1 rank: 1 failed');
   assert.equal(mesh.summary([]), '0 ranks');

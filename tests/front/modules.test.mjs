@@ -11,7 +11,7 @@ const SOURCES = new Map(NAMES.map(name => [name, readFileSync(new URL(name, FOLD
 test('modules import named things of their neighbours only', () => {
   for (const [name, source] of SOURCES) {
     for (const [line] of source.matchAll(/^import[^;]*;/gm)) {
-      const from = /^import \{[^}]*\} from "\.\/(\w+\.js)";$/.exec(line);
+      const from = /^import \{[^}]*\} from '\.\/(\w+\.js)';$/.exec(line);
       assert.ok(from && SOURCES.has(from[1]), `${name}: ${line}`);
       assert.doesNotMatch(line, /\bas\b/, name);
     }

@@ -99,3 +99,11 @@ test('texts are cut for display', () => {
   assert.equal(cutText('abc', 4), 'abc');
   assert.equal(cutText(undefined, 4), '');
 });
+
+test('what only a terminal reads is not shown', () => {
+  assert.equal(
+    cutText('\u001b[31mred\u001b[0m\u001b]0;title\u0007 and\tso\u0000\n', 40),
+    'red and\tso\n'
+  );
+  assert.equal(cutText('\u001b[31m'.repeat(1e6), 5), '…');
+});

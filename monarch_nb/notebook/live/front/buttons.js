@@ -1,6 +1,7 @@
 // @ts-check
 // Buttons and what they say. Rule of the file: what ends something asks for a second click, without a dialog.
 
+import { cutText } from './protocol.js';
 import { element, setText } from './theme.js';
 
 const ARMED_MS = 4000;
@@ -19,28 +20,35 @@ export function button(text, title, action) {
 }
 
 /**
- * A button that acts at the second click.
+ * A button that acts at the second click, for which it stays where it is.
  * @param {string} text
  * @param {string} title
  * @param {() => string} question "restart 3 ranks?"
  * @param {() => void} action
+ * @param {(text: string) => void} say shows the question
  */
-export function carefulButton(text, title, question, action) {
+export function carefulButton(text, title, question, action, say) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let armed;
+  const tell = (/** @type {string} */ asked) => {
+    el.title = asked || title;
+    el.style.width = asked ? `${el.getBoundingClientRect().width}px` : '';
+    el.classList.toggle('mnb-armed', asked !== '');
+    setText(el, asked ? 'sure?' : text);
+    say(asked);
+  };
   const rest = () => {
+    if (armed === undefined) return;
     clearTimeout(armed);
     armed = undefined;
-    setText(el, text);
-    el.classList.remove('mnb-armed');
+    tell('');
   };
   const el = button(text, title, () => {
     if (armed !== undefined) {
       rest();
       return action();
     }
-    setText(el, `${question()} again to confirm`);
-    el.classList.add('mnb-armed');
+    tell(`${question()} Click again to confirm`);
     armed = setTimeout(rest, ARMED_MS);
   });
   el.addEventListener('blur', rest);
@@ -79,6 +87,6 @@ export function textBlock(title, text, open) {
   });
   const head = element('div', 'text-head');
   head.append(copy);
-  box.append(summary, head, element('pre', 'pre', text.slice(0, 100_000)));
+  box.append(summary, head, element('pre', 'pre', cutText(text, 100_000)));
   return box;
 }

@@ -3,7 +3,6 @@
 
 import { button, carefulButton, copyText, textBlock } from './buttons.js';
 import { drawMark } from './cells.js';
-import { ageText } from './marks.js';
 import { cutText, runsText } from './protocol.js';
 import { cellNumber, coordsText, usageTexts, verdictText } from './telling.js';
 import { element, setText, sized } from './theme.js';
@@ -18,6 +17,8 @@ import { element, setText, sized } from './theme.js';
  * @property {(mesh: string, ranks: string) => void} onLogs
  * @property {((mesh: string, rank: number) => void) | undefined} onDebug
  * @property {(promise: Promise<{said: string}>) => void} tell shows what an action has said
+ * @property {(text: string) => void} say
+ * @property {(rank: number) => boolean} isTold whether its traceback is shown elsewhere
  */
 
 const AGAIN_MS = 2000;
@@ -177,9 +178,8 @@ export class Details {
     const parts = [];
     if (actors?.length) parts.push(actorTable(actors));
     if (error) {
-      const age = ageText(this.events.connection.model.clock - error.at);
-      const title = cutText(`${error.headline}, ${age} ago`, 200);
-      parts.push(titled('error', textBlock(title, error.text, open('error', true))));
+      const isOpen = open('error', !this.events.isTold(answer.rank));
+      parts.push(titled('error', textBlock(cutText(error.headline, 200), error.text, isOpen)));
     }
     if (lines?.length) {
       const text = lines.map(line => cutText(line, 2000)).join('\n');
@@ -195,6 +195,10 @@ export class Details {
     const who = ranks.length === 1 ? `rank ${text}` : `${ranks.length} ranks`;
     const act = (/** @type {string} */ what) => () =>
       events.tell(events.connection.do(what, { mesh: name, ranks: text }));
+    const careful = (/** @type {string} */ what, /** @type {string} */ title) => {
+      const question = `${what[0].toUpperCase()}${what.slice(1)} ${who}?`;
+      return carefulButton(what, title, () => question, act(what), events.say);
+    };
     const { onDebug } = events;
     return [
       button('interrupt', `interrupt what ${who} runs`, act('interrupt')),
@@ -204,8 +208,8 @@ export class Details {
         ? [button('debug', `open the debugger in ${who}`, () => onDebug(name, ranks[0]))]
         : []),
       button('copy', 'copy what is told here', () => copyText(this.text())),
-      carefulButton('restart', `a new process for ${who}`, () => `restart ${who}?`, act('restart')),
-      carefulButton('kill', `end the process of ${who}`, () => `kill ${who}?`, act('kill'))
+      careful('restart', `a new process for ${who}`),
+      careful('kill', `end the process of ${who}`)
     ];
   }
 

@@ -11,11 +11,24 @@ import { element, setText } from './theme.js';
  * @typedef {{row: HTMLElement, age: HTMLElement, count: HTMLElement, open: HTMLElement | null, failure: Failure}} Shown
  */
 
-/** "ranks 0-7", and how often if it was more than once each. @param {Failure} failure */
+const FIRST = 4; // the rest are a click away: what is below stays in sight
+
+const MOST_RUNS = 5;
+
+/** "ranks 0-7", "20 ranks 5,18,31,44,57,…", and how often if it was more than once each. @param {Failure} failure */
 function ranksText({ ranks, count }) {
-  const several = /[-,]/.test(ranks);
-  const often = count > runs(ranks).length ? `, ${count} times` : '';
-  return `${several ? 'ranks' : 'rank'} ${cutText(ranks, 60)}${often}`;
+  const parts = ranks.split(',');
+  const all = runs(ranks).length;
+  const who = parts.length > MOST_RUNS ? `${all} ranks` : all > 1 ? 'ranks' : 'rank';
+  const some = parts.length > MOST_RUNS ? [...parts.slice(0, MOST_RUNS), '…'] : parts;
+  const often = count > all ? `, ${count} times` : '';
+  return `${who} ${cutText(some.join(','), 60)}${often}`;
+}
+
+/** Where it was raised, and in what; a cell is not told twice. @param {Failure} failure */
+function placeText({ where, what }) {
+  const twice = where.toLowerCase().includes(what.toLowerCase());
+  return cutText([where, twice ? '' : what].filter(Boolean).join(', '), 120);
 }
 
 /** The list of a mesh's failures. */
@@ -26,17 +39,31 @@ export class Failures {
     this.events = events;
     /** @type {Map<number | string, Shown>} */
     this.shown = new Map();
+    this.most = FIRST;
+    this.older = button('', 'show all', () => {
+      this.most = Infinity;
+      this.update(this.failures, this.clock);
+    });
+    this.older.className = 'mnb-link';
+    el.append(this.older);
+    /** @type {Failure[]} */
+    this.failures = [];
+    this.clock = 0;
   }
 
   /** @param {Failure[]} failures @param {number} clock */
   update(failures, clock) {
-    const ids = new Set(failures.map(({ id }) => id));
+    this.failures = failures;
+    const seen = failures.slice(0, this.most);
+    this.older.hidden = seen.length === failures.length;
+    setText(this.older, `${failures.length - seen.length} older`);
+    const ids = new Set(seen.map(({ id }) => id));
     for (const [id, { row }] of this.shown) {
       if (ids.has(id)) continue;
       row.remove();
       this.shown.delete(id);
     }
-    failures.forEach((failure, place) => {
+    seen.forEach((failure, place) => {
       const shown = this.shown.get(failure.id) ?? this.add(failure);
       shown.failure = failure;
       setText(shown.count, ranksText(failure));
@@ -53,11 +80,10 @@ export class Failures {
     head.className = 'mnb-failure-head';
     const count = element('span', 'failure-ranks');
     const age = element('span', 'age');
-    const what = [failure.where, failure.what].filter(Boolean).join(', ');
     const text = element('span', 'failure-text');
     text.append(
       element('span', 'headline', cutText(failure.headline, 300)),
-      element('span', 'where', cutText(what, 120))
+      element('span', 'where', placeText(failure))
     );
     head.append(element('span', 'cross', '✕'), count, age, text);
     row.append(head);
@@ -75,20 +101,29 @@ export class Failures {
       shown.open = null;
       return;
     }
-    this.events.onSelect(new Set(runs(failure.ranks)));
     shown.open = element('div', 'note', 'asking…');
     shown.row.append(shown.open);
+    this.events.onSelect(new Set(runs(failure.ranks)));
     const place = shown.open;
     try {
       const { text } = await this.events.ask(failure.id);
+      place.className = '';
       place.replaceChildren(textBlock('traceback', text, true));
     } catch (error) {
       setText(place, /** @type {Error} */ (error).message);
     }
   }
 
+  /** Whether a traceback of this rank is shown here. @param {number} rank */
+  isOpen(rank) {
+    return [...this.shown.values()].some(
+      ({ open, failure }) => open && runs(failure.ranks).includes(rank)
+    );
+  }
+
   /** @param {number} clock */
   tick(clock) {
+    this.clock = clock;
     for (const { age, failure } of this.shown.values()) {
       setText(age, `${ageText(clock - failure.at)} ago`);
     }

@@ -171,8 +171,9 @@ function planOf(frame, { pitchX, pitchY }, width, height) {
   const wraps = Math.ceil(across.length / columns);
   const head = (depth > 2 ? HEAD : 2) + (wraps > 1 ? 0 : HEAD - 2);
   const lines = down.length * wraps;
-  const room = Math.max(wraps, Math.floor((height - head) / pitchY));
-  const fold = blocks === 1 && lines > room ? room - (room % wraps) : lines;
+  const room = Math.max(1, Math.floor((height - head) / pitchY / wraps));
+  const parts = blocks === 1 ? Math.ceil(down.length / room) || 1 : 1;
+  const fold = Math.ceil(down.length / parts) * wraps; // parts of equal height
   const partWidth = GUTTER + columns * pitchX;
   const blockWidth = Math.ceil(lines / fold) * partWidth;
   return { across, down, blocks, columns, wraps, head, fold, partWidth, blockWidth };
@@ -221,11 +222,13 @@ function addLabels(layout, frame, plan, block, left, top) {
     }
   }
   if (plan.wraps > 1) return;
+  const y = top + plan.head - HEAD / 2;
   across.forEach((coordinate, column) => {
     const members = range(down.length).map(row => line(row)[column]);
-    const x = layout.x[members[0]] + layout.cellWidth / 2;
-    const y = top + plan.head - HEAD / 2;
-    layout.labels.push({ kind: 'column', text: `${coordinate}`, x, y, members });
+    for (let row = 0; row < down.length; row += plan.fold) {
+      const x = layout.x[members[row]] + layout.cellWidth / 2;
+      layout.labels.push({ kind: 'column', text: `${coordinate}`, x, y, members });
+    }
   });
 }
 
@@ -255,16 +258,18 @@ function blockText(frame, block) {
 }
 
 /**
- * The index of the cell at a point, -1 between cells.
+ * The index of the cell at a point, -1 beside them. The narrow gap between two belongs to them: nobody aims so well.
  * @param {Layout} layout
  * @param {number} x
  * @param {number} y
  */
 export function cellAt(layout, x, y) {
+  const across = (layout.pitchX - layout.cellWidth) / 2;
+  const down = (layout.pitchY - layout.cellHeight) / 2;
   for (let i = 0; i < layout.x.length; i++) {
-    const dx = x - layout.x[i];
-    const dy = y - layout.y[i];
-    if (dx >= 0 && dy >= 0 && dx <= layout.cellWidth && dy <= layout.cellHeight) return i;
+    const dx = x - layout.x[i] + across;
+    const dy = y - layout.y[i] + down;
+    if (dx >= 0 && dy >= 0 && dx < layout.pitchX && dy < layout.pitchY) return i;
   }
   return -1;
 }

@@ -36,12 +36,13 @@ export function bindGestures(grid) {
   );
 }
 
-/** @param {Grid} grid @param {{clientX: number, clientY: number}} event */
+/** In the picture's own pixels, also where the page is zoomed. @param {Grid} grid @param {{clientX: number, clientY: number}} event */
 function pointOf(grid, event) {
-  const box = grid.canvas.getBoundingClientRect();
+  const { canvas, scroller } = grid;
+  const box = canvas.getBoundingClientRect();
   return {
-    x: event.clientX - box.left + grid.scroller.scrollLeft,
-    y: event.clientY - box.top + grid.scroller.scrollTop
+    x: ((event.clientX - box.left) * canvas.offsetWidth) / box.width + scroller.scrollLeft,
+    y: ((event.clientY - box.top) * canvas.offsetHeight) / box.height + scroller.scrollTop
   };
 }
 

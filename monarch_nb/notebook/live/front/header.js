@@ -5,48 +5,92 @@ import { button, carefulButton } from './buttons.js';
 import { cutText } from './protocol.js';
 import { element, setText } from './theme.js';
 
-/** The line above the grid. */
+const SAID_MS = 15_000;
+
+/**
+ * @typedef {{text: string, title: string, act(): void}} Offer one more button
+ * @typedef {object} HeaderEvents
+ * @property {(what: "interrupt" | "heal" | "down") => void} act
+ * @property {(number: number) => void} onJump
+ * @property {Offer[]} offers
+ */
+
+/** What stands above the grid. */
 export class Header {
-  /** @param {HTMLElement} el @param {(what: "interrupt" | "heal" | "down") => void} act */
-  constructor(el, act) {
+  /** @param {HTMLElement} el @param {HeaderEvents} events */
+  constructor(el, { act, onJump, offers }) {
     this.name = element('strong', 'name');
     this.summary = element('span', 'summary');
     this.said = element('div', 'said');
     this.said.setAttribute('role', 'status');
-    this.heal = button('heal', 'replace the dead ranks', () => act('heal'));
+    this.number = 0;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.leaving = undefined;
+    this.cell = button('', 'go to this cell', () => onJump(this.number));
+    this.cell.className = 'mnb-link mnb-cell';
+    this.heal = button('heal', '', () => act('heal'));
     this.buttons = element('span', 'buttons');
     this.buttons.append(
-      button('interrupt', 'interrupt the selected ranks, or all', () => act('interrupt')),
+      button('interrupt', 'interrupt what these ranks run', () => act('interrupt')),
       this.heal,
+      ...offers.map(({ text, title, act: offer }) => button(text, title, offer)),
       carefulButton(
         'stop',
         'end all processes of this mesh',
-        () => `stop ${cutText(this.name.textContent, 20)}?`,
-        () => act('down')
+        () => `Stop ${cutText(this.name.textContent, 20)}?`,
+        () => act('down'),
+        text => this.say(text)
       )
     );
     const line = element('header', 'header');
-    line.append(this.name, this.summary, this.buttons);
-    el.append(line, this.said);
+    line.append(this.name, this.summary, this.cell, this.buttons, this.said);
+    el.append(line);
   }
 
   /** @param {string} name @param {string} summary @param {{here: boolean, dead: boolean}} state */
   describe(name, summary, { here, dead }) {
     setText(this.name, cutText(name, 60));
-    setText(this.summary, cutText(summary, 200));
-    this.heal.hidden = !dead;
     this.buttons.hidden = !here;
+    this.heal.disabled = !dead;
+    this.heal.title = dead ? 'replace the dead ranks' : 'no rank is dead';
+    const text = cutText(summary, 200);
+    if (this.summary.textContent === text) return;
+    this.summary.textContent = text;
+    this.reserve();
   }
 
-  /** @param {string} text @param {boolean} [bad] */
+  /** Which cell the kernel runs; the place is kept. @param {number | null} number */
+  running(number) {
+    this.cell.classList.toggle('mnb-runs', number !== null);
+    if (number === null) return;
+    this.number = number;
+    setText(this.cell, `cell In[${number}] is running`);
+  }
+
+  /** A summary that was longer keeps its lines: counts change ten times a second. */
+  reserve() {
+    const height = this.summary.offsetHeight;
+    if (height) this.summary.style.minHeight = `${height}px`;
+  }
+
+  /** The width is another one. */
+  release() {
+    this.summary.style.minHeight = '';
+    this.reserve();
+  }
+
+  /** What is bad stays, the rest is old news after a while. @param {string} text @param {boolean} [bad] */
   say(text, bad = false) {
+    clearTimeout(this.leaving);
+    if (text && !bad) this.leaving = setTimeout(() => this.say(''), SAID_MS);
     setText(this.said, cutText(text, 400));
     this.said.classList.toggle('mnb-bad', bad);
   }
 
   /** What an action has said. @param {Promise<{said: string}>} promise */
   async tell(promise) {
-    this.say('…');
+    this.say('');
+    setText(this.said, '…');
     try {
       this.say((await promise).said);
     } catch (error) {

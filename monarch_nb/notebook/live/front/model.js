@@ -39,6 +39,8 @@ export class Mesh {
     this.curves = new Map();
     /** @type {import("./protocol.js").Failure[]} */
     this.failures = [];
+    /** @type {Map<number, string> | null} by rank, made when it is asked for */
+    this.headlines = null;
     /** @type {import("./protocol.js").ActorRow[]} */
     this.actors = [];
   }
@@ -56,6 +58,13 @@ export class Mesh {
   /** @param {number} rank @returns {string} why it ended */
   detail(rank) {
     return this.details[rank];
+  }
+
+  /** What it raised last, where that is how it is now; "" otherwise. @param {number} rank @returns {string} */
+  headline(rank) {
+    if (this.verdicts[rank] !== 'failed') return '';
+    this.headlines ??= headlinesOf(this.failures);
+    return this.headlines.get(rank) ?? '';
   }
 
   /** @param {number} rank since when, ms on the feed clock; 0 is not known */
@@ -133,7 +142,10 @@ export class Mesh {
     if (part.strips) this.strips.replace(part.strips, seconds);
     if (typeof part.strip === 'string') this.strips.push(part.strip, seconds);
     change.strip ||= Boolean(part.strips) || typeof part.strip === 'string';
-    if (part.failures) this.failures = part.failures;
+    if (part.failures) {
+      this.failures = part.failures;
+      this.headlines = null;
+    }
     change.failures ||= Boolean(part.failures);
     if (part.actors) this.actors = part.actors;
     change.actors ||= Boolean(part.actors);
@@ -176,6 +188,16 @@ export class Mesh {
     }
     return true;
   }
+}
+
+/** The newest of each rank. @param {import("./protocol.js").Failure[]} failures @returns {Map<number, string>} */
+function headlinesOf(failures) {
+  const pairs = [...failures]
+    .reverse()
+    .flatMap(({ ranks, headline }) =>
+      runs(ranks).map(rank => /** @type {[number, string]} */ ([rank, headline]))
+    );
+  return new Map(pairs);
 }
 
 /** @returns {MeshChange} */

@@ -36,6 +36,10 @@
  * @typedef {StateMessage | DeltaMessage | AnswerMessage | ErrorMessage | LogMessage} KernelMessage
  */
 
+// Colours and titles of a terminal, and control characters that are no white space.
+// eslint-disable-next-line no-control-regex
+const ESCAPES = /\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)?|[\0-\x08\x0b-\x1f\x7f]/g;
+
 export const VERSION = 1;
 export const STRIP_SECONDS = 300;
 
@@ -156,11 +160,13 @@ export function runsText(numbers) {
 }
 
 /**
- * A text of any origin, short enough to show.
+ * A text of any origin, short enough to show, without what only a terminal reads.
  * @param {unknown} text
  * @param {number} length
  */
 export function cutText(text, length) {
   const whole = typeof text === 'string' ? text : String(text ?? '');
-  return whole.length > length ? `${whole.slice(0, length - 1)}…` : whole;
+  const seen = whole.slice(0, 2 * length).replace(ESCAPES, '');
+  const more = whole.length > 2 * length;
+  return more || seen.length > length ? `${seen.slice(0, length - 1)}…` : seen;
 }

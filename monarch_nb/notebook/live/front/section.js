@@ -11,7 +11,8 @@ export class Section {
   constructor(el, name, shown) {
     this.box = element('details', `section mnb-of-${name}`);
     this.note = element('span', 'section-note');
-    const summary = element('summary', 'section-head', name);
+    const title = `${name[0].toUpperCase()}${name.slice(1)}`;
+    const summary = element('summary', 'section-head', title);
     summary.append(this.note);
     this.body = element('div', `section-body mnb-${name}`);
     this.box.append(summary, this.body);

@@ -24,9 +24,9 @@ export function verdictText(mesh, rank, clock) {
   return markOf(mesh.verdict(rank)).word + (since && ` for ${since}`);
 }
 
-/** What it runs, or why it ended. @param {Mesh} mesh @param {number} rank */
+/** What it runs, why it ended, or what its last cell raised. @param {Mesh} mesh @param {number} rank */
 export function matterOf(mesh, rank) {
-  return mesh.detail(rank) || mesh.what(rank);
+  return mesh.detail(rank) || mesh.what(rank) || mesh.headline(rank);
 }
 
 /** "GPU 97 %, 41.2 GiB" and "CPU 100 %, 312 MiB", as far as known. @param {Mesh} mesh @param {number} rank */
@@ -37,6 +37,7 @@ export function usageTexts(mesh, rank) {
     /** @type {number} */ share,
     /** @type {number} */ mib
   ) => {
+    if (mib === 0) return ''; // not looked at yet
     const parts = [isNaN(share) ? '' : `${share} %`, isNaN(mib) ? '' : memoryText(mib)];
     const known = parts.filter(Boolean).join(', ');
     return known && `${name} ${known}`;

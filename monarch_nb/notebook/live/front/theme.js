@@ -27,21 +27,28 @@ export function readTheme(el) {
 }
 
 /**
- * Tell when the page changes between light and dark.
+ * Tell when the page changes between light and dark: at once, and when it has been drawn so, because
+ * JupyterLab hides everything for a frame then, and what is hidden is not drawn.
  * @param {() => void} listener
  * @returns {() => void} undo
  */
 export function onThemeChange(listener) {
-  const observer = new MutationObserver(listener);
+  const again = onceAFrame(listener);
+  const tell = () => {
+    listener();
+    requestAnimationFrame(again.ask);
+  };
+  const observer = new MutationObserver(tell);
   const filter = ['class', 'theme', 'data-jp-theme-light', 'data-vscode-theme-kind'];
   for (const el of [document.documentElement, document.body]) {
     observer.observe(el, { attributes: true, attributeFilter: filter });
   }
   const media = matchMedia('(prefers-color-scheme: dark)');
-  media.addEventListener('change', listener);
+  media.addEventListener('change', tell);
   return () => {
+    again.cancel();
     observer.disconnect();
-    media.removeEventListener('change', listener);
+    media.removeEventListener('change', tell);
   };
 }
 

@@ -7,7 +7,7 @@ import { Grid } from './grid.js';
 import { Header } from './header.js';
 import { isDead } from './marks.js';
 import { Curves } from './plot.js';
-import { runsText } from './protocol.js';
+import { runs, runsText } from './protocol.js';
 import { Section } from './section.js';
 import { watchSight } from './sight.js';
 import { Strip } from './strip.js';
@@ -23,6 +23,7 @@ import { element, onThemeChange, readTheme, setText } from './theme.js';
  * @property {(number: number) => void} onJump go to the notebook's cell of that number
  * @property {(mesh: string, ranks: string) => void} onLogs show the output of these ranks
  * @property {(mesh: string, rank: number) => void} [onDebug] open a debugger; without it there is no such button
+ * @property {import("./header.js").Offer[]} [offers] more buttons of the mesh
  */
 
 const WIDE = 760;
@@ -55,8 +56,10 @@ class View {
     this.ranks = [];
     /** @type {Set<number>} */
     this.selected = new Set();
+    this.width = 0;
     this.root = element('div', 'root');
     el.append(this.root);
+    this.coloured = this.root.isConnected;
     const { model } = connection;
     const theme = readTheme(this.root);
     const events = {
@@ -66,7 +69,8 @@ class View {
     };
     const asking = (/** @type {string} */ what, /** @type {object} */ args) =>
       connection.ask(what, { mesh: this.mesh?.name ?? '', ...args });
-    this.header = new Header(this.root, what => this.act(what));
+    const { onJump, onLogs, onDebug, offers = [] } = options;
+    this.header = new Header(this.root, { act: what => this.act(what), onJump, offers });
     const body = element('div', 'body');
     const [main, side, picture] = [
       element('div', 'main'),
@@ -79,8 +83,8 @@ class View {
     body.append(main, side);
     this.root.append(body);
     this.grid = new Grid(picture, events, theme);
-    this.details = new Section(side, 'details', false);
     this.failures = new Section(side, 'failures', false);
+    this.details = new Section(side, 'details', false);
     this.timeline = new Section(main, 'timeline', false);
     this.curves = new Section(main, 'curves', false);
     this.strip = new Strip(this.timeline.body, events, theme);
@@ -91,9 +95,10 @@ class View {
       onSelect: events.onSelect,
       ask: id => asking('failure', { failure: id })
     });
-    const { onJump, onLogs, onDebug } = options;
     const tell = (/** @type {Promise<{said: string}>} */ promise) => this.header.tell(promise);
-    const wishes = { connection, onJump, onLogs, onDebug, tell };
+    const say = (/** @type {string} */ text) => this.header.say(text);
+    const isTold = (/** @type {number} */ rank) => this.failureList.isOpen(rank);
+    const wishes = { connection, onJump, onLogs, onDebug, tell, say, isTold };
     this.rankDetails = new Details(this.details.body, wishes, theme);
     this.undo = this.follow();
     this.adopt();
@@ -157,10 +162,15 @@ class View {
   }
 
   showFailures() {
-    const failures = this.mesh?.failures ?? [];
+    const failures = (this.mesh?.failures ?? []).filter(failure => this.concerns(failure));
     this.failures.box.hidden = !this.full || !failures.length;
     setText(this.failures.note, failures.length > 1 ? `${failures.length}` : '');
     this.failureList.update(failures, this.connection.model.clock);
+  }
+
+  /** Whether ranks that are shown here have failed so. @param {import("./protocol.js").Failure} failure */
+  concerns({ ranks }) {
+    return !this.options.ranks || runs(ranks).some(rank => this.ranks.includes(rank));
   }
 
   /** A second has passed. */
@@ -172,10 +182,12 @@ class View {
 
   describe() {
     const { mesh, connection, options } = this;
-    const here = mesh !== null && connection.model.meshes.get(mesh.name) === mesh && !mesh.ended;
+    const { meshes, cell } = connection.model;
+    const here = mesh !== null && meshes.get(mesh.name) === mesh && !mesh.ended;
     const dead = this.ranks.some(rank => isDead(mesh?.verdict(rank) ?? ''));
     const name = mesh?.name ?? options.mesh;
     this.header.describe(name, this.summary(here), { here, dead });
+    this.header.running(here && cell ? cell.number : null);
     this.root.classList.toggle('mnb-gone', mesh !== null && !here);
   }
 
@@ -220,19 +232,26 @@ class View {
   /** @param {"interrupt" | "heal" | "down"} what */
   act(what) {
     const mesh = this.mesh?.name ?? '';
-    const ranks = runsText(this.selected.size ? this.selected : this.ranks);
+    const ranks = runsText(this.ranks);
     const args = what === 'interrupt' ? { mesh, ranks } : { mesh };
     this.header.tell(this.connection.do(what, args));
   }
 
+  /** Also when it comes into the page, or back: only there it has colours. */
   resize() {
-    this.root.classList.toggle('mnb-wide', this.full && this.root.clientWidth >= WIDE);
+    if (!this.coloured) this.readTheme();
+    const width = this.root.clientWidth;
+    this.root.classList.toggle('mnb-wide', this.full && width >= WIDE);
+    if (width && width !== this.width) this.header.release();
+    this.width = width;
     this.grid.resize();
     this.strip.refresh();
     this.plots.resize();
   }
 
   readTheme() {
+    this.coloured = this.root.isConnected;
+    if (!this.coloured) return;
     const theme = readTheme(this.root);
     for (const part of [this.grid, this.strip, this.plots, this.rankDetails]) part.setTheme(theme);
   }

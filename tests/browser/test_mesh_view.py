@@ -1,0 +1,205 @@
+"""The mesh in JupyterLab, with real ranks: brought up, watched, stopped, healed, found again."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.lab import RESTART, Notebook, Server
+from tests.browser.mesh_page import DEAD, MeshPage, View
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(240)]
+
+SOON_S = 0.5  # from a death to its pixel
+
+WAITING = """%%mesh
+import time
+time.sleep(60)"""
+
+FAILING = """%%mesh
+import time
+if rank == 2:
+    1 / 0
+time.sleep(60)"""
+
+TRAINING = """%%mesh hosts=1
+import monarch_nb
+for step in range(40):
+    monarch_nb.log(step, loss=1 / (step + 1) + 0.1 * rank, lr=1e-3)"""
+
+HOSTILE = r"""%%mesh
+text = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>\x1b[31mred\x1b[0m"
+if rank == 0:
+    print(text)
+    print("A" * 10_000_000)
+    raise ValueError(text + " lone \ud800 " + "B" * 10_000_000)"""
+
+
+@pytest.fixture
+def lab(notebook: Notebook) -> MeshPage:
+    """A new notebook with the panel open."""
+    mesh_page = MeshPage(notebook)
+    mesh_page.open()
+    return mesh_page
+
+
+def test_a_mesh_is_brought_up_watched_and_stopped(lab: MeshPage) -> None:
+    lab.panel.get_by_text("No mesh is up yet.").wait_for()
+    lab.pictures("empty")
+    lab.bring_up("hosts=2 gpus=4")
+    view = lab.view()
+    view.says("8 ranks: 8 idle")
+    lab.status("8 ranks: 8 idle")
+    lab.notebook.start(WAITING)
+    view.says("8 ranks: 8 busy")
+    view.tells("cell In[1] is running")
+    lab.pictures("busy")
+    view.press("interrupt")
+    lab.notebook.cell(0).finish().shows("ranks 0-7 were interrupted at")
+    view.says("8 ranks: 8 idle")
+
+    lab.notebook.start("%%mesh --noblock\nimport time\ntime.sleep(2)").finish()
+    view.says("8 ranks: 8 busy")
+    plain = lab.notebook.start("import time\ntime.sleep(6)")
+    view.says("8 ranks: 8 idle")
+    assert plain.prompt == "[*]:"  # the kernel itself can say nothing
+    view.click(6)
+    assert plain.prompt == "[*]:"
+
+    view.press("stop")
+    lab.panel.get_by_text("No mesh is up yet.").wait_for()
+    lab.status("no mesh")
+
+
+def test_a_failure_a_death_and_healing(lab: MeshPage) -> None:
+    lab.notebook.run("%mesh up --gpus 4")
+    view = lab.view()
+    view.says("4 ranks: 4 idle")
+    failing = lab.notebook.start(FAILING)
+    view.says("4 ranks: 3 busy, 1 failed")
+    lab.status("4 ranks: 3 busy, 1 failed")
+    view.tells("ZeroDivisionError: division by zero").click()
+    view.tells("1 / 0")
+    view.root.locator(".mnb-title", has_text="rank 2").wait_for()
+    assert view.root.locator(".mnb-failures .mnb-where").inner_text() == "Cell In[2], line 4"
+    lab.pictures("failed")
+    view.press("interrupt")
+    failing.finish().shows("ranks 0-1,3 were interrupted at")
+
+    lab.notebook.start("%%mesh --noblock\nimport time\ntime.sleep(60)").finish()
+    view.says("4 ranks: 4 busy")
+    pid = view.pid(1)
+    took = view.turns(1, DEAD, lambda: kill(pid))
+    print(f"from SIGKILL to a red pixel: {took * 1000:.0f} ms")
+    assert 0 < took < SOON_S
+    view.says("4 ranks: 3 busy, 1 exited")
+    lab.pictures("dead")
+    view.press("heal")
+    view.says("4 ranks: 3 busy, 1 idle")
+    assert view.colour(1) != DEAD
+    assert view.pid(1) != pid
+
+
+def kill(pid: int) -> float:
+    """End a process; when that was."""
+    at = time.time()
+    os.kill(pid, signal.SIGKILL)
+    return at
+
+
+def test_slices_curves_and_hostile_texts(lab: MeshPage) -> None:
+    lab.notebook.run("%mesh up hosts=2 gpus=2")
+    view = lab.view()
+    lab.notebook.run("mesh0.slice(hosts=1)")
+    part = lab.output(1)
+    part.says("2 ranks: 2 idle")
+    assert part.corner(3)
+    lab.notebook.run(TRAINING)
+    for where in (view, part):
+        curves = where.root.locator(".mnb-of-curves")
+        curves.get_by_text("loss", exact=True).wait_for()
+        curves.get_by_text("step 39").first.wait_for()
+    lab.pictures("curves")
+
+    lab.notebook.run(HOSTILE)
+    view.says("4 ranks: 3 idle, 1 failed")
+    view.tells("ValueError: <img src=x onerror=").click()
+    view.root.locator(".mnb-failures pre").wait_for()
+    view.click(0).get_by_text("last output").wait_for()
+    lab.pictures("hostile")
+    assert lab.page.evaluate("() => window.hacked") is None
+    assert view.root.locator("img, script").count() == 0
+    assert "\x1b" not in view.root.inner_text()
+    assert len(view.root.inner_text()) < 300_000
+
+
+def test_pages_that_come_and_go(lab: MeshPage, server: Server) -> None:
+    lab.notebook.run("%mesh up --gpus 4")
+    lab.notebook.run("mesh0")
+    lab.notebook.run(WIDGET)
+    lab.notebook.run("%%mesh --noblock\nimport time\ntime.sleep(600)")
+    path = saved(lab.notebook)
+    views = [lab.view(), lab.output(1), lab.output(2)]
+    for view in views:
+        view.says("4 ranks: 4 busy")
+
+    again = opened(lab.page, server, path)
+    for view in (again.view(), again.output(1), again.output(2)):
+        view.says("4 ranks: 4 busy")
+    other = opened(lab.page.context.new_page(), server, path)
+    other.view().says("4 ranks: 4 busy")
+    other.view().press("interrupt")
+    again.view().says("4 ranks: 4 idle")
+    again.output(2).says("4 ranks: 4 idle")
+    other.page.close()
+
+    again.page.click(RESTART)
+    again.page.locator(".jp-Dialog button", has_text=re.compile("Restart")).click()
+    again.panel.get_by_text("The kernel was restarted: its mesh is gone.").wait_for()
+    again.pictures("restarted")
+    again.notebook.run("%mesh up --gpus 2")
+    again.view().says("2 ranks: 2 idle")
+    still(again.output(1))
+    saved(again.notebook)
+
+    server.end_sessions()
+    late = opened(again.page, server, path)
+    still(late.output(1))
+    assert "Error displaying" not in late.notebook.cell(1).text
+    late.pictures("saved")
+
+
+WIDGET = """from IPython.display import display
+view = "application/vnd.jupyter.widget-view+json"
+display({view: get_ipython().display_formatter.format(mesh0)[0][view]}, raw=True)"""
+
+
+def opened(page: Page, server: Server, path: str) -> MeshPage:
+    """The notebook in a page that is loaded anew."""
+    page.goto(server.url(f"lab/tree/{path}"), wait_until="domcontentloaded")
+    mesh_page = MeshPage(Notebook(page))
+    mesh_page.open()
+    return mesh_page
+
+
+def still(view: View) -> None:
+    """It shows how the mesh was, and says so."""
+    then = re.compile("as of .*; the kernel of then is gone")
+    view.root.locator(".mnb-summary", has_text=then).wait_for()
+
+
+def saved(notebook: Notebook) -> Any:
+    """Save it; its path."""
+    return notebook.page.evaluate(
+        """async () => {
+            const context = window.jupyterapp.shell.currentWidget.context;
+            await context.save();
+            return context.path;
+        }"""
+    )
