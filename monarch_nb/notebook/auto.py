@@ -2,8 +2,8 @@
 
 Rule of the file: it changes text before IPython reads it, and only that of cells which a person has
 typed: not what code runs (`run_cell`), not silent requests of the front end, not commands to the
-mesh itself. `%%local` keeps a cell in the controller. What stands after `%%mesh` for a cell that the
-page's button sends comes beside its text, in the request's `metadata["monarch"]["mesh"]`.
+mesh itself. `%%local` keeps a cell in the controller. What stands after `%%mesh` for a cell that
+the page's button sends comes beside its text, in the request's `metadata["monarch"]["mesh"]`.
 """
 
 from __future__ import annotations
