@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { Model } from '../../monarch_nb/notebook/live/front/model.js';
+import { Strips } from '../../monarch_nb/notebook/live/front/strips.js';
 
 const RANKS = [
   ['0-5,7', 'busy', 'cell In[3]', '', 1000],
@@ -187,4 +188,15 @@ test('1 024 ranks at 10 Hz: a delta of a fifth of them costs less than a millise
   }
   const median = times.sort((a, b) => a - b)[100];
   assert.ok(median < 1, `${median} ms`);
+});
+
+test('how far back anything is known is told, so that a young mesh fills its timeline', () => {
+  const strips = new Strips(2);
+  assert.equal(strips.known, 0);
+  strips.push('55', 100);
+  assert.equal(strips.known, 1);
+  strips.replace(['...55', '..555'], 104);
+  assert.equal(strips.known, 3);
+  strips.push('99', 900);
+  assert.equal(strips.known, 300);
 });

@@ -7,6 +7,7 @@ import { element, onceAFrame, setText, sized } from './theme.js';
 
 /** @typedef {{onHover(rank: number): void, onSelect(ranks: Set<number>): void}} StripEvents */
 
+const SPANS = [60, 120, STRIP_SECONDS];
 const MOST_ROWS = 64;
 const STRIP_GUTTER = 26;
 const TOP = 4;
@@ -17,6 +18,11 @@ export function rowsOf(ranks) {
   const share = Math.ceil(ranks.length / MOST_ROWS) || 1;
   const rows = Math.ceil(ranks.length / share);
   return Array.from({ length: rows }, (_, row) => ranks.slice(row * share, (row + 1) * share));
+}
+
+/** "45 s", "2 min". @param {number} ago seconds */
+function agoText(ago) {
+  return ago % 60 ? `${ago} s` : `${ago / 60} min`;
 }
 
 /** The timeline's canvas. A second is one pixel of an image that is stretched to its place. */
@@ -84,10 +90,12 @@ export class Strip {
     return Math.max(0, Math.min(this.rows.length - 1, Math.floor((y - TOP) / this.rowHeight)));
   }
 
-  /** How many seconds there is room for, and how wide one is. */
+  /** How many seconds are shown, one minute at the least, and how wide one is. */
   get scale() {
     const width = Math.max(0, this.el.clientWidth - STRIP_GUTTER);
-    const seconds = Math.max(1, Math.min(STRIP_SECONDS, Math.floor(width)));
+    const known = this.mesh?.strips.known ?? 0;
+    const span = SPANS.find(each => known <= each) ?? STRIP_SECONDS;
+    const seconds = Math.max(1, Math.min(span, Math.floor(width)));
     return { seconds, pixels: width / seconds };
   }
 
@@ -234,10 +242,11 @@ export class Strip {
   paintAxis(context, width, height, seconds) {
     const { colours } = this.theme;
     context.fillStyle = context.strokeStyle = colours.dim;
-    for (let ago = 0; ago < seconds; ago += 60) {
+    const step = seconds > 120 ? 60 : seconds > 60 ? 30 : 15;
+    for (let ago = 0; ago < seconds; ago += step) {
       const x = width - ago * ((width - STRIP_GUTTER) / seconds);
       context.textAlign = ago ? 'center' : 'right';
-      context.fillText(ago ? `${ago / 60} min` : 'now', x, height + 8);
+      context.fillText(ago ? agoText(ago) : 'now', x, height + 8);
       context.fillRect(Math.min(x, width - 1), height, 1, 2);
     }
   }

@@ -13,6 +13,8 @@ export class Strips {
     this.size = size;
     /** How many seconds have ended since the feed began. */
     this.seconds = 0;
+    /** The first second of which anything is known. */
+    this.first = Infinity;
     this.ring = new Uint8Array(size * STRIP_SECONDS).fill(NOT_KNOWN);
     this.counts = new Uint32Array(10);
   }
@@ -25,10 +27,13 @@ export class Strips {
   replace(strips, seconds) {
     this.ring.fill(NOT_KNOWN);
     this.seconds = seconds;
+    this.first = Infinity;
     const ranks = Math.min(this.size, strips.length);
     for (let rank = 0; rank < ranks; rank++) {
       const strip = String(strips[rank]).slice(-STRIP_SECONDS);
       const first = seconds - strip.length;
+      const known = strip.search(/[^.]/);
+      if (known >= 0) this.first = Math.min(this.first, first + known);
       for (let i = Math.max(0, -first); i < strip.length; i++) {
         this.ring[this.place(first + i) + rank] = strip.charCodeAt(i);
       }
@@ -47,9 +52,15 @@ export class Strips {
       this.ring.fill(NOT_KNOWN, this.place(second), this.place(second) + this.size);
     }
     this.seconds = seconds;
+    this.first = Math.min(this.first, seconds - 1);
     const start = this.place(seconds - 1);
     const ranks = Math.min(this.size, letters.length);
     for (let rank = 0; rank < ranks; rank++) this.ring[start + rank] = letters.charCodeAt(rank);
+  }
+
+  /** How many seconds back anything is known. */
+  get known() {
+    return Math.max(0, Math.min(STRIP_SECONDS, this.seconds - this.first));
   }
 
   /**
