@@ -8,10 +8,11 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests import support
+from tests.browser.front_page import show, site
 from tests.browser.lab import CHROMIUM_FLAGS, READY_S, Notebook, Server, picture
 from tests.kernel.conftest import kernelspec
 
-__all__ = ["kernelspec"]
+__all__ = ["kernelspec", "show", "site"]
 
 SIZE = {"width": 1280, "height": 960}
 

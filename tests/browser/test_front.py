@@ -1,107 +1,17 @@
-"""The mesh view in a page of its own, fed by a kernel that is none: what a person sees and clicks.
-
-`tests/front/fake_kernel.js` answers the view's messages in the page; everything else is real.
-"""
+"""The mesh view in a page of its own: what is seen, what goes wrong, how fast."""
 
 from __future__ import annotations
 
-import functools
-import http.server
-import threading
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import pytest
-from playwright.sync_api import Browser, Page
 
-from tests.browser.lab import ROOT, picture
+from tests.browser.front_page import Open, click, colour, details, frames, near, sent
+from tests.browser.lab import picture
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(120)]
 
 VERMILION = (213, 94, 0)  # how a lost rank is drawn on a light page
 BRIGHT_VERMILION = (240, 114, 42)
 BLUE = (0, 114, 178)
-
-Open = Callable[..., Page]
-
-
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Say nothing on the terminal."""
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[str]:
-    """The repository as a site on loopback; modules are not loaded from files."""
-    handler = functools.partial(_Quiet, directory=str(ROOT))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/tests/front/demo.html"
-        server.shutdown()
-        thread.join()
-
-
-@pytest.fixture
-def show(browser: Browser, site: str) -> Iterator[Open]:
-    """Open a world in a window of its own; nothing may go wrong in the page."""
-    troubles: list[str] = []
-    contexts = []
-
-    def opened(world: str, width: int = 1100, theme: str = "light", more: str = "") -> Page:
-        size = {"width": width + 24, "height": 900}
-        context = browser.new_context(viewport=size, device_scale_factor=2)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(10_000)
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on("console", lambda said: troubles.append(said.text))
-        page.goto(f"{site}?world={world}&width={width}&theme={theme}{more}")
-        page.wait_for_function("() => window.demo?.connection.state === 'live'")
-        frames(page)
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    assert not troubles, troubles
-
-
-def frames(page: Page) -> None:
-    """Let what is asked for be drawn."""
-    page.evaluate(
-        "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-    )
-
-
-def cell(page: Page, rank: int) -> Any:
-    return page.evaluate("rank => demo.cellOf(rank)", rank)
-
-
-def click(page: Page, rank: int, **options: Any) -> None:
-    at = cell(page, rank)["page"]
-    page.mouse.move(at["x"], at["y"])
-    for key in options.get("keys", []):
-        page.keyboard.down(key)
-    page.mouse.click(at["x"], at["y"])
-    for key in options.get("keys", []):
-        page.keyboard.up(key)
-
-
-def colour(page: Page, rank: int, dx: float, dy: float) -> tuple[int, ...]:
-    return tuple(page.evaluate("([rank, dx, dy]) => demo.colourAt(rank, dx, dy)", [rank, dx, dy]))
-
-
-def near(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    return all(abs(a - b) <= 6 for a, b in zip(one, other, strict=True))
-
-
-def details(page: Page) -> str:
-    return page.locator(".mnb-of-details").inner_text()
-
-
-def sent(page: Page, kind: str) -> list[dict[str, Any]]:
-    return page.evaluate("kind => demo.kernel.sent.filter(one => one.type === kind)", kind)
 
 
 # ------------------------------------------------------------------------------------- what is seen
@@ -224,127 +134,6 @@ def test_a_theme_that_hides_the_page_for_a_frame_reaches_everything(show: Open):
     frames(page)
     frames(page)
     assert page.evaluate(drawn) == light
-
-
-# ---------------------------------------------------------------------------------- what is clicked
-
-
-def test_a_click_tells_all_of_a_rank(show: Open):
-    page = show("eight")
-    click(page, 2)
-    page.get_by_text("last output").wait_for()
-    text = details(page)
-    for words in ("rank 2", "exited for 1:", "CUDA out of memory", "node-a", "41002", "812 calls"):
-        assert words in text
-    assert "loss.backward()" in text
-    page.get_by_role("button", name="cell In[7]", exact=True).click()
-    page.get_by_role("button", name="logs").click()
-    page.get_by_role("button", name="debug").click()
-    assert page.evaluate("() => demo.calls") == [
-        ["jump", 7],
-        ["logs", "train", "2"],
-        ["debug", "train", 2],
-    ]
-    page.get_by_role("button", name="stack").click()
-    page.get_by_text("train.py:41 in forward").wait_for()
-
-
-def test_a_drag_selects_a_rectangle_and_modifiers_extend_it(show: Open):
-    page = show("hosts")
-    start, end = cell(page, 9)["page"], cell(page, 18)["page"]
-    page.mouse.move(start["x"], start["y"])
-    page.mouse.down()
-    page.mouse.move(end["x"], end["y"], steps=5)
-    assert page.locator(".mnb-band").is_visible()
-    page.mouse.up()
-    assert "4 ranks" in details(page)
-    assert "9-10,17-18" in details(page)
-    click(page, 60, keys=["Shift"])
-    assert "9-10,17-18,60" in details(page)
-    click(page, 9, keys=["Control"])
-    assert "10,17-18,60" in details(page)
-
-
-def test_a_label_selects_its_row(show: Open):
-    page = show("hosts")
-    found = cell(page, 0)
-    label = next(one for one in found["labels"] if (one["kind"], one["text"]) == ("row", "5"))
-    page.mouse.click(found["origin"]["x"] + label["x"] - 3, found["origin"]["y"] + label["y"])
-    assert "40-47: 8 unreachable" in details(page)
-
-
-def test_hovering_tells_and_marks_the_same_rank_in_the_timeline(show: Open):
-    page = show("hosts")
-    drawn = "() => document.querySelector('.mnb-timeline canvas').toDataURL()"
-    at, before = cell(page, 23)["page"], page.evaluate(drawn)
-    page.mouse.move(at["x"], at["y"])
-    frames(page)
-    assert page.evaluate(drawn) != before
-    tip = page.locator(".mnb-grid .mnb-tip").inner_text()
-    assert tip.startswith("rank 23\nhosts 2, gpus 7\nexited for 1:3")
-    assert "SIGKILL; out of memory?" in tip
-    strip = page.locator(".mnb-timeline canvas")
-    strip.hover(position={"x": 300, "y": 42})
-    assert "rank 12\nbusy" in page.locator(".mnb-timeline .mnb-tip").inner_text()
-
-
-@pytest.mark.parametrize("zoom", [1, 1.5])
-def test_every_point_of_the_grid_is_a_rank(show: Open, zoom: float):
-    page = show("eight")
-    page.evaluate("zoom => { document.querySelector('#place').style.zoom = zoom; }", zoom)
-    frames(page)
-    first, last = cell(page, 0), cell(page, 7)
-    box = page.locator(".mnb-scroll canvas").bounding_box()
-    for down in range(int(first["y"]), int(last["y"] + last["height"]), 9):
-        for across in range(int(first["x"]), int(last["x"] + last["width"]), 40):
-            page.mouse.click(box["x"] + across * zoom, box["y"] + down * zoom)
-            assert page.locator(".mnb-title").inner_text().startswith("rank "), (across, down)
-
-
-def test_the_keyboard_goes_everywhere(show: Open):
-    page = show("hosts")
-    page.evaluate(
-        """() => {
-            window.heard = 0;
-            addEventListener("keydown", event => { heard += event.key !== "Shift"; });
-        }"""
-    )
-    page.locator(".mnb-scroll canvas").focus()
-    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "Space"):
-        page.keyboard.press(key)
-    assert "rank 9" in details(page)
-    live = page.locator("[aria-live]").first.inner_text()
-    assert live.startswith("rank 9, hosts 1, gpus 1, busy for ")
-    assert live.endswith(", selected")
-    page.keyboard.press("Shift+ArrowRight")
-    assert "9-10" in details(page)
-    page.keyboard.press("Escape")
-    assert not page.locator(".mnb-of-details").is_visible()
-    assert page.evaluate("() => heard") == 0  # a notebook's own shortcuts stay quiet
-
-
-def test_what_ends_something_asks_twice(show: Open):
-    page = show("eight")
-    page.evaluate("() => demo.view.select([1, 2, 3])")
-    restart = page.get_by_role("button", name="restart")
-    place = restart.bounding_box()
-    restart.click()
-    assert sent(page, "do") == []
-    page.get_by_text("Restart 3 ranks? Click again to confirm").wait_for()
-    sure = page.get_by_role("button", name="sure?")
-    assert sure.bounding_box() == place
-    sure.click()
-    page.get_by_text("restart: rank 1-3 of train").wait_for()
-    (told,) = sent(page, "do")
-    assert (told["what"], told["mesh"], told["ranks"]) == ("restart", "train", "1-3")
-
-
-def test_a_failure_selects_its_ranks_and_shows_its_traceback(show: Open):
-    page = show("eight")
-    page.get_by_text("NameError: name 'modle'").click()
-    page.locator(".mnb-failures").get_by_text("loss.backward()").wait_for()
-    assert "8 ranks" in details(page)
-    assert "0-7" in details(page)
 
 
 # ----------------------------------------------------------------------------- when things go wrong

@@ -193,6 +193,8 @@ export function drawRoomy(context, theme, mesh, rank, box, clock) {
 function fitted(context, text, room) {
   const short = cutText(text.trimStart(), 60);
   const width = context.measureText(short).width;
+  const bare = short.replace(/^cell (?=In\[)/, '');
+  if (width > room && bare !== short) return fitted(context, bare, room);
   return width <= room ? short : cutText(short, Math.floor((short.length * room) / width) - 1);
 }
 
