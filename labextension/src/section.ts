@@ -19,6 +19,9 @@ export class MeshSection {
   readonly #hosts = element('div', 'lab-hosts');
   readonly #actors = new ActorTable();
   readonly #list: RankList;
+  readonly #use = button('use', '', () => {
+    void acts.use(this.#connection, this.name);
+  });
   readonly #ranks = element('details', 'lab-ranks');
   readonly #view: ReturnType<typeof mountMesh>;
 
@@ -68,9 +71,20 @@ export class MeshSection {
     }
     setText(this.#hosts, hostsText(this.#connection, mesh));
     this.#actors.update(mesh);
+    this.#tellCurrent();
     if (this.#ranks.open) {
       this.#list.update();
     }
+  }
+
+  /** Of several meshes one is what `%%mesh` means. */
+  #tellCurrent(): void {
+    const { current, meshes } = this.#connection.model;
+    const isCurrent = current === this.name;
+    this.#use.hidden = meshes.size < 2;
+    this.#use.disabled = isCurrent;
+    setText(this.#use, isCurrent ? 'current' : 'use');
+    this.#use.title = isCurrent ? 'Cells with %%mesh run here' : 'Have cells with %%mesh run here';
   }
 
   get #mesh(): Mesh | undefined {
@@ -87,7 +101,7 @@ export class MeshSection {
         this.#page.showStacks(this.name, acts.allOf(this.#mesh));
       }
     });
-    bar.append(this.#hosts, logs, stacks);
+    bar.append(this.#hosts, logs, stacks, this.#use);
     return bar;
   }
 }
