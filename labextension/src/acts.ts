@@ -50,6 +50,11 @@ export async function stop(connection: Connection, mesh: Mesh): Promise<boolean>
   return await act(connection, 'down', { mesh: mesh.name });
 }
 
+/** Make it the mesh that `%%mesh` means. */
+export async function use(connection: Connection, mesh: string): Promise<boolean> {
+  return await act(connection, 'use', { mesh });
+}
+
 /** All ranks of a mesh, as runs. */
 export function allOf(mesh: Mesh): string {
   return mesh.size === 1 ? '0' : `0-${mesh.size - 1}`;

@@ -11,8 +11,10 @@ import { choicesOf, problemOf, remember, tidy } from './slices.js';
 const RUN = 'monarch-nb:run-on-mesh';
 const ASK = 'monarch-nb:run-on-slice';
 
+const KEPT = 'monarch-nb:slices';
+
 export class Chooser {
-  #recent: string[] = [];
+  #recent = recentSlices();
 
   constructor(private readonly commands: CommandRegistry) {}
 
@@ -54,6 +56,7 @@ export class Chooser {
   /** What was chosen is offered first next time. */
   chose(slice: string): void {
     this.#recent = remember(this.#recent, slice);
+    keepSlices(this.#recent);
   }
 
   #groups(meshes: readonly Mesh[]): string[][] {
@@ -64,5 +67,22 @@ export class Chooser {
     });
     const offered = new Set(axes.flat());
     return [[''], ...axes, this.#recent.filter(slice => !offered.has(slice))];
+  }
+}
+
+/** Those of earlier pages too. */
+function recentSlices(): string[] {
+  try {
+    return (localStorage.getItem(KEPT) ?? '').split('\n').filter(slice => slice && !problemOf(slice));
+  } catch {
+    return []; // some browsers are told to keep nothing
+  }
+}
+
+function keepSlices(slices: readonly string[]): void {
+  try {
+    localStorage.setItem(KEPT, slices.join('\n'));
+  } catch {
+    // then they are not kept
   }
 }

@@ -63,15 +63,14 @@ function addMeshCommands(scene: Scene): void {
     label: string,
     execute: (connection: Connection, mesh: Mesh) => unknown
   ) => {
-    const named = (args: ReadonlyPartialJSONObject) => meshOf(scene.current, args.mesh);
     scene.commands.addCommand(`monarch-nb:${name}`, {
       label,
-      describedBy: schema({ mesh: { type: 'string', description: 'Its name; else the last one.' } }),
+      describedBy: schema({ mesh: { type: 'string', description: 'Its name; else the current one.' } }),
       isEnabled: () => scene.current.meshes.length > 0,
       isVisible: () => scene.current.connection !== null,
       execute: async args => {
         const { connection } = scene.current;
-        const mesh = named(args);
+        const mesh = meshOf(scene.current, args.mesh);
         await (connection && mesh && execute(connection, mesh));
       }
     });
@@ -156,10 +155,10 @@ function placeOf(cell: CodeCell | null): DOMRect {
   return (button ?? cell?.node ?? document.body).getBoundingClientRect();
 }
 
-/** The mesh of that name; else the newest. */
-function meshOf(current: Current, name: unknown): Mesh | undefined {
-  const { meshes } = current;
-  return meshes.find(mesh => mesh.name === name) ?? meshes.at(-1);
+/** The mesh of that name; else the one that `%%mesh` means. */
+function meshOf({ meshes, connection }: Current, wanted: unknown): Mesh | undefined {
+  const named = (name: unknown) => meshes.find(mesh => mesh.name === name);
+  return named(wanted) ?? named(connection?.model.current) ?? meshes.at(-1);
 }
 
 function schema(properties: Record<string, ReadonlyJSONObject>): { args: ReadonlyJSONObject } {

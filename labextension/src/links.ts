@@ -7,7 +7,6 @@
 import type { Kernel } from '@jupyterlab/services';
 
 import { ANNOUNCEMENT, hasAnnounced, isMonarch, openComm, transportOf } from './comms.js';
-import type { Connection } from './front.js';
 import { Listeners } from './listeners.js';
 import { WatchedConnection } from './watched.js';
 
@@ -27,7 +26,7 @@ const CLOSED = 'The kernel has closed its view of the mesh.';
 export class Link {
   readonly #idle_ms: number;
   readonly #period: () => number;
-  connection: Connection | null = null;
+  connection: WatchedConnection | null = null;
   phase: Phase = 'plain';
   /** Why the last one is gone, a sentence; it stays when the kernel is back. */
   why = '';
@@ -66,11 +65,9 @@ export class Link {
     this.changed.clear();
   }
 
-  /** After a change of the settings: for views that come into sight from now on. */
+  /** After a change of the settings. */
   setPeriod(): void {
-    if (this.connection) {
-      this.connection.period = this.#period();
-    }
+    this.connection?.setPeriod(this.#period());
   }
 
   /** Find out whether the kernel has a mesh; never waited for. */

@@ -3,6 +3,7 @@
 import { Widget } from '@lumino/widgets';
 
 import { showError } from './acts.js';
+import { choiceField, named, statusLine, textField } from './fields.js';
 import { button, copyText, element, type Connection, type LogLine, runs, setText } from './front.js';
 import type { Link } from './links.js';
 import { type Choice, LogLines, searchOf } from './loglines.js';
@@ -11,16 +12,21 @@ import { LogView } from './logview.js';
 const FIRST_LINES = 5_000;
 /** A flood has ended: what it made the kernel skip is asked for. */
 const QUIET_MS = 700;
+const LEVELS: [string, string][] = [
+  ['all levels', ''],
+  ['warnings', 'warning'],
+  ['errors', 'error']
+];
 
 export class LogPanel extends Widget {
   readonly #lines: LogLines;
   readonly #view: LogView;
-  readonly #ranks = entry('Ranks', 'all ranks, or 0-3,7');
-  readonly #level = element('select', 'lab-input');
-  readonly #search = entry('Search', 'regular expression');
-  readonly #count = element('span', 'log-count');
+  readonly #ranks = textField('Ranks', 'all ranks, or 0-3,7', 'search');
+  readonly #level = choiceField('Level', LEVELS);
+  readonly #search = textField('Search', 'regular expression', 'search');
+  readonly #count = statusLine('log-count');
   readonly #pill = button('', 'Go to the newest line', () => { this.#view.toEnd(); });
-  readonly #note = element('div', 'log-note');
+  readonly #note = statusLine('log-note');
   #only = false;
   #waiting = 0;
   #filling = 0;
@@ -40,10 +46,8 @@ export class LogPanel extends Widget {
     this.addClass('mnb-log');
     this.#lines = new LogLines(most);
     this.#view = new LogView(this.#lines);
-    this.#view.node.setAttribute('aria-label', `Log of ${mesh}`);
+    named(this.#view.node, `Log of ${mesh}`);
     this.#view.onFollow = () => { this.#tellNew(0); };
-    this.#count.setAttribute('role', 'status');
-    this.#note.setAttribute('role', 'status');
     this.#pill.classList.add('mnb-log-pill');
     this.#pill.hidden = true;
     this.node.append(this.#bar(), this.#note, this.#view.node, this.#pill);
@@ -151,11 +155,8 @@ export class LogPanel extends Widget {
   }
 
   #bar(): HTMLElement {
-    const bar = element('div', 'log-bar');
+    const bar = named(element('div', 'log-bar'), `What is shown of ${this.mesh}`);
     bar.setAttribute('role', 'toolbar');
-    bar.setAttribute('aria-label', `Log of ${this.mesh}`);
-    this.#level.setAttribute('aria-label', 'Level');
-    this.#level.append(new Option('all levels', ''), new Option('warnings', 'warning'), new Option('errors', 'error'));
     this.#ranks.addEventListener('input', () => { this.#chooseLines(); });
     this.#level.addEventListener('change', () => { this.#chooseLines(); });
     this.#search.addEventListener('input', () => { this.#chooseLines(); });
@@ -238,15 +239,6 @@ function whenUp(connection: Connection, mesh: string, call: () => void): () => v
     }
   });
   return undo;
-}
-
-function entry(label: string, placeholder: string): HTMLInputElement {
-  const node = element('input', 'lab-input');
-  node.type = 'search';
-  node.placeholder = placeholder;
-  node.spellcheck = false;
-  node.setAttribute('aria-label', label);
-  return node;
 }
 
 function toggle(text: string, title: string, onChange: (isOn: boolean) => void): HTMLElement {

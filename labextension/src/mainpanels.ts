@@ -54,6 +54,9 @@ export class MainPanels {
       panel.title.closable = true;
       panel.toolbar.hide();
       this.shell.add(panel, 'main', { ...this.#place(panel.id), type: 'Mesh' });
+      if (!panel.isAttached) {
+        this.shell.add(panel, 'right', { type: 'Mesh' }); // Notebook 7 has one document
+      }
     }
     this.shell.activateById(panel.id);
     return panel.content;

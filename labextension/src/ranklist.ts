@@ -1,5 +1,6 @@
 /** The ranks of a mesh as a list: searched, filtered, thousands of them. Only the rows in sight exist. */
 
+import { choiceField, named, statusLine, textField } from './fields.js';
 import { ageText, element, isWorking, markOf, type Mesh, type Model, verdictNames } from './front.js';
 import { markNode } from './marknode.js';
 import { filterRanks } from './rankfilter.js';
@@ -12,9 +13,12 @@ export class RankList {
   readonly #name: string;
   readonly #chosen: (ranks: number[]) => void;
   readonly node = element('div', 'ranklist');
-  readonly #search = element('input', 'lab-input');
-  readonly #verdict = element('select', 'lab-input');
-  readonly #told = element('span', 'ranklist-count');
+  readonly #search: HTMLInputElement;
+  readonly #verdict = choiceField('Only ranks that are', [
+    ['all', ''],
+    ...verdictNames().map((one): [string, string] => [markOf(one).word, one])
+  ]);
+  readonly #told = statusLine('ranklist-count');
   readonly #box = element('div', 'ranklist-box');
   readonly #space = element('div', 'ranklist-space');
   #found: number[] = [];
@@ -31,16 +35,11 @@ export class RankList {
     this.#model = model;
     this.#name = name;
     this.#chosen = chosen;
-    this.#search.type = 'search';
-    this.#search.placeholder = 'busy, rank 3, failed, train…';
-    this.#search.setAttribute('aria-label', `Find ranks of ${name}`);
-    this.#verdict.setAttribute('aria-label', 'Only ranks that are');
-    this.#verdict.append(new Option('all', ''), ...verdictNames().map(one => new Option(markOf(one).word, one)));
+    this.#search = textField(`Find ranks of ${name}`, 'busy, rank 3, failed, train…', 'search');
     this.#box.tabIndex = 0;
     this.#box.setAttribute('role', 'listbox');
     this.#box.setAttribute('aria-multiselectable', 'true');
-    this.#box.setAttribute('aria-label', `Ranks of ${name}`);
-    this.#told.setAttribute('role', 'status');
+    named(this.#box, `Ranks of ${name}`);
     this.#box.append(this.#space);
     const bar = element('div', 'ranklist-bar');
     bar.append(this.#search, this.#verdict);

@@ -2,7 +2,7 @@
 
 import * as acts from './acts.js';
 import { ActorTable } from './actortable.js';
-import { type Connection, element, type Mesh, mountMesh, runsText, setText } from './front.js';
+import { button, type Connection, element, type Mesh, mountMesh, runsText, setText } from './front.js';
 import { RankList } from './ranklist.js';
 
 /** What the section asks of the page. */
@@ -19,6 +19,9 @@ export class MeshSection {
   readonly #hosts = element('div', 'lab-hosts');
   readonly #actors = new ActorTable();
   readonly #list: RankList;
+  readonly #use = button('use for %%mesh', '', () => {
+    void acts.use(this.#connection, this.name);
+  });
   readonly #ranks = element('details', 'lab-ranks');
   readonly #view: ReturnType<typeof mountMesh>;
 
@@ -41,7 +44,7 @@ export class MeshSection {
       this.#list.update();
     });
     const place = element('div', 'lab-view');
-    this.node.append(place, this.#hosts, this.#ranks, this.#actors.node);
+    this.node.append(place, this.#use, this.#hosts, this.#ranks, this.#actors.node);
     this.#view = mountMesh(place, connection, {
       mesh: name,
       ranks: null,
@@ -71,9 +74,20 @@ export class MeshSection {
     this.#hosts.hidden = hosts.length < 2;
     setText(this.#hosts, hosts.length < 2 ? '' : hostsText(this.#connection, mesh));
     this.#actors.update(mesh);
+    this.#tellCurrent();
     if (this.#ranks.open) {
       this.#list.update();
     }
+  }
+
+  /** Of several meshes one is what `%%mesh` means. */
+  #tellCurrent(): void {
+    const { current, meshes } = this.#connection.model;
+    const isCurrent = current === this.name;
+    this.#use.hidden = meshes.size < 2;
+    this.#use.disabled = isCurrent;
+    setText(this.#use, isCurrent ? '%%mesh runs here' : 'use for %%mesh');
+    this.#use.title = isCurrent ? 'Cells with %%mesh run here' : 'Have cells with %%mesh run here';
   }
 
   get #mesh(): Mesh | undefined {

@@ -11,7 +11,7 @@ export interface Settings {
 }
 
 export const DEFAULTS: Readonly<Settings> = {
-  period: 200,
+  period: 100,
   statusBar: true,
   cellButton: true,
   logLines: 50_000

@@ -2,6 +2,7 @@
 
 import { Widget } from '@lumino/widgets';
 
+import { statusLine } from './fields.js';
 import { button, element, runs, setText } from './front.js';
 import type { Link } from './links.js';
 import { ranksPhrase } from './marknode.js';
@@ -12,7 +13,7 @@ interface Stacks {
 }
 
 export class StacksPanel extends Widget {
-  readonly #note = element('div', 'log-note');
+  readonly #note = statusLine('log-note');
   #ranks = '';
   readonly #body = element('div', 'lab-stacks');
 
@@ -23,7 +24,6 @@ export class StacksPanel extends Widget {
     super();
     this.addClass('mnb-palette');
     this.addClass('mnb-log');
-    this.#note.setAttribute('role', 'status');
     const bar = element('div', 'log-bar');
     bar.append(button('again', 'Ask the ranks again', () => { void this.#ask(); }));
     this.node.append(bar, this.#note, this.#body);

@@ -1,5 +1,6 @@
 /** The form that brings up a mesh. */
 
+import { choiceField, statusLine, textField } from './fields.js';
 import { element } from './front.js';
 import { parseSizes, ranksText, type Shape } from './sizes.js';
 
@@ -9,23 +10,20 @@ export interface Wish {
   device: string;
 }
 
-const DEVICES = ['auto', 'cpu', 'cuda'];
+const DEVICES = ['auto', 'cpu', 'cuda'].map((one): [string, string] => [one, one]);
 
 export class UpForm {
   readonly node = element('form', 'upform');
-  readonly #sizes = input('Sizes', 'hosts=2 gpus=4');
-  readonly #name = input('Name', 'as you like');
-  readonly #device = element('select', 'lab-input');
-  readonly #told = element('div', 'upform-told');
+  readonly #sizes = textField('Sizes', 'hosts=2 gpus=4');
+  readonly #name = textField('Name', 'as you like');
+  readonly #device = choiceField('Device', DEVICES);
+  readonly #told = statusLine('upform-told');
   readonly #button = element('button', 'button mnb-mod-primary');
   #isBusy = false;
 
   /** `up` settles when the mesh is up, or not. */
   constructor(private readonly up: (wish: Wish) => Promise<void>) {
     this.#sizes.value = 'gpus=4';
-    this.#device.append(...DEVICES.map(one => new Option(one, one)));
-    this.#device.setAttribute('aria-label', 'Device');
-    this.#told.setAttribute('role', 'status');
     this.#button.type = 'submit';
     this.node.append(
       labelled('Size', this.#sizes),
@@ -78,15 +76,6 @@ export class UpForm {
     this.#isBusy = isBusy;
     this.#update();
   }
-}
-
-function input(label: string, placeholder: string): HTMLInputElement {
-  const node = element('input', 'lab-input');
-  node.setAttribute('aria-label', label);
-  node.placeholder = placeholder;
-  node.spellcheck = false;
-  node.autocomplete = 'off';
-  return node;
 }
 
 function labelled(text: string, control: HTMLElement): HTMLElement {

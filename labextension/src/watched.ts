@@ -14,6 +14,16 @@ export class WatchedConnection extends Connection {
     this.period = period_ms;
   }
 
+  /** For views that come into sight, and those that are. */
+  setPeriod(period_ms: number): void {
+    this.period = period_ms;
+    for (const [viewer, period] of this.paces) {
+      if (viewer !== this && period !== null) {
+        this.pace(viewer, period_ms);
+      }
+    }
+  }
+
   override pace(viewer: object, period_ms: number | null | undefined): void {
     super.pace(viewer, period_ms);
     if (this.state !== 'lost' && this.parts !== this.#wantedParts) {

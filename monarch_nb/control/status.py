@@ -150,8 +150,9 @@ class StatusDesk:
         """What the ranks of a mesh did in the last seconds; one without ranks if it is unknown."""
         with self._lock:
             self._refresh()
-            found = [view.timeline for view in self._views.values() if view.state.name == mesh]
-            return found[-1] if found else Timeline(0, self._seconds())
+            found = [view for view in self._views.values() if view.state.name == mesh]
+            up = [view for view in found if view.state.ended is None]
+            return (up or found)[-1].timeline if found else Timeline(0, self._seconds())
 
     def close(self) -> None:
         """Nobody looks any more."""

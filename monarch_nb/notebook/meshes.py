@@ -58,12 +58,20 @@ class Meshes:
 
     def glance(self, name: str | None = None) -> Any:
         """As `pick`, for any thread: changes nothing, and gives None where that raises."""
+        kept = self._kept.get(self._current or "")
+        if name is None and self._is_live_mesh(kept):
+            return kept
         found = self.living()
         if name is None:
             name = self._current or (next(iter(found)) if len(found) == 1 else "")
         elif name not in self._kept and self._is_live_mesh(it := self._variables().get(name)):
             return it
         return found.get(name)
+
+    def current_name(self) -> str | None:
+        """The mesh that `%%mesh` means, by the name that the mesh view shows. Any thread."""
+        mesh = self.glance()
+        return None if mesh is None else str(mesh.name)
 
     def living(self) -> dict[str, Any]:
         """As `everything`, for any thread: changes nothing."""

@@ -37,7 +37,7 @@ class Feed:
         self._gone: dict[str, int] = {}
         self._floor = 0  # deltas from before this update could miss something
         self._look = Look()
-        self._hosts_n = self._cell_n = 1
+        self._hosts_n = self._cell_n = self._current_n = 1
         self._ended: deque[int] = deque(maxlen=SECONDS)  # the update of each second that ended
         self._deltas: dict[tuple[int, View], dict[str, Any] | None] = {}
 
@@ -82,6 +82,7 @@ class Feed:
                 if view.shows(name)
             },
             "cell": self._cell(),
+            "current": self._current(),
         }
 
     def delta(self, base: int, view: View) -> dict[str, Any] | None:
@@ -103,6 +104,8 @@ class Feed:
             self._hosts_n, changed = n, True
         if look.cell != before.cell:
             self._cell_n, changed = n, True
+        if look.current != before.current:
+            self._current_n, changed = n, True
         return changed
 
     def _update_mesh(self, name: str, status: Any, look: Look, n: int, slowly: bool) -> bool:
@@ -154,6 +157,8 @@ class Feed:
             news["hosts"] = self._hosts()
         if self._cell_n > base:
             news["cell"] = self._cell()
+        if self._current_n > base:
+            news["current"] = self._current()
         ended = self._ended_since(base)
         if meshes := self._news_of_meshes(base, view, ended):
             news["meshes"] = meshes
@@ -188,6 +193,9 @@ class Feed:
         if cell is None:
             return None
         return {"number": cell.number, "id": cell.id, "since": max(self.clock(cell.since), 1)}
+
+    def _current(self) -> str | None:
+        return self._look.current and plain(self._look.current, MAX_WHAT)
 
 
 def _by_name(meshes: Any) -> dict[str, Any]:

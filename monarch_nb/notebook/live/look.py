@@ -53,7 +53,8 @@ class Nothing(NamedTuple):
 class Look:
     """One moment; the mappings are by name of the mesh.
 
-    `actors`: what the ranks have told of them, where they were asked.
+    `current`: the mesh that `%%mesh` means. `actors`: what the ranks have told of them, where they
+    were asked.
     """
 
     snapshot: Snapshot = field(default_factory=Nothing)
@@ -62,6 +63,7 @@ class Look:
     failures: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     curves: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
     actors: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    current: str | None = None
 
 
 class View(NamedTuple):

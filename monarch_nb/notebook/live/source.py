@@ -68,6 +68,7 @@ class Source:
             {name: client.failures.of(name) for name in names if "failures" in parts},
             {name: client.metrics.curves(name) for name in names if "curves" in parts},
             self._counts,
+            self._session.meshes.current_name(),
         )
 
     def rest(self) -> None:

@@ -146,6 +146,8 @@ class FakeSource:
         self.hangs = threading.Event()
         self.hangs.set()
         self.cell = cell
+        self.current: str | None = None
+        self.namesakes: list[FakeMeshStatus] = []
 
     # what the test does
 
@@ -200,13 +202,14 @@ class FakeSource:
             self.of_failures if "failures" in parts else {},
             self.of_curves if "curves" in parts else {},
             self.counts,
+            self.current,
         )
 
     def rest(self) -> None:
         self.rests += 1
 
     def snapshot(self) -> FakeSnapshot:
-        return FakeSnapshot(tuple(self.meshes.values()), self.hosts)
+        return FakeSnapshot((*self.namesakes, *self.meshes.values()), self.hosts)
 
     def last_line(self) -> int:
         return len(self.journal)

@@ -75,7 +75,7 @@ def test_a_state_says_everything(world):
             "usage": {"ranks": "0-3", "cpu": [0] * 4, "rss": [0] * 4, "queue": [0] * 4,
                       "calls": [0] * 4, "failed": [0] * 4, "beat": [0] * 4},
         }},
-        "cell": {"number": 7, "id": "abc", "since": 50},
+        "cell": {"number": 7, "id": "abc", "since": 50}, "current": None,
     }  # fmt: skip
 
 
@@ -126,6 +126,33 @@ def test_a_mesh_of_an_old_name_is_new(world):
     world.source.mesh("mesh0", hosts=2, gpus=2)
     world.look()
     assert world.delta(base)["meshes"]["mesh0"]["labels"] == ["hosts", "gpus"]
+
+
+def test_of_meshes_with_one_name_the_newest_that_is_up_is_told(world):
+    old = world.source.meshes["mesh0"]
+    world.source.namesakes.append(old)
+    world.source.mesh("mesh0", gpus=3)
+    world.look()
+    assert world.state()["meshes"]["mesh0"]["sizes"] == [3]
+    newest = world.source.meshes["mesh0"]
+    world.source.meshes["mesh0"] = replace(newest, ended="stopped by client")
+    base = world.feed.n
+    world.look()
+    assert world.delta(base)["meshes"]["mesh0"]["sizes"] == [2, 2]  # the old one is up still
+
+
+def test_the_current_mesh_is_told_when_it_changes(world):
+    base = world.feed.n
+    assert world.state()["current"] is None
+    world.source.current = "mesh0"
+    world.look()
+    assert world.delta(base) == {
+        "v": 1, "type": "delta", "base": base, "n": base + 1, "at": 200, "current": "mesh0"
+    }  # fmt: skip
+    assert world.state()["current"] == "mesh0"
+    world.source.current = None
+    world.look()
+    assert world.delta(base + 1)["current"] is None
 
 
 def test_a_view_of_one_mesh(world):

@@ -135,6 +135,29 @@ def test_stacks_of_busy_ranks(kernel, page):
 
 
 @pytest.mark.fault
+def test_the_current_mesh_is_that_of_the_last_magic_or_button(kernel, page):
+    assert page.model.top["current"] == "mesh0"
+    kernel.ok("%mesh up --gpus 1 --name other", timeout_s=50)
+    page.until(lambda: page.model.top["current"] == "other")
+    assert page.ask("use", type="do", mesh="mesh0")["said"] == "%%mesh now means mesh0"
+    page.until(lambda: page.model.top["current"] == "mesh0")
+    kernel.ok("%mesh use other\n%mesh down other")
+    page.until(lambda: "other" not in page.model.meshes)
+    assert page.model.top["current"] == "mesh0"
+
+
+def test_of_meshes_with_one_name_the_newest_is_listed_and_asked(kernel, page):
+    kernel.ok("from monarch_nb import this_host\n"
+              "twins = [this_host().spawn_procs({'gpus': size}, name='twin') for size in (1, 2)]\n"
+              "[twin.initialized.get() for twin in twins]; pass")  # fmt: skip
+    page.until(lambda: "twin" in page.model.meshes)
+    page.until(lambda: page.model.meshes["twin"]["sizes"] == [2])
+    assert page.ask("rank", mesh="twin", rank=1)["verdict"] == "idle"
+    kernel.ok("twins[1].stop().get()")
+    page.until(lambda: page.model.meshes["twin"]["sizes"] == [1])
+    kernel.ok("twins[0].stop().get()")
+
+
 def test_a_rank_that_dies_is_seen_and_a_page_of_a_dead_mesh_is_told(kernel, page):
     kernel.ok("%mesh interrupt --kill 1")
     page.until(lambda: page.mesh["rows"][1][0] == "exited")

@@ -224,6 +224,8 @@ export class Model {
     this.hosts = [];
     /** @type {import("./protocol.js").Cell | null} */
     this.cell = null;
+    /** The mesh that `%%mesh` means. @type {string | null} */
+    this.current = null;
     /** The number of the last update; -1 before the first. */
     this.n = -1;
     this.seconds = 0;
@@ -261,6 +263,7 @@ export class Model {
     this.setClock(message.at);
     if (message.hosts) this.hosts = message.hosts;
     if (message.cell !== undefined) this.cell = message.cell;
+    if (message.current !== undefined) this.current = message.current;
     const all = message.type === 'state';
     /** @type {Change} */
     const change = {

@@ -28,8 +28,8 @@
  */
 /**
  * @typedef {[seq: number, mesh: string, rank: number, stream: string, level: string, text: string]} LogLine
- * @typedef {{v: 1, type: "state", to: string, n: number, at: number, seconds: number, hosts: Host[], meshes: Record<string, MeshPart>, cell: Cell | null}} StateMessage
- * @typedef {{v: 1, type: "delta", base: number, n: number, at: number, seconds?: number, hosts?: Host[], meshes?: Record<string, MeshPart | null>, cell?: Cell | null}} DeltaMessage
+ * @typedef {{v: 1, type: "state", to: string, n: number, at: number, seconds: number, hosts: Host[], meshes: Record<string, MeshPart>, cell: Cell | null, current?: string | null}} StateMessage
+ * @typedef {{v: 1, type: "delta", base: number, n: number, at: number, seconds?: number, hosts?: Host[], meshes?: Record<string, MeshPart | null>, cell?: Cell | null, current?: string | null}} DeltaMessage
  * @typedef {{v: 1, type: "answer", to: string, id: number, ok: boolean, value?: any, error?: string}} AnswerMessage
  * @typedef {{v: 1, type: "error", to: string, error: string}} ErrorMessage
  * @typedef {{v: 1, type: "log", lines: LogLine[], skipped: number}} LogMessage
