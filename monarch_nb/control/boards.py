@@ -45,9 +45,14 @@ class Boards:
         with self._news:
             offset = min(self._offsets.get(agent, float("inf")), now - sampled_at)
             self._offsets[agent] = offset
+            seen_at = sampled_at + offset
             for row in body["ranks"]:
-                self.records[row[0]] = _record(row, offset, sampled_at + offset)
-                self._changed.add(row[0])
+                process, state, since_ns, what, busy_ns, queue, calls, failed, beat = row
+                since = since_ns / 1e9 + offset if since_ns else 0.0
+                self.records[process] = Record(
+                    state, since, what, busy_ns / 1e9, queue, calls, failed, beat, seen_at
+                )
+                self._changed.add(process)
             for process, *usage in body["usage"]:
                 self.usage[process] = Usage(*usage)
                 self._changed.add(process)
@@ -83,8 +88,3 @@ class Boards:
         self.keep(())
         self._offsets.clear()
 
-
-def _record(row: list[Any], offset: float, seen_at: float) -> Record:
-    _, state, since_ns, what, busy_ns, queue, calls, failed, beat = row
-    since = since_ns / 1e9 + offset if since_ns else 0.0
-    return Record(state, since, what, busy_ns / 1e9, queue, calls, failed, beat, seen_at)

@@ -22,8 +22,6 @@ from monarch_nb.core.shape import Point
 
 SILENT = "no sign of life: stopped, frozen or swapped out"
 _RUNNING = {"busy", "collective"}
-Facts = tuple[int | None, int, str, str, float, str, int, int, int, int, Any]
-"""The fields of a `RankStatus` from `pid` on."""
 
 
 @dataclass
@@ -53,7 +51,6 @@ class MeshView:
         self._labels, self._sizes = tuple(extent.labels), tuple(extent.sizes)
         self._key: Any = None
         self._rank_of: dict[int, int] = {}
-        self._facts: list[Facts | None] = [None] * size
         self._ranks: list[RankStatus | None] = [None] * size
         self._actors_key: Any = None
         self._actors: tuple[ActorStatus, ...] = ()
@@ -65,8 +62,8 @@ class MeshView:
 
     def status(self, changed: Iterable[int]) -> MeshStatus:
         """As it is now. `changed`: processes with news."""
-        any_changed = [self._look_at(rank) for rank in self._to_look_at(changed)]
-        if True in any_changed or self._actors_changed() or self._status is None:
+        any_changed = self._look_at(self._to_look_at(changed))
+        if any_changed or self._actors_changed() or self._status is None:
             known = tuple(each for each in self._ranks if each is not None)
             name, ended = self.state.name, self.state.ended
             self._status = MeshStatus(name, self._labels, self._sizes, known, self._actors, ended)
@@ -76,14 +73,15 @@ class MeshView:
         """For the timeline."""
         records = self._sources.boards.records
         found = []
-        for facts, process in zip(self._facts, self.state.processes, strict=True):
-            assert facts is not None
+        for status, process in zip(self._ranks, self.state.processes, strict=True):
+            assert status is not None
+            verdict, since = status.verdict, status.since
             if (record := records.get(process)) is None:
-                found.append(Sample(process, facts[2], facts[4], 0.0, False, 0.0))
+                found.append(Sample(process, verdict, since, 0.0, False, 0.0))
                 continue
             runs = record.state in _RUNNING
             found.append(
-                Sample(process, facts[2], record.since, record.busy_s, runs, record.seen_at)
+                Sample(process, verdict, record.since, record.busy_s, runs, record.seen_at)
             )
         return found
 
@@ -104,25 +102,26 @@ class MeshView:
         self.missing = living if state.initialized.done() else set()
         return range(len(state.processes))
 
-    def _look_at(self, rank: int) -> bool:
-        facts = self._facts_of(rank)
-        if facts == self._facts[rank]:
-            return False
-        self._facts[rank] = facts
-        self._ranks[rank] = RankStatus(rank, self._coords[rank], *facts)
-        return True
+    def _look_at(self, ranks: Iterable[int]) -> bool:
+        """Whether any of them is not as it was."""
+        any_changed = False
+        for rank in ranks:
+            new = self._status_of(rank)
+            if new != self._ranks[rank]:
+                self._ranks[rank] = new
+                any_changed = True
+        return any_changed
 
-    def _facts_of(self, rank: int) -> Facts:
+    def _status_of(self, rank: int) -> RankStatus:
         state, sources = self.state, self._sources
         process = state.processes[rank]
         record = sources.boards.records.get(process)
         if record is None:
             verdict = "idle" if state.initialized.done() else "starting"
-            what, since, counts = "", 0.0, (0, 0, 0, 0)
+            what, since, queue, calls, failed, beat = "", 0.0, 0, 0, 0, 0
         else:
             self.missing.discard(process)
             verdict, since, what, _, queue, calls, failed, beat, _ = record
-            counts = queue, calls, failed, beat
         detail, usage = "", sources.boards.usage.get(process, NOTHING)
         if (ended := sources.dead.get(process)) is not None:
             verdict = "unreachable" if ended.unreachable_s is not None else "exited"
@@ -133,8 +132,11 @@ class MeshView:
         elif process in sources.silent:
             verdict, detail = "silent", SILENT
         pid = state.pids.get(rank) or sources.pids.get(process)
-        host = sources.hosts.places[process >> HOST_SHIFT]
-        return pid, host, verdict, what, since, detail, *counts, usage
+        host, coords = sources.hosts.places[process >> HOST_SHIFT], self._coords[rank]
+        # by position: keywords would take a third more
+        return RankStatus(
+            rank, coords, pid, host, verdict, what, since, detail, queue, calls, failed, beat, usage
+        )
 
     def _actors_changed(self) -> bool:
         key = [(each, each.ended, len(each.lost)) for each in self.state.actors]

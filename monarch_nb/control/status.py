@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.actors.exits import Exit
@@ -50,8 +51,9 @@ SLOWEST_S: Final = 1.0  # timelines want a sample each second
 class Watch:
     """Somebody looks, until `close`."""
 
-    def __init__(self, desk: StatusDesk, period_s: float) -> None:
+    def __init__(self, desk: StatusDesk, period_s: float, on_news: Callable[[], None]) -> None:
         self.period_s = min(SLOWEST_S, max(FASTEST_S, period_s))
+        self.on_news = on_news
         self._desk = desk
 
     def close(self) -> None:
@@ -91,10 +93,16 @@ class StatusDesk:
         """Changed records of a board."""
         if message.source in self._asked:
             self._boards.tell(message.source, body, time.monotonic())
+            self._spread()
 
     def _on_exit(self, ended: Exit) -> None:
         self._sources.ended_at[ended.process] = time.monotonic()
         self._boards.touch(ended.process)
+        self._spread()
+
+    def _spread(self) -> None:
+        for watch in tuple(self._watches):
+            watch.on_news()
 
     # any thread
 
@@ -116,12 +124,13 @@ class StatusDesk:
             hosts = self._hosts.told(self._sources.dead)
             return Snapshot(meshes, hosts, time.monotonic())
 
-    def watch(self, period_s: float) -> Watch:
+    def watch(self, period_s: float, on_news: Callable[[], None] = lambda: None) -> Watch:
         """Have all ranks sampled this often (0.1 s to 1 s) and keep timelines, until it is closed.
 
-        Of several watches the fastest counts.
+        Of several watches the fastest counts. `on_news` is called on the inbox thread when a
+        snapshot would show something new of what ranks do; it returns at once.
         """
-        made = Watch(self, period_s)
+        made = Watch(self, period_s, on_news)
         with self._lock:
             if not self._watches:
                 self._skip()

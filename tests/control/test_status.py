@@ -141,7 +141,7 @@ def test_a_snapshot_says_what_each_rank_does_and_has_done(mesh, tmp_path):
         lambda: (found := ranks(procs))[0].queue == 3 and found[1].failed == 1 and found, 10.0
     )
     assert (first.verdict, first.what, first.calls, first.failed) == ("busy", "wait_for", 1, 0)
-    assert (second.verdict, second.what, second.calls) == ("idle", "", 2)
+    assert (second.verdict, second.what, second.calls) == ("failed", "", 2)
     assert [first.pid, second.pid] == pids
     assert [first.coords, second.coords] == [{"gpus": 0}, {"gpus": 1}]
     assert 0 < first.age_s(time.monotonic()) < 20

@@ -4,6 +4,9 @@ Pure: no thread, no clock; times come in and what is to be sent comes out. A cha
 one widget; several clients (views, tabs) may share it, and then the fastest period and everything
 that any of them wants is sent to all. A client that is silent is forgotten, and comes back with
 its next sign of life, as browsers let hidden pages speak once a minute.
+
+What ranks tell is passed on when it comes, not at the next tick of a clock of our own: they are
+sampled in that rhythm already, and one clock after the other would let people wait twice.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from monarch_nb.notebook.live.messages import Hello
 
 SILENCE_S: Final = 30.0
 STATE_S: Final = 0.1  # between two states for one client
+GATHER_S: Final = 0.004  # what several hosts tell, or many deaths, go together
+EARLY_S: Final = 0.02  # news that come as often as they may must not wait for being a little early
 MAX_CLIENTS: Final = 64  # of a channel
 MAX_DORMANT: Final = 64
 
@@ -49,7 +54,8 @@ class _Channel:
         self.clients: dict[str, _Client] = {}
         self.dormant: dict[str, Hello] = {}
         self.base: int | None = None
-        self.looked_at = float("-inf")
+        self.looked_at = self.told_at = float("-inf")
+        self.news_at: float | None = None
 
     def period_s(self) -> float:
         return min(client.hello.period_s for client in self.clients.values())
@@ -63,7 +69,11 @@ class _Channel:
 
     def due(self) -> float:
         wanting = [client.state_due() for client in self.clients.values() if client.wants_state]
-        return min([self.looked_at + self.period_s(), *wanting])
+        period_s = self.period_s()
+        due = self.looked_at + max(period_s, min(1.5 * period_s, 1.0))
+        if self.news_at is not None:
+            due = min(due, max(self.news_at + GATHER_S, self.told_at + period_s - EARLY_S))
+        return min([due, *wanting])
 
 
 class Channels:
@@ -119,6 +129,12 @@ class Channels:
         channel = self._channels.get(number)
         return tuple(channel.clients) if channel is not None else ()
 
+    def news(self, now: float) -> None:
+        """Something has happened that will be seen at the next look."""
+        for channel in self._looked_at():
+            if channel.news_at is None:
+                channel.news_at = now
+
     def turns(self, now: float) -> list[Turn]:
         """What is to be looked at now. Forgets clients that are silent."""
         self._forget_silent(now)
@@ -132,6 +148,7 @@ class Channels:
         """The channel has been sent what there is up to update `n`."""
         if (channel := self._channels.get(number)) is not None:
             channel.base = n
+            channel.told_at = channel.looked_at
 
     def next_at(self) -> float | None:
         """When something is due next; None while nobody looks."""
@@ -164,7 +181,7 @@ class Channels:
         for name in wanting:
             client = channel.clients[name]
             client.wants_state, client.state_at = False, now
-        channel.looked_at = now
+        channel.looked_at, channel.news_at = now, None
         is_first = len(wanting) == len(channel.clients)  # nobody needs the delta
         return Turn(number, None if is_first else channel.base, tuple(wanting), channel.view())
 

@@ -78,6 +78,7 @@ class Hub:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._numbers = 0
+        self._has_news = False
         # below: of the thread alone
         self._open: dict[int, Channel] = {}
         self._channels = Channels()
@@ -85,6 +86,7 @@ class Hub:
         self._requests = Requests(self._send)
         self._looks = False
         self._complaint = ""
+        source.on_news = self.hear
 
     def open(self, send: Send) -> Channel:
         """A new channel; `send(message)` is called by the hub's thread. Any thread."""
@@ -93,6 +95,13 @@ class Hub:
             channel = Channel(self, self._numbers, send)
         self._put(lambda: self._admit(channel))
         return channel
+
+    def hear(self) -> None:
+        """Ranks have told something, or have died. Any thread."""
+        with self._changed:
+            if self._thread is not None and not self._has_news:
+                self._has_news = True
+                self._changed.notify()
 
     def close(self) -> None:
         """End the thread; nothing is sent any more."""
@@ -141,6 +150,9 @@ class Hub:
                     events = list(self._events)
                     self._events.clear()
                     return events
+                if self._has_news:
+                    self._has_news = False
+                    self._channels.news(time.monotonic())
                 if (at := self._next_at()) is None:
                     self._rest()
                     self._thread = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.core.records import ErrorRecord
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 COUNT_S: Final = 1.0
 """How often ranks are asked what their actors have done, while somebody looks at that."""
 
+COUNTS_PER_S: Final = 64
+"""So many ranks a second at most: each answer costs the kernel about as much as a small call."""
+
 NO_ANSWER: Final = ("exited", "unreachable", "stopped", "starting")
 """Verdicts of ranks that cannot be asked."""
 
@@ -33,12 +36,14 @@ class Source:
     """The real one."""
 
     def __init__(self, session: Session) -> None:
+        self.on_news: Callable[[], None] = lambda: None
+        """Called, on any thread, when ranks have told something while somebody looks."""
         self._session = session
         self._watch: Any = None
         self._watched: tuple[Any, float] | None = None
         self._counting: threading.Thread | None = None
         self._counts: Actors = {}
-        self._counted_at = 0.0
+        self._count_at = 0.0
         self._failed: dict[str, Any] = {}
 
     # ------------------------------------------------------------------------ at each moment
@@ -171,7 +176,7 @@ class Source:
             return
         before, self._watch, self._watched = self._watch, None, None
         if client is not None:
-            self._watch, self._watched = client.status.watch(period_s), wanted
+            self._watch, self._watched = client.status.watch(period_s, self.on_news), wanted
         if before is not None:
             before.close()
 
@@ -179,18 +184,23 @@ class Source:
         """Ask the ranks in the background, one round at a time."""
         now = time.monotonic()
         counting = self._counting is not None and self._counting.is_alive()
-        if not counting and now - self._counted_at >= COUNT_S:
-            self._counted_at = now
-            self._counting = threading.Thread(
-                target=self._count, args=(snapshot,), name="monarch-live-actors", daemon=True
-            )
-            self._counting.start()
+        if counting or now < self._count_at:
+            return
+        meshes = [each for each in snapshot.meshes if each.actors and each.ended is None]
+        asked = sum(len(each.ranks) for each in meshes)
+        self._count_at = now + max(COUNT_S, asked / COUNTS_PER_S)
+        if not meshes:
+            self._counts = {}
+            return
+        self._counting = threading.Thread(
+            target=self._count, args=(meshes,), name="monarch-live-actors", daemon=True
+        )
+        self._counting.start()
 
-    def _count(self, snapshot: Snapshot) -> None:
+    def _count(self, meshes: Sequence[Any]) -> None:
         counts: Actors = {}
-        for status in snapshot.meshes:
-            mesh = self._session.runtime.find(status.name)
-            if mesh is not None and status.ended is None:
+        for status in meshes:
+            if (mesh := self._session.runtime.find(status.name)) is not None:
                 ranks = [each.rank for each in status.ranks if each.verdict not in NO_ANSWER]
                 totals = self._session.runtime.actor_totals(mesh, ranks, COUNT_S)
                 counts[status.name] = totals

@@ -132,6 +132,7 @@ class FakeSource:
     """Sees what the test has set."""
 
     def __init__(self, cell: Callable[[], CellAtWork | None] = lambda: None) -> None:
+        self.on_news: Callable[[], None] = lambda: None
         self.meshes: dict[str, FakeMeshStatus] = {}
         self.hosts: tuple[FakeHost, ...] = (FakeHost("here"),)
         self.timelines: dict[str, FakeTimeline] = {}
@@ -163,6 +164,7 @@ class FakeSource:
         mesh = self.meshes[name]
         new = tuple(replace(r, **changes) if r.rank in ranks else r for r in mesh.ranks)
         self.meshes[name] = replace(mesh, ranks=new)
+        self.on_news()
 
     def write(self, mesh: str, rank: int, *texts: str, level: str = "") -> None:
         """A rank prints lines."""

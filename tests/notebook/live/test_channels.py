@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch_nb.notebook.live.channels import MAX_CLIENTS, SILENCE_S, Channels, Turn
+from monarch_nb.notebook.live.channels import EARLY_S, MAX_CLIENTS, SILENCE_S, Channels, Turn
 from monarch_nb.notebook.live.look import View
 from monarch_nb.notebook.live.messages import Hello
 
@@ -31,9 +31,52 @@ def test_a_hello_is_answered_by_a_state_at_once_then_by_deltas(channels):
     everything = View(frozenset(), None)
     assert channels.turns(5.0) == [Turn(1, None, ("a",), everything)]
     channels.told(1, 7)
-    assert channels.next_at() == pytest.approx(5.1)
-    assert channels.turns(5.05) == []
-    assert channels.turns(5.11) == [Turn(1, 7, (), everything)]
+    assert channels.next_at() == pytest.approx(5.15)
+    assert channels.turns(5.1) == []
+    assert channels.turns(5.16) == [Turn(1, 7, (), everything)]
+
+
+def told_at(channels, *news):
+    """When the one channel is told, with news at these moments."""
+    channels.hello(1, hello(), 0.0)
+    channels.turns(0.0)
+    channels.told(1, 1)
+    found = []
+    for at in [*news, None]:
+        while (due := channels.next_at()) <= (at if at is not None else due) and due < 10:
+            had_news = channels._channels[1].news_at is not None
+            assert channels.turns(due)
+            if had_news:  # else there is nothing to tell
+                channels.told(1, 1)
+                found.append(pytest.approx(due))
+            if at is None:
+                return found
+        channels.news(at)
+    return found
+
+
+def test_news_are_told_when_they_come():
+    """Looks between that find nothing do not count: an event after a silence is not late."""
+    assert told_at(Channels(), 5.01, 5.33, 5.61) == [5.014, 5.334, 5.614]
+
+
+def test_what_several_hosts_tell_within_moments_goes_together():
+    assert told_at(Channels(), 5.000, 5.001, 5.003, 5.2) == [5.004, 5.204]
+
+
+def test_news_in_the_rhythm_of_the_period_are_not_late_though_some_come_early():
+    news = [5 + 0.1 * turn - (0.015 if turn % 2 else 0) for turn in range(9)]
+    assert told_at(Channels(), *news) == [at + 0.004 for at in news]
+
+
+def test_news_that_come_too_often_are_told_once_in_a_period():
+    found = told_at(Channels(), *[5 + 0.01 * turn for turn in range(100)])
+    assert 9 <= len(found) <= 14  # 80 ms apart at the least
+
+
+def test_news_are_for_whoever_looks(channels):
+    channels.news(1.0)
+    assert channels.next_at() is None
 
 
 def test_a_second_client_gets_a_state_after_the_delta_of_the_first(channels):
@@ -102,7 +145,7 @@ def test_too_many_clients_are_refused(channels):
 
 
 _EVENT = st.tuples(
-    st.sampled_from(["hello", "ping", "bye", "close"]),
+    st.sampled_from(["hello", "ping", "news", "bye", "close"]),
     st.integers(1, 2),
     st.sampled_from("abc"),
     st.sampled_from([0.1, 0.5, 5.0]),
@@ -121,6 +164,8 @@ def test_no_channel_is_looked_at_more_often_than_its_period(events):
             asked.setdefault((number, client), now)
         elif kind == "ping":
             channels.heard(number, client, now)
+        elif kind == "news":
+            channels.news(now)
         elif kind == "bye":
             channels.bye(number, client)
             asked.pop((number, client), None)
@@ -132,7 +177,7 @@ def test_no_channel_is_looked_at_more_often_than_its_period(events):
             now = max(at, now)
             for turn in channels.turns(now):
                 if not turn.states:
-                    assert now - looked.get(turn.channel, -9.0) >= 0.1 - 1e-9
+                    assert now - looked.get(turn.channel, -9.0) >= 0.1 - EARLY_S - 1e-9
                 for each in turn.states:
                     assert now - asked.pop((turn.channel, each), now) <= 0.1 + 1e-9
                 looked[turn.channel] = now
