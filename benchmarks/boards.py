@@ -18,7 +18,7 @@ from monarch_nb import Actor, endpoint, this_host
 from monarch_nb.actors import runtime_access
 from monarch_nb.control.client import client
 
-BLOCK = 50  # calls
+BLOCK = 100  # calls
 LOOK_S = 0.1
 RANKS = 64
 UPDATES = 60
@@ -57,8 +57,8 @@ def cost(scale: Scale) -> Figures:
     procs = this_host().spawn_procs(per_host={"gpus": 1})
     teller = procs.spawn("teller", Teller)
     teller.echo.call_one(0).get()
-    blocks = max(4, scale.calls // BLOCK)
-    told = _times(teller, blocks, lambda on: teller.tell.call_one(on).get())
+    rounds = max(4, scale.calls // 10)
+    told = _times(teller, rounds, lambda on: teller.tell.call_one(on).get())
     teller.tell.call_one(True).get()
     looks: list[Any] = []
 
@@ -69,24 +69,33 @@ def cost(scale: Scale) -> Figures:
             while looks:
                 looks.pop().close()
 
-    seen = _times(teller, blocks, look)
+    seen = _times(teller, rounds, look)
     look(False)
     procs.stop().get()
     return {"told": told, "seen": seen}
 
 
-def _times(teller: Any, blocks: int, switch: Callable[[bool], None]) -> float:
-    """The median of a call when it is on, times that when it is off."""
-    echo = teller.echo
-    found: dict[bool, list[float]] = {True: [], False: []}
-    for block in range(4 * blocks):
-        on = block % 4 in {1, 2}  # off, on, on, off: neither comes first
+def _times(teller: Any, rounds: int, switch: Callable[[bool], None]) -> float:
+    """The median of a call when it is on, times that when it is off: the median of many rounds.
+
+    A round is off, on, on, off within a few hundredths of a second, so that whatever else the
+    machine does meets both; a round that it met in part says something extreme, and counts once.
+    """
+    return median([_ratio(teller, switch) for _ in range(rounds)])
+
+
+def _ratio(teller: Any, switch: Callable[[bool], None]) -> float:
+    medians: dict[bool, float] = {True: 0.0, False: 0.0}
+    for on in (False, True, True, False):
         switch(on)
-        for call in range(BLOCK):
-            start = now()
-            echo.call_one(call).get()
-            found[on].append(now() - start)
-    return median(found[True]) / median(found[False])
+        medians[on] += median([_round_trip(teller.echo) for _ in range(BLOCK)])
+    return medians[True] / medians[False]
+
+
+def _round_trip(echo: Any) -> float:
+    start = now()
+    echo.call_one(0).get()
+    return now() - start
 
 
 def look(_scale: Scale) -> Figures:

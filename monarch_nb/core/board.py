@@ -10,11 +10,13 @@ reads no clock.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 # counter u32 | state u8 | length of what u8 | queue depth u16 | since (monotonic ns) u64
 # | busy ns u64 | calls u32 | failed u32 | what 92 bytes | counter u32
 _RECORD: Final = struct.Struct("<IBBHQQII92sI")
+_pack_into: Final = _RECORD.pack_into
 _QUEUE: Final = struct.Struct("H")
 _QUEUE_OFFSET: Final = 6
 MAX_QUEUE: Final = 0xFFFF
@@ -81,16 +83,16 @@ class BoardSlot:
         queue: int = 0,
     ) -> None:
         """Replace the record. `what` is cut to `WHAT_BYTES` bytes of UTF-8."""
-        text = what.encode("utf-8", "replace")[:WHAT_BYTES]
+        text = _encoded(what) if what else b""
         # zero is what a slot holds that was never written, and what `pack_into` leaves half way
         self._counter = counter = self._counter % 0xFFFFFFFF + 1
-        _RECORD.pack_into(
+        _pack_into(
             self._buffer,
             self._offset,
             counter,
             state,
             len(text),
-            min(MAX_QUEUE, queue) if queue else 0,
+            queue if queue < MAX_QUEUE else MAX_QUEUE,
             since_ns,
             busy_ns,
             calls & 0xFFFFFFFF,
@@ -149,6 +151,12 @@ class ReadCount:
     def add(self) -> None:
         """Count one. The agent."""
         _COUNT.pack_into(self._buffer, self._offset, (self.value + 1) & 0xFFFFFFFF)
+
+
+@lru_cache(256)
+def _encoded(what: str) -> bytes:
+    """A rank runs the same few endpoints again and again."""
+    return what.encode("utf-8", "replace")[:WHAT_BYTES]
 
 
 def parse(record: bytes) -> Status:

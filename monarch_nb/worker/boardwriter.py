@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import mmap
 import os
-import time
 from collections.abc import Callable, Sequence
+from time import monotonic_ns
 from typing import Any, NamedTuple
 
 from monarch_nb.core.board import BUSY, COLLECTIVE, FAILED, IDLE, BoardSlot, Status, parse
@@ -32,6 +32,7 @@ class BoardWriter:
     def __init__(self, place: Sequence[Any], queues: Sequence[Callable[[], int]] = ()) -> None:
         path, index = place
         self._slot = BoardSlot(mapped(path), index)
+        self._write = self._slot.write
         self._queues = queues
         self._queue = 0
         self._calls = 0
@@ -44,15 +45,17 @@ class BoardWriter:
 
     def busy(self, what: str) -> None:
         """User code begins."""
-        now = time.monotonic_ns()
-        since = self.since_ns or now
-        self.since_ns = since
+        now = monotonic_ns()
+        busy_ns = self._busy_ns
+        if since := self.since_ns:
+            busy_ns += now - since
+        else:
+            self.since_ns = now
         depth = 0
         for size in self._queues:  # `_waiting`, which is a call more: this is once per call
             depth += size()
         self._queue = depth
-        busy_ns = self._busy_ns + now - since
-        self._slot.write(BUSY, now, what, busy_ns, self._calls, self._failed, depth)
+        self._write(BUSY, now, what, busy_ns, self._calls, self._failed, depth)
 
     def idle(self, failed: bool = False) -> None:
         """A call has ended; it may have run beside a turn of the main thread's, or within.
@@ -73,7 +76,7 @@ class BoardWriter:
 
     def turn(self, what: str) -> None:
         """The main thread begins a turn, a cell for instance."""
-        self._turn_since_ns = now = time.monotonic_ns()
+        self._turn_since_ns = now = monotonic_ns()
         if not self.since_ns:
             self.since_ns = now
         self._turn = what
@@ -99,9 +102,9 @@ class BoardWriter:
         before = parse(self._slot.raw())
         if before.state == COLLECTIVE:
             return None
-        now = time.monotonic_ns()
+        now = monotonic_ns()
         busy_ns = before.busy_ns + (now - before.since_ns if before.state == BUSY else 0)
-        self._slot.write(COLLECTIVE, now, what, busy_ns, self._calls, self._failed, self._queue)
+        self._write(COLLECTIVE, now, what, busy_ns, self._calls, self._failed, self._queue)
         return Waited(self._slot.beat, before)
 
     def resume(self, waited: Waited | None) -> None:
@@ -109,7 +112,7 @@ class BoardWriter:
         if waited is None or waited.beat != self._slot.beat:
             return
         state, since_ns, what, busy_ns, *_ = waited.before
-        self._slot.write(state, since_ns, what, busy_ns, self._calls, self._failed, self._queue)
+        self._write(state, since_ns, what, busy_ns, self._calls, self._failed, self._queue)
 
     def _rest(self, resting: int = IDLE) -> None:
         if self._queue:
@@ -117,13 +120,13 @@ class BoardWriter:
         if turn := self._turn:
             now = self._turn_since_ns
             busy_ns = self._busy_ns + now - (self.since_ns or now)
-            self._slot.write(BUSY, now, turn, busy_ns, self._calls, self._failed, self._queue)
+            self._write(BUSY, now, turn, busy_ns, self._calls, self._failed, self._queue)
             return
-        now = time.monotonic_ns()
+        now = monotonic_ns()
         since, self.since_ns = self.since_ns, 0
         if since:
             self._busy_ns += now - since
-        self._slot.write(resting, now, "", self._busy_ns, self._calls, self._failed, self._queue)
+        self._write(resting, now, "", self._busy_ns, self._calls, self._failed, self._queue)
 
     def _waiting(self) -> int:
         depth = 0

@@ -19,7 +19,7 @@ from monarch_nb.worker.boardwriter import BoardWriter
 def clock(monkeypatch):
     """Nanoseconds, moved by hand."""
     now = [1000]
-    monkeypatch.setattr(boardwriter.time, "monotonic_ns", lambda: now[0])
+    monkeypatch.setattr(boardwriter, "monotonic_ns", lambda: now[0])
     yield now
     monkeypatch.undo()
 
