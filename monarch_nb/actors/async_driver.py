@@ -57,7 +57,7 @@ class AsyncDriver(Driver):
     def deliver(self, message: Message) -> None:
         self._backlog.append(message)
         if (board := self.hosting.board) is not None and board.since_ns:
-            board.arrived()
+            board.arrived(len(self._backlog))
         if self._asleep:
             self._nudge()
         if self._drained:

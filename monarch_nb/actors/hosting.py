@@ -54,8 +54,8 @@ class Board(Protocol):
     def turned(self, failed: bool) -> None:
         """The turn has ended."""
 
-    def arrived(self) -> None:
-        """A message has come while user code runs."""
+    def arrived(self, waiting: int) -> None:
+        """A message has come while user code runs; so many are in its queue now."""
 
 
 class Hosting:

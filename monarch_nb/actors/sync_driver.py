@@ -66,7 +66,7 @@ class SyncDriver(Driver):
     def deliver(self, message: Message) -> None:
         self._work.put((self, message))
         if (board := self.hosting.board) is not None and board.since_ns:
-            board.arrived()
+            board.arrived(self._work.qsize())
         if self.state == State.ENDED and not self.on_main:
             self.refuse_backlog()  # the thread may have looked for the last time already
 

@@ -11,9 +11,11 @@ import mmap
 import os
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from monarch_nb.core.board import BUSY, COLLECTIVE, FAILED, IDLE, BoardSlot, Status, parse
+
+STEP: Final = 32
 
 
 class Waited(NamedTuple):
@@ -92,8 +94,14 @@ class BoardWriter:
         """The rank has started."""
         self._rest()
 
-    def arrived(self) -> None:
-        """Something has come while user code runs: it waits. The inbox thread."""
+    def arrived(self, waiting: int) -> None:
+        """Something has come while user code runs: it waits. The inbox thread.
+
+        `waiting` is the length of its queue. A long one is told in steps, and by each call that
+        begins: of thousands in flight, each would pay for a number that nobody could read.
+        """
+        if waiting > STEP and waiting % STEP:
+            return
         self._queue = queue = self._waiting()
         self._slot.write_queue(queue)
 

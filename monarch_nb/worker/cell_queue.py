@@ -76,7 +76,7 @@ class CellQueue:
         self._turns.append((turn, message))
         self.work.put(self._next)
         if (board := self.runtime.hosting.board) is not None and board.since_ns:
-            board.arrived()
+            board.arrived(self.work.qsize())
 
     def on_interrupt(self, body: dict[str, Any], message: Message) -> None:
         """Stop the cell that answers to this port: interrupt it, or drop it from the queue."""

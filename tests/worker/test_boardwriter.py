@@ -137,7 +137,7 @@ def test_what_waits_is_told_while_something_runs_and_costs_nothing_else(board):
     writer.busy("f")
     assert writer.since_ns > 0
     first[0], second[0] = 2, 3
-    writer.arrived()
+    writer.arrived(3)
     assert (read().queue, read().beat) == (5, beat + 1)
     first[0] = second[0] = 0
     writer.idle()
@@ -145,6 +145,20 @@ def test_what_waits_is_told_while_something_runs_and_costs_nothing_else(board):
     first[0] = 4
     writer.busy("f")
     assert read().queue == 4
+
+
+def test_a_long_queue_is_told_in_steps(board):
+    writer, read = board
+    waiting = [0]
+    writer.queues.append(lambda: waiting[0])
+    writer.busy("f")
+    told = []
+    for waiting[0] in range(1, 101):
+        writer.arrived(waiting[0])
+        told.append(read().queue)
+    assert told == [*range(1, 33), *[32] * 31, *[64] * 32, *[96] * 5]
+    writer.idle()
+    assert read().queue == 100
 
 
 def test_a_wait_for_others_hides_what_runs_until_it_ends(board):
