@@ -18,10 +18,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import record, report, runner
-from benchmarks.catalog import MEASURES, Measure, Row
+from benchmarks.catalog import MEASURES
 from benchmarks.report import Run
 from benchmarks.runner import Outcome
 from benchmarks.systems import OURS, RAW, System, peers
+from benchmarks.targets import Measure, Row
 
 PEERS_PYTHON = "MONARCH_NB_PEERS_PYTHON"
 T = TypeVar("T")

@@ -83,7 +83,11 @@ def _server() -> Iterator[str]:
         folders["JUPYTERLAB_WORKSPACES_DIR"] = f"{world}/workspaces"
         command = [
             *(sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", "--allow-root"),
-            *(f"--port={port}", "--ServerApp.port_retries=0", "--LabApp.expose_app_in_browser=True"),
+            *(
+                f"--port={port}",
+                "--ServerApp.port_retries=0",
+                "--LabApp.expose_app_in_browser=True",
+            ),
             *(f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={world}"),
         ]
         with (Path(world) / "log").open("wb") as log:

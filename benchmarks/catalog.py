@@ -1,110 +1,17 @@
-"""What is measured, in which order, and what is aimed for. Everything that judges is in this file.
-
-A measure is run in one process per system and yields figures; a row of RESULTS.md is one figure of
-one measure. A target looks at the figures of the run, ours and others', and says whether it holds.
-"""
-
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from enum import Enum
+"""What is measured, in which order, and what is aimed for."""
 
 from benchmarks.measures import CAST, SPAWNED
-
-OURS = "monarch_nb"
-
-Lookup = Callable[[str, str, str], float | None]  # system, measure, figure
-Verdict = tuple[bool | None, str]  # None: not known; the text says what it was compared with
-
-
-class Unit(Enum):
-    SECONDS = "s"
-    PER_SECOND = "/s"
-    BYTES_PER_SECOND = "B/s"
-    BYTES = "B"
-    TIMES = "x"
-    COUNT = ""
-
-    @property
-    def more_is_better(self) -> bool:
-        return self in (Unit.PER_SECOND, Unit.BYTES_PER_SECOND)
-
-
-@dataclass(frozen=True)
-class Target:
-    text: str
-    judge: Callable[[Lookup], Verdict]
-    why: str = ""  # it falls short where it does: what is known of the reason
-
-
-@dataclass(frozen=True)
-class Row:
-    figure: str
-    label: str
-    unit: Unit
-    target: Target | None = None
-
-
-@dataclass(frozen=True)
-class Measure:
-    name: str
-    rows: tuple[Row, ...]
-    deadline_s: float = 120.0
-    rounds: int = 1  # processes per system; the median of their figures is reported
-    ranks: int = 0  # how many it spawns, where that alone may be too much for a machine
-    quick: bool = True  # part of --quick
-
-
-def at_most(measure: str, figure: str, limit: float, text: str, why: str = "") -> Target:
-    return Target(text, lambda get: _compare(get(OURS, measure, figure), lambda x: x <= limit), why)
-
-
-def at_least(measure: str, figure: str, limit: float, text: str) -> Target:
-    return Target(text, lambda get: _compare(get(OURS, measure, figure), lambda x: x >= limit))
-
-
-def within_times_of_raw(measure: str, figure: str, times: float, why: str) -> Target:
-    text = f"<= {times:g} x raw"
-    target = _against("raw", measure, figure, lambda ours, raw: ours <= times * raw, text)
-    return replace(target, why=why)
-
-
-def faster_than(peer: str, measure: str, figure: str, times: float) -> Target:
-    text = f">= {times:g} x faster than {peer}"
-    return _against(peer, measure, figure, lambda ours, theirs: times * ours <= theirs, text)
-
-
-def both(*targets: Target) -> Target:
-    def judge(get: Lookup) -> Verdict:
-        verdicts = [target.judge(get) for target in targets]
-        told = ", ".join(text for _, text in verdicts if text)
-        if any(holds is False for holds, _ in verdicts):
-            return False, told
-        return (None if any(holds is None for holds, _ in verdicts) else True), told
-
-    text = " and ".join(target.text for target in targets)
-    return Target(text, judge, " ".join(target.why for target in targets if target.why))
-
-
-def _against(
-    other: str, measure: str, figure: str, holds: Callable[[float, float], bool], text: str
-) -> Target:
-    def judge(get: Lookup) -> Verdict:
-        ours, theirs = get(OURS, measure, figure), get(other, measure, figure)
-        if ours is None or theirs is None:
-            return None, f"{OURS if ours is None else other} was not measured"
-        ratio = ours / theirs if ours > theirs else theirs / ours
-        return holds(
-            ours, theirs
-        ), f"{ratio:.1f} x {'slower' if ours > theirs else 'faster'} than {other}"
-
-    return Target(text, judge)
-
-
-def _compare(ours: float | None, holds: Callable[[float], bool]) -> Verdict:
-    return (None, f"{OURS} was not measured") if ours is None else (holds(ours), "")
-
-
-# ---------------------------------------------------------------------------------------- the rows
+from benchmarks.targets import (
+    Measure,
+    Row,
+    Target,
+    Unit,
+    at_least,
+    at_most,
+    both,
+    faster_than,
+    within_times_of_raw,
+)
 
 _CALL_WHY = (
     "pickling, futures and actors are Python; each end changes threads once, from the one that "
@@ -123,6 +30,11 @@ _FIRST_WHY = (
 _MACHINE_WHY = (
     "the limit is a time, and the machine is shared: column raw tells what it could do in this run"
 )
+_VIEW_WHY = (
+    "a third is a message of ipykernel's, through its thread for output and ZeroMQ; whatever runs "
+    "ten times a second beside 64 ranks finds nothing of its own in the processor's caches"
+)
+_SEEN = "a rank does something else while a cell blocks the kernel, until its pixel shows it"
 _CAST_S = {4: 0.35e-3, 16: 1.2e-3, 64: 6e-3}
 
 
@@ -246,6 +158,46 @@ MEASURES: tuple[Measure, ...] = (
             ),
         ),
         ranks=64,
+        quick=False,
+    ),
+    Measure(
+        "view",
+        (
+            Row(
+                "cpu",
+                "64 ranks with news seen by a page, an update: processor time of the kernel",
+                Unit.SECONDS,
+                at_most("view", "cpu", 1e-3, "<= 1 ms", _VIEW_WHY),
+            ),
+            Row(
+                "bytes",
+                "the same: to the page, each second",
+                Unit.BYTES,
+                at_most("view", "bytes", 20 * 1024, "<= 20 KiB/s"),
+            ),
+        ),
+        deadline_s=180,
+        ranks=64,
+        quick=False,
+    ),
+    Measure(
+        "seen",
+        (
+            Row("change_median", f"{_SEEN}, median", Unit.SECONDS),
+            Row(
+                "change_p95",
+                f"{_SEEN}, 95 of 100 within",
+                Unit.SECONDS,
+                at_most("seen", "change_p95", 0.15, "<= 150 ms", _MACHINE_WHY),
+            ),
+            Row(
+                "death_worst",
+                "SIGKILL of a rank until its pixel is red, worst of 10",
+                Unit.SECONDS,
+                at_most("seen", "death_worst", 0.5, "<= 500 ms"),
+            ),
+        ),
+        deadline_s=240,
         quick=False,
     ),
     Measure(

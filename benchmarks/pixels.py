@@ -24,7 +24,7 @@ RANKS = 12
 SHOWN_S = 2.0  # a change that is not seen by then is missed
 PANEL = "monarch-nb:open-panel"
 
-# what a rank does is seen from outside only while it changes: it waits in a collective, and does not
+# in a cell a rank is busy, whatever it calls; a wait for others has another colour
 EVENTS_OF_RANK_0 = """%%mesh
 import time, random
 from monarch_nb.actors import runtime_access
@@ -122,5 +122,3 @@ def _delays(times: Sequence[float], noted: Sequence[Sequence[float]]) -> list[fl
             raise AssertionError(f"no pixel has changed within {SHOWN_S:g} s of an event")
         found.append(after[0])
     return found
-
-

@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from itertools import chain
 from statistics import median
 
-from benchmarks.catalog import MEASURES, OURS, Measure, Row, Target, Unit, Verdict
+from benchmarks.catalog import MEASURES
 from benchmarks.runner import Outcome
+from benchmarks.targets import OURS, Measure, Row, Target, Unit, Verdict
 
 NOT_OFFERED = "-"
 NOT_MEASURED = "not measured"

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import psutil
 from jupyter_client.blocking import BlockingKernelClient
 
 from benchmarks.cells import ANSWER_S, Notebook, kernel, run
@@ -98,5 +97,5 @@ def cost(notebook: Notebook, _scale: Scale) -> Figures:
 
 
 def _cpu_s(pid: int) -> float:
-    times = psutil.Process(pid).cpu_times()
-    return float(times.user + times.system)
+    """The scheduler's own count, of all its threads: the one of `ps` counts in hundredths."""
+    return time.clock_gettime(~pid << 3 | 2)

@@ -123,6 +123,19 @@ def test_the_wheel_carries_the_extension_once(wheel):
     assert not [name for name in names if name.startswith("monarch_nb/labextension")]
 
 
+@pytest.mark.slow
+def test_the_extension_loads_quickly(wheel):
+    with zipfile.ZipFile(wheel) as carried:
+        scripts = [
+            one
+            for one in carried.infolist()
+            if f"{EXTENSION}static/" in one.filename and one.filename.endswith(".js")
+        ]
+    size = sum(one.file_size for one in scripts)
+    assert scripts
+    assert size <= 120 * 1024, f"{size / 1024:.1f} KiB of JavaScript"
+
+
 def test_the_extension_fits_every_jupyterlab_4():
     """An exact version would have JupyterLab refuse the extension after its next release."""
     wanted = json.loads((ROOT / "package.json").read_text())["dependencies"]

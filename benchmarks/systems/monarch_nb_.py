@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 
 import monarch_nb
-from benchmarks import boards, cells, measures, outputs, system
+from benchmarks import boards, cells, measures, outputs, pixels, system, views
 from benchmarks.measures import Figures, Scale
 from benchmarks.systems.actor_api import ActorRanks, Api, probe_class
 from benchmarks.timing import now
@@ -74,6 +74,8 @@ def main() -> None:
             "silent": partial(silent, up),
             "board": boards.cost,
             "look": boards.look,
+            "view": partial(views.cost, NOTEBOOK_64),
+            "seen": pixels.seen,
         },
         up,
         lambda: shutdown_context().get(),

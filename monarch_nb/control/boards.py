@@ -87,4 +87,3 @@ class Boards:
         """Nobody looks any more: what is known will be old."""
         self.keep(())
         self._offsets.clear()
-

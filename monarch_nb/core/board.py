@@ -92,7 +92,7 @@ class BoardSlot:
             counter,
             state,
             len(text),
-            queue if queue < MAX_QUEUE else MAX_QUEUE,
+            min(MAX_QUEUE, queue) if queue else 0,
             since_ns,
             busy_ns,
             calls & 0xFFFFFFFF,
