@@ -20,7 +20,6 @@ from monarch_nb.notebook.live.messages import Hello
 
 SILENCE_S: Final = 30.0
 STATE_S: Final = 0.1  # between two states for one client
-GATHER_S: Final = 0.004  # what several hosts tell, or many deaths, go together
 EARLY_S: Final = 0.02  # news that come as often as they may must not wait for being a little early
 MAX_CLIENTS: Final = 64  # of a channel
 MAX_DORMANT: Final = 64
@@ -56,24 +55,36 @@ class _Channel:
         self.base: int | None = None
         self.looked_at = self.told_at = float("-inf")
         self.news_at: float | None = None
+        self.view = View()
+        self.period_s = float("inf")
 
-    def period_s(self) -> float:
-        return min(client.hello.period_s for client in self.clients.values())
+    def put(self, client: _Client) -> None:
+        """It looks from now on, or in another way."""
+        self.clients[client.hello.client] = client
+        self._sum_up()
 
-    def view(self) -> View:
+    def drop(self, name: str) -> None:
+        """It does not look any more."""
+        self.clients.pop(name, None)
+        self._sum_up()
+        if not self.clients:
+            self.base = None
+
+    def _sum_up(self) -> None:
         hellos = [client.hello for client in self.clients.values()]
         parts = frozenset[str]().union(*(hello.parts for hello in hellos))
         names = [hello.mesh for hello in hellos]
         meshes = frozenset(name for name in names if name is not None)
-        return View(parts, None if None in names else meshes)
+        self.view = View(parts, None if None in names else meshes)
+        self.period_s = min((hello.period_s for hello in hellos), default=float("inf"))
 
     def due(self) -> float:
         wanting = [client.state_due() for client in self.clients.values() if client.wants_state]
-        period_s = self.period_s()
+        period_s = self.period_s
         due = self.looked_at + max(period_s, min(1.5 * period_s, 1.0))
         if self.news_at is not None:
-            due = min(due, max(self.news_at + GATHER_S, self.told_at + period_s - EARLY_S))
-        return min([due, *wanting])
+            due = min(due, max(self.news_at, self.told_at + period_s - EARLY_S))
+        return min([due, *wanting]) if wanting else due
 
 
 class Channels:
@@ -88,11 +99,11 @@ class Channels:
         known = channel.clients.get(hello.client)
         if known is None and len(channel.clients) >= MAX_CLIENTS:
             return False
-        before = channel.view()
+        before = channel.view
         channel.dormant.pop(hello.client, None)
-        channel.clients[hello.client] = client = _Client(hello, now)
-        client.state_at = known.state_at if known is not None else client.state_at
-        if channel.view() != before:
+        state_at = known.state_at if known is not None else float("-inf")
+        channel.put(_Client(hello, now, state_at=state_at))
+        if channel.view != before:
             self.resync(number)  # deltas tell of what the others have not been told yet
         return True
 
@@ -110,10 +121,8 @@ class Channels:
     def bye(self, number: int, client: str) -> None:
         """A client is gone."""
         if (channel := self._channels.get(number)) is not None:
-            channel.clients.pop(client, None)
+            channel.drop(client)
             channel.dormant.pop(client, None)
-            if not channel.clients:
-                channel.base = None
 
     def close(self, number: int) -> None:
         """A channel is gone."""
@@ -129,11 +138,11 @@ class Channels:
         channel = self._channels.get(number)
         return tuple(channel.clients) if channel is not None else ()
 
-    def news(self, now: float) -> None:
-        """Something has happened that will be seen at the next look."""
+    def news(self, at: float) -> None:
+        """From that moment on, a look will see something new."""
         for channel in self._looked_at():
             if channel.news_at is None:
-                channel.news_at = now
+                channel.news_at = at
 
     def turns(self, now: float) -> list[Turn]:
         """What is to be looked at now. Forgets clients that are silent."""
@@ -156,11 +165,11 @@ class Channels:
 
     def period_s(self) -> float | None:
         """The smallest period; None while nobody looks."""
-        return min((channel.period_s() for channel in self._looked_at()), default=None)
+        return min((channel.period_s for channel in self._looked_at()), default=None)
 
     def parts(self) -> frozenset[str]:
         """Everything that anybody wants."""
-        return frozenset[str]().union(*(channel.view().parts for channel in self._looked_at()))
+        return frozenset[str]().union(*(channel.view.parts for channel in self._looked_at()))
 
     def __len__(self) -> int:
         return sum(len(channel.clients) for channel in self._channels.values())
@@ -183,15 +192,13 @@ class Channels:
             client.wants_state, client.state_at = False, now
         channel.looked_at, channel.news_at = now, None
         is_first = len(wanting) == len(channel.clients)  # nobody needs the delta
-        return Turn(number, None if is_first else channel.base, tuple(wanting), channel.view())
+        return Turn(number, None if is_first else channel.base, tuple(wanting), channel.view)
 
     def _forget_silent(self, now: float) -> None:
         for channel in self._channels.values():
             for name, client in list(channel.clients.items()):
                 if now - client.heard > SILENCE_S:
-                    del channel.clients[name]
+                    channel.drop(name)
                     channel.dormant[name] = client.hello
                     if len(channel.dormant) > MAX_DORMANT:
                         del channel.dormant[next(iter(channel.dormant))]
-            if not channel.clients:
-                channel.base = None

@@ -41,6 +41,11 @@ class Feed:
         self._ended: deque[int] = deque(maxlen=SECONDS)  # the update of each second that ended
         self._deltas: dict[tuple[int, View], dict[str, Any] | None] = {}
 
+    @property
+    def hosts(self) -> int:
+        """How many hosts the ranks are on."""
+        return len(self._look.snapshot.hosts)
+
     def clock(self, time_s: float) -> int:
         """Milliseconds since the feed began."""
         return round((time_s - self._began) * 1000)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 MAX_WAITING: Final = 10_000  # messages of browsers
 MAX_CHANNELS: Final = 256
+GATHER_S: Final = 0.004
 JOIN_S: Final = 1.0
 
 Send = Callable[[dict[str, Any]], None]
@@ -152,7 +153,7 @@ class Hub:
                     return events
                 if self._has_news:
                     self._has_news = False
-                    self._channels.news(time.monotonic())
+                    self._channels.news(time.monotonic() + self._gather_s())
                 if (at := self._next_at()) is None:
                     self._rest()
                     self._thread = None
@@ -161,6 +162,10 @@ class Hub:
                     return []
                 self._changed.wait(left)
         return None
+
+    def _gather_s(self) -> float:
+        """What several hosts tell within moments goes together."""
+        return GATHER_S if self.feed.hosts > 1 else 0.0
 
     def _next_at(self) -> float | None:
         dues = (self._channels.next_at(), self._requests.next_at())

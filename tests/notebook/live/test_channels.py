@@ -57,16 +57,23 @@ def told_at(channels, *news):
 
 def test_news_are_told_when_they_come():
     """Looks between that find nothing do not count: an event after a silence is not late."""
-    assert told_at(Channels(), 5.01, 5.33, 5.61) == [5.014, 5.334, 5.614]
+    assert told_at(Channels(), 5.01, 5.33, 5.61) == [5.01, 5.33, 5.61]
 
 
 def test_what_several_hosts_tell_within_moments_goes_together():
-    assert told_at(Channels(), 5.000, 5.001, 5.003, 5.2) == [5.004, 5.204]
+    """The hub knows that there are several, and gives them the time."""
+    channels = Channels()
+    channels.hello(1, hello(), 0.0)
+    channels.turns(0.0)
+    channels.turns(4.999)
+    for at in (5.004, 5.005, 5.007):
+        channels.news(at)
+    assert channels.next_at() == pytest.approx(5.004)
 
 
 def test_news_in_the_rhythm_of_the_period_are_not_late_though_some_come_early():
     news = [5 + 0.1 * turn - (0.015 if turn % 2 else 0) for turn in range(9)]
-    assert told_at(Channels(), *news) == [at + 0.004 for at in news]
+    assert told_at(Channels(), *news) == news
 
 
 def test_news_that_come_too_often_are_told_once_in_a_period():
