@@ -205,6 +205,7 @@ def test_what_has_not_changed_is_the_same_object(mesh, tmp_path, watch):
     other.initialized.get(20)
     workers = procs.spawn("workers", Worker)
     workers.pid.call().get(20)
+    eventually(lambda: {each.calls for each in ranks(procs)} == {1}, 10.0)  # all have been sampled
     settled = [None]
 
     def is_still() -> bool:
