@@ -7,6 +7,7 @@ thread; listeners return at once.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -145,8 +146,9 @@ class OutputDesk:
             self._partial[key] = rest
         target = sys.stdout if event.stream == "stdout" else sys.stderr
         label = f"[{event.mesh} {event.rank}] " if event.size > 1 else ""
-        target.write("".join(f"{label}{line}\n" for line in lines))
-        target.flush()
+        with contextlib.suppress(OSError, ValueError):  # nobody reads any more: `| head`
+            target.write("".join(f"{label}{line}\n" for line in lines))
+            target.flush()
 
 
 def _ended(content: Any) -> str:
