@@ -60,6 +60,8 @@ export class LogLines {
   gone = 0;
   /** How many lines the kernel has left out. */
   skipped = 0;
+  /** Lines after this one are wanted: what is before was cleared, or was there before anybody looked. */
+  base: number | null = null;
   #all: LogLine[] = [];
   #choice: Choice = EVERYTHING;
 
@@ -84,6 +86,7 @@ export class LogLines {
   /** New lines. Returns those of them that are shown, or null where all must be drawn again. */
   append(lines: readonly LogLine[], skipped = 0): LogLine[] | null {
     this.skipped += skipped;
+    this.base ??= skipped > 0 ? -1 : (lines.at(0)?.[0] ?? 0) - 1;
     const after = this.last ?? -1;
     const news = lines.filter(line => line[0] > after);
     this.#all.push(...news);
@@ -101,10 +104,19 @@ export class LogLines {
   merge(lines: readonly LogLine[]): void {
     const known = new Set(this.#all.map(([seq]) => seq));
     const news = lines.filter(([seq]) => !known.has(seq));
-    const before = this.first ?? Infinity;
-    this.skipped = Math.max(0, this.skipped - news.filter(([seq]) => seq > before).length);
+    const base = this.base ?? -1;
+    this.skipped = Math.max(0, this.skipped - news.filter(([seq]) => seq > base).length);
     this.#all = [...news, ...this.#all].sort(([one], [other]) => one - other);
     this.#cut();
+  }
+
+  /** How many of the shown lines came after this one. */
+  newer(seq: number): number {
+    let count = 0;
+    while (count < this.shown.length && this.shown[this.shown.length - 1 - count][0] > seq) {
+      count++;
+    }
+    return count;
   }
 
   choose(choice: Choice): void {
@@ -119,6 +131,7 @@ export class LogLines {
 
   /** What is here now is not shown again. */
   clear(): void {
+    this.base = this.last ?? this.base;
     this.#all = [];
     this.skipped = 0;
     this.gone = 0;

@@ -28,7 +28,8 @@ export class LogPanel extends Widget {
   readonly #pill = button('', 'Go to the newest line', () => { this.#view.toEnd(); });
   readonly #note = statusLine('log-note');
   #only = false;
-  #waiting = 0;
+  /** The newest line when the user left the end. */
+  #seen = -1;
   #filling = 0;
   /** Whether the lines are those of a kernel that is gone. */
   #isOld = false;
@@ -47,7 +48,7 @@ export class LogPanel extends Widget {
     this.#lines = new LogLines(most);
     this.#view = new LogView(this.#lines);
     named(this.#view.node, `Log of ${mesh}`);
-    this.#view.onFollow = () => { this.#tellNew(0); };
+    this.#view.onFollow = () => { this.#tellNew(); };
     this.#pill.classList.add('mnb-log-pill');
     this.#pill.hidden = true;
     this.node.append(this.#bar(), this.#note, this.#view.node, this.#pill);
@@ -131,27 +132,41 @@ export class LogPanel extends Widget {
     const shown = this.#lines.append(lines, skipped);
     if (skipped > 0) {
       clearTimeout(this.#filling);
-      this.#filling = setTimeout(() => void this.#fill(null), QUIET_MS);
+      this.#filling = setTimeout(() => void this.#fillGap(), QUIET_MS);
     }
     if (shown) {
       this.#view.append(shown);
     } else {
       this.#view.layOut();
     }
-    this.#tellNew(this.#view.isFollowing ? 0 : this.#waiting + (shown?.length ?? 0));
+    this.#tellNew();
     this.#tellCount();
   }
 
-  /** Get lines from before the first; null: the newest, where some were skipped. */
-  async #fill(before: number | null): Promise<void> {
-    if (!this.link.connection) {
-      return;
+  /** Get what a flood made the kernel skip, as far as it keeps it. */
+  async #fillGap(): Promise<void> {
+    const base = this.#lines.base ?? -1;
+    let before: number | null = null;
+    let skipped = 0;
+    do {
+      ({ skipped } = this.#lines);
+      before = await this.#fill(before, base);
+    } while (before !== null && this.#lines.skipped > 0 && this.#lines.skipped < skipped);
+  }
+
+  /** Get lines before this one, null: the newest; but for those up to `base`. Returns the first that came. */
+  async #fill(before: number | null, base = -1): Promise<number | null> {
+    const { connection } = this.link;
+    const lines = connection ? await this.#ask(connection, before) : [];
+    if (connection !== this.#connection || this.isDisposed) {
+      return null;
     }
-    const lines = await this.#ask(this.link.connection, before);
-    this.#lines.merge(lines);
+    this.#lines.merge(lines.filter(([seq]) => seq > base));
     this.#view.forgetPlace();
     this.#view.layOut();
+    this.#tellNew();
     this.#tellCount();
+    return lines.length > 0 ? lines[0][0] : null;
   }
 
   #bar(): HTMLElement {
@@ -187,7 +202,7 @@ export class LogPanel extends Widget {
     this.#lines.choose({ ranks, level, search: isWrong ? null : search, only: this.#only });
     this.#view.forgetPlace();
     this.#view.layOut();
-    this.#tellNew(0);
+    this.#tellNew();
     this.#tellCount();
   }
 
@@ -214,11 +229,15 @@ export class LogPanel extends Widget {
     setText(this.#count, [all, ...less].filter(Boolean).join(', '));
   }
 
-  #tellNew(count: number): void {
-    this.#waiting = this.#view.isFollowing ? 0 : count || this.#waiting;
-    this.#pill.hidden = this.#view.isFollowing;
-    const lines = this.#waiting === 1 ? '1 new line' : `${this.#waiting} new lines`;
-    setText(this.#pill, this.#waiting ? `↓ ${lines}` : '↓ newest');
+  /** How much has come below since the user left the end. */
+  #tellNew(): void {
+    const { isFollowing } = this.#view;
+    if (isFollowing) {
+      this.#seen = this.#lines.last ?? -1;
+    }
+    const count = this.#lines.newer(this.#seen);
+    this.#pill.hidden = isFollowing;
+    setText(this.#pill, count ? `↓ ${count} new ${count === 1 ? 'line' : 'lines'}` : '↓ newest');
   }
 
   #text(): string {

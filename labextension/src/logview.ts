@@ -104,7 +104,7 @@ export class LogView {
     row.dataset.level = level || (stream === 'stderr' ? 'stderr' : '');
     row.classList.toggle('mnb-mod-marked', index === this.#marked);
     const label = element('span', 'log-rank', `[${rank}]`);
-    label.style.setProperty('--mnb-hue', String((rank * 137) % 360));
+    label.style.setProperty('--mnb-hue', String(90 + ((rank * 103) % 240)));
     row.append(label, this.#textNode(plain(text).slice(0, MOST_CHARS)));
     return row;
   }

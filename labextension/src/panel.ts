@@ -40,6 +40,7 @@ export class MeshPanel extends Widget {
     this.addClass('mnb-lab-panel');
     this.title.icon = meshIcon;
     this.title.caption = 'Mesh';
+    this.node.tabIndex = -1;
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', 'Mesh');
     this.#note.setAttribute('role', 'status');
@@ -52,6 +53,11 @@ export class MeshPanel extends Widget {
   askForMesh(): void {
     this.#more.open = true;
     this.#form.focus();
+  }
+
+  /** The next Tab goes to its first button. */
+  protected override onActivateRequest(): void {
+    this.node.focus();
   }
 
   protected override onAfterShow(): void {

@@ -13,7 +13,7 @@ interface Stacks {
 }
 
 export class StacksPanel extends Widget {
-  readonly #note = statusLine('log-note');
+  readonly #note = statusLine('log-count');
   #ranks = '';
   readonly #body = element('div', 'lab-stacks');
 
@@ -25,8 +25,9 @@ export class StacksPanel extends Widget {
     this.addClass('mnb-palette');
     this.addClass('mnb-log');
     const bar = element('div', 'log-bar');
-    bar.append(button('again', 'Ask the ranks again', () => { void this.#ask(); }));
-    this.node.append(bar, this.#note, this.#body);
+    const again = button('again', 'Ask the ranks again', () => { void this.#ask(); });
+    bar.append(again, this.#note);
+    this.node.append(bar, this.#body);
   }
 
   /** Ask these ranks where they are. */

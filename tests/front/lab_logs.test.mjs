@@ -58,6 +58,25 @@ test('what a flood has made the kernel skip is put in its place', () => {
   assert.equal(lines.skipped, 3);
 });
 
+test('what was skipped after all was cleared comes back, and what was cleared does not count', () => {
+  const lines = new LogLines(100);
+  lines.append([line(0), line(1)]);
+  lines.clear();
+  lines.append([line(5)], 3);
+  assert.equal(lines.base, 1);
+  lines.merge(many(2, 6));
+  assert.deepEqual([lines.size, lines.skipped], [4, 0]);
+});
+
+test('lines that came after one are counted among those that are shown', () => {
+  const lines = new LogLines(100);
+  lines.append(many(0, 5));
+  assert.deepEqual(
+    [-1, 2, 4].map(seq => lines.newer(seq)),
+    [5, 2, 0]
+  );
+});
+
 test('ranks, levels and searches choose lines', () => {
   const lines = new LogLines(100);
   lines.append([

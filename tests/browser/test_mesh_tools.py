@@ -1,0 +1,299 @@
+"""The extension's tools in JupyterLab with real ranks, by mouse and by keys."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, WebSocket
+
+from tests import support
+from tests.browser.lab import Notebook, Server, picture
+from tests.browser.tools_page import Log, Tools
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(240)]
+
+FROZEN_MS = 1_000
+"""A page that does not react for so long is felt as frozen. The notebook draws these lines too."""
+
+FAILING = """# a comment
+x = rank
+if x == 2:
+    y = 1 / 0"""
+
+SPEAKING = r"""%%mesh
+import logging
+print("<img src=x onerror='window.hacked=1'> \x1b[31mred\x1b[0m of", rank)
+for i in range(5):
+    print("step", i, "of", rank)
+if rank == 1:
+    logging.basicConfig()
+    logging.getLogger("train").warning("the loss is nan")"""
+
+FLOOD = """%%mesh --noblock
+if rank == 0:
+    for i in range(19_999):
+        print("flood", i, flush=True)
+    print("it has ended")"""
+
+TRAINER = """from monarch_nb import Actor, endpoint
+class Trainer(Actor):
+    @endpoint
+    def step(self, n):
+        if n > 1:
+            raise ValueError("no batch")
+        return n
+trainer = mesh0.spawn("trainer", Trainer)
+trainer.step.call(0).get()
+trainer.step.call(1).get()
+trainer.step.call(2).get()"""
+
+HANGING = """%%mesh --noblock
+import time
+def wait_for_the_others():
+    time.sleep(600)
+def step():
+    if rank == 2:
+        raise ValueError("no batch")
+    wait_for_the_others()
+step()"""
+
+
+@pytest.fixture
+def tools(notebook: Notebook) -> Tools:
+    """A new notebook with a mesh of four ranks."""
+    notebook.run("%mesh up --gpus 4")
+    return Tools(notebook)
+
+
+@pytest.fixture
+def sent(page: Page) -> list[str]:
+    """What the page says to kernels."""
+    frames: list[str] = []
+
+    def keep(frame: str | bytes) -> None:
+        frames.append(frame if isinstance(frame, str) else frame.decode(errors="replace"))
+
+    def listen(socket: WebSocket) -> None:
+        socket.on("framesent", keep)
+
+    page.on("websocket", listen)
+    return frames
+
+
+def test_a_cell_is_sent_to_the_ranks_that_are_chosen(tools: Tools, server: Server) -> None:
+    cell = tools.notebook.type("rank * 10")
+    tools.button(cell, "run").click()
+    tools.tag(cell.finish(), "mesh")
+    assert cell.prompt == "[2]:"
+    assert cell.text.endswith("[0] 0\n[1] 10\n[2] 20\n[3] 30")
+    assert tools.notebook.model()[1]["source"] == "rank * 10"
+
+    tools.rewrite(cell, FAILING)
+    tools.page.keyboard.press("Control+Alt+Enter")
+    cell.shows("ZeroDivisionError")
+    assert "line 4" in cell.text
+    assert "y = 1 / 0" in cell.text
+    tools.pictures("traceback")
+
+    tools.rewrite(cell, "rank")
+    axis = [f"gpus={i}" for i in range(4)]
+    assert tools.choices(cell) == ["all ranks", *axis, "other ranks…"]
+    picture(tools.page, "tools-choices")
+    tools.choose("gpus=1")
+    tools.tag(cell, "mesh gpus=1")
+    assert cell.finish().text.endswith("[1] 1")
+    for ranks in ("0-2", "gpus=9"):
+        tools.choices(cell)
+        tools.choose("other ranks…")
+        tools.type_ranks(ranks)
+        tools.tag(cell, f"mesh {ranks}")
+        cell.finish()
+    cell.shows("gpus=9 is outside the mesh: gpus goes from 0 to 3")
+    assert tools.choices(cell) == ["all ranks", *axis, "gpus=9", "0-2", "other ranks…"]
+    tools.choose("other ranks…")
+    tools.type_ranks("gpus;9")
+    tools.said('"gpus;9" is no choice of ranks; write 0-3, or gpus=0:4, or all')
+
+    prompt = cell.prompt
+    tools.rewrite(cell, "%%bash\nls")
+    tools.page.keyboard.press("Control+Alt+Enter")
+    tools.said("The cell begins with %%bash, which says where it runs: run it as usual.")
+    assert cell.prompt == prompt
+    tools.rewrite(cell, "rank")
+    tools.page.keyboard.press("Control+Enter")
+    cell.element.locator(".mnb-lab-tag").wait_for(state="detached")
+
+    again = tools.opened_again(server)
+    assert again.choices(again.notebook.cell(0))[-3:-1] == ["gpus=9", "0-2"]
+
+
+def test_the_log_is_followed_filtered_and_searched(tools: Tools) -> None:
+    tools.open()
+    tools.panel.get_by_role("button", name="logs").click()
+    log = Log(tools)
+    log.counts("0 lines")
+    tools.notebook.run(SPEAKING)
+    log.counts("25 lines")
+    log.shows("<img src=x onerror='window.hacked=1'> red of")
+    assert tools.page.evaluate("() => window.hacked") is None
+    log.field("Ranks").fill("1-2")
+    log.counts("13 of 25 lines")
+    log.field("Level").select_option("warnings")
+    log.counts("1 of 25 lines")
+    assert log.lines() == ["[1]\nWARNING:train:the loss is nan"]
+    log.field("Level").select_option("all levels")
+    log.field("Ranks").fill("")
+    log.field("Search").fill(r"step [34]")
+    log.counts("8 found in 25 lines")
+    tools.pictures("log")
+    log.field("Search").fill("step [")
+    assert log.field("Search").get_attribute("aria-invalid") == "true"
+    log.field("Search").fill("")
+    flood(tools, log)
+
+
+def flood(tools: Tools, log: Log) -> None:
+    """20 000 lines at once, as many as the kernel keeps."""
+    tools.palette("Show Logs of the Mesh")
+    log.press("clear")
+    log.counts("0 lines")
+    tools.watch_tasks()
+    tools.notebook.start(FLOOD)
+    log.shows("it has ended")
+    log.counts("20000 lines")
+    longest_ms = tools.longest_task_ms()
+    print(f"the longest task while 20 000 lines came: {longest_ms:.0f} ms")
+    assert longest_ms < FROZEN_MS
+
+    log.root.locator(".mnb-log-box").hover()
+    tools.page.mouse.wheel(0, -2000)
+    log.pill.wait_for()
+    assert log.pill.inner_text() == "↓ newest"
+    before = log.lines()
+    tools.notebook.run("%%mesh 1\nprint('more')")
+    log.counts("20001 lines")
+    assert log.pill.inner_text() == "↓ 1 new line"
+    assert log.lines() == before
+    tools.pictures("pill")
+    log.pill.click()
+    log.shows("more")
+    log.pill.wait_for(state="hidden")
+
+
+def test_actors_stacks_and_the_list_of_ranks(tools: Tools) -> None:
+    tools.open()
+    tools.notebook.run(TRAINER).shows("no batch")
+    tools.panel.get_by_text("Actors (1)").click()
+    row = tools.panel.locator(".mnb-lab-table tbody tr", has_text="trainer")
+    row.locator("td:text-is('12')").wait_for()
+    assert row.locator("td").all_inner_texts() == ["12", "4", "0"]
+
+    tools.notebook.start(HANGING).finish()
+    tools.summary("4 ranks: 3 busy, 1 failed")
+    tools.panel.get_by_role("button", name="stacks").click()
+    stacks = tools.page.locator(".mnb-lab-stacks")
+    stacks.get_by_text("wait_for_the_others").first.wait_for()
+    assert stacks.locator("h4").all_inner_texts() == ["ranks 0-1,3", "rank 2"]
+    assert "line 4, in wait_for_the_others" in stacks.locator("pre").first.inner_text()
+
+    tools.panel.get_by_text("Ranks", exact=True).click()
+    search = tools.panel.get_by_label("Find ranks of mesh0")
+    rows = tools.panel.locator(".mnb-rankrow")
+    search.fill("failed")
+    tools.panel.get_by_text("1 of 4 ranks").wait_for()
+    assert rows.inner_text().startswith("2\nfailed")
+    tools.pictures("stacks")
+    search.fill("0-1")
+    tools.panel.get_by_text("2 of 4 ranks").wait_for()
+    rows.first.click()
+    tools.panel.locator(".mnb-title", has_text=re.compile("^rank 0$")).wait_for()
+    tools.palette("Interrupt the Mesh")
+    tools.said("mesh0: ranks 0-3: interrupted")
+    tools.summary("4 ranks: 3 idle, 1 failed")
+
+
+def test_the_current_mesh_and_the_settings(sent: list[str], tools: Tools) -> None:
+    tools.open()
+    tools.notebook.run("%mesh up --gpus 2 --name other")
+    tools.summary("2 ranks: 2 idle", "other")
+    tools.mesh("other").get_by_role("button", name="current").wait_for()
+    tools.pictures("two")
+    tools.mesh("mesh0").get_by_role("button", name="use").click()
+    tools.said("%%mesh now means mesh0")
+    tools.mesh("mesh0").get_by_role("button", name="current").wait_for()
+    tools.notebook.menu("Kernel", "Stop the Mesh…")
+    dialog = tools.page.locator(".jp-Dialog")
+    dialog.get_by_text("Stop mesh0?").wait_for()
+    dialog.get_by_role("button", name="Stop").click()
+    tools.said("mesh0")
+    tools.status("2 ranks: 2 idle")
+
+    running = tools.notebook.start("import time; time.sleep(4)")
+    tools.notebook.cell(0).element.click()
+    tools.panel.get_by_role("button", name="Cell In [3] is running").click()
+    lit = running.element.and_(tools.page.locator(".mnb-mod-lit.jp-mod-active"))
+    lit.wait_for()
+
+    assert any('"period_ms":100,' in frame for frame in sent)
+    tools.settings()
+    tools.setting("period").fill("1000")
+    slowly = '"period_ms":1000,'
+    support.eventually(lambda: tools.setting("period").is_visible() and slowly in "".join(sent))
+    tools.setting("statusBar").uncheck()
+    tools.page.locator(".mnb-lab-status").wait_for(state="hidden")
+    tools.setting("cellButton").uncheck()
+    hidden = tools.page.locator(".lm-mod-hidden[data-jp-item-name='monarch-nb-run']")
+    hidden.wait_for(state="attached")
+    tools.page.get_by_role("button", name="Restore to Defaults").click()
+    tools.status("2 ranks: 2 idle")
+    hidden.wait_for(state="detached")
+
+
+def test_a_plain_kernel_is_left_alone_until_it_loads_the_extension(
+    page: Page, server: Server
+) -> None:
+    said: list[str] = []
+    page.on("console", lambda line: said.append(f"{line.type}: {line.text}"))
+    page.on("pageerror", lambda error: said.append(f"error: {error}"))
+    page.goto(server.url("lab"), wait_until="domcontentloaded")
+    page.click(".jp-LauncherCard[data-category='Notebook'][title^='Python 3']")
+    tools = Tools(Notebook(page))
+    tools.open()
+    tools.panel.get_by_text("This notebook's kernel has no mesh.").wait_for()
+    assert not tools.button(tools.notebook.cell(0), "run").is_visible()
+    assert not page.locator(".mnb-lab-status").is_visible()
+    cell = tools.notebook.run("get_ipython().kernel.comm_manager.comms")
+    assert cell.text == "{}"
+    assert not [line for line in said if line.startswith(("error", "warn"))]
+    tools.notebook.run("%load_ext monarch_nb")
+    tools.panel.get_by_text("No mesh is up yet.").wait_for()
+    tools.status("no mesh")
+    tools.button(tools.notebook.cell(-1), "run").wait_for()
+
+
+def test_without_a_mouse(notebook: Notebook) -> None:
+    tools, keys = Tools(notebook), notebook.page.keyboard
+    tools.open()
+    tools.panel.get_by_label("Sizes").wait_for()
+    keys.press("Tab")
+    tools.panel.locator("[aria-label='Sizes']:focus").wait_for()
+    keys.press("Control+a")
+    keys.insert_text("hosts=2 gpus=2")
+    keys.press("Enter")
+    tools.summary("4 ranks: 4 idle")
+    tools.panel.focus()
+    keys.press("Tab")
+    while not tools.panel.locator("canvas:focus").count():
+        keys.press("Tab")
+    live = tools.panel.locator(".mnb-grid [aria-live]")
+    for key, said in (
+        ("ArrowRight", "rank 0, hosts 0, gpus 0, idle"),
+        ("ArrowRight", "rank 1, hosts 0, gpus 1, idle"),
+        ("ArrowDown", "rank 3, hosts 1, gpus 1, idle"),
+    ):
+        keys.press(key)
+        assert live.inner_text().startswith(said)
+    keys.press("Enter")
+    tools.panel.locator(".mnb-title", has_text=re.compile("^rank 3$")).wait_for()
+    tools.pictures("keys")
