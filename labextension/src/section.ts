@@ -87,7 +87,6 @@ export class MeshSection {
     this.#use.hidden = meshes.size < 2;
     this.#use.disabled = isCurrent;
     setText(this.#use, isCurrent ? '%%mesh runs here' : 'use for %%mesh');
-    this.#use.title = isCurrent ? 'Cells with %%mesh run here' : 'Have cells with %%mesh run here';
   }
 
   get #mesh(): Mesh | undefined {
