@@ -202,7 +202,7 @@ def test_actors_stacks_and_the_list_of_ranks(tools: Tools) -> None:
     rows = tools.panel.locator(".mnb-rankrow")
     search.fill("failed")
     tools.panel.get_by_text("1 of 4 ranks").wait_for()
-    assert rows.inner_text().startswith("2\nfailed")
+    assert rows.inner_text().startswith("2\nValueError: no batch")
     tools.pictures("stacks")
     search.fill("0-1")
     tools.panel.get_by_text("2 of 4 ranks").wait_for()

@@ -78,7 +78,9 @@ class Tools:
             }"""
         )
         self.page.goto(server.url(f"lab/tree/{path}"), wait_until="domcontentloaded")
-        return Tools(Notebook(self.page))
+        again = Tools(Notebook(self.page))
+        self.page.locator(".mnb-lab-status", has_text="ranks").wait_for()  # it knows the mesh
+        return again
 
     def said(self, text: str | re.Pattern[str]) -> None:
         """Wait for a note in the corner, and put it away."""
