@@ -119,7 +119,7 @@ def test_values_and_meshes(notebook: Notebook) -> None:
     cell = notebook.run(VALUES)
     cell.shows("1 not finite")
     cell.shows("float32 (6,), 0 to 15, mean 7.5")
-    ranks = cell.shows("4 ranks (gpus=4): 4 idle")
+    ranks = cell.shows("4 ranks: 4 idle")
     for theme in ("Light", "Dark"):
         notebook.theme(f"JupyterLab {theme}")
         picture(notebook.page, f"values-{theme.lower()}")
