@@ -114,6 +114,7 @@ class Still:
             "hosts": [{"name": host.name, "ended": host.ended} for host in self.hosts],
             "seconds": 0,
             "cell": None,
+            "current": None,
         }
 
 

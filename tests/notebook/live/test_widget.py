@@ -20,6 +20,7 @@ from monarch_nb.notebook.live import assets, showing, stills
 from monarch_nb.notebook.live.showing import MESH, VIEW, Showing
 from monarch_nb.notebook.live.widget import MAX_WIDGETS, MeshWidget
 from tests.notebook.fake_client import FakeRuntime
+from tests.notebook.live.browser import check
 from tests.notebook.live.shown import FakeHub, snapshot_of
 from tests.support import eventually
 
@@ -98,6 +99,7 @@ def test_our_own_format_has_the_model_and_a_picture_of_now(home):
     assert (own["v"], own["mesh"], own["ranks"]) == (1, "mesh0", None)
     assert own["model_id"] == data[VIEW]["model_id"]
     assert own["snapshot"]["meshes"]["mesh0"]["ranks"] == [["0-3", "idle", "", "", 0]]
+    check(own["snapshot"])
     assert own["time"][:2] == "20"
 
 
