@@ -7,6 +7,7 @@ nothing here may take longer than Jupyter's shutdown window; the mesh is reached
 
 import asyncio
 import contextlib
+import gc
 import importlib.metadata
 import signal
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 from ipykernel.ipkernel import IPythonKernel
 from traitlets import Float
 
-from monarch_kernel import breakpoints, debugger, history, stops, typing_help
+from monarch_kernel import breakpoints, debugger, first_error, history, stops, typing_help
 from monarch_nb.notebook import session as notebook
 
 _IPythonKernel: Any = IPythonKernel  # its types are incomplete
@@ -60,6 +61,8 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
         """Begin to serve, and meanwhile start what the first mesh will need."""
         sys.setswitchinterval(SWITCH_S)
         super().start()
+        gc.freeze()  # what is there by now stays; to look at it would halt a cell for 0.1 s
+        first_error.prepare(self.shell)
         notebook.prewarm(self.shell)
 
     @property

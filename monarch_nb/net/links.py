@@ -34,6 +34,7 @@ from monarch_nb.net.streams import READ_BYTES, Stream, StreamReader
 
 DETACH_BYTES: Final = 1 << 16  # a payload of this size travels as a buffer, without a copy
 HOLD_S: Final = 0.001
+TURN_S: Final = 0.002  # of the queue, while streams have something too
 RETRY_S: Final = 0.005  # a peer that is being forked listens within milliseconds
 LATE_RETRY_S: Final = 0.05  # one that did not within `LATE_S` is being started
 LATE_S: Final = 1.0
@@ -234,6 +235,7 @@ class Links:
     def _woken(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._wakeup)
+        self._read_queue()
 
     def _try_again(self) -> None:
         for _ in range(len(self._retries)):  # others append meanwhile
@@ -290,14 +292,18 @@ class Links:
             traceback.print_exc(file=sys.__stderr__)
 
     def _read_queue(self) -> None:
-        """Everything that the agent and the gateway have sent. The descriptor tells of news only
-        once."""
+        """What the agent and the gateway have sent, a turn of it: a flood of a rank's output, which
+        goes on as fast as it is taken, must not keep out what the ranks themselves send."""
+        until = time.monotonic() + TURN_S
         while int(self._inbox.events) & zmq.POLLIN:
             try:
                 for message in frames.open_parts(self._inbox.recv_multipart(copy=False)):
                     self._hand_over(message)
             except ProtocolError:
                 self.malformed += 1
+            if time.monotonic() > until:
+                os.eventfd_write(self._wakeup, 1)  # the queue's descriptor tells of news only once
+                return
 
 
 _all: weakref.WeakSet[Links] = weakref.WeakSet()

@@ -53,3 +53,12 @@ def test_a_kernel_that_ends_before_any_use_leaves_nothing(kernel):
     hosts = kernel.hosts()
     kernel.manager.shutdown_kernel(now=False)
     eventually(lambda: not any(os.path.exists(f"/proc/{each}") for each in [pid, *hosts]))
+
+
+def test_what_shows_the_first_error_is_there_before_it(kernel):
+    loaded = "{'stack_data', 'pygments.lexers.python'} <= set(sys.modules)"
+    eventually(lambda: kernel.ok(f"import sys; {loaded}").shown == "True\n")
+
+
+def test_a_collection_of_garbage_passes_over_what_the_kernel_began_with(kernel):
+    assert kernel.ok("import gc; len(gc.get_objects()) < gc.get_freeze_count()").shown == "True\n"

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from monarch_nb.core import frames
 from monarch_nb.errors import ProtocolError
 from monarch_nb.host.rundir import new_run_dir
+from monarch_nb.net import wire
 from monarch_nb.net.links import Links
+from monarch_nb.net.outbox import open_queue
 from monarch_nb.net.streams import StreamReader, split
 from tests.support import eventually
 
@@ -158,6 +160,38 @@ def test_a_receiver_that_does_not_read_blocks_nobody_and_loses_nothing():
     finally:
         gate.set()
         pair.close()
+
+
+FLOOD, CALM = 1, 2
+
+
+def test_an_agent_that_always_has_more_leaves_ranks_their_turn():
+    """As a flood of output does, of which the agent sends more for each part that is taken."""
+    begun, seen = threading.Event(), threading.Event()
+
+    def deliver(message):
+        if message.port == CALM:
+            seen.set()
+        elif not seen.is_set():
+            begun.set()
+            agent.send(header(port=FLOOD))
+            agent.send(header(port=FLOOD))
+            seen.wait(0.001)
+
+    pair = Pair(deliver)
+    try:
+        context = wire.new_context()
+        agent = open_queue(context, pair.dir.path, 3, 2)
+        pair.start_b()
+        agent.send(header(port=FLOOD))
+        assert begun.wait(5)
+        pair.a.outbox(2).send(header(port=CALM))
+        assert seen.wait(5)
+    finally:
+        seen.set()
+        pair.close()
+        agent.close(0)
+        context.term()
 
 
 def test_many_threads_keep_their_own_order(pair):
