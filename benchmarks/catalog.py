@@ -31,8 +31,8 @@ _MACHINE_WHY = (
     "the limit is a time, and the machine is shared: column raw tells what it could do in this run"
 )
 _VIEW_WHY = (
-    "a third is a message of ipykernel's, through its thread for output and ZeroMQ; whatever runs "
-    "ten times a second beside 64 ranks finds nothing of its own in the processor's caches"
+    "the row below is what ipykernel takes to send such a message, which alone reaches the limit; "
+    "whatever runs ten times a second finds nothing of its own in the processor's caches"
 )
 _SEEN = "a rank does something else while a cell blocks the kernel, until its pixel shows it"
 _CAST_S = {4: 0.35e-3, 16: 1.2e-3, 64: 6e-3}
@@ -170,8 +170,13 @@ MEASURES: tuple[Measure, ...] = (
                 at_most("view", "cpu", 1e-3, "<= 1 ms", _VIEW_WHY),
             ),
             Row(
+                "floor",
+                "the same kernel, a thread that sends a ready message of that size as often",
+                Unit.SECONDS,
+            ),
+            Row(
                 "bytes",
-                "the same: to the page, each second",
+                "64 ranks with news seen by a page: to the page, each second",
                 Unit.BYTES,
                 at_most("view", "bytes", 20 * 1024, "<= 20 KiB/s"),
             ),

@@ -1,6 +1,7 @@
 """The mesh view as a front end meets it: what 64 changing ranks cost the kernel and the wire.
 
-The kernel is busy with the cell that has the ranks change; the view lives beside it.
+The kernel is busy with the cell that has the ranks change; the view lives beside it. What sending
+alone costs in the same kernel is measured too: no view can cost less.
 """
 
 import json
@@ -10,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from jupyter_client.blocking import BlockingKernelClient
 
@@ -24,6 +26,14 @@ board = runtime_access.running().hosting.board
 end = time.monotonic() + {seconds}
 while time.monotonic() < end:
     board.busy("step"); time.sleep(0.04); board.idle(); time.sleep(0.04)"""
+FLOOR = """import os, threading, time
+def tell(data, times, period_s):
+    kernel = get_ipython().kernel
+    for _ in range(times):
+        time.sleep(period_s)
+        content = {{"data": data, "comm_id": "a" * 32}}
+        kernel.session.send(kernel.iopub_socket, "comm_msg", content, parent=None, ident=b"bench")
+threading.Thread(target=tell, args=({data!r}, {times}, 0.1), daemon=True).start()"""
 SETTLED_S = 2.0
 WATCHED_S = 10.0
 PARTS = ("strips", "curves", "failures", "actors")
@@ -46,8 +56,8 @@ class View:
         message["header"]["subshell_id"] = self.subshell
         self.client.shell_channel.send(message)
 
-    def updates(self, seconds: float) -> Iterator[int]:
-        """The sizes of all that comes for the view meanwhile."""
+    def updates(self, seconds: float) -> Iterator[dict[str, Any]]:
+        """All that comes for the view meanwhile."""
         end = now() + seconds
         while (left := end - now()) > 0:
             try:
@@ -55,8 +65,7 @@ class View:
             except queue.Empty:
                 return
             if message["content"].get("comm_id") == self.comm:
-                parts = ("header", "parent_header", "metadata", "content")
-                yield sum(len(json.dumps(message[part], default=str)) for part in parts)
+                yield message
 
 
 @contextmanager
@@ -71,7 +80,8 @@ def opened(client: BlockingKernelClient) -> Iterator[View]:
 
 
 def cost(notebook: Notebook, _scale: Scale) -> Figures:
-    """Processor time of the kernel for an update of 64 ranks that all change, and its bytes."""
+    """Processor time of the kernel for an update of 64 ranks that all change, and its bytes; and
+    for a message like it that is only sent."""
     with kernel(notebook) as client:
         for code in notebook.setup:
             run(client, code)
@@ -85,15 +95,33 @@ def cost(notebook: Notebook, _scale: Scale) -> Figures:
             view.say(type="hello", period_ms=100, parts=PARTS, mesh=None)
             list(view.updates(SETTLED_S))
             start = _cpu_s(pid)
-            sizes = list(view.updates(WATCHED_S))
+            messages = list(view.updates(WATCHED_S))
             seen_s = _cpu_s(pid) - start
-    if not sizes:
-        raise AssertionError("the view has heard nothing")
+        if not messages:
+            raise AssertionError("the view has heard nothing")
+        run(client, "0")  # the cell has ended
+        typical = sorted(messages, key=_size)[len(messages) // 2]["content"]["data"]
+        floor_s = _floor_s(client, pid, typical, len(messages))
     return {
-        "cpu": (seen_s - unseen_s) / len(sizes),
-        "bytes": sum(sizes) / WATCHED_S,
-        "rate": len(sizes) / WATCHED_S,
+        "cpu": (seen_s - unseen_s) / len(messages),
+        "floor": floor_s / len(messages),
+        "bytes": sum(map(_size, messages)) / WATCHED_S,
+        "rate": len(messages) / WATCHED_S,
     }
+
+
+def _floor_s(client: BlockingKernelClient, pid: int, data: object, times: int) -> float:
+    """What sending takes, beside a cell that blocks the kernel."""
+    run(client, FLOOR.format(data=data, times=times))
+    client.execute(f"time.sleep({WATCHED_S + SETTLED_S})")
+    start = _cpu_s(pid)
+    time.sleep(WATCHED_S + SETTLED_S / 2)
+    return _cpu_s(pid) - start
+
+
+def _size(message: dict[str, Any]) -> int:
+    parts = ("header", "parent_header", "metadata", "content")
+    return sum(len(json.dumps(message[part], default=str)) for part in parts)
 
 
 def _cpu_s(pid: int) -> float:

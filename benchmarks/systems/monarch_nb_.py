@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 
 import monarch_nb
-from benchmarks import boards, cells, measures, outputs, pixels, system, views
+from benchmarks import boards, cells, measures, outputs, system, views
 from benchmarks.measures import Figures, Scale
 from benchmarks.systems.actor_api import ActorRanks, Api, probe_class
 from benchmarks.timing import now
@@ -60,6 +60,13 @@ def verdict_of(pid: int) -> str | None:
     return next((rank.verdict for rank in ranks if rank.pid == pid), None)
 
 
+def seen(scale: Scale) -> Figures:
+    """As `pixels.seen`."""
+    from benchmarks import pixels  # a browser, which no other measure needs
+
+    return pixels.seen(scale)
+
+
 def main() -> None:
     monarch_nb.unhandled_fault_hook = lambda _failure: None  # it would end this process
     up = partial(ActorRanks, API, probe_class(API))
@@ -75,7 +82,7 @@ def main() -> None:
             "board": boards.cost,
             "look": boards.look,
             "view": partial(views.cost, NOTEBOOK_64),
-            "seen": pixels.seen,
+            "seen": seen,
         },
         up,
         lambda: shutdown_context().get(),

@@ -1,7 +1,8 @@
 """What agents have told of their boards, on this process's clock, by process.
 
 Rule: the inbox thread writes, whoever makes a snapshot takes what has changed. A host has a clock
-of its own: its offset is the smallest that was seen, that of the fastest message.
+of its own: its offset is the smallest that was seen, that of the fastest message. Rows are kept as
+they came, a thousand of them ten times a second: only what is looked at is made something of.
 """
 
 from __future__ import annotations
@@ -15,25 +16,26 @@ from monarch_nb.control.snapshots import Usage
 NOTHING = Usage()
 
 
-class Record(NamedTuple):
-    """The board's record of one rank; times are this process's, in seconds."""
+Row = list[Any]
+"""`[process, state, since_ns, what, busy_ns, queue, calls, failed, beat]`: docs/protocol.md."""
 
-    state: str
-    since: float
-    what: str
-    busy_s: float
-    queue: int
-    calls: int
-    failed: int
-    beat: int
+
+class Told(NamedTuple):
+    """When rows were sampled, on our clock, and what the clock of their host is behind it."""
+
+    offset_s: float
     seen_at: float
+
+    def time_s(self, there_ns: int) -> float:
+        """A time of that host, on our clock; 0.0 for 0, which stands for an unknown one."""
+        return there_ns / 1e9 + self.offset_s if there_ns else 0.0
 
 
 class Boards:
     """Records and usage of all ranks that somebody looks at."""
 
     def __init__(self) -> None:
-        self.records: dict[int, Record] = {}
+        self.rows: dict[int, tuple[Row, Told]] = {}
         self.usage: dict[int, Usage] = {}
         self._changed: set[int] = set()
         self._offsets: dict[int, float] = {}  # of the agents' clocks
@@ -45,14 +47,10 @@ class Boards:
         with self._news:
             offset = min(self._offsets.get(agent, float("inf")), now - sampled_at)
             self._offsets[agent] = offset
-            seen_at = sampled_at + offset
-            for row in body["ranks"]:
-                process, state, since_ns, what, busy_ns, queue, calls, failed, beat = row
-                since = since_ns / 1e9 + offset if since_ns else 0.0
-                self.records[process] = Record(
-                    state, since, what, busy_ns / 1e9, queue, calls, failed, beat, seen_at
-                )
-                self._changed.add(process)
+            told = Told(offset, sampled_at + offset)
+            new = {row[0]: (row, told) for row in body["ranks"]}
+            self.rows.update(new)
+            self._changed.update(new)
             for process, *usage in body["usage"]:
                 self.usage[process] = Usage(*usage)
                 self._changed.add(process)
@@ -78,8 +76,8 @@ class Boards:
     def keep(self, processes: Collection[int]) -> None:
         """Forget all others."""
         with self._news:
-            for process in self.records.keys() - processes:
-                del self.records[process]
+            for process in self.rows.keys() - processes:
+                del self.rows[process]
             for process in self.usage.keys() - processes:
                 del self.usage[process]
 

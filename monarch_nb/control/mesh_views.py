@@ -6,9 +6,9 @@ compares with `is`; and it is not even looked at, unless something happened that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from monarch_nb.actors.actor_mesh import ActorsState
 from monarch_nb.actors.exits import Exit
@@ -22,6 +22,10 @@ from monarch_nb.core.shape import Point
 
 SILENT = "no sign of life: stopped, frozen or swapped out"
 _RUNNING = {"busy", "collective"}
+_new: Final[Callable[..., RankStatus]] = tuple.__new__
+
+Place = tuple[dict[str, int], int | None, int]
+"""Coordinates, pid and host of a rank."""
 
 
 @dataclass
@@ -54,6 +58,8 @@ class MeshView:
         self._ranks: list[RankStatus | None] = [None] * size
         self._actors_key: Any = None
         self._actors: tuple[ActorStatus, ...] = ()
+        self._any_odd = False  # dead, silent or stopped
+        self._places: list[Place | None] = [None] * size
         self._status: MeshStatus | None = None
 
     def is_over(self) -> bool:
@@ -63,6 +69,8 @@ class MeshView:
     def status(self, changed: Iterable[int]) -> MeshStatus:
         """As it is now. `changed`: processes with news."""
         any_changed = self._look_at(self._to_look_at(changed))
+        if self.missing:
+            self.missing -= self._sources.boards.rows.keys()
         if any_changed or self._actors_changed() or self._status is None:
             known = tuple(each for each in self._ranks if each is not None)
             name, ended = self.state.name, self.state.ended
@@ -71,18 +79,17 @@ class MeshView:
 
     def samples(self) -> list[Sample]:
         """For the timeline."""
-        records = self._sources.boards.records
+        rows = self._sources.boards.rows
         found = []
         for status, process in zip(self._ranks, self.state.processes, strict=True):
             assert status is not None
-            verdict, since = status.verdict, status.since
-            if (record := records.get(process)) is None:
-                found.append(Sample(process, verdict, since, 0.0, False, 0.0))
+            verdict = status.verdict
+            if (known := rows.get(process)) is None:
+                found.append(Sample(process, verdict, status.since, 0.0, False, 0.0))
                 continue
-            runs = record.state in _RUNNING
-            found.append(
-                Sample(process, verdict, record.since, record.busy_s, runs, record.seen_at)
-            )
+            (_, state, since_ns, _, busy_ns, *_), told = known
+            since, runs = told.time_s(since_ns), state in _RUNNING
+            found.append(Sample(process, verdict, since, busy_ns / 1e9, runs, told.seen_at))
         return found
 
     def _to_look_at(self, changed: Iterable[int]) -> Iterable[int]:
@@ -100,6 +107,9 @@ class MeshView:
         sources.hosts.use(self.agents)
         living = {process for process in state.processes if process not in sources.dead}
         self.missing = living if state.initialized.done() else set()
+        all_well = len(living) == len(self._rank_of) and living.isdisjoint(sources.silent)
+        self._any_odd = not all_well or state.ended is not None
+        self._places = [None] * len(state.processes)
         return range(len(state.processes))
 
     def _look_at(self, ranks: Iterable[int]) -> bool:
@@ -115,28 +125,34 @@ class MeshView:
     def _status_of(self, rank: int) -> RankStatus:
         state, sources = self.state, self._sources
         process = state.processes[rank]
-        record = sources.boards.records.get(process)
-        if record is None:
+        if (known := sources.boards.rows.get(process)) is None:
             verdict = "idle" if state.initialized.done() else "starting"
             what, since, queue, calls, failed, beat = "", 0.0, 0, 0, 0, 0
         else:
-            self.missing.discard(process)
-            verdict, since, what, _, queue, calls, failed, beat, _ = record
+            (_, verdict, since_ns, what, _, queue, calls, failed, beat), told = known
+            since = since_ns / 1e9 + told[0] if since_ns else 0.0
         detail, usage = "", sources.boards.usage.get(process, NOTHING)
-        if (ended := sources.dead.get(process)) is not None:
-            verdict = "unreachable" if ended.unreachable_s is not None else "exited"
-            what, since, detail = "", sources.ended_at.get(process, 0.0), ended.plainly()
-            usage = NOTHING
-        elif state.ended is not None:
-            verdict, what, since, detail = "stopped", "", 0.0, state.ended
-        elif process in sources.silent:
-            verdict, detail = "silent", SILENT
-        pid = state.pids.get(rank) or sources.pids.get(process)
-        host, coords = sources.hosts.places[process >> HOST_SHIFT], self._coords[rank]
-        # by position: keywords would take a third more
-        return RankStatus(
-            rank, coords, pid, host, verdict, what, since, detail, queue, calls, failed, beat, usage
-        )
+        if self._any_odd:
+            if (ended := sources.dead.get(process)) is not None:
+                verdict = "unreachable" if ended.unreachable_s is not None else "exited"
+                what, since, detail = "", sources.ended_at.get(process, 0.0), ended.plainly()
+                usage = NOTHING
+            elif state.ended is not None:
+                verdict, what, since, detail = "stopped", "", 0.0, state.ended
+            elif process in sources.silent:
+                verdict, detail = "silent", SILENT
+        place = self._places[rank] or self._place_of(rank, process)
+        counts = queue, calls, failed, beat
+        # of a tuple: a call with thirteen arguments would take three times as long
+        return _new(RankStatus, (rank, *place, verdict, what, since, detail, *counts, usage))
+
+    def _place_of(self, rank: int, process: int) -> Place:
+        """Kept once it is known whole."""
+        sources = self._sources
+        pid = self.state.pids.get(rank) or sources.pids.get(process)
+        place = self._coords[rank], pid, sources.hosts.places[process >> HOST_SHIFT]
+        self._places[rank] = None if pid is None else place
+        return place
 
     def _actors_changed(self) -> bool:
         key = [(each, each.ended, len(each.lost)) for each in self.state.actors]

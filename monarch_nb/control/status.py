@@ -114,15 +114,16 @@ class StatusDesk:
         with self._lock:
             if not self._watches:
                 self._looking_until = time.monotonic() + KEEP_LOOKING_S
-            self._refresh()
-            self._ask()
-            missing = self._missing()
-        if missing:
-            self._boards.wait_for(lambda: self._have_told(missing), LOOK_S)
-        with self._lock:
             meshes = self._refresh()
-            hosts = self._hosts.told(self._sources.dead)
-            return Snapshot(meshes, hosts, time.monotonic())
+            self._ask()
+            if not (missing := self._missing()):
+                return self._snapshot_of(meshes)
+        self._boards.wait_for(lambda: self._have_told(missing), LOOK_S)
+        with self._lock:
+            return self._snapshot_of(self._refresh())
+
+    def _snapshot_of(self, meshes: tuple[MeshStatus, ...]) -> Snapshot:
+        return Snapshot(meshes, self._hosts.told(self._sources.dead), time.monotonic())
 
     def watch(self, period_s: float, on_news: Callable[[], None] = lambda: None) -> Watch:
         """Have all ranks sampled this often (0.1 s to 1 s) and keep timelines, until it is closed.
@@ -150,9 +151,13 @@ class StatusDesk:
         """What the ranks of a mesh did in the last seconds; one without ranks if it is unknown."""
         with self._lock:
             self._refresh()
-            found = [view for view in self._views.values() if view.state.name == mesh]
-            up = [view for view in found if view.state.ended is None]
-            return (up or found)[-1].timeline if found else Timeline(0, self._seconds())
+            return self.timelines().get(mesh) or Timeline(0, self._seconds())
+
+    def timelines(self) -> dict[str, Timeline]:
+        """Those of all meshes of the last snapshot, by name; of one name, one that is up."""
+        with self._lock:
+            views = sorted(self._views.values(), key=lambda view: view.state.ended is None)
+            return {view.state.name: view.timeline for view in views}
 
     def close(self) -> None:
         """Nobody looks any more."""
@@ -205,8 +210,8 @@ class StatusDesk:
         return found
 
     def _have_told(self, processes: set[int]) -> bool:
-        records, dead = self._boards.records, self._sources.dead
-        return all(each in records or each in dead for each in processes)
+        rows, dead = self._boards.rows, self._sources.dead
+        return all(each in rows or each in dead for each in processes)
 
     # meshes
 

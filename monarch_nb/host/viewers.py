@@ -56,4 +56,6 @@ class Viewers:
 
 
 def _told(news: News, now: float) -> dict[str, Any]:
-    return {"verb": "board", "now_ns": int(now * 1e9), **news._asdict()}
+    """Sampled at `now`, or when the last of the ranks wrote: while others were read."""
+    now_ns = max([int(now * 1e9), *(row[2] for row in news.ranks)])
+    return {"verb": "board", "now_ns": now_ns, **news._asdict()}

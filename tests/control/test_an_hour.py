@@ -94,7 +94,7 @@ def test_while_nobody_looks():
     rss, blocks = growth(lambda number: desk.on_board(told(number), message))
     assert rss < 1 << 20
     assert blocks < 500
-    assert not desk._boards.records
+    assert not desk._boards.rows
     assert threading.active_count() == threads
 
 

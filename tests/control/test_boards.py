@@ -21,16 +21,21 @@ def row(process: int, since_s: float) -> list:
     return [process, "busy", int(since_s * 1e9), "f", 500_000_000, 1, 2, 3, 4]
 
 
+def since_of(boards: Boards, process: int) -> float:
+    found, told = boards.rows[process]
+    return told.time_s(found[2])
+
+
 def test_times_of_other_hosts_are_told_on_our_clock():
     boards = Boards()
     boards.tell(AGENT, told(1000.0, row(7, 990.0)), 100.5)  # 0.5 s on the way
-    assert boards.records[7].since == pytest.approx(90.5)
+    assert since_of(boards, 7) == pytest.approx(90.5)
     boards.tell(AGENT, told(1001.0, row(8, 990.0)), 101.1)  # 0.1 s on the way
     boards.tell(AGENT, told(1002.0, row(9, 990.0)), 102.9)
-    assert [boards.records[each].since for each in (8, 9)] == pytest.approx([90.1, 90.1])
-    assert boards.records[9][2:] == ("f", 0.5, 1, 2, 3, 4, pytest.approx(102.1))
+    assert [since_of(boards, each) for each in (8, 9)] == pytest.approx([90.1, 90.1])
+    assert boards.rows[9][1].seen_at == pytest.approx(102.1)
     boards.tell(OTHER, told(5.0, [3, "starting", 0, "", 0, 0, 0, 0, 0]), 103.0)
-    assert boards.records[3].since == 0.0
+    assert since_of(boards, 3) == 0.0
 
 
 def test_news_is_taken_once_and_what_is_gone_is_forgotten():
@@ -42,9 +47,9 @@ def test_news_is_taken_once_and_what_is_gone_is_forgotten():
     assert boards.take_changed() == set()
     assert boards.usage == {8: Usage(50, 1 << 30)}
     boards.keep({7})
-    assert (set(boards.records), boards.usage) == ({7}, {})
+    assert (set(boards.rows), boards.usage) == ({7}, {})
     boards.clear()
-    assert boards.records == {}
+    assert boards.rows == {}
 
 
 def test_hosts_keep_their_places_and_two_of_one_name_are_told_apart():

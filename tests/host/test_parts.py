@@ -245,6 +245,17 @@ def test_viewers_are_told_at_the_pace_of_the_fastest():
     board.close()
 
 
+def test_what_a_rank_wrote_while_others_were_read_is_not_in_the_future():
+    viewers = Viewers(Gpus(lambda: None))
+    board = Board()
+    rank = board.slot(board.take())
+    viewers.sampler.add(7, os.getpid(), rank)
+    viewers.begin(1, 0.1, 100.0)
+    rank.write(boards.BUSY, 101_000_000_500, "f()")
+    assert viewers.news(101.0)[1]["now_ns"] == 101_000_000_500
+    board.close()
+
+
 # ------------------------------------------------------------------------------------------ guard
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from monarch_nb.notebook.live.look import Curve
@@ -17,6 +18,8 @@ MAX_POINTS: Final = 512
 _KEPT: Final = 64  # changes of a curve that are told apart
 
 Clock = Callable[[float], int]  # `time.monotonic()` to milliseconds of the feed
+
+_said = attrgetter("verdict", "what", "detail")
 
 
 class RankColumn:
@@ -55,7 +58,7 @@ class RankColumn:
         groups: dict[tuple[str, str, str], list[Any]] = {}
         for status, n in zip(self._ranks, self._n, strict=True):
             if n > base:
-                groups.setdefault((status.verdict, status.what, status.detail), []).append(status)
+                groups.setdefault(_said(status), []).append(status)
         return [
             [
                 runs([status.rank for status in group]),

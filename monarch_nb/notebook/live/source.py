@@ -64,7 +64,7 @@ class Source:
         return Look(
             snapshot,
             cell,
-            {name: client.status.timeline(name) for name in names if "strips" in parts},
+            client.status.timelines() if "strips" in parts else {},
             {name: client.failures.of(name) for name in names if "failures" in parts},
             {name: client.metrics.curves(name) for name in names if "curves" in parts},
             self._counts,
