@@ -15,11 +15,13 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, Final
 
+from monarch_nb.core.records import ErrorRecord, clip
 from monarch_nb.errors import ActorError
 
 _OURS = str(Path(__file__).parents[1]) + "/"
+_MAX_NAME: Final = 200
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib"))
 
 
@@ -96,6 +98,17 @@ def name_of_cell(shell: Any, filename: str) -> str | None:
     """`Cell In[3]`, as IPython names it; None for a file that is no cell."""
     found = shell.compile.format_code_name(filename)
     return " ".join(found) if found else None
+
+
+def place_of_error(shell: Any, record: ErrorRecord) -> str:
+    """The user's line at which an error arose: `Cell In[5], line 3`, `train.py, line 12`; or
+    nothing."""
+    theirs = [each for each in record.visible if not is_library(each.filename)]
+    frame = (theirs or record.visible or (record.place,))[-1]
+    if frame is None:
+        return ""
+    file = name_of_cell(shell, frame.filename) or frame.filename.rpartition("/")[2]
+    return f"{clip(file, _MAX_NAME)}, line {frame.lineno}"
 
 
 def remember(filename: str, source: str) -> None:

@@ -158,12 +158,7 @@ class Source:
 
     def where(self, record: ErrorRecord) -> str:
         """At which line of the user's an error arose: `Cell In[3], line 2`."""
-        frames = [each for each in record.visible if not tracebacks.is_library(each.filename)]
-        frame = (frames or record.visible or (record.place,))[-1]
-        if frame is None:
-            return ""
-        name = self._name_of_cell(frame.filename) or frame.filename
-        return f"{name}, line {frame.lineno}"
+        return tracebacks.place_of_error(self._session.shell, record)
 
     # ------------------------------------------------------------------------------- insides
 

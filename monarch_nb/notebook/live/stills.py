@@ -179,16 +179,6 @@ def _failure(failure: Failure, ms: Any) -> State:
     return told
 
 
-def where(shell: Any, record: Any) -> str:
-    """The user's line that failed: `Cell In[5], line 3`, `train.py, line 12`; or nothing."""
-    frames = [each for each in record.visible if not tracebacks.is_library(each.filename)]
-    if not (frames or record.visible):
-        return ""
-    frame = (frames or record.visible)[-1]
-    file = tracebacks.name_of_cell(shell, frame.filename) or frame.filename.rpartition("/")[2]
-    return f"{clip(file, MAX_TEXT)}, line {frame.lineno}"
-
-
 class Looks:
     """Looks at the meshes of a session; for any thread."""
 
@@ -215,7 +205,7 @@ class Looks:
 
     def _told(self, failure: Any) -> Failure:
         headline = clip(" ".join(failure.record.headline.split()), MAX_TEXT)
-        place = where(self._session.shell, failure.record)
+        place = tracebacks.place_of_error(self._session.shell, failure.record)
         return Failure(
             id=failure.id,
             ranks=tuple(failure.ranks),
