@@ -14,7 +14,7 @@ def test_a_click_tells_all_of_a_rank(show: Open):
     click(page, 2)
     page.get_by_text("last output").wait_for()
     text = details(page)
-    for words in ("rank 2", "exited for 1:", "CUDA out of memory", "node-a", "41002", "812 calls"):
+    for words in ("rank 2", "exited for 1:", "CUDA out of memory", "node-a", "41002", "812 done"):
         assert words in text
     assert "loss.backward()" in text
     page.get_by_role("button", name="cell In[7]", exact=True).click()

@@ -257,7 +257,7 @@ function actorTable(actors) {
   for (const { name, cls, calls, failed, queue, current } of actors.slice(0, 100)) {
     const row = table.insertRow();
     const counts = [
-      `${calls} calls`,
+      `${calls} done`,
       failed ? `${failed} failed` : '',
       queue ? `${queue} queued` : ''
     ];
