@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from benchmarks.measures import Figures, Scale
-from benchmarks.timing import median, now
+from benchmarks.timing import cpu_s, median, now
 from monarch_nb import Actor, endpoint, this_host
 from monarch_nb.actors import runtime_access
 from monarch_nb.control.client import client
@@ -22,6 +22,7 @@ BLOCK = 100  # calls
 LOOK_S = 0.1
 RANKS = 64
 UPDATES = 60
+SETTLED_S = 1.0  # 64 ranks have begun by then
 
 
 class Teller(Actor):
@@ -105,8 +106,9 @@ def look(_scale: Scale) -> Figures:
     """
     procs = this_host().spawn_procs(per_host={"gpus": RANKS})
     teller = procs.spawn("teller", Teller)
-    agent = psutil.Process(teller.slice(gpus=0).agent.call_one().get())
-    running = teller.flicker.call(2 * UPDATES * LOOK_S + 2)
+    agent = teller.slice(gpus=0).agent.call_one().get()
+    running = teller.flicker.call(2 * UPDATES * LOOK_S + SETTLED_S + 2)
+    time.sleep(SETTLED_S)
     unseen = _used(agent, lambda: 0)
     watch = client().status.watch(LOOK_S)
     news = News()
@@ -135,15 +137,10 @@ class News:
         self._last = ranks
 
 
-def _used(agent: psutil.Process, update: Callable[[], object]) -> tuple[float, float]:
+def _used(agent: int, update: Callable[[], object]) -> tuple[float, float]:
     """Seconds of processor time of the agent and of this process, in so many updates."""
-    began, agent_s, own_s = now(), _cpu_s(agent), time.process_time()
+    began, agent_s, own_s = now(), cpu_s(agent), time.process_time()
     for number in range(UPDATES):
         time.sleep(max(0.0, began + (number + 1) * LOOK_S - now()))
         update()
-    return _cpu_s(agent) - agent_s, time.process_time() - own_s
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    used = process.cpu_times()
-    return used.user + used.system
+    return cpu_s(agent) - agent_s, time.process_time() - own_s

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from statistics import median
+from time import clock_gettime
 from time import perf_counter as now
 from typing import Any
 
-__all__ = ["median", "median_time", "now", "time_of", "times_of"]
+__all__ = ["cpu_s", "median", "median_time", "now", "time_of", "times_of"]
 
 
 def time_of(work: Callable[[], Any]) -> float:
@@ -27,3 +28,9 @@ def median_time(work: Callable[[], Any], count: int, within_s: float = 60) -> fl
     """The warm median: a tenth of `count` runs, at least two, are thrown away first."""
     times_of(work, max(2, count // 10), within_s / 4)
     return median(times_of(work, count, within_s))
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time of all threads of a process: the scheduler's own count. The one of `ps` counts
+    in hundredths."""
+    return clock_gettime(~pid << 3 | 2)

@@ -17,7 +17,7 @@ from jupyter_client.blocking import BlockingKernelClient
 
 from benchmarks.cells import ANSWER_S, Notebook, kernel, run
 from benchmarks.measures import Figures, Scale
-from benchmarks.timing import now
+from benchmarks.timing import cpu_s, now
 
 CHANGES = """%%mesh
 import time
@@ -89,14 +89,14 @@ def cost(notebook: Notebook, _scale: Scale) -> Figures:
         with opened(client) as view:
             client.execute(CHANGES.format(seconds=2 * WATCHED_S + 3 * SETTLED_S))
             time.sleep(SETTLED_S)
-            start = _cpu_s(pid)
+            start = cpu_s(pid)
             time.sleep(WATCHED_S)
-            unseen_s = _cpu_s(pid) - start
+            unseen_s = cpu_s(pid) - start
             view.say(type="hello", period_ms=100, parts=PARTS, mesh=None)
             list(view.updates(SETTLED_S))
-            start = _cpu_s(pid)
+            start = cpu_s(pid)
             messages = list(view.updates(WATCHED_S))
-            seen_s = _cpu_s(pid) - start
+            seen_s = cpu_s(pid) - start
         if not messages:
             raise AssertionError("the view has heard nothing")
         run(client, "0")  # the cell has ended
@@ -114,16 +114,11 @@ def _floor_s(client: BlockingKernelClient, pid: int, data: object, times: int) -
     """What sending takes, beside a cell that blocks the kernel."""
     run(client, FLOOR.format(data=data, times=times))
     client.execute(f"time.sleep({WATCHED_S + SETTLED_S})")
-    start = _cpu_s(pid)
+    start = cpu_s(pid)
     time.sleep(WATCHED_S + SETTLED_S / 2)
-    return _cpu_s(pid) - start
+    return cpu_s(pid) - start
 
 
 def _size(message: dict[str, Any]) -> int:
     parts = ("header", "parent_header", "metadata", "content")
     return sum(len(json.dumps(message[part], default=str)) for part in parts)
-
-
-def _cpu_s(pid: int) -> float:
-    """The scheduler's own count, of all its threads: the one of `ps` counts in hundredths."""
-    return time.clock_gettime(~pid << 3 | 2)
