@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from os import environ
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from benchmarks.timing import now
 
@@ -30,13 +30,21 @@ FOLDERS = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")
 
 
 @contextmanager
+def chromium() -> Iterator[Browser]:
+    """The machine's own, without a window."""
+    path = next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    if path is None:
+        raise RuntimeError("there is no Chromium on this machine")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@contextmanager
 def notebook(tile: str) -> Iterator[Page]:
     """A page with a new notebook, from a tile of the launcher, whose kernel answers."""
-    chromium = next(filter(None, map(shutil.which, CHROMIUMS)), None)
-    if chromium is None:
-        raise RuntimeError("there is no Chromium on this machine")
-    with _server() as url, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
+    with _server() as url, chromium() as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.set_default_timeout(READY_S * 1000)
         page.goto(url, wait_until="domcontentloaded")
@@ -53,7 +61,6 @@ def notebook(tile: str) -> Iterator[Page]:
         page.evaluate(
             "() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()",
         )
-        browser.close()
 
 
 def start(page: Page, source: str) -> None:

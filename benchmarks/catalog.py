@@ -210,6 +210,24 @@ MEASURES: tuple[Measure, ...] = (
         quick=False,
     ),
     Measure(
+        "pan",
+        (
+            Row(
+                "rate",
+                "a page pans over 1 024 ranks that change, frames",
+                Unit.PER_SECOND,
+                at_least("pan", "rate", 30, ">= 30/s"),
+            ),
+            Row(
+                "task",
+                "the same: the longest task, 0 where none takes 50 ms",
+                Unit.SECONDS,
+                at_most("pan", "task", 0.05, "<= 50 ms", _MACHINE_WHY),
+            ),
+        ),
+        quick=False,
+    ),
+    Measure(
         "cell",
         (
             Row(

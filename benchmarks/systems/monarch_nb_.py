@@ -67,6 +67,13 @@ def seen(scale: Scale) -> Figures:
     return pixels.seen(scale)
 
 
+def pan(scale: Scale) -> Figures:
+    """As `panning.pan`."""
+    from benchmarks import panning  # as in `seen`
+
+    return panning.pan(scale)
+
+
 def main() -> None:
     monarch_nb.unhandled_fault_hook = lambda _failure: None  # it would end this process
     up = partial(ActorRanks, API, probe_class(API))
@@ -83,6 +90,7 @@ def main() -> None:
             "look": boards.look,
             "view": partial(views.cost, NOTEBOOK_64),
             "seen": seen,
+            "pan": pan,
         },
         up,
         lambda: shutdown_context().get(),
