@@ -86,9 +86,11 @@ class _Bin:
             self.mean, self.low, self.high, self.count = mean, low, high, weight
             return
         total = self.count + weight
-        mean = self.mean * (self.count / total) + mean * (weight / total)
+        both = (self.mean * self.count + mean * weight) / total  # 3.5 of 2, 3, 4, 5 in any order
+        if not math.isfinite(both):
+            both = self.mean * (self.count / total) + mean * (weight / total)
         self.low, self.high = min(self.low, low), max(self.high, high)
-        self.mean = min(max(mean, self.low), self.high)  # rounding
+        self.mean = min(max(both, self.low), self.high)  # rounding
         self.count = total
 
     def sample(self) -> Sample:

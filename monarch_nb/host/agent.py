@@ -312,11 +312,12 @@ class Agent:
     def _status(self, letter: Letter) -> None:
         viewer, on = letter.asker.process, letter.body["on"]
         period_s = float(letter.body.get("period_s", FASTEST_S))
+        told = self._viewers.begin(viewer, period_s, time.monotonic()) if on else None
         self._answer(letter.asker, {"ok": True, "host": socket.gethostname()})
-        if on:
-            self._tell(viewer, self._viewers.begin(viewer, period_s, time.monotonic()))
-        else:
+        if told is None:
             self._viewers.end(viewer)
+        else:
+            self._tell(viewer, told)
 
     def _taken(self, letter: Letter) -> None:
         self._wards.outflow.taken(int(letter.body["bytes"]), time.monotonic())

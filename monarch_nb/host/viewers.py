@@ -26,10 +26,11 @@ class Viewers:
     def begin(self, viewer: int, period_s: float, now: float) -> dict[str, Any]:
         """It looks from now on, or at another pace; everything as it is now."""
         self._periods[viewer] = min(SLOWEST_S, max(FASTEST_S, period_s))
-        self._sample_at = min(self._sample_at, now + self._period_s())
         self._gpus.look()
         if self._periods.keys() == {viewer}:  # others wait for what has changed
             self.sampler.changes(now)
+            self._sample_at = now + self._period_s()
+        self._sample_at = min(self._sample_at, now + self._period_s())
         return _told(self.sampler.all(), now)
 
     def end(self, viewer: int) -> None:

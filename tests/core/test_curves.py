@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -192,3 +193,13 @@ def test_anything_else_is_refused(data):
 
 def test_an_integer_that_is_too_large_is_a_gap():
     assert from_wire([1, 10**400]).weight == 0
+
+
+def test_a_mean_is_the_same_in_whatever_order_ranks_are_heard():
+    for values in itertools.permutations((2.0, 3.0, 4.0, 5.0)):
+        assert folded((0, value) for value in values).points == [(0, 3.5, 2.0, 5.0, 4)]
+
+
+def test_values_whose_sum_is_too_large_have_a_mean():
+    [(_, mean, *_)] = folded([(0, 1.5e308), (0, 1.7e308)]).points
+    assert mean == pytest.approx(1.6e308)

@@ -153,6 +153,7 @@ def test_of_meshes_with_one_name_the_newest_is_listed_and_asked(kernel, page):
               "[twin.initialized.get() for twin in twins]; pass")  # fmt: skip
     page.until(lambda: "twin" in page.model.meshes)
     page.until(lambda: page.model.meshes["twin"]["sizes"] == [2])
+    page.until(lambda: page.model.meshes["twin"]["rows"][1][0] == "idle")
     assert page.ask("rank", mesh="twin", rank=1)["verdict"] == "idle"
     kernel.ok("twins[1].stop().get()")
     page.until(lambda: page.model.meshes["twin"]["sizes"] == [1])
