@@ -147,11 +147,13 @@ class MeshView:
         return _new(RankStatus, (rank, *place, verdict, what, since, detail, *counts, usage))
 
     def _place_of(self, rank: int, process: int) -> Place:
-        """Kept once it is known whole."""
-        sources = self._sources
-        pid = self.state.pids.get(rank) or sources.pids.get(process)
-        place = self._coords[rank], pid, sources.hosts.places[process >> HOST_SHIFT]
-        self._places[rank] = None if pid is None else place
+        """Kept once its agent has told the pid: `state.pids` has that of the life before, when a
+        rank is being healed."""
+        sources, state = self._sources, self.state
+        coords, host = self._coords[rank], sources.hosts.places[process >> HOST_SHIFT]
+        if (pid := sources.pids.get(process)) is None:
+            return coords, state.pids.get(rank), host
+        place = self._places[rank] = coords, pid, host
         return place
 
     def _actors_changed(self) -> bool:

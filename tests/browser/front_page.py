@@ -68,6 +68,12 @@ def frames(page: Page) -> None:
     )
 
 
+def themed(page: Page) -> None:
+    """Let a theme be noticed and drawn: what nobody could see is told again two frames later."""
+    for _ in range(3):
+        frames(page)
+
+
 def cell(page: Page, rank: int) -> Any:
     return page.evaluate("rank => demo.cellOf(rank)", rank)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.browser.front_page import Open, click, colour, details, frames, near, sent
+from tests.browser.front_page import Open, click, colour, details, frames, near, sent, themed
 from tests.browser.lab import picture
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -109,7 +109,7 @@ def test_a_view_that_comes_into_the_page_later_has_its_colours(show: Open, how: 
     page.evaluate("() => demo.take()")
     page.evaluate("() => { document.body.dataset.jpThemeLight = 'false'; }")
     page.evaluate("() => demo.bring()")
-    frames(page)
+    themed(page)
     assert near(colour(page, 2, 8, 9), BRIGHT_VERMILION)
 
 
@@ -125,14 +125,12 @@ def test_a_theme_that_hides_the_page_for_a_frame_reaches_everything(show: Open):
             queueMicrotask(() => requestAnimationFrame(demo.bring));
         }"""
     )
-    for _ in range(3):
-        frames(page)
+    themed(page)
     dark = page.evaluate(drawn)
     assert dark != light
     page.evaluate("() => demo.view.select([])")
     page.evaluate("() => { document.body.dataset.jpThemeLight = 'true'; }")
-    frames(page)
-    frames(page)
+    themed(page)
     assert page.evaluate(drawn) == light
 
 

@@ -1,0 +1,27 @@
+"""One mesh as a snapshot shows it, of a state that is none of a real mesh."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from monarch_nb.control.boards import Boards
+from monarch_nb.control.mesh_views import MeshView, Sources
+from monarch_nb.core.frames import HOST_SHIFT
+from monarch_nb.core.shape import Extent
+
+AGENT, OLD, NEW = 1 << HOST_SHIFT, 1 << HOST_SHIFT | 1, 1 << HOST_SHIFT | 2
+
+
+def test_a_rank_that_is_healed_has_the_pid_of_its_new_process():
+    state = SimpleNamespace(
+        shape=SimpleNamespace(extent=Extent(["gpus"], [1])),
+        processes=[OLD], agents=[AGENT], actors=[], pids={0: 41}, name="mesh0",
+        version=1, ended=None, initialized=SimpleNamespace(done=lambda: True),
+    )  # fmt: skip
+    sources = Sources(Boards(), {}, {}, pids={OLD: 41})
+    view = MeshView(state, sources, 0)
+    assert view.status(()).ranks[0].pid == 41
+    state.processes, state.version = [NEW], 2
+    view.status(())  # its process has been asked for: what the mesh knows is of the one before
+    sources.pids[NEW] = 42
+    assert view.status({NEW}).ranks[0].pid == 42
