@@ -130,7 +130,7 @@ class MeshView:
             what, since, queue, calls, failed, beat = "", 0.0, 0, 0, 0, 0
         else:
             (_, verdict, since_ns, what, _, queue, calls, failed, beat), told = known
-            since = since_ns / 1e9 + told[0] if since_ns else 0.0
+            since = told.time_s(since_ns)
         detail, usage = "", sources.boards.usage.get(process, NOTHING)
         if self._any_odd:
             if (ended := sources.dead.get(process)) is not None:

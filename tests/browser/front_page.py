@@ -5,35 +5,22 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.browser.lab import ROOT
+from benchmarks import panning
 
 Open = Callable[..., Page]
 
 
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Say nothing on the terminal."""
-
-
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
-    """The repository as a site on loopback; modules are not loaded from files."""
-    handler = functools.partial(_Quiet, directory=str(ROOT))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/tests/front/demo.html"
-        server.shutdown()
-        thread.join()
+    """The page's address."""
+    with panning.site() as address:
+        yield f"{address}/tests/front/demo.html"
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.panning import PAN
 from tests.browser.front_page import Open, click, colour, details, frames, near, sent, themed
 from tests.browser.lab import picture
 
@@ -202,24 +203,3 @@ def test_panning_over_1024_ranks_is_smooth(show: Open):
     # What is slow in itself is slow in each round; what others do on this machine is not.
     assert max(one["fps"] for one in rounds) >= 30
     assert min(one["longest"] for one in rounds) <= 50
-
-
-PAN = """async () => {
-    const tasks = [];
-    const observer = new PerformanceObserver(list => tasks.push(...list.getEntries()));
-    observer.observe({ entryTypes: ["longtask"] });
-    const scroller = document.querySelector(".mnb-scroll");
-    const began = performance.now();
-    let frames = 0;
-    while (performance.now() - began < 1500) {
-        await new Promise(requestAnimationFrame);
-        scroller.scrollTop = 200 + 200 * Math.sin(frames / 20);
-        scroller.scrollLeft = 100 + 100 * Math.cos(frames / 20);
-        frames++;
-    }
-    await new Promise(requestAnimationFrame);
-    observer.disconnect();
-    const room = scroller.scrollHeight - scroller.clientHeight;
-    const longest = Math.max(0, ...tasks.map(task => task.duration));
-    return { fps: Math.round(frames / 1.5), longest, room };
-}"""

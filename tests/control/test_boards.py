@@ -33,7 +33,9 @@ def test_times_of_other_hosts_are_told_on_our_clock():
     boards.tell(AGENT, told(1001.0, row(8, 990.0)), 101.1)  # 0.1 s on the way
     boards.tell(AGENT, told(1002.0, row(9, 990.0)), 102.9)
     assert [since_of(boards, each) for each in (8, 9)] == pytest.approx([90.1, 90.1])
-    assert boards.rows[9][1].seen_at == pytest.approx(102.1)
+    found, told_at = boards.rows[9]
+    assert found[3:] == ["f", 500_000_000, 1, 2, 3, 4]
+    assert told_at.seen_at == pytest.approx(102.1)
     boards.tell(OTHER, told(5.0, [3, "starting", 0, "", 0, 0, 0, 0, 0]), 103.0)
     assert since_of(boards, 3) == 0.0
 
