@@ -6,6 +6,9 @@ One failure is told once: to the owner, else up the chain (`test_supervisors.py`
 
 from __future__ import annotations
 
+import os
+import threading
+
 import pytest
 
 from monarch_nb import (
@@ -125,9 +128,20 @@ def test_a_broadcast_that_cannot_be_read_is_not_lost_silently(procs, failures):
 # ------------------------------------------------------------------------------------- constructors
 
 
-def test_a_constructor_that_raises(procs, failures):
-    fragile = procs.spawn("fragile", Fragile, fails=True)
+class FailsInTime(Fragile):
+    """Its constructor fails when the test says so, which is after a call was made."""
+
+    def __init__(self, go_on):
+        while not os.path.exists(go_on):
+            threading.Event().wait(0.01)
+        super().__init__(fails=True)
+
+
+def test_a_constructor_that_raises(procs, failures, tmp_path):
+    go_on = tmp_path / "go_on"
+    fragile = procs.spawn("fragile", FailsInTime, str(go_on))
     early = fragile.pid.call()
+    go_on.touch()
     words = r"constructor raised on ranks \[0, 1, 2, 3\]\.\n(.*\n)*.*cannot be made"
     with pytest.raises(ActorError, match=words):
         fragile.initialized.get(timeout=5)
@@ -135,7 +149,7 @@ def test_a_constructor_that_raises(procs, failures):
         early.get(timeout=5)
     failure = only(failures)  # once, and not once per rank
     assert failure.crashed_ranks == [0, 1, 2, 3]
-    assert "the constructor of Fragile raised ValueError: cannot be made" in failure.report()
+    assert "the constructor of FailsInTime raised ValueError: cannot be made" in failure.report()
     with pytest.raises(SupervisionError, match="cannot be made"):
         fragile.slice(gpus=2).pid.call_one().get(timeout=5)
 
