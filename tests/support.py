@@ -61,6 +61,12 @@ def eventually(
         pause_s = min(pause_s * 2, 0.05)
 
 
+def until_exists(path: str | Path) -> None:
+    """What ranks do until a test makes the file: be busy, in steps that an interrupt can end."""
+    while not os.path.exists(path):
+        threading.Event().wait(0.005)
+
+
 # ---------------------------------------------------------------------------------------- processes
 
 

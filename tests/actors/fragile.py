@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import threading
 
 from monarch_nb import Actor, concurrent_endpoint, endpoint
 from tests import support
@@ -26,8 +25,7 @@ class Holding(Actor):
     def hold(self, started, go_on):
         """Be busy until the file is there."""
         started.send("busy")
-        while not os.path.exists(go_on):
-            threading.Event().wait(0.01)
+        support.until_exists(go_on)
 
 
 class Fragile(Holding):

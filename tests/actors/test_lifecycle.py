@@ -188,8 +188,7 @@ def test_a_stop_that_comes_before_a_constructor_has_failed(procs, tmp_path):
     class Slow(Actor):
         def __init__(self, started, path):
             started.send("constructing")
-            while not os.path.exists(path):
-                time.sleep(0.01)
+            support.until_exists(path)
             raise ValueError("no")
 
         @endpoint

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 
 import pytest
 
@@ -94,8 +93,7 @@ class SlowStart(Actor):
     """Is long in coming."""
 
     def __init__(self, path):
-        while not os.path.exists(path):
-            time.sleep(0.01)
+        support.until_exists(path)
 
     @endpoint
     def ready(self):

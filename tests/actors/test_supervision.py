@@ -6,9 +6,6 @@ One failure is told once: to the owner, else up the chain (`test_supervisors.py`
 
 from __future__ import annotations
 
-import os
-import threading
-
 import pytest
 
 from monarch_nb import (
@@ -132,8 +129,7 @@ class FailsInTime(Fragile):
     """Its constructor fails when the test says so, which is after a call was made."""
 
     def __init__(self, go_on):
-        while not os.path.exists(go_on):
-            threading.Event().wait(0.01)
+        support.until_exists(go_on)
         super().__init__(fails=True)
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
 
 import pytest
 
@@ -38,8 +36,7 @@ class Owner(Actor):
     def hold(self, started, go_on):
         self.order.append("hold")
         started.send("busy")
-        while not os.path.exists(go_on):
-            threading.Event().wait(0.01)
+        support.until_exists(go_on)
 
     def __supervise__(self, failure):
         self.order.append((failure.mesh_name, failure.mesh.sizes, failure.crashed_ranks))

@@ -17,7 +17,7 @@ from monarch_nb import Actor, ProcMesh, concurrent_endpoint, endpoint, this_host
 from monarch_nb.control import status
 from monarch_nb.control.client import client
 from monarch_nb.control.status import MeshStatus, RankStatus
-from tests.support import eventually
+from tests.support import eventually, until_exists
 
 pytestmark = pytest.mark.slow
 
@@ -29,8 +29,7 @@ class Worker(Actor):
 
     @endpoint
     def wait_for(self, path):
-        while not os.path.exists(path):
-            time.sleep(0.005)
+        until_exists(path)
 
     @endpoint
     def fail(self):
@@ -79,18 +78,14 @@ class Collective(Actor):
         import torch.distributed as dist
 
         if int(os.environ["RANK"]) == late:
-            self.wait_for(f"{path}-init")
+            until_exists(f"{path}-init")
         if not dist.is_initialized():
             dist.init_process_group("gloo")
         if int(os.environ["RANK"]) == late:
-            self.wait_for(f"{path}-reduce")
+            until_exists(f"{path}-reduce")
         dist.all_reduce(torch.ones(1))
-        self.wait_for(f"{path}-end")
+        until_exists(f"{path}-end")
         dist.destroy_process_group()
-
-    def wait_for(self, path):
-        while not os.path.exists(path):
-            time.sleep(0.005)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import time
 
 import pytest
 import zmq
@@ -23,7 +22,7 @@ from monarch_nb.control.client import client
 from monarch_nb.errors import AuthError, LaunchError
 from monarch_nb.net import keys, wire
 from monarch_nb.net.gateway import unpack_hello
-from tests.support import descendants, eventually, is_running
+from tests.support import descendants, eventually, is_running, until_exists
 
 
 class Where(Actor):
@@ -37,8 +36,7 @@ class Where(Actor):
 
     @endpoint
     def wait_for(self, path):
-        while not os.path.exists(path):
-            time.sleep(0.01)
+        until_exists(path)
 
     @endpoint
     def length(self, data):
