@@ -166,13 +166,16 @@ class Gateway:
 
     def _from_here(self) -> None:
         parts = self._inbox.recv_multipart(copy=False)
-        if len(parts) == 1 and not parts[0].bytes:
-            with self._wake_lock:
-                todo, self._todo = self._todo, []
-            for action in todo:
-                action()
-        else:
+        if self._todo:  # first: who sends to a host has dialled it, but on another way to this
+            self._do_all()
+        if len(parts) > 1:
             self._relay(parts)
+
+    def _do_all(self) -> None:
+        with self._wake_lock:
+            todo, self._todo = self._todo, []
+        for action in todo:
+            action()
 
     def _relay(self, parts: list[zmq.Frame]) -> None:
         header = frames.parse_header(parts[0].bytes)
