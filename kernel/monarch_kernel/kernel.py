@@ -53,6 +53,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
         self._busy_with: Any = None
         super().__init__(**kwargs)
         stops.install()
+        self._stops = stops.Stops(self.shell)
         history.write_later(self.shell)
         self.shell.extension_manager.load_extension("monarch_nb")
         breakpoints.install(lambda: bool(self._allow_stdin))
@@ -111,7 +112,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
 
     async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:
         """Run a cell; however often it is stopped, its reply is sent."""
-        with stops.only_user_code(self.shell):
+        with self._stops.only_user_code():
             await super().execute_request(stream, ident, parent)
 
     @contextlib.contextmanager
@@ -133,7 +134,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
                 future.cancel()
 
         def at_once(_: int, frame: FrameType | None) -> None:
-            if stops.is_user_code(self.shell, frame):
+            if self._stops.strikes(frame):
                 raised.append(True)
                 raise KeyboardInterrupt
 

@@ -2,7 +2,8 @@
 
 ipykernel has SIGINT raise KeyboardInterrupt wherever the main thread is while a request is handled.
 Between the end of a cell's code and its reply that loses the reply, and the cell looks busy for
-ever; a second press while the first is being reported is enough.
+ever; a second press while the first is being reported is enough. And what IPython does before the
+user's code catches a KeyboardInterrupt, tells of it, and runs the cell all the same.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Final
 
 NUDGE: Final = signal.SIGRTMIN + 1
@@ -37,35 +38,62 @@ def press() -> None:
         loop.call_later(delay_s, signal.pthread_kill, main, NUDGE)
 
 
-@contextlib.contextmanager
-def only_user_code(shell: Any) -> Iterator[None]:
-    """While a cell is executed: a stop before or after the user's code does nothing, nor does one
-    while an error is being shown."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # a subshell: signals are not for it
-        return
+class Stops:
+    """Of one shell: where a press may raise, and one that waits for the user's code to begin."""
 
-    def stop(_: int, frame: FrameType | None) -> None:
-        if is_user_code(shell, frame):
-            raise KeyboardInterrupt
+    def __init__(self, shell: Any) -> None:
+        cls, events = type(shell), type(shell.events)
+        self._shell = shell
+        self._run_code = shell.run_code
+        self._shows = cls.showtraceback.__code__
+        self._triggers = events.trigger.__code__  # it catches, tells, and goes on
+        self._runs = {cls.run_code.__code__, cls.user_expressions.__code__, self._triggers}
+        self._is_due = False
+        shell.run_code = self._run_unless_stopped
 
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    @contextlib.contextmanager
+    def only_user_code(self) -> Iterator[None]:
+        """While a cell is executed: a stop after the user's code does nothing, nor does one while
+        an error is being shown; one before it, or between two statements, stops what comes next."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # a subshell: signals are not for it
+            return
+
+        def stop(_: int, frame: FrameType | None) -> None:
+            if self.strikes(frame):
+                raise KeyboardInterrupt
+
+        self._is_due = False
+        before = signal.signal(signal.SIGINT, stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def strikes(self, frame: FrameType | None) -> bool:
+        """A press has come in this frame: whether to raise there, for IPython to catch it."""
+        called, base = frame, frame
+        while base is not None and base.f_code not in self._runs:
+            is_showing = base.f_code is self._shows
+            called, base = base, None if is_showing else base.f_back
+        in_callback = base is not None and base.f_code is self._triggers
+        raises = base is not None and not (in_callback and _is_ours(called))
+        self._is_due = in_callback or not raises
+        return raises
+
+    async def _run_unless_stopped(
+        self, code: CodeType, result: Any = None, *, async_: bool = False
+    ) -> bool:
+        """In place of the shell's `run_code`. Whether there was an error."""
+        if not self._is_due:
+            return bool(await self._run_code(code, result, async_=async_))
+        self._is_due = False
+        stopped = KeyboardInterrupt()
+        if result is not None:
+            result.error_in_exec = stopped
+        self._shell.showtraceback((KeyboardInterrupt, stopped, None))
+        return True
 
 
-def is_user_code(shell: Any, frame: FrameType | None) -> bool:
-    """Whether the user's code runs in this frame, for IPython to catch what is raised there."""
-    shows = type(shell).showtraceback.__code__
-    runs = {
-        shell.run_code.__code__,
-        shell.user_expressions.__code__,
-        type(shell.events).trigger.__code__,  # it stops what others have registered, and goes on
-    }
-    while frame is not None and frame.f_code not in runs:
-        if frame.f_code is shows:
-            return False
-        frame = frame.f_back
-    return frame is not None
+def _is_ours(frame: FrameType | None) -> bool:
+    return frame is not None and str(frame.f_globals.get("__name__")).startswith("monarch_")

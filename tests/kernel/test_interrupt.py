@@ -114,6 +114,57 @@ def test_a_signal_that_the_main_thread_did_not_get_is_noticed(kernel):
     kernel.ok(mask.format("UNBLOCK"))
 
 
+PRESS = """
+import signal, sys
+from monarch_nb.notebook.session import session_of
+ran, left = 0, [1]
+press = lambda *_: left and (left.pop(), signal.raise_signal(signal.SIGINT))
+ip = get_ipython()
+"""
+EARLY = {  # how a press comes before the first line of the next cell, and how that is undone
+    "while its text is read": (
+        "ip.input_transformers_cleanup.append(lambda lines: (press(), lines)[1])",
+        "ip.input_transformers_cleanup.pop()",
+    ),
+    "in a callback of the user's": (
+        "ip.events.register('pre_run_cell', press)",
+        "ip.events.unregister('pre_run_cell', press)",
+    ),
+    "in a callback of ours": (
+        "own = session_of(ip).attach; session_of(ip).attach = lambda: (press(), own())[1]",
+        "del session_of(ip).attach",
+    ),
+}
+
+
+@pytest.mark.parametrize("code", ["ran = 1", "import asyncio; ran = await asyncio.sleep(0, 1)"])
+@pytest.mark.parametrize("when", EARLY)
+def test_a_press_before_its_first_line_stops_a_cell(kernel, when, code):
+    lay, undo = EARLY[when]
+    kernel.ok(PRESS + lay)
+    cell = kernel.run(code)
+    kernel.ok(undo)
+    assert cell.status == "error"
+    assert cell.error.rstrip().endswith("KeyboardInterrupt:")
+    assert ("Error in callback" in cell.text()) == (when == "in a callback of the user's")
+    assert kernel.ok("ran, left").shown == "(0, [])\n"
+
+
+def test_a_press_between_two_statements_stops_the_second(kernel):
+    kernel.ok(PRESS)
+    compiled = "event == 'call' and frame.f_code.co_name == 'extra_flags' and press()"
+    cell = kernel.run(f"sys.setprofile(lambda frame, event, _: {compiled})\nran = 1")
+    kernel.ok("sys.setprofile(None)")
+    assert cell.error.rstrip().endswith("KeyboardInterrupt:")
+    assert kernel.ok("ran, left").shown == "(0, [])\n"
+
+
+def test_a_press_after_a_cell_is_none_of_the_next(kernel):
+    kernel.ok(f"{PRESS}ip.events.register('post_execute', press)")
+    kernel.ok("ip.events.unregister('post_execute', press); ran = 1")
+    assert kernel.ok("ran, left").shown == "(1, [])\n"
+
+
 def test_an_interrupt_of_an_idle_kernel_is_harmless(kernel):
     requests = [kernel.control("interrupt_request", {}) for _ in range(20)]
     kernel.until(lambda: all(kernel.has_come("interrupt_reply", request) for request in requests))

@@ -166,8 +166,9 @@ def test_malformed_messages_over_the_wire(kernel, page):
 
 def test_a_stop_does_not_hurt_it(kernel, page):
     page.hello()
-    cell = kernel.start("fake.flicker('mesh0', 3.0)\nimport time; time.sleep(30)")
-    kernel.until(lambda: cell.contents("execute_input"))
+    work = "import time; print('running'); time.sleep(30)"
+    cell = kernel.start(f"fake.flicker('mesh0', 3.0)\n{work}")
+    kernel.until(lambda: "running" in cell.text())
     kernel.interrupt()
     assert "KeyboardInterrupt" in kernel.finish(cell).error
     count = len(page.messages("delta"))
