@@ -81,6 +81,14 @@ def is_running(pid: int) -> bool:
     return process_state(pid) not in {None, "Z", "X"}
 
 
+def stop(pid: int) -> None:
+    """SIGSTOP, and wait until no thread runs any more: `kill` returns while the signal is on its
+    way, and a process may still answer."""
+    os.kill(pid, signal.SIGSTOP)
+    threads = PROC / str(pid) / "task"
+    eventually(lambda: all(process_state(int(each.name)) == "T" for each in threads.iterdir()))
+
+
 def descendants(pid: int) -> set[int]:
     """Children of `pid`, their children, and so on; those that were re-parented are not found."""
     children: dict[int, list[int]] = {}

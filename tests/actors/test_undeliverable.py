@@ -242,7 +242,7 @@ def test_what_was_queued_when_the_actor_stopped(stage, tmp_path):
 def test_to_a_process_that_has_died(stage, cls, failures):
     sender = stage(cls)
     victim, other = stage.workers.pid.call().get(5).values()
-    os.kill(victim, signal.SIGSTOP)  # nothing is read any more
+    support.stop(victim)  # nothing is read any more
     sender.cast.call_one(stage.workers, "broadcast", 3).get(5)
     os.kill(victim, signal.SIGKILL)
     found = [each for each, _ in messages_back(sender, 3)]

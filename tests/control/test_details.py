@@ -12,7 +12,7 @@ from monarch_nb import ActorError
 from monarch_nb.control import details
 from tests.control.conftest import WITHIN_S, Mesh
 from tests.faults.actors import AsyncWorker, Worker
-from tests.support import eventually
+from tests.support import eventually, stop
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +86,7 @@ def test_totals_of_actor_meshes(mesh):
 def test_a_stopped_rank_is_missing_and_not_asked_twice(mesh):
     made = mesh(2, Worker)
     pid = made.workers.slice(gpus=0).pid.call_one().get(WITHIN_S)
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         start = time.monotonic()
         assert [told is None for told in ask(made, 0.2)] == [True, False]
@@ -155,7 +155,7 @@ def test_stacks_of_actors_and_of_c_code(mesh):
 def test_a_stopped_rank_has_no_stack_and_holds_nobody_up(mesh):
     made = mesh(2, Worker)
     pid = made.workers.slice(gpus=0).pid.call_one().get(WITHIN_S)
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         start = time.monotonic()
         assert stacks(made) == [((1,), "idle")]

@@ -12,7 +12,7 @@ from monarch_nb import Actor, ActorError, endpoint
 from monarch_nb.core.records import ErrorRecord
 from tests.control.conftest import WITHIN_S, Mesh
 from tests.faults.actors import AsyncWorker, Worker
-from tests.support import eventually
+from tests.support import eventually, stop
 
 pytestmark = pytest.mark.slow
 
@@ -178,7 +178,7 @@ def test_a_stopped_rank_blocks_nothing_and_is_asked_once(mesh):
     made = mesh(2, Worker)
     fail(made, "raise KeyError('k')")
     pids = list(made.workers.pid.call().get(WITHIN_S).values())
-    os.kill(pids[0], signal.SIGSTOP)
+    stop(pids[0])
     try:
         ports = len(made.client.proc.ports)
         for _ in range(20):

@@ -12,7 +12,7 @@ import pytest
 
 from monarch_nb import RankUnreachable
 from monarch_nb.control.client import client
-from tests.support import eventually, is_running, process_state
+from tests.support import eventually, is_running, stop
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 GRACE_S = 2.0
@@ -163,8 +163,7 @@ def test_several_stopped_at_once_are_told_together_in_time(mesh, goal):
     future = made.workers.sleep.call(60.0)
     at = time.monotonic()
     for pid in made.pids:
-        send(pid, signal.SIGSTOP)
-    eventually(lambda: all(process_state(pid) == "T" for pid in made.pids), 5.0)
+        stop(pid)
     error = future.exception(timeout=40)
     assert isinstance(error, RankUnreachable)
     goal("4 SIGSTOP of all four: unreachable", time.monotonic() - at, 4.5)

@@ -14,7 +14,7 @@ import pytest
 from monarch_nb.config import VERSION
 from monarch_nb.host import guard
 from tests.host.support import host
-from tests.support import descendants, eventually, is_running, open_fds
+from tests.support import descendants, eventually, is_running, open_fds, stop
 
 pytestmark = pytest.mark.slow
 
@@ -117,7 +117,7 @@ def test_a_rank_in_another_session_ends_though_nobody_is_left_to_end_it(agent):
     [proc] = start(agent, ["sh", "sh", "-c", script])
     pid = agent.facts(proc)["pid"]
     assert pid != agent.pids()[proc]
-    os.kill(agent.agent_pid, signal.SIGSTOP)  # it would look after the orphan
+    stop(agent.agent_pid)  # it would look after the orphan
     os.kill(agent.hear("ready")["zygote"], signal.SIGKILL)
     os.kill(agent.agent_pid, signal.SIGKILL)
     eventually(lambda: not is_running(pid), 5.0)

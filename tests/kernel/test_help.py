@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import support
 from tests.kernel.client import KernelClient
 
 pytestmark = pytest.mark.slow
@@ -195,7 +196,7 @@ def test_while_ranks_are_stopped_or_lost():
         shown = kernel.ok("%%mesh\nimport os; os.getpid()").displays[0]["text/plain"]
         pids = [int(line.split()[-1]) for line in shown.splitlines()]
         assert "Makes it smaller." in inspect(kernel, "%%mesh\nshrink(")
-        os.kill(pids[0], signal.SIGSTOP)
+        support.stop(pids[0])
         for _ in range(3):
             assert complete(kernel, "%%mesh 0\nmode") == ["model"]
             assert "Makes it smaller." in inspect(kernel, "%%mesh 0\nshrink(")
