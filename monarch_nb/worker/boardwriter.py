@@ -9,11 +9,21 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import Any, Final, NamedTuple
 
-from monarch_nb.core.board import BUSY, COLLECTIVE, FAILED, IDLE, BoardSlot, Status, parse
+from monarch_nb.core.board import (
+    BUSY,
+    COLLECTIVE,
+    FAILED,
+    IDLE,
+    PAUSED,
+    BoardSlot,
+    Status,
+    parse,
+)
 
 STEP: Final = 32
 
@@ -21,7 +31,7 @@ STEP: Final = 32
 class Waited(NamedTuple):
     """What `collective` has hidden, for `resume`."""
 
-    beat: int
+    news: int
     before: Status
 
 
@@ -44,6 +54,11 @@ class BoardWriter:
         """When the stretch began; 0: no user code runs."""
         self._turn = ""
         self._turn_since_ns = 0
+        self._pauses: dict[object, str] = {}  # who is paused: where
+        self._paused_ns = self._paused_busy_ns = 0
+        self._hidden: Status | None = None  # what would be told if nobody were paused
+        self._overlays = 0
+        self._pausing = threading.Lock()
 
     def busy(self, what: str) -> None:
         """User code begins."""
@@ -107,20 +122,83 @@ class BoardWriter:
 
     def collective(self, what: str) -> Waited | None:
         """The calling thread begins to wait for other ranks. None: it does so already."""
-        before = parse(self._slot.raw())
+        before = self._hidden or parse(self._slot.raw())
         if before.state == COLLECTIVE:
             return None
         now = monotonic_ns()
-        busy_ns = before.busy_ns + (now - before.since_ns if before.state == BUSY else 0)
+        busy_ns = _busy_until(before, now)
         self._write(COLLECTIVE, now, what, busy_ns, self._calls, self._failed, self._queue)
-        return Waited(self._slot.beat, before)
+        return Waited(self._news, before)
 
     def resume(self, waited: Waited | None) -> None:
         """It has ended: what was written before it holds again, unless there was news since."""
-        if waited is None or waited.beat != self._slot.beat:
+        if waited is None or waited.news != self._news:
             return
         state, since_ns, what, busy_ns, *_ = waited.before
         self._write(state, since_ns, what, busy_ns, self._calls, self._failed, self._queue)
+
+    def pause(self, who: object, where: str) -> None:
+        """A debugger holds `who`, a thread or a task of this rank. Until the last one goes on, the
+        record says *paused*, whatever the others do."""
+        with self._pausing:
+            if not self._pauses:
+                self._hidden = before = parse(self._slot.raw())
+                self._paused_ns = now = monotonic_ns()
+                self._paused_busy_ns = _busy_until(before, now)
+                self._write = self._write_paused
+            self._pauses[who] = where
+            self._tell_paused()
+
+    def unpause(self, who: object) -> None:
+        """It goes on."""
+        with self._pausing:
+            if self._pauses.pop(who, None) is None:
+                return
+            if self._pauses:
+                self._tell_paused()
+                return
+            assert self._hidden is not None
+            state, since_ns, what, busy_ns, *_ = self._hidden
+            self._hidden, self._write = None, self._slot.write
+            self._overlays += 1
+            self._write(state, since_ns, what, busy_ns, self._calls, self._failed, self._queue)
+
+    @property
+    def _news(self) -> int:
+        """How often the record was written, but for pauses."""
+        return self._slot.beat - self._overlays
+
+    def _tell_paused(self) -> None:
+        self._overlays += 1
+        self._slot.write(
+            PAUSED,
+            self._paused_ns,
+            next(reversed(self._pauses.values())),
+            self._paused_busy_ns,
+            self._calls,
+            self._failed,
+            self._queue,
+        )
+
+    def _write_paused(
+        self,
+        state: int,
+        since_ns: int,
+        what: str = "",
+        busy_ns: int = 0,
+        calls: int = 0,
+        failed: int = 0,
+        queue: int = 0,
+    ) -> None:
+        """In place of the slot's `write` while somebody is paused: others have news."""
+        with self._pausing:
+            if self._hidden is None:  # the last one has just gone on
+                self._slot.write(state, since_ns, what, busy_ns, calls, failed, queue)
+                return
+            beat = self._slot.beat + 1
+            self._hidden = Status(state, since_ns, what, busy_ns, calls, failed, queue, beat)
+            self._tell_paused()
+            self._overlays -= 1  # this one was news
 
     def _rest(self, resting: int = IDLE) -> None:
         if self._queue:
@@ -141,6 +219,11 @@ class BoardWriter:
         for size in self._queues:
             depth += size()
         return depth
+
+
+def _busy_until(status: Status, now_ns: int) -> int:
+    running_ns = now_ns - status.since_ns if status.state in (BUSY, COLLECTIVE) else 0
+    return status.busy_ns + running_ns
 
 
 def mapped(path: str) -> mmap.mmap:

@@ -205,3 +205,54 @@ def test_writing_takes_about_a_microsecond(board, record_property):
         times.append((time.perf_counter() - start) / 400)
     record_property("write_s", min(times))
     assert min(times) < 10e-6  # ten times what it takes on an idle machine
+
+
+def test_a_paused_rank_says_so_whatever_its_other_threads_do(board, clock):
+    writer, read = board
+    writer.busy("step")
+    clock[0] = 3000
+    writer.pause("main", "train.py:41 step()")
+    assert said(read()) == ("paused", "train.py:41 step()")
+    assert busy_until(read(), 9000) == 2000  # it does not work meanwhile
+    writer.busy("an async actor's call")
+    assert said(read()) == ("paused", "train.py:41 step()")
+    writer.unpause("main")
+    assert said(read()) == ("busy", "an async actor's call")
+
+
+def test_a_pause_ends_with_what_was_there(board, clock):
+    writer, read = board
+    writer.turn("cell")
+    began = read()
+    clock[0] = 3000
+    writer.pause(1, "a.py:1 f()")
+    writer.pause(2, "b.py:2 g()")
+    assert said(read()) == ("paused", "b.py:2 g()")
+    writer.unpause(2)
+    assert said(read()) == ("paused", "a.py:1 f()")
+    assert read().since_ns == 3000
+    writer.unpause(1)
+    writer.unpause(1)
+    assert read() == began._replace(beat=read().beat)
+
+
+def test_a_collective_around_a_pause_ends(board):
+    writer, read = board
+    writer.busy("step")
+    waited = writer.collective("all_reduce")
+    writer.pause("another thread", "a.py:1 f()")
+    writer.unpause("another thread")
+    assert said(read()) == ("collective", "all_reduce")
+    writer.resume(waited)
+    assert said(read()) == ("busy", "step")
+
+
+def test_a_collective_within_a_pause_ends(board):
+    writer, read = board
+    writer.busy("step")
+    writer.pause("another thread", "a.py:1 f()")
+    waited = writer.collective("all_reduce")
+    writer.unpause("another thread")
+    assert said(read()) == ("collective", "all_reduce")
+    writer.resume(waited)
+    assert said(read()) == ("busy", "step")
