@@ -46,6 +46,9 @@ class Config:
     """With shared memory full, buffers up to this size still travel inline."""
     message_limit_bytes: int = 64 << 30
     """A larger message is refused before it is sent."""
+    breakpoints: str = "auto"
+    """Whether ranks stop at breakpoints: "auto" where somebody can answer, "stop" always, "pass"
+    never."""
     log_dir: str = ""
     """Where what ranks write is kept, each kernel in a folder of its own; "" keeps it until the
     client ends."""
@@ -71,6 +74,9 @@ class Config:
             name = f"MONARCH_NB_{field.name.upper()}"
             if name in source:
                 found[field.name] = _value(name, source[name], field.type)
+        if found.get("breakpoints", "auto") not in ("auto", "stop", "pass"):
+            said = found["breakpoints"]
+            raise ValueError(f"MONARCH_NB_BREAKPOINTS={said!r} is none of auto, stop, pass")
         return Config(**found)  # type: ignore[arg-type]
 
 

@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from monarch_nb.core import selection
 from monarch_nb.core.folding import rank_label, rank_words
 from monarch_nb.errors import SupervisionError
-from monarch_nb.notebook import options, selection, verdicts
+from monarch_nb.notebook import options, verdicts
 from monarch_nb.notebook.bundles import Content, note_html, text_content
 from monarch_nb.notebook.mesh_cell import MeshCell
 from monarch_nb.notebook.problems import CellError, MagicError

@@ -15,10 +15,11 @@ from typing import Any, Final
 
 from IPython.utils.tokenutil import token_at_cursor
 
-from monarch_nb.notebook import cursor, options, seen_names, selection
+from monarch_nb.core import selection
+from monarch_nb.errors import MeshError
+from monarch_nb.notebook import cursor, options, seen_names
 from monarch_nb.notebook.cursor import MeshLine, RankCode
 from monarch_nb.notebook.mesh_words import Match, Word, Words
-from monarch_nb.notebook.problems import MagicError
 from monarch_nb.notebook.seen_names import SeenNames
 
 ANSWER_S: Final = 0.2
@@ -126,7 +127,7 @@ class Help:
             chosen = options.parse_cell(line)
             mesh = meshes.glance(chosen.name)
             parts = [] if mesh is None else selection.parts(mesh, chosen.selection)
-        except MagicError:
+        except MeshError:
             mesh = meshes.glance()
             parts = [] if mesh is None else [mesh]
         gone = set() if mesh is None else set(lost(mesh))

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.core.folding import fold_outputs, rank_words
+from monarch_nb.core.selection import check_ranks
 from monarch_nb.notebook import whereabouts
 from monarch_nb.notebook.meshes import NO_MESH
 from monarch_nb.notebook.problems import MagicError
-from monarch_nb.notebook.selection import check_ranks
 from monarch_nb.notebook.words import duration, mesh_text
 
 if TYPE_CHECKING:

@@ -31,7 +31,6 @@ from monarch_nb.core import pickling
 from monarch_nb.core.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
 from monarch_nb.core.shape import Extent, Point
 from monarch_nb.worker import (
-    breakpoints,
     collectives,
     nudges,
     patience,
@@ -44,6 +43,7 @@ from monarch_nb.worker.boardwriter import BoardWriter
 from monarch_nb.worker.cell_queue import CellQueue
 from monarch_nb.worker.cells import prepare_shell
 from monarch_nb.worker.comms import Comms
+from monarch_nb.worker.debugger import Debugger
 from monarch_nb.worker.descriptors import Descriptors
 from monarch_nb.worker.details import Details
 from monarch_nb.worker.help_desk import HelpDesk
@@ -129,7 +129,6 @@ class Rank:
         self.hosting.interrupt_main = nudges.interrupt_main
         signal.signal(signal.SIGINT, self._on_sigint)
         nudges.install()
-        breakpoints.install()
         patience.install()
         stacks.install(Path(self.boot["run_dir"]), self.proc.id)
         streams = install(self.runtime.root_tag, self._send_output)
@@ -143,6 +142,7 @@ class Rank:
         self.hosting.queues.append(self.work.qsize)
         self.board = self.hosting.board = BoardWriter(self.boot["board"], self.hosting.queues)
         collectives.install(self.board)
+        Debugger(self.hosting, self.board).install()
         self._serve_metrics()
         Details(self.hosting, self.cells).install()
         self.proc.verbs["exit"] = self._on_exit

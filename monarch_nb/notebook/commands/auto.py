@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from monarch_nb.notebook import options, selection
+from monarch_nb.core import selection
+from monarch_nb.notebook import options
 from monarch_nb.notebook.command import Command, say
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session

@@ -7,7 +7,8 @@ from typing import Final
 
 from IPython.display import display, publish_display_data
 
-from monarch_nb.notebook import lifecycle, selection
+from monarch_nb.core import selection
+from monarch_nb.notebook import lifecycle
 from monarch_nb.notebook.command import Command, say
 from monarch_nb.notebook.display import StatusView
 from monarch_nb.notebook.meshes import NO_MESH

@@ -6,7 +6,8 @@ import argparse
 import difflib
 from typing import Any, Final
 
-from monarch_nb.notebook import cells, selection
+from monarch_nb.core import selection
+from monarch_nb.notebook import cells
 from monarch_nb.notebook.command import Command
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.problems import MagicError

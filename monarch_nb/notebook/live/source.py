@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.core.records import ErrorRecord
+from monarch_nb.core.selection import check_ranks
 from monarch_nb.notebook import sources, tracebacks
 from monarch_nb.notebook.live.look import CellAtWork, Look, Nothing, Snapshot
-from monarch_nb.notebook.selection import check_ranks
 
 if TYPE_CHECKING:
     from monarch_nb.notebook.session import Session

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monarch_nb.core import selection
+from monarch_nb.core.selection import SelectionError
 from monarch_nb.core.shape import Extent
-from monarch_nb.notebook import selection
-from monarch_nb.notebook.problems import MagicError
 from tests.notebook.fake_client import FakeMesh, FakeRuntime
 
 
@@ -66,7 +66,7 @@ def test_ranks_of_a_selection(text, expected):
     ("0-99999999999", "0-99999999999 is outside the mesh: no rank 8 among its 8, 0 to 7"),
 ])  # fmt: skip
 def test_a_selection_that_matches_nothing_is_refused_in_one_line(text, says):
-    with pytest.raises(MagicError) as caught:
+    with pytest.raises(SelectionError) as caught:
         ranks(mesh(hosts=2, gpus=4), text)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -82,7 +82,7 @@ def test_any_set_of_ranks_can_be_selected_exactly(wanted):
 def test_no_text_breaks_it(text):
     try:
         found = ranks(mesh(gpus=4), text)
-    except MagicError:
+    except SelectionError:
         return
     assert set(found) <= set(range(4))
 

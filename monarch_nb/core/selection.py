@@ -14,7 +14,7 @@ from typing import Any
 
 from monarch_nb.core.folding import rank_runs, rank_words
 from monarch_nb.core.shape import Shape, Slice
-from monarch_nb.notebook.problems import MagicError
+from monarch_nb.errors import MeshError
 
 EXAMPLES = "%%mesh gpus=0:2, %%mesh 0,2, %%mesh 0-3 or %%mesh all"
 
@@ -23,8 +23,12 @@ _RANGE = re.compile(r"([0-9]*):([0-9]*)(?::([0-9]*))?")
 _RANKS = re.compile(r"([0-9]+)-([0-9]+)")
 
 
+class SelectionError(MeshError, ValueError):
+    """Words that select no ranks of a mesh. The text says what is wrong and what to type."""
+
+
 def parts(mesh: Any, words: Sequence[str]) -> list[Any]:
-    """The mesh, cut to what the words select. Raises `MagicError`."""
+    """The mesh, cut to what the words select. Raises `SelectionError`."""
     if not words or list(words) == ["all"]:
         return [mesh]
     axes = [word for word in words if "=" in word]
@@ -33,14 +37,14 @@ def parts(mesh: Any, words: Sequence[str]) -> list[Any]:
     text = " ".join(words)
     is_list = text.startswith("[") and text.endswith("]")
     if axes or (len(words) > 1 and not is_list):
-        raise MagicError(f"{text!r} mixes several ways to select ranks. Type one: {EXAMPLES}")
+        raise SelectionError(f"{text!r} mixes several ways to select ranks. Type one: {EXAMPLES}")
     return _by_ranks(mesh, text[1:-1].replace(" ", "") if is_list else text)
 
 
 def check_ranks(mesh: Any, ranks: Iterable[int]) -> None:
-    """Raise `MagicError` for ranks that the mesh does not have."""
+    """Raise `SelectionError` for ranks that the mesh does not have."""
     if missing := sorted(set(ranks) - set(mesh.ranks)):
-        raise MagicError(
+        raise SelectionError(
             f"{mesh.name} has no {rank_words(missing)}; its ranks are {rank_runs(mesh.ranks)}"
         )
 
@@ -50,9 +54,9 @@ def _by_axes(mesh: Any, words: Sequence[str]) -> Any:
     for word in words:
         label, _, text = word.partition("=")
         if label in wanted:
-            raise MagicError(f"{label} is selected twice. Type: {label}={wanted[label]}")
+            raise SelectionError(f"{label} is selected twice. Type: {label}={wanted[label]}")
         if label not in mesh.sizes:
-            raise MagicError(f"the mesh has no axis {label!r}; its axes are {_sizes(mesh)}")
+            raise SelectionError(f"the mesh has no axis {label!r}; its axes are {_sizes(mesh)}")
         wanted[label] = _place(label, text, mesh.sizes[label])
     return mesh.slice(**wanted)
 
@@ -61,14 +65,16 @@ def _place(label: str, text: str, size: int) -> int | slice:
     if _INDEX.fullmatch(text):
         if int(text) < size:
             return int(text)
-        raise MagicError(f"{label}={text} is outside the mesh: {label} goes from 0 to {size - 1}")
+        raise SelectionError(
+            f"{label}={text} is outside the mesh: {label} goes from 0 to {size - 1}"
+        )
     found = _range(text, size)
     if found is None:
-        raise MagicError(
+        raise SelectionError(
             f"cannot read {label}={text}. Type: {label}=0 or {label}=0:2 or {label}=::2"
         )
     if not found:
-        raise MagicError(
+        raise SelectionError(
             f"{label}={text} is empty or outside the mesh: "
             f"{label} has {size} places, {label}=0:{size}"
         )
@@ -92,12 +98,12 @@ def _by_ranks(mesh: Any, text: str) -> list[Any]:
     missing = [str(rank) for rank in wanted if rank not in present]
     first, last = present[0], present[-1]
     if missing:
-        raise MagicError(
+        raise SelectionError(
             f"{text} is outside the mesh: no rank {', '.join(missing)} "
             f"among its {len(present)}, {first} to {last}"
         )
     if not wanted:
-        raise MagicError(
+        raise SelectionError(
             f"{text} is empty or outside the mesh: it has {len(present)} ranks, {first} to {last}"
         )
     chosen = sorted(set(wanted))
@@ -120,7 +126,7 @@ def _ranks(text: str, piece: str, present: Sequence[int]) -> Iterator[int]:
         back = int(piece[1:])
         yield present[-back] if 0 < back <= len(present) else -back
     else:
-        raise MagicError(f"{text!r} selects no ranks. Type: {EXAMPLES}")
+        raise SelectionError(f"{text!r} selects no ranks. Type: {EXAMPLES}")
 
 
 def _sizes(mesh: Any) -> str:

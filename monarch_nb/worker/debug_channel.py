@@ -1,0 +1,104 @@
+"""What pdb on a rank takes for its terminal: lines come from the controller, text goes there.
+
+Rules of the file: whoever waits for a line looks up ten times a second, so that an interrupt that
+is aimed at its thread comes up; what one command prints is cut, however much it is. Requests are
+put in by the inbox thread, everything else is done by the thread that is being debugged.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from typing import Any, Final
+
+MAX_CHARS: Final = 100_000  # of an answer; a repr may be a hundred megabytes
+_LOOK_UP_S: Final = 0.1
+
+Request = dict[str, Any]
+Tell = Callable[[dict[str, Any]], None]
+
+
+class DebugChannel:
+    """The prompt of one debugger, by its number on this rank.
+
+    `tell` sends an event to the controller (docs/protocol.md, verb `debug`).
+    """
+
+    def __init__(self, number: int, tell: Tell) -> None:
+        self.number = number
+        self.prompt: Callable[[], str] = lambda: ""
+        """What the debugger is about to ask; it writes that last."""
+        self.complete: Callable[[str], list[str]] = lambda _line: []
+        self.about: dict[str, Any] = {}
+        """Where it has stopped."""
+        self.pass_over: Callable[[], None] = lambda: None
+        """Nobody can answer: say so."""
+        self._tell = tell
+        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._seq = 0
+        self._parts: list[str] = []
+        self._size = 0
+
+    # the inbox thread
+
+    def put(self, request: Request) -> None:
+        """A request of the controller's: a line, or what completes one."""
+        self._requests.put(request)
+
+    # the thread that is being debugged
+
+    def write(self, text: str) -> int:
+        """Keep text for the answer, as far as there is room."""
+        if (room := MAX_CHARS - self._size) > 0:
+            self._parts.append(text[:room])
+        self._size += len(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Text leaves with the next question."""
+
+    def readline(self) -> str:
+        """Ask for a line. Raises whatever interrupts this thread."""
+        text, asked = self._split(self._taken())
+        self._say("asks", text=text, prompt=asked, **self.about)
+        while True:
+            request = self._next()
+            kind = request["kind"]
+            if kind == "line":
+                self._seq = request["seq"]
+                return f"{request['line']}\n"
+            if kind == "pass":
+                self.pass_over()
+                self._seq = request["seq"]
+                return "continue\n"
+            words = self.complete(request["line"])
+            self._tell({
+                "event": "completes", "stop": self.number, "seq": request["seq"], "words": words
+            })  # fmt: skip
+
+    def end(self, *, stepping: bool) -> None:
+        """The debugged code goes on."""
+        self._say("goes", text=self._taken(), stepping=stepping)
+
+    def _say(self, event: str, **said: Any) -> None:
+        self._tell({"event": event, "stop": self.number, "seq": self._seq, **said})
+
+    def _next(self) -> Request:
+        while True:
+            try:
+                return self._requests.get(timeout=_LOOK_UP_S)
+            except queue.Empty:  # the interpreter has looked for exceptions from other threads
+                continue
+
+    def _taken(self) -> str:
+        text, self._parts = "".join(self._parts), []
+        more, self._size = self._size - len(text), 0
+        return text if more <= 0 else f"{text}\n... {more} more characters\n"
+
+    def _split(self, text: str) -> tuple[str, str]:
+        """What was printed, and the question at its end."""
+        prompt = self.prompt()
+        if text.endswith(prompt):
+            return text[: len(text) - len(prompt)], prompt
+        said, newline, question = text.rpartition("\n")
+        return said + newline, question or prompt

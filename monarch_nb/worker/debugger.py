@@ -1,0 +1,171 @@
+"""Debuggers on this rank: who stops, where, and how its prompt reaches the controller.
+
+Rules of the file: `breakpoint()` and `pdb` stop the thread that called them, and only that; nothing
+here runs, and no thread is traced, before that. A thread has one debugger, which it keeps. In a
+forked child, which nobody hears, a breakpoint is passed over.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pdb  # noqa: T100  its prompts are the ones that are moved
+import reprlib
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from monarch_nb.actors.context import Here, here
+from monarch_nb.worker.debug_channel import DebugChannel
+from monarch_nb.worker.rank_pdb import RankPdb
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.hosting import Hosting
+    from monarch_nb.core.frames import Message
+    from monarch_nb.worker.boardwriter import BoardWriter
+
+NESTED: Final = "a breakpoint inside an expression of the debugger was passed over\n"
+MAX_VARIABLES: Final = 20
+_short: Final = reprlib.Repr()
+_short.maxstring = _short.maxother = 200
+
+
+class Debugger:
+    """All debuggers of a rank. One per process."""
+
+    def __init__(self, hosting: Hosting, board: BoardWriter) -> None:
+        self._hosting = hosting
+        self._proc = hosting.proc
+        self._board = board
+        self._numbers = itertools.count(1)
+        self._of_thread = threading.local()
+        self._stopped: dict[int, DebugChannel] = {}
+        self._passed: set[tuple[int, str, int]] = set()  # tag and line, where nobody can answer
+
+    def install(self) -> None:
+        """From now on, unless the user has chosen another debugger."""
+        self._proc.verbs["debug_do"] = self._on_do
+        if "PYTHONBREAKPOINT" not in os.environ and sys.breakpointhook is sys.__breakpointhook__:
+            sys.breakpointhook = pdb.set_trace = self._on_breakpoint
+            vars(pdb)["Pdb"] = self._made
+
+    # the inbox thread
+
+    def _on_do(self, body: dict[str, Any], _: Message) -> None:
+        """A line for a prompt. One that has gone by now has said so."""
+        channel = self._stopped.get(body["stop"])
+        if channel is not None:
+            channel.put(body)
+
+    # the thread that stops
+
+    def _on_breakpoint(self, *_: object, header: str | None = None, **__: object) -> None:
+        self._stop(sys._getframe(1), header)
+
+    def _stop(self, frame: FrameType, header: str | None) -> None:
+        if self._proc.links.forked:
+            sys.stderr.write(f"{_place(frame)}: a child of a rank takes no input, going on\n")
+            return
+        if self._is_passed(frame):
+            return
+        debugger = self._mine()
+        if debugger.is_asking:
+            debugger.message(NESTED.rstrip())
+            return
+        if header is not None:
+            debugger.message(header)
+        debugger.begin(frame)
+
+    def post_mortem(self, tb: TracebackType, method: Here | None) -> None:
+        """Ask in the frames of an exception, in this thread, until `quit` or `continue`."""
+        here.set(method)
+        debugger = self._made()
+        debugger.kind = "post-mortem"
+        debugger.reset()
+        debugger.interaction(None, tb)
+
+    def _mine(self) -> RankPdb:
+        """The debugger of this thread."""
+        found: RankPdb | None = getattr(self._of_thread, "debugger", None)
+        if found is None:
+            found = self._of_thread.debugger = self._made()
+        return found
+
+    def _made(self, *args: Any, **_: Any) -> RankPdb:
+        """In place of `pdb.Pdb`. A debugger that is made by another takes its channel."""
+        inherited = next((each for each in args if isinstance(each, DebugChannel)), None)
+        channel = inherited or DebugChannel(next(self._numbers), self._tell)
+        return RankPdb(channel, self._paused, self._resumed)
+
+    def _paused(self, debugger: RankPdb, frame: FrameType) -> None:
+        channel = debugger.channel
+        self._stopped[channel.number] = channel
+        caller = here.get()
+        channel.about = {
+            "tag": caller.tag if caller is not None else 0,
+            "what": _what(caller),
+            "thread": threading.current_thread().name,
+            "kind": debugger.kind,
+            "file": frame.f_code.co_filename,
+            "line": debugger.stopped_at,
+            "function": frame.f_code.co_name,
+        }
+        channel.pass_over = lambda: self._pass_over(frame)
+        if debugger.kind != "post-mortem":  # that holds nobody up
+            self._board.pause(channel.number, _place(frame))
+
+    def _resumed(self, debugger: RankPdb) -> None:
+        self._stopped.pop(debugger.channel.number, None)
+        self._board.unpause(debugger.channel.number)
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        """What was printed goes first."""
+        if self._hosting.flush_output is not None:
+            self._hosting.flush_output()
+        self._proc.control(self._proc.controller, "debug", event)
+        self._proc.links.flush()
+
+    # where nobody can answer
+
+    def _is_passed(self, frame: FrameType) -> bool:
+        return bool(self._passed) and _key(frame) in self._passed
+
+    def _pass_over(self, frame: FrameType) -> None:
+        self._passed.add(_key(frame))
+        lines = [f"breakpoint in {_place(frame)}: nobody can type here, going on", *_state(frame)]
+        sys.stderr.write("\n".join(lines) + "\n")
+
+
+def _key(frame: FrameType) -> tuple[int, str, int]:
+    """Of a function, for a notebook cell."""
+    caller, code = here.get(), frame.f_code
+    return 0 if caller is None else caller.tag, code.co_filename, code.co_firstlineno
+
+
+def _what(caller: Here | None) -> str:
+    """The actor and its endpoint, or that it is a cell."""
+    if caller is None or not caller.method:
+        return "cell"
+    return f"{caller.instance.name}.{caller.method}"
+
+
+def _place(frame: FrameType) -> str:
+    return f"{frame.f_code.co_name}(), line {frame.f_lineno}"
+
+
+def _state(frame: FrameType) -> Iterator[str]:
+    """The variables, some of them, a line each."""
+    names = [name for name in frame.f_locals if not name.startswith("__")]
+    for name in names[:MAX_VARIABLES]:
+        yield f"  {name} = {_shown(frame.f_locals[name])}"
+    if len(names) > MAX_VARIABLES:
+        yield f"  ... {len(names) - MAX_VARIABLES} more variables"
+
+
+def _shown(value: Any) -> str:
+    try:
+        return _short.repr(value)
+    except Exception as error:  # noqa: BLE001  the `__repr__` is the user's
+        return f"<{type(error).__name__} in its __repr__>"
