@@ -60,8 +60,8 @@ class Stop:
 
 @dataclass
 class Answer:
-    """What became of a line: `state` is "sent", then "runs" while the code goes on by itself, and in
-    the end "asks" (it has stopped again), "gone" (it went on) or "lost"."""
+    """What became of a line: `state` is "sent", then "runs" while the code goes on by itself, and
+    in the end "asks" (it has stopped again), "gone" (it went on) or "lost"."""
 
     text: str = ""
     state: str = "sent"

@@ -217,6 +217,13 @@ class CellOutput:
                 self._release()
             self._send()
 
+    def say(self, stream: str, text: str) -> None:
+        """A line of the controller's own, now, behind what the ranks have said."""
+        with self._lock:
+            self._release()
+            append_text(self._waiting, stream, text)
+        self._send()
+
     def show(self, content: Mapping[str, Any], display_id: str = "") -> None:
         """A display of the controller's own, now."""
         with self._sending:

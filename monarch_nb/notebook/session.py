@@ -15,8 +15,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from monarch_nb.notebook import verdicts, whereabouts
+from monarch_nb.notebook.asking import Asker, asker_of_running_cell
 from monarch_nb.notebook.auto import Auto
 from monarch_nb.notebook.comm_relay import CommRelay
+from monarch_nb.notebook.debugging import Debugging
 from monarch_nb.notebook.flusher import Flusher
 from monarch_nb.notebook.live.comm import serve_browsers
 from monarch_nb.notebook.live.hub import Hub
@@ -68,6 +70,10 @@ class Cell:
         self.waiting = waiting
         self.started_s = time.monotonic()
         self.outer: Cell | None = None
+        self.asker: Asker | None = None
+        """Who can answer a debugger's questions; None: nobody."""
+        self.conversation: Any = None
+        self.is_asking = self.is_prompt_closed = self.is_over = False
         self._interrupts = 0
 
     def interrupted(self) -> None:
@@ -106,6 +112,7 @@ class Session:
         self._notices: list[str] = []
         self._killed: set[int] = set()
         self._attaching = threading.Lock()
+        self.debugging = Debugging(self)
         self.live = Hub(self, Source(self))
         self.undo: list[Callable[[], None]] = []
 
@@ -127,6 +134,7 @@ class Session:
         self.live.close()
         self._flusher.close()
         self.showing.close()
+        self.debugging.close()
         for undo in self.undo:
             undo()
 
@@ -165,6 +173,7 @@ class Session:
         # IPython counts up before it tells us, unless the cell is kept out of the history
         cell = self._new_cell(info.raw_cell, self.shell.execution_count - bool(info.store_history))
         cell.outer = self.running
+        cell.asker = asker_of_running_cell(self.shell)
         self.running = cell
         self.attach()
         self._flusher.due(cell.waiting, cell.waiting.first_s)
@@ -175,6 +184,7 @@ class Session:
         cell = self.running
         if cell is None or threading.current_thread() is not threading.main_thread():
             return
+        self.debugging.cell_ends(cell)
         cell.waiting.end()
         cell.output.end()
         self._comms.settle()
@@ -198,7 +208,14 @@ class Session:
         return cell
 
     def _waits(self, tag: int) -> Sequence[Wait]:
-        return self._client.waits(tag) if self._client is not None else ()
+        cell = self._cells.get(tag)
+        if self._client is None or (cell is not None and cell.is_asking):
+            return ()  # at a prompt it is the person who is waited for
+        return self._client.waits(tag)
+
+    def cell_of(self, tag: int) -> Cell | None:
+        """The cell for which ranks do something; of what is done for none, the latest."""
+        return self._cells.get(tag) or self._latest()
 
     # ------------------------------------------------------------------------ from the ranks
 
@@ -215,6 +232,7 @@ class Session:
             client.on_failure(self.notice)
             self._comms.send = client.comms.send
             client.comms.listen(self._comms)
+            self.debugging.attach(client)
         if self.running is not None:
             client.tag = self.running.tag
         return client
@@ -222,13 +240,13 @@ class Session:
     def route(self, event: Any) -> None:
         """Show an output event under the cell that caused it."""
         live = self._live.find(event)
-        cell = self._cells.get(event.tag) or self._latest()
+        cell = self.cell_of(event.tag)
         output = live.owner if live else cell.output if cell else None
         if output is not None:
             self._flusher.due(output, output.add(event))
 
     def _outlet_of(self, tag: int) -> Outlet | None:
-        cell = self._cells.get(tag) or self._latest()
+        cell = self.cell_of(tag)
         return None if cell is None else cell.output.outlet
 
     def notice(self, failure: Any) -> None:

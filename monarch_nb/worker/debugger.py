@@ -13,7 +13,7 @@ import pdb  # noqa: T100  its prompts are the ones that are moved
 import reprlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,6 +42,7 @@ class Debugger:
         self._numbers = itertools.count(1)
         self._of_thread = threading.local()
         self._stopped: dict[int, DebugChannel] = {}
+        self._class = self._made_class()
         self._passed: set[tuple[int, str, int]] = set()  # tag and line, where nobody can answer
 
     def install(self) -> None:
@@ -49,7 +50,7 @@ class Debugger:
         self._proc.verbs["debug_do"] = self._on_do
         if "PYTHONBREAKPOINT" not in os.environ and sys.breakpointhook is sys.__breakpointhook__:
             sys.breakpointhook = pdb.set_trace = self._on_breakpoint
-            vars(pdb)["Pdb"] = self._made
+            vars(pdb)["Pdb"] = self._class
 
     # the inbox thread
 
@@ -81,7 +82,7 @@ class Debugger:
     def post_mortem(self, tb: TracebackType, method: Here | None) -> None:
         """Ask in the frames of an exception, in this thread, until `quit` or `continue`."""
         here.set(method)
-        debugger = self._made()
+        debugger = self._class()
         debugger.kind = "post-mortem"
         debugger.reset()
         debugger.interaction(None, tb)
@@ -90,14 +91,21 @@ class Debugger:
         """The debugger of this thread."""
         found: RankPdb | None = getattr(self._of_thread, "debugger", None)
         if found is None:
-            found = self._of_thread.debugger = self._made()
+            found = self._of_thread.debugger = self._class()
         return found
 
-    def _made(self, *args: Any, **_: Any) -> RankPdb:
-        """In place of `pdb.Pdb`. A debugger that is made by another takes its channel."""
-        inherited = next((each for each in args if isinstance(each, DebugChannel)), None)
-        channel = inherited or DebugChannel(next(self._numbers), self._tell)
-        return RankPdb(channel, self._paused, self._resumed)
+    def _made_class(self) -> Callable[..., RankPdb]:
+        """What stands in place of `pdb.Pdb`. A debugger that is made by another takes its
+        channel."""
+        desk = self
+
+        class Pdb(RankPdb):
+            def __init__(self, *args: Any, **_: Any) -> None:
+                inherited = [each for each in args if isinstance(each, DebugChannel)]
+                channel = [*inherited, DebugChannel(next(desk._numbers), desk._tell)][0]
+                super().__init__(channel, desk._paused, desk._resumed)
+
+        return Pdb
 
     def _paused(self, debugger: RankPdb, frame: FrameType) -> None:
         channel = debugger.channel

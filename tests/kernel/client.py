@@ -159,6 +159,18 @@ class KernelClient:
             for message in self.others
         )
 
+    def asked(self, within_s: float = 10.0) -> str:
+        """The prompt of the next input request."""
+        return self.client.get_stdin_msg(timeout=within_s)["content"]["prompt"]
+
+    def answer(self, line: str) -> None:
+        """Type a line at the prompt."""
+        self.client.input(line)
+
+    def is_asked(self) -> bool:
+        """Whether an input request waits."""
+        return self.client.stdin_channel.msg_ready()
+
     def interrupt(self) -> None:
         """The stop button."""
         self.manager.interrupt_kernel()

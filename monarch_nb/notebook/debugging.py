@@ -1,0 +1,197 @@
+"""The debugger's prompt in the cell that waits, and a word where there is none.
+
+Rules of the file: ranks that stop for the running cell are spoken to in that cell; those that stop
+for another one, or for none, are told of below it, and spoken to in the running cell only when that
+waits and so nobody could type `%mesh debug`. One thread does that, while ranks are stopped; what it
+says comes before the end of the cell.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from monarch_nb.notebook import tracebacks
+from monarch_nb.notebook.problems import MagicError
+
+if TYPE_CHECKING:
+    from monarch_nb.notebook.session import Cell, Session
+
+GATHER_S: Final = 0.03
+"""Ranks that stop within this time are told of in one line."""
+BLOCKED_S: Final = 1.0
+LOOK_S: Final = 0.25
+END_S: Final = 0.2
+
+
+class Debugging:
+    """The debugger's prompts of a session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._client: Any = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._told: dict[Any, int] = {}
+        self._is_here = False  # `%mesh debug` holds the prompt
+        self.is_closed = False
+
+    def attach(self, client: Any) -> None:
+        """From now on, for the ranks of this client."""
+        self._client = client
+        client.debugging.listen(self._changed)
+        client.debugging.take(self._takes)
+
+    def close(self) -> None:
+        """The session ends."""
+        self.is_closed = True
+
+    # the inbox thread
+
+    def _takes(self, stop: Any) -> bool:
+        """Whether somebody can answer, now or by `%mesh debug`."""
+        cell = self._session.cell_of(stop.tag)
+        return not self.is_closed and cell is not None and cell.asker is not None
+
+    def _changed(self) -> None:
+        with self._lock:
+            if self._thread is None and self._client.debugging.stops():
+                self._thread = threading.Thread(
+                    target=self._attend, name="monarch-debugger", daemon=True
+                )
+                self._thread.start()
+
+    # the thread
+
+    def _attend(self) -> None:
+        desk = self._client.debugging
+        while True:
+            with self._lock:
+                if self.is_closed or not desk.stops():
+                    self._thread = None
+                    return
+            time.sleep(GATHER_S)
+            cell = self._cell_to_ask()
+            if cell is not None:
+                self.converse(cell, cell.conversation or self._conversation(cell))
+                continue
+            self._tell_below()
+            serials = [stop.serial for stop in desk.stops()]
+            desk.wait(partial(self._is_news, serials), LOOK_S)
+
+    def _is_news(self, serials: list[int]) -> bool:
+        return [stop.serial for stop in self._client.debugging.stops()] != serials
+
+    def _cell_to_ask(self) -> Cell | None:
+        """The running cell, if the prompt belongs there."""
+        cell = self._session.running
+        if cell is None or cell.asker is None or cell.is_prompt_closed or self._is_here:
+            return None
+        stops = self._client.debugging.stops()
+        if any(stop.tag == cell.tag for stop in stops):
+            return cell
+        is_blocked = time.monotonic() - cell.started_s > BLOCKED_S and self._client.waits(cell.tag)
+        return cell if stops and is_blocked else None
+
+    def _conversation(self, cell: Cell) -> Any:
+        from monarch_nb.control.debug_prompt import Conversation
+
+        name_of = partial(tracebacks.name_of_cell, self._session.shell)
+        cell.conversation = Conversation(self._client, partial(cell.output.say, "stdout"), name_of)
+        return cell.conversation
+
+    def converse(self, cell: Cell, talk: Any) -> None:
+        """Ask and answer in a cell, until no rank is stopped, or the cell ends."""
+        assert cell.asker is not None
+        cell.is_asking = True
+        try:
+            while talk.stops() and not self._is_over(cell, talk):
+                cell.output.settle()
+                talk.announce()
+                line = cell.asker.ask(talk.prompt, self._until(cell, talk))
+                if line is not None:
+                    talk.do(line)
+        finally:
+            cell.is_asking = False
+
+    def _is_over(self, cell: Cell, talk: Any) -> bool:
+        cell.is_prompt_closed = talk.is_over
+        talk.is_closed = self.is_closed or cell.is_over
+        return bool(talk.is_closed or talk.is_over)
+
+    def _until(self, cell: Cell, talk: Any) -> Callable[[], bool]:
+        """When to take a question back: looked at while it is open. Who stops meanwhile is told
+        of."""
+        prompt, seen = talk.prompt, [0, 0.0]
+
+        def is_over() -> bool:
+            if self._is_over(cell, talk):
+                return True
+            serial = max((stop.serial for stop in talk.stops()), default=0)
+            now = time.monotonic()
+            if serial != seen[0]:
+                seen[:] = [serial, now]
+            elif seen[1] and now - seen[1] > GATHER_S:
+                seen[1] = 0.0
+                talk.announce()
+            return bool(talk.prompt != prompt)
+
+        return is_over
+
+    def _tell_below(self) -> None:
+        """Of stops that nobody speaks to here."""
+        from monarch_nb.control.debug_prompt import Conversation
+
+        stops = self._client.debugging.stops()
+        new = [stop for stop in stops if self._told.get(stop.key) != stop.serial]
+        self._told = {stop.key: stop.serial for stop in stops}
+        name_of = partial(tracebacks.name_of_cell, self._session.shell)
+        for tag in dict.fromkeys(stop.tag for stop in new):
+            cell = self._session.cell_of(tag)
+            if cell is None:
+                continue
+            mine = {stop.key for stop in new if stop.tag == tag}
+            say = partial(self._session.say, cell)
+            talk = Conversation(self._client, say, name_of, partial(_is_one_of, mine))
+            talk.announce()
+            say("%mesh debug opens the prompt\n")
+
+    # the main thread
+
+    def open(self, rank: int | None) -> None:
+        """`%mesh debug`: the prompt in this cell. Raises `MagicError` if there is nobody to speak
+        to. The stop button closes it; ranks stay as they are."""
+        from monarch_nb.control.debug_prompt import NOBODY
+
+        session, cell = self._session, self._session.running
+        if cell is None or cell.asker is None:
+            raise MagicError("nobody can type here: this front end takes no input")
+        if session.attach() is None or not self._client.debugging.stops():
+            raise MagicError(NOBODY)
+        talk = self._conversation(cell)
+        if rank is not None and not talk.choose(rank):
+            raise MagicError(f"rank {rank} is not stopped. {talk.who()}")
+        self._is_here = True
+        try:
+            self.converse(cell, talk)
+            while talk.is_waiting and not talk.is_over:
+                self._client.debugging.wait(lambda: talk.stops() or not talk.is_waiting, LOOK_S)
+                self.converse(cell, talk)
+        except KeyboardInterrupt:
+            session.say(cell, "the prompt is closed; ranks stay stopped\n")
+        finally:
+            self._is_here = False
+
+    def cell_ends(self, cell: Cell) -> None:
+        """Take its question back; what was said is above its end."""
+        cell.is_over = True
+        deadline = time.monotonic() + END_S
+        while cell.is_asking and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+
+def _is_one_of(keys: set[Any], stop: Any) -> bool:
+    return stop.key in keys
