@@ -12,6 +12,7 @@ import contextlib
 import inspect
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.actors.driver import Driver, Spec, State, is_failure
@@ -201,7 +202,7 @@ class AsyncDriver(Driver):
         after: asyncio.Task[bool] | None = None,
     ) -> bool:
         """Run a call and answer it; whether it failed."""
-        key = (message.source, message.reply)
+        key, port = (message.source, message.reply), self.spec.port
         sealed: Parcel | None = None
         try:
             if after is not None and after in self._tasks:
@@ -216,12 +217,16 @@ class AsyncDriver(Driver):
             self._uncancel()
             self.raised(message, error, has_port=has_port, interrupted=interrupted)
             return False
-        except BaseException as error:  # noqa: BLE001  user code; anything may come out
-            interrupted = self._done_with(message, error)
-            self.raised(message, error, has_port=has_port, interrupted=interrupted)
-            return is_failure(error)
+        except BaseException as raised:  # noqa: BLE001  user code; anything may come out
+            seen = partial(self.hosting.failed.seen, port, raised)
+            ended = self.interrupts.during(key, seen)
+            interrupted = self._done_with(message, ended)
+            self.raised(message, ended, has_port=has_port, interrupted=interrupted)
+            return is_failure(ended)
         self._done_with(message)
         self.reply(message, sealed)
+        if (failed := self.hosting.failed).kept:
+            failed.forget(port)
         return False
 
     def _opened(self, message: Message) -> Any:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from monarch_nb.actors.async_driver import AsyncDriver
 from monarch_nb.actors.driver import Driver, Spec
 from monarch_nb.actors.ended import ActorEnded
+from monarch_nb.actors.failed import Failed
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.ports import address_of_port
 from monarch_nb.actors.proc import Proc
@@ -67,6 +68,7 @@ class Hosting:
         self.supervision: Supervision
         self.returns = Returns(self)
         self.raised = Raised()
+        self.failed = Failed()
         self.board: Board | None = None
         self.queues: list[Callable[[], int]] = []
         """How much waits in each queue of this process."""

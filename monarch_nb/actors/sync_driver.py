@@ -118,7 +118,7 @@ class SyncDriver(Driver):
             if not has_port:
                 sealed = self.seal(message, value)
         except BaseException as raised:  # noqa: BLE001  user code; anything may come out
-            error = raised
+            error = self.hosting.failed.seen(self.spec.port, raised)
         if self._links.forked:
             end_fork(error)
         interrupted: bool | None = None
@@ -134,6 +134,8 @@ class SyncDriver(Driver):
             error = None  # it and this frame hold one another, and the actor
         else:
             self.reply(message, sealed)
+            if (failed_here := self.hosting.failed).kept:
+                failed_here.forget(self.spec.port)
         if board is not None:
             board.idle(failed)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import linecache
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from itertools import groupby, islice
@@ -40,6 +41,7 @@ _MACHINERY: Final = (
     "/runpy.py",
     "<frozen runpy>",
     "<frozen importlib",
+    *(f"/python3.{sys.version_info[1]}/{name}.py" for name in ("bdb", "pdb", "cmd")),
 )
 
 

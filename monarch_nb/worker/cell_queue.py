@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.actors.context import Here, here
+from monarch_nb.actors.failed import CELLS
 from monarch_nb.actors.future import waiting
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.runtime_access import end_fork
@@ -27,7 +28,7 @@ from monarch_nb.core.frames import CONTROL, OUTPUT, OUTPUT_PORT
 from monarch_nb.worker.cells import CellShell, Publish
 from monarch_nb.worker.code import keep
 from monarch_nb.worker.descriptors import Descriptors
-from monarch_nb.worker.outcomes import CellOutcome
+from monarch_nb.worker.outcomes import CellOutcome, forget_last_error
 from monarch_nb.worker.scripts import ScriptRun
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class CellQueue:
         self.proc = runtime.proc
         self.work = work
         self.shell = CellShell(names, lambda shown: self._display(runtime.root_tag(), shown))
+        self.shell.seen = partial(runtime.hosting.failed.seen, CELLS)
         self.results: dict[tuple[int, int], Any] = {}
         """Values of last expressions, by who has asked for that and the reply port of the cell."""
         self.before_answer: Callable[[], None] = lambda: None
@@ -114,6 +116,8 @@ class CellQueue:
         if self.proc.links.forked:
             end_fork(None if outcome.error is None else sys.last_value)
         waiting.pump = None
+        if outcome.error is None and self.runtime.hosting.failed.kept:
+            self._forget_failed()
         self.leave(failed=outcome.status == "error")
         if body.get("keep") and outcome.error is None:
             keep(self.results, _key(message), outcome.value, MAX_RESULTS)
@@ -204,6 +208,11 @@ class CellQueue:
         self.flush()
         if board is not None:
             board.idle()
+
+    def _forget_failed(self) -> None:
+        """A cell has ended well: the frames of the one that failed go."""
+        self.runtime.hosting.failed.forget(CELLS)
+        forget_last_error()
 
     def _note(
         self, body: dict[str, Any], cell: Message, outcome: CellOutcome, error: Any

@@ -62,6 +62,8 @@ class CellShell:
     def __init__(self, names: Mapping[str, Any], publish: Publish | None = None) -> None:
         self._gate = InterruptGate()
         self._publish = publish or _discard
+        self.seen: Callable[[BaseException], BaseException] = lambda error: error
+        """What a cell has raised, and what it ends with."""
         self._loop = CellLoop()
         self._compiler = CellCompiler()
         self._shell = self._made()
@@ -195,7 +197,7 @@ class CellShell:
                 shell, self._compiler.compile(shell, text, filename, first_line - 1 + blank)
             )
         except BaseException as raised:  # noqa: BLE001  it is the cell's, whatever it is
-            result.error_in_exec = raised
+            result.error_in_exec = self.seen(raised)
         error: BaseException | None = result.error_in_exec
         result.result = shell.displayhook.value
         shell.last_execution_succeeded = error is None

@@ -7,6 +7,7 @@ forked child, which nobody hears, a breakpoint is passed over.
 
 from __future__ import annotations
 
+import bdb
 import itertools
 import os
 import pdb  # noqa: T100  its prompts are the ones that are moved
@@ -14,11 +15,12 @@ import reprlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.actors.context import Here, here
 from monarch_nb.worker.debug_channel import DebugChannel
+from monarch_nb.worker.outcomes import forget_last_error
 from monarch_nb.worker.rank_pdb import RankPdb
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 NESTED: Final = "a breakpoint inside an expression of the debugger was passed over\n"
 MAX_VARIABLES: Final = 20
+MAX_FAILED: Final = 8
+MAX_MESSAGE: Final = 2_000
+POST_MORTEM: Final = "post-mortem"
 _short: Final = reprlib.Repr()
 _short.maxstring = _short.maxother = 200
 
@@ -48,6 +53,10 @@ class Debugger:
     def install(self) -> None:
         """From now on, unless the user has chosen another debugger."""
         self._proc.verbs["debug_do"] = self._on_do
+        self._proc.verbs["post_mortem"] = self._on_post_mortem
+        self._proc.verbs["stop_at_failure"] = self._on_stop_at_failure
+        self._proc.verbs["forget_failed"] = self._on_forget_failed
+        self._hosting.failed.room = MAX_FAILED
         if "PYTHONBREAKPOINT" not in os.environ and sys.breakpointhook is sys.__breakpointhook__:
             sys.breakpointhook = pdb.set_trace = self._on_breakpoint
             vars(pdb)["Pdb"] = self._class
@@ -59,6 +68,29 @@ class Debugger:
         channel = self._stopped.get(body["stop"])
         if channel is not None:
             channel.put(body)
+
+    def _on_post_mortem(self, body: dict[str, Any], message: Message) -> None:
+        """Open the frames of the last failure, in a thread of their own."""
+        kept = self._hosting.failed.last(body.get("tag"))
+        if kept is None:
+            self._proc.answer(message, {"none": True})
+            return
+        debugger = self._class()
+        debugger.kind = POST_MORTEM
+        self._proc.answer(message, {"stop": debugger.channel.number})
+        args = (debugger, kept.error, kept.here)
+        threading.Thread(
+            target=self._post_mortem, args=args, name="monarch-post-mortem", daemon=True
+        ).start()
+
+    def _on_stop_at_failure(self, body: dict[str, Any], message: Message) -> None:
+        self._hosting.failed.stop = self._stop_at_failure if body["on"] else None
+        self._proc.answer(message, {"ok": True})
+
+    def _on_forget_failed(self, _: dict[str, Any], message: Message) -> None:
+        self._hosting.failed.kept.clear()
+        forget_last_error()
+        self._proc.answer(message, {"ok": True})
 
     # the thread that stops
 
@@ -79,13 +111,23 @@ class Debugger:
             debugger.message(header)
         debugger.begin(frame)
 
-    def post_mortem(self, tb: TracebackType, method: Here | None) -> None:
-        """Ask in the frames of an exception, in this thread, until `quit` or `continue`."""
-        here.set(method)
+    def _post_mortem(self, debugger: RankPdb, error: BaseException, caller: Here | None) -> None:
+        """Ask in the frames of an error, in this thread, until `quit` or `continue`."""
+        here.set(caller)
+        self._ask_where_it_failed(debugger, error)
+
+    def _stop_at_failure(self, error: BaseException) -> None:
+        """`%mesh pdb on`: the same in the thread that has failed, before anybody is told."""
+        if self._proc.links.forked or isinstance(error, bdb.BdbQuit):
+            return
         debugger = self._class()
-        debugger.kind = "post-mortem"
+        debugger.kind = "failure"
+        self._ask_where_it_failed(debugger, error)
+
+    def _ask_where_it_failed(self, debugger: RankPdb, error: BaseException) -> None:
+        debugger.message(f"{type(error).__name__}: {_shown_error(error)}")
         debugger.reset()
-        debugger.interaction(None, tb)
+        debugger.interaction(None, error.__traceback__)
 
     def _mine(self) -> RankPdb:
         """The debugger of this thread."""
@@ -121,7 +163,7 @@ class Debugger:
             "function": frame.f_code.co_name,
         }
         channel.pass_over = lambda: self._pass_over(frame)
-        if debugger.kind != "post-mortem":  # that holds nobody up
+        if debugger.kind != POST_MORTEM:  # that holds nobody up
             self._board.pause(channel.number, _place(frame))
 
     def _resumed(self, debugger: RankPdb) -> None:
@@ -161,6 +203,13 @@ def _what(caller: Here | None) -> str:
 
 def _place(frame: FrameType) -> str:
     return f"{frame.f_code.co_name}(), line {frame.f_lineno}"
+
+
+def _shown_error(error: BaseException) -> str:
+    try:
+        return str(error)[:MAX_MESSAGE]
+    except Exception:  # noqa: BLE001  the `__str__` is the user's
+        return ""
 
 
 def _state(frame: FrameType) -> Iterator[str]:

@@ -32,6 +32,12 @@ def outcome_of(error: BaseException | None, text: str | None, elapsed_s: float) 
     return CellOutcome("interrupted" if interrupted else "error", record, text, elapsed_s)
 
 
+def forget_last_error() -> None:
+    """Let its frames go, and what they hold."""
+    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+        vars(sys).pop(name, None)
+
+
 def saying_that_the_rank_lives(outcome: CellOutcome) -> CellOutcome:
     """For a cell that called `sys.exit`."""
     record = outcome.error

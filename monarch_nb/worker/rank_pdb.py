@@ -33,6 +33,9 @@ NO_INTERACT: Final = (
     "interact needs a terminal of its own, which a rank does not have. "
     "Type statements here, with ! before those that look like commands"
 )
+NO_STEP: Final = "it has failed here and goes nowhere; up, down, p and ! work, c or q ends this"
+_STEPS: Final = frozenset(["s", "step", "n", "next", "unt", "until", "r", "return", "j", "jump"])
+QUIT: Final = "quit in the debugger"
 NO_RUN: Final = "a rank's cell or call cannot be started again from here; run the cell again"
 
 
@@ -100,6 +103,8 @@ class RankPdb(pdb.Pdb):
 
     def interaction(self, frame: FrameType | None, tb: Any, *rest: Any) -> None:
         """Ask, until a command lets the code go on."""
+        if frame is None and self.kind == "breakpoint":  # `pdb.post_mortem` of the user's
+            self.kind = "failure"
         if self.is_asking:  # the debugger's own expression has come to a breakpoint
             super().interaction(frame, tb, *rest)
             return
@@ -110,6 +115,8 @@ class RankPdb(pdb.Pdb):
             super().interaction(frame, tb, *rest)
         finally:
             self.is_asking = False
+            if self.kind != "breakpoint":
+                self._is_stepping = False
             if not self._is_stepping:
                 self._rest()
             self._resumed(self)
@@ -136,6 +143,19 @@ class RankPdb(pdb.Pdb):
         while at is not None and is_of_python(at.f_code.co_filename):
             at = at.f_back
         return at is None or is_internal(at.f_code.co_filename)
+
+    def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
+        try:
+            return super().trace_dispatch(frame, event, arg)
+        except bdb.BdbQuit:
+            raise bdb.BdbQuit(QUIT) from None
+
+    def user_exception(self, frame: FrameType, exc_info: Any) -> None:
+        """Not where a coroutine or what runs it tells that something has ended: that is no error of
+        the user's."""
+        is_end = issubclass(exc_info[0], StopIteration | GeneratorExit) and exc_info[2] is None
+        if not (is_end or self._is_machinery(frame)):
+            super().user_exception(frame, exc_info)
 
     def dispatch_return(self, frame: FrameType, arg: Any) -> Any:
         if self.stopframe is None and _is_suspended(frame):
@@ -169,6 +189,13 @@ class RankPdb(pdb.Pdb):
     def _set_stopinfo(self, *args: Any, **options: Any) -> None:
         super()._set_stopinfo(*args, **options)  # type: ignore[misc]
         self._is_stepping = self.stopframe is not self.botframe
+
+    def onecmd(self, line: str) -> bool:
+        name = self.parseline(line)[0]
+        if self.kind != "breakpoint" and name in _STEPS:
+            self.message(NO_STEP)
+            return False
+        return bool(super().onecmd(line))
 
     # commands that need a terminal, or mean something else here
 

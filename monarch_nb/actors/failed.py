@@ -1,0 +1,65 @@
+"""What has failed last in this process, with its frames, for whoever wants to look into them.
+
+Rules of the file: one error for each origin (the cells, each actor), of the last `room` origins;
+it goes when that origin has run something well. Frames hold their variables, tensors among them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from monarch_nb.actors.context import Here, here
+
+CELLS: Final = 0
+"""The origin that is no actor; an actor's is its port."""
+
+
+class Kept(NamedTuple):
+    """An error, and on whose behalf it was raised."""
+
+    error: BaseException
+    here: Here | None
+    at: float
+
+
+class Failed:
+    """Of one process. A rank gives it room; elsewhere nothing is kept.
+
+    `stop(error)` is called where something fails, before anybody is told; None: nothing is.
+    """
+
+    def __init__(self) -> None:
+        self.room = 0
+        self.kept: dict[int, Kept] = {}
+        self.stop: Callable[[BaseException], None] | None = None
+
+    def seen(self, origin: int, error: BaseException) -> BaseException:
+        """User code has raised this, in this thread. Returns the error with which it ends: an
+        interrupt, if it was stopped and interrupted there."""
+        if not self.room or not isinstance(error, Exception):
+            return error
+        self.kept.pop(origin, None)
+        self.kept[origin] = Kept(error, here.get(), time.monotonic())
+        while len(self.kept) > self.room:
+            self.kept.pop(next(iter(self.kept)), None)
+        if self.stop is not None:
+            try:
+                self.stop(error)
+            except BaseException as interrupt:  # noqa: BLE001  the stop button
+                return interrupt
+        return error
+
+    def forget(self, origin: int) -> None:
+        """It has run something well."""
+        self.kept.pop(origin, None)
+
+    def last(self, tag: int | None = None) -> Kept | None:
+        """The newest; of those that failed for a notebook cell, if one is given. Any thread."""
+        found = [
+            each
+            for each in list(self.kept.values())
+            if tag is None or (each.here is not None and each.here.tag == tag)
+        ]
+        return max(found, key=lambda each: each.at, default=None)
