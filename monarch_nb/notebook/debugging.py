@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -174,6 +174,44 @@ class Debugging:
         talk = self._conversation(cell)
         if rank is not None and not talk.choose(rank):
             raise MagicError(f"rank {rank} is not stopped. {talk.who()}")
+        self._hold(cell, talk)
+
+    def open_failed(self, processes: Sequence[int] | None, tag: int | None = None) -> bool:
+        """The frames of the last failure of these processes, or of all, in this cell; whether there
+        are any. They are left when the prompt is."""
+        from monarch_nb.control import post_mortem
+
+        session, cell = self._session, self._session.running
+        if cell is None or cell.asker is None:
+            raise MagicError("nobody can type here: this front end takes no input")
+        session.attach()
+        wanted = post_mortem.living(self._client) if processes is None else processes
+        keys = post_mortem.open_failed(self._client, wanted, tag)
+        talk = self._conversation(cell)
+        talk.wants = partial(_is_one_of, set(keys))
+        try:
+            self._hold(cell, talk)
+        finally:
+            for key in keys:
+                self._client.debugging.send(key, "continue")
+            cell.conversation = None
+        return bool(keys)
+
+    def stop_at_failure(self, processes: Sequence[int], *, on: bool) -> None:
+        """Ranks stop where their code fails, or do no longer."""
+        from monarch_nb.control import post_mortem
+
+        post_mortem.stop_at_failure(self._client, processes, on=on)
+
+    def forget_failed(self, processes: Sequence[int]) -> None:
+        """Ranks let go of the frames of their failures."""
+        from monarch_nb.control import post_mortem
+
+        post_mortem.forget_failed(self._client, processes)
+
+    def _hold(self, cell: Cell, talk: Any) -> None:
+        """Ask here until nobody is stopped."""
+        session = self._session
         self._is_here = True
         try:
             self.converse(cell, talk)
@@ -181,7 +219,7 @@ class Debugging:
                 self._client.debugging.wait(lambda: talk.stops() or not talk.is_waiting, LOOK_S)
                 self.converse(cell, talk)
         except KeyboardInterrupt:
-            session.say(cell, "the prompt is closed; ranks stay stopped\n")
+            session.say(cell, "the prompt is closed\n")
         finally:
             self._is_here = False
 

@@ -25,7 +25,8 @@ _Parser: Any = MagicArgumentParser  # IPython ships incomplete types
 
 COMMANDS: Final = (
     "up", "down", "list", "use", "show", "status", "heal", "restart", "put", "get", "run", "auto",
-    "logs", "errors", "interrupt", "stacks", "debug",
+    "logs", "errors", "interrupt", "stacks", "debug", "pm", "pdb",
+    "clear",
 )  # fmt: skip
 """What may follow `%mesh`; see `commands`."""
 

@@ -99,6 +99,7 @@ class Session:
         self.stragglers = Stragglers()
         self.running: Cell | None = None
         self.last_error: CellError | None = None
+        self.failed_tag = 0  # of the last cell that has failed
         self.background: list[Stoppable] = []
         self.auto = Auto(shell, lambda: self.running is not None)
         self.seen = SeenNames()
@@ -180,11 +181,13 @@ class Session:
         while self._notices:
             cell.output.write("stderr", self._notices.pop(0))
 
-    def _end(self, _result: Any) -> None:
+    def _end(self, result: Any) -> None:
         cell = self.running
         if cell is None or threading.current_thread() is not threading.main_thread():
             return
         self.debugging.cell_ends(cell)
+        if result is not None and result.error_in_exec is not None:
+            self.failed_tag = cell.tag
         cell.waiting.end()
         cell.output.end()
         self._comms.settle()

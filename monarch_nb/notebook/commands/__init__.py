@@ -43,6 +43,9 @@ COMMANDS: Final[dict[str, Command]] = {
     "interrupt": stopping.INTERRUPT,
     "stacks": stopping.STACKS,
     "debug": debug.DEBUG,
+    "pm": debug.PM,
+    "pdb": debug.PDB,
+    "clear": debug.CLEAR,
 }
 
 

@@ -1,22 +1,96 @@
-"""`%mesh debug`: the prompt of ranks that are stopped in their debuggers."""
+"""`%mesh debug`, `pm`, `pdb` and `clear`: prompts of ranks that are stopped, and of those that have
+failed; and `%debug` after a cell that failed on ranks."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Final
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
-from monarch_nb.notebook.command import Command
+from monarch_nb.core.folding import rank_words
+from monarch_nb.core.selection import check_ranks
+from monarch_nb.errors import ActorError
+from monarch_nb.notebook import options
+from monarch_nb.notebook.command import Command, say
 from monarch_nb.notebook.options import Parser
+from monarch_nb.notebook.problems import CellError, MagicError
 from monarch_nb.notebook.session import Session
 
 _DEBUG: Final = Parser("%mesh debug", "%mesh debug, or %mesh debug 3")
 _DEBUG.add_argument("rank", nargs="?", type=int, metavar="RANK")
+
+_PM: Final = Parser("%mesh pm", "%mesh pm, or %mesh pm 3")
+_PM.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
+_PM.add_argument("--name")
+
+_PDB: Final = Parser("%mesh pdb", "%mesh pdb on")
+_PDB.add_argument("switch", choices=("on", "off"))
+_PDB.add_argument("--name")
+
+_CLEAR: Final = Parser("%mesh clear", "%mesh clear")
+_CLEAR.add_argument("--name")
 
 
 def _debug(session: Session, chosen: argparse.Namespace) -> None:
     session.debugging.open(chosen.rank)
 
 
+def _pm(session: Session, chosen: argparse.Namespace) -> None:
+    mesh = session.meshes.pick(chosen.name)
+    ranks = tuple(mesh.ranks) if chosen.ranks is None else chosen.ranks
+    check_ranks(mesh, ranks)
+    if not session.debugging.open_failed(_living(session, mesh, ranks)):
+        raise MagicError(
+            f"{mesh.name}: {rank_words(ranks)} keep no failure: their last cells and calls have "
+            "ended well, or %mesh clear has let go of it"
+        )
+
+
+def _pdb(session: Session, chosen: argparse.Namespace) -> None:
+    mesh = session.meshes.pick(chosen.name)
+    is_on = chosen.switch == "on"
+    session.debugging.stop_at_failure(_living(session, mesh, mesh.ranks), on=is_on)
+    stop = "stop where their code fails" if is_on else "fail without stopping"
+    say(f"{mesh.name}: ranks {stop} from now on")
+
+
+def _clear(session: Session, chosen: argparse.Namespace) -> None:
+    mesh = session.meshes.pick(chosen.name)
+    session.debugging.forget_failed(_living(session, mesh, mesh.ranks))
+    say(f"{mesh.name}: the frames of failures are let go, with what they held")
+
+
+def _living(session: Session, mesh: Any, ranks: Iterable[int]) -> list[int]:
+    lost = set(session.runtime.lost(mesh))
+    return list(session.runtime.processes(mesh, [rank for rank in ranks if rank not in lost]))
+
+
+def after_failures_on_ranks(session: Session, own: Callable[..., Any]) -> Callable[..., Any]:
+    """In place of `%debug`: after a failure on ranks, the frames there; else as ever."""
+
+    @functools.wraps(own)
+    def debug(line: str = "", cell: str | None = None, **scope: Any) -> Any:
+        failed = isinstance(getattr(sys, "last_value", None), CellError | ActorError)
+        if line.strip() or cell or not failed:
+            return own(line, cell, **scope)
+        if not session.debugging.open_failed(None, session.failed_tag):
+            say("the ranks do not keep the frames of that failure any more")
+        return None
+
+    return debug
+
+
 DEBUG: Final = Command(_DEBUG, _debug, (
     ("debug [RANK]", "the prompt of ranks that are stopped at a breakpoint"),
+))  # fmt: skip
+PM: Final = Command(_PM, _pm, (
+    ("pm [RANKS] [--name MESH]", "pdb in the frames of the last failure; also %debug"),
+))  # fmt: skip
+PDB: Final = Command(_PDB, _pdb, (
+    ("pdb on|off [--name MESH]", "ranks stop where their code fails"),
+))  # fmt: skip
+CLEAR: Final = Command(_CLEAR, _clear, (
+    ("clear [--name MESH]", "let go of the frames of failures, and of their tensors"),
 ))  # fmt: skip

@@ -1,0 +1,76 @@
+"""The frames of what failed last on ranks: opened, kept or let go.
+
+Rule of the file: asking waits no longer than `ANSWER_S`, whatever ranks do; who does not answer is
+missing. Not to be called in the inbox thread.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.proc import Proc
+    from monarch_nb.control.client import Client
+    from monarch_nb.control.debugging import Key
+
+ANSWER_S: Final = 2.0
+
+_Answers = queue.SimpleQueue[tuple[int, dict[str, Any]]]
+
+
+def open_failed(client: Client, processes: Iterable[int], tag: int | None = None) -> list[Key]:
+    """Let these stand in the frames of their last failure, or of the last for a notebook cell.
+
+    Returns their debuggers; of a process that keeps nothing, none.
+    """
+    body = {} if tag is None else {"tag": tag}
+    told = _ask(client.proc, processes, "post_mortem", body)
+    keys = [(process, int(said["stop"])) for process, said in told.items() if "stop" in said]
+    desk = client.debugging
+    desk.wait(lambda: {stop.key for stop in desk.stops()}.issuperset(keys), ANSWER_S)
+    return keys
+
+
+def stop_at_failure(client: Client, processes: Iterable[int], *, on: bool) -> list[int]:
+    """From now on these stop where their code fails, or do no longer. Returns who has heard."""
+    return list(_ask(client.proc, processes, "stop_at_failure", {"on": on}))
+
+
+def forget_failed(client: Client, processes: Iterable[int]) -> list[int]:
+    """Let go of the frames, and of what they hold. Returns who has heard."""
+    return list(_ask(client.proc, processes, "forget_failed", {}))
+
+
+def living(client: Client) -> list[int]:
+    """The ranks of every mesh that is up."""
+    states = list(client.supervision.states.values())
+    living = [state for state in states if state.kind == "proc" and state.ended is None]
+    return [each for state in living for each in state.processes if each not in client.proc.dead]
+
+
+def _ask(
+    proc: Proc, processes: Iterable[int], verb: str, body: dict[str, Any]
+) -> dict[int, dict[str, Any]]:
+    answers: _Answers = queue.SimpleQueue()
+    asked = list(processes)
+    for process in asked:
+        proc.ask(process, verb, body, partial(_put, answers, process))
+    proc.links.flush()
+    deadline = time.monotonic() + ANSWER_S
+    found: dict[int, dict[str, Any]] = {}
+    for _ in asked:
+        try:
+            process, said = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            break
+        if "error" not in said:
+            found[process] = said
+    return found
+
+
+def _put(answers: _Answers, process: int, said: dict[str, Any]) -> None:
+    answers.put((process, said))
