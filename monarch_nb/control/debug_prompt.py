@@ -197,6 +197,8 @@ class Conversation:
             self._say(f"{rank_words([stop.rank])} is lost; %mesh errors says why, %mesh heal helps")
         elif answer.state == "asks":
             self._seen([stop.key])
+        elif answer.state == "gone" and self.stops():
+            self._say(f"{rank_words([stop.rank])} goes on")
 
     def _await(self, answers: Sequence[Answer]) -> None:
         """Until all have answered. What runs on by itself is waited for a moment only."""
@@ -270,7 +272,7 @@ class Conversation:
         texts = {stop.rank: self._named(answers[stop.key].text) for stop in stops}
         for group in fold_outputs({rank: text for rank, text in texts.items() if text}):
             self._write(f"{rank_words(group.ranks)}:\n{texts[group.ranks[0]]}")
-        self._seen(answers)
+        self._seen(key for key, answer in answers.items() if answer.state == "asks")
         if late := [stop for stop in stops if answers[stop.key].state == "runs"]:
             self._running += [answers[stop.key] for stop in late]
             self._runs(late)
@@ -361,7 +363,9 @@ def _sizes(state: ProcsState) -> dict[str, int]:
 
 def _plain(table: Table) -> str:
     """As text of any width, without colours."""
-    console = Console(file=io.StringIO(), width=200, color_system=None)
+    console = Console(
+        file=io.StringIO(), width=200, color_system=None, highlight=False, force_jupyter=False
+    )
     console.print(table)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     return "".join(f"{line.rstrip()}\n" for line in shown.splitlines())

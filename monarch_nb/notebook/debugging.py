@@ -8,6 +8,7 @@ says comes before the end of the cell.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -93,8 +94,8 @@ class Debugging:
         stops = self._client.debugging.stops()
         if any(stop.tag == cell.tag for stop in stops):
             return cell
-        is_blocked = time.monotonic() - cell.started_s > BLOCKED_S and self._client.waits(cell.tag)
-        return cell if stops and is_blocked else None
+        is_old = time.monotonic() - cell.started_s > BLOCKED_S
+        return cell if stops and is_old and _main_thread_waits() else None
 
     def _conversation(self, cell: Cell) -> Any:
         from monarch_nb.control.debug_prompt import Conversation
@@ -229,6 +230,16 @@ class Debugging:
         deadline = time.monotonic() + END_S
         while cell.is_asking and time.monotonic() < deadline:
             time.sleep(0.005)
+
+
+def _main_thread_waits() -> bool:
+    """Whether the running cell waits in something of ours, or awaits, rather than computes."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    is_ours = False
+    while frame is not None and tracebacks.is_library(frame.f_code.co_filename):
+        is_ours = is_ours or tracebacks.is_ours(frame.f_code.co_filename)
+        frame = frame.f_back
+    return is_ours or frame is None
 
 
 def _is_one_of(keys: set[Any], stop: Any) -> bool:

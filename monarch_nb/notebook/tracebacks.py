@@ -43,8 +43,8 @@ def prune(tb: TracebackType | None) -> TracebackType | None:
 
 
 def is_ours(filename: str) -> bool:
-    """Whether a file belongs to monarch_nb."""
-    return filename.startswith(_OURS)
+    """Whether a file belongs to monarch_nb, or to its kernel."""
+    return filename.startswith(_OURS) or "/monarch_kernel/" in filename
 
 
 def is_library(filename: str) -> bool:

@@ -36,6 +36,7 @@ class DebugChannel:
         self._tell = tell
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._seq = 0
+        self._question = ""
         self._parts: list[str] = []
         self._size = 0
 
@@ -48,7 +49,10 @@ class DebugChannel:
     # the thread that is being debugged
 
     def write(self, text: str) -> int:
-        """Keep text for the answer, as far as there is room."""
+        """Keep text for the answer, as far as there is room; the question by itself."""
+        if text == self.prompt():
+            self._question = text
+            return len(text)
         if (room := MAX_CHARS - self._size) > 0:
             self._parts.append(text[:room])
         self._size += len(text)
@@ -59,8 +63,12 @@ class DebugChannel:
 
     def readline(self) -> str:
         """Ask for a line. Raises whatever interrupts this thread."""
-        text, asked = self._split(self._taken())
-        self._say("asks", text=text, prompt=asked, **self.about)
+        text, question = self._taken(), self._question
+        self._question = ""
+        if not question:  # one of its own: the rest of a statement, yes or no
+            said, newline, question = text.rpartition("\n")
+            text = said + newline
+        self._say("asks", text=text, prompt=question, **self.about)
         while True:
             request = self._next()
             kind = request["kind"]
@@ -94,11 +102,3 @@ class DebugChannel:
         text, self._parts = "".join(self._parts), []
         more, self._size = self._size - len(text), 0
         return text if more <= 0 else f"{text}\n... {more} more characters\n"
-
-    def _split(self, text: str) -> tuple[str, str]:
-        """What was printed, and the question at its end."""
-        prompt = self.prompt()
-        if text.endswith(prompt):
-            return text[: len(text) - len(prompt)], prompt
-        said, newline, question = text.rpartition("\n")
-        return said + newline, question or prompt

@@ -213,8 +213,10 @@ def _shown_error(error: BaseException) -> str:
 
 
 def _state(frame: FrameType) -> Iterator[str]:
-    """The variables, some of them, a line each."""
-    names = [name for name in frame.f_locals if not name.startswith("__")]
+    """The variables, some of them, a line each; of a module, those that its code names."""
+    known = frame.f_locals
+    is_module = frame.f_code.co_name == "<module>"
+    names = [name for name in (frame.f_code.co_names if is_module else known) if name in known]
     for name in names[:MAX_VARIABLES]:
         yield f"  {name} = {_shown(frame.f_locals[name])}"
     if len(names) > MAX_VARIABLES:

@@ -120,7 +120,7 @@ class RankPdb(pdb.Pdb):
             if not self._is_stepping:
                 self._rest()
             self._resumed(self)
-            self.channel.end(stepping=self._is_stepping)
+            self.channel.end(stepping=self._is_stepping or self._looks_for_breaks())
 
     def setup(self, f: FrameType | None, tb: Any) -> Any:
         """As pdb does; then the frame in which it has stopped is known."""
@@ -154,8 +154,12 @@ class RankPdb(pdb.Pdb):
         """Not where a coroutine or what runs it tells that something has ended: that is no error of
         the user's."""
         is_end = issubclass(exc_info[0], StopIteration | GeneratorExit) and exc_info[2] is None
-        if not (is_end or self._is_machinery(frame)):
+        if self._is_machinery(frame):
+            return
+        if not is_end:
             super().user_exception(frame, exc_info)
+        elif self.stoplineno == -1 and self.stopframe is not self.botframe:
+            self.set_step()  # `return` from a coroutine: it has, so on where it was awaited
 
     def dispatch_return(self, frame: FrameType, arg: Any) -> Any:
         if self.stopframe is None and _is_suspended(frame):
@@ -177,6 +181,10 @@ class RankPdb(pdb.Pdb):
         self.set_continue()
         self._rest()
         self.channel.end(stepping=False)
+
+    def _looks_for_breaks(self) -> bool:
+        """Whether it goes on to a breakpoint of its own."""
+        return bool(self.breaks) and self.kind == "breakpoint" and not self.quitting
 
     def _rest(self) -> None:
         """Only breakpoints are looked for, if there are any."""

@@ -43,8 +43,8 @@ def _pm(session: Session, chosen: argparse.Namespace) -> None:
     check_ranks(mesh, ranks)
     if not session.debugging.open_failed(_living(session, mesh, ranks)):
         raise MagicError(
-            f"{mesh.name}: {rank_words(ranks)} keep no failure: their last cells and calls have "
-            "ended well, or %mesh clear has let go of it"
+            f"{mesh.name}: no failure is kept by {rank_words(ranks)}: the last cell or call there "
+            "has ended well, or %mesh clear has let go of it"
         )
 
 

@@ -1,0 +1,50 @@
+"""A person at the prompt of a debugger in a cell."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from tests.kernel.client import Cell, KernelClient
+
+
+class Prompt:
+    """A cell that will stop. `with Prompt(kernel, code) as prompt: prompt.type("p x")`.
+
+    What is typed is an answer to the question that is open; on leaving, the cell has ended.
+    """
+
+    def __init__(self, kernel: KernelClient, code: str) -> None:
+        self.kernel = kernel
+        self.cell: Cell = kernel.start(code, allow_stdin=True)
+        self._read = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.kernel.finish(self.cell)
+        else:
+            self.kernel.interrupt()
+        while self.kernel.is_asked():
+            self.kernel.asked()
+
+    def type(self, line: str, at: str = "") -> None:
+        """Wait for a question, which is `at` if that is given, and type a line."""
+        asked = self.kernel.asked()
+        assert at in ("", asked), f"asked {asked!r}"
+        self._read = len(self.cell.text())
+        self.kernel.answer(line)
+
+    def sees(self, text: str) -> None:
+        """The answer to the last line says so; before any line, what stands above the prompt."""
+        self.kernel.until(lambda: text in self.cell.text()[self._read :], 10.0)
+
+    def at(self) -> str:
+        """The open question; it stays open until `reply`."""
+        return self.kernel.asked()
+
+    def reply(self, line: str) -> None:
+        """Answer the question that `at` has given."""
+        self._read = len(self.cell.text())
+        self.kernel.answer(line)
