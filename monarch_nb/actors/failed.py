@@ -6,8 +6,10 @@ it goes when that origin has run something well. Frames hold their variables, te
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from monarch_nb.actors.context import Here, here
@@ -34,6 +36,7 @@ class Failed:
         self.room = 0
         self.kept: dict[int, Kept] = {}
         self.stop: Callable[[BaseException], None] | None = None
+        self._looked_into: set[int] = set()
 
     def seen(self, origin: int, error: BaseException) -> BaseException:
         """User code has raised this, in this thread. Returns the error with which it ends: an
@@ -53,7 +56,23 @@ class Failed:
 
     def forget(self, origin: int) -> None:
         """It has run something well."""
-        self.kept.pop(origin, None)
+        kept = self.kept.pop(origin, None)
+        if kept is not None and id(kept.error) not in self._looked_into:
+            _empty(kept.error)
+
+    def clear(self) -> None:
+        """Keep nothing."""
+        for origin in list(self.kept):
+            self.forget(origin)
+
+    @contextlib.contextmanager
+    def looking_into(self, error: BaseException) -> Iterator[None]:
+        """Inside, its frames stay as they are."""
+        self._looked_into.add(id(error))
+        try:
+            yield
+        finally:
+            self._looked_into.discard(id(error))
 
     def last(self, tag: int | None = None) -> Kept | None:
         """The newest; of those that failed for a notebook cell, if one is given. Any thread."""
@@ -63,3 +82,15 @@ class Failed:
             if tag is None or (each.here is not None and each.here.tag == tag)
         ]
         return max(found, key=lambda each: each.at, default=None)
+
+
+def _empty(error: BaseException | None) -> None:
+    """Let go of the variables of its frames, and of those of its causes: now, since errors and
+    frames hold one another."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        traceback.clear_frames(error.__traceback__)
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            _ = frame.f_locals  # a copy that a debugger has looked at loses them too
+        error = error.__cause__ or error.__context__

@@ -83,16 +83,13 @@ class PxMagics(Magics):
 def register(shell: Any, session: Session) -> None:
     """Add the magics; `%px` only where nothing else has that name."""
     shell.register_magics(MeshMagics(shell, session))
-    line_magics = shell.magics_manager.magics["line"]
-    line_magics["debug"] = debug.after_failures_on_ranks(session, line_magics["debug"])
+    debug.take_over_debug(session)
     if "px" not in shell.magics_manager.magics["line"]:
         shell.register_magics(PxMagics(shell, session))
 
 
 def unregister(shell: Any) -> None:
     """Undo `register`."""
-    line_magics = shell.magics_manager.magics["line"]
-    line_magics["debug"] = getattr(line_magics["debug"], "__wrapped__", line_magics["debug"])
     for known in shell.magics_manager.magics.values():
         for name, magic in list(known.items()):
             if isinstance(getattr(magic, "__self__", None), MeshMagics | PxMagics):

@@ -88,7 +88,7 @@ class Debugger:
         self._proc.answer(message, {"ok": True})
 
     def _on_forget_failed(self, _: dict[str, Any], message: Message) -> None:
-        self._hosting.failed.kept.clear()
+        self._hosting.failed.clear()
         forget_last_error()
         self._proc.answer(message, {"ok": True})
 
@@ -127,7 +127,8 @@ class Debugger:
     def _ask_where_it_failed(self, debugger: RankPdb, error: BaseException) -> None:
         debugger.message(f"{type(error).__name__}: {_shown_error(error)}")
         debugger.reset()
-        debugger.interaction(None, error.__traceback__)
+        with self._hosting.failed.looking_into(error):
+            debugger.interaction(None, error.__traceback__)
 
     def _mine(self) -> RankPdb:
         """The debugger of this thread."""
@@ -168,6 +169,7 @@ class Debugger:
 
     def _resumed(self, debugger: RankPdb) -> None:
         self._stopped.pop(debugger.channel.number, None)
+        debugger.channel.pass_over = _nothing  # it knows the frame
         self._board.unpause(debugger.channel.number)
 
     def _tell(self, event: dict[str, Any]) -> None:
@@ -192,6 +194,10 @@ def _key(frame: FrameType) -> tuple[int, str, int]:
     """Of a function, for a notebook cell."""
     caller, code = here.get(), frame.f_code
     return 0 if caller is None else caller.tag, code.co_filename, code.co_firstlineno
+
+
+def _nothing() -> None:
+    """Nobody is stopped."""
 
 
 def _what(caller: Here | None) -> str:

@@ -115,6 +115,7 @@ class RankPdb(pdb.Pdb):
             super().interaction(frame, tb, *rest)
         finally:
             self.is_asking = False
+            self.curframe_locals = {}
             if self.kind != "breakpoint":
                 self._is_stepping = False
             if not self._is_stepping:

@@ -4,9 +4,8 @@ failed; and `%debug` after a cell that failed on ranks."""
 from __future__ import annotations
 
 import argparse
-import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 from monarch_nb.core.folding import rank_words
@@ -67,19 +66,29 @@ def _living(session: Session, mesh: Any, ranks: Iterable[int]) -> list[int]:
     return list(session.runtime.processes(mesh, [rank for rank in ranks if rank not in lost]))
 
 
-def after_failures_on_ranks(session: Session, own: Callable[..., Any]) -> Callable[..., Any]:
-    """In place of `%debug`: after a failure on ranks, the frames there; else as ever."""
+def take_over_debug(session: Session) -> None:
+    """`%debug` after a failure on ranks opens the frames there; else it is as ever."""
+    known = session.shell.magics_manager.magics["line"]
+    own = known["debug"]
 
-    @functools.wraps(own)
-    def debug(line: str = "", cell: str | None = None, **scope: Any) -> Any:
+    def debug(line: str = "", cell: str | None = None) -> Any:
         failed = isinstance(getattr(sys, "last_value", None), CellError | ActorError)
         if line.strip() or cell or not failed:
-            return own(line, cell, **scope)
+            return as_ever(line)
         if not session.debugging.open_failed(None, session.failed_tag):
             say("the ranks do not keep the frames of that failure any more")
         return None
 
-    return debug
+    def as_ever(line: str) -> Any:
+        known["debug"] = own  # IPython loads it when it is called, by its name
+        try:
+            return session.shell.run_line_magic("debug", line)
+        finally:
+            known["debug"] = debug
+
+    debug.__doc__ = "Debug the last failure: on the ranks, or here. %mesh pm is for the ranks."
+    known["debug"] = debug
+    session.undo.append(lambda: known.update(debug=own))
 
 
 DEBUG: Final = Command(_DEBUG, _debug, (
