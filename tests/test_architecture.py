@@ -65,7 +65,11 @@ BOXES = {
     "actors": Box("core net data", {"torch": LAZY}),
     "host": Box("core net", {"psutil": EAGER}),
     "worker": Box("actors data net core", {"IPython": EAGER}, only_in={"IPython": "cells help"}),
-    "control": Box("actors host data net core", {"rich": EAGER}),
+    "control": Box(
+        "actors host data net core",
+        {"rich": EAGER, "prompt_toolkit": LAZY},
+        only_in={"prompt_toolkit": "debug_terminal"},
+    ),
     "notebook": Box(
         "control core",
         {"IPython": EAGER, "ipywidgets": EAGER, "anywidget": EAGER, "rich": EAGER},

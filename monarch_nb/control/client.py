@@ -32,6 +32,7 @@ from monarch_nb.actors.supervision import MeshFailure
 from monarch_nb.config import Config
 from monarch_nb.control import sources, when_started
 from monarch_nb.control.comms import CommDesk
+from monarch_nb.control.debug_door import DebugDoor
 from monarch_nb.control.debugging import DebugDesk
 from monarch_nb.control.failures import Failures
 from monarch_nb.control.faults import FaultDesk
@@ -70,6 +71,7 @@ class Client(Runtime):
         self.comms = CommDesk(self.proc, self.supervision)
         self.status = StatusDesk(self)
         self.debugging = DebugDesk(self.proc, self.supervision, config.breakpoints)
+        self._door = DebugDoor(self, run_dir.path, os.getuid())
         self.supervision.on_root_failure = self.faults.root_failed
         self.hosting.booted()
         serve_controllers(self)
@@ -250,6 +252,7 @@ class Client(Runtime):
             self._keeper.end(limit_s)
         self._leave_attached(limit_s)
         self._fail_waiters()
+        self._door.close()
         self.output.close()
         self.comms.close()
         self.status.close()

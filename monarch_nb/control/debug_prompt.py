@@ -42,7 +42,7 @@ Names = Callable[[str], str | None]
 
 
 class Conversation:
-    """One person with the ranks that are stopped.
+    """One person with the ranks that are stopped. `name` is where that person types.
 
     `write` gets text, `name_of` names files that are cells. `wants(stop)` says which stops are
     spoken of. `is_closed` is looked at while an answer is waited for.
@@ -54,7 +54,9 @@ class Conversation:
         write: Callable[[str], None],
         name_of: Names = lambda _file: None,
         wants: Callable[[Stop], bool] = lambda _stop: True,
+        name: str = "another prompt",
     ) -> None:
+        self.name = name
         self.focus: Key | None = None
         self.is_over = False
         self.is_closed = False
@@ -102,8 +104,19 @@ class Conversation:
         """Make it the prompt of this rank, if that is stopped."""
         found = [stop for stop in self.stops() if stop.rank == rank]
         if found:
-            self.focus, self._is_off = found[0].key, False
+            self._go_to(found[0].key)
         return bool(found)
+
+    def leave(self) -> None:
+        """Others may have the prompts."""
+        self.focus = None
+        self._desk.release(self)
+
+    def lose(self, key: Key, to: str) -> None:
+        """Somebody else has taken a prompt."""
+        if key == self.focus:
+            self.focus = None
+            self._say(f"the prompt was taken over by {to}")
 
     def who(self) -> str:
         """Who is stopped, for a person who has asked for another."""
@@ -123,9 +136,14 @@ class Conversation:
 
     def _choose(self) -> None:
         """The rank that was meant may have gone on."""
-        stops = self.stops()
-        if not self._is_off and stops and self._focused() is None:
-            self.focus = stops[0].key
+        if self._is_off or self._focused() is not None:
+            return
+        free = (stop.key for stop in self.stops() if not self._desk.hold(stop.key, self))
+        self.focus = next(free, None)
+
+    def _go_to(self, key: Key) -> None:
+        self._desk.hold(key, self, takes=True)
+        self.focus, self._is_off = key, False
 
     def _headlines(self, stops: Iterable[Stop]) -> Iterator[str]:
         groups: dict[Any, list[Stop]] = {}
@@ -195,6 +213,8 @@ class Conversation:
             self._runs([stop])
         elif answer.state == "lost":
             self._say(f"{rank_words([stop.rank])} is lost; %mesh errors says why, %mesh heal helps")
+        elif answer.state == "busy":
+            self._say(f"{rank_words([stop.rank])} is still at another line")
         elif answer.state == "asks":
             self._seen([stop.key])
         elif answer.state == "gone" and self.stops():
@@ -240,7 +260,7 @@ class Conversation:
         ]
         if not stops:
             raise SelectionError(f"rank {number} is not stopped here. {self.who()}")
-        self.focus, self._is_off = stops[0].key, False
+        self._go_to(stops[0].key)
         self._write(next(self._headlines(stops[:1])))
 
     def _cast(self, text: str) -> None:

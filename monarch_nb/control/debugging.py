@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from monarch_nb.control.places import place_of
 
@@ -58,10 +58,20 @@ class Stop:
     at: float
 
 
+class Holder(Protocol):
+    """Who types at prompts."""
+
+    name: str
+
+    def lose(self, key: Key, to: str) -> None:
+        """Somebody else has taken a prompt."""
+
+
 @dataclass
 class Answer:
     """What became of a line: `state` is "sent", then "runs" while the code goes on by itself, and
-    in the end "asks" (it has stopped again), "gone" (it went on) or "lost"."""
+    in the end "asks" (it has stopped again), "gone" (it went on), "lost", or "busy" (it is at
+    another line)."""
 
     text: str = ""
     state: str = "sent"
@@ -69,7 +79,7 @@ class Answer:
     @property
     def is_final(self) -> bool:
         """Whether nothing more will come of it."""
-        return self.state in ("asks", "gone", "lost")
+        return self.state in ("asks", "gone", "lost", "busy")
 
 
 class DebugDesk:
@@ -82,6 +92,7 @@ class DebugDesk:
         self._stops: dict[Key, Stop] = {}
         self._answers: dict[Key, Answer] = {}
         self._words: dict[int, list[str]] = {}
+        self._holders: dict[Key, Holder] = {}
         self._seq = 0
         self._serial = 0
         self._changed = threading.Condition()
@@ -113,8 +124,8 @@ class DebugDesk:
         """Type a line at a prompt. Returns at once."""
         answer = Answer()
         with self._changed:
-            if key not in self._stops:
-                answer.state = "gone"
+            if key not in self._stops or key in self._answers:
+                answer.state = "gone" if key not in self._stops else "busy"
                 return answer
             self._answers[key] = answer
         self._request(key, {"kind": "line", "line": line})
@@ -126,10 +137,22 @@ class DebugDesk:
         with self._changed:
             return self._changed.wait_for(ends, timeout_s)
 
-    def wake(self) -> None:
-        """Let those who wait look again."""
+    def hold(self, key: Key, who: Holder, *, takes: bool = False) -> str:
+        """Make a prompt somebody's; "" if it is now, else the name of whose it is, unless `who`
+        takes it from them."""
         with self._changed:
-            self._changed.notify_all()
+            holder = self._holders.get(key)
+            if holder is not None and holder is not who and not takes:
+                return holder.name
+            self._holders[key] = who
+        if holder is not None and holder is not who:
+            holder.lose(key, who.name)
+        return ""
+
+    def release(self, who: Holder) -> None:
+        """They have left."""
+        with self._changed:
+            self._holders = {key: each for key, each in self._holders.items() if each is not who}
 
     def complete(self, key: Key, line: str, timeout_s: float) -> list[str]:
         """What the last word of a line may become, if the rank tells it in time."""

@@ -15,7 +15,9 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+import psutil
 
 from monarch_nb.errors import LaunchError
 from monarch_nb.net import wire
@@ -67,6 +69,49 @@ def sweep_all() -> None:
 def sweep(base: Path) -> list[Path]:
     """Remove the run dirs in `base` whose owners are dead; returns them."""
     return [path for path in base.glob(f"{PREFIX}*") if _is_private(path) and _remove_stale(path)]
+
+
+class Owner(NamedTuple):
+    """A living process of this user that has a run dir and takes visitors."""
+
+    pid: int
+    path: Path
+    command: str
+
+
+def owners() -> list[Owner]:
+    """Those on this machine."""
+    found: dict[int, Owner] = {}
+    for base in _bases():
+        for path in base.glob(f"{PREFIX}*"):
+            if not _is_private(path) or not wire.takes_visitors(path):
+                continue
+            if (pid := _owner_of(path)) is not None:
+                found[pid] = Owner(pid, path, _command(pid))
+    return list(found.values())
+
+
+def _owner_of(path: Path) -> int | None:
+    """The process whose run dir this is; None if that is dead."""
+    try:
+        lock = os.open(path / _OWNER, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        text = os.pread(lock, len(_MARKER) + 16, 0)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:  # its owner lives
+        return int(text.removeprefix(_MARKER)) if text.startswith(_MARKER) else None
+    finally:
+        os.close(lock)
+    return None
+
+
+def _command(pid: int) -> str:
+    try:
+        return " ".join(psutil.Process(pid).cmdline())
+    except psutil.Error:
+        return ""
 
 
 def _candidates() -> list[Path]:

@@ -35,6 +35,7 @@ _DATA_THREAD: Final = 1  # bits of I/O threads of a gateway's context
 _PULSE_THREAD: Final = 2
 IPC_PATH_LIMIT: Final = 107
 STREAM_SUFFIX: Final = ".s"
+_VISITORS: Final = "visitors"
 _BACKLOG: Final = 1024
 ZAP_DOMAIN: Final = "monarch_nb"
 
@@ -135,6 +136,32 @@ def connect_stream(run_dir: Path, process: int) -> socket.socket | None:
     except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
         stream.close()
         return None
+    return stream
+
+
+def bind_visitors(run_dir: Path) -> socket.socket:
+    """Accept programs of the same user that want to look on."""
+    check_private(run_dir)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(run_dir / _VISITORS))
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def takes_visitors(run_dir: Path) -> bool:
+    """Whether its owner has called `bind_visitors`."""
+    return (run_dir / _VISITORS).is_socket()
+
+
+def connect_visitor(run_dir: Path) -> socket.socket:
+    """A stream to the owner of a run dir. Raises `OSError`, `AuthError`."""
+    check_private(run_dir)
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        stream.connect(str(run_dir / _VISITORS))
+    except OSError:
+        stream.close()
+        raise
     return stream
 
 

@@ -8,6 +8,7 @@ says comes before the end of the cell.
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
@@ -101,7 +102,9 @@ class Debugging:
         from monarch_nb.control.debug_prompt import Conversation
 
         name_of = partial(tracebacks.name_of_cell, self._session.shell)
-        cell.conversation = Conversation(self._client, partial(cell.output.say, "stdout"), name_of)
+        say = partial(cell.output.say, "stdout")
+        where = f"Cell In[{cell.number}]"
+        cell.conversation = Conversation(self._client, say, name_of, name=where)
         return cell.conversation
 
     def converse(self, cell: Cell, talk: Any) -> None:
@@ -115,6 +118,9 @@ class Debugging:
                 line = cell.asker.ask(talk.prompt, self._until(cell, talk))
                 if line is not None:
                     talk.do(line)
+        except Exception:  # the front end has left in the middle of it
+            cell.is_prompt_closed = True
+            logging.getLogger("monarch_nb").exception("the debugger's prompt could not go on")
         finally:
             cell.is_asking = False
 
@@ -158,6 +164,7 @@ class Debugging:
             say = partial(self._session.say, cell)
             talk = Conversation(self._client, say, name_of, partial(_is_one_of, mine))
             talk.announce()
+            talk.leave()
             say("%mesh debug opens the prompt\n")
 
     # the main thread
@@ -195,7 +202,6 @@ class Debugging:
         finally:
             for key in keys:
                 self._client.debugging.send(key, "continue")
-            cell.conversation = None
         return bool(keys)
 
     def stop_at_failure(self, processes: Sequence[int], *, on: bool) -> None:
@@ -227,6 +233,8 @@ class Debugging:
     def cell_ends(self, cell: Cell) -> None:
         """Take its question back; what was said is above its end."""
         cell.is_over = True
+        if cell.conversation is not None:
+            cell.conversation.leave()
         deadline = time.monotonic() + END_S
         while cell.is_asking and time.monotonic() < deadline:
             time.sleep(0.005)

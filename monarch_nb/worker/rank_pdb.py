@@ -14,6 +14,7 @@ import inspect
 import pdb  # noqa: T100  this is the debugger
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final
 
@@ -126,8 +127,8 @@ class RankPdb(pdb.Pdb):
     def setup(self, f: FrameType | None, tb: Any) -> Any:
         """As pdb does; then the frame in which it has stopped is known."""
         done = super().setup(f, tb)
-        self._outermost = self.stack[0][0] if self.stack else None
         if self.curframe is not None:
+            self._outermost = _first_of_users(self.curframe)
             self._paused(self, self.curframe)
         return done
 
@@ -139,11 +140,12 @@ class RankPdb(pdb.Pdb):
         return super().stop_here(frame) and not self._is_machinery(frame)
 
     def _is_machinery(self, frame: FrameType) -> bool:
-        """Whether ours has called it, and not a frame of the user's."""
-        at: FrameType | None = frame
-        while at is not None and is_of_python(at.f_code.co_filename):
-            at = at.f_back
-        return at is None or is_internal(at.f_code.co_filename)
+        """Whether it is ours, or the user's code has called something of ours, which has called
+        this."""
+        if _is_ours(frame):
+            return True
+        ours = next(filter(_is_ours, _outward(frame)), None)
+        return ours is not None and any(at is self._outermost for at in _outward(ours))
 
     def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
         try:
@@ -251,7 +253,7 @@ class RankPdb(pdb.Pdb):
         text = line.lstrip()
         begin = max(text.rfind(char) for char in " \t\n`@#$%^&*()=+[{]}\\|;:'\",<>?") + 1
         word = text[begin:]
-        name, _, rest = self.parseline(text)
+        name, rest, _ = self.parseline(text)
         if not begin and not rest:
             commands = [each for each in self.completenames(word) if not each.startswith("EOF")]
             return sorted({*commands, *self._expressions(word, text, begin)})
@@ -278,6 +280,23 @@ def untrace(debugger: pdb.Pdb) -> None:
         if getattr(frame.f_trace, "__self__", None) is debugger:
             frame.f_trace = None
         frame = frame.f_back
+
+
+def _outward(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return is_internal(frame.f_code.co_filename)
+
+
+def _first_of_users(frame: FrameType) -> FrameType:
+    """The outermost frame that has led to this one since something of ours called the user."""
+    users = list(takewhile(lambda at: not _is_ours(at), _outward(frame)))
+    own = [at for at in users if not is_of_python(at.f_code.co_filename)]
+    return (own or users or [frame])[-1]
 
 
 def _is_suspended(frame: FrameType) -> bool:

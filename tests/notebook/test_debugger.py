@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from textwrap import dedent
 
 import pytest
 
@@ -146,104 +149,6 @@ def test_a_breakpoint_in_a_module_and_by_pdb(kernel, tmp_path):
         prompt.type("continue")
 
 
-ACTORS = """\
-import asyncio
-from monarch_nb import Actor, endpoint, this_host
-
-class Plain(Actor):
-    @endpoint
-    def step(self, x):
-        breakpoint()
-        y = x + 1
-        return y
-
-    @endpoint
-    def fine(self):
-        return "fine"
-
-class Waiting(Actor):
-    @endpoint
-    async def step(self, x):
-        breakpoint()
-        await asyncio.sleep(0.05)
-        y = x + 2
-        return y
-
-class Outer(Actor):
-    def __init__(self, inner):
-        self.inner = inner
-
-    @endpoint
-    async def step(self, x):
-        return (await self.inner.step.call_one(x)) * 10
-
-procs = this_host().spawn_procs({"gpus": 2}, name="actors")
-plain, waiting = procs.spawn("plain", Plain), procs.spawn("waiting", Waiting)
-outer = procs.slice(gpus=1).spawn("outer", Outer, plain.slice(gpus=0))
-"""
-
-
-@pytest.fixture(scope="module")
-def actors(kernel):
-    kernel.ok(ACTORS)
-    kernel.ok("plain.fine.call().get()")  # its processes are there
-    yield kernel
-    kernel.ok("procs.stop().get()")
-
-
-def test_actors_stop_with_their_source_shown(actors):
-    with Prompt(actors, "plain.step.call(1).get()") as prompt:
-        prompt.at()
-        prompt.sees("ranks 0-1 at Cell In[")
-        prompt.sees("-> y = x + 1")
-        prompt.reply("ll")
-        prompt.sees("def step(self, x):")
-        prompt.type("ranks")
-        prompt.sees("plain.step")
-        prompt.type("cast plain ranks(0:2) n")
-        prompt.sees("-> return y")
-        prompt.type("continue")
-    assert prompt.cell.status == "ok", prompt.cell.shown
-
-
-def test_steps_go_through_an_await(actors):
-    with Prompt(actors, "waiting.step.call(1).get()") as prompt:
-        prompt.type("n")
-        prompt.sees("-> y = x + 2")
-        prompt.type("n")
-        prompt.sees("-> return y")
-        prompt.type("p y")
-        prompt.sees("3\n")
-        prompt.type("continue")
-    assert prompt.cell.status == "ok", prompt.cell.shown
-
-
-def test_stepping_into_an_await_comes_out_in_the_users_code(actors):
-    with Prompt(actors, "waiting.step.call(1).get()") as prompt:
-        prompt.type("s")
-        prompt.sees("--Call--")
-        prompt.type("r")
-        prompt.sees("-> y = x + 2")
-        prompt.type("continue")
-    assert prompt.cell.status == "ok", prompt.cell.shown
-
-
-def test_an_actor_called_by_an_actor_stops_in_the_cell_that_waits(actors):
-    with Prompt(actors, "outer.step.call(4).get()") as prompt:
-        prompt.type("p x", at="(rank 0) ")
-        prompt.sees("4\n")
-        prompt.type("c")
-    assert "50" in prompt.cell.shown
-
-
-def test_an_awaiting_cell_asks_too(actors):
-    with Prompt(actors, "await plain.step.call(1)") as prompt:
-        prompt.type("p x")
-        prompt.sees("1\n")
-        prompt.type("continue")
-    assert prompt.cell.status == "ok", prompt.cell.shown
-
-
 def test_an_interrupt_at_the_prompt_ends_the_cell(kernel):
     for code in (ON_ALL, "%%mesh 2\nimport asyncio\nbreakpoint()\nawait asyncio.sleep(9)"):
         with Prompt(kernel, code) as prompt:
@@ -256,39 +161,6 @@ def test_an_interrupt_at_the_prompt_ends_the_cell(kernel):
     assert kernel.ok("%%mesh\n1 + 1").status == "ok"
 
 
-def test_an_interrupt_reaches_actors_that_are_stopped(actors):
-    for call in ("plain.step.call(1).get()", "waiting.step.call(1).get()"):
-        with Prompt(actors, call) as prompt:
-            prompt.at()
-            actors.interrupt()
-            actors.finish(prompt.cell)
-        assert "KeyboardInterrupt" in prompt.cell.error
-        assert "monarch_kernel" not in prompt.cell.error
-        assert "fine" in actors.ok("plain.fine.call().get()").shown
-
-
-def test_what_is_called_and_not_waited_for_is_told_of_and_opened_later(actors):
-    cell = actors.ok("later = plain.step.call(5)", allow_stdin=True)
-    actors.until(lambda: "%mesh debug opens the prompt" in cell.text("stderr"))
-    assert "ranks 0-1 at Cell In[" in cell.text("stderr")
-    with Prompt(actors, "%mesh debug 1") as prompt:
-        prompt.type("p x", at="(rank 1) ")
-        prompt.sees("5\n")
-        prompt.type("detach")
-        prompt.type("quit")
-        prompt.sees("ranks 0-1 stay stopped")
-    with Prompt(actors, "%mesh debug") as prompt:
-        prompt.type("continue")
-    assert "6" in actors.ok("later.get()").shown
-
-
-def test_a_cell_that_waits_for_an_earlier_stop_asks(actors):
-    actors.ok("later = plain.step.call(5)", allow_stdin=True)
-    with Prompt(actors, "later.get()") as prompt:
-        prompt.type("continue")
-    assert prompt.cell.status == "ok", prompt.cell.shown
-
-
 def test_where_nobody_can_type_state_is_told_and_it_goes_on(kernel):
     cell = kernel.ok(f"%%mesh 1\n{STEP}[step(n) for n in range(3)]", allow_stdin=False)
     told = cell.text("stderr")
@@ -297,17 +169,6 @@ def test_where_nobody_can_type_state_is_told_and_it_goes_on(kernel):
     assert "  y = 0\n" in told
     assert told.count("going on") == 1, "a loop is not to flood the notebook"
     assert "[1, 3, 5]" in cell.shown
-
-
-def test_input_of_the_cell_and_the_prompt_take_turns(actors):
-    code = "f = plain.step.call(1)\nname = input('your name? ')\nprint(f.get(), name)"
-    with Prompt(actors, code) as prompt:
-        asked = [prompt.at()]
-        prompt.reply("continue" if asked == ["(rank 0) "] else "Ada")
-        asked.append(prompt.at())
-        prompt.reply("continue" if asked[1] == "(rank 0) " else "Ada")
-    assert sorted(asked) == ["(rank 0) ", "your name? "]
-    assert "Ada" in prompt.cell.shown
 
 
 def test_an_expression_that_prints_a_hundred_megabytes_is_cut(kernel):
@@ -331,6 +192,62 @@ def test_a_rank_that_runs_on_gives_the_prompt_back(kernel):
         prompt.sees("1\n")
         prompt.sees("rank 0 at Cell In[")
         prompt.type("continue")
+
+
+def test_a_second_debugger_takes_a_prompt_over_when_it_is_told_to(kernel):
+    pid = kernel.manager.provisioner.pid
+    with Prompt(kernel, f"%%mesh 0\n{STEP}step(21)") as prompt:
+        assert prompt.at() == "(rank 0) "
+        shown = in_a_terminal(pid, "p y\nlist\nattach 0\np y\ndetach\n")
+        assert shown.startswith("rank 0 at ")
+        assert "(mesh) there is no command 'p y'; help shows them\n" in shown
+        assert "(rank 0) 42\n" in shown
+        prompt.sees("the prompt was taken over by a terminal")
+        prompt.type("rank 0", at="(mesh) ")
+        prompt.type("p x", at="(rank 0) ")
+        prompt.sees("21\n")
+        prompt.type("continue")
+    assert prompt.cell.status == "ok"
+
+
+def in_a_terminal(pid: int, lines: str) -> str:
+    command = [sys.executable, "-m", "monarch_nb.control.cli", "debug", "--pid", str(pid)]
+    done = subprocess.run(
+        command, input=lines, capture_output=True, text=True, timeout=30, check=True
+    )
+    return done.stdout
+
+
+def test_a_script_stops_too(kernel, tmp_path):
+    (tmp_path / "script.py").write_text("x = 5\nbreakpoint()\nprint('end', x)\n")
+    with Prompt(kernel, f"%mesh run {tmp_path}/script.py") as prompt:
+        prompt.at()
+        prompt.sees("ranks 0-3 at script.py:3\n-> print('end', x)\n")
+        prompt.reply("cast all x = 6")
+        prompt.type("continue")
+    assert "[0-3] end 6" in prompt.cell.text()
+
+
+def test_a_thread_and_a_child_of_a_rank(kernel):
+    code = """%%mesh 1
+    import os, threading
+    def work():
+        v = 3
+        breakpoint()
+        v = 4
+    thread = threading.Thread(target=work); thread.start(); thread.join()
+    if not (child := os.fork()):
+        breakpoint()
+        os._exit(7)
+    os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    """
+    with Prompt(kernel, dedent(code)) as prompt:
+        prompt.type("p v", at="(rank 1) ")
+        prompt.sees("3\n")
+        prompt.type("where")
+        prompt.type("c")
+    assert "[1] 7" in prompt.cell.shown
+    assert "_bootstrap" not in prompt.cell.text()
 
 
 def test_nothing_is_stopped_and_unknown_ranks(kernel):
