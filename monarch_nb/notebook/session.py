@@ -18,7 +18,6 @@ from monarch_nb.notebook import verdicts, whereabouts
 from monarch_nb.notebook.asking import Asker, asker_of_running_cell
 from monarch_nb.notebook.auto import Auto
 from monarch_nb.notebook.comm_relay import CommRelay
-from monarch_nb.notebook.debugging import Debugging
 from monarch_nb.notebook.flusher import Flusher
 from monarch_nb.notebook.live.comm import serve_browsers
 from monarch_nb.notebook.live.hub import Hub
@@ -31,6 +30,7 @@ from monarch_nb.notebook.outlets import Outlet, outlet_of_running_cell
 from monarch_nb.notebook.outputs import CellOutput
 from monarch_nb.notebook.own_output import keep_order
 from monarch_nb.notebook.problems import CellError
+from monarch_nb.notebook.prompts import Prompts
 from monarch_nb.notebook.runtime import Client, MonarchRuntime, Runtime, Wait
 from monarch_nb.notebook.seen_names import SeenNames
 from monarch_nb.notebook.stragglers import Stragglers
@@ -113,7 +113,7 @@ class Session:
         self._notices: list[str] = []
         self._killed: set[int] = set()
         self._attaching = threading.Lock()
-        self.debugging = Debugging(self)
+        self.prompts = Prompts(self)
         self.live = Hub(self, Source(self))
         self.undo: list[Callable[[], None]] = []
 
@@ -135,7 +135,7 @@ class Session:
         self.live.close()
         self._flusher.close()
         self.showing.close()
-        self.debugging.close()
+        self.prompts.close()
         for undo in self.undo:
             undo()
 
@@ -185,7 +185,7 @@ class Session:
         cell = self.running
         if cell is None or threading.current_thread() is not threading.main_thread():
             return
-        self.debugging.cell_ends(cell)
+        self.prompts.cell_ends(cell)
         if result is not None and result.error_in_exec is not None:
             self.failed_tag = cell.tag
         cell.waiting.end()
@@ -235,7 +235,7 @@ class Session:
             client.on_failure(self.notice)
             self._comms.send = client.comms.send
             client.comms.listen(self._comms)
-            self.debugging.attach(client)
+            self.prompts.attach(client)
         if self.running is not None:
             client.tag = self.running.tag
         return client

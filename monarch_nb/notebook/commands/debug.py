@@ -33,14 +33,14 @@ _CLEAR.add_argument("--name")
 
 
 def _debug(session: Session, chosen: argparse.Namespace) -> None:
-    session.debugging.open(chosen.rank)
+    session.prompts.open(chosen.rank)
 
 
 def _pm(session: Session, chosen: argparse.Namespace) -> None:
     mesh = session.meshes.pick(chosen.name)
     ranks = tuple(mesh.ranks) if chosen.ranks is None else chosen.ranks
     check_ranks(mesh, ranks)
-    if not session.debugging.open_failed(_living(session, mesh, ranks)):
+    if not session.prompts.open_failed(_living(session, mesh, ranks)):
         raise MagicError(
             f"{mesh.name}: no failure is kept by {rank_words(ranks)}: the last cell or call there "
             "has ended well, or %mesh clear has let go of it"
@@ -50,14 +50,14 @@ def _pm(session: Session, chosen: argparse.Namespace) -> None:
 def _pdb(session: Session, chosen: argparse.Namespace) -> None:
     mesh = session.meshes.pick(chosen.name)
     is_on = chosen.switch == "on"
-    session.debugging.stop_at_failure(_living(session, mesh, mesh.ranks), on=is_on)
+    session.prompts.stop_at_failure(_living(session, mesh, mesh.ranks), on=is_on)
     stop = "stop where their code fails" if is_on else "fail without stopping"
     say(f"{mesh.name}: ranks {stop} from now on")
 
 
 def _clear(session: Session, chosen: argparse.Namespace) -> None:
     mesh = session.meshes.pick(chosen.name)
-    session.debugging.forget_failed(_living(session, mesh, mesh.ranks))
+    session.prompts.forget_failed(_living(session, mesh, mesh.ranks))
     say(f"{mesh.name}: the frames of failures are let go, with what they held")
 
 
@@ -75,7 +75,7 @@ def take_over_debug(session: Session) -> None:
         failed = isinstance(getattr(sys, "last_value", None), CellError | ActorError)
         if line.strip() or cell or not failed:
             return as_ever(line)
-        if not session.debugging.open_failed(None, session.failed_tag):
+        if not session.prompts.open_failed(None, session.failed_tag):
             say("the ranks do not keep the frames of that failure any more")
         return None
 

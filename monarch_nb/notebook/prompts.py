@@ -29,7 +29,7 @@ LOOK_S: Final = 0.25
 END_S: Final = 0.2
 
 
-class Debugging:
+class Prompts:
     """The debugger's prompts of a session."""
 
     def __init__(self, session: Session) -> None:
