@@ -32,6 +32,7 @@ from monarch_nb.actors.supervision import MeshFailure
 from monarch_nb.config import Config
 from monarch_nb.control import sources, when_started
 from monarch_nb.control.comms import CommDesk
+from monarch_nb.control.dap import DapDesk
 from monarch_nb.control.failures import Failures
 from monarch_nb.control.faults import FaultDesk
 from monarch_nb.control.hosts import AttachedHosts, agent_of
@@ -67,6 +68,7 @@ class Client(Runtime):
         self.tail, self.metrics = self.output.tail, self.output.metrics
         self.failures = Failures(self.proc, self.supervision)
         self.comms = CommDesk(self.proc, self.supervision)
+        self.debuggers = DapDesk(self.proc)
         self.status = StatusDesk(self)
         self.supervision.on_root_failure = self.faults.root_failed
         self.hosting.booted()

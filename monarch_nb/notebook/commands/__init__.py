@@ -14,6 +14,7 @@ from monarch_nb.notebook import options
 from monarch_nb.notebook.command import Command
 from monarch_nb.notebook.commands import (
     auto,
+    debugging,
     errors,
     lifecycle,
     logs,
@@ -41,6 +42,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "errors": errors.ERRORS,
     "interrupt": stopping.INTERRUPT,
     "stacks": stopping.STACKS,
+    "debugger": debugging.DEBUGGER,
 }
 
 
