@@ -200,15 +200,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         return told
 
     async def _set_exception_breakpoints(self, message: Message) -> Message:
-        """What a cell does not catch is caught by the rank, which shows it: so *uncaught* is what
-        leaves the user's code."""
-        arguments = message["arguments"]
-        filters = list(arguments.get("filters") or ())
-        if "uncaught" in filters:
-            filters.append("userUnhandled")
-        return await self._session.tell_all(
-            "setExceptionBreakpoints", {**arguments, "filters": filters}
-        )
+        return await self._session.tell_all("setExceptionBreakpoints", message["arguments"])
 
     async def _variables(self, message: Message) -> Message:
         told = await self._forward(message)

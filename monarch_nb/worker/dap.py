@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
     from monarch_nb.core.frames import Message
     from monarch_nb.worker.cell_queue import CellQueue
+    from monarch_nb.worker.cells import CellShell, Publish
+    from monarch_nb.worker.outcomes import CellOutcome
 
 MAX_TEXT: Final = 100_000
 """Characters of a value that travel to the browser."""
@@ -65,12 +67,20 @@ class Dap:
         self._tracer: Tracer | None = None
         self._opener: Message | None = None
         self._asked: dict[int, Message] = {}
+        self._undo: Callable[[], None] = lambda: None
 
     def install(self) -> None:
         """From now on."""
         self._proc.verbs["dap_open"] = self._on_open
         self._proc.verbs["dap"] = self._on_request
         self._proc.verbs["dap_close"] = self._on_close
+        interrupt = self._proc.verbs["interrupt"]
+
+        def on_interrupt(body: dict[str, Any], message: Message) -> None:
+            interrupt(body, message)
+            self.gives_up()
+
+        self._proc.verbs["interrupt"] = on_interrupt
         _slot.dap = self
 
     @property
@@ -87,6 +97,12 @@ class Dap:
         """SIGINT has come up in the main thread: an exception that ends its tracing."""
         if self._tracer is not None:
             self._torn(threading.main_thread().ident or 0)
+
+    def gives_up(self) -> None:
+        """Somebody stops the calls that this rank works at; one that has failed already, and is
+        looked at, ends too. The inbox thread."""
+        if (tracer := self._tracer) is not None:
+            self._orders.put(tracer.leave_post_mortem)
 
     def close(self) -> None:
         """The rank ends: no thread of it may be held. Any thread."""
@@ -141,6 +157,8 @@ class Dap:
             self._reply(message, {"error": told})
             return
         self._opener = message
+        self._hosting.on_raised = self._tracer.uncaught
+        self._undo = _after_work(self._cells.shell, self._tracer.uncaught)
         self._say({"event": "opened"})
 
     def _perform(self, request: dict[str, Any], message: Message) -> None:
@@ -169,6 +187,8 @@ class Dap:
         tracer, self._tracer = self._tracer, None
         opener, self._opener = self._opener, None
         if tracer is not None:
+            self._undo()
+            self._hosting.on_raised = lambda _: None
             tracer.end()
         for message in list(self._asked.values()):
             self._reply(message, {"error": NOT_OPEN})
@@ -219,6 +239,26 @@ def _done(
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return {**response, "success": False, "message": text[:MAX_TEXT], "body": {}}
     return {**response, "success": True, "body": body}
+
+
+def _after_work(shell: CellShell, failed: Callable[[BaseException], None]) -> Callable[[], None]:
+    """Tell of cells that fail, while one can still look at them. Returns what undoes it."""
+    perform = shell.perform
+
+    def watched(work: Callable[[], BaseException | None], publish: Publish) -> CellOutcome:
+        def attempt() -> BaseException | None:
+            try:
+                error = work()
+            except BaseException as raised:  # noqa: BLE001  the cell's, whatever it is
+                error = raised
+            if error is not None:
+                failed(error)
+            return error
+
+        return perform(attempt, publish)
+
+    vars(shell)["perform"] = watched
+    return lambda: vars(shell).pop("perform", None)
 
 
 class _Slot:

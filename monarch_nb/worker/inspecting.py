@@ -142,18 +142,24 @@ def shortened(response: dict[str, Any], limit: int) -> dict[str, Any]:
 def _users(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Without those that started the thread; all of them if no other is there."""
     last = len(frames)
-    while last and _is_python(str((frames[last - 1].get("source") or {}).get("path", ""))):
+    while last and is_pythons(str((frames[last - 1].get("source") or {}).get("path", ""))):
         last -= 1
     return frames[:last] or frames
 
 
-def _is_python(path: str) -> bool:
-    return path.startswith((*_STDLIB, "<frozen", "<string>"))
+def is_pythons(path: str) -> bool:
+    """Whether a file is Python's own."""
+    if path.startswith(("<frozen", "<string>")):
+        return True
+    return path.startswith(_STDLIB) and "-packages/" not in path
 
 
-_STDLIB: Final = tuple(
-    f"{Path(module.__file__).parent}{os.sep}" for module in (os, re) if module.__file__
-)
+def is_library(path: str) -> bool:
+    """Whether a file is Python's or was installed, rather than written by the user."""
+    return is_pythons(path) or "-packages/" in path
+
+
+_STDLIB: Final = f"{Path(os.__file__).parent}{os.sep}"
 
 
 def _variable(name: str, value: object) -> dict[str, Any]:

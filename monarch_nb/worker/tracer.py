@@ -14,15 +14,20 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Protocol
 
 from monarch_nb.worker.dap_wire import Wire
+from monarch_nb.worker.inspecting import is_library
 
 LOOK_S: Final = 0.01
 """How often a held thread looks whether it may go on; a missed wake-up costs that much of a step."""
 _RUNS: Final = 1  # pydevd's STATE_RUN
 _NO_STEP: Final = -1
+_BREAKPOINT: Final = 111  # pydevd's CMD_SET_BREAK
+_CALLERS: Final = ("_driver.py", "/interrupts.py", "/scripts.py", "/programs.py")
+_OURS: Final = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class Holds(Protocol):
@@ -42,6 +47,7 @@ class Tracer:
         self._wire = Wire(say)
         self._holds = holds
         self._on_torn = on_torn
+        self._post_mortem: set[int] = set()
         self._pydevd = _loaded()
         with _connecting_to(self._pydevd, self._wire):
             self._pydevd.settrace(
@@ -76,12 +82,24 @@ class Tracer:
     def pause(self, threads: Iterable[int]) -> None:
         """Stop these threads (their idents) at the next line of the user's that they run."""
         api = _part("_pydevd_bundle.pydevd_api").PyDevdAPI()
-        name_of = _part("_pydevd_bundle.pydevd_constants").get_thread_id
-        wanted = set(threads)
         with self._db._main_lock:
-            for thread in threading.enumerate():
-                if thread.ident in wanted:
-                    api.request_suspend_thread(self._db, thread_id=name_of(thread))
+            for name in _names_of(threads):
+                api.request_suspend_thread(self._db, thread_id=name)
+
+    def uncaught(self, error: BaseException) -> None:
+        """Nobody has caught this in the user's code: stop where it arose, if that is wanted."""
+        stop = getattr(self._db, "trigger_exception_handler", None)
+        if stop is None:  # an older debugpy
+            return
+        self._post_mortem.add(threading.get_ident())
+        try:
+            stop((type(error), error, error.__traceback__))
+        finally:
+            self._post_mortem.discard(threading.get_ident())
+
+    def leave_post_mortem(self) -> None:
+        """Threads that are held after their work has failed go on: they were asked to stop it."""
+        self._resume(self._post_mortem)
 
     def trace_again(self, thread: int) -> None:
         """An exception that comes up while a thread is traced, an interrupt, ends its tracing."""
@@ -98,26 +116,57 @@ class Tracer:
         self._db.dispose_and_kill_all_pydevd_threads(wait=False)
         self._wire.close()
 
+    def _resume(self, threads: Iterable[int]) -> None:
+        api = _part("_pydevd_bundle.pydevd_api").PyDevdAPI()
+        with self._db._main_lock:
+            for name in _names_of(threads):
+                api.request_resume_thread(name)
+
     def _hold(self, thread: Any, frame: Any, event: str, arg: Any, *rest: Any, **named: Any) -> Any:
         """In place of pydevd's: the thread waits in it."""
+        if thread.stop_reason != _BREAKPOINT and _is_runtimes(frame):
+            _set_running(thread)
+            return None
         self._holds.pause(thread.ident, place_of(frame))
         try:
             return self._wait(thread, frame, event, arg, *rest, **named)
-        except BaseException:  # it is interrupted: it goes on with that
+        except BaseException as raised:  # it is interrupted: it goes on with that, in its own line
             self._let_go(thread)
-            raise
+            raise raised.with_traceback(None) from None
         finally:
             self._holds.unpause(thread.ident)
 
     def _let_go(self, thread: Any) -> None:
         """Have pydevd know that the thread runs."""
-        info = thread.additional_info
-        info.pydev_state = _RUNS
-        info.pydev_step_cmd = info.pydev_original_step_cmd = _NO_STEP
+        _set_running(thread)
         name = _part("_pydevd_bundle.pydevd_constants").get_current_thread_id(thread)
         told = self._db.cmd_factory.make_thread_run_message(self._db, name, _NO_STEP)
         self._db.writer.add_command(told)
         self._on_torn(thread.ident)
+
+
+def _set_running(thread: Any) -> None:
+    info = thread.additional_info
+    info.pydev_state = _RUNS
+    info.pydev_step_cmd = info.pydev_original_step_cmd = _NO_STEP
+
+
+def _is_runtimes(frame: FrameType) -> bool:
+    """Whether it was our runtime that called this, for itself: a step out of the user's code ends
+    there. A library's function is the user's where a driver has called it, as an endpoint."""
+    called, caller = frame, frame.f_back
+    while caller is not None and not caller.f_code.co_filename.startswith(_OURS):
+        called, caller = caller, caller.f_back
+    if caller is None or not is_library(called.f_code.co_filename):
+        return False
+    return not caller.f_code.co_filename.endswith(_CALLERS)
+
+
+def _names_of(threads: Iterable[int]) -> list[str]:
+    """What pydevd calls these threads."""
+    name_of = _part("_pydevd_bundle.pydevd_constants").get_thread_id
+    wanted = set(threads)
+    return [name_of(each) for each in threading.enumerate() if each.ident in wanted]
 
 
 def place_of(frame: FrameType) -> str:
