@@ -28,6 +28,7 @@ _Debugger: Any = Debugger  # its types are incomplete
 MOVE_S: Final = 8.0
 """How long `%mesh debugger` waits until the new target is attached."""
 _RICH: Final = "__import__('monarch_nb.worker.inspecting', fromlist=['rich']).rich({name})"
+_ALWAYS: Final = {"initialize", "debugInfo", "disconnect"}
 _EMPTY: Final = {"data": {}, "metadata": {}}
 _INITIALIZE: Final = {
     "clientID": "monarch_nb",
@@ -91,7 +92,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
                 await debugger.prepare(self)
             reply: Message = await super().process_request(message)
             return reply
-        if not self.is_started and command not in {"initialize", "debugInfo"}:
+        if not self.is_started and command not in _ALWAYS:
             return _reply(message, refusal(command, "the debugger is off"))
         handler = self._own.get(command, self._forward)
         return _reply(message, await handler(message))

@@ -158,7 +158,7 @@ class Dap:
             return
         self._opener = message
         self._hosting.on_raised = self._tracer.uncaught
-        self._undo = _after_work(self._cells.shell, self._tracer.uncaught)
+        self._undo = _around_work(self._cells.shell, self._tracer)
         self._say({"event": "opened"})
 
     def _perform(self, request: dict[str, Any], message: Message) -> None:
@@ -241,18 +241,20 @@ def _done(
     return {**response, "success": True, "body": body}
 
 
-def _after_work(shell: CellShell, failed: Callable[[BaseException], None]) -> Callable[[], None]:
-    """Tell of cells that fail, while one can still look at them. Returns what undoes it."""
+def _around_work(shell: CellShell, tracer: Tracer) -> Callable[[], None]:
+    """Trace every cell, and tell of one that fails while it can still be looked at. Returns what
+    undoes it."""
     perform = shell.perform
 
     def watched(work: Callable[[], BaseException | None], publish: Publish) -> CellOutcome:
         def attempt() -> BaseException | None:
+            tracer.trace_here()
             try:
                 error = work()
             except BaseException as raised:  # noqa: BLE001  the cell's, whatever it is
                 error = raised
             if error is not None:
-                failed(error)
+                tracer.uncaught(error)
             return error
 
         return perform(attempt, publish)

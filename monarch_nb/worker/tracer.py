@@ -101,6 +101,11 @@ class Tracer:
         """Threads that are held after their work has failed go on: they were asked to stop it."""
         self._resume(self._post_mortem)
 
+    def trace_here(self) -> None:
+        """Have the calling thread traced, if it is not any more (see `trace_again`)."""
+        if sys.gettrace() is None and _monitoring() is None:
+            _set_trace(self._db.trace_dispatch)
+
     def trace_again(self, thread: int) -> None:
         """An exception that comes up while a thread is traced, an interrupt, ends its tracing."""
         if _monitoring() is None:
@@ -241,13 +246,23 @@ def _stop_tracing() -> None:
     else:
         threading.settrace(None)  # type: ignore[arg-type]  None is allowed
         tracing = _part("pydevd_tracing")
-        others = [ident for ident in sys._current_frames() if ident != threading.get_ident()]
+        others = dict(sys._current_frames())
+        others.pop(threading.get_ident(), None)
+        for top in others.values():
+            _forget_frames(top)
         if others:
             set_trace = tracing.TracingFunctionHolder._original_tracing or sys.settrace
-            tracing.set_trace_to_threads(_once(set_trace), others, False)
+            tracing.set_trace_to_threads(_once(set_trace), list(others), False)
         _set_trace(None)
         tracing.restore_sys_set_trace_func()
     _part("_pydev_bundle.pydev_monkey").undo_patch_thread_modules()
+
+
+def _forget_frames(frame: FrameType | None) -> None:
+    """Calls that are under way have a trace function each, which would begin to trace again."""
+    while frame is not None:
+        frame.f_trace = None
+        frame = frame.f_back
 
 
 def _once(set_trace: Callable[[Any], None]) -> Callable[[FrameType, str, object], None]:
