@@ -29,7 +29,7 @@ MOVE_S: Final = 8.0
 """How long `%mesh debugger` waits until the new target is attached."""
 _RICH: Final = "__import__('monarch_nb.worker.inspecting', fromlist=['rich']).rich({name})"
 _ALWAYS: Final = {"initialize", "debugInfo", "disconnect"}
-_EMPTY: Final = {"data": {}, "metadata": {}}
+_EMPTY: Final[Message] = {"data": {}, "metadata": {}}
 _INITIALIZE: Final = {
     "clientID": "monarch_nb",
     "adapterID": "",
@@ -46,6 +46,9 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.breakpoint_list: dict[str, Any] = {}
+        self.stopped_threads: Any = set()
+        self._undo_lines: Callable[[], None] = lambda: None
         self._ranks: RankSession | None = None
         self._target: Choice = CONTROLLER
         self._asked: dict[str, Message] = {}  # what a new target has to be told
@@ -122,10 +125,11 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         return await self._ranks.tell_all("initialize", message["arguments"])
 
     async def _open(self, arguments: Message) -> Message:
-        target, open_ = self._target, self._debugging.open
+        target, chosen = self._target, self._debugging
+        assert chosen is not None
         session = RankSession(
             target.ranks,
-            lambda rank, on_event, on_end: open_(target, rank, on_event, on_end),
+            lambda rank, on_event, on_end: chosen.open(target, rank, on_event, on_end),
             self.event_callback,
             self._over,
         )
@@ -176,14 +180,14 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
 
     async def debugInfo(self, message: Message) -> Message:  # noqa: N802  ipykernel's name
         """What the front end needs to know first."""
-        if self._ranks is not None:
-            threads = sorted(self._ranks.stopped, key=lambda each: each != self._ranks.focus)
+        if (ranks := self._ranks) is not None:
+            threads = sorted(ranks.stopped, key=lambda each: each != ranks.focus)
             self.stopped_threads = [thread_number(*each) for each in threads]
         info: Message = await super().debugInfo(message)
         return info
 
     async def _dump_cell(self, message: Message) -> Message:
-        """On this host and on those of the ranks: no breakpoint is set in a file that is missing."""
+        """Here and on the ranks' hosts: no breakpoint is set in a file that is missing."""
         dumped: Message = await self.dumpCell(message)
         asked = {**message["arguments"], **dumped["body"]}
         told = await self._session.tell_all("dumpCell", asked)

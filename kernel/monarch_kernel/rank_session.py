@@ -20,7 +20,7 @@ OPEN_S: Final = 15.0
 """The first time a rank imports the debugger, perhaps beside a cell that uses all its cores."""
 ANSWER_S: Final = 5.0
 STEP_S: Final = 0.1
-"""A step that takes longer gives the focus to another rank that is stopped: it may wait for that."""
+"""A step that takes longer gives the focus to a rank that is stopped: it may wait for that one."""
 
 Message = dict[str, Any]
 Thread = tuple[int, int]
@@ -186,7 +186,9 @@ class RankSession:
         good = [each for each in told if each["success"]]
         return (good or told or [refusal(command, "no rank is stopped")])[0]
 
-    async def _tell_thread(self, thread: Thread, command: str, arguments: dict[str, Any]) -> Message:
+    async def _tell_thread(
+        self, thread: Thread, command: str, arguments: dict[str, Any]
+    ) -> Message:
         return await self.tell(thread[0], command, {**arguments, "threadId": thread[1]})
 
     # events
@@ -263,5 +265,3 @@ def refusal(command: str, why: str) -> Message:
     """A response that says why there is none."""
     response = {"type": "response", "command": command, "success": False}
     return {**response, "message": why, "body": {}}
-
-

@@ -95,9 +95,7 @@ class DapLink:
     def _open(self) -> None:
         self._ask("dap_open", {}, self._ended)
 
-    def _ask(
-        self, verb: str, body: dict[str, Any], then: Callable[[dict[str, Any]], None]
-    ) -> None:
+    def _ask(self, verb: str, body: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
         self._proc.ask(self._process, verb, body, then)
         self._proc.links.flush()
 

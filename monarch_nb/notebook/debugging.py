@@ -106,8 +106,8 @@ class Debugging:
 
 
 def keep_empty_lines(shell: Any) -> Callable[[], None]:
-    """Lines of cells as in the notebook, where a debugger sets breakpoints: IPython drops empty ones
-    at the start. Returns what undoes it."""
+    """Lines of cells as in the notebook, where a debugger sets breakpoints: IPython drops empty
+    ones at the start. Returns what undoes it."""
     transforms = shell.input_transformer_manager.cleanup_transforms
     if leading_empty_lines not in transforms:
         return lambda: None

@@ -1,8 +1,9 @@
 """The visual debugger in a rank: the Debug Adapter Protocol in control messages of the controller.
 
 Rules of the file: nothing of the debugger is loaded before the controller first asks for it. The
-inbox thread only passes requests on; a thread of this file's own starts, asks and ends the debugger,
-and answers what needs no debugger. One session at a time; its end is told to whoever has opened it.
+inbox thread only passes requests on; a thread of this file's own starts, asks and ends the
+debugger, and answers what needs no debugger. One session at a time; its end is told to whoever has
+opened it.
 """
 
 from __future__ import annotations
@@ -40,16 +41,7 @@ _ATTACH: Final = {
 }
 """Breakpoints everywhere but in the runtime, which goes on when a thread is stopped."""
 
-_COMMANDS: Final[dict[str, Callable[[Dap, dict[str, Any]], dict[str, Any]]]] = {
-    "dumpCell": lambda dap, asked: dap.written.write(asked["sourcePath"], asked["code"]),
-    "source": lambda _, asked: inspecting.source(asked["source"]["path"]),
-    "modules": lambda _, asked: inspecting.modules(),
-    "inspectVariables": lambda dap, _: dap.looks.variables(),
-    "richInspectVariables": lambda dap, asked: dap.looks.rich(asked["variableName"]),
-    "pause": lambda dap, _: dap.pause(),
-}
-"""What is answered without pydevd."""
-
+Arguments = dict[str, Any]
 Order = Callable[[], None]
 
 
@@ -57,8 +49,16 @@ class Dap:
     """Serves the verbs `dap_open`, `dap` and `dap_close` (see docs/protocol.md)."""
 
     def __init__(self, hosting: Hosting, cells: CellQueue) -> None:
-        self.looks = inspecting.Looks(cells)
-        self.written = inspecting.CellFiles()
+        self._looks = inspecting.Looks(cells)
+        self._written = inspecting.CellFiles()
+        self._commands: dict[str, Callable[[Arguments], dict[str, Any]]] = {
+            "dumpCell": lambda asked: self._written.write(asked["sourcePath"], asked["code"]),
+            "source": lambda asked: inspecting.source(asked["source"]["path"]),
+            "modules": lambda _: inspecting.modules(),
+            "inspectVariables": lambda _: self._looks.variables(),
+            "richInspectVariables": lambda asked: self._looks.rich(asked["variableName"]),
+            "pause": lambda _: self._pause(),
+        }  # what is answered without pydevd
         self._hosting = hosting
         self._proc = hosting.proc
         self._cells = cells
@@ -164,15 +164,15 @@ class Dap:
     def _perform(self, request: dict[str, Any], message: Message) -> None:
         if self._tracer is None:
             self._reply(message, {"error": NOT_OPEN})
-        elif (perform := _COMMANDS.get(request["command"])) is None:
+        elif (perform := self._commands.get(request["command"])) is None:
             self._asked[request["seq"]] = message
             if request["command"] == "attach":
                 request = {**request, "arguments": _ATTACH}
             self._tracer.send(request)
         else:
-            self._reply(message, {"message": _done(self, perform, request)})
+            self._reply(message, {"message": _done(perform, request)})
 
-    def pause(self) -> dict[str, Any]:
+    def _pause(self) -> dict[str, Any]:
         """Stop what runs here. Raises `RuntimeError` if nothing does."""
         drivers = list(self._hosting.drivers.values())
         threads = {each.interrupts.thread for each in drivers if each.running is not None}
@@ -193,7 +193,7 @@ class Dap:
         for message in list(self._asked.values()):
             self._reply(message, {"error": NOT_OPEN})
         self._asked.clear()
-        self.written.remove()
+        self._written.remove()
         if opener is not None:
             self._reply(opener, {"ended": why})
 
@@ -229,12 +229,12 @@ class Dap:
 
 
 def _done(
-    dap: Dap, perform: Callable[[Dap, dict[str, Any]], dict[str, Any]], request: dict[str, Any]
+    perform: Callable[[Arguments], dict[str, Any]], request: dict[str, Any]
 ) -> dict[str, Any]:
     """A response of the protocol."""
     response = {"type": "response", "request_seq": request["seq"], "command": request["command"]}
     try:
-        body = perform(dap, request.get("arguments") or {})
+        body = perform(request.get("arguments") or {})
     except Exception as error:  # noqa: BLE001  told to who asks; objects may raise anything
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return {**response, "success": False, "message": text[:MAX_TEXT], "body": {}}

@@ -1,7 +1,8 @@
 """What pydevd takes for a socket: messages of the Debug Adapter Protocol, in this process alone.
 
-Nothing listens and nothing connects: what the controller says comes in control messages of the mesh,
-which are authenticated, and is read here by pydevd's thread as from a peer. Framing is by bytes.
+Nothing listens and nothing connects: what the controller says comes in control messages of the
+mesh, which are authenticated, and is read here by pydevd's thread as from a peer. Framing is by
+bytes.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ def rich(value: object) -> str:
 class CellFiles:
     """The files of cells, on a host where the kernel has not written them.
 
-    pydevd takes no breakpoint in a file that is not there. The folder has the name that the kernel's
-    has on its own host.
+    pydevd takes no breakpoint in a file that is not there. The folder has the name that the
+    kernel's has on its own host.
     """
 
     def __init__(self) -> None:

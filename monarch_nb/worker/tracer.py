@@ -22,7 +22,7 @@ from monarch_nb.worker.dap_wire import Wire
 from monarch_nb.worker.inspecting import is_library
 
 LOOK_S: Final = 0.01
-"""How often a held thread looks whether it may go on; a missed wake-up costs that much of a step."""
+"""How often a held thread looks whether it may go on; a missed wake-up costs a step that much."""
 _RUNS: Final = 1  # pydevd's STATE_RUN
 _NO_STEP: Final = -1
 _BREAKPOINT: Final = 111  # pydevd's CMD_SET_BREAK
@@ -135,7 +135,7 @@ class Tracer:
         self._holds.pause(thread.ident, place_of(frame))
         try:
             return self._wait(thread, frame, event, arg, *rest, **named)
-        except BaseException as raised:  # it is interrupted: it goes on with that, in its own line
+        except BaseException as raised:  # noqa: BLE001  an interrupt: it goes on with that
             self._let_go(thread)
             raise raised.with_traceback(None) from None
         finally:
@@ -244,7 +244,8 @@ def _stop_tracing() -> None:
     if monitoring is not None:
         monitoring.stop_monitoring(all_threads=True)
     else:
-        threading.settrace(None)  # type: ignore[arg-type]  None is allowed
+        future_threads: Any = threading.settrace  # None is allowed, whatever its types say
+        future_threads(None)
         tracing = _part("pydevd_tracing")
         others = dict(sys._current_frames())
         others.pop(threading.get_ident(), None)

@@ -119,7 +119,9 @@ class FrontEnd:
 
     def _events(self) -> list[dict[str, Any]]:
         cells = [message for cell in self.kernel.cells.values() for message in cell.messages]
-        found = [each for each in [*cells, *self.kernel.others] if each["msg_type"] == "debug_event"]
+        found = [
+            each for each in [*cells, *self.kernel.others] if each["msg_type"] == "debug_event"
+        ]
         return [each for each in found if each["header"]["msg_id"] not in self._seen]
 
     def _event(self, name: str) -> dict[str, Any] | None:

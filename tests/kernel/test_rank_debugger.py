@@ -243,7 +243,9 @@ def test_what_is_caught_is_not_uncaught(page, kernel):
 
 
 def test_pause(page, kernel):
-    code = "%%mesh 1\ngo_on = True\nprint('runs', flush=True)\nwhile go_on:\n    n = 1\nprint('over')"
+    code = (
+        "%%mesh 1\ngo_on = True\nprint('runs', flush=True)\nwhile go_on:\n    n = 1\nprint('over')"
+    )
     assert not page.ask("pause", threadId=1)["success"]
     cell = page.run(code)
     kernel.until(lambda: "runs" in cell.text())
