@@ -151,7 +151,11 @@ class RankSession:
             self._late.add(rank)
             return refusal(command, f"rank {rank} does not answer: C code holds it")
         response = asked.result()
-        return {**response, "body": self._ids.outward(rank, response.get("body") or {})}
+        body = self._ids.outward(rank, response.get("body") or {})
+        if len(self._wanted) > 1:  # the front end shows frames, and no threads
+            for frame in body.get("stackFrames", ()):
+                frame["name"] = f"[{rank}] {frame['name']}"
+        return {**response, "body": body}
 
     async def tell_all(self, command: str, arguments: dict[str, Any]) -> Message:
         """Ask every rank; the first good answer stands for all."""

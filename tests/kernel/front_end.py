@@ -88,7 +88,7 @@ class FrontEnd:
     def place(self, stopped: dict[str, Any]) -> tuple[str, int]:
         """The function and the line at which it has stopped."""
         frame = self.frames(stopped)[0]
-        return frame["name"], frame["line"]
+        return frame["name"].rpartition("] ")[2], frame["line"]
 
     def local_names(self, stopped: dict[str, Any]) -> dict[str, str]:
         """What the variables panel shows of the innermost frame: names and values."""

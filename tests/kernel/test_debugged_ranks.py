@@ -85,6 +85,7 @@ def test_all_ranks(page, kernel):
     for thread in threads:
         one = {"threadId": thread}
         rank = page.rank_of(one)[5]
+        assert page.frames(one)[0]["name"] == f"[{rank}] work"
         assert page.local_names(one) == {"x": "20", "y": f"{20 + int(rank)}"}
     page.resume()
     assert kernel.finish(cell).status == "ok"
