@@ -48,11 +48,11 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.breakpoint_list: dict[str, Any] = {}
         self.stopped_threads: Any = set()
-        self._undo_lines: Callable[[], None] = lambda: None
         self._ranks: RankSession | None = None
         self._target: Choice = CONTROLLER
         self._asked: dict[str, Message] = {}  # what a new target has to be told
         self._breakpoints: dict[str, Message] = {}
+        self._capabilities: Message = {}
         self._turn = asyncio.Lock()
         self._seq = 1_000_000
         self._own: dict[str, Handler] = {
@@ -74,7 +74,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
 
     def serve(self, shell: Any, loop: asyncio.AbstractEventLoop) -> None:
         """Follow what the shell's session chooses."""
-        self._shell = shell
+        debugging.keep_empty_lines(shell)
         self._debugging = debugging.debugging_of(shell)
         self._loop = loop
         if self._debugging is not None:
@@ -116,13 +116,11 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
             return refusal("initialize", "%mesh debugger is off. Type: %mesh debugger all")
         if self._ranks is None:
             debugger.make_folder()
-            self._undo_lines = debugging.keep_empty_lines(self._shell)
             try:
                 return await self._open(message["arguments"])
             except RuntimeError as error:
-                self._undo_lines()
                 return refusal("initialize", str(error))
-        return await self._ranks.tell_all("initialize", message["arguments"])
+        return self._capabilities  # another page of the same notebook
 
     async def _open(self, arguments: Message) -> Message:
         target, chosen = self._target, self._debugging
@@ -135,7 +133,8 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         )
         await session.open()
         self._ranks, self.is_started = session, True
-        return await session.attach({**_INITIALIZE, **arguments})
+        self._capabilities = await session.attach({**_INITIALIZE, **arguments})
+        return self._capabilities
 
     async def _attach(self, _: Message) -> Message:
         """Done already, before the front end knew of it: its next breakpoint is to count."""
@@ -155,18 +154,15 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         ranks, self._ranks = self._ranks, None
         if ranks is not None:
             await ranks.close()
-            self._undo_lines()
         self.stopped_threads = set()
         self.is_started = False
 
-    def _over(self, why: str) -> None:
+    def _over(self) -> None:
         """The last rank is gone."""
         self._ranks = None
-        self._undo_lines()
         self.stopped_threads = set()
         self.is_started = False
         self._event("terminated", {})
-        self.log.warning(why.strip())
 
     # ------------------------------------------------------------------------ ranks: requests
 
@@ -259,8 +255,8 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         ranks = self._ranks
         if ranks is None or not ranks.stopped:
             return "; it is on"
-        stopped = sorted({rank for rank, _ in list(ranks.stopped)})
-        return f"; it is on, stopped: rank {', '.join(map(str, stopped))}"
+        stopped = {rank for rank, _ in list(ranks.stopped)}
+        return f"; it is on, {debugging.stopped_words(stopped)}"
 
     def _move_to(self, target: Choice) -> str:
         """Attach to that instead, if anything is attached. Any thread but the loop's."""

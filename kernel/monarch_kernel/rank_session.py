@@ -51,7 +51,7 @@ class RankSession:
         ranks: Iterable[int],
         open_link: Open,
         emit: Callable[[Message], None],
-        on_over: Callable[[str], None],
+        on_over: Callable[[], None],
     ) -> None:
         self.stopped: dict[Thread, Message] = {}
         """Bodies of their `stopped` events, in the order in which they came."""
@@ -255,7 +255,7 @@ class RankSession:
         self._emit({"type": "event", "event": "output", "seq": 0, "body": body})
         if not self._links:
             self._closing = True
-            self._on_over(said)
+            self._on_over()
 
     def _all_go_on(self) -> None:
         if self.focus in self.stopped:

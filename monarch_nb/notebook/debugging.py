@@ -7,7 +7,7 @@ call `choose` in the main thread, buttons in a thread of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 MAX_RANKS: Final = 128
 """Ranks that are debugged at once; a panel of threads is for a person to read."""
+
+
+_OF_FIRST_LINE: Final = ("%%", " ", "\t", ">>>", "In [")
+"""What IPython looks for at the start of a cell."""
 
 
 @dataclass(frozen=True)
@@ -105,15 +109,24 @@ class Debugging:
         return client.debuggers.open(process, on_event, on_end)
 
 
-def keep_empty_lines(shell: Any) -> Callable[[], None]:
+def stopped_words(ranks: Iterable[int]) -> str:
+    """Who is stopped, for people."""
+    which = sorted(ranks)
+    return f"{rank_words(which)} {'is' if len(which) == 1 else 'are'} stopped"
+
+
+def keep_empty_lines(shell: Any) -> None:
     """Lines of cells as in the notebook, where a debugger sets breakpoints: IPython drops empty
-    ones at the start. Returns what undoes it."""
+    ones at the start. ipykernel keeps them while it debugs, but then a cell magic below one is
+    none."""
     transforms = shell.input_transformer_manager.cleanup_transforms
-    if leading_empty_lines not in transforms:
-        return lambda: None
-    place = transforms.index(leading_empty_lines)
-    del transforms[place]
-    return lambda: transforms.insert(place, leading_empty_lines)
+    if leading_empty_lines in transforms:
+        transforms[transforms.index(leading_empty_lines)] = _with_empty_lines
+
+
+def _with_empty_lines(lines: list[str]) -> list[str]:
+    kept: list[str] = leading_empty_lines(lines)
+    return kept if kept and kept[0].startswith(_OF_FIRST_LINE) else lines
 
 
 def debugging_of(shell: Any) -> Debugging | None:

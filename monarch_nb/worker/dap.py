@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 MAX_TEXT: Final = 100_000
 """Characters of a value that travel to the browser."""
-TORN_S: Final = 0.05
-"""An exception that ends the tracing of a thread is on its way out of it for less than this."""
+TORN_S: Final = (0.002, 0.05)
+"""An exception that ends the tracing of a thread has come out of it by then; on a busy machine, by
+the second time."""
 NOT_OPEN: Final = "the visual debugger is not attached to this rank"
 _ATTACH: Final = {
     "justMyCode": False,
@@ -201,9 +202,10 @@ class Dap:
         """Any thread, also inside of a signal handler."""
 
         def again() -> None:
-            time.sleep(TORN_S)
-            if self._tracer is not None:
-                self._tracer.trace_again(thread)
+            for pause_s in TORN_S:
+                time.sleep(pause_s)
+                if self._tracer is not None:
+                    self._tracer.trace_again(thread)
 
         self._orders.put(again)
 
