@@ -108,7 +108,7 @@ def source(path: str) -> dict[str, Any]:
         if file.stat().st_size > MAX_SOURCE:
             raise ValueError(f"{path} is longer than {MAX_SOURCE // 1_000_000} MB")
         return {"content": file.read_text(encoding="utf-8", errors="replace")}
-    if lines := linecache.getlines(path):
+    if not file.exists() and (lines := linecache.getlines(path)):  # a device is never read
         return {"content": "".join(lines)}
     raise FileNotFoundError(f"{path} is not on this rank's host")
 
