@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests import support
 from tests.kernel.client import KernelClient
 from tests.kernel.front_end import FrontEnd
 
@@ -232,3 +233,19 @@ def test_it_leaves_nothing_behind(kernel):
         page.off()
     kernel.until(lambda: "[0-1] None []" in kernel.ok(trace).text())
     assert kernel.finish(page.run(CELL)).status == "ok"
+
+
+def test_nothing_listens(page, kernel):
+    """pydevd is in the rank's process and has no port."""
+    page.gutter(CELL, 4)
+    cell = page.run(CELL)
+    page.event("stopped")
+    ranks = {  # and the zygote
+        pid
+        for pid in support.descendants(kernel.manager.provisioner.pid)
+        if "monarch_nb.host.zygote" in support.describe_process(pid)
+    }
+    assert len(ranks) == 3
+    assert not set().union(*map(support.listening_ports, ranks))
+    page.resume()
+    kernel.finish(cell)
