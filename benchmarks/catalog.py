@@ -70,6 +70,20 @@ def _spawn(ranks: int, loaded: bool) -> Measure:
     return Measure(name, rows, deadline_s=300, ranks=ranks, quick=ranks <= 16)
 
 
+def _debugger() -> Measure:
+    aims = {
+        "attach": ("JupyterLab's debugger turned on, for one rank of 4, first time", 1.5),
+        "attach_all": ("the same, for all 4 ranks", 1.5),
+        "stop": ("a %%mesh cell sent, until its breakpoint's variables are there", 0.5),
+        "step": ("a step, until the variables are there", 0.15),
+    }
+    rows = (
+        Row(key, text, Unit.SECONDS, at_most("debugger", key, s, f"<= {s:g} s", _MACHINE_WHY))
+        for key, (text, s) in aims.items()
+    )
+    return Measure("debugger", tuple(rows), deadline_s=180)
+
+
 def _tab(busy: str, where: str) -> tuple[Row, ...]:
     text = f"Tab in a %%mesh cell while ranks {where}"
     return tuple(
@@ -259,6 +273,7 @@ MEASURES: tuple[Measure, ...] = (
         rounds=3,
         quick=False,
     ),
+    _debugger(),
     Measure("tab", (*_tab("sleep", "sleep"), *_tab("loop", "loop in Python")), deadline_s=180),
     Measure(
         "print",

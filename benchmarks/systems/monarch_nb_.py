@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 
 import monarch_nb
-from benchmarks import boards, cells, measures, outputs, system, views
+from benchmarks import boards, cells, debugging, measures, outputs, system, views
 from benchmarks.measures import Figures, Scale
 from benchmarks.systems.actor_api import ActorRanks, Api, probe_class
 from benchmarks.timing import now
@@ -84,6 +84,7 @@ def main() -> None:
         | {
             "cell_first_64": partial(cells.first, NOTEBOOK_64),
             "tab": partial(cells.tab, NOTEBOOK),
+            "debugger": partial(debugging.debugger, NOTEBOOK),
             "flood": partial(outputs.flood, NOTEBOOK),
             "silent": partial(silent, up),
             "board": boards.cost,

@@ -25,8 +25,13 @@ async def prepare(debugger: Any) -> None:
     debugger.debugpy_initialized = await asyncio.to_thread(_run_in_shell, debugger, code)
 
 
-def _run_in_shell(debugger: Any, code: str) -> bool:
+def make_folder() -> None:
+    """Where the files of cells are, for debuggers."""
     Path(get_tmp_directory()).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _run_in_shell(debugger: Any, code: str) -> bool:
+    make_folder()
     socket = debugger.shell_socket
     content = {"code": code, "silent": True}
     debugger.session.send(socket, "execute_request", content, None, socket.getsockopt(ROUTING_ID))

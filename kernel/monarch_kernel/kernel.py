@@ -17,9 +17,9 @@ from types import FrameType
 from typing import Any
 
 from ipykernel.ipkernel import IPythonKernel
-from traitlets import Float
+from traitlets import Float, Type
 
-from monarch_kernel import breakpoints, debugger, first_error, history, stops, typing_help
+from monarch_kernel import breakpoints, first_error, history, stops, typing_help
 from monarch_nb.notebook import session as notebook
 
 _IPythonKernel: Any = IPythonKernel  # its types are incomplete
@@ -46,6 +46,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
 
     implementation = "monarch"
     implementation_version = _version()
+    debugger_class = Type("monarch_kernel.rank_debugger.RankDebugger")
     _execute_sleep = Float(0.0).tag(config=True)  # ipykernel's 0.5 ms before each reply
 
     def __init__(self, **kwargs: Any) -> None:
@@ -65,6 +66,8 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
         gc.freeze()  # what is there by now stays; to look at it would halt a cell for 0.1 s
         first_error.prepare(self.shell)
         notebook.prewarm(self.shell)
+        if self.debugger is not None:
+            self.debugger.serve(self.shell, self.control_thread.io_loop.asyncio_loop)
 
     @property
     def banner(self) -> str:
@@ -184,14 +187,6 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
                 publish("idle", "shell", request)
                 if self._busy_with is not None:
                     publish("busy", "shell", self._busy_with)
-
-    # --------------------------------------------------------------------------- debugger
-
-    async def do_debug_request(self, msg: dict[str, Any]) -> Any:
-        """Forward to ipykernel's debugger, started in our way."""
-        if msg.get("command") == "initialize":
-            await debugger.prepare(self.debugger)
-        return await super().do_debug_request(msg)
 
     # --------------------------------------------------------------------------- shutdown
 

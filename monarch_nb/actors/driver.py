@@ -290,6 +290,7 @@ class Driver:
             self.failed += 1
             what = f"{self.spec.name}.{method}" if method else self.spec.name
             self.hosting.raised.note(what, tag, record)
+            self.hosting.on_raised(error)
         return record
 
     def refuse(self, message: Message) -> None:

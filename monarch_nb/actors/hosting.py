@@ -75,6 +75,8 @@ class Hosting:
         self.flush_output: Callable[[], None] | None = None
         self.main_queue: WorkQueue | None = None
         self.interrupt_main: Callable[[], None] = lambda: None
+        self.on_raised: Callable[[BaseException], None] = lambda _: None
+        """Called with what a call has raised, in its thread, before the caller is told."""
         self._main_taken = False
         self._booted = threading.Event()
         self._boot_error: BaseException | None = None

@@ -32,6 +32,11 @@ class Interrupts:
         self._thread = 0
         self._lock = threading.Lock()
 
+    @property
+    def thread(self) -> int:
+        """The ident of the thread that runs its calls; 0 before the first."""
+        return self._thread
+
     # the inbox thread
 
     def interrupt(self, key: Key) -> bool:

@@ -20,7 +20,8 @@ from typing import Any, Final, final
 from monarch_nb.actors.future import Future, make
 from monarch_nb.actors.host_mesh import HostMesh, HostsState
 from monarch_nb.config import Config
-from monarch_nb.control.client import client, exit_on_sigterm, running_client
+from monarch_nb.control.client import client, running_client
+from monarch_nb.control.exiting import exit_on_sigterm
 from monarch_nb.control.hosts import agent_of
 from monarch_nb.core.shape import Extent
 from monarch_nb.host.launch import AgentBoot

@@ -11,8 +11,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -32,8 +30,10 @@ from monarch_nb.actors.supervision import MeshFailure
 from monarch_nb.config import Config
 from monarch_nb.control import sources, when_started
 from monarch_nb.control.comms import CommDesk
+from monarch_nb.control.dap import DapDesk
 from monarch_nb.control.debug_door import DebugDoor
 from monarch_nb.control.debugging import DebugDesk
+from monarch_nb.control.exiting import exit_on_sigterm
 from monarch_nb.control.failures import Failures
 from monarch_nb.control.faults import FaultDesk
 from monarch_nb.control.hosts import AttachedHosts, agent_of
@@ -69,6 +69,7 @@ class Client(Runtime):
         self.tail, self.metrics = self.output.tail, self.output.metrics
         self.failures = Failures(self.proc, self.supervision)
         self.comms = CommDesk(self.proc, self.supervision)
+        self.debuggers = DapDesk(self.proc)
         self.status = StatusDesk(self)
         self.debugging = DebugDesk(self.proc, self.supervision, config.breakpoints)
         self._door = DebugDoor(self, run_dir.path, os.getuid())
@@ -385,15 +386,3 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
         future._set_result(None)
 
     return LazyFuture.starting(end)
-
-
-def exit_on_sigterm() -> None:
-    """End in an orderly way on SIGTERM, where the program has no plan of its own.
-
-    The default would end this process without its actors' clean-up; a Jupyter kernel has its own
-    way.
-    """
-    if threading.current_thread() is not threading.main_thread() or "ipykernel" in sys.modules:
-        return
-    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

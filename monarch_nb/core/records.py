@@ -35,6 +35,8 @@ _OWN: Final = __file__.rpartition("core")[0]
 _MACHINERY: Final = (
     "/IPython/core/",
     "/IPython/utils/",
+    "/debugpy/_vendored/",
+    "_pydevd_bundle/",
     "/asyncio/base_events.py",
     "/asyncio/events.py",
     "/asyncio/runners.py",
@@ -46,7 +48,8 @@ _MACHINERY: Final = (
 
 
 def is_internal(filename: str) -> bool:
-    """Whether frames of this file are machinery no user should see: ours, IPython's, runpy's."""
+    """Whether frames of this file are machinery no user should see: ours, IPython's, runpy's, a
+    debugger's."""
     return filename.startswith(_OWN) or any(part in filename for part in _MACHINERY)
 
 
@@ -267,8 +270,19 @@ def _members(exc: BaseException) -> Sequence[BaseException]:
 
 def _walk(trace: TracebackType | None) -> Iterator[TracebackType]:
     while trace is not None:
-        yield trace
+        if not _is_doubled(trace):
+            yield trace
         trace = trace.tb_next
+
+
+def _is_doubled(trace: TracebackType) -> bool:
+    """Where an interrupt comes up while a debugger holds a line, Python notes that line twice."""
+    after = trace.tb_next
+    return (
+        after is not None
+        and after.tb_frame is trace.tb_frame
+        and after.tb_lineno == trace.tb_lineno
+    )
 
 
 def _thinned(traces: Iterator[TracebackType]) -> list[tuple[TracebackType, int]]:

@@ -18,6 +18,7 @@ from monarch_nb.notebook import verdicts, whereabouts
 from monarch_nb.notebook.asking import Asker, asker_of_running_cell
 from monarch_nb.notebook.auto import Auto
 from monarch_nb.notebook.comm_relay import CommRelay
+from monarch_nb.notebook.debugging import Debugging
 from monarch_nb.notebook.flusher import Flusher
 from monarch_nb.notebook.live.comm import serve_browsers
 from monarch_nb.notebook.live.hub import Hub
@@ -104,6 +105,7 @@ class Session:
         self.auto = Auto(shell, lambda: self.running is not None)
         self.seen = SeenNames()
         self.showing = Showing(self)
+        self.debugging = Debugging(self)
         self._cells: dict[int, Cell] = {}
         self._last_tag = 0
         self._flusher = Flusher()

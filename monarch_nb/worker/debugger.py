@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
     from monarch_nb.core.frames import Message
     from monarch_nb.worker.boardwriter import BoardWriter
+    from monarch_nb.worker.dap import Dap
 
 NESTED: Final = "a breakpoint inside an expression of the debugger was passed over\n"
+AT_PROMPT: Final = "this rank is stopped at the prompt of pdb; let it go on there first"
 MAX_VARIABLES: Final = 20
 MAX_FAILED: Final = 8
 MAX_MESSAGE: Final = 2_000
@@ -40,10 +42,11 @@ _short.maxstring = _short.maxother = 200
 class Debugger:
     """All debuggers of a rank. One per process."""
 
-    def __init__(self, hosting: Hosting, board: BoardWriter) -> None:
+    def __init__(self, hosting: Hosting, board: BoardWriter, visual: Dap) -> None:
         self._hosting = hosting
         self._proc = hosting.proc
         self._board = board
+        self._visual = visual
         self._numbers = itertools.count(1)
         self._of_thread = threading.local()
         self._stopped: dict[int, DebugChannel] = {}
@@ -57,6 +60,7 @@ class Debugger:
         self._proc.verbs["stop_at_failure"] = self._on_stop_at_failure
         self._proc.verbs["forget_failed"] = self._on_forget_failed
         self._hosting.failed.room = MAX_FAILED
+        self._visual.refuses = lambda: AT_PROMPT if self._stopped else ""
         if "PYTHONBREAKPOINT" not in os.environ and sys.breakpointhook is sys.__breakpointhook__:
             sys.breakpointhook = pdb.set_trace = self._on_breakpoint
             vars(pdb)["Pdb"] = self._class
@@ -100,6 +104,9 @@ class Debugger:
     def _stop(self, frame: FrameType, header: str | None) -> None:
         if self._proc.links.forked:
             sys.stderr.write(f"{_place(frame)}: a child of a rank takes no input, going on\n")
+            return
+        if self._visual.is_attached:
+            self._visual.stop_at(frame)
             return
         if self._is_passed(frame):
             return

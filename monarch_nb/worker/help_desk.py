@@ -39,6 +39,7 @@ class HelpDesk:
             self._proc.answer(replaced[1], {"error": "a newer request came"})
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="monarch-help", daemon=True)
+            vars(self._thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
             self._thread.start()
 
     def _serve(self) -> None:

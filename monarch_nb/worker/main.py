@@ -43,6 +43,7 @@ from monarch_nb.worker.boardwriter import BoardWriter
 from monarch_nb.worker.cell_queue import CellQueue
 from monarch_nb.worker.cells import prepare_shell
 from monarch_nb.worker.comms import Comms
+from monarch_nb.worker.dap import Dap
 from monarch_nb.worker.debugger import Debugger
 from monarch_nb.worker.descriptors import Descriptors
 from monarch_nb.worker.details import Details
@@ -84,6 +85,7 @@ class Rank:
         self.hosting = self.runtime.hosting
         self.work: WorkQueue = queue.SimpleQueue()
         self.cells = CellQueue(self.runtime, self.work, self._names(), Descriptors(boot["board"]))
+        self.dap = Dap(self.hosting, self.cells)
         self._leaving = False
 
     def live(self) -> int:
@@ -142,9 +144,10 @@ class Rank:
         self.hosting.queues.append(self.work.qsize)
         self.board = self.hosting.board = BoardWriter(self.boot["board"], self.hosting.queues)
         collectives.install(self.board)
-        Debugger(self.hosting, self.board).install()
         self._serve_metrics()
         Details(self.hosting, self.cells).install()
+        self.dap.install()
+        Debugger(self.hosting, self.board, self.dap).install()
         self.proc.verbs["exit"] = self._on_exit
         self.proc.verbs["cell"] = self.cells.on_cell
         self.proc.verbs["interrupt_cells"] = self.cells.on_interrupt
@@ -173,6 +176,7 @@ class Rank:
         return self.cells.is_running or any(driver.running is not None for driver in drivers)
 
     def _on_sigint(self, *_: Any) -> None:
+        self.dap.interrupted()
         mine = [
             driver
             for driver in list(self.hosting.drivers.values())
@@ -224,6 +228,7 @@ class Rank:
 
     def _end_actors(self, limit_s: float) -> None:
         """Stop the actors in an orderly way; whatever hangs is interrupted, then left behind."""
+        self.dap.close()
         drivers = list(self.hosting.drivers.values())
         for driver in drivers:
             driver.request_stop(None, "its process was stopped")

@@ -24,7 +24,9 @@ def interrupt_main() -> None:
     """Returns at once. Any thread."""
     main = threading.main_thread().ident or 0
     signal.pthread_kill(main, signal.SIGINT)
-    threading.Thread(target=_nudge, args=(main,), name="monarch-nudge", daemon=True).start()
+    nudging = threading.Thread(target=_nudge, args=(main,), name="monarch-nudge", daemon=True)
+    vars(nudging).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+    nudging.start()
 
 
 def _nudge(main: int) -> None:

@@ -67,7 +67,7 @@ class Reporter:
         self._is_awake = True
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="monarch-progress", daemon=True)
-            vars(self._thread)["pydev_do_not_trace"] = True
+            vars(self._thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
             self._thread.start()
         self._wake.put(None)
 

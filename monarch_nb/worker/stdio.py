@@ -67,7 +67,8 @@ class OutputPump:
         self._sending = threading.RLock()
         _pumps.add(self)
         self._thread = threading.Thread(target=self._run, name="monarch-stdio", daemon=True)
-        vars(self._thread)["pydev_do_not_trace"] = True  # a breakpoint in a cell lets it run
+        # a breakpoint in a cell lets it run
+        vars(self._thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
         self._thread.start()
 
     def drain(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import linecache
+import sys
 
 import pytest
 
@@ -250,3 +251,26 @@ def test_what_is_machinery():
 
 def test_repr_of_a_frame_is_plain():
     assert FrameRecord("f", 1, "g") == FrameRecord("f", 1, "g", None, False, None, 0)
+
+
+def test_a_line_that_a_debugger_held_is_shown_once():
+    """Python notes the line twice where a trace function raises."""
+
+    def trace(frame, event, _):
+        if event == "line" and frame.f_code.co_name == "held":
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    def held():
+        return 1
+
+    before = sys.gettrace()
+    try:
+        sys.settrace(trace)
+        held()
+    except KeyboardInterrupt as error:
+        record = ErrorRecord.from_exception(error)
+    finally:
+        sys.settrace(before)
+    assert [frame.function for frame in record.frames].count("held") == 1

@@ -15,6 +15,7 @@ from monarch_nb.notebook.command import Command
 from monarch_nb.notebook.commands import (
     auto,
     debug,
+    debugging,
     errors,
     lifecycle,
     logs,
@@ -46,6 +47,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "pm": debug.PM,
     "pdb": debug.PDB,
     "clear": debug.CLEAR,
+    "debugger": debugging.DEBUGGER,
 }
 
 

@@ -1,0 +1,19 @@
+"""How a program that drives a mesh ends when it is told to."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+
+
+def exit_on_sigterm() -> None:
+    """End in an orderly way on SIGTERM, where the program has no plan of its own.
+
+    The default would end this process without its actors' clean-up; a Jupyter kernel has its own
+    way.
+    """
+    if threading.current_thread() is not threading.main_thread() or "ipykernel" in sys.modules:
+        return
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

@@ -1,0 +1,135 @@
+"""JupyterLab's own debugger on ranks, in its own panels: gutter, call stack, variables, buttons."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page
+
+from tests import support
+from tests.browser.lab import Cell, Notebook, picture
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(240)]
+
+WORK = """%%mesh
+import math
+
+def work(x):
+    y = x + rank
+    z = y * 2
+    return z
+
+v = work(20)
+print('v', v)"""
+
+
+class Debugger:
+    """The panels, as a person finds them."""
+
+    def __init__(self, notebook: Notebook) -> None:
+        self.notebook = notebook
+        self.page: Page = notebook.page
+
+    def toggle(self) -> None:
+        """The bug."""
+        self.page.locator(".jp-NotebookPanel-toolbar .jp-DebuggerBugButton").click()
+
+    def on(self) -> None:
+        self.toggle()
+        self.page.wait_for_selector(".jp-Notebook .cm-breakpoint-gutter")
+
+    def gutter(self, cell: Cell, line: int) -> None:
+        """Click beside a line."""
+        numbers = cell.element.locator(".cm-lineNumbers .cm-gutterElement")
+        at = numbers.filter(has_text=re.compile(f"^{line}$")).bounding_box()
+        gutter = cell.element.locator(".cm-gutter.cm-breakpoint-gutter").bounding_box()
+        assert at is not None
+        assert gutter is not None
+        self.page.mouse.click(gutter["x"] + gutter["width"] / 2, at["y"] + at["height"] / 2)
+        self.page.locator(".jp-DebuggerBreakpoint", has_text=str(line)).wait_for()
+
+    def stands_at(self, cell: Cell, line: str) -> None:
+        """Wait until that line of the cell is highlighted."""
+        shown = cell.element.locator(".jp-DebuggerEditor-highlight", has_text=line)
+        shown.wait_for()
+
+    @property
+    def frames(self) -> list[str]:
+        return self.page.locator(".jp-DebuggerCallstackFrame").all_inner_texts()
+
+    def variable(self, name: str, value: str) -> None:
+        """Wait until the panel shows it."""
+        support.eventually(lambda: self._variables().get(name) == value, 20, f"{name}: {value}")
+
+    def _variables(self) -> dict[str, str]:
+        """The elements of the tree have shadows, so their text is not that of the panel."""
+        names, details = (
+            self.page.locator(f".jp-DebuggerVariables-{part}").all_inner_texts()
+            for part in ("name", "detail")
+        )
+        return dict(
+            zip((name.strip(" :") for name in names), map(str.strip, details), strict=False)
+        )
+
+    def press(self, command: str) -> None:
+        self.notebook.command(f"debugger:{command}")
+
+    def goes_on(self) -> None:
+        """Wait until nothing is stopped."""
+        support_gone = self.page.locator(".jp-DebuggerCallstackFrame")
+        support.eventually(lambda: support_gone.count() == 0, 20, "the call stack to be empty")
+
+
+@pytest.fixture
+def debugger(notebook: Notebook) -> Debugger:
+    notebook.run("%mesh up --gpus 3")
+    return Debugger(notebook)
+
+
+def test_a_breakpoint_of_a_rank(debugger: Debugger) -> None:
+    notebook = debugger.notebook
+    notebook.run("%mesh debugger 2").shows("the visual debugger is for rank 2 of mesh0")
+    debugger.on()
+    cell = notebook.type(WORK)
+    debugger.gutter(cell, 6)
+    cell.element.locator(".cm-content").click()
+    notebook.command("notebook:run-cell")
+    debugger.stands_at(cell, "z = y * 2")
+    debugger.variable("x", "20")
+    debugger.variable("y", "22")
+    assert "work" in debugger.frames[0]
+    assert len(debugger.frames) == 2
+    picture(notebook.page, "debugger-light")
+    debugger.press("next")
+    debugger.stands_at(cell, "return z")
+    debugger.variable("z", "44")
+    notebook.theme("JupyterLab Dark")
+    picture(notebook.page, "debugger-dark")
+    debugger.press("continue")
+    cell.shows("v 44")
+    debugger.goes_on()
+    debugger.toggle()
+
+
+def test_all_ranks_and_the_stop_button(debugger: Debugger) -> None:
+    notebook = debugger.notebook
+    debugger.on()
+    notebook.run("%mesh debugger all").shows("ranks 0-2 of mesh0; it is on")
+    cell = notebook.type(WORK)
+    debugger.gutter(cell, 6)
+    cell.element.locator(".cm-content").click()
+    notebook.command("notebook:run-cell")
+    debugger.stands_at(cell, "z = y * 2")
+    [shown] = {frame.partition("]")[0] for frame in debugger.frames}
+    assert shown in {"[0", "[1", "[2"}
+    picture(notebook.page, "debugger-all")
+    debugger.press("continue")
+    cell.shows("v 44")
+    debugger.goes_on()
+    notebook.command("notebook:run-cell")
+    debugger.stands_at(cell, "z = y * 2")
+    notebook.command("notebook:interrupt-kernel")
+    cell.shows("KeyboardInterrupt")
+    debugger.goes_on()
+    debugger.toggle()
