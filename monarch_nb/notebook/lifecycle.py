@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.core.folding import fold_outputs, rank_words
-from monarch_nb.notebook import whereabouts
+from monarch_nb.core.folding import rank_words
+from monarch_nb.core.stack_tree import Node, tree
 from monarch_nb.notebook.meshes import NO_MESH
 from monarch_nb.notebook.problems import MagicError
 from monarch_nb.notebook.selection import check_ranks
@@ -126,16 +126,11 @@ def kill(session: Session, mesh: Any, ranks: Sequence[int]) -> str:
     return f"{mesh.name}: {rank_words(ranks)} killed. %mesh heal starts them again"
 
 
-def stacks(
-    session: Session, mesh: Any, ranks: Sequence[int]
-) -> tuple[list[tuple[tuple[int, ...], str]], list[int]]:
-    """Where these ranks are in their code, those at one place together; and those that are
-    silent."""
+def stacks(session: Session, mesh: Any, ranks: Sequence[int]) -> tuple[Node, list[int]]:
+    """Where these ranks are in their code, as a tree; and those that are silent."""
     check_ranks(mesh, ranks)
-    found = session.runtime.whereabouts(mesh, ranks)
-    texts = {rank: whereabouts.stack(session.shell, frames) for rank, frames in found.items()}
-    groups = [(group.ranks, texts[group.ranks[0]] or "  idle") for group in fold_outputs(texts)]
-    return groups, sorted(set(ranks).difference(found))
+    found = session.runtime.stacks(mesh, ranks)
+    return tree(found), sorted(set(ranks).difference(found))
 
 
 def _end(session: Session, mesh: Any, ranks: Sequence[int]) -> None:

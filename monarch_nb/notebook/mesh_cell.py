@@ -342,7 +342,7 @@ class MeshCell:
         """Lines on the ranks that go on."""
         if not (pending := self.pending):
             return []
-        found = self._session.runtime.whereabouts(self._request.mesh, pending)
+        found = self._session.runtime.stacks(self._request.mesh, pending, brief=True)
         return whereabouts.lines(self._session.shell, found)
 
     def _traceback(self, errors: dict[int, ErrorRecord]) -> str:

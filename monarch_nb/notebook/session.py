@@ -296,7 +296,7 @@ class Session:
         for one in self.stragglers.living():
             one.run.wait(STOP_AGAIN_S)
             if busy := one.run.pending:
-                found = self.runtime.whereabouts(one.run.mesh, busy)
+                found = self.runtime.stacks(one.run.mesh, busy, brief=True)
                 where = whereabouts.lines(self.shell, found)
                 self.say(cell, f"{verdicts.still_at_work('interrupted again', busy, where)}\n")
             else:

@@ -6,7 +6,7 @@ import argparse
 from typing import Final
 
 from monarch_nb.core.folding import rank_words
-from monarch_nb.notebook import lifecycle, options
+from monarch_nb.notebook import lifecycle, options, whereabouts
 from monarch_nb.notebook.command import Command, say
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
@@ -31,9 +31,9 @@ def _interrupt(session: Session, chosen: argparse.Namespace) -> None:
 def _stacks(session: Session, chosen: argparse.Namespace) -> None:
     mesh = session.meshes.pick(chosen.name)
     ranks = tuple(mesh.ranks) if chosen.ranks is None else chosen.ranks
-    groups, silent = lifecycle.stacks(session, mesh, ranks)
-    for of, text in groups:
-        say(f"{rank_words(of)}:\n{text}")
+    root, silent = lifecycle.stacks(session, mesh, ranks)
+    if root.ranks:
+        session.cell().output.show(whereabouts.tree_content(session.shell, root))
     if silent:
         say(f"{rank_words(silent)}: no answer; %mesh status shows why")
 
