@@ -48,6 +48,7 @@ from monarch_nb.worker.descriptors import Descriptors
 from monarch_nb.worker.details import Details
 from monarch_nb.worker.help_desk import HelpDesk
 from monarch_nb.worker.metrics import MetricsPump
+from monarch_nb.worker.pauses import Pauses
 from monarch_nb.worker.reloading import Workspaces
 from monarch_nb.worker.stdio import install
 from monarch_nb.worker.variables import Variables
@@ -142,7 +143,7 @@ class Rank:
         self.hosting.flush_output = drain
         self.hosting.queues.append(self.work.qsize)
         self.board = self.hosting.board = BoardWriter(self.boot["board"], self.hosting.queues)
-        collectives.install(self.board)
+        collectives.install(self.board, Pauses(self.proc, self.board).of_mesh_s)
         self._serve_metrics()
         Details(self.hosting, self.cells).install()
         self.proc.verbs["exit"] = self._on_exit
