@@ -22,6 +22,7 @@ from monarch_nb.config import Config
 from monarch_nb.host import dumps, events, guard, orders, registry, rundir
 from monarch_nb.host.forks import Forks, settings_for
 from monarch_nb.host.launch import AgentBoot, last_lines
+from monarch_nb.host.looking import Looks
 from monarch_nb.host.loop import Loop
 from monarch_nb.host.mail import Letter, Mail
 from monarch_nb.host.oom import MemoryGroup
@@ -53,6 +54,8 @@ class Agent:
         self._loop = Loop()
         self._mail = Mail(Path(boot.run_dir), boot.agent)
         self._wards = Wards(self._loop, self._mail, config, self._viewers.sampler, self._on_pulse)
+        run_dir, sampler = Path(boot.run_dir), self._viewers.sampler
+        self._looks = Looks(run_dir, self._wards.signal, sampler)
         timing = registry.Timing(
             config.pulse_interval_s / 2, config.exit_s, config.grace_s, config.start_s
         )
@@ -329,14 +332,8 @@ class Agent:
     def _tail(self, letter: Letter) -> None:
         self._answer(letter.asker, {"text": self._wards.tail(letter.body["proc"])})
 
-    def _dump(self, letter: Letter) -> None:
-        procs = orders.check_procs(letter.body["procs"])
-        dumps.begin(Path(self._boot.run_dir), procs, self._wards.signal)
-        self._answer(letter.asker, {"ok": True})
-
-    def _dumped(self, letter: Letter) -> None:
-        procs = orders.check_procs(letter.body["procs"])
-        self._answer(letter.asker, {"texts": dumps.texts(Path(self._boot.run_dir), procs)})
+    def _look(self, letter: Letter) -> None:
+        self._answer(letter.asker, self._looks.answer(letter.body))
 
     def _hello(self, letter: Letter) -> None:
         facts = {"pid": os.getpid(), "host": socket.gethostname()}
@@ -360,8 +357,9 @@ _VERBS: Final[dict[str, Callable[[Agent, Letter], None]]] = {
     "taken": Agent._taken,
     "drain": Agent._drain,
     "tail": Agent._tail,
-    "dump": Agent._dump,
-    "dumped": Agent._dumped,
+    "dump": Agent._look,
+    "dumped": Agent._look,
+    "rows": Agent._look,
     "shutdown": Agent._shutdown,
     "hello": Agent._hello,
     "stop_all": Agent._stop_all,

@@ -12,10 +12,13 @@ import threading
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from monarch_nb import control
 from monarch_nb.core.stack_tree import Stack
+
+if TYPE_CHECKING:
+    from monarch_nb.notebook.hangs import Xray
 
 T = TypeVar("T")
 
@@ -125,6 +128,7 @@ class Runtime(Protocol):
     def actor_totals(
         self, mesh: Any, ranks: Iterable[int], timeout_s: float
     ) -> Sequence[Mapping[str, Any]]: ...
+    def xray(self) -> Xray | None: ...
     def beside_cells(self, run: Callable[[], T]) -> T: ...
     def help(
         self,
@@ -291,6 +295,13 @@ class MonarchRuntime:
         told = _details(self.processes(mesh, ranks), timeout_s)
         totals: Sequence[Mapping[str, Any]] = details.actor_totals(mesh._state, told)
         return totals
+
+    def xray(self) -> Xray | None:
+        """Who looks into hanging ranks, if anything has started the client."""
+        from monarch_nb.control import xray
+
+        client: Any = self.running_client()
+        return xray.Xray(client) if client is not None else None
 
     def beside_cells(self, run: Callable[[], T]) -> T:
         """Run this on behalf of no cell: the stop button of a cell does not reach its calls, and

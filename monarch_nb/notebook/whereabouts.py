@@ -15,6 +15,7 @@ from monarch_nb.notebook import sources, tracebacks
 from monarch_nb.notebook.bundles import Content, text_content
 
 IDLE: Final = "idle"
+_TORCH: Final = ("/torch/autograd/", "/torch/distributed/", "/torch/nn/parallel/")
 STAYS: Final = "calls nothing from here"
 _ROW: Final = (
     '<tr><td style="text-align:left;vertical-align:top;color:#7a7a7a;white-space:nowrap">{label}'
@@ -58,6 +59,12 @@ def short(shell: Any, stacks: Sequence[Stack]) -> str:
     if cell is not None:
         return f"{cell}, line {mine.line}{function}"
     return f"{PurePath(mine.file).name}:{mine.line}{function}"
+
+
+def is_in_torch(stacks: Sequence[Stack]) -> bool:
+    """Whether the main thread is in code that PyTorch runs without Python."""
+    frames = _main(stacks)
+    return bool(frames) and any(part in frames[0].file for part in _TORCH)
 
 
 def text(shell: Any, stacks: Iterable[Stack]) -> str:

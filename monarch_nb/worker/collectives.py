@@ -161,8 +161,9 @@ def _is_on_cpu(frame: FrameType | None) -> bool:
     """Whether a function of PyTorch's waits for tensors of the CPU, where gloo is the backend."""
     if frame is None or frame.f_globals.get("__name__") != _HOME:
         return False
-    values = [frame.f_locals.get(name) for name in ("tensor", "output", "input", "tensor_list")]
-    tensors = [each[0] if isinstance(each, list) and each else each for each in values]
+    names = ("tensor", "output", "input", "tensor_list")
+    values: list[Any] = [frame.f_locals.get(name) for name in names]
+    tensors: list[Any] = [each[0] if isinstance(each, list) and each else each for each in values]
     devices = {each.device.type for each in tensors if hasattr(each, "device")}
     return devices == {"cpu"}
 

@@ -33,6 +33,7 @@ from monarch_nb.core.shape import Extent, Point
 from monarch_nb.worker import (
     breakpoints,
     collectives,
+    ledger,
     nudges,
     patience,
     progress,
@@ -49,6 +50,7 @@ from monarch_nb.worker.details import Details
 from monarch_nb.worker.help_desk import HelpDesk
 from monarch_nb.worker.metrics import MetricsPump
 from monarch_nb.worker.pauses import Pauses
+from monarch_nb.worker.regrouping import Regrouping
 from monarch_nb.worker.reloading import Workspaces
 from monarch_nb.worker.stdio import install
 from monarch_nb.worker.variables import Variables
@@ -153,9 +155,11 @@ class Rank:
         self.proc.verbs["logging"] = self._on_logging
         Workspaces(self.proc, self.work)
         Variables(self.proc, self.cells)
+        self.regrouping = Regrouping(self.proc, self.cells, self.boot)
         sources.install(self.proc)
         Comms(self.runtime, self.work, self.cells).install()
         self._serve_help()
+        HelpDesk(self.proc, {"collectives": lambda _: ledger.told(collectives.facts)})
 
     def _serve_metrics(self) -> None:
         pump = MetricsPump(recorder, self._send_metrics, self.boot["world_size"])
@@ -276,6 +280,7 @@ class Rank:
 
     def _regroup(self, body: dict[str, Any]) -> None:
         """The mesh was healed or shrunk: who this rank is now. Main thread."""
+        self.regrouping.before_heal()
         rank, size = body["rank"], body["world_size"]
         os.environ.update({"RANK": str(rank), "WORLD_SIZE": str(size)})
         self.point = Point(rank, Extent(body["labels"], body["sizes"]))

@@ -15,6 +15,7 @@ from monarch_nb.notebook.command import Command
 from monarch_nb.notebook.commands import (
     auto,
     errors,
+    hangs,
     lifecycle,
     logs,
     looking,
@@ -41,6 +42,8 @@ COMMANDS: Final[dict[str, Command]] = {
     "errors": errors.ERRORS,
     "interrupt": stopping.INTERRUPT,
     "stacks": stopping.STACKS,
+    "collectives": hangs.COLLECTIVES,
+    "regroup": hangs.REGROUP,
 }
 
 
