@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.control import asking
 from monarch_nb.control.stopping import by_agent
+from monarch_nb.core.native_stacks import read as read_native
 from monarch_nb.core.stack_tree import Stack
 from monarch_nb.core.stacks import is_whole, of_user
 
@@ -25,6 +26,7 @@ BRIEF_S: Final = 0.08
 """For ranks to write, where a prompt waits for it; it takes them about a millisecond."""
 LIMIT_S: Final = 1.0
 NAMES_S: Final = 0.1
+NATIVE_S: Final = 10.0  # py-spy reads the symbols of every library first
 FIRST_LOOK_S: Final = 0.004
 LOOK_S: Final = 0.015
 UNNAMED: Final = "another thread"
@@ -48,6 +50,33 @@ def look(
         ]
         for rank, threads in found.items()
     }
+
+
+def look_with_native(
+    proc: Proc, mesh: ProcMesh, ranks: Iterable[int]
+) -> tuple[dict[int, list[Stack]], dict[int, str]]:
+    """As `look`, with calls of C code, from py-spy; and why it tells nothing of other ranks."""
+    agents = by_agent(mesh, ranks)
+    bodies = {agent: {"procs": list(processes)} for agent, processes in agents.items()}
+    answers: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
+    for agent, body in bodies.items():
+        proc.ask(agent, "native", body, lambda answer, agent=agent: answers.put((agent, answer)))  # type: ignore[misc]
+    found: dict[int, list[Stack]] = {}
+    whys = {rank: "no answer" for processes in agents.values() for rank in processes.values()}
+    deadline = time.monotonic() + NATIVE_S
+    for _ in agents:
+        try:
+            agent, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            break
+        for process, rank in agents[agent].items():
+            text, why = answer.get("dumps", {}).get(str(process), ["", answer.get("error", "gone")])
+            if not text:
+                whys[rank] = why
+                continue
+            found[rank] = read_native(text)
+            del whys[rank]
+    return found, whys
 
 
 def _dumps(proc: Proc, agents: Mapping[int, Mapping[int, int]], limit_s: float) -> dict[int, str]:

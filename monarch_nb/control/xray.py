@@ -86,6 +86,12 @@ class Xray:
         """See `control/regroup.py`."""
         return regroup(self._proc, mesh)
 
+    def native_stacks(
+        self, mesh: ProcMesh, ranks: Collection[int]
+    ) -> tuple[dict[int, list[Stack]], dict[int, str]]:
+        """See `stacks.look_with_native`."""
+        return stacks.look_with_native(self._proc, mesh, ranks)
+
     def _seen(self, mesh: ProcMesh, places: Mapping[int, Place]) -> dict[int, Seen]:
         processes = mesh._state.processes
         bodies: dict[int, dict[str, Any]] = {processes[rank]: {} for rank in places}

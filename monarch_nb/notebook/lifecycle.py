@@ -126,11 +126,17 @@ def kill(session: Session, mesh: Any, ranks: Sequence[int]) -> str:
     return f"{mesh.name}: {rank_words(ranks)} killed. %mesh heal starts them again"
 
 
-def stacks(session: Session, mesh: Any, ranks: Sequence[int]) -> tuple[Node, list[int]]:
-    """Where these ranks are in their code, as a tree; and those that are silent."""
+def stacks(
+    session: Session, mesh: Any, ranks: Sequence[int], *, native: bool = False
+) -> tuple[Node, dict[int, str]]:
+    """Where these ranks are in their code, as a tree; and why there is nothing of others."""
     check_ranks(mesh, ranks)
+    if native and (xray := session.runtime.xray()) is not None:
+        with_native, whys = xray.native_stacks(mesh, ranks)
+        return tree(with_native), dict(whys)
     found = session.runtime.stacks(mesh, ranks)
-    return tree(found), sorted(set(ranks).difference(found))
+    silent = sorted(set(ranks).difference(found))
+    return tree(found), dict.fromkeys(silent, "no answer; %mesh status shows why")
 
 
 def _end(session: Session, mesh: Any, ranks: Sequence[int]) -> None:

@@ -149,3 +149,17 @@ def test_a_recorder_that_is_off_is_named(fresh):
     cell = fresh.start(LATE)
     told(fresh, cell, r"ranks 0-2 in all_reduce for \d s; rank 3 in .* load\(\)")
     stopped(fresh, cell)
+
+
+def test_native_frames_where_they_can_be_read(grouped):
+    """Or the reason, where the machine forbids it."""
+    cell = grouped.ok("%%mesh 0 --noblock -o job\ndist.all_reduce(ones)")
+    assert cell.status == "ok"
+    grouped.until(lambda: "waiting" in grouped.ok("%mesh collectives 0").text(), timeout_s=10)
+    shown = grouped.ok("%mesh stacks 0 --native", timeout_s=30).shown
+    if "File" not in shown:
+        pytest.skip(shown)
+    assert "in all_reduce" in shown
+    assert re.search(r"lib\w+\S*\.so\S*\", line 0, in ", shown), shown
+    assert "Cell In[3]" in shown
+    grouped.ok("job.cancel()")
