@@ -21,6 +21,7 @@ _WHYS: Final = {
     "off": "nothing is recorded: TORCH_FR_BUFFER_SIZE is 0",
     None: "no answer; %mesh stacks shows where it is",
 }
+_CLOSED: Final = "pair closure"  # what gloo says where a wait in C++ was ended
 _WAITS: Final = "monarch_nb/worker/collectives.py"
 
 
@@ -126,4 +127,5 @@ def _ledger(standing: Standing, why: str | None, last: int) -> tuple[str, ...]:
 
 def _was_in_collective(error: ErrorRecord) -> bool:
     is_stop = error.ename == "KeyboardInterrupt"
-    return is_stop and any(frame.filename.endswith(_WAITS) for frame in error.frames)
+    was_ended = error.context is not None and _CLOSED in error.context.evalue
+    return is_stop and (was_ended or any(each.filename.endswith(_WAITS) for each in error.frames))

@@ -14,11 +14,13 @@ import datetime as dt
 import functools
 import importlib
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Final
 
-from monarch_nb.worker import waits
+from monarch_nb.worker import breaking, waits
 from monarch_nb.worker.boardwriter import BoardWriter
 from monarch_nb.worker.group_facts import GroupFacts
 from monarch_nb.worker.waits import Aside, Left, Limit
@@ -29,6 +31,9 @@ _NONE: Final = dt.timedelta(0)  # PyTorch's word for no timeout
 
 _boards: Final[list[BoardWriter]] = []  # of this rank, once it has one
 facts: Final = GroupFacts()
+SETTLE_S: Final = 1.0
+uncut: Final[list[str]] = []
+"""What the main thread waits in where no signal is seen."""
 held: Final[list[Any]] = []
 """Groups that are never let go of: something of theirs that has not ended would be waited for."""
 
@@ -88,7 +93,7 @@ def _watch(module: Any) -> None:
     _replace(module.Work, "wait", _wait)
     group = module.ProcessGroup
     if hasattr(group, "monitored_barrier"):
-        _replace(group, "monitored_barrier", _call_aside)
+        _replace(group, "monitored_barrier", _call)
 
 
 def _replace(cls: Any, method: str, patient: Callable[..., Any]) -> None:
@@ -119,18 +124,59 @@ def _wait(original: Any, cls: Any, work: Any, timeout: dt.timedelta = _NONE) -> 
         is_done = work.is_completed
         wait = functools.partial(original, work)
         return _left_if_cut(work, is_done, lambda: waits.in_slices(wait, is_done, limit))
+    if work._get_op_type() != waits.ANY_SOURCE:
+        return _uncut(lambda: original(work, timeout))
     aside = Aside(lambda: original(work))
     return _left_if_cut(work, aside.is_done, lambda: aside.wait(limit))
 
 
-def _call_aside(original: Any, _: Any, group: Any, *args: Any, **options: Any) -> Any:
+def _call(original: Any, _: Any, group: Any, *args: Any, **options: Any) -> Any:
     """A call that waits by itself, and counts its own time."""
     if not facts.only_gloo:
         return original(group, *args, **options)
     left.check(group)
-    aside = Aside(lambda: original(group, *args, **options))
-    what = _name(sys._getframe(2))
-    return _left_if_cut(group, aside.is_done, lambda: aside.wait(lambda: Limit(what, None, _never)))
+    return _uncut(lambda: original(group, *args, **options))
+
+
+def _uncut(wait: Callable[[], Any]) -> Any:
+    """A wait that no signal reaches: `interrupted` ends it, if it is the main thread's."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main:
+        uncut.append(_name(sys._getframe(3)))
+    try:
+        return wait()
+    except RuntimeError as raised:
+        error = raised
+    finally:
+        if is_main:
+            uncut.pop()
+    raise error  # out of the handler: an interrupt that has ended it comes up before, and alone
+
+
+def interrupted() -> bool:
+    """The main thread was interrupted a moment ago: end what it waits for without seeing that.
+
+    Whether there was something. Any other thread.
+    """
+    if _HOME not in sys.modules or not facts.only_gloo:
+        return False
+    what = uncut[-1] if uncut else "backward pass" if breaking.is_stuck_in_backward() else ""
+    if what:
+        left.broke(what)
+        breaking.break_groups(list(_c10d()._world.pg_map))
+    return bool(what)
+
+
+def settle() -> None:
+    """Let nothing of the groups that there are now be under way: nobody will wait for it."""
+    groups = list(_c10d()._world.pg_map)
+    breaking.break_groups(groups)
+    deadline = time.monotonic() + SETTLE_S
+    while left.is_under_way() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    if not left.is_under_way():
+        held[:] = [each for each in held if all(each is not group for group in groups)]
+        left.forget()
 
 
 def _left_if_cut(work: Any, is_done: Callable[[], bool], wait: Callable[[], Any]) -> Any:

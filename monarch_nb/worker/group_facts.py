@@ -35,7 +35,7 @@ class GroupFacts:
     def add(self, name: str, group: Any) -> None:
         """A group has been made, or put back."""
         backends = backends_of(group)
-        gloo = [each for each in backends if type(each).__name__ == _GLOO]
+        gloo = [each for each in backends if is_gloo(each)]
         self.only_gloo = self.only_gloo and len(gloo) == len(backends) > 0
         self._facts[name] = Fact(_taken_over(gloo), time.time_ns())
 
@@ -59,6 +59,11 @@ def backends_of(group: Any) -> list[Any]:
         backend = group._get_backend(device)
         found[id(backend)] = backend
     return list(found.values())
+
+
+def is_gloo(backend: Any) -> bool:
+    """Whether it is gloo's own, not wrapped for debugging."""
+    return type(backend).__name__ == _GLOO
 
 
 def _taken_over(backends: list[Any]) -> dt.timedelta | None:

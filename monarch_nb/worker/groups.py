@@ -15,6 +15,8 @@ import contextlib
 import sys
 from typing import Any, Final
 
+from monarch_nb.worker import collectives
+
 _TABLES: Final = (
     "pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "tags_to_pg", "pg_to_tag",
     "pg_coalesce_state",
@@ -54,6 +56,8 @@ class CellGroups:
         c10d = module()
         if c10d is None:
             return
+        if collectives.left:
+            collectives.settle()
         _end(c10d, failed)
         empty(c10d)
         if self._register is not None:

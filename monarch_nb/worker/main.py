@@ -145,6 +145,7 @@ class Rank:
         self.hosting.flush_output = drain
         self.hosting.queues.append(self.work.qsize)
         self.board = self.hosting.board = BoardWriter(self.boot["board"], self.hosting.queues)
+        nudges.in_vain[:] = [collectives.interrupted]
         collectives.install(self.board, Pauses(self.proc, self.board).of_mesh_s)
         self._serve_metrics()
         Details(self.hosting, self.cells).install()

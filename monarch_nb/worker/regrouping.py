@@ -13,8 +13,8 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from monarch_nb.worker import collectives, groups, rendezvous
-from monarch_nb.worker.group_facts import backends_of
+from monarch_nb.worker import breaking, collectives, groups, rendezvous
+from monarch_nb.worker.group_facts import backends_of, is_gloo
 
 if TYPE_CHECKING:
     from monarch_nb.actors.proc import Proc
@@ -110,9 +110,10 @@ def _backend(world: Any, group: Any) -> str:
 
 
 def _drop(every: list[Any]) -> None:
+    breaking.break_groups(every)
     for group in every:
         for backend in backends_of(group):
-            if type(backend).__name__ != "ProcessGroupGloo":
+            if not is_gloo(backend):
                 with contextlib.suppress(Exception):  # its peers may be gone
                     backend.abort()
     collectives.held.extend(every)

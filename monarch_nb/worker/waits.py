@@ -1,9 +1,10 @@
 """Waits for other ranks that an interrupt ends, and that know whose time they count.
 
 Rules of the file: what is done at once costs one call more than before. A wait of gloo's is cut
-into slices, between which Python looks for signals; a wait that would break the group when it is
-cut (send, recv) goes to a thread of its own, and the caller waits for that thread. What was left
-before it had ended is remembered: the group is of no use while it is not done.
+into slices, between which Python looks for signals. A wait that would break the group when it is
+cut (send, recv) is not: an interrupt breaks the group (`breaking.py`). One that does not even see
+that goes to a thread of its own. What was left before it had ended is remembered: the group is of
+no use while it is not done.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ SLICE: Final = dt.timedelta(seconds=SLICE_S)
 SLICED: Final = frozenset({0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 15})
 """Types of works that gloo can wait for again after a time-out: all but send, recv and those that
 are made of several. (Numbers of `c10d::OpType`.)"""
+ANY_SOURCE: Final = 14
+"""The type of a `recv` from anybody."""
 REGROUP: Final = "Type: %mesh regroup"
 
 
@@ -61,11 +64,21 @@ class Left:
     def __init__(self, hold: Callable[[], None]) -> None:
         self._hold = hold
         self._works: list[tuple[str, Any, Callable[[], bool]]] = []
+        self._broken = ""
 
     def __bool__(self) -> bool:
-        """Whether something of it is still under way."""
+        """Whether the groups are of no use."""
+        return bool(self._broken) or self.is_under_way()
+
+    def is_under_way(self) -> bool:
+        """Whether something of it has not ended yet."""
         self._works = [left for left in self._works if not left[2]()]
         return bool(self._works)
+
+    def broke(self, what: str) -> None:
+        """The groups were broken, to end this."""
+        self._broken = what
+        self._hold()
 
     def add(self, what: str, work: Any, is_done: Callable[[], bool]) -> None:
         """Nobody waits for it any more."""
@@ -75,7 +88,7 @@ class Left:
     def check(self, work: Any) -> None:
         """Raises `RuntimeError` where the group is of no use; a work may be waited for again."""
         if self and all(work is not left for _, left, _ in self._works):
-            what = self._works[0][0]
+            what = self._broken or self._works[0][0]
             raise RuntimeError(
                 "the process group cannot be used any more: this rank has left its last "
                 f"{what} before it had ended. {REGROUP}"
@@ -84,25 +97,28 @@ class Left:
     def forget(self) -> None:
         """There are new groups."""
         self._works.clear()
+        self._broken = ""
 
 
 def in_slices(
     wait: Callable[[dt.timedelta], Any], is_done: Callable[[], bool], limit: Callable[[], Limit]
 ) -> Any:
     """Wait for a work that can be waited for again. `limit` is made when it takes longer."""
-    try:
-        return wait(SLICE)
-    except RuntimeError:
-        if is_done():
-            return wait(SLICE)  # its own error, or it has ended just now
-    counting = limit()
-    while True:
+    ended = _slice(wait, is_done)
+    counting = None
+    while ended is None:  # out of all handlers: an interrupt comes up without a context
+        counting = counting or limit()
         counting.check()
-        try:
-            return wait(SLICE)
-        except RuntimeError:
-            if is_done():
-                return wait(SLICE)
+        ended = _slice(wait, is_done)
+    return ended[0]
+
+
+def _slice(wait: Callable[[dt.timedelta], Any], is_done: Callable[[], bool]) -> tuple[Any] | None:
+    try:
+        return (wait(SLICE),)
+    except RuntimeError:
+        pass
+    return (wait(SLICE),) if is_done() else None  # its own error, or it has ended just now
 
 
 class Aside:

@@ -31,6 +31,7 @@ HANGS = {
     "all_to_all_single": "dist.all_to_all_single(torch.empty(4), ones)",
     "reduce_scatter_tensor": "dist.reduce_scatter_tensor(torch.empty(2), ones)",
     "recv": "dist.recv(ones, 1)",
+    "recv_from_any": "dist.recv(ones)",
     "send": "dist.send(torch.ones(30_000_000), 1)",
     "monitored_barrier": "dist.monitored_barrier()",
     "wait": "dist.all_reduce(ones, async_op=True).wait()",
@@ -64,13 +65,29 @@ def error(made: Mesh, code: str, **where: int):
 def test_an_interrupt_ends_it_and_the_namespace_stays(mesh, what):
     made = up(mesh)
     run = made.start(f"kept = 'hung'\n{HANGS[what]}", gpus=0)
-    waits(made, 0, what)
+    waits(made, 0, what.removesuffix("_from_any"))
     pressed = time.monotonic()
     run.interrupt()
     assert run.wait(WITHIN_S)
     assert time.monotonic() - pressed < FREE_S
     assert run.outcomes[0].error.ename == "KeyboardInterrupt"
     assert made.cell("assert kept == ('hung' if rank == 0 else 1)") == {0: "ok", 1: "ok"}
+
+
+def test_an_interrupt_ends_the_reducer_of_ddp(mesh):
+    """It waits in C++, in the backward pass. The group is broken for that."""
+    made = up(mesh)
+    net = "kept = 'hung'\nmodel = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))"
+    made.cell(net)
+    run = made.start("model(torch.ones(1, 2)).sum().backward()", gpus=0)
+    assert not run.wait(2.0)
+    pressed = time.monotonic()
+    run.interrupt()
+    assert run.wait(WITHIN_S)
+    assert time.monotonic() - pressed < FREE_S
+    assert run.outcomes[0].error.ename == "KeyboardInterrupt"
+    assert made.cell("assert kept == 'hung'") == {0: "ok", 1: "ok"}
+    assert "left its last backward pass" in error(made, "dist.barrier()", gpus=0).evalue
 
 
 @pytest.mark.parametrize("what", ["all_reduce", "recv"])
@@ -80,6 +97,8 @@ def test_a_group_that_was_left_says_what_to_type(mesh, what):
     waits(made, 0, what)
     run.interrupt()
     assert run.wait(WITHIN_S)
+    stop = run.outcomes[0].error
+    assert (stop.ename, stop.context, stop.cause) == ("KeyboardInterrupt", None, None)
     raised = error(made, "dist.barrier()", gpus=0)
     assert raised.evalue == (
         "the process group cannot be used any more: this rank has left its last "
