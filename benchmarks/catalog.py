@@ -274,6 +274,40 @@ MEASURES: tuple[Measure, ...] = (
         quick=False,
     ),
     _debugger(),
+    Measure(
+        "stacks",
+        (
+            Row(
+                "time",
+                "%mesh stacks of 16 ranks, C code holds the interpreter of one",
+                Unit.SECONDS,
+                at_most("stacks", "time", 0.3, "<= 300 ms", _MACHINE_WHY),
+            ),
+            Row("worst", "the same, worst of 10", Unit.SECONDS),
+        ),
+        deadline_s=180,
+        ranks=16,
+    ),
+    Measure(
+        "mismatch",
+        (
+            Row(
+                "time",
+                "a rank does not come to a collective, until the cell says so",
+                Unit.SECONDS,
+                at_most("mismatch", "time", 5.0, "<= 5 s"),
+            ),
+        ),
+        deadline_s=180,
+    ),
+    Measure(
+        "waits",
+        (
+            Row("all_reduce", "gloo's all_reduce, its wait can be interrupted", Unit.TIMES),
+            Row("send", "gloo's send and recv, and a barrier, the same", Unit.TIMES),
+        ),
+        deadline_s=180,
+    ),
     Measure("tab", (*_tab("sleep", "sleep"), *_tab("loop", "loop in Python")), deadline_s=180),
     Measure(
         "print",

@@ -25,7 +25,17 @@ class System:
 
 
 _OUTPUT = ("print", "paced", "interrupt")  # of cells
-_STATUS = ("silent", "board", "look", "view", "seen", "pan")  # what only we have
+_STATUS = (
+    "stacks",
+    "mismatch",
+    "waits",
+    "silent",
+    "board",
+    "look",
+    "view",
+    "seen",
+    "pan",
+)  # what only we have
 _NOTEBOOK = ("cell", "tab", *_OUTPUT, "flood", *_STATUS)  # what only a notebook has
 
 OURS = System("monarch_nb", "monarch_nb_", None, skips=("bare_",))

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 
 import monarch_nb
-from benchmarks import boards, cells, debugging, measures, outputs, system, views
+from benchmarks import boards, cells, debugging, hangs, measures, outputs, system, views
 from benchmarks.measures import Figures, Scale
 from benchmarks.systems.actor_api import ActorRanks, Api, probe_class
 from benchmarks.timing import now
@@ -21,6 +21,14 @@ NOTEBOOK = cells.Notebook(
     cell="%%mesh\n1+1",
     check='%%mesh\nprint("at", rank)',
     shows="(?=.*at 0)(?=.*at 1)(?=.*at 2)(?=.*at 3)",
+    teardown=("%mesh down",),
+)
+
+NOTEBOOK_16 = cells.Notebook(
+    kernel="monarch",
+    setup=(),
+    cell="%%mesh\n1",
+    shows=r"\[0-15\] 1",
     teardown=("%mesh down",),
 )
 
@@ -85,6 +93,9 @@ def main() -> None:
             "cell_first_64": partial(cells.first, NOTEBOOK_64),
             "tab": partial(cells.tab, NOTEBOOK),
             "debugger": partial(debugging.debugger, NOTEBOOK),
+            "stacks": partial(hangs.stacks, NOTEBOOK_16),
+            "mismatch": partial(hangs.mismatch, NOTEBOOK),
+            "waits": partial(hangs.waits, NOTEBOOK_16),
             "flood": partial(outputs.flood, NOTEBOOK),
             "silent": partial(silent, up),
             "board": boards.cost,

@@ -50,8 +50,8 @@ class AsyncDriver(Driver):
         self._newest: asyncio.Task[bool] | None = None
         self._drained = False
         hosting.queues.append(self.waiting)
-        self._thread = threading.Thread(target=self._serve, name=THREAD_NAME, daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._serve, name=THREAD_NAME, daemon=True)
+        self.thread.start()
 
     # any thread
 

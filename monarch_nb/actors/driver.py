@@ -82,6 +82,7 @@ class Driver:
 
     waiting: Callable[[], int]
     """How much waits in its queue. Any thread."""
+    thread: threading.Thread | None = None  # of its own
 
     def __init__(self, hosting: Hosting, spec: Spec, request: Message) -> None:
         self.hosting = hosting

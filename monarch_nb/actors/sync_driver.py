@@ -59,8 +59,8 @@ class SyncDriver(Driver):
         self._links = self.proc.links
         if work is None:
             hosting.queues.append(self.waiting)
-            thread = threading.Thread(target=self._serve, name=THREAD_NAME, daemon=True)
-            thread.start()
+            self.thread = threading.Thread(target=self._serve, name=THREAD_NAME, daemon=True)
+            self.thread.start()
         self._work.put((self, None))
 
     def deliver(self, message: Message) -> None:

@@ -36,6 +36,7 @@ from monarch_nb.control.debugging import DebugDesk
 from monarch_nb.control.exiting import exit_on_sigterm
 from monarch_nb.control.failures import Failures
 from monarch_nb.control.faults import FaultDesk
+from monarch_nb.control.held import HeldDesk
 from monarch_nb.control.hosts import AttachedHosts, agent_of
 from monarch_nb.control.keeper import Keeper
 from monarch_nb.control.logbook import Logbook
@@ -85,6 +86,7 @@ class Client(Runtime):
         self.proc.verbs["spawned"] = self.status.on_spawned
         self.proc.verbs["board"] = self.status.on_board
         sources.serve(self.proc)
+        HeldDesk(self.proc, self.supervision)
 
     def _log_dir(self) -> Path:
         """Where the logs of ranks are kept."""

@@ -7,17 +7,13 @@ since it may wait for ranks that are stopped.
 
 from __future__ import annotations
 
-import io
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console
-from rich.table import Table
-
 from monarch_nb.actors.proc_mesh import ProcsState
-from monarch_nb.control import details
+from monarch_nb.control import debug_tables, stacks
 from monarch_nb.control.debugging import Answer, DebugDesk, Key, Stop
 from monarch_nb.core import debug_words, selection
 from monarch_nb.core.debug_words import Said
@@ -338,21 +334,8 @@ class Conversation:
         )
 
     def _table(self) -> str:
-        stops = self.stops()
-        if not stops:
-            return f"{NOBODY}\n"
-        table = Table(box=None, header_style="", pad_edge=False)
-        several = len({stop.mesh for stop in stops}) > 1
-        for name in (*(["mesh"] if several else []), "rank", "coords", "runs", "at", "for"):
-            table.add_column(name)
-        now = time.monotonic()
-        for stop in stops:
-            mesh = [stop.mesh] if several else []
-            table.add_row(
-                *mesh, str(stop.rank), self._coords(stop), stop.what, self.place(stop),
-                f"{now - stop.at:.0f} s",
-            )  # fmt: skip
-        return _plain(table)
+        rows = [(stop, self._coords(stop), self.place(stop)) for stop in self.stops()]
+        return debug_tables.who_is_stopped(rows) if rows else f"{NOBODY}\n"
 
     def _coords(self, stop: Stop) -> str:
         state = self._state([stop])
@@ -372,20 +355,15 @@ class Conversation:
         others = sorted(
             set(range(len(state.processes))) - {stop.rank for stop in stops} - set(state.lost)
         )
-        for ranks, text in details.stacks(self._client.proc, state.view(), others):
-            self._say(f"{rank_words(ranks)}:\n{text}")
+        if others:
+            found = stacks.look(self._client.proc, state.view(), others, stacks.LIMIT_S)
+            texts = {
+                rank: self._named(debug_tables.calls(of_rank)) for rank, of_rank in found.items()
+            }
+            for group in fold_outputs(texts):
+                self._write(f"{rank_words(group.ranks)}:\n{texts[group.ranks[0]]}")
 
 
 def _sizes(state: ProcsState) -> dict[str, int]:
     extent = state.shape.extent
     return dict(zip(extent.labels, extent.sizes, strict=True))
-
-
-def _plain(table: Table) -> str:
-    """As text of any width, without colours."""
-    console = Console(
-        file=io.StringIO(), width=200, color_system=None, highlight=False, force_jupyter=False
-    )
-    console.print(table)
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
-    return "".join(f"{line.rstrip()}\n" for line in shown.splitlines())

@@ -6,20 +6,16 @@ missing. Not to be called in the inbox thread.
 
 from __future__ import annotations
 
-import queue
-import time
 from collections.abc import Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from monarch_nb.control import asking
+
 if TYPE_CHECKING:
-    from monarch_nb.actors.proc import Proc
     from monarch_nb.control.client import Client
     from monarch_nb.control.debugging import Key
 
 ANSWER_S: Final = 2.0
-
-_Answers = queue.SimpleQueue[tuple[int, dict[str, Any]]]
 
 
 def open_failed(client: Client, processes: Iterable[int], tag: int | None = None) -> list[Key]:
@@ -28,7 +24,7 @@ def open_failed(client: Client, processes: Iterable[int], tag: int | None = None
     Returns their debuggers; of a process that keeps nothing, none.
     """
     body = {} if tag is None else {"tag": tag}
-    told = _ask(client.proc, processes, "post_mortem", body)
+    told = _told(client, processes, "post_mortem", body)
     keys = [(process, int(said["stop"])) for process, said in told.items() if "stop" in said]
     desk = client.debugging
     desk.wait(lambda: {stop.key for stop in desk.stops()}.issuperset(keys), ANSWER_S)
@@ -37,12 +33,12 @@ def open_failed(client: Client, processes: Iterable[int], tag: int | None = None
 
 def stop_at_failure(client: Client, processes: Iterable[int], *, on: bool) -> list[int]:
     """From now on these stop where their code fails, or do no longer. Returns who has heard."""
-    return list(_ask(client.proc, processes, "stop_at_failure", {"on": on}))
+    return list(_told(client, processes, "stop_at_failure", {"on": on}))
 
 
 def forget_failed(client: Client, processes: Iterable[int]) -> list[int]:
     """Let go of the frames, and of what they hold. Returns who has heard."""
-    return list(_ask(client.proc, processes, "forget_failed", {}))
+    return list(_told(client, processes, "forget_failed", {}))
 
 
 def living(client: Client) -> list[int]:
@@ -52,25 +48,9 @@ def living(client: Client) -> list[int]:
     return [each for state in living for each in state.processes if each not in client.proc.dead]
 
 
-def _ask(
-    proc: Proc, processes: Iterable[int], verb: str, body: dict[str, Any]
+def _told(
+    client: Client, processes: Iterable[int], verb: str, body: dict[str, Any]
 ) -> dict[int, dict[str, Any]]:
-    answers: _Answers = queue.SimpleQueue()
-    asked = list(processes)
-    for process in asked:
-        proc.ask(process, verb, body, partial(_put, answers, process))
-    proc.links.flush()
-    deadline = time.monotonic() + ANSWER_S
-    found: dict[int, dict[str, Any]] = {}
-    for _ in asked:
-        try:
-            process, said = answers.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            break
-        if "error" not in said:
-            found[process] = said
-    return found
-
-
-def _put(answers: _Answers, process: int, said: dict[str, Any]) -> None:
-    answers.put((process, said))
+    """The answers of those that do what they are asked for."""
+    found = asking.ask(client.proc, verb, dict.fromkeys(processes, body), ANSWER_S)
+    return {process: said for process, said in found.items() if "error" not in said}

@@ -10,10 +10,16 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-_HEADING: Final = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):")
+from monarch_nb.core.records import is_internal
+
+_HEADING: Final = re.compile(
+    r"(?:Current thread|Thread) 0x([0-9a-f]+) .*\(most recent call first\):"
+)
 _CURRENT: Final = "Current thread 0x"
 _LIBRARY: Final = re.compile(r"/lib/python3\.\d+t?/(?!(?:site|dist)-packages/)")
 _FRAME: Final = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
+_LAST: Final = ("in _run_module_as_main\n", "\n  ...\n")
+"""How the outermost call of a rank's main thread is written, or one that is too deep to show."""
 
 
 FATAL: Final = "Fatal Python error: "
@@ -71,6 +77,11 @@ def file_name(process: int) -> str:
     return f"{process:016x}.stacks"
 
 
+def is_whole(text: str) -> bool:
+    """Whether a rank has written to the end: that of its main thread, which comes last."""
+    return text.endswith(_LAST)
+
+
 def threads(text: str) -> list[list[Frame]]:
     """The frames of each thread, innermost first.
 
@@ -78,27 +89,36 @@ def threads(text: str) -> list[list[Frame]]:
         >>> threads('Thread 0x7f (most recent call first):\\n  File "a.py", line 3 in f\\n')
         [[Frame(file='a.py', line=3, function='f')]]
     """
-    found: list[list[Frame]] = []
+    return [frames for _, frames in _numbered(text)]
+
+
+def of_user(text: str) -> list[tuple[int, tuple[Frame, ...]]]:
+    """Each thread that runs code of the user's: its number and the calls of that, outermost first.
+
+    The main thread comes first, under the number 0. What is ours, and what that calls in Python's
+    own library, is left out.
+    """
+    found = _numbered(text)
+    numbered = [(0, found[-1][1]), *found[:-1]] if found else []
+    calls = [(number, tuple(_of_user(frames))) for number, frames in numbered]
+    return [(number, frames) for number, frames in calls if frames]
+
+
+def _of_user(frames: list[Frame]) -> Iterator[Frame]:
+    is_inside = True
+    for frame in reversed(frames):
+        is_ours = is_internal(frame.file)
+        is_inside = is_ours or (is_inside and is_of_python(frame.file))
+        if not is_inside:
+            yield frame
+
+
+def _numbered(text: str) -> list[tuple[int, list[Frame]]]:
+    found: list[tuple[int, list[Frame]]] = []
     for line in text.splitlines():
-        if _HEADING.fullmatch(line):
-            found.append([])
+        if heading := _HEADING.fullmatch(line):
+            found.append((int(heading[1], 16), []))
         elif found and (match := _FRAME.fullmatch(line)):
             file, number, function = match.groups()
-            found[-1].append(Frame(file, int(number) if number.isdigit() else 0, function))
+            found[-1][1].append(Frame(file, int(number) if number.isdigit() else 0, function))
     return found
-
-
-def thread_below(text: str, file: str) -> list[Frame] | None:
-    """The frames of the thread whose outermost calls are in a file (its end is given), innermost
-    first, without those; None if there is no such thread."""
-    for frames in threads(text):
-        if any(frame.file.endswith(file) for frame in frames):
-            return list(_until(frames, file))
-    return None
-
-
-def _until(frames: list[Frame], file: str) -> Iterator[Frame]:
-    for frame in frames:
-        if frame.file.endswith(file):
-            return
-        yield frame

@@ -22,6 +22,7 @@ from monarch_nb.config import Config
 from monarch_nb.host import dumps, events, guard, orders, registry, rundir
 from monarch_nb.host.forks import Forks, settings_for
 from monarch_nb.host.launch import AgentBoot, last_lines
+from monarch_nb.host.looking import Looks
 from monarch_nb.host.loop import Loop
 from monarch_nb.host.mail import Letter, Mail
 from monarch_nb.host.oom import MemoryGroup
@@ -53,6 +54,8 @@ class Agent:
         self._loop = Loop()
         self._mail = Mail(Path(boot.run_dir), boot.agent)
         self._wards = Wards(self._loop, self._mail, config, self._viewers.sampler, self._on_pulse)
+        run_dir, sampler = Path(boot.run_dir), self._viewers.sampler
+        self._looks = Looks(run_dir, self._wards, sampler, self._loop)
         timing = registry.Timing(
             config.pulse_interval_s / 2, config.exit_s, config.grace_s, config.start_s
         )
@@ -74,6 +77,7 @@ class Agent:
                 self._on_letter(letter)
             now = time.monotonic()
             self._feed(events.Tick())
+            self._looks.native.expire(now)
             self._pass_on(self._wards.outflow.flush(now))
             self._wards.outflow.tell()
             self._show(now)
@@ -83,6 +87,7 @@ class Agent:
         if self._over or self._mail.ready():
             return 0.0
         dues = [self._registry.deadline(), self._wards.outflow.due(), self._viewers.due()]
+        dues.append(self._looks.native.due())
         due = min((due for due in dues if due is not None), default=None)
         return None if due is None else due - time.monotonic()
 
@@ -176,7 +181,9 @@ class Agent:
         for pid, status in ended.items():
             if (proc := self._wards.proc_of(pid)) is not None:
                 self._rank_ended(proc, status)
-        for pid in guard.children() - ({self._forks.pid} if self._forks else set()):
+        for pid in (
+            guard.children() - self._looks.native.pids - {self._forks.pid if self._forks else 0}
+        ):
             guard.kill(pid)
 
     def _zygote_lost(self, forks: Forks) -> None:
@@ -329,14 +336,8 @@ class Agent:
     def _tail(self, letter: Letter) -> None:
         self._answer(letter.asker, {"text": self._wards.tail(letter.body["proc"])})
 
-    def _dump(self, letter: Letter) -> None:
-        procs = orders.check_procs(letter.body["procs"])
-        dumps.begin(Path(self._boot.run_dir), procs, self._wards.signal)
-        self._answer(letter.asker, {"ok": True})
-
-    def _dumped(self, letter: Letter) -> None:
-        procs = orders.check_procs(letter.body["procs"])
-        self._answer(letter.asker, {"texts": dumps.texts(Path(self._boot.run_dir), procs)})
+    def _look(self, letter: Letter) -> None:
+        self._looks.ask(letter.body, lambda body: self._answer(letter.asker, body))
 
     def _hello(self, letter: Letter) -> None:
         facts = {"pid": os.getpid(), "host": socket.gethostname()}
@@ -360,8 +361,10 @@ _VERBS: Final[dict[str, Callable[[Agent, Letter], None]]] = {
     "taken": Agent._taken,
     "drain": Agent._drain,
     "tail": Agent._tail,
-    "dump": Agent._dump,
-    "dumped": Agent._dumped,
+    "dump": Agent._look,
+    "dumped": Agent._look,
+    "rows": Agent._look,
+    "native": Agent._look,
     "shutdown": Agent._shutdown,
     "hello": Agent._hello,
     "stop_all": Agent._stop_all,

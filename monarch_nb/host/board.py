@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from monarch_nb.core.board import (
@@ -140,6 +140,11 @@ class Sampler:
         """Everything as last sampled."""
         seen = self._seen.values()
         return News([each.row for each in seen], [_usage_row(each) for each in seen])
+
+    def rows(self, procs: Iterable[int]) -> list[Row]:
+        """Of these ranks, read now; `changes` will tell of them all the same."""
+        found = [self._seen[proc] for proc in procs if proc in self._seen]
+        return [_row(each.proc, each.slot.read()) for each in found]
 
     def _measure(self, seen: _Seen, now: float) -> bool:
         """Whether it uses more or less than before."""

@@ -96,6 +96,10 @@ class Wards:
         """The rank that has this process."""
         return next((proc for proc, ward in self._wards.items() if ward.pid == pid), None)
 
+    def pids(self, procs: Iterable[int]) -> dict[int, int]:
+        """The processes of those of these ranks that live."""
+        return {proc: self._wards[proc].pid for proc in procs if proc in self._wards}
+
     def tail(self, proc: int) -> str:
         """The last lines of a living rank."""
         ward = self._wards.get(proc)

@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.core.folding import fold_outputs, rank_words
+from monarch_nb.core.folding import rank_words
 from monarch_nb.core.selection import check_ranks
-from monarch_nb.notebook import whereabouts
+from monarch_nb.core.stack_tree import Node, tree
 from monarch_nb.notebook.meshes import NO_MESH
 from monarch_nb.notebook.problems import MagicError
 from monarch_nb.notebook.words import duration, mesh_text
@@ -127,15 +127,16 @@ def kill(session: Session, mesh: Any, ranks: Sequence[int]) -> str:
 
 
 def stacks(
-    session: Session, mesh: Any, ranks: Sequence[int]
-) -> tuple[list[tuple[tuple[int, ...], str]], list[int]]:
-    """Where these ranks are in their code, those at one place together; and those that are
-    silent."""
+    session: Session, mesh: Any, ranks: Sequence[int], *, native: bool = False
+) -> tuple[Node, dict[int, str]]:
+    """Where these ranks are in their code, as a tree; and why there is nothing of others."""
     check_ranks(mesh, ranks)
-    found = session.runtime.whereabouts(mesh, ranks)
-    texts = {rank: whereabouts.stack(session.shell, frames) for rank, frames in found.items()}
-    groups = [(group.ranks, texts[group.ranks[0]] or "  idle") for group in fold_outputs(texts)]
-    return groups, sorted(set(ranks).difference(found))
+    if native and (xray := session.runtime.xray()) is not None:
+        with_native, whys = xray.native_stacks(mesh, ranks)
+        return tree(with_native), dict(whys)
+    found = session.runtime.stacks(mesh, ranks)
+    silent = sorted(set(ranks).difference(found))
+    return tree(found), dict.fromkeys(silent, "no answer; %mesh status shows why")
 
 
 def _end(session: Session, mesh: Any, ranks: Sequence[int]) -> None:

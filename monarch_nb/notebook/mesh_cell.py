@@ -20,7 +20,7 @@ from monarch_nb.core.folding import rank_label, rank_words
 from monarch_nb.core.records import ErrorRecord
 from monarch_nb.core.shape import Extent
 from monarch_nb.core.values import ValueMesh
-from monarch_nb.notebook import verdicts, whereabouts
+from monarch_nb.notebook import hangs, verdicts, whereabouts
 from monarch_nb.notebook.bundles import results, text_content
 from monarch_nb.notebook.problems import CellError, CellInterrupted
 from monarch_nb.notebook.requests import Request, Script, submit
@@ -342,11 +342,13 @@ class MeshCell:
         """Lines on the ranks that go on."""
         if not (pending := self.pending):
             return []
-        found = self._session.runtime.whereabouts(self._request.mesh, pending)
-        return whereabouts.lines(self._session.shell, found)
+        found = self._session.runtime.stacks(self._request.mesh, pending, brief=True)
+        return whereabouts.lines(self._session.shell, found) + hangs.who_is_stuck(found)
 
     def _traceback(self, errors: dict[int, ErrorRecord]) -> str:
         text = verdicts.traceback(self._session.shell, errors, self._total)
+        if left := hangs.who_left(errors):
+            text = f"{text}\n\n{left}"
         lost = [rank for rank, one in self._outcomes().items() if one.status == "lost"]
         return f"{text}\n\n{verdicts.advice(lost, self.ranks)}" if lost else text
 

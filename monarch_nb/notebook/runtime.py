@@ -12,10 +12,13 @@ import threading
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from monarch_nb import control
-from monarch_nb.core.stacks import Frame
+from monarch_nb.core.stack_tree import Stack
+
+if TYPE_CHECKING:
+    from monarch_nb.notebook.hangs import Xray
 
 T = TypeVar("T")
 
@@ -116,14 +119,16 @@ class Runtime(Protocol):
     def interrupt(self, mesh: Any, ranks: Iterable[int] | None = None) -> bool: ...
     def kill(self, mesh: Any, ranks: Iterable[int]) -> None: ...
     def strike(self, mesh: Any, ranks: Iterable[int]) -> None: ...
-    def whereabouts(self, mesh: Any, ranks: Iterable[int]) -> Mapping[int, Sequence[Frame]]: ...
+    def stacks(
+        self, mesh: Any, ranks: Iterable[int], *, brief: bool = False
+    ) -> Mapping[int, Sequence[Stack]]: ...
     def actors_of(
         self, mesh: Any, ranks: Iterable[int], timeout_s: float
     ) -> Mapping[int, Sequence[Mapping[str, Any]]]: ...
     def actor_totals(
         self, mesh: Any, ranks: Iterable[int], timeout_s: float
     ) -> Sequence[Mapping[str, Any]]: ...
-    def stacks(self, mesh: Any, ranks: Iterable[int]) -> Sequence[tuple[Sequence[int], str]]: ...
+    def xray(self) -> Xray | None: ...
     def beside_cells(self, run: Callable[[], T]) -> T: ...
     def help(
         self,
@@ -261,12 +266,15 @@ class MonarchRuntime:
 
         stopping.strike(client.client().proc, mesh, ranks)
 
-    def whereabouts(self, mesh: Any, ranks: Iterable[int]) -> Mapping[int, Sequence[Frame]]:
-        """Where the main threads of these ranks are, innermost call first; of those that can say
-        it."""
-        from monarch_nb.control import client, stopping
+    def stacks(
+        self, mesh: Any, ranks: Iterable[int], *, brief: bool = False
+    ) -> Mapping[int, Sequence[Stack]]:
+        """Where all threads of these ranks are in code of the user's, the main thread first; of
+        those that can say it, within a tenth of a second where it is to be `brief`."""
+        from monarch_nb.control import client, stacks
 
-        return stopping.whereabouts(client.client().proc, mesh, ranks)
+        limit_s = stacks.BRIEF_S if brief else stacks.LIMIT_S
+        return stacks.look(client.client().proc, mesh, ranks, limit_s)
 
     def actors_of(
         self, mesh: Any, ranks: Iterable[int], timeout_s: float
@@ -288,14 +296,12 @@ class MonarchRuntime:
         totals: Sequence[Mapping[str, Any]] = details.actor_totals(mesh._state, told)
         return totals
 
-    def stacks(self, mesh: Any, ranks: Iterable[int]) -> Sequence[tuple[Sequence[int], str]]:
-        """Where all threads of these ranks are in code of the user's; of those that tell it."""
-        from monarch_nb.control import client, details
+    def xray(self) -> Xray | None:
+        """Who looks into hanging ranks, if anything has started the client."""
+        from monarch_nb.control import xray
 
-        found: Sequence[tuple[Sequence[int], str]] = details.stacks(
-            client.client().proc, mesh, ranks
-        )
-        return found
+        client: Any = self.running_client()
+        return xray.Xray(client) if client is not None else None
 
     def beside_cells(self, run: Callable[[], T]) -> T:
         """Run this on behalf of no cell: the stop button of a cell does not reach its calls, and

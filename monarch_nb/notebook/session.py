@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from monarch_nb.notebook import verdicts, whereabouts
+from monarch_nb.notebook import hangs, verdicts, whereabouts
 from monarch_nb.notebook.asking import Asker, asker_of_running_cell
 from monarch_nb.notebook.auto import Auto
 from monarch_nb.notebook.comm_relay import CommRelay
@@ -26,6 +26,7 @@ from monarch_nb.notebook.live.look import CellAtWork
 from monarch_nb.notebook.live.showing import Showing
 from monarch_nb.notebook.live.source import Source
 from monarch_nb.notebook.live_displays import LiveDisplays
+from monarch_nb.notebook.lookout import Lookout
 from monarch_nb.notebook.meshes import Meshes
 from monarch_nb.notebook.outlets import Outlet, outlet_of_running_cell
 from monarch_nb.notebook.outputs import CellOutput
@@ -109,6 +110,8 @@ class Session:
         self._cells: dict[int, Cell] = {}
         self._last_tag = 0
         self._flusher = Flusher()
+        self._lookout = Lookout(shell, lambda: self.runtime)
+        self._lookout.on_news = self._tell_hang
         self._live = LiveDisplays()
         self._comms = CommRelay(shell, self._outlet_of, self._flusher.due)
         self._client: Client | None = None
@@ -201,7 +204,8 @@ class Session:
         self._last_tag += 1
         outlet = outlet_of_running_cell(self.shell)
         output = CellOutput(outlet, live=self._live)
-        waiting = WaitingLine(output, partial(self._waits, self._last_tag))
+        tag = self._last_tag
+        waiting = WaitingLine(output, partial(self._waits, tag), partial(self._lookout.word, tag))
         if not outlet.is_watched:
             waiting.after_s = NEVER_S
         cell_id = _cell_id(self.shell) if source else None
@@ -211,6 +215,11 @@ class Session:
         if old := self._cells.get(cell.tag - MAX_LIVE):
             old.output.forget()
         return cell
+
+    def _tell_hang(self) -> None:
+        """The running cell's ranks hang, or do so no more: its line says it now."""
+        if (cell := self.running) is not None:
+            self._flusher.due(cell.waiting, time.monotonic())
 
     def _waits(self, tag: int) -> Sequence[Wait]:
         cell = self._cells.get(tag)
@@ -319,8 +328,8 @@ class Session:
         for one in self.stragglers.living():
             one.run.wait(STOP_AGAIN_S)
             if busy := one.run.pending:
-                found = self.runtime.whereabouts(one.run.mesh, busy)
-                where = whereabouts.lines(self.shell, found)
+                found = self.runtime.stacks(one.run.mesh, busy, brief=True)
+                where = whereabouts.lines(self.shell, found) + hangs.who_is_stuck(found)
                 self.say(cell, f"{verdicts.still_at_work('interrupted again', busy, where)}\n")
             else:
                 self.say(cell, f"cell In[{one.cell}] has ended on all ranks\n")

@@ -1,8 +1,8 @@
 """The line below a cell that has been silent for a second: what it waits for.
 
 Rules of the file: one line per cell, redrawn in place, empty when the cell ends (what is saved is
-an output without content); nothing is asked of a rank for it. It is flushed as outputs are, by the
-flusher thread.
+an output without content); nothing is asked of a rank for it, unless the board says that one waits
+for others (`lookout.py`). It is flushed as outputs are, by the flusher thread.
 """
 
 from __future__ import annotations
@@ -22,16 +22,29 @@ from monarch_nb.notebook.words import duration
 AFTER_S: Final = 1.0
 NEVER_S: Final = -1.0
 MAX_WAITS: Final = 3
+LOOK_S: Final = 2.0  # the longest time until the next look for ranks that hang
 _GONE: Final[dict[str, Any]] = {"data": {}, "metadata": {}}
 
 
 class WaitingLine:
-    """Of one cell. `after_s` of silence bring it up; not above 0: never."""
+    """Of one cell. `after_s` of silence bring it up; not above 0: never.
 
-    def __init__(self, output: CellOutput, waits: Callable[[], Sequence[Wait]]) -> None:
+    `hang(waited_s)` tells of ranks that wait for one another, in place of what is waited for, and
+    whatever the cell prints.
+    """
+
+    def __init__(
+        self,
+        output: CellOutput,
+        waits: Callable[[], Sequence[Wait]],
+        hang: Callable[[float], str] = lambda _: "",
+    ) -> None:
         self.after_s = AFTER_S
         self._output = output
         self._waits = waits
+        self._hang = hang
+        self._told_hang = False
+        self._redraw_s = 0.0
         self._started_s = time.monotonic()
         self._id = ""
         self._is_over = False
@@ -48,13 +61,18 @@ class WaitingLine:
             if self._is_over or self.after_s <= 0:
                 return None
             now = time.monotonic()
-            due_s = max(self._output.sent_s, self._started_s) + self.after_s
-            if not self._id and now < due_s:
-                return due_s
             waited_s = now - self._started_s
-            if text := sentence(self._waits(), waited_s):
-                self._draw(text)
-            return now + pause(waited_s)
+            waits = self._waits() if waited_s >= self.after_s else ()
+            hang = self._hang(waited_s) if waits else ""
+            due_s = max(self._output.sent_s, self._started_s) + self.after_s
+            if not (hang or self._id) and now < due_s:
+                return min(due_s, now + LOOK_S)
+            if hang or self._told_hang or now >= self._redraw_s:
+                self._told_hang = bool(hang)
+                self._redraw_s = now + pause(waited_s)
+                if text := hang or sentence(waits, waited_s):
+                    self._draw(text)
+            return now + min(pause(waited_s), LOOK_S)
 
     def end(self) -> None:
         """The cell ends."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import Any, Final, NamedTuple
@@ -26,6 +27,7 @@ from monarch_nb.core.board import (
 )
 
 STEP: Final = 32
+MAX_PAUSES: Final = 64  # that are remembered
 
 
 class Waited(NamedTuple):
@@ -59,6 +61,7 @@ class BoardWriter:
         self._hidden: Status | None = None  # what would be told if nobody were paused
         self._overlays = 0
         self._pausing = threading.Lock()
+        self._pauses_over: deque[tuple[int, int]] = deque(maxlen=MAX_PAUSES)
 
     def busy(self, what: str) -> None:
         """User code begins."""
@@ -157,11 +160,20 @@ class BoardWriter:
             if self._pauses:
                 self._tell_paused()
                 return
+            self._pauses_over.append((self._paused_ns, monotonic_ns()))
             assert self._hidden is not None
             state, since_ns, what, busy_ns, *_ = self._hidden
             self._hidden, self._write = None, self._slot.write
             self._overlays += 1
             self._write(state, since_ns, what, busy_ns, self._calls, self._failed, self._queue)
+
+    def paused_ago(self) -> list[tuple[float, float]]:
+        """The last pauses, each as seconds ago from and to. Any thread."""
+        with self._pausing:
+            now = monotonic_ns()
+            open_now = [(self._paused_ns, now)] if self._pauses else []
+            spans = [*self._pauses_over, *open_now]
+        return [((now - start) / 1e9, (now - end) / 1e9) for start, end in spans]
 
     @property
     def _news(self) -> int:

@@ -1,45 +1,77 @@
-"""On the board: where the rank waits for others in a collective of `torch.distributed`.
+"""Where the rank waits for others in a collective of `torch.distributed`: told to the board, and
+ended by an interrupt.
 
 Every collective that is waited for in Python ends in `Work.wait`, however the user has imported it
 and whatever the group is; so that method is the one that is changed, when the first group is made.
 Replacing the functions themselves would hide them from `torch.compile`. What waits in C++ (the
-reducer of DDP, a stream of CUDA) is not seen.
+reducer of DDP, a stream of CUDA) is not seen; `breaking.py` ends what is of gloo.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import functools
 import importlib
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Final
 
+from monarch_nb.worker import breaking, waits
 from monarch_nb.worker.boardwriter import BoardWriter
+from monarch_nb.worker.group_facts import GroupFacts
+from monarch_nb.worker.waits import Aside, Left, Limit
 
 _HOME: Final = "torch.distributed.distributed_c10d"
 _THROUGH: Final = {_HOME, "torch.distributed.c10d_logger"}  # whose wrapper each function has
-_WAITS: Final = (("Work", "wait"), ("ProcessGroup", "monitored_barrier"))
+_NONE: Final = dt.timedelta(0)  # PyTorch's word for no timeout
 
 _boards: Final[list[BoardWriter]] = []  # of this rank, once it has one
+facts: Final = GroupFacts()
+SETTLE_S: Final = 1.0
+uncut: Final[list[str]] = []
+"""What the main thread waits in where no signal is seen."""
+held: Final[list[Any]] = []
+"""Groups that are never let go of: something of theirs that has not ended would be waited for."""
 
 
-def install(board: BoardWriter) -> None:
-    """From the first process group on, waits of this process are told to `board`."""
+def _hold_all() -> None:
+    held.extend(group for group in _c10d()._world.pg_map if group not in held)
+
+
+left: Final = Left(_hold_all)
+
+
+def _never(_: float) -> float:
+    return 0.0
+
+
+_paused: Final[list[Callable[[float], float]]] = [_never]
+
+
+def install(board: BoardWriter, paused: Callable[[float], float] = _never) -> None:
+    """From the first process group on, waits of this process are told to `board`.
+
+    `paused(seconds)`: for how long, in the last `seconds`, a debugger held a rank of the mesh.
+    """
     _boards[:] = [board]
+    _paused[:] = [paused]
     if "torch" not in sys.modules:
         return
-    c10d: Any = importlib.import_module(_HOME)
+    c10d: Any = _c10d()
     register = c10d._register_process_group
 
-    def first(name: str, group: Any) -> None:
-        if c10d._register_process_group is first:
-            c10d._register_process_group = register
+    def told(name: str, group: Any) -> None:
         _watch(importlib.import_module("torch._C._distributed_c10d"))
+        facts.add(name, group)
+        if c10d._world.default_pg is None:
+            left.forget()  # the first of new ones
         register(name, group)
 
-    c10d._register_process_group = first
+    c10d._register_process_group = told
 
 
 @contextlib.contextmanager
@@ -53,15 +85,21 @@ def waiting(what: str) -> Iterator[None]:
             board.resume(each)
 
 
+def _c10d() -> Any:
+    return importlib.import_module(_HOME)
+
+
 def _watch(module: Any) -> None:
-    for name, method in _WAITS:
-        cls = getattr(module, name, None)
-        original = getattr(cls, method, None)
-        if original is not None and not hasattr(original, "__wrapped__"):
-            setattr(cls, method, _told(original))
+    _replace(module.Work, "wait", _wait)
+    group = module.ProcessGroup
+    if hasattr(group, "monitored_barrier"):
+        _replace(group, "monitored_barrier", _call)
 
 
-def _told(original: Any) -> Any:
+def _replace(cls: Any, method: str, patient: Callable[..., Any]) -> None:
+    original = getattr(cls, method)
+    if hasattr(original, "__wrapped__"):
+        return
     [board] = _boards
 
     # a subclass in Python inherits this: pybind11 tells that it is no override of the subclass by
@@ -69,12 +107,111 @@ def _told(original: Any) -> Any:
     def wait(self: Any, *args: Any, **options: Any) -> Any:
         waited = board.collective(_name(sys._getframe(1)))
         try:
-            return original(self, *args, **options)
+            return patient(original, cls, self, *args, **options)
         finally:
             board.resume(waited)
 
-    wait.__code__ = wait.__code__.replace(co_name=original.__name__)
-    return functools.wraps(original)(wait)
+    wait.__code__ = wait.__code__.replace(co_name=method)
+    setattr(cls, method, functools.wraps(original)(wait))
+
+
+def _wait(original: Any, cls: Any, work: Any, timeout: dt.timedelta = _NONE) -> Any:
+    if type(work) is not cls or not (facts.only_gloo or _is_on_cpu(sys._getframe(2))):
+        return original(work, timeout)
+    left.check(work)
+    limit = functools.partial(_limit, sys._getframe(2), timeout)
+    if work._get_op_type() in waits.SLICED:
+        is_done = work.is_completed
+        wait = functools.partial(original, work)
+        return _left_if_cut(work, is_done, lambda: waits.in_slices(wait, is_done, limit))
+    if work._get_op_type() != waits.ANY_SOURCE:
+        return _uncut(lambda: original(work, timeout))
+    aside = Aside(lambda: original(work))
+    return _left_if_cut(work, aside.is_done, lambda: aside.wait(limit))
+
+
+def _call(original: Any, _: Any, group: Any, *args: Any, **options: Any) -> Any:
+    """A call that waits by itself, and counts its own time."""
+    if not facts.only_gloo:
+        return original(group, *args, **options)
+    left.check(group)
+    return _uncut(lambda: original(group, *args, **options))
+
+
+def _uncut(wait: Callable[[], Any]) -> Any:
+    """A wait that no signal reaches: `interrupted` ends it, if it is the main thread's."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main:
+        uncut.append(_name(sys._getframe(3)))
+    try:
+        return wait()
+    except RuntimeError as raised:
+        error = raised
+    finally:
+        if is_main:
+            uncut.pop()
+    raise error  # out of the handler: an interrupt that has ended it comes up before, and alone
+
+
+def interrupted() -> bool:
+    """The main thread was interrupted a moment ago: end what it waits for without seeing that.
+
+    Whether there was something. Any other thread.
+    """
+    if _HOME not in sys.modules or not facts.only_gloo:
+        return False
+    what = uncut[-1] if uncut else "backward pass" if breaking.is_stuck_in_backward() else ""
+    if what:
+        left.broke(what)
+        breaking.break_groups(list(_c10d()._world.pg_map))
+    return bool(what)
+
+
+def settle() -> None:
+    """Let nothing of the groups that there are now be under way: nobody will wait for it."""
+    groups = list(_c10d()._world.pg_map)
+    breaking.break_groups(groups)
+    deadline = time.monotonic() + SETTLE_S
+    while left.is_under_way() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    if not left.is_under_way():
+        held[:] = [each for each in held if all(each is not group for group in groups)]
+        left.forget()
+
+
+def _left_if_cut(work: Any, is_done: Callable[[], bool], wait: Callable[[], Any]) -> Any:
+    try:
+        return wait()
+    except BaseException:
+        if not is_done():
+            left.add(_name(sys._getframe(3)), work, is_done)
+        raise
+
+
+def _limit(frame: FrameType | None, timeout: dt.timedelta) -> Limit:
+    """What the caller has given, else the timeout of the group."""
+    name = getattr(_group_of(frame), "group_name", "")
+    return Limit(_name(frame), timeout or facts.timeout(name), _paused[0])
+
+
+def _group_of(frame: FrameType | None) -> Any:
+    """The group of the function of PyTorch's that waits, if one does."""
+    while frame is not None and frame.f_globals.get("__name__") in _THROUGH:
+        if (group := frame.f_locals.get("group")) is not None:
+            return group
+        frame = frame.f_back
+    return None
+
+
+def _is_on_cpu(frame: FrameType | None) -> bool:
+    """Whether a function of PyTorch's waits for tensors of the CPU, where gloo is the backend."""
+    if frame is None or frame.f_globals.get("__name__") != _HOME:
+        return False
+    names = ("tensor", "output", "input", "tensor_list")
+    values: list[Any] = [frame.f_locals.get(name) for name in names]
+    tensors: list[Any] = [each[0] if isinstance(each, list) and each else each for each in values]
+    devices = {each.device.type for each in tensors if hasattr(each, "device")}
+    return devices == {"cpu"}
 
 
 def _name(frame: FrameType | None) -> str:

@@ -1,4 +1,4 @@
-"""The verb `details`: what this rank knows of itself beyond its place on the board.
+"""The verbs `details` and `threads`: what this rank knows of itself beyond the board.
 
 Answered in the inbox thread, so also while user code runs. Looks only; nothing here waits or calls
 user code.
@@ -7,6 +7,7 @@ user code.
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Details:
     def install(self) -> None:
         """Answer from now on."""
         self._hosting.proc.verbs["details"] = self.on_details
+        self._hosting.proc.verbs["threads"] = self.on_threads
 
     def on_details(self, body: dict[str, Any], message: Message) -> None:
         """Inbox thread. `since`: the number of the last error that the asker knows."""
@@ -41,6 +43,14 @@ class Details:
                 "errors": self._hosting.raised.since(since if isinstance(since, int) else 0),
             },
         )
+
+    def on_threads(self, _: dict[str, Any], message: Message) -> None:
+        """Inbox thread. The names of all threads, by their numbers: an actor's is the actor's."""
+        names = {str(each.ident): each.name for each in threading.enumerate()}
+        for driver in list(self._hosting.drivers.values()):
+            if driver.thread is not None:
+                names[str(driver.thread.ident)] = f"actor {driver.spec.name}"
+        self._hosting.proc.answer(message, {"ok": True, "names": names})
 
 
 def _actor(driver: Driver) -> dict[str, Any]:

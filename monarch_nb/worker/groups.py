@@ -15,6 +15,8 @@ import contextlib
 import sys
 from typing import Any, Final
 
+from monarch_nb.worker import collectives
+
 _TABLES: Final = (
     "pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "tags_to_pg", "pg_to_tag",
     "pg_coalesce_state",
@@ -32,7 +34,7 @@ class CellGroups:
         self._method: Any = None
         self._register: Any = None
         self._held: list[Any] = []
-        if (c10d := _c10d()) is not None:
+        if (c10d := module()) is not None:
             self._take(c10d)
 
     def _take(self, c10d: Any) -> None:
@@ -43,7 +45,7 @@ class CellGroups:
         self._method = c10d._default_pg_init_method
         self._register = c10d._register_process_group
         c10d._register_process_group = self._hold
-        _empty(c10d)
+        empty(c10d)
 
     def _hold(self, name: str, group: Any) -> None:
         self._held.append(group)
@@ -51,11 +53,13 @@ class CellGroups:
 
     def put_back(self, *, failed: bool) -> None:
         """End what the script has left behind, not waiting for its peers if it has `failed`."""
-        c10d = _c10d()
+        c10d = module()
         if c10d is None:
             return
+        if collectives.left:
+            collectives.settle()
         _end(c10d, failed)
-        _empty(c10d)
+        empty(c10d)
         if self._register is not None:
             c10d._register_process_group = self._register
         world = c10d._world
@@ -74,7 +78,7 @@ class CellGroups:
         self._held.clear()
 
 
-def _c10d() -> Any:
+def module() -> Any:
     """PyTorch's module of process groups, if anything has loaded it and it is of use here."""
     module = sys.modules.get("torch.distributed.distributed_c10d")
     return module if hasattr(module, "_world") else None
@@ -88,7 +92,8 @@ def _end(c10d: Any, failed: bool) -> None:
         end()
 
 
-def _empty(c10d: Any) -> None:
+def empty(c10d: Any) -> None:
+    """Take all groups out of PyTorch's sight."""
     world = c10d._world
     for name in _TABLES:
         getattr(world, name).clear()

@@ -32,6 +32,7 @@ from monarch_nb.core.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
 from monarch_nb.core.shape import Extent, Point
 from monarch_nb.worker import (
     collectives,
+    ledger,
     nudges,
     patience,
     progress,
@@ -49,6 +50,8 @@ from monarch_nb.worker.descriptors import Descriptors
 from monarch_nb.worker.details import Details
 from monarch_nb.worker.help_desk import HelpDesk
 from monarch_nb.worker.metrics import MetricsPump
+from monarch_nb.worker.pauses import Pauses
+from monarch_nb.worker.regrouping import Regrouping
 from monarch_nb.worker.reloading import Workspaces
 from monarch_nb.worker.stdio import install
 from monarch_nb.worker.variables import Variables
@@ -143,7 +146,8 @@ class Rank:
         self.hosting.flush_output = drain
         self.hosting.queues.append(self.work.qsize)
         self.board = self.hosting.board = BoardWriter(self.boot["board"], self.hosting.queues)
-        collectives.install(self.board)
+        nudges.in_vain[:] = [collectives.interrupted]
+        collectives.install(self.board, Pauses(self.proc, self.board).of_mesh_s)
         self._serve_metrics()
         Details(self.hosting, self.cells).install()
         self.dap.install()
@@ -155,9 +159,11 @@ class Rank:
         self.proc.verbs["logging"] = self._on_logging
         Workspaces(self.proc, self.work)
         Variables(self.proc, self.cells)
+        self.regrouping = Regrouping(self.proc, self.cells, self.boot)
         sources.install(self.proc)
         Comms(self.runtime, self.work, self.cells).install()
         self._serve_help()
+        HelpDesk(self.proc, {"collectives": lambda _: ledger.told(collectives.facts)})
 
     def _serve_metrics(self) -> None:
         pump = MetricsPump(recorder, self._send_metrics, self.boot["world_size"])
@@ -280,6 +286,7 @@ class Rank:
 
     def _regroup(self, body: dict[str, Any]) -> None:
         """The mesh was healed or shrunk: who this rank is now. Main thread."""
+        self.regrouping.before_heal()
         rank, size = body["rank"], body["world_size"]
         os.environ.update({"RANK": str(rank), "WORLD_SIZE": str(size)})
         self.point = Point(rank, Extent(body["labels"], body["sizes"]))

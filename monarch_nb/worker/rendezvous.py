@@ -50,6 +50,7 @@ class Place:
     size: int
     marks: str = ""
     group: int = 0  # all before have met
+    limit_s: float = float("inf")  # for peers to come, if the group's timeout is longer
 
     def gone(self, ranks: list[int]) -> list[int]:
         """Those of the ranks that have left."""
@@ -93,7 +94,12 @@ def regroup(path: str, rank: int, size: int) -> None:
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_initialized():
         distributed.destroy_process_group()
-    _places[:] = [Place(path, rank, size)]
+    move(path, rank, size)
+
+
+def move(path: str, rank: int, size: int, limit_s: float = float("inf")) -> None:
+    """The next groups meet at a new place; the next of all within `limit_s`."""
+    _places[:] = [Place(path, rank, size, limit_s=limit_s)]
 
 
 def _install() -> None:
@@ -153,7 +159,8 @@ def _forget_the_group() -> None:
 
 
 def _find(missing: list[int], store: Any, place: Place, timeout: dt.timedelta) -> None:
-    deadline, poll_s = time.monotonic() + timeout.total_seconds(), POLL_S
+    limit_s, place.limit_s = min(timeout.total_seconds(), place.limit_s), float("inf")
+    deadline, poll_s = time.monotonic() + limit_s, POLL_S
     while True:
         gone = place.gone(missing)  # before looking who is here: who was and left has been here
         missing = [peer for peer in missing if not store.check([f"here-{peer}"])]
@@ -163,7 +170,8 @@ def _find(missing: list[int], store: Any, place: Place, timeout: dt.timedelta) -
             raise RuntimeError(f"{_ranks(lost)} ended before init_process_group")
         if time.monotonic() > deadline:
             raise TimeoutError(
-                f"{_ranks(missing)} did not come to init_process_group within {timeout}"
+                f"{_ranks(missing)} did not come to init_process_group within "
+                f"{dt.timedelta(seconds=limit_s)}"
             )
         time.sleep(poll_s)
         poll_s = min(2 * poll_s, MAX_POLL_S)

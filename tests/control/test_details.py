@@ -10,6 +10,8 @@ import pytest
 
 from monarch_nb import ActorError
 from monarch_nb.control import details
+from monarch_nb.control.stacks import look
+from monarch_nb.core.folding import fold_outputs
 from tests.control.conftest import WITHIN_S, Mesh
 from tests.faults.actors import AsyncWorker, Worker
 from tests.support import eventually, stop
@@ -112,7 +114,16 @@ def test_a_dead_rank_is_missing_at_once(mesh):
 
 
 def stacks(made: Mesh) -> list[tuple[tuple[int, ...], str]]:
-    return details.stacks(made.client.proc, made.procs, range(len(made.processes)))
+    found = look(made.client.proc, made.procs, range(len(made.processes)))
+    texts = {
+        rank: "\n".join(
+            f"{stack.thread}{frame.file}:{frame.line} {frame.function}"
+            for stack in of_rank
+            for frame in stack.frames
+        )
+        for rank, of_rank in found.items()
+    }
+    return [(group.ranks, texts[group.ranks[0]] or "idle") for group in fold_outputs(texts)]
 
 
 def test_stacks_are_of_the_user_and_equal_ones_are_one(mesh):
@@ -126,14 +137,13 @@ def beside():
 over = False
 if rank < 2:
     if rank == 1:
-        threading.Thread(target=beside, daemon=True).start()
+        threading.Thread(target=beside, name="side ", daemon=True).start()
     work()
 """
     run = made.start(code)
     wanted = {
-        (0,): '  File "<cell>", line 11, in <module>\n  File "<cell>", line 4, in work',
-        (1,): '  File "<cell>", line 11, in <module>\n  File "<cell>", line 4, in work\n\n'
-        'another thread:\n  File "<cell>", line 6, in beside',
+        (0,): "<cell>:11 <module>\n<cell>:4 work",
+        (1,): "<cell>:11 <module>\n<cell>:4 work\nside <cell>:6 beside",
         (2,): "idle",
     }
     eventually(lambda: dict(stacks(made)) == wanted, what=lambda: str(stacks(made)))
@@ -147,8 +157,25 @@ def test_stacks_of_actors_and_of_c_code(mesh):
     made = mesh(1, Worker)
     made.procs.spawn("naps", AsyncWorker).sleep.call(1)
     call = made.workers.do.call("import re; re.match(r'(a+)+$', 'a' * 26 + 'b')")
-    eventually(lambda: "in do\n" in dict(stacks(made)).get((0,), ""))
+    eventually(lambda: " do\n" in dict(stacks(made)).get((0,), ""))
     call.exception(timeout=WITHIN_S)
+
+
+def test_the_thread_of_an_actor_has_its_name(mesh):
+    made = mesh(2, Worker)
+    second = made.procs.spawn("second", Worker)
+    call = second.do.call("import time; time.sleep(30)")
+    eventually(lambda: "actor second" in dict(stacks(made)).get((0, 1), ""))
+    call.cancel()
+    call.exception(timeout=WITHIN_S)
+
+
+def test_calls_deeper_than_are_written_are_a_stack_too(mesh):
+    made = mesh(1)
+    run = made.start("import time\ndef f(n): f(n - 1) if n else time.sleep(60)\nf(200)")
+    eventually(lambda: dict(stacks(made)).get((0,), "").endswith("<cell>:2 f"))
+    run.interrupt()
+    assert run.wait(WITHIN_S)
 
 
 @pytest.mark.fault

@@ -21,6 +21,7 @@ from monarch_nb.control.status import RankStatus
 from monarch_nb.core.mesh_trait import MeshTrait
 from monarch_nb.core.records import ErrorRecord
 from monarch_nb.core.shape import Extent, Shape
+from monarch_nb.core.stack_tree import Stack
 from monarch_nb.core.stacks import Frame
 from monarch_nb.core.values import ValueMesh
 from monarch_nb.errors import LaunchError
@@ -229,6 +230,9 @@ class FakeRuntime:
         found = [mesh for mesh in self.meshes if mesh.name == name and not mesh.stopped]
         return found[-1] if found else None
 
+    def xray(self) -> None:
+        """Nobody hangs."""
+
     def beside_cells(self, run: Callable[[], Any]) -> Any:
         return run()
 
@@ -245,12 +249,13 @@ class FakeRuntime:
     def strike(self, mesh: FakeMesh, ranks: Iterable[int]) -> None:
         """Threads always hear."""
 
-    def whereabouts(self, mesh: FakeMesh, ranks: Iterable[int]) -> dict[int, list[Frame]]:
+    def stacks(
+        self, mesh: FakeMesh, ranks: Iterable[int], *, brief: bool = False
+    ) -> dict[int, list[Stack]]:
         """At the first line of the last cell, as far as a thread can tell."""
         call = self.calls[-1]
-        return {
-            rank: [Frame(call["filename"], call["first_line"] + 1, "<module>")] for rank in ranks
-        }
+        frame = Frame(call["filename"], call["first_line"] + 1, "<module>")
+        return {rank: [Stack("", (frame,))] for rank in ranks}
 
     def when_started(self, callback: Callable[[], object]) -> Callable[[], None]:
         return lambda: None

@@ -17,6 +17,7 @@ from monarch_nb.notebook.commands import (
     debug,
     debugging,
     errors,
+    hangs,
     lifecycle,
     logs,
     looking,
@@ -48,6 +49,8 @@ COMMANDS: Final[dict[str, Command]] = {
     "pdb": debug.PDB,
     "clear": debug.CLEAR,
     "debugger": debugging.DEBUGGER,
+    "collectives": hangs.COLLECTIVES,
+    "regroup": hangs.REGROUP,
 }
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from monarch_nb.core.folding import rank_words
-from monarch_nb.notebook import lifecycle, options
+from monarch_nb.core.folding import fold_outputs, rank_words
+from monarch_nb.notebook import lifecycle, options, whereabouts
 from monarch_nb.notebook.command import Command, say
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
@@ -17,6 +17,7 @@ _INTERRUPT.add_argument("--name")
 
 _STACKS: Final = Parser("%mesh stacks", "%mesh stacks, or %mesh stacks 3")
 _STACKS.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
+_STACKS.add_argument("--native", action="store_true")
 _STACKS.add_argument("--name")
 
 
@@ -31,11 +32,11 @@ def _interrupt(session: Session, chosen: argparse.Namespace) -> None:
 def _stacks(session: Session, chosen: argparse.Namespace) -> None:
     mesh = session.meshes.pick(chosen.name)
     ranks = tuple(mesh.ranks) if chosen.ranks is None else chosen.ranks
-    groups, silent = lifecycle.stacks(session, mesh, ranks)
-    for of, text in groups:
-        say(f"{rank_words(of)}:\n{text}")
-    if silent:
-        say(f"{rank_words(silent)}: no answer; %mesh status shows why")
+    root, whys = lifecycle.stacks(session, mesh, ranks, native=chosen.native)
+    if root.ranks:
+        session.cell().output.show(whereabouts.tree_content(session.shell, root))
+    for group in fold_outputs(whys):
+        say(f"{rank_words(group.ranks)}: {whys[group.ranks[0]]}")
 
 
 INTERRUPT: Final = Command(_INTERRUPT, _interrupt, (
@@ -44,4 +45,5 @@ INTERRUPT: Final = Command(_INTERRUPT, _interrupt, (
 ))  # fmt: skip
 STACKS: Final = Command(_STACKS, _stacks, (
     ("stacks [RANKS] [--name MESH]", "where ranks are in their code, also in C that hangs"),
+    ("    --native", "with the calls of C code, where py-spy is installed"),
 ))  # fmt: skip

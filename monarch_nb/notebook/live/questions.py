@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from monarch_nb.core.folding import fold_outputs
+from monarch_nb.core.stack_tree import tree
 from monarch_nb.notebook.live.feed import Feed
 from monarch_nb.notebook.live.messages import Ask
 from monarch_nb.notebook.live.source import NO_ANSWER, Source
@@ -127,9 +129,11 @@ def _failure(desk: Desk, args: Args) -> dict[str, Any]:
 
 def _stacks(desk: Desk, args: Args) -> dict[str, Any]:
     found = desk.source.stacks(args["mesh"], args["ranks"])
-    silent = set(args["ranks"]).difference(*(ranks for ranks, _ in found))
-    stacks = [{"ranks": runs(ranks), "text": plain(text)} for ranks, text in found]
-    return {"stacks": stacks, "silent": runs(silent)}
+    texts = {rank: plain(desk.source.words(stacks)) for rank, stacks in found.items()}
+    groups = fold_outputs(texts)
+    stacks = [{"ranks": runs(each.ranks), "text": texts[each.ranks[0]]} for each in groups]
+    silent = set(args["ranks"]).difference(found)
+    return {"stacks": stacks, "silent": runs(silent), "tree": tree(found).to_json()}
 
 
 def _logs(desk: Desk, args: Args) -> dict[str, Any]:

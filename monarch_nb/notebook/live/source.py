@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.core.records import ErrorRecord
 from monarch_nb.core.selection import check_ranks
-from monarch_nb.notebook import sources, tracebacks
+from monarch_nb.core.stack_tree import Stack
+from monarch_nb.notebook import sources, tracebacks, whereabouts
 from monarch_nb.notebook.live.look import CellAtWork, Look, Nothing, Snapshot
 
 if TYPE_CHECKING:
@@ -137,14 +138,18 @@ class Source:
         found: Sequence[Any] = client.tail.last(count, mesh, ranks, wanted, level, before)
         return found
 
-    def stacks(self, name: str, ranks: Sequence[int]) -> Sequence[tuple[Sequence[int], str]]:
-        """Where these ranks are, those at one place together; without those that are silent."""
+    def stacks(self, name: str, ranks: Sequence[int]) -> Mapping[int, Sequence[Stack]]:
+        """Where these ranks are; without those that are silent."""
         runtime = self._session.runtime
         mesh = runtime.find(name)
         if mesh is None:
             raise ValueError(f"there is no mesh {name!r} any more")
         check_ranks(mesh, ranks)
         return runtime.stacks(mesh, ranks)
+
+    def words(self, stacks: Sequence[Stack]) -> str:
+        """All calls of a rank, cells under their names."""
+        return whereabouts.text(self._session.shell, stacks)
 
     def cell_id(self, number: int) -> str | None:
         """JupyterLab's id of a cell."""

@@ -17,6 +17,8 @@ from typing import Any
 
 from monarch_nb.core.records import ErrorRecord
 from monarch_nb.core.shape import Extent, Point
+from monarch_nb.core.stack_tree import Stack
+from monarch_nb.core.stacks import Frame
 from monarch_nb.notebook.live.look import CellAtWork, Look
 from monarch_nb.notebook.session import session_of
 
@@ -249,8 +251,12 @@ class FakeSource:
         ]
         return found[-count:]
 
-    def stacks(self, name: str, ranks: Sequence[int]) -> list[tuple[Sequence[int], str]]:
-        return [((*ranks[:-1],), "  Cell In[1], line 1, in <module>")]
+    def stacks(self, name: str, ranks: Sequence[int]) -> dict[int, list[Stack]]:
+        frame = Frame("train.py", 41, "step")
+        return {rank: [Stack("", (frame,))] for rank in ranks[:-1]}
+
+    def words(self, stacks: Sequence[Stack]) -> str:
+        return f"at {stacks[0].frames[0].function}"
 
     def cell_id(self, number: int) -> str | None:
         return f"id-{number}" if number < 10 else None

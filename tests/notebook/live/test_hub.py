@@ -202,8 +202,10 @@ def test_what_else_is_asked(hub, source):
     assert len(points) == 500
     assert "no curve" in page.ask("curve", 2, mesh="mesh0", name="acc", rank=0)["error"]
     stacks = page.ask("stacks", 3, mesh="mesh0", ranks="0-2")["value"]
-    assert stacks["stacks"] == [{"ranks": "0-1", "text": "  Cell In[1], line 1, in <module>"}]
+    assert stacks["stacks"] == [{"ranks": "0-1", "text": "at step"}]
     assert stacks["silent"] == "2"
+    frame = {"file": "train.py", "line": 41, "function": "step"}
+    assert stacks["tree"]["children"] == [{"ranks": "0-1", "frame": frame, "children": []}]
     assert page.ask("cell", 4, number=3)["value"] == {"id": "id-3"}
     assert "not one of this page's" in page.ask("cell", 5, number=30)["error"]
     source.write("mesh0", 1, "loss=3", level="error")

@@ -1,0 +1,70 @@
+"""`%mesh collectives` and `regroup`: what ranks wait for, and a new process group for them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from monarch_nb.core.collectives import NotRegroupedError
+from monarch_nb.core.folding import rank_list, rank_words
+from monarch_nb.core.selection import check_ranks
+from monarch_nb.notebook import hangs, options
+from monarch_nb.notebook.command import Command, say
+from monarch_nb.notebook.options import Parser
+from monarch_nb.notebook.problems import MagicError
+from monarch_nb.notebook.session import Session
+
+LAST: Final = 5
+
+_COLLECTIVES: Final = Parser("%mesh collectives", "%mesh collectives, or %mesh collectives 0-3")
+_COLLECTIVES.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
+_COLLECTIVES.add_argument("--last", type=options.count, default=LAST, metavar="N")
+_COLLECTIVES.add_argument("--name")
+
+_REGROUP: Final = Parser("%mesh regroup", "%mesh regroup")
+_REGROUP.add_argument("--name")
+
+
+def _collectives(session: Session, chosen: argparse.Namespace) -> None:
+    mesh = session.meshes.pick(chosen.name)
+    ranks = tuple(mesh.ranks) if chosen.ranks is None else chosen.ranks
+    check_ranks(mesh, ranks)
+    seen = _xray(session).examine(mesh, ranks)
+    if seen:
+        say(hangs.report(session.shell, seen, chosen.last))
+    if silent := sorted(set(ranks).difference(seen)):
+        say(f"{rank_words(silent)}: no answer; %mesh status shows why")
+
+
+def _regroup(session: Session, chosen: argparse.Namespace) -> None:
+    mesh = session.runtime.whole(session.meshes.pick(chosen.name))
+    if lost := session.runtime.lost(mesh):
+        are = "is" if len(lost) == 1 else "are"
+        raise MagicError(f"{rank_words(lost)} of {mesh.name} {are} lost. Type: %mesh heal")
+    xray = _xray(session)
+    if busy := xray.at_work(mesh):
+        are = "is" if len(busy) == 1 else "are"
+        raise MagicError(
+            f"{rank_words(busy)} {are} still at work. %mesh interrupt stops that; "
+            f"%mesh restart {rank_list(busy)} if nothing does. Then type %mesh regroup"
+        )
+    try:
+        say(hangs.regrouped(mesh.name, xray.regroup(mesh)))
+    except NotRegroupedError as error:
+        restart = f"%mesh restart {rank_list(error.ranks)}"
+        raise MagicError(f"{mesh.name}: {error}. Type: {restart}, then %mesh regroup") from None
+
+
+def _xray(session: Session) -> hangs.Xray:
+    found = session.runtime.xray()
+    assert found is not None, "a mesh is up"
+    return found
+
+
+COLLECTIVES: Final = Command(_COLLECTIVES, _collectives, (
+    ("collectives [RANKS]", "what ranks wait in, and the first at which they disagree"),
+    ("    --last N", "so many of each rank (5)"),
+))  # fmt: skip
+REGROUP: Final = Command(_REGROUP, _regroup, (
+    ("regroup [--name MESH]", "out of process groups that hang, into a new one"),
+))  # fmt: skip

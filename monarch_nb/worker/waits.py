@@ -1,0 +1,181 @@
+"""Waits for other ranks that an interrupt ends, and that know whose time they count.
+
+Rules of the file: what is done at once costs one call more than before. A wait of gloo's is cut
+into slices, between which Python looks for signals. A wait that would break the group when it is
+cut (send, recv) is not: an interrupt breaks the group (`breaking.py`). One that does not even see
+that goes to a thread of its own. What was left before it had ended is remembered: the group is of
+no use while it is not done.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+SLICE_S: Final = 0.05
+SLICE: Final = dt.timedelta(seconds=SLICE_S)
+SLICED: Final = frozenset({0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 15})
+"""Types of works that gloo can wait for again after a time-out: all but send, recv and those that
+are made of several. (Numbers of `c10d::OpType`.)"""
+ANY_SOURCE: Final = 14
+"""The type of a `recv` from anybody."""
+REGROUP: Final = "Type: %mesh regroup"
+
+
+class Limit:
+    """How long to wait. `paused(seconds)` says how long a member of the mesh was held in a debugger
+    in the last `seconds`, which does not count; it is asked when the time is over."""
+
+    def __init__(
+        self, what: str, timeout: dt.timedelta | None, paused: Callable[[float], float]
+    ) -> None:
+        self._what = what
+        self._timeout = timeout
+        self._paused = paused
+        self._started_s = time.monotonic()
+        self._paused_s = 0.0
+
+    def check(self) -> None:
+        """Raises `RuntimeError`, as torch does, when the time is over."""
+        if self._timeout is None:
+            return
+        limit_s, waited_s = self._timeout.total_seconds(), time.monotonic() - self._started_s
+        if waited_s - self._paused_s < limit_s:
+            return
+        self._paused_s = self._paused(waited_s)
+        if waited_s - self._paused_s >= limit_s:
+            raise RuntimeError(
+                f"{self._what} timed out: not all ranks came to it within {self._timeout}. "
+                f"%mesh collectives shows who is where. {REGROUP}"
+            )
+
+
+class Left:
+    """What was left before it had ended: by an interrupt, or when its time was over.
+
+    `hold` keeps all groups alive: letting go of the last reference to one joins its threads.
+    """
+
+    def __init__(self, hold: Callable[[], None]) -> None:
+        self._hold = hold
+        self._works: list[tuple[str, Any, Callable[[], bool]]] = []
+        self._broken = ""
+
+    def __bool__(self) -> bool:
+        """Whether the groups are of no use."""
+        return bool(self._broken) or self.is_under_way()
+
+    def is_under_way(self) -> bool:
+        """Whether something of it has not ended yet."""
+        self._works = [left for left in self._works if not left[2]()]
+        return bool(self._works)
+
+    def broke(self, what: str) -> None:
+        """The groups were broken, to end this."""
+        self._broken = what
+        self._hold()
+
+    def add(self, what: str, work: Any, is_done: Callable[[], bool]) -> None:
+        """Nobody waits for it any more."""
+        self._works.append((what, work, is_done))
+        self._hold()
+
+    def check(self, work: Any) -> None:
+        """Raises `RuntimeError` where the group is of no use; a work may be waited for again."""
+        if self and all(work is not left for _, left, _ in self._works):
+            what = self._broken or self._works[0][0]
+            raise RuntimeError(
+                "the process group cannot be used any more: this rank has left its last "
+                f"{what} before it had ended. {REGROUP}"
+            )
+
+    def forget(self) -> None:
+        """There are new groups."""
+        self._works.clear()
+        self._broken = ""
+
+
+def in_slices(
+    wait: Callable[[dt.timedelta], Any], is_done: Callable[[], bool], limit: Callable[[], Limit]
+) -> Any:
+    """Wait for a work that can be waited for again. `limit` is made when it takes longer."""
+    ended = _slice(wait, is_done)
+    counting = None
+    while ended is None:  # out of all handlers: an interrupt comes up without a context
+        counting = counting or limit()
+        counting.check()
+        ended = _slice(wait, is_done)
+    return ended[0]
+
+
+def _slice(wait: Callable[[dt.timedelta], Any], is_done: Callable[[], bool]) -> tuple[Any] | None:
+    try:
+        return (wait(SLICE),)
+    except RuntimeError:
+        pass
+    return (wait(SLICE),) if is_done() else None  # its own error, or it has ended just now
+
+
+class Aside:
+    """Something that blocks in C++, on a thread of its own."""
+
+    def __init__(self, action: Callable[[], Any]) -> None:
+        self._action = action
+        self._done = threading.Lock()
+        self._done.acquire()
+        self._is_done = False
+        self._value: Any = None
+        self._error: BaseException | None = None
+        thread = _idle.pop() if _idle else _Thread()
+        thread.jobs.put(self)
+
+    def is_done(self) -> bool:
+        """Whether it has ended."""
+        return self._is_done
+
+    def wait(self, limit: Callable[[], Limit]) -> Any:
+        """Its value, or what it raises."""
+        if not self._done.acquire(timeout=SLICE_S):
+            counting = limit()
+            while not self._done.acquire(timeout=SLICE_S):
+                counting.check()
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def run(self) -> None:
+        """The thread."""
+        try:
+            self._value = self._action()
+        except BaseException as error:  # noqa: BLE001  raised where it is waited for
+            self._error = error.with_traceback(None)
+        self._is_done = True
+
+    def tell(self) -> None:
+        """The thread can be used again."""
+        self._done.release()
+
+
+class _Thread:
+    """Runs what may block for ever; it is idle again when that has ended."""
+
+    def __init__(self) -> None:
+        self.jobs: queue.SimpleQueue[Aside] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name="monarch-wait", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            job = self.jobs.get()
+            job.run()
+            _idle.append(self)
+            job.tell()
+            del job
+
+
+_idle: Final[list[_Thread]] = []
+os.register_at_fork(after_in_child=_idle.clear)
