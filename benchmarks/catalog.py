@@ -1,7 +1,9 @@
 """What is measured, in which order, and what is aimed for."""
 
+from benchmarks.catalog_debugging import DEBUGGING
 from benchmarks.measures import CAST, SPAWNED
 from benchmarks.targets import (
+    MACHINE_WHY,
     Measure,
     Row,
     Target,
@@ -27,9 +29,6 @@ _FIRST_WHY = (
     "importing torch takes a second, once per host; a Monarch kernel does it before it is asked: "
     "see the rows of ranks in a notebook"
 )
-_MACHINE_WHY = (
-    "the limit is a time, and the machine is shared: column raw tells what it could do in this run"
-)
 _VIEW_WHY = (
     "the row below is what ipykernel takes to send such a message, which alone reaches the limit; "
     "whatever runs ten times a second finds nothing of its own in the processor's caches"
@@ -44,7 +43,7 @@ _CAST_S = {4: 0.35e-3, 16: 1.2e-3, 64: 6e-3}
 
 def _cast(ranks: int) -> Measure:
     limit = _CAST_S[ranks]
-    target = at_most(f"cast_{ranks}", "time", limit, f"<= {limit * 1e3:g} ms", _MACHINE_WHY)
+    target = at_most(f"cast_{ranks}", "time", limit, f"<= {limit * 1e3:g} ms", MACHINE_WHY)
     label = f"call on {ranks} ranks, round trip"
     return Measure(
         f"cast_{ranks}",
@@ -60,7 +59,7 @@ def _spawn(ranks: int, loaded: bool) -> Measure:
     what = f"spawn {ranks} ranks{', torch loaded' if loaded else ', no torch'}"
     aimed = loaded and ranks == 64
     first = at_most(name, "first", 1.5, "<= 1.5 s", _FIRST_WHY)
-    again = at_most(name, "again", 1.5, "<= 1.5 s", _MACHINE_WHY)
+    again = at_most(name, "again", 1.5, "<= 1.5 s", MACHINE_WHY)
     memory = at_most(name, "private", 15e6, "<= 15 MB")
     rows = (
         Row("first", f"{what}: first of its process", Unit.SECONDS, first if aimed else None),
@@ -68,20 +67,6 @@ def _spawn(ranks: int, loaded: bool) -> Measure:
         Row("private", f"{what}: private memory of each", Unit.BYTES, memory if aimed else None),
     )
     return Measure(name, rows, deadline_s=300, ranks=ranks, quick=ranks <= 16)
-
-
-def _debugger() -> Measure:
-    aims = {
-        "attach": ("JupyterLab's debugger turned on, for one rank of 4, first time", 1.5),
-        "attach_all": ("the same, for all 4 ranks", 1.5),
-        "stop": ("a %%mesh cell sent, until its breakpoint's variables are there", 0.5),
-        "step": ("a step, until the variables are there", 0.15),
-    }
-    rows = (
-        Row(key, text, Unit.SECONDS, at_most("debugger", key, s, f"<= {s:g} s", _MACHINE_WHY))
-        for key, (text, s) in aims.items()
-    )
-    return Measure("debugger", tuple(rows), deadline_s=180)
 
 
 def _tab(busy: str, where: str) -> tuple[Row, ...]:
@@ -166,13 +151,13 @@ MEASURES: tuple[Measure, ...] = (
                 "agent",
                 "64 ranks with news, an update: processor time of their host's agent",
                 Unit.SECONDS,
-                at_most("look", "agent", 1e-3, "<= 1 ms", _MACHINE_WHY),
+                at_most("look", "agent", 1e-3, "<= 1 ms", MACHINE_WHY),
             ),
             Row(
                 "own",
                 "the same: of the controller, snapshot included",
                 Unit.SECONDS,
-                at_most("look", "own", 2e-3, "<= 2 ms", _MACHINE_WHY),
+                at_most("look", "own", 2e-3, "<= 2 ms", MACHINE_WHY),
             ),
         ),
         ranks=64,
@@ -211,7 +196,7 @@ MEASURES: tuple[Measure, ...] = (
                 "change_p95",
                 f"{_SEEN}, 95 of 100 within",
                 Unit.SECONDS,
-                at_most("seen", "change_p95", 0.15, "<= 150 ms", _MACHINE_WHY),
+                at_most("seen", "change_p95", 0.15, "<= 150 ms", MACHINE_WHY),
             ),
             Row(
                 "death_worst",
@@ -236,7 +221,7 @@ MEASURES: tuple[Measure, ...] = (
                 "task",
                 "the same: the longest task, 0 where none takes 50 ms",
                 Unit.SECONDS,
-                at_most("pan", "task", 0.05, "<= 50 ms", _MACHINE_WHY),
+                at_most("pan", "task", 0.05, "<= 50 ms", MACHINE_WHY),
             ),
         ),
         quick=False,
@@ -266,48 +251,14 @@ MEASURES: tuple[Measure, ...] = (
                 "time",
                 "64 ranks up in a notebook, and a first cell on them",
                 Unit.SECONDS,
-                at_most("cell_first_64", "time", 1.5, "<= 1.5 s", _MACHINE_WHY),
+                at_most("cell_first_64", "time", 1.5, "<= 1.5 s", MACHINE_WHY),
             ),
         ),
         deadline_s=180,
         rounds=3,
         quick=False,
     ),
-    _debugger(),
-    Measure(
-        "stacks",
-        (
-            Row(
-                "time",
-                "%mesh stacks of 16 ranks, C code holds the interpreter of one",
-                Unit.SECONDS,
-                at_most("stacks", "time", 0.3, "<= 300 ms", _MACHINE_WHY),
-            ),
-            Row("worst", "the same, worst of 10", Unit.SECONDS),
-        ),
-        deadline_s=180,
-        ranks=16,
-    ),
-    Measure(
-        "mismatch",
-        (
-            Row(
-                "time",
-                "a rank does not come to a collective, until the cell says so",
-                Unit.SECONDS,
-                at_most("mismatch", "time", 5.0, "<= 5 s"),
-            ),
-        ),
-        deadline_s=180,
-    ),
-    Measure(
-        "waits",
-        (
-            Row("all_reduce", "gloo's all_reduce, its wait can be interrupted", Unit.TIMES),
-            Row("send", "gloo's send and recv, and a barrier, the same", Unit.TIMES),
-        ),
-        deadline_s=180,
-    ),
+    *DEBUGGING,
     Measure("tab", (*_tab("sleep", "sleep"), *_tab("loop", "loop in Python")), deadline_s=180),
     Measure(
         "print",
@@ -316,7 +267,7 @@ MEASURES: tuple[Measure, ...] = (
                 "time",
                 "a print on 4 ranks until a Jupyter client has it",
                 Unit.SECONDS,
-                at_most("print", "time", 5e-3, "<= 5 ms", _MACHINE_WHY),
+                at_most("print", "time", 5e-3, "<= 5 ms", MACHINE_WHY),
             ),
         ),
         deadline_s=180,
@@ -364,13 +315,13 @@ MEASURES: tuple[Measure, ...] = (
                 "time",
                 "a million lines of one rank, all in its log",
                 Unit.SECONDS,
-                at_most("flood", "time", 8.0, "<= 8 s", _MACHINE_WHY),
+                at_most("flood", "time", 8.0, "<= 8 s", MACHINE_WHY),
             ),
             Row(
                 "answer",
                 "1+1 in the kernel meanwhile, the slowest",
                 Unit.SECONDS,
-                at_most("flood", "answer", 0.3, "<= 0.3 s", _MACHINE_WHY),
+                at_most("flood", "answer", 0.3, "<= 0.3 s", MACHINE_WHY),
             ),
         ),
         deadline_s=180,

@@ -13,6 +13,10 @@ OURS = "monarch_nb"
 Lookup = Callable[[str, str, str], float | None]  # system, measure, figure
 Verdict = tuple[bool | None, str]  # None: not known; the text says what it was compared with
 
+MACHINE_WHY = (
+    "the limit is a time, and the machine is shared: column raw tells what it could do in this run"
+)
+
 
 class Unit(Enum):
     SECONDS = "s"

@@ -7,7 +7,17 @@ from functools import partial
 from itertools import chain
 
 import monarch_nb
-from benchmarks import boards, cells, debugging, hangs, measures, outputs, system, views
+from benchmarks import (
+    boards,
+    cells,
+    debugging,
+    hangs,
+    measures,
+    outputs,
+    prompts,
+    system,
+    views,
+)
 from benchmarks.measures import Figures, Scale
 from benchmarks.systems.actor_api import ActorRanks, Api, probe_class
 from benchmarks.timing import now
@@ -92,6 +102,7 @@ def main() -> None:
         | {
             "cell_first_64": partial(cells.first, NOTEBOOK_64),
             "tab": partial(cells.tab, NOTEBOOK),
+            "prompt": partial(prompts.prompt, NOTEBOOK, NOTEBOOK_16),
             "debugger": partial(debugging.debugger, NOTEBOOK),
             "stacks": partial(hangs.stacks, NOTEBOOK_16),
             "mismatch": partial(hangs.mismatch, NOTEBOOK),

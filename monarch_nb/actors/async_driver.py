@@ -202,7 +202,7 @@ class AsyncDriver(Driver):
         after: asyncio.Task[bool] | None = None,
     ) -> bool:
         """Run a call and answer it; whether it failed."""
-        key, port = (message.source, message.reply), self.spec.port
+        key = (message.source, message.reply)
         sealed: Parcel | None = None
         try:
             if after is not None and after in self._tasks:
@@ -218,16 +218,25 @@ class AsyncDriver(Driver):
             self.raised(message, error, has_port=has_port, interrupted=interrupted)
             return False
         except BaseException as raised:  # noqa: BLE001  user code; anything may come out
-            seen = partial(self.hosting.failed.seen, port, raised)
-            ended = self.interrupts.during(key, seen)
+            ended = self._seen(key, raised)
             interrupted = self._done_with(message, ended)
             self.raised(message, ended, has_port=has_port, interrupted=interrupted)
             return is_failure(ended)
         self._done_with(message)
         self.reply(message, sealed)
         if (failed := self.hosting.failed).kept:
-            failed.forget(port)
+            failed.forget(self.spec.port)
         return False
+
+    def _seen(self, key: Key, error: BaseException) -> BaseException:
+        """The call has raised this; what it ends with. It may be stopped there, and interrupted."""
+        failed, port = self.hosting.failed, self.spec.port
+        if failed.stop is None or not isinstance(error, Exception):
+            return failed.seen(port, error)
+        try:
+            return self.interrupts.during(key, partial(failed.seen, port, error))
+        except KeyboardInterrupt as interrupt:  # it was meant for the call before that failed
+            return interrupt
 
     def _opened(self, message: Message) -> Any:
         """What `open` returns, or None when it raised: the user's code may hang there too."""

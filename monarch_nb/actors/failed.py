@@ -43,16 +43,19 @@ class Failed:
         interrupt, if it was stopped and interrupted there."""
         if not self.room or not isinstance(error, Exception):
             return error
+        try:
+            self._keep(origin, error)
+            if self.stop is not None:
+                self.stop(error)
+        except BaseException as interrupt:  # noqa: BLE001  the stop button
+            return interrupt
+        return error
+
+    def _keep(self, origin: int, error: BaseException) -> None:
         self.kept.pop(origin, None)
         self.kept[origin] = Kept(error, here.get(), time.monotonic())
         while len(self.kept) > self.room:
             self.kept.pop(next(iter(self.kept)), None)
-        if self.stop is not None:
-            try:
-                self.stop(error)
-            except BaseException as interrupt:  # noqa: BLE001  the stop button
-                return interrupt
-        return error
 
     def forget(self, origin: int) -> None:
         """It has run something well."""

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from monarch_nb.actors.context import here
+from monarch_nb.actors.failed import Failed
 from monarch_nb.actors.future import waiting
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.sync_driver import Task
@@ -48,7 +49,9 @@ class Rank:
     def __init__(self):
         self.said = []
         self.struck = 0
-        hosting = SimpleNamespace(board=None, flush_output=None, interrupt_main=self.strike)
+        hosting = SimpleNamespace(
+            board=None, flush_output=None, interrupt_main=self.strike, failed=Failed()
+        )
         links = SimpleNamespace(forked=False)
         proc = SimpleNamespace(links=links, send=self.send, encode_bytes=Parcel)
         root = SimpleNamespace(rank=Point(0, Extent(["gpus"], [1])))
