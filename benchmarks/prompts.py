@@ -9,7 +9,7 @@ from benchmarks.timing import median, now, time_of
 STOPS = 5
 LINES = 10
 SOON_S = 20.0
-CELL = "%%mesh {}\nfor n in range(3):\n    breakpoint()\n    x = n"
+CELL = "%%mesh\nn = 1\nbreakpoint()\nn = 2"
 
 
 def prompt(notebook: cells.Notebook, wide: cells.Notebook, _scale: Scale) -> Figures:
@@ -21,8 +21,7 @@ def prompt(notebook: cells.Notebook, wide: cells.Notebook, _scale: Scale) -> Fig
         for code in notebook.teardown:
             cells.run(client, code)
     with cells.kernel(wide) as client:
-        for code in wide.setup:
-            cells.run(client, code)
+        cells.run(client, "%mesh up --gpus 16")
         _, casts = zip(*(_talk(client, "cast all p n") for _ in range(STOPS)), strict=True)
         for code in wide.teardown:
             cells.run(client, code)
@@ -32,12 +31,10 @@ def prompt(notebook: cells.Notebook, wide: cells.Notebook, _scale: Scale) -> Fig
 def _talk(client: BlockingKernelClient, line: str) -> tuple[float, float]:
     """Seconds to the first prompt, and the median of those from a line to the next."""
     start = now()
-    sent = client.execute(CELL.format(""), allow_stdin=True)
+    sent = client.execute(CELL, allow_stdin=True)
     client.get_stdin_msg(timeout=SOON_S)
     asked = now() - start
     took = [time_of(lambda: _type(client, line)) for _ in range(LINES)]
-    for _ in range(2):
-        _type(client, "continue")
     client.input("continue")
     cells.reply_to(client, sent, now() + SOON_S)
     return asked, median(took)
