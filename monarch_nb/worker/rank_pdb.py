@@ -29,6 +29,7 @@ _MACHINERY: Final = (
     "asyncio.runners",
     "selectors",
 )
+_SUSPENDED: Final = {"YIELD_VALUE", "RESUME"}  # the latter in Python 3.13
 _COROUTINE: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 NO_INTERACT: Final = (
     "interact needs a terminal of its own, which a rank does not have. "
@@ -77,6 +78,7 @@ class RankPdb(pdb.Pdb):
         self._paused = paused
         self._resumed = resumed
         self._outermost: FrameType | None = None
+        self._failing: FrameType | None = None  # an exception goes through it
         self._is_stepping = False
         channel.prompt = lambda: self.prompt
         channel.complete = self.completions
@@ -164,13 +166,24 @@ class RankPdb(pdb.Pdb):
         elif self.stoplineno == -1 and self.stopframe is not self.botframe:
             self.set_step()  # `return` from a coroutine: it has, so on where it was awaited
 
+    def dispatch_line(self, frame: FrameType) -> Any:
+        self._failing = None
+        return super().dispatch_line(frame)
+
+    def dispatch_exception(self, frame: FrameType, arg: Any) -> Any:
+        if not issubclass(arg[0], StopIteration):  # that is how an `await` ends
+            self._failing = frame
+        return super().dispatch_exception(frame, arg)
+
     def dispatch_return(self, frame: FrameType, arg: Any) -> Any:
-        if self.stopframe is None and _is_suspended(frame):
+        is_suspended = frame is not self._failing and _is_suspended(frame)
+        self._failing = None
+        if self.stopframe is None and is_suspended:
             self._set_stopinfo(frame, None)  # step: on where it awaits
             return self.trace_dispatch
         is_outermost = frame is self._outermost
         traced = super().dispatch_return(frame, arg)
-        if is_outermost and not _is_suspended(frame):
+        if is_outermost and not is_suspended:
             self._end_of_users_code()
             return None
         caller = frame.f_back
@@ -255,7 +268,11 @@ class RankPdb(pdb.Pdb):
         word = text[begin:]
         name, rest, _ = self.parseline(text)
         if not begin and not rest:
-            commands = [each for each in self.completenames(word) if not each.startswith("EOF")]
+            commands = [
+                each
+                for each in self.completenames(word, text, 0, len(word))
+                if not each.startswith("EOF")
+            ]
             return sorted({*commands, *self._expressions(word, text, begin)})
         special = getattr(self, f"complete_{name}", None) if begin else None
         with contextlib.suppress(Exception):  # a property of the user's may raise anything
@@ -304,4 +321,4 @@ def _is_suspended(frame: FrameType) -> bool:
     code: CodeType = frame.f_code
     if not code.co_flags & _COROUTINE or frame.f_lasti < 0:
         return False
-    return dis.opname[code.co_code[frame.f_lasti]] == "YIELD_VALUE"
+    return dis.opname[code.co_code[frame.f_lasti]] in _SUSPENDED

@@ -1,0 +1,184 @@
+"""pdb for ranks, by itself: what is typed comes from a list, what it says goes into another."""
+
+from __future__ import annotations
+
+import asyncio
+import linecache
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import monarch_nb
+from monarch_nb.worker.debug_channel import MAX_CHARS, DebugChannel
+from monarch_nb.worker.rank_pdb import RankPdb
+
+USER = """\
+def leaf(n):
+    return n + 1
+
+def step(n):
+    stop()
+    m = leaf(n)
+    k = m * 2
+    return k
+
+async def waits(n):
+    import asyncio
+    stop()
+    await asyncio.sleep(0)
+    m = n + 1
+    return m
+
+async def fails():
+    import asyncio
+    stop()
+    await asyncio.sleep(0)
+    1 / 0
+"""
+FILE = "/users/train.py"
+FIRST = ["n"] if sys.version_info >= (3, 13) else []  # there it stops at the call itself
+OURS = "def call(action, *args):\n    return action(*args)\n"
+
+
+class Talk:
+    """A debugger and who types at it."""
+
+    def __init__(self, *lines: str) -> None:
+        self.events: list[dict] = []
+        self.places: list[tuple[str, int]] = []
+        self.channel = DebugChannel(1, self.events.append)
+        self.pdb = RankPdb(self.channel, self.paused, lambda _: None)
+        for seq, line in enumerate([*FIRST, *lines] if lines else [], 1):
+            self.channel.put({"kind": "line", "seq": seq, "line": line})
+        self.user = types.ModuleType("user_code")
+        self.user.stop = lambda: self.pdb.begin(sys._getframe(1))
+        linecache.cache[FILE] = (len(USER), None, USER.splitlines(keepends=True), FILE)
+        exec(compile(USER, FILE, "exec"), vars(self.user))
+        runs = types.ModuleType("monarch_nb.worker.runs")
+        exec(compile(OURS, f"{Path(monarch_nb.__file__).parent}/runs.py", "exec"), vars(runs))
+        self.call = runs.call
+
+    def paused(self, debugger: RankPdb, frame: types.FrameType) -> None:
+        self.places.append((frame.f_code.co_name, debugger.stopped_at))
+
+    @property
+    def said(self) -> list[str]:
+        texts = [event["text"] for event in self.events if event["event"] == "asks"]
+        return texts[len(FIRST) :]
+
+    @property
+    def went(self) -> list[bool]:
+        """Of each time the code went on, whether it was a step."""
+        steps = [event["stepping"] for event in self.events if event["event"] == "goes"]
+        return steps[len(FIRST) :]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_traced():
+    before = sys.gettrace()
+    yield
+    sys.settrace(before)
+
+
+def test_steps_and_answers():
+    talk = Talk("p n", "n", "p m", "c")
+    assert talk.call(talk.user.step, 3) == 8
+    assert talk.places[0][0] == "step"
+    assert "3\n" in talk.said[1]
+    assert "-> k = m * 2" in talk.said[2]
+    assert talk.said[3] == "4\n"
+    assert talk.went == [True, False]
+    assert sys.gettrace() is None
+
+
+def test_into_and_out_of_a_call():
+    talk = Talk("s", "r", "c")
+    talk.call(talk.user.step, 3)
+    assert ("leaf", 1) in talk.places
+    assert any("--Return--" in text for text in talk.said)
+
+
+def test_nothing_is_traced_after_the_end_of_the_users_code():
+    talk = Talk(*["n"] * 9)
+    talk.call(talk.user.step, 1)
+    assert sys.gettrace() is None
+    assert talk.went[-1] is False
+    assert {name for name, _ in talk.places} == {"step"}
+
+
+def test_through_an_await():
+    talk = Talk("n", "n", "p m", "c")
+    assert talk.call(asyncio.run, talk.user.waits(3)) == 4
+    assert any("-> return m" in text for text in talk.said)
+    assert "4\n" in talk.said
+    assert sys.gettrace() is None
+
+
+def test_an_error_that_leaves_a_coroutine_ends_it():
+    talk = Talk("n", "n", "n", "n")
+    with pytest.raises(ZeroDivisionError):
+        talk.call(asyncio.run, talk.user.fails())
+    assert sys.gettrace() is None
+
+
+def test_an_interrupt_comes_out_of_the_prompt():
+    talk = Talk()
+
+    def interrupted() -> dict:
+        raise KeyboardInterrupt
+
+    talk.channel._next = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        talk.call(talk.user.step, 1)
+    assert not talk.pdb.is_asking
+
+
+def test_quit_says_so():
+    talk = Talk("q")
+    with pytest.raises(Exception, match="quit in the debugger"):
+        talk.call(talk.user.step, 1)
+
+
+def test_own_breakpoints_hold_the_thread_and_clear_lets_it_go():
+    talk = Talk("b 7", "c", "p m", "clear", "y", "c")
+    assert talk.call(talk.user.step, 3) == 8
+    assert "4\n" in talk.said
+    assert any(event.get("prompt") == "Clear all breaks? " for event in talk.events)
+    assert sys.gettrace() is None
+
+
+def test_much_text_is_cut_and_counted():
+    talk = Talk("p 'a' * 1_000_000", "c")
+    talk.call(talk.user.step, 1)
+    assert len(talk.said[1]) < MAX_CHARS + 100
+    assert talk.said[1].endswith("... 900003 more characters\n")
+
+
+def test_words_are_completed():
+    talk = Talk()
+    asked = iter([
+        {"kind": "complete", "seq": 1, "line": "whati"},
+        {"kind": "complete", "seq": 2, "line": "p n.bit_l"},
+        {"kind": "complete", "seq": 3, "line": "p nothing_like_this"},
+        {"kind": "line", "seq": 4, "line": "c"},
+    ])  # fmt: skip
+    talk.channel._next = lambda: next(asked)
+    talk.call(talk.user.step, 1)
+    words = [event["words"] for event in talk.events if event["event"] == "completes"]
+    assert words == [["whatis"], ["n.bit_length"], []]
+
+
+def test_the_frames_of_a_failure_are_looked_at_and_not_stepped():
+    talk = Talk("p m", "up", "n", "q")
+    for _ in FIRST:
+        talk.channel._next()
+    try:
+        exec(compile("m = 3\n1 / 0", "/users/a.py", "exec"), {})
+    except ZeroDivisionError as error:
+        talk.pdb.reset()
+        talk.pdb.interaction(None, error.__traceback__)
+    assert "3\n" in talk.said
+    assert any("it has failed here" in text for text in talk.said)
+    assert talk.events[-1]["stepping"] is False
