@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -90,6 +90,7 @@ class DebugDesk:
         self._supervision = supervision
         self._mode = mode
         self._stops: dict[Key, Stop] = {}
+        self._in_order: Sequence[Stop] | None = None  # until one comes or goes
         self._answers: dict[Key, Answer] = {}
         self._words: dict[int, list[str]] = {}
         self._holders: dict[Key, Holder] = {}
@@ -103,11 +104,13 @@ class DebugDesk:
 
     # who asks people
 
-    def stops(self) -> list[Stop]:
+    def stops(self) -> Sequence[Stop]:
         """Those that wait for a line, by mesh and rank. Any thread."""
         with self._changed:
-            found = list(self._stops.values())
-        return sorted(found, key=lambda stop: (stop.mesh, stop.rank, stop.key))
+            if self._in_order is None:
+                found = self._stops.values()
+                self._in_order = sorted(found, key=lambda stop: (stop.mesh, stop.rank, stop.key))
+            return self._in_order
 
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
         """Call `changed()` in the inbox thread when a rank stops or goes on; returns the undo."""
@@ -191,6 +194,7 @@ class DebugDesk:
                 stop = replace(known, prompt=body["prompt"])
             assert stop is not None
             self._stops[key] = stop
+            self._in_order = None
             if answer is not None:
                 answer.text += body["text"]
                 answer.state = "asks"
@@ -214,7 +218,7 @@ class DebugDesk:
 
     def _goes(self, key: Key, text: str, *, stepping: bool) -> None:
         with self._changed:
-            self._stops.pop(key, None)
+            self._drop(key)
             answer = self._answers.get(key) if stepping else self._answers.pop(key, None)
             if answer is not None:
                 answer.text += text
@@ -237,8 +241,12 @@ class DebugDesk:
 
     def _pass_over(self, key: Key) -> None:
         with self._changed:
-            self._stops.pop(key, None)
+            self._drop(key)
         self._request(key, {"kind": "pass"})
+
+    def _drop(self, key: Key) -> None:
+        self._stops.pop(key, None)
+        self._in_order = None
 
     def _tell(self) -> None:
         for listener in list(self._listeners):
@@ -249,7 +257,7 @@ class DebugDesk:
         with self._changed:
             lost = [key for key in [*self._stops, *self._answers] if key[0] == ended.process]
             for key in lost:
-                self._stops.pop(key, None)
+                self._drop(key)
                 if (answer := self._answers.pop(key, None)) is not None:
                     answer.state = "lost"
             self._changed.notify_all()
