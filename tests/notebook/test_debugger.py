@@ -161,8 +161,10 @@ def test_an_interrupt_at_the_prompt_ends_the_cell(kernel):
     assert kernel.ok("%%mesh\n1 + 1").status == "ok"
 
 
-def test_where_nobody_can_type_state_is_told_and_it_goes_on(kernel):
-    cell = kernel.ok(f"%%mesh 1\n{STEP}[step(n) for n in range(3)]", allow_stdin=False)
+@pytest.mark.parametrize("call", ["breakpoint()", "import pdb; pdb.set_trace()"])
+def test_where_nobody_can_type_state_is_told_and_it_goes_on(kernel, call):
+    step = STEP.replace("breakpoint()", call)
+    cell = kernel.ok(f"%%mesh 1\n{step}[step(n) for n in range(3)]", allow_stdin=False)
     told = cell.text("stderr")
     assert "breakpoint in step(), line 5: nobody can type here, going on\n" in told
     assert "  x = 0\n" in told

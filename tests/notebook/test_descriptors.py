@@ -51,12 +51,3 @@ def test_a_rank_that_has_other_descriptors_runs_cells(kernel):
     kernel.ok("%%mesh 3\n_ = os.dup2(null, 1), os.write(1, b'to nowhere')")
     kernel.ok("%%mesh 3\nos.close(1)")
     assert kernel.ok("%%mesh 3\n_ = os.dup2(saved, 1), os.write(1, b'back')").text() == "[3] back\n"
-
-
-@pytest.mark.parametrize("call", ["breakpoint()", "import pdb; pdb.set_trace()"])
-def test_a_breakpoint_is_passed_over(kernel, call):
-    cell = kernel.ok(f"%%mesh\ndef step(n):\n    {call}\n    return n\nstep(rank)")
-    assert cell.text("stderr") == (
-        "[0-3] breakpoint in step(), line 3: a rank takes no input, going on\n"
-    )
-    assert "[3] 3" in cell.shown
