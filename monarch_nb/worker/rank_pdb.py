@@ -234,6 +234,29 @@ class RankPdb(pdb.Pdb):
 
     do_restart = do_run
 
+    def do_break(self, arg: str, temporary: Any = 0) -> bool | None:
+        """As pdb's, which would find out that a condition is wrong when it is too late."""
+        if self._is_condition(arg.partition(",")[2]):
+            super().do_break(arg, temporary)
+        return None
+
+    do_b = do_break
+
+    def do_condition(self, arg: str) -> bool | None:
+        """As pdb's, for conditions that can be evaluated."""
+        if self._is_condition(arg.partition(" ")[2]):
+            super().do_condition(arg)
+        return None
+
+    def _is_condition(self, text: str) -> bool:
+        """Whether it is an expression, or nothing; else that is said."""
+        try:
+            compile(text.strip() or "True", "<condition>", "eval")
+        except SyntaxError as error:
+            self.message(f"*** the condition {text.strip()!r} cannot be read: {error.msg}")
+            return False
+        return True
+
     def do_quit(self, arg: str) -> bool | None:
         """quit: end the cell or call of this rank with `BdbQuit`."""
         del arg

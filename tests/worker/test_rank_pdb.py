@@ -149,6 +149,15 @@ def test_own_breakpoints_hold_the_thread_and_clear_lets_it_go():
     assert sys.gettrace() is None
 
 
+def test_a_condition_that_cannot_be_read_is_refused():
+    talk = Talk("b 7, m ==", "b 7, m == 4", "condition 1 m +", "c", "p m", "clear", "y", "c")
+    talk.call(talk.user.step, 3)
+    assert talk.said[1].startswith("*** the condition 'm ==' cannot be read: ")
+    assert "Breakpoint" in talk.said[2]
+    assert talk.said[3].startswith("*** the condition 'm +' cannot be read: ")
+    assert "4\n" in talk.said
+
+
 def test_much_text_is_cut_and_counted():
     talk = Talk("p 'a' * 1_000_000", "c")
     talk.call(talk.user.step, 1)
