@@ -20,6 +20,7 @@ import { Links } from './links.js';
 import { MainPanels } from './mainpanels.js';
 import { meshRendererFactory, RANK } from './meshrenderer.js';
 import { MeshPanel } from './panel.js';
+import { closeOldQuestions } from './questions.js';
 import { DEFAULTS, followSettings, type Settings } from './settings.js';
 import { StatusItem } from './status.js';
 
@@ -81,6 +82,7 @@ function activate(
     activeStateChanged: status.activeChanged
   });
 
+  closeOldQuestions();
   const chooser = new Chooser(commands);
   const isCellButtonWanted = () => settings.cellButton;
   const { showLogs } = page;

@@ -1,0 +1,122 @@
+"""The debugger's prompt in JupyterLab: typed at in the cell, and gone when nobody asks any more."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+import pytest
+
+from tests import support
+from tests.browser.lab import STOP, Cell, Notebook, picture
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(240)]
+
+STEP = """%%mesh
+def step(x):
+    y = x * 2
+    breakpoint()
+    z = y + rank
+    return z
+
+step(21)"""
+
+
+class Prompt:
+    """The box below a cell, as a person finds it."""
+
+    def __init__(self, notebook: Notebook, cell: Cell) -> None:
+        self.cell = cell
+        self.keyboard = notebook.page.keyboard
+        self._boxes = cell.element.locator(
+            ".jp-OutputArea-stdin-item:not(.jp-OutputArea-stdin-hiding)"
+        )
+
+    def asks(self, prompt: str) -> None:
+        """Wait until this is the only question, with the cursor in its box."""
+
+        def is_asked() -> bool:
+            return self._questions() == [prompt]
+
+        support.eventually(is_asked, 20, lambda: f"{prompt}, not {self._questions()}")
+        self._boxes.locator("input:focus").wait_for()
+
+    def _questions(self) -> list[str]:
+        return [text.strip() for text in self._boxes.locator(".jp-Stdin-prompt").all_inner_texts()]
+
+    def type(self, line: str, at: str = "(rank 0)") -> None:
+        """Type where the cursor is, and press Enter."""
+        self.asks(at)
+        self.keyboard.type(line)
+        self.keyboard.press("Enter")
+
+    def is_gone(self) -> None:
+        """Wait until nothing asks."""
+        boxes = self.cell.element.locator(".jp-OutputArea-stdin-item")
+        support.eventually(lambda: boxes.count() == 0, 10, "the box to go")
+
+
+@pytest.fixture
+def ranks(notebook: Notebook) -> Notebook:
+    notebook.run("%mesh up --gpus 4")
+    return notebook
+
+
+def test_a_session_at_the_prompt(ranks: Notebook) -> None:
+    cell = ranks.start(STEP)
+    prompt = Prompt(ranks, cell)
+    prompt.type("p x, y")
+    prompt.type("cast 0-2 p y")
+    prompt.type("rank 3")
+    prompt.type("n", at="(rank 3)")
+    prompt.type("p z", at="(rank 3)")
+    prompt.asks("(rank 3)")
+    picture(ranks.page, "prompt-light")
+    ranks.theme("JupyterLab Dark")
+    picture(ranks.page, "prompt-dark")
+    prompt.type("continue", at="(rank 3)")
+    cell.finish()
+    prompt.is_gone()
+    assert [line.rstrip() for line in cell.text.splitlines()] == [
+        "ranks 0-3 at Cell In[2]:5 step()",
+        "-> z = y + rank",
+        "(rank 0)  p x, y",
+        "(21, 42)",
+        "(rank 0)  cast 0-2 p y",
+        "ranks 0-2:",
+        "42",
+        "(rank 0)  rank 3",
+        "rank 3 at Cell In[2]:5 step()",
+        "-> z = y + rank",
+        "(rank 3)  n",
+        "> Cell In[2](6)step()",
+        "-> return z",
+        "(rank 3)  p z",
+        "45",
+        "(rank 3)  continue",
+        *(f"[{rank}] {42 + rank}" for rank in range(4)),
+    ]
+
+
+def test_the_stop_button_closes_the_box(ranks: Notebook) -> None:
+    cell = ranks.start(STEP)
+    prompt = Prompt(ranks, cell)
+    prompt.asks("(rank 0)")
+    ranks.page.click(STOP)
+    cell.shows("KeyboardInterrupt: all ranks have stopped")
+    prompt.is_gone()
+    assert ranks.run("%%mesh\nrank * 0").text == "[0-3] 0"
+
+
+def test_a_rank_that_dies_takes_its_question_along(ranks: Notebook) -> None:
+    cell = ranks.start("%%mesh\nimport os\nbreakpoint()\nx = 1")
+    prompt = Prompt(ranks, cell)
+    prompt.type("p os.getpid()")
+    shown = cell.shows(re.compile(r"^\d+\s*$")).inner_text()
+    prompt.asks("(rank 0)")
+    os.kill(int(shown), signal.SIGKILL)
+    prompt.type("p rank", at="(rank 1)")
+    prompt.type("continue", at="(rank 1)")
+    cell.shows("rank 0: the process was killed by signal 9 (SIGKILL)")
+    prompt.is_gone()
