@@ -19,8 +19,7 @@ module.exports = {
         extractComments: false,
         minimizerOptions: {
           ecma: 2022,
-          module: true,
-          compress: { ecma: 2022, passes: 4, unsafe_arrows: true, unsafe_methods: true, keep_fargs: false, pure_getters: true, hoist_props: true },
+          compress: { ecma: 2022, passes: 3, unsafe_arrows: true, keep_fargs: false },
           format: { ecma: 2022, comments: false }
         }
       })
