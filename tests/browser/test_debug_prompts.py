@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Locator
 
-from tests.browser.lab import Notebook
+from tests.browser.lab import Notebook, Server
 from tests.browser.mesh_page import MeshPage
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -19,6 +19,11 @@ def step(x):
     return y + rank
 
 step(20 + rank)"""
+SAVE = """async () => {
+    const { context } = window.jupyterapp.shell.currentWidget;
+    await context.save();
+    return context.path;
+}"""
 FAILS = """%%mesh 1
 def load(n):
     return 1 / n
@@ -89,23 +94,21 @@ def test_a_click_opens_the_prompt_of_a_stopped_rank(mesh: MeshPage) -> None:
     terminal.box.wait_for(state="hidden")
 
 
-def test_the_prompt_is_there_after_the_page_is_loaded_again(mesh: MeshPage) -> None:
+def test_the_prompt_is_there_after_the_page_is_loaded_again(mesh: MeshPage, server: Server) -> None:
     page = mesh
     page.notebook.start(STOPS)
     page.view().says("4 ranks: 4 paused")
-    page.page.evaluate("() => window.jupyterapp.shell.currentWidget.context.save()")
-    page.page.reload(wait_until="domcontentloaded")
-    again = MeshPage(Notebook(page.page))
-    again.panel.wait_for(state="attached")
-    if not again.panel.is_visible():
-        again.open()
-    press(again.view().click(0), "debug")
-    terminal = Terminal(again)
+    path = page.page.evaluate(SAVE)
+    page.page.goto(server.url(f"lab/tree/{path}"), wait_until="domcontentloaded")
+    page.page.locator(".mnb-lab-status", has_text="4 ranks: 4 paused").wait_for()
+    page.open()
+    press(page.view().click(0), "debug")
+    terminal = Terminal(page)
     terminal.asks("(rank 0) ")
     terminal.type("p y")
     terminal.sees("40\n")
     terminal.type("continue")
-    again.view().says("4 ranks: 4 idle")
+    page.view().says("4 ranks: 4 idle")
 
 
 def test_a_failed_rank_and_the_choice_of_the_visual_debugger(mesh: MeshPage) -> None:
