@@ -13,6 +13,7 @@ export {
   markOf,
   verdictNames
 } from '../../monarch_nb/notebook/live/front/marks.js';
+export { flame } from '../../monarch_nb/notebook/live/front/flame.js';
 export { mountMesh } from '../../monarch_nb/notebook/live/front/view.js';
 export { element, setText } from '../../monarch_nb/notebook/live/front/theme.js';
 export { button, carefulButton, copyText } from '../../monarch_nb/notebook/live/front/buttons.js';

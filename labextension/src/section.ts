@@ -4,6 +4,7 @@ import * as acts from './acts.js';
 import { ActorTable } from './actortable.js';
 import { button, type Connection, element, type Mesh, mountMesh, runsText, setText } from './front.js';
 import { RankList } from './ranklist.js';
+import { Whom } from './whom.js';
 
 /** What the section asks of the page. */
 export interface Page {
@@ -22,6 +23,7 @@ export class MeshSection {
   readonly #use = button('use for %%mesh', '', () => {
     void acts.use(this.#connection, this.name);
   });
+  readonly #whom: Whom;
   readonly #ranks = element('details', 'lab-ranks');
   readonly #view: ReturnType<typeof mountMesh>;
 
@@ -44,7 +46,8 @@ export class MeshSection {
       this.#list.update();
     });
     const place = element('div', 'lab-view');
-    this.node.append(place, this.#use, this.#hosts, this.#ranks, this.#actors.node);
+    this.#whom = new Whom(connection, name);
+    this.node.append(place, this.#use, this.#whom.node, this.#hosts, this.#ranks, this.#actors.node);
     this.#view = mountMesh(place, connection, {
       mesh: name,
       ranks: null,
@@ -53,6 +56,9 @@ export class MeshSection {
       },
       onLogs: (mesh, ranks) => {
         page.showLogs(mesh, ranks);
+      },
+      onSelect: ranks => {
+        this.#whom.select(ranks);
       },
       offers: this.#offers()
     });

@@ -3,13 +3,14 @@
 import { Widget } from '@lumino/widgets';
 
 import { statusLine } from './fields.js';
-import { button, element, runs, setText } from './front.js';
+import { button, element, flame, runs, setText } from './front.js';
 import type { Link } from './links.js';
 import { ranksPhrase } from './marknode.js';
 
 interface Stacks {
   stacks: { ranks: string; text: string }[];
   silent: string;
+  tree: Parameters<typeof flame>[0];
 }
 
 export class StacksPanel extends Widget {
@@ -51,10 +52,11 @@ export class StacksPanel extends Widget {
     }
   }
 
-  #draw({ stacks, silent }: Stacks): void {
+  #draw({ stacks, silent, tree }: Stacks): void {
     const said = silent ? `No answer from ${ranksPhrase(runs(silent), 0)}. ` : '';
     setText(this.#note, `${said}As of ${new Date().toLocaleTimeString()}`);
     this.#body.replaceChildren(
+      flame(tree),
       ...stacks.flatMap(({ ranks, text }) => [
         element('h4', 'lab-sub', ranksPhrase(runs(ranks), 0)),
         element('pre', 'lab-stack', text)

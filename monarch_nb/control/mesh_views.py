@@ -36,6 +36,8 @@ class Sources:
     dead: Mapping[int, Exit]
     silent: Mapping[int, float]
     hosts: KnownHosts = field(default_factory=KnownHosts)
+    name_place: Callable[[str], str] = str
+    """What people call the place of a rank that is paused."""
     pids: dict[int, int] = field(default_factory=dict)
     ended_at: dict[int, float] = field(default_factory=dict)
 
@@ -131,6 +133,8 @@ class MeshView:
         else:
             (_, verdict, since_ns, what, _, queue, calls, failed, beat), told = known
             since = told.time_s(since_ns)
+            if verdict == "paused":
+                what = f"paused at {sources.name_place(what)}"
         detail, usage = "", sources.boards.usage.get(process, NOTHING)
         if self._any_odd:
             if (ended := sources.dead.get(process)) is not None:

@@ -81,6 +81,10 @@ class StatusDesk:
         self._lock = threading.RLock()
         client.supervision.on_exit.append(self._on_exit)
 
+    def name_places(self, name: Callable[[str], str]) -> None:
+        """Let `name("123.py:5 step()")` say what people call that place; cells have such files."""
+        self._sources.name_place = name
+
     # the inbox thread
 
     def on_spawned(self, body: dict[str, Any], _: Message) -> None:

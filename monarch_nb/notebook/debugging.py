@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MAX_RANKS: Final = 128
 """Ranks that are debugged at once; a panel of threads is for a person to read."""
 
+NO_DEBUGGER: Final = "this kernel has no visual debugger for ranks; choose the Monarch kernel"
 
 _OF_FIRST_LINE: Final = ("%%", " ", "\t", ">>>", "In [")
 """What IPython looks for at the start of a cell."""
@@ -35,6 +36,11 @@ class Choice:
     mesh: str = ""
     ranks: tuple[int, ...] = ()
     is_off: bool = False
+
+    @property
+    def whom(self) -> str:
+        """ "ranks", "controller" or "off"."""
+        return "ranks" if self.mesh else "off" if self.is_off else "controller"
 
     def __str__(self) -> str:
         if self.is_off:
@@ -62,13 +68,16 @@ class Debugging:
         """A kernel with a debugger listens; `describe` says what it is doing."""
         self._follow, self._describe = follow, describe
 
+    @property
+    def is_there(self) -> bool:
+        """Whether this kernel has a visual debugger."""
+        return self._follow is not None
+
     def choose(self, choice: Choice) -> str:
         """Debug this from now on; what was stopped elsewhere goes on. Returns the line that says
         so."""
         if self._follow is None:
-            raise MagicError(
-                "this kernel has no visual debugger for ranks; choose the Monarch kernel"
-            )
+            raise MagicError(NO_DEBUGGER)
         self.chosen = choice
         done = self._follow(choice)
         return f"the visual debugger is for {choice}{done}"

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from monarch_nb.core.collectives import Standing, disagreement, line, pending
 from monarch_nb.core.folding import fold_outputs, rank_list, rank_words
 from monarch_nb.core.records import ErrorRecord
-from monarch_nb.notebook import whereabouts
+from monarch_nb.notebook import tracebacks, whereabouts
 from monarch_nb.notebook.words import count
 
 ADVICE: Final = "The stop button ends the wait; then type %mesh regroup"
@@ -107,7 +107,7 @@ def regrouped(name: str, done: Any) -> str:
 
 def _place(shell: Any, one: Any) -> str:
     if one.paused_at:
-        return f"paused at {one.paused_at}"
+        return f"paused at {tracebacks.named_place(shell, one.paused_at)}"
     if one.stacks is None:
         return _NO_ANSWER
     place = whereabouts.short(shell, one.stacks)

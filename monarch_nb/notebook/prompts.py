@@ -46,6 +46,7 @@ class Prompts:
         self._client = client
         client.debugging.listen(self._changed)
         client.debugging.take(self._takes)
+        client.status.name_places(partial(tracebacks.named_place, self._session.shell))
 
     def close(self) -> None:
         """The session ends."""
@@ -88,11 +89,11 @@ class Prompts:
         return [stop.serial for stop in self._client.debugging.stops()] != serials
 
     def _cell_to_ask(self) -> Cell | None:
-        """The running cell, if the prompt belongs there."""
+        """The running cell, if the prompt belongs there. Who opens a failure speaks to it."""
         cell = self._session.running
         if cell is None or cell.asker is None or cell.is_prompt_closed or self._is_here:
             return None
-        stops = self._client.debugging.stops()
+        stops = [stop for stop in self._client.debugging.stops() if stop.kind != "post-mortem"]
         if any(stop.tag == cell.tag for stop in stops):
             return cell
         is_old = time.monotonic() - cell.started_s > BLOCKED_S

@@ -100,6 +100,14 @@ def name_of_cell(shell: Any, filename: str) -> str | None:
     return " ".join(found) if found else None
 
 
+def named_place(shell: Any, place: str) -> str:
+    """`Cell In[5]:3 step()` for `123.py:3 step()`, where that file is a cell; else as it is."""
+    file, colon, rest = place.partition(":")
+    paths = vars(shell.compile).get("_filename_map", {})
+    path = next((each for each in paths if each.rpartition("/")[2] == file), file)
+    return f"{name_of_cell(shell, path) or file}{colon}{rest}"
+
+
 def place_of_error(shell: Any, record: ErrorRecord) -> str:
     """The user's line at which an error arose: `Cell In[5], line 3`, `train.py, line 12`; or
     nothing."""

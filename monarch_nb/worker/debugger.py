@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.actors.context import Here, here
 from monarch_nb.worker.debug_channel import DebugChannel
+from monarch_nb.worker.frame_places import place_of
 from monarch_nb.worker.outcomes import forget_last_error
 from monarch_nb.worker.rank_pdb import RankPdb
 
@@ -178,7 +179,7 @@ class Debugger:
         }
         channel.pass_over = lambda: self._pass_over(frame)
         if debugger.kind != POST_MORTEM:  # that holds nobody up
-            self._board.pause(channel.number, _place(frame))
+            self._board.pause(channel.number, place_of(frame))
 
     def _resumed(self, debugger: RankPdb) -> None:
         self._stopped.pop(debugger.channel.number, None)

@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any, Final, Protocol
 
 from monarch_nb.worker.dap_wire import Wire
+from monarch_nb.worker.frame_places import place_of
 from monarch_nb.worker.inspecting import is_library
 
 LOOK_S: Final = 0.01
@@ -172,13 +173,6 @@ def _names_of(threads: Iterable[int]) -> list[str]:
     name_of = _part("_pydevd_bundle.pydevd_constants").get_thread_id
     wanted = set(threads)
     return [name_of(each) for each in threading.enumerate() if each.ident in wanted]
-
-
-def place_of(frame: FrameType) -> str:
-    """Where a frame is, for people: `train.py:41 step()`."""
-    code = frame.f_code
-    name = os.path.basename(code.co_filename)  # noqa: PTH119  a name, of a file or of none
-    return f"{name}:{frame.f_lineno} {code.co_name}()".replace("<module>()", "").strip()
 
 
 def untrace_child() -> None:

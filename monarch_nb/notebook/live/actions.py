@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from monarch_nb.notebook import lifecycle
+from monarch_nb.notebook.debugging import CONTROLLER, NOBODY
 from monarch_nb.notebook.live.messages import Do
 from monarch_nb.notebook.live.texts import MAX_WHAT, plain
 
@@ -76,6 +77,16 @@ def _use(session: Session, args: Args) -> str:
     return lifecycle.use(session, args["mesh"], _mesh(session, args))
 
 
+def _debugger(session: Session, args: Args) -> str:
+    """Whom the visual debugger is for."""
+    fixed = {"controller": CONTROLLER, "off": NOBODY}
+    if (choice := fixed.get(args["whom"])) is None:
+        if args["mesh"] is None:
+            raise ValueError("ranks of which mesh?")
+        choice = session.debugging.ranks(_mesh(session, args), args["ranks"])
+    return session.debugging.choose(choice)
+
+
 def _mesh(session: Session, args: Args) -> Any:
     """The mesh that the view shows under that name."""
     mesh = session.runtime.find(args["mesh"])
@@ -92,4 +103,5 @@ _ACTIONS: Final = {
     "up": Action(_up, 150.0),
     "down": Action(_down, 30.0),
     "use": Action(_use, 5.0),
+    "debugger": Action(_debugger, 10.0),
 }

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.notebook.live import actions, questions
+from monarch_nb.notebook.live import actions, questions, talks
 from monarch_nb.notebook.live.channels import MAX_CLIENTS, Channels, Turn
 from monarch_nb.notebook.live.feed import Feed
 from monarch_nb.notebook.live.followers import MAX_LINES, Followers
@@ -32,6 +32,7 @@ from monarch_nb.notebook.live.messages import (
 )
 from monarch_nb.notebook.live.questions import Desk
 from monarch_nb.notebook.live.requests import Requests
+from monarch_nb.notebook.live.talks import Talks
 
 if TYPE_CHECKING:
     from monarch_nb.notebook.live.source import Source
@@ -85,6 +86,7 @@ class Hub:
         self._channels = Channels()
         self._followers: dict[int, Followers] = {}
         self._requests = Requests(self._send)
+        self._talks = Talks(session, self._tell)
         self._looks = False
         self._complaint = ""
         source.on_news = self.hear
@@ -106,6 +108,7 @@ class Hub:
 
     def close(self) -> None:
         """End the thread; nothing is sent any more."""
+        self._talks.close()
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -248,6 +251,10 @@ class Hub:
             logging.getLogger("monarch_nb").debug("a mesh view is gone", exc_info=True)
             self._close(number)
 
+    def _tell(self, number: int, message: dict[str, Any]) -> None:
+        """Send it soon. Any thread."""
+        self._put(lambda: self._send(number, message))
+
     def _refuse(self, number: int, client: str, error: str) -> None:
         self._send(number, {"v": VERSION, "type": "error", "to": client, "error": error})
 
@@ -261,6 +268,7 @@ class Hub:
     def _close(self, number: int) -> None:
         self._open.pop(number, None)
         self._followers.pop(number, None)
+        self._talks.close(number)
         self._channels.close(number)
 
     def _receive(self, number: int, data: Any) -> None:
@@ -288,7 +296,10 @@ class Hub:
             self._channels.bye(number, message.client)
             return
         is_known = self._channels.heard(number, message.client, now)
-        if isinstance(message, Ask):
+        self._talks.hear(number, message.client)
+        if isinstance(message, Ask | Do) and message.what in talks.WORDS:
+            self._debug(number, message, now)
+        elif isinstance(message, Ask):
             self._ask(number, message, now)
         elif isinstance(message, Do):
             self._do(number, message, now)
@@ -321,6 +332,16 @@ class Hub:
             self._done,
             deadline=now + actions.action_of(do).limit_s,
             late=actions.late(do),
+        )
+
+    def _debug(self, number: int, wish: Ask | Do, now: float) -> None:
+        self._requests.begin(
+            number,
+            wish,
+            lambda: self._talks.perform(number, wish),
+            self._done,
+            deadline=now + talks.LIMIT_S,
+            late=talks.LATE,
         )
 
     def _done(self, key: tuple[str, int], answer: dict[str, Any]) -> None:

@@ -17,6 +17,8 @@ VERSION: Final = 1
 PARTS: Final = ("strips", "curves", "failures", "actors")
 DEVICES: Final = ("auto", "cpu", "cuda")
 MAX_LINES: Final = 5_000
+MAX_LINE: Final = 10_000
+WHOM: Final = ("ranks", "controller", "off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,8 @@ ASKS: Final[dict[str, dict[str, Check]]] = {
     },
     "curve": {"mesh": _MESH, "name": fields.text(), "rank": fields.number(0, fields.MAX_RANKS)},
     "cell": {"number": fields.number(0)},
+    "words": {"talk": fields.number(0), "line": fields.text(MAX_LINE, empty=True)},
+    "debugger": {},
 }
 """What may be asked, with the fields of each."""
 
@@ -134,6 +138,15 @@ DOS: Final[dict[str, dict[str, Check]]] = {
     "up": {"sizes": fields.sizes, "name": fields.new_name, "device": fields.choice(*DEVICES)},
     "down": {"mesh": _MESH},
     "use": {"mesh": _MESH},
+    "debug": {
+        "talk": fields.number(0),
+        "mesh": _MESH,
+        "rank": fields.number(0, fields.MAX_RANKS),
+        "failed": fields.flag,
+    },
+    "line": {"talk": fields.number(0), "line": fields.text(MAX_LINE, empty=True)},
+    "leave": {"talk": fields.number(0)},
+    "debugger": {"whom": fields.choice(*WHOM), "mesh": _MAYBE(_MESH), "ranks": _MAYBE(_RANKS)},
 }
 """What may be done."""
 

@@ -133,7 +133,17 @@ def _stacks(desk: Desk, args: Args) -> dict[str, Any]:
     groups = fold_outputs(texts)
     stacks = [{"ranks": runs(each.ranks), "text": texts[each.ranks[0]]} for each in groups]
     silent = set(args["ranks"]).difference(found)
-    return {"stacks": stacks, "silent": runs(silent), "tree": tree(found).to_json()}
+    told = _named(desk, tree(found).to_json())
+    return {"stacks": stacks, "silent": runs(silent), "tree": told}
+
+
+def _named(desk: Desk, node: dict[str, Any]) -> dict[str, Any]:
+    """A tree of stacks with the names that people know cells by."""
+    if "frame" in node:
+        node["frame"]["file"] = desk.source.name(node["frame"]["file"])
+    for child in node["children"]:
+        _named(desk, child)
+    return node
 
 
 def _logs(desk: Desk, args: Args) -> dict[str, Any]:
@@ -172,6 +182,11 @@ def _cell(desk: Desk, args: Args) -> dict[str, Any]:
     return {"id": found}
 
 
+def _debugger(desk: Desk, _: Args) -> dict[str, Any]:
+    choice = desk.source.debugged()
+    return {"whom": choice.whom, "mesh": choice.mesh, "ranks": runs(choice.ranks)}
+
+
 _SLOW: Final = f"nothing was found within {5 * ANSWER_S:g} s; ask for less"
 
 _QUESTIONS: Final = {
@@ -181,4 +196,5 @@ _QUESTIONS: Final = {
     "logs": Question(_logs, 5 * ANSWER_S, _SLOW),
     "curve": Question(_curve, 5 * ANSWER_S, _SLOW),
     "cell": Question(_cell, ANSWER_S, _SLOW),
+    "debugger": Question(_debugger, ANSWER_S, _SLOW),
 }

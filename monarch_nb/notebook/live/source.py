@@ -16,6 +16,7 @@ from monarch_nb.core.records import ErrorRecord
 from monarch_nb.core.selection import check_ranks
 from monarch_nb.core.stack_tree import Stack
 from monarch_nb.notebook import sources, tracebacks, whereabouts
+from monarch_nb.notebook.debugging import NO_DEBUGGER, Choice
 from monarch_nb.notebook.live.look import CellAtWork, Look, Nothing, Snapshot
 
 if TYPE_CHECKING:
@@ -150,6 +151,16 @@ class Source:
     def words(self, stacks: Sequence[Stack]) -> str:
         """All calls of a rank, cells under their names."""
         return whereabouts.text(self._session.shell, stacks)
+
+    def name(self, file: str) -> str:
+        """What people call a file: a cell by its number."""
+        return self._name_of_cell(file) or file
+
+    def debugged(self) -> Choice:
+        """Whom the visual debugger is for. Raises `ValueError` where there is none."""
+        if not self._session.debugging.is_there:
+            raise ValueError(NO_DEBUGGER)
+        return self._session.debugging.chosen
 
     def cell_id(self, number: int) -> str | None:
         """JupyterLab's id of a cell."""

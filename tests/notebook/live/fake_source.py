@@ -19,6 +19,7 @@ from monarch_nb.core.records import ErrorRecord
 from monarch_nb.core.shape import Extent, Point
 from monarch_nb.core.stack_tree import Stack
 from monarch_nb.core.stacks import Frame
+from monarch_nb.notebook.debugging import Choice
 from monarch_nb.notebook.live.look import CellAtWork, Look
 from monarch_nb.notebook.session import session_of
 
@@ -257,6 +258,12 @@ class FakeSource:
 
     def words(self, stacks: Sequence[Stack]) -> str:
         return f"at {stacks[0].frames[0].function}"
+
+    def name(self, file: str) -> str:
+        return file
+
+    def debugged(self) -> Choice:
+        return Choice("mesh0", (1, 2))
 
     def cell_id(self, number: int) -> str | None:
         return f"id-{number}" if number < 10 else None

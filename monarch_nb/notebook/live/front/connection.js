@@ -17,6 +17,7 @@ const PING_MS = 10_000;
 const SILENCE_MS = 15_000; // no news for so long: the next ping is a hello, which must be answered
 const ANSWER_MS = 10_000;
 const ASK_MS = 20_000;
+const TALK_MS = 5_000;
 const DO_MS = 180_000; // new processes load torch
 
 /** A view's way to the kernel; several views may share one. */
@@ -40,6 +41,8 @@ export class Connection {
     this.paces = new Map();
     /** @type {Set<Follower>} */
     this.followers = new Set();
+    /** @type {Map<number, (said: import("./protocol.js").TalkMessage) => void>} */
+    this.talks = new Map();
     /** @type {Set<() => void>} */
     this.listeners = new Set();
     /** @type {ReturnType<typeof setInterval> | undefined} */
@@ -213,6 +216,30 @@ export class Connection {
     };
   }
 
+  /**
+   * A debugger's prompt in the kernel, as long as it is not closed.
+   * @param {{mesh: string, rank: number, failed: boolean}} wish
+   * @param {(said: import("./protocol.js").TalkMessage) => void} listener
+   */
+  talk(wish, listener) {
+    const talk = this.nextId;
+    this.talks.set(talk, listener);
+    this.pace(listener, TALK_MS); // who is silent is forgotten
+    /** @param {string} what @param {string} line */
+    const args = (what, line) => /** @type {[string, object]} */ ([what, { talk, line }]);
+    return {
+      opened: this.do('debug', { ...wish, talk }),
+      do: (/** @type {string} */ what, /** @type {string} */ line) => this.do(...args(what, line)),
+      ask: (/** @type {string} */ what, /** @type {string} */ line) =>
+        this.ask(...args(what, line)),
+      close: () => {
+        if (!this.talks.delete(talk)) return;
+        this.pace(listener, undefined);
+        this.do('leave', { talk }).catch(() => {}); // then nobody is there to be told
+      }
+    };
+  }
+
   /** @param {Follower} follower @param {boolean} on */
   sendFollow({ mesh, ranks, after }, on) {
     this.send({ type: 'follow', mesh, ranks, on, after });
@@ -226,6 +253,7 @@ export class Connection {
     if ('to' in message && message.to !== this.name) return;
     if (message.type === 'state' || message.type === 'delta') this.update(message);
     else if (message.type === 'log') this.deliver(message);
+    else if (message.type === 'talk') this.talks.get(message.talk)?.(message);
     else if (message.type === 'answer') {
       this.settle(message.id, message.ok, message.ok ? message.value : message.error);
     } else this.setState(this.state === 'live' ? 'live' : 'lost', message.error);

@@ -3,6 +3,7 @@
 
 import { button, carefulButton, copyText, textBlock } from './buttons.js';
 import { drawMark } from './cells.js';
+import { flame } from './flame.js';
 import { cutText, runsText } from './protocol.js';
 import { cellNumber, coordsText, usageTexts, verdictText } from './telling.js';
 import { element, setText, sized } from './theme.js';
@@ -15,7 +16,7 @@ import { element, setText, sized } from './theme.js';
  * @property {Connection} connection
  * @property {(number: number) => void} onJump
  * @property {(mesh: string, ranks: string) => void} onLogs
- * @property {((mesh: string, rank: number) => void) | undefined} onDebug
+ * @property {(rank: number, failed: boolean) => void} onDebug opens a debugger's prompt
  * @property {(promise: Promise<{said: string}>) => void} tell shows what an action has said
  * @property {(text: string) => void} say
  * @property {(rank: number) => boolean} isTold whether its traceback is shown elsewhere
@@ -49,6 +50,8 @@ export class Details {
     /** @type {RankAnswer | null} */
     this.answer = null;
     this.asked = 0;
+    /** Show the buttons of prompts where there is one. @type {(() => void)[]} */
+    this.prompts = [];
     this.shown = '';
     for (const name of FACTS) this.addFact(name);
   }
@@ -80,6 +83,7 @@ export class Details {
   update() {
     const { mesh, ranks, where } = this;
     if (!mesh || !ranks.length) return;
+    for (const show of this.prompts) show();
     const [rank] = ranks;
     this.drawHead(rank);
     if (ranks.length > 1) {
@@ -199,14 +203,22 @@ export class Details {
       const question = `${what[0].toUpperCase()}${what.slice(1)} ${who}?`;
       return carefulButton(what, title, () => question, act(what), events.say);
     };
-    const { onDebug } = events;
+    /** @param {string} text @param {string} title @param {string} verdict */
+    const prompt = (text, title, verdict) => {
+      const it = (/** @type {number} */ rank) => this.mesh?.verdict(rank) === verdict;
+      const el = button(text, title, () =>
+        events.onDebug(ranks.find(it) ?? ranks[0], verdict === 'failed')
+      );
+      this.prompts.push(() => (el.hidden = !ranks.some(it)));
+      return el;
+    };
+    this.prompts = [];
     return [
+      prompt('debug', 'the prompt of the rank that is stopped', 'paused'),
+      prompt('post-mortem', 'a prompt in the frames that failed', 'failed'),
       button('interrupt', `interrupt what ${who} runs`, act('interrupt')),
       button('stack', `where ${who} is now`, () => this.showStacks(name, text)),
       button('logs', `the output of ${who}`, () => events.onLogs(name, text)),
-      ...(onDebug && ranks.length === 1
-        ? [button('debug', `open the debugger in ${who}`, () => onDebug(name, ranks[0]))]
-        : []),
       button('copy', 'copy what is told here', () => copyText(this.text())),
       careful('restart', `a new process for ${who}`),
       careful('kill', `end the process of ${who}`)
@@ -217,10 +229,11 @@ export class Details {
   async showStacks(mesh, ranks) {
     this.stack.replaceChildren(element('div', 'note', 'asking…'));
     try {
-      const { stacks, silent } = await this.events.connection.ask('stacks', { mesh, ranks });
+      const { stacks, silent, tree } = await this.events.connection.ask('stacks', { mesh, ranks });
       const blocks = stacks.map((/** @type {{ranks: string, text: string}} */ stack) =>
-        textBlock(`stack of rank ${cutText(stack.ranks, 60)}`, stack.text, true)
+        textBlock(`stack of rank ${cutText(stack.ranks, 60)}`, stack.text, stacks.length === 1)
       );
+      if (tree) blocks.unshift(flame(tree));
       if (silent) blocks.push(element('div', 'note', `no answer from rank ${cutText(silent, 60)}`));
       this.stack.replaceChildren(...blocks);
     } catch (error) {

@@ -7,6 +7,7 @@ import { Grid } from './grid.js';
 import { Header } from './header.js';
 import { isDead } from './marks.js';
 import { Curves } from './plot.js';
+import { Prompt } from './prompt.js';
 import { runs, runsText } from './protocol.js';
 import { Section } from './section.js';
 import { watchSight } from './sight.js';
@@ -22,7 +23,7 @@ import { element, onThemeChange, readTheme, setText } from './theme.js';
  * @property {boolean} [compact] header and grid only, and details of what is selected
  * @property {(number: number) => void} onJump go to the notebook's cell of that number
  * @property {(mesh: string, ranks: string) => void} onLogs show the output of these ranks
- * @property {(mesh: string, rank: number) => void} [onDebug] open a debugger; without it there is no such button
+ * @property {(ranks: number[]) => void} [onSelect] hears which ranks are selected
  * @property {import("./header.js").Offer[]} [offers] more buttons of the mesh
  */
 
@@ -69,7 +70,7 @@ class View {
     };
     const asking = (/** @type {string} */ what, /** @type {object} */ args) =>
       connection.ask(what, { mesh: this.mesh?.name ?? '', ...args });
-    const { onJump, onLogs, onDebug, offers = [] } = options;
+    const { onJump, onLogs, offers = [] } = options;
     this.header = new Header(this.root, { act: what => this.act(what), onJump, offers });
     const body = element('div', 'body');
     const [main, side, picture] = [
@@ -85,6 +86,9 @@ class View {
     this.grid = new Grid(picture, events, theme);
     this.failures = new Section(side, 'failures', false);
     this.details = new Section(side, 'details', false);
+    this.debugger = new Section(side, 'debugger', false);
+    /** @type {Prompt | null} */
+    this.prompt = null;
     this.timeline = new Section(main, 'timeline', false);
     this.curves = new Section(main, 'curves', false);
     this.strip = new Strip(this.timeline.body, events, theme);
@@ -97,6 +101,8 @@ class View {
     });
     const tell = (/** @type {Promise<{said: string}>} */ promise) => this.header.tell(promise);
     const say = (/** @type {string} */ text) => this.header.say(text);
+    const onDebug = (/** @type {number} */ rank, /** @type {boolean} */ failed) =>
+      this.debug(rank, failed);
     const isTold = (/** @type {number} */ rank) => this.failureList.isOpen(rank);
     const wishes = { connection, onJump, onLogs, onDebug, tell, say, isTold };
     this.rankDetails = new Details(this.details.body, wishes, theme);
@@ -227,6 +233,23 @@ class View {
     this.details.box.hidden = !sorted.length;
     this.hint.hidden = sorted.length > 0;
     this.rankDetails.show(this.mesh, sorted);
+    this.options.onSelect?.(sorted);
+  }
+
+  /** The prompt of a rank, one in a view. @param {number} rank @param {boolean} failed */
+  debug(rank, failed) {
+    this.endPrompt();
+    const { box, body } = this.debugger;
+    box.hidden = false;
+    box.open = true;
+    const wish = { mesh: this.mesh?.name ?? '', rank, failed };
+    this.prompt = new Prompt(body, this.connection, wish, () => this.endPrompt());
+  }
+
+  endPrompt() {
+    this.prompt?.close();
+    this.prompt = null;
+    this.debugger.box.hidden = true;
   }
 
   /** @param {"interrupt" | "heal" | "down"} what */
@@ -258,6 +281,7 @@ class View {
 
   dispose() {
     for (const undo of this.undo) undo();
+    this.endPrompt();
     this.connection.pace(this, undefined);
     for (const part of [this.grid, this.strip, this.plots]) part.dispose();
     this.root.remove();
