@@ -1,6 +1,6 @@
 /** The commands of the extension: for menus, the palette, shortcuts, toolbars. */
 
-import { CodeCell } from '@jupyterlab/cells';
+import type { Cell, CodeCell } from '@jupyterlab/cells';
 import type { INotebookTracker } from '@jupyterlab/notebook';
 import type { CommandRegistry } from '@lumino/commands';
 import type { ReadonlyJSONObject, ReadonlyPartialJSONObject } from '@lumino/coreutils';
@@ -147,7 +147,12 @@ async function run(scene: Scene, slice: string): Promise<void> {
 /** The active cell, if it is one of code. */
 function cellOf({ tracker }: Scene): CodeCell | null {
   const cell = tracker.activeCell;
-  return cell instanceof CodeCell ? cell : null;
+  return isCode(cell) ? cell : null;
+}
+
+/** Told by the model: a page may have the class twice. */
+function isCode(cell: Cell | null): cell is CodeCell {
+  return cell?.model.type === 'code';
 }
 
 function placeOf(cell: CodeCell | null): DOMRect {

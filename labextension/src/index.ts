@@ -31,7 +31,7 @@ const IDLE_MS = 1_000;
 
 const plugin: JupyterFrontEndPlugin<void> = {
   id: ID,
-  description: 'The mesh of a Monarch kernel: panel, status bar, logs, cell buttons, outputs.',
+  description: 'Monarch meshes',
   autoStart: true,
   requires: [INotebookTracker],
   optional: [ICommandPalette, ISettingRegistry, IStatusBar, ILabShell, ILayoutRestorer, IRenderMimeRegistry],
@@ -118,7 +118,7 @@ function activate(
   };
   if (registry) {
     followSettings(registry, ID, take).catch((reason: unknown) => {
-      console.warn('monarch-nb: settings could not be read', reason);
+      console.warn('monarch-nb:', reason);
     });
   }
 }

@@ -5,49 +5,31 @@
  * below the cell, and what is typed there is lost. Here it goes when the next question comes, and with the cell's end.
  */
 
-import { CodeCell } from '@jupyterlab/cells';
+import type { Cell } from '@jupyterlab/cells';
 import { NotebookActions } from '@jupyterlab/notebook';
-import type { IStdin } from '@jupyterlab/outputarea';
+import type { OutputArea } from '@jupyterlab/outputarea';
 
-const FOLLOWED = new WeakSet<CodeCell>();
+const OPEN = '.jp-OutputArea-stdin-item:not([class*=hiding])';
+
+interface Execution {
+  cell: Cell & { outputArea?: OutputArea };
+}
 
 /** From now on, in the cells of all notebooks. */
 export function closeOldQuestions(): void {
-  NotebookActions.executionScheduled.connect((_, { cell }) => {
-    if (cell instanceof CodeCell && !FOLLOWED.has(cell)) {
-      FOLLOWED.add(cell);
-      follow(cell);
-    }
+  NotebookActions.executionScheduled.connect((_, { cell }: Execution) => {
+    cell.outputArea?.inputRequested.connect(close); // once: signals know their slots
+  });
+  NotebookActions.executed.connect((_, { cell }: Execution) => {
+    close(cell.outputArea);
   });
 }
 
-function follow(cell: CodeCell): void {
-  let open: IStdin | null = null;
-  const close = () => {
-    if (open) {
-      remove(open);
-      open = null;
+/** A new question is not in the area yet; JupyterLab removes those that were answered. */
+function close(area?: OutputArea): void {
+  for (const item of [...(area?.widgets ?? [])]) {
+    if (item.node.matches(OPEN)) {
+      item.dispose();
     }
-  };
-  cell.outputArea.inputRequested.connect((_, stdin) => {
-    close();
-    open = stdin;
-    void stdin.value.then(() => {
-      open = open === stdin ? null : open; // JupyterLab removes what was answered
-    });
-  });
-  cell.model.stateChanged.connect((_: unknown, { name, newValue }: { name: string; newValue: unknown }) => {
-    if (name === 'executionState' && newValue !== 'running') {
-      close();
-    }
-  });
-}
-
-/** The notebook gives the focus to the cell when a box goes; whoever had it keeps it. */
-function remove(stdin: IStdin): void {
-  const focused = document.activeElement;
-  stdin.parent?.dispose();
-  if (focused instanceof HTMLElement && focused.isConnected) {
-    focused.focus();
   }
 }

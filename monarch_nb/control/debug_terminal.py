@@ -97,6 +97,8 @@ def run(pid: int | None) -> int:
         return 1
     try:
         _converse(line)
+    except KeyboardInterrupt:  # while no rank is stopped
+        return 0
     finally:
         line.close()
     return 0
