@@ -25,8 +25,8 @@ _Parser: Any = MagicArgumentParser  # IPython ships incomplete types
 
 COMMANDS: Final = (
     "up", "down", "list", "use", "show", "status", "heal", "restart", "put", "get", "run", "auto",
-    "logs", "errors", "interrupt", "stacks", "collectives", "regroup", "debug", "pm", "pdb",
-    "clear", "debugger",
+    "logs", "errors", "interrupt", "stacks", "debug", "pm", "pdb", "clear", "debugger",
+    "collectives", "regroup",
 )  # fmt: skip
 """What may follow `%mesh`; see `commands`."""
 
