@@ -204,6 +204,7 @@ class Hosting:
         assert ended is not None
         address = str(driver.instance.actor_id)
         self.proc.ports[driver.spec.port] = lambda message: self.refuse(message, ended, address)
+        self.failed.forget(driver.spec.port)  # frames hold the actor, and that what is on its GPU
         if self.drivers.get(driver.spec.port) is driver:
             del self.drivers[driver.spec.port]
         if isinstance(driver, SyncDriver) and driver.on_main:

@@ -21,7 +21,7 @@ from monarch_nb.actors.future import Future, make
 from monarch_nb.actors.host_mesh import HostMesh, HostsState
 from monarch_nb.config import Config
 from monarch_nb.control.client import client, running_client
-from monarch_nb.control.exiting import exit_on_sigterm
+from monarch_nb.control.exiting import exit_when_told
 from monarch_nb.control.hosts import agent_of
 from monarch_nb.core.shape import Extent
 from monarch_nb.host.launch import AgentBoot
@@ -126,7 +126,7 @@ def run_worker_loop_forever(
         >>> run_worker_loop_forever(address="tcp://127.0.0.1:26600")     # doctest: +SKIP
     """
     worker = HostWorker(address, _folder(ca, private_key))
-    exit_on_sigterm()
+    exit_when_told()
     try:
         worker.wait()
     finally:
@@ -142,7 +142,7 @@ def start_worker_loop_forever(
     """As `run_worker_loop_forever` in the background; the future gives the address that is listened
     on."""
     worker = HostWorker(address, _folder(ca, private_key))
-    exit_on_sigterm()
+    exit_when_told()
     atexit.register(worker.close)
     threading.Thread(target=_serve, args=(worker,), name="monarch-worker", daemon=True).start()
     future: Future[str] = make(Future)

@@ -33,7 +33,7 @@ from monarch_nb.control.comms import CommDesk
 from monarch_nb.control.dap import DapDesk
 from monarch_nb.control.debug_door import DebugDoor
 from monarch_nb.control.debugging import DebugDesk
-from monarch_nb.control.exiting import exit_on_sigterm
+from monarch_nb.control.exiting import exit_when_told
 from monarch_nb.control.failures import Failures
 from monarch_nb.control.faults import FaultDesk
 from monarch_nb.control.held import HeldDesk
@@ -300,7 +300,7 @@ def start() -> Client:
         config = Config.from_environ()
         made = _made_ahead(config) or _make(config)
         runtime_access.install(made)
-    exit_on_sigterm()
+    exit_when_told()
     for callback in when_started:
         callback()
     return made

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import os
-import signal
 import socket
 import sys
 import threading
@@ -84,6 +83,4 @@ def _end_program(failure: MeshFailure) -> None:
         f"{failure.report()}\n"
     )
     sys.stderr.flush()
-    # a KeyboardInterrupt in the main thread, even in a C wait; sent to that thread, or another may
-    # get it
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    nudges.interrupt_main()  # a KeyboardInterrupt there, even in a C wait

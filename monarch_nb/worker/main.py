@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from monarch_nb.actors import envelope, runtime_access
+from monarch_nb.actors import envelope, nudges, runtime_access
 from monarch_nb.actors.metrics import recorder
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.runtime import Runtime
@@ -33,7 +33,6 @@ from monarch_nb.core.shape import Extent, Point
 from monarch_nb.worker import (
     collectives,
     ledger,
-    nudges,
     patience,
     progress,
     rendezvous,

@@ -88,7 +88,7 @@ def test_a_storm_of_interrupts_loses_no_answer(rank):
 
 NUDGED = """
 import signal, sys, threading, time
-from monarch_nb.worker import nudges
+from monarch_nb.actors import nudges
 nudges.install()
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # another thread gets the signal
 def strike():

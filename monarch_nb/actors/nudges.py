@@ -1,4 +1,4 @@
-"""SIGINT for the main thread of a rank, seen to be noticed.
+"""SIGINT for the main thread, seen to be noticed.
 
 A signal that comes between Python's last look and a system call that blocks is not noticed before
 that call ends. Another signal, which does nothing, ends the call, and Python looks.
@@ -19,14 +19,17 @@ PAUSES_S: Final = (0.005, 0.015, 0.06, 0.2)
 
 
 def install() -> None:
-    """Let the main thread be nudged."""
-    signal.signal(NUDGE, lambda *_: None)
+    """Let the main thread be nudged. To be called there."""
+    if signal.getsignal(NUDGE) == signal.SIG_DFL:
+        signal.signal(NUDGE, lambda *_: None)
 
 
 def interrupt_main() -> None:
     """Returns at once. Any thread."""
     main = threading.main_thread().ident or 0
     signal.pthread_kill(main, signal.SIGINT)
+    if signal.getsignal(NUDGE) == signal.SIG_DFL:  # a nudge would end the process
+        return
     nudging = threading.Thread(target=_nudge, args=(main,), name="monarch-nudge", daemon=True)
     vars(nudging).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
     nudging.start()
