@@ -150,10 +150,10 @@ class Prompts:
         return is_over
 
     def _tell_below(self) -> None:
-        """Of stops that nobody speaks to here."""
+        """Of stops that nobody speaks to here; who opens a failure speaks to it."""
         from monarch_nb.control.debug_prompt import Conversation
 
-        stops = self._client.debugging.stops()
+        stops = [stop for stop in self._client.debugging.stops() if stop.kind != "post-mortem"]
         new = [stop for stop in stops if self._told.get(stop.key) != stop.serial]
         self._told = {stop.key: stop.serial for stop in stops}
         name_of = partial(tracebacks.name_of_cell, self._session.shell)
