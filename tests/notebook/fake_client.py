@@ -130,6 +130,10 @@ class FakeClient:
         self.interrupted: list[int | None] = []
         self.has_shut_down = False
         self.comms = SimpleNamespace(listen=lambda listener: None, send=None)
+        self.debugging = SimpleNamespace(
+            listen=lambda changed: None, take=lambda taker: None, stops=list
+        )
+        self.status = SimpleNamespace(name_places=lambda name: None)
 
     def on_output(self, callback: Callable[[Any], None]) -> None:
         self.outputs.append(callback)
