@@ -13,17 +13,28 @@ export const TARGET = 'monarch_nb.mesh';
 export const ANNOUNCEMENT = 'monarch_nb.announce';
 
 const SUBSHELL_MS = 5_000;
+/** A kernel that is busy when the page comes says what it can do when its cell has ended. */
+const INFO_MS = 1_000;
 
 /** An open comm. Throws where the kernel has gone meanwhile. */
 export async function openComm(kernel: Kernel.IKernelConnection): Promise<Kernel.IComm> {
   const comm = kernel.createComm(TARGET);
-  await kernel.info;
-  if (kernel.supportsSubshells) {
+  const isKnown = await Promise.race([kernel.info.then(() => true), pause(INFO_MS)]);
+  if (!isKnown) {
+    await Promise.race([subshellOfBusy(kernel, comm).catch(() => undefined), pause(SUBSHELL_MS)]);
+  } else if (kernel.supportsSubshells) {
     const { subshellStarted } = comm as unknown as { subshellStarted?: Promise<void> };
     await Promise.race([subshellStarted?.catch(() => undefined), pause(SUBSHELL_MS)]);
   }
   comm.open({});
   return comm;
+}
+
+/** JupyterLab asks for a subshell only where it knows that there are some; ours has them, also while busy. */
+async function subshellOfBusy(kernel: Kernel.IKernelConnection, comm: Kernel.IComm): Promise<void> {
+  const able = Object.create(kernel, { supportsSubshells: { value: true } }) as typeof kernel;
+  const { content } = await able.requestCreateSubshell({}).done;
+  Object.assign(comm, { _subshellId: content.subshell_id });
 }
 
 /** What a `Connection` sends by and listens to. */
@@ -54,6 +65,6 @@ export async function hasAnnounced(kernel: Kernel.IKernelConnection): Promise<bo
   return content.status === 'ok' && Object.keys(content.comms).length > 0;
 }
 
-function pause(ms: number): Promise<void> {
+function pause(ms: number): Promise<undefined> {
   return new Promise(resolve => setTimeout(resolve, ms));
 }

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from monarch_nb.actors import nudges
 from monarch_nb.actors.supervision import MeshFailure
 
 KEPT: Final = 200

@@ -27,7 +27,7 @@ test('a call is told by its function and place, a cell by its name', () => {
   assert.equal(callText(call('0', 'step')), 'step() train.py:41');
   const cell = { file: 'Cell In[3]', line: 2, function: '<module>' };
   assert.equal(callText({ ranks: '0', frame: cell, children: [] }), 'Cell In[3]:2');
-  assert.equal(callText({ ranks: '0-3', children: [] }), 'rank 0-3');
+  assert.equal(callText({ ranks: '0-3', children: [] }), 'ranks 0-3');
   assert.equal(callText({ ranks: '0', thread: 'loader', children: [] }), 'loader');
 });
 

@@ -27,8 +27,7 @@ const view = mountMesh(place, connection, {
   ranks: null,
   compact: asked.has('compact'),
   onJump: number => calls.push(['jump', number]),
-  onLogs: (mesh, ranks) => calls.push(['logs', mesh, ranks]),
-  onDebug: (mesh, rank) => calls.push(['debug', mesh, rank])
+  onLogs: (mesh, ranks) => calls.push(['logs', mesh, ranks])
 });
 connection.open();
 if (asked.has('live')) live(kernel);

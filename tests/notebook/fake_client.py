@@ -133,6 +133,7 @@ class FakeClient:
         self.debugging = SimpleNamespace(
             listen=lambda changed: None, take=lambda taker: None, stops=list
         )
+        self.status = SimpleNamespace(name_places=lambda name: None)
 
     def on_output(self, callback: Callable[[Any], None]) -> None:
         self.outputs.append(callback)

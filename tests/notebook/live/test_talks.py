@@ -79,6 +79,7 @@ def test_a_page_types_at_a_rank_while_the_cell_blocks(kernel, page):
         place = page.mesh["rows"][1][1]
         assert place.startswith("paused at Cell In["), place
         assert place.endswith(":5 step()"), place
+        assert page.ask("rank", mesh="mesh0", rank=1)["what"] == place
         terminal = Terminal(page, 1)
         assert terminal.opened == {"said": ""}
         terminal.asks("(rank 1) ")
@@ -143,3 +144,14 @@ def test_the_visual_debugger_is_chosen(kernel, page):
     assert "for ranks 0-1 of mesh0" in choose(whom="ranks", mesh="mesh0", ranks=None)["said"]
     assert "ranks of which mesh" in choose(whom="ranks")
     assert "the controller" in choose(whom="controller")["said"]
+
+
+def test_a_post_mortem_in_a_page_writes_nothing_into_the_notebook(kernel, page):
+    cell = kernel.run("%%mesh 1\ndef load(n):\n    return 1 / n\nload(0)")
+    before = cell.shown
+    terminal = Terminal(page, 1, failed=True)
+    terminal.sees("where it failed")
+    kernel.settle(0.3)
+    assert cell.shown == before
+    terminal.leave()
+    assert "paused" not in kernel.ok("%mesh status").shown

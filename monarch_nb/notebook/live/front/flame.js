@@ -16,7 +16,7 @@ export function flame(tree) {
 
 /** "step() train.py:41", or the thread; of the root the ranks. @param {Node} node */
 export function callText({ frame, thread, ranks }) {
-  if (!frame) return cutText(thread || `rank ${ranks}`, 80);
+  if (!frame) return cutText(thread || `rank${/\D/.test(ranks) ? 's' : ''} ${ranks}`, 80);
   const name = frame.function === '<module>' ? '' : `${frame.function}() `;
   return cutText(`${name}${frame.file.split('/').pop()}:${frame.line}`, 120);
 }
