@@ -93,7 +93,8 @@ def _empty(error: BaseException | None) -> None:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        traceback.clear_frames(error.__traceback__)
         for frame, _ in traceback.walk_tb(error.__traceback__):
-            _ = frame.f_locals  # a copy that a debugger has looked at loses them too
+            with contextlib.suppress(RuntimeError):  # it runs still
+                frame.clear()
+                frame.f_locals  # noqa: B018  a copy that a debugger has looked at loses them too
         error = error.__cause__ or error.__context__
