@@ -79,9 +79,14 @@ def render(record: ErrorRecord) -> str:
 
 def place(filename: str, lineno: int) -> tuple[str, str]:
     """A line as tracebacks name it, and its text; empty where it is not known here."""
-    name = _names.of_file(filename) if _names.of_file is not None else None
+    name = name_of(filename)
     text = (_local_line(filename, lineno) or "").strip()
     return f"{name or _quoted(filename)}, line {lineno}", text
+
+
+def name_of(filename: str) -> str | None:
+    """What a file that is none is called: "Cell In[3]"; None for files."""
+    return _names.of_file(filename) if _names.of_file is not None else None
 
 
 def _quoted(filename: str) -> str:

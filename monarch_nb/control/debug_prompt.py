@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from monarch_nb.actors import envelope
 from monarch_nb.actors.proc_mesh import ProcsState
 from monarch_nb.control import debug_tables, stacks
 from monarch_nb.control.debugging import Answer, DebugDesk, Key, Stop
@@ -34,21 +35,18 @@ NOBODY: Final = (
 _HEADING: Final = re.compile(r"\A> .*\n(?=-> |\Z)")
 _FILE: Final = re.compile(r"(?:/[^\s:()\"']+)?/ipykernel_\d+/\d+\.py")
 
-Names = Callable[[str], str | None]
-
 
 class Conversation:
     """One person with the ranks that are stopped. `name` is where that person types.
 
-    `write` gets text, `name_of` names files that are cells. `wants(stop)` says which stops are
-    spoken of. `is_closed` is looked at while an answer is waited for.
+    `write` gets text; `wants(stop)` says which stops are spoken of. `is_closed` is looked at while
+    an answer is waited for.
     """
 
     def __init__(
         self,
         client: Client,
         write: Callable[[str], None],
-        name_of: Names = lambda _file: None,
         wants: Callable[[Stop], bool] = lambda _stop: True,
         name: str = "another prompt",
     ) -> None:
@@ -59,7 +57,6 @@ class Conversation:
         self._client = client
         self._desk: DebugDesk = client.debugging
         self._write = write
-        self._name_of = name_of
         self.wants = wants
         self._told: dict[Key, int] = {}
         self._is_off = False  # `detach`: the level of the mesh
@@ -149,17 +146,17 @@ class Conversation:
         several = len({each.mesh for each in self.stops()}) > 1
         for (mesh, kind, place, said), found in groups.items():
             who = rank_words(stop.rank for stop in found)
-            failed = ", where it failed" if kind == "post-mortem" else ""
+            failed = "" if kind == "breakpoint" else ", where it failed"
             yield f"{f'{mesh} ' if several else ''}{who} at {place}{failed}\n{said}"
 
     def place(self, stop: Stop) -> str:
         """`train.py:41 step()`."""
-        name = self._name_of(stop.file) or stop.file.rpartition("/")[2]
+        name = envelope.name_of(stop.file) or stop.file.rpartition("/")[2]
         calls = "" if stop.function == "<module>" else f" {stop.function}()"
         return f"{name}:{stop.line}{calls}"
 
     def _named(self, text: str) -> str:
-        return _FILE.sub(lambda found: self._name_of(found[0]) or found[0], text)
+        return _FILE.sub(lambda found: envelope.name_of(found[0]) or found[0], text)
 
     # lines
 

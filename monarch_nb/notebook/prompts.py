@@ -102,10 +102,9 @@ class Prompts:
     def _conversation(self, cell: Cell) -> Any:
         from monarch_nb.control.debug_prompt import Conversation
 
-        name_of = partial(tracebacks.name_of_cell, self._session.shell)
         say = partial(cell.output.say, "stdout")
         where = f"Cell In[{cell.number}]"
-        cell.conversation = Conversation(self._client, say, name_of, name=where)
+        cell.conversation = Conversation(self._client, say, name=where)
         return cell.conversation
 
     def converse(self, cell: Cell, talk: Any) -> None:
@@ -157,14 +156,13 @@ class Prompts:
         stops = [stop for stop in self._client.debugging.stops() if stop.kind != "post-mortem"]
         new = [stop for stop in stops if self._told.get(stop.key) != stop.serial]
         self._told = {stop.key: stop.serial for stop in stops}
-        name_of = partial(tracebacks.name_of_cell, self._session.shell)
         for tag in dict.fromkeys(stop.tag for stop in new):
             cell = self._session.cell_of(tag)
             if cell is None:
                 continue
             mine = {stop.key for stop in new if stop.tag == tag}
             say = partial(self._session.say, cell)
-            talk = Conversation(self._client, say, name_of, partial(_is_one_of, mine))
+            talk = Conversation(self._client, say, partial(_is_one_of, mine))
             talk.announce()
             talk.leave()
             say("%mesh debug opens the prompt\n")

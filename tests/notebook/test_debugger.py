@@ -201,7 +201,7 @@ def test_a_second_debugger_takes_a_prompt_over_when_it_is_told_to(kernel):
     with Prompt(kernel, f"%%mesh 0\n{STEP}step(21)") as prompt:
         assert prompt.at() == "(rank 0) "
         shown = in_a_terminal(pid, "p y\nlist\nattach 0\np y\ndetach\n")
-        assert shown.startswith("rank 0 at ")
+        assert shown.startswith("rank 0 at Cell In[")
         assert "(mesh) there is no command 'p y'; help shows them\n" in shown
         assert "(rank 0) 42\n" in shown
         prompt.sees("the prompt was taken over by a terminal")

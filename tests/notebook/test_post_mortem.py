@@ -77,7 +77,9 @@ def test_ranks_stop_where_they_fail(kernel):
     assert "stop where their code fails" in kernel.ok("%mesh pdb on").text()
     try:
         with Prompt(kernel, FAILING) as prompt:
-            prompt.type("p n", at="(rank 1) ")
+            prompt.at()
+            prompt.sees("deep(), where it failed\n")
+            prompt.reply("p n")
             prompt.sees("1\n")
             prompt.type("continue")
         assert "ranks 1-3: IndexError" in prompt.cell.error

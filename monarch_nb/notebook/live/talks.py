@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 from monarch_nb.control import post_mortem
 from monarch_nb.control.debug_prompt import NOBODY, Conversation
 from monarch_nb.control.debugging import Key, Stop
-from monarch_nb.notebook import tracebacks
 from monarch_nb.notebook.live.messages import VERSION, Ask, Do
 from monarch_nb.notebook.live.texts import MAX_WHAT, plain
 
@@ -91,15 +90,14 @@ class Talks:
         if client is None or mesh is None or rank not in mesh.ranks:
             raise ValueError(f"{plain(args['mesh'], MAX_WHAT)} has no rank {rank} any more")
         keys = _failed(session, client, mesh, rank) if args["failed"] else ()
-        name_of = partial(tracebacks.name_of_cell, session.shell)
-        talk = Talk(client, partial(self._say, name), name_of, partial(_is_of, mesh.name), keys)
+        talk = Talk(client, partial(self._say, name), partial(_is_of, mesh.name), keys)
         with self._lock:
             if name in self._all or len(self._all) >= MAX_TALKS:
                 talk.let_go()
                 raise ValueError(f"{MAX_TALKS} prompts are open already; close some")
             self._all[name] = talk
         if not talk.begin(rank, lambda: self._all.pop(name, None)):
-            raise ValueError(f"rank {rank} is not stopped. {talk.who()}")
+            raise ValueError(f"rank {rank} is not stopped at a prompt of pdb. {talk.who()}")
 
     def _say(self, name: Name, text: str, prompt: str, is_over: bool) -> None:
         channel, client, number = name
@@ -133,7 +131,6 @@ class Talk:
         self,
         client: Any,
         say: Callable[[str, str, bool], None],
-        name_of: Callable[[str], str | None],
         wants: Callable[[Stop], bool],
         keys: tuple[Key, ...] = (),
     ) -> None:
@@ -144,7 +141,7 @@ class Talk:
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._prompt = ""
         is_mine = (lambda stop: stop.key in keys) if keys else wants
-        self._talk = Conversation(client, self._write, name_of, is_mine, NAME)
+        self._talk = Conversation(client, self._write, is_mine, NAME)
 
     @property
     def is_closed(self) -> bool:

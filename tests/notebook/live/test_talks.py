@@ -128,7 +128,9 @@ def test_failed_frames_are_opened_and_let_go(kernel, page):
 
 
 def test_what_is_not_stopped_is_said(kernel, page):
-    assert "rank 1 is not stopped. no rank is stopped" in Terminal(page, 1).opened
+    assert (
+        "rank 1 is not stopped at a prompt of pdb. no rank is stopped" in Terminal(page, 1).opened
+    )
     assert "no rank 7" in Terminal(page, 7).opened
 
 
