@@ -19,11 +19,10 @@ def test_a_click_tells_all_of_a_rank(show: Open):
     assert "loss.backward()" in text
     page.get_by_role("button", name="cell In[7]", exact=True).click()
     page.get_by_role("button", name="logs").click()
-    page.get_by_role("button", name="debug").click()
+    assert page.get_by_role("button", name="debug").count() == 0, "it is not stopped"
     assert page.evaluate("() => demo.calls") == [
         ["jump", 7],
         ["logs", "train", "2"],
-        ["debug", "train", 2],
     ]
     page.get_by_role("button", name="stack").click()
     page.get_by_text("train.py:41 in forward").wait_for()
