@@ -82,7 +82,7 @@ function activate(
     activeStateChanged: status.activeChanged
   });
 
-  closeOldQuestions();
+  closeOldQuestions(tracker);
   const chooser = new Chooser(commands);
   const isCellButtonWanted = () => settings.cellButton;
   const { showLogs } = page;

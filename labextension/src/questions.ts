@@ -6,22 +6,27 @@
  */
 
 import type { Cell } from '@jupyterlab/cells';
-import { NotebookActions } from '@jupyterlab/notebook';
+import { type INotebookTracker, type Notebook, NotebookActions } from '@jupyterlab/notebook';
 import type { OutputArea } from '@jupyterlab/outputarea';
 
 const OPEN = '.jp-OutputArea-stdin-item:not([class*=hiding])';
 
 interface Execution {
   cell: Cell & { outputArea?: OutputArea };
+  notebook: Notebook;
 }
 
 /** From now on, in the cells of all notebooks. */
-export function closeOldQuestions(): void {
+export function closeOldQuestions(tracker: INotebookTracker): void {
   NotebookActions.executionScheduled.connect((_, { cell }: Execution) => {
     cell.outputArea?.inputRequested.connect(close); // once: signals know their slots
   });
-  NotebookActions.executed.connect((_, { cell }: Execution) => {
+  NotebookActions.executed.connect((_, { cell, notebook }: Execution) => {
     close(cell.outputArea);
+    const kernel = tracker.find(({ content }) => content === notebook)?.sessionContext.session?.kernel;
+    if (kernel) {
+      kernel.hasPendingInput = false; // or JupyterLab runs no cell before the lost question is answered
+    }
   });
 }
 

@@ -27,6 +27,8 @@ GATHER_S: Final = 0.03
 BLOCKED_S: Final = 1.0
 LOOK_S: Final = 0.25
 END_S: Final = 0.2
+STOPPING_S: Final = 1.0
+"""After the stop button, how long no question is asked; who is still stopped then did not hear."""
 
 
 class Prompts:
@@ -93,6 +95,8 @@ class Prompts:
         cell = self._session.running
         if cell is None or cell.asker is None or cell.is_prompt_closed or self._is_here:
             return None
+        if _is_being_stopped(cell):
+            return None
         stops = [stop for stop in self._client.debugging.stops() if stop.kind != "post-mortem"]
         if any(stop.tag == cell.tag for stop in stops):
             return cell
@@ -126,7 +130,7 @@ class Prompts:
 
     def _is_over(self, cell: Cell, talk: Any) -> bool:
         cell.is_prompt_closed = talk.is_over
-        talk.is_closed = self.is_closed or cell.is_over
+        talk.is_closed = self.is_closed or cell.is_over or _is_being_stopped(cell)
         return bool(talk.is_closed or talk.is_over)
 
     def _until(self, cell: Cell, talk: Any) -> Callable[[], bool]:
@@ -238,6 +242,11 @@ class Prompts:
         deadline = time.monotonic() + END_S
         while cell.is_asking and time.monotonic() < deadline:
             time.sleep(0.005)
+
+
+def _is_being_stopped(cell: Cell) -> bool:
+    """Its ranks go on one after the other: a new question would be for one that is about to go."""
+    return time.monotonic() - cell.interrupted_s < STOPPING_S
 
 
 def _main_thread_waits() -> bool:

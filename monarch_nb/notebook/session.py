@@ -76,11 +76,13 @@ class Cell:
         """Who can answer a debugger's questions; None: nobody."""
         self.conversation: Any = None
         self.is_asking = self.is_prompt_closed = self.is_over = False
+        self.interrupted_s = 0.0
         self._interrupts = 0
 
     def interrupted(self) -> None:
         """The kernel has told the ranks about an interrupt."""
         self._interrupts += 1
+        self.interrupted_s = time.monotonic()
 
     def claim_interrupt(self) -> bool:
         """True once for each interrupt that the ranks already know of."""

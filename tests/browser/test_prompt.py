@@ -120,3 +120,15 @@ def test_a_rank_that_dies_takes_its_question_along(ranks: Notebook) -> None:
     prompt.type("continue", at="(rank 1)")
     cell.shows("rank 0: the process was killed by signal 9 (SIGKILL)")
     prompt.is_gone()
+
+
+def test_a_lost_question_holds_up_no_cell(ranks: Notebook) -> None:
+    cell = ranks.start("%%mesh 3\nimport os\nbreakpoint()\nx = 1")
+    prompt = Prompt(ranks, cell)
+    prompt.type("p os.getpid()", at="(rank 3)")
+    shown = cell.shows(re.compile(r"^\d+\s*$")).inner_text()
+    prompt.asks("(rank 3)")
+    os.kill(int(shown), signal.SIGKILL)
+    cell.shows("rank 3: the process was killed by signal 9 (SIGKILL)")
+    prompt.is_gone()
+    assert ranks.run("%%mesh 1-2\nrank * 0").text == "[1-2] 0"

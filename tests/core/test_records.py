@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import linecache
-import sys
+from types import TracebackType
 
 import pytest
 
@@ -256,21 +256,16 @@ def test_repr_of_a_frame_is_plain():
 def test_a_line_that_a_debugger_held_is_shown_once():
     """Python notes the line twice where a trace function raises."""
 
-    def trace(frame, event, _):
-        if event == "line" and frame.f_code.co_name == "held":
-            sys.settrace(None)
-            raise KeyboardInterrupt
-        return trace
-
     def held():
-        return 1
+        raise KeyboardInterrupt
 
-    before = sys.gettrace()
-    try:
-        sys.settrace(trace)
+    with pytest.raises(KeyboardInterrupt) as caught:
         held()
-    except KeyboardInterrupt as error:
-        record = ErrorRecord.from_exception(error)
-    finally:
-        sys.settrace(before)
+    error = caught.value
+    first = error.__traceback__
+    last = first.tb_next
+    again = TracebackType(None, last.tb_frame, last.tb_lasti, last.tb_lineno)
+    twice = TracebackType(again, last.tb_frame, last.tb_lasti, last.tb_lineno)
+    error.__traceback__ = TracebackType(twice, first.tb_frame, first.tb_lasti, first.tb_lineno)
+    record = ErrorRecord.from_exception(error)
     assert [frame.function for frame in record.frames].count("held") == 1

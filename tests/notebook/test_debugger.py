@@ -157,6 +157,7 @@ def test_an_interrupt_at_the_prompt_ends_the_cell(kernel):
             kernel.interrupt()
             kernel.finish(prompt.cell)
             assert prompt.cell.finished_s - pressed < 0.5
+            assert not kernel.is_asked(), "no question for a rank that is about to go on"
         assert "KeyboardInterrupt" in prompt.cell.error
     assert kernel.ok("%%mesh\n1 + 1").status == "ok"
 
