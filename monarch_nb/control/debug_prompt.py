@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.actors import envelope
 from monarch_nb.actors.proc_mesh import ProcsState
 from monarch_nb.control import debug_tables, stacks
 from monarch_nb.control.debugging import Answer, DebugDesk, Key, Stop
+from monarch_nb.control.places import place_of
 from monarch_nb.core import debug_words, selection
 from monarch_nb.core.debug_words import Said
 from monarch_nb.core.folding import fold_outputs, rank_runs, rank_words
@@ -283,8 +284,7 @@ class Conversation:
         answers = {stop.key: self._desk.send(stop.key, line) for stop in stops}
         self._await(list(answers.values()))
         texts = {stop.rank: self._named(answers[stop.key].text) for stop in stops}
-        for group in fold_outputs({rank: text for rank, text in texts.items() if text}):
-            self._write(f"{rank_words(group.ranks)}:\n{texts[group.ranks[0]]}")
+        self._write_folded({rank: text for rank, text in texts.items() if text})
         self._seen(key for key, answer in answers.items() if answer.state == "asks")
         if late := [stop for stop in stops if answers[stop.key].state == "runs"]:
             self._running += [answers[stop.key] for stop in late]
@@ -318,24 +318,17 @@ class Conversation:
     def _state(self, stops: Sequence[Stop]) -> ProcsState | None:
         """The mesh of the rank that is meant."""
         focus = self._focused() or next(iter(stops), None)
-        states = list(self._client.supervision.states.values())
-        return next(
-            (
-                state
-                for state in states
-                if isinstance(state, ProcsState)
-                and focus is not None
-                and focus.key[0] in state.processes
-            ),
-            None,
-        )
+        return None if focus is None else self._mesh_of(focus)
+
+    def _mesh_of(self, stop: Stop) -> ProcsState | None:
+        return place_of(self._client.supervision, stop.key[0]).state
 
     def _table(self) -> str:
         rows = [(stop, self._coords(stop), self.place(stop)) for stop in self.stops()]
         return debug_tables.who_is_stopped(rows) if rows else f"{NOBODY}\n"
 
     def _coords(self, stop: Stop) -> str:
-        state = self._state([stop])
+        state = self._mesh_of(stop)
         if state is None:
             return ""
         point = Point(stop.rank, state.shape.extent)
@@ -354,11 +347,13 @@ class Conversation:
         )
         if others:
             found = stacks.look(self._client.proc, state.view(), others, stacks.LIMIT_S)
-            texts = {
-                rank: self._named(debug_tables.calls(of_rank)) for rank, of_rank in found.items()
-            }
-            for group in fold_outputs(texts):
-                self._write(f"{rank_words(group.ranks)}:\n{texts[group.ranks[0]]}")
+            calls = {rank: debug_tables.calls(of_rank) for rank, of_rank in found.items()}
+            self._write_folded({rank: self._named(text) for rank, text in calls.items()})
+
+    def _write_folded(self, texts: Mapping[int, str]) -> None:
+        """What ranks have said, equal texts once."""
+        for group in fold_outputs(texts):
+            self._write(f"{rank_words(group.ranks)}:\n{texts[group.ranks[0]]}")
 
 
 def _sizes(state: ProcsState) -> dict[str, int]:

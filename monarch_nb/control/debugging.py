@@ -44,7 +44,6 @@ class Stop:
     key: Key
     mesh: str
     rank: int
-    size: int
     tag: int
     what: str
     thread: str
@@ -212,7 +211,7 @@ class DebugDesk:
             "what", "thread", "kind", "file", "function", "text", "prompt"
         )}  # fmt: skip
         return Stop(
-            key=key, mesh=place.mesh, rank=place.rank, size=place.size, tag=int(body["tag"]),
+            key=key, mesh=place.mesh, rank=place.rank, tag=int(body["tag"]),
             line=int(body["line"]), serial=self._serial, at=time.monotonic(), **told,
         )  # fmt: skip
 

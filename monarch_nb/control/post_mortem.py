@@ -24,7 +24,7 @@ def open_failed(client: Client, processes: Iterable[int], tag: int | None = None
     Returns their debuggers; of a process that keeps nothing, none.
     """
     body = {} if tag is None else {"tag": tag}
-    told = _told(client, processes, "post_mortem", body)
+    told = _ask(client, processes, "post_mortem", body)
     keys = [(process, int(said["stop"])) for process, said in told.items() if "stop" in said]
     desk = client.debugging
     desk.wait(lambda: {stop.key for stop in desk.stops()}.issuperset(keys), ANSWER_S)
@@ -33,12 +33,12 @@ def open_failed(client: Client, processes: Iterable[int], tag: int | None = None
 
 def stop_at_failure(client: Client, processes: Iterable[int], *, on: bool) -> list[int]:
     """From now on these stop where their code fails, or do no longer. Returns who has heard."""
-    return list(_told(client, processes, "stop_at_failure", {"on": on}))
+    return list(_ask(client, processes, "stop_at_failure", {"on": on}))
 
 
 def forget_failed(client: Client, processes: Iterable[int]) -> list[int]:
     """Let go of the frames, and of what they hold. Returns who has heard."""
-    return list(_told(client, processes, "forget_failed", {}))
+    return list(_ask(client, processes, "forget_failed", {}))
 
 
 def living(client: Client) -> list[int]:
@@ -48,9 +48,7 @@ def living(client: Client) -> list[int]:
     return [each for state in living for each in state.processes if each not in client.proc.dead]
 
 
-def _told(
+def _ask(
     client: Client, processes: Iterable[int], verb: str, body: dict[str, Any]
 ) -> dict[int, dict[str, Any]]:
-    """The answers of those that do what they are asked for."""
-    found = asking.ask(client.proc, verb, dict.fromkeys(processes, body), ANSWER_S)
-    return {process: said for process, said in found.items() if "error" not in said}
+    return asking.ask(client.proc, verb, dict.fromkeys(processes, body), ANSWER_S)

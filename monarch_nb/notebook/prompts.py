@@ -91,17 +91,22 @@ class Prompts:
         return [stop.serial for stop in self._client.debugging.stops()] != serials
 
     def _cell_to_ask(self) -> Cell | None:
-        """The running cell, if the prompt belongs there. Who opens a failure speaks to it."""
+        """The running cell, if the prompt belongs there."""
         cell = self._session.running
         if cell is None or cell.asker is None or cell.is_prompt_closed or self._is_here:
             return None
         if _is_being_stopped(cell):
             return None
-        stops = [stop for stop in self._client.debugging.stops() if stop.kind != "post-mortem"]
+        stops = self._held_up()
         if any(stop.tag == cell.tag for stop in stops):
             return cell
         is_old = time.monotonic() - cell.started_s > BLOCKED_S
         return cell if stops and is_old and _main_thread_waits() else None
+
+    def _held_up(self) -> list[Any]:
+        """Stops that hold ranks up; frames of a failure are open because somebody speaks to
+        them."""
+        return [stop for stop in self._client.debugging.stops() if stop.kind != "post-mortem"]
 
     def _conversation(self, cell: Cell) -> Any:
         from monarch_nb.control.debug_prompt import Conversation
@@ -153,11 +158,10 @@ class Prompts:
         return is_over
 
     def _tell_below(self) -> None:
-        """Of stops that nobody speaks to here. Frames of a failure are open because somebody is
-        about to speak to them."""
+        """Of stops that nobody speaks to here."""
         from monarch_nb.control.debug_prompt import Conversation
 
-        stops = [stop for stop in self._client.debugging.stops() if stop.kind != "post-mortem"]
+        stops = self._held_up()
         new = [stop for stop in stops if self._told.get(stop.key) != stop.serial]
         self._told = {stop.key: stop.serial for stop in stops}
         for tag in dict.fromkeys(stop.tag for stop in new):
@@ -178,9 +182,7 @@ class Prompts:
         to. The stop button closes it; ranks stay as they are."""
         from monarch_nb.control.debug_prompt import NOBODY
 
-        session, cell = self._session, self._session.running
-        if cell is None or cell.asker is None:
-            raise MagicError("nobody can type here: this front end takes no input")
+        session, cell = self._session, self._cell_here()
         if session.attach() is None or not self._client.debugging.stops():
             raise MagicError(NOBODY)
         talk = self._conversation(cell)
@@ -193,9 +195,7 @@ class Prompts:
         are any. They are left when the prompt is."""
         from monarch_nb.control import post_mortem
 
-        session, cell = self._session, self._session.running
-        if cell is None or cell.asker is None:
-            raise MagicError("nobody can type here: this front end takes no input")
+        session, cell = self._session, self._cell_here()
         session.attach()
         wanted = post_mortem.living(self._client) if processes is None else processes
         keys = post_mortem.open_failed(self._client, wanted, tag)
@@ -207,6 +207,13 @@ class Prompts:
             for key in keys:
                 self._client.debugging.send(key, "continue")
         return bool(keys)
+
+    def _cell_here(self) -> Cell:
+        """The running cell. Raises `MagicError` where nobody can answer its questions."""
+        cell = self._session.running
+        if cell is None or cell.asker is None:
+            raise MagicError("nobody can type here: this front end takes no input")
+        return cell
 
     def stop_at_failure(self, processes: Sequence[int], *, on: bool) -> None:
         """Ranks stop where their code fails, or do no longer."""

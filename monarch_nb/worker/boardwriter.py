@@ -46,7 +46,7 @@ class BoardWriter:
     def __init__(self, place: Sequence[Any], queues: Sequence[Callable[[], int]] = ()) -> None:
         path, index = place
         self._slot = BoardSlot(mapped(path), index)
-        self._write = self._slot.write
+        self._write: Callable[..., None] = self._slot.write
         self._queues = queues
         self._queue = 0
         self._calls = 0
@@ -192,23 +192,13 @@ class BoardWriter:
             self._queue,
         )
 
-    def _write_paused(
-        self,
-        state: int,
-        since_ns: int,
-        what: str = "",
-        busy_ns: int = 0,
-        calls: int = 0,
-        failed: int = 0,
-        queue: int = 0,
-    ) -> None:
+    def _write_paused(self, *record: Any) -> None:
         """In place of the slot's `write` while somebody is paused: others have news."""
         with self._pausing:
             if self._hidden is None:  # the last one has just gone on
-                self._slot.write(state, since_ns, what, busy_ns, calls, failed, queue)
+                self._slot.write(*record)
                 return
-            beat = self._slot.beat + 1
-            self._hidden = Status(state, since_ns, what, busy_ns, calls, failed, queue, beat)
+            self._hidden = Status._make((*record, self._slot.beat + 1))
             self._tell_paused()
             self._overlays -= 1  # this one was news
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from monarch_nb.worker.boardwriter import BoardWriter
     from monarch_nb.worker.dap import Dap
 
-NESTED: Final = "a breakpoint inside an expression of the debugger was passed over\n"
+NESTED: Final = "a breakpoint inside an expression of the debugger was passed over"
 AT_PROMPT: Final = "this rank is stopped at the prompt of pdb; let it go on there first"
 MAX_VARIABLES: Final = 20
 MAX_FAILED: Final = 8
@@ -113,7 +113,7 @@ class Debugger:
             return
         debugger = self._mine()
         if debugger.is_asking:
-            debugger.message(NESTED.rstrip())
+            debugger.message(NESTED)
             return
         if header is not None:
             debugger.message(header)
@@ -159,8 +159,8 @@ class Debugger:
 
             def __init__(self, *args: Any, **_: Any) -> None:
                 inherited = [each for each in args if isinstance(each, DebugChannel)]
-                channel = [*inherited, DebugChannel(next(desk._numbers), desk._tell)][0]
-                super().__init__(channel, desk._paused, desk._resumed)
+                made = inherited or [DebugChannel(next(desk._numbers), desk._tell)]
+                super().__init__(made[0], desk._paused, desk._resumed)
 
         return Pdb
 

@@ -11,6 +11,7 @@ import pytest
 from jupyter_core.utils import ensure_event_loop
 
 from tests.kernel.client import KernelClient
+from tests.kernel.front_end import FrontEnd
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,3 +35,12 @@ def kernel() -> Iterator[KernelClient]:
     """A running Monarch kernel, shared by the tests of a module."""
     with KernelClient("monarch") as client:
         yield client
+
+
+@pytest.fixture
+def page(kernel: KernelClient) -> Iterator[FrontEnd]:
+    """A front end whose debugger is on, with no breakpoints; of the module's own kernel."""
+    page = FrontEnd(kernel)
+    page.on()
+    yield page
+    page.off()

@@ -7,7 +7,6 @@ import time
 import pytest
 
 from tests.kernel.client import KernelClient
-from tests.kernel.front_end import FrontEnd
 
 pytestmark = pytest.mark.slow
 
@@ -47,14 +46,6 @@ def kernel():
         client.ok("%mesh up --gpus 1")
         client.ok("%mesh debugger 0")
         yield client
-
-
-@pytest.fixture
-def page(kernel):
-    page = FrontEnd(kernel)
-    page.on()
-    yield page
-    page.off()
 
 
 @pytest.fixture(scope="module")

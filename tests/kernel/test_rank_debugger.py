@@ -8,7 +8,6 @@ import textwrap
 import pytest
 
 from tests.kernel.client import KernelClient
-from tests.kernel.front_end import FrontEnd
 
 pytestmark = pytest.mark.slow
 
@@ -57,15 +56,6 @@ def kernel():
         client.ok("%mesh up --gpus 2")
         client.ok("%mesh debugger 1")
         yield client
-
-
-@pytest.fixture
-def page(kernel):
-    """A front end whose debugger is on, with no breakpoints."""
-    page = FrontEnd(kernel)
-    page.on()
-    yield page
-    page.off()
 
 
 def test_it_stops_in_a_mesh_cell_and_goes_on(page, kernel):
