@@ -106,7 +106,7 @@ class Interrupts:
         if self.strike_main is not None:
             self._stale = True
         else:
-            raise_in_thread(self._thread, None)
+            take_back()
 
     def hit(self) -> bool | None:
         """For the handler of SIGINT: True: raise; False: it came too late; None: it is not ours."""
@@ -164,10 +164,25 @@ def _pass_on(
     return lambda: inner.send(value)
 
 
-def raise_in_thread(thread_id: int, kind: type[BaseException] | None) -> None:
-    """Make `kind` come up in another thread at its next bytecode (it does not end a C call).
+class _TakenBack(BaseException):
+    """Comes up, and is caught, where another exception would have."""
 
-    None takes back one that has not come up yet.
+
+def raise_in_thread(thread_id: int, kind: type[BaseException]) -> None:
+    """Make `kind` come up in a thread at its next bytecode (it does not end a C call)."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), ctypes.py_object(kind))
+
+
+def take_back() -> None:
+    """What was raised in this thread and has not come up yet does not.
+
+    Another takes its place and comes up here. Were there none in its place, which Python's API
+    allows, each thread of the process would look for it from then on, wherever it looks for
+    signals; and Python 3.11 does not get beyond such a look in a function that a debugger traces.
     """
-    error = ctypes.py_object(kind) if kind is not None else None
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), error)
+    try:
+        raise_in_thread(threading.get_ident(), _TakenBack)
+        while True:  # Python looks here, at the latest
+            pass
+    except _TakenBack:
+        return

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from monarch_nb.actors import envelope
 from monarch_nb.actors.driver import Driver, Spec, State, is_failure
 from monarch_nb.actors.ended import ActorEnded
-from monarch_nb.actors.interrupts import raise_in_thread
+from monarch_nb.actors.interrupts import raise_in_thread, take_back
 from monarch_nb.actors.runtime_access import end_fork
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class SyncDriver(Driver):
                 self.hosting.log_exception(f"__cleanup__ of {self.instance} raised")
             finally:
                 limit.cancel()
-                raise_in_thread(threading.get_ident(), None)
+                take_back()
         self.finished()
 
     def refuse_backlog(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.notebook.prompts import Prompt
-from tests.notebook.ranks import kernel
+from tests.notebook.ranks import kernel, stop
 from tests.notebook.test_debugger import ON_ALL
 
 __all__ = ["kernel"]
@@ -13,8 +13,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 ACTORS = """\
-import asyncio
+import asyncio, time
 from monarch_nb import Actor, endpoint, this_host
+
+def half(x):
+    return x / 2
 
 class Plain(Actor):
     @endpoint
@@ -22,6 +25,17 @@ class Plain(Actor):
         breakpoint()
         y = x + 1
         return y
+
+    @endpoint
+    def deep(self, x):
+        breakpoint()
+        return half(x)
+
+    @endpoint
+    def nap(self):
+        print("started", flush=True)
+        while True:
+            time.sleep(0.01)
 
     @endpoint
     def fine(self):
@@ -45,6 +59,7 @@ class Outer(Actor):
 
 procs = this_host().spawn_procs({"gpus": 2}, name="actors")
 plain, waiting = procs.spawn("plain", Plain), procs.spawn("waiting", Waiting)
+second = procs.spawn("second", Plain)  # in a thread of its own
 outer = procs.slice(gpus=1).spawn("outer", Outer, plain.slice(gpus=0))
 """
 
@@ -119,6 +134,15 @@ def test_an_interrupt_reaches_actors_that_are_stopped(actors):
         assert "KeyboardInterrupt" in prompt.cell.error
         assert "monarch_kernel" not in prompt.cell.error
         assert "fine" in actors.ok("plain.fine.call().get()").shown
+
+
+def test_calls_are_stepped_into_after_an_interrupt(actors):
+    stop(actors, "second.nap.call().get()")
+    with Prompt(actors, "second.deep.call(1).get()") as prompt:
+        prompt.type("cast all s")
+        prompt.sees("--Call--")
+        prompt.type("continue")
+    assert "0.5" in prompt.cell.shown
 
 
 def test_what_is_called_and_not_waited_for_is_told_of_and_opened_later(actors):
