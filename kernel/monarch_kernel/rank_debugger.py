@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import json
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from ipykernel.debugger import Debugger
@@ -52,6 +53,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         self._target: Choice = CONTROLLER
         self._asked: dict[str, Message] = {}  # what a new target has to be told
         self._breakpoints: dict[str, Message] = {}
+        self._cells: dict[str, Message] = {}
         self._capabilities: Message = {}
         self._turn = asyncio.Lock()
         self._seq = 1_000_000
@@ -78,7 +80,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         self._debugging = debugging.debugging_of(shell)
         self._loop = loop
         if self._debugging is not None:
-            self._debugging.follow(self._move_to, self._doing)
+            self._debugging.follow(self._move_to, self._doing, self._rejoin)
 
     async def process_request(self, message: Message) -> Message:
         """Answer the front end."""
@@ -94,6 +96,8 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
             if command == "initialize":
                 await debugger.prepare(self)
             reply: Message = await super().process_request(message)
+            if command == "dumpCell" and reply.get("success"):
+                self._cell_dumped(message, reply)
             return reply
         if not self.is_started and command not in _ALWAYS:
             return _reply(message, refusal(command, "the debugger is off"))
@@ -107,7 +111,14 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
             self._asked[command] = message
         elif command == "disconnect":
             self._breakpoints.clear()
+            self._cells.clear()
             self._asked.clear()
+
+    def _cell_dumped(self, message: Message, dumped: Message) -> Message:
+        """What a rank has to be told of a cell."""
+        asked = {**message["arguments"], **dumped["body"]}
+        self._cells[asked["sourcePath"]] = asked
+        return asked
 
     # ------------------------------------------------------------------- ranks: begin and end
 
@@ -185,8 +196,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
     async def _dump_cell(self, message: Message) -> Message:
         """Here and on the ranks' hosts: no breakpoint is set in a file that is missing."""
         dumped: Message = await self.dumpCell(message)
-        asked = {**message["arguments"], **dumped["body"]}
-        told = await self._session.tell_all("dumpCell", asked)
+        told = await self._session.tell_all("dumpCell", self._cell_dumped(message, dumped))
         return dumped if told["success"] else told
 
     async def _threads(self, _: Message) -> Message:
@@ -296,12 +306,34 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
             self._event("terminated", {})
             return f", but it is off now: {told.get('message')}"
         await self._process(self._made("attach", {}))
-        replayed = [*self._breakpoints.values()]
-        if exceptions := self._asked.get("setExceptionBreakpoints"):
-            replayed.append(exceptions)
-        for message in replayed:
+        if self._ranks is not None:
+            for asked in self._cells.values():
+                await self._ranks.tell_all("dumpCell", asked)
+        for message in self._wanted_stops():
             await self._process(self._made(message["command"], message["arguments"]))
         return f"; it is on, with {_count(self._breakpoints)}"
+
+    def _wanted_stops(self) -> list[Message]:
+        """What the front end has asked for: its breakpoints, and what exceptions stop."""
+        exceptions = self._asked.get("setExceptionBreakpoints")
+        return [*self._breakpoints.values(), *([exceptions] if exceptions else [])]
+
+    def _rejoin(self, ranks: Sequence[int]) -> None:
+        """These have been lost and are there again: debug them too. Any thread but the loop's."""
+        joined = asyncio.run_coroutine_threadsafe(self._join(ranks), self._loop)
+        with contextlib.suppress(TimeoutError):  # they are debugged a little later
+            joined.result(MOVE_S)
+
+    async def _join(self, ranks: Sequence[int]) -> None:
+        async with self._turn:
+            session, started = self._ranks, self._asked.get("initialize")
+            if session is None or started is None:
+                return
+            for rank in await session.join(ranks, {**_INITIALIZE, **started["arguments"]}):
+                for asked in self._cells.values():
+                    await session.tell(rank, "dumpCell", asked)
+                for message in self._wanted_stops():
+                    await session.tell(rank, message["command"], message["arguments"])
 
     def _made(self, command: str, arguments: Message) -> Message:
         """A request of ours."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from monarch_kernel.dap_ids import Ids, thread_number, thread_of
@@ -87,12 +87,28 @@ class RankSession:
 
     async def attach(self, initialize: dict[str, Any]) -> Message:
         """The handshake of the protocol with every rank; what the debugger is capable of."""
-        told = await self.tell_all("initialize", initialize)
-        for command in ("attach", "configurationDone"):  # the first is answered after the second
-            for link in self._links.values():
+        told = await asyncio.gather(*(self._shake_hands(rank, initialize) for rank in self.ranks))
+        return _best(told, "initialize")
+
+    async def _shake_hands(self, rank: int, initialize: dict[str, Any]) -> Message:
+        told = await self.tell(rank, "initialize", initialize)
+        if (link := self._links.get(rank)) is not None:
+            for command in ("attach", "configurationDone"):  # the first is answered after the other
                 link.request(command, {})
-        await self.tell_all("threads", {})  # comes after it
+        await self.tell(rank, "threads", {})  # comes after it
         return told
+
+    async def join(self, ranks: Iterable[int], initialize: dict[str, Any]) -> list[int]:
+        """Attach to ranks that have been gone and are there again; to which that was possible."""
+        missing = [rank for rank in ranks if rank in self._wanted and rank not in self._links]
+        for rank in missing:
+            self._links[rank] = self._open_link(rank, *self._listeners(rank))
+        opened = [asyncio.wrap_future(self._links[rank].opened) for rank in missing]
+        await asyncio.wait_for(asyncio.gather(*opened, return_exceptions=True), OPEN_S)
+        joined = [rank for rank in missing if rank in self._links]
+        for rank in joined:
+            await self._shake_hands(rank, initialize)
+        return joined
 
     async def close(self) -> None:
         """Detach: whatever is stopped goes on."""
@@ -160,8 +176,7 @@ class RankSession:
     async def tell_all(self, command: str, arguments: dict[str, Any]) -> Message:
         """Ask every rank; the first good answer stands for all."""
         told = await asyncio.gather(*(self.tell(rank, command, arguments) for rank in self.ranks))
-        good = [each for each in told if each["success"]]
-        return (good or told or [refusal(command, "no rank is attached")])[0]
+        return _best(told, command)
 
     async def threads(self) -> list[Message]:
         """Of all ranks, with the ranks in their names."""
@@ -263,6 +278,12 @@ class RankSession:
             self._emit({"type": "event", "event": "continued", "seq": 0, "body": body})
         self.stopped.clear()
         self.focus = None
+
+
+def _best(told: Sequence[Message], command: str) -> Message:
+    """The first good answer of several ranks."""
+    good = [each for each in told if each["success"]]
+    return (good or [*told, refusal(command, "no rank is attached")])[0]
 
 
 def refusal(command: str, why: str) -> Message:

@@ -81,6 +81,8 @@ class Healing:
             [state.processes[rank]] = new_process_ids(agent >> HOST_SHIFT, 1)
         state.restore(lost)
         state.respawn(lost).get()
+        for listener in self._supervision.on_heal:
+            listener(state, lost)
         self._regroup(state, [rank for rank in range(len(state.processes)) if rank not in lost])
 
     def _missing(self, actors: ActorsState, procs: ProcsState) -> list[int]:

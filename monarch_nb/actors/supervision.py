@@ -215,6 +215,9 @@ class Supervision:
         self.silent: dict[int, float] = {}
         self.on_root_failure: Callable[[MeshFailure, bool], None] = lambda _failure, _seen: None
         self.on_exit: list[Callable[[Exit], None]] = []
+        self.on_heal: list[Callable[[MeshState, Sequence[int]], None]] = []
+        """Each is called with a mesh of processes and those of its ranks that have new ones, before
+        these run code of the user's, in the thread that heals."""
         self.stop_state: Callable[[MeshState, str], Future[None]]
         self._lock = threading.Lock()
         self.marking = threading.RLock()

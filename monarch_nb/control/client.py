@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import threading
 import time
@@ -28,7 +29,7 @@ from monarch_nb.actors.proc import Wait, new_agent_id, new_process_ids
 from monarch_nb.actors.runtime import Runtime
 from monarch_nb.actors.supervision import MeshFailure
 from monarch_nb.config import Config
-from monarch_nb.control import sources, when_started
+from monarch_nb.control import post_mortem, sources, when_started
 from monarch_nb.control.comms import CommDesk
 from monarch_nb.control.dap import DapDesk
 from monarch_nb.control.debug_door import DebugDoor
@@ -73,6 +74,7 @@ class Client(Runtime):
         self.debuggers = DapDesk(self.proc)
         self.status = StatusDesk(self)
         self.debugging = DebugDesk(self.proc, self.supervision, config.breakpoints)
+        self.supervision.on_heal.append(functools.partial(post_mortem.healed, self))
         self._door = DebugDoor(self, run_dir.path, os.getuid())
         self.supervision.on_root_failure = self.faults.root_failed
         self.hosting.booted()

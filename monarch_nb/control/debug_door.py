@@ -15,7 +15,6 @@ import queue
 import socket
 import struct
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from monarch_nb.control.client import Client
 
 MAX_LINE: Final = 1_000_000
-GATHER_S: Final = 0.03
 LOOK_S: Final = 0.05
 WAITING: Final = "no rank is stopped; this waits for one (Ctrl-D leaves)\n"
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
@@ -148,7 +146,7 @@ class _Visit:
             self._send({"say": WAITING, "ask": None})
         while not self._is_over and not self._talk.stops():
             self._desk.wait(lambda: bool(self._talk.stops()), LOOK_S)
-        time.sleep(GATHER_S)
+        self._desk.gather()
 
     def _ask(self) -> str | None:
         """A line; None when the question has changed meanwhile."""

@@ -33,6 +33,8 @@ NOBODY: Final = (
     "no rank is stopped in a debugger. breakpoint() in a cell or an endpoint stops one; "
     "%mesh pm opens the last failure"
 )
+_COMMAND: Final = ("(Pdb) ", "ipdb> ")
+"""What pdb, and IPython's, ask for a command with."""
 _HEADING: Final = re.compile(r"\A> .*\n(?=-> |\Z)")
 _FILE: Final = re.compile(r"(?:/[^\s:()\"']+)?/ipykernel_\d+/\d+\.py")
 
@@ -83,7 +85,7 @@ class Conversation:
             return "(mesh) "
         several = len({each.mesh for each in self.stops()}) > 1
         who = f"({stop.mesh} rank {stop.rank}) " if several else f"(rank {stop.rank}) "
-        return who if stop.prompt == "(Pdb) " else who + stop.prompt
+        return who if stop.prompt in _COMMAND else who + stop.prompt
 
     def announce(self) -> None:
         """Say who has stopped since the last time, those at one place together; and choose whose
@@ -351,9 +353,11 @@ class Conversation:
             self._write_folded({rank: self._named(text) for rank, text in calls.items()})
 
     def _write_folded(self, texts: Mapping[int, str]) -> None:
-        """What ranks have said, equal texts once."""
+        """What ranks have said, equal texts once; a line stands beside its ranks."""
         for group in fold_outputs(texts):
-            self._write(f"{rank_words(group.ranks)}:\n{texts[group.ranks[0]]}")
+            text = texts[group.ranks[0]]
+            gap = "\n" if "\n" in text.rstrip("\n") else " "
+            self._write(f"{rank_words(group.ranks)}:{gap}{text}")
 
 
 def _sizes(state: ProcsState) -> dict[str, int]:

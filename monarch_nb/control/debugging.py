@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 Key = tuple[int, int]
 """A process, and the number of the debugger there."""
+QUIET_S: Final = 0.05
+"""Ranks that stop within this time of one another stop together; `GATHER_S` for all of them."""
+GATHER_S: Final = 0.1
 HINT: Final = "a rank has stopped in its debugger; in another terminal type: monarch-nb debug\n"
 
 
@@ -98,6 +101,8 @@ class DebugDesk:
         self._changed = threading.Condition()
         self._listeners: list[Callable[[], None]] = []
         self._takers: list[Callable[[Stop], bool]] = []
+        self.at_failure: set[int] = set()
+        """The meshes, by number, whose ranks stop where their code fails."""
         proc.verbs["debug"] = self.on_event
         supervision.on_exit.append(self._lost)
 
@@ -138,6 +143,28 @@ class DebugDesk:
         Not in the inbox thread."""
         with self._changed:
             return self._changed.wait_for(ends, timeout_s)
+
+    def gather(self) -> None:
+        """Ranks that stop together are told of together: return when all ranks of their mesh have
+        stopped, or no more do. Not in the inbox thread."""
+        limit_s = time.monotonic() + GATHER_S
+        with self._changed:
+            while not self._have_all_stopped() and self._others_stop(limit_s):
+                continue
+
+    def _others_stop(self, limit_s: float) -> bool:
+        """Wait for one more, for as long as they stop together."""
+        known, left_s = self._serial, min(QUIET_S, limit_s - time.monotonic())
+        return self._changed.wait_for(lambda: self._serial != known, left_s)
+
+    def _have_all_stopped(self) -> bool:
+        """Of each mesh that has stops, every rank."""
+        stopped, dead = {process for process, _ in self._stops}, self._proc.dead.keys()
+        meshes = [
+            state for state in list(self._supervision.states.values()) if state.kind == "proc"
+        ]
+        living = [set(state.processes) - dead for state in meshes]
+        return all(ranks <= stopped for ranks in living if ranks & stopped)
 
     def hold(self, key: Key, who: Holder, *, takes: bool = False) -> str:
         """Make a prompt somebody's; "" if it is now, else the name of whose it is, unless `who`

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from monarch_nb.actors.proc_mesh import ProcsState
+from monarch_nb.actors.supervision import MeshState
 from monarch_nb.control import asking
 
 if TYPE_CHECKING:
@@ -32,8 +34,19 @@ def open_failed(client: Client, processes: Iterable[int], tag: int | None = None
 
 
 def stop_at_failure(client: Client, processes: Iterable[int], *, on: bool) -> list[int]:
-    """From now on these stop where their code fails, or do no longer. Returns who has heard."""
-    return list(_ask(client, processes, "stop_at_failure", {"on": on}))
+    """From now on these stop where their code fails, or do no longer; so do those that take a
+    place in the same mesh later. Returns who has heard."""
+    wanted, meshes = set(processes), client.debugging.at_failure
+    numbers = [state.number for state in _meshes(client) if wanted.intersection(state.processes)]
+    (meshes.update if on else meshes.difference_update)(numbers)
+    return list(_ask(client, wanted, "stop_at_failure", {"on": on}))
+
+
+def healed(client: Client, state: MeshState, ranks: Iterable[int]) -> None:
+    """These ranks of a mesh are there again: they stop at a failure if the others do."""
+    if state.number in client.debugging.at_failure:
+        processes = [state.processes[rank] for rank in ranks]
+        _ask(client, processes, "stop_at_failure", {"on": True})
 
 
 def forget_failed(client: Client, processes: Iterable[int]) -> list[int]:
@@ -43,9 +56,14 @@ def forget_failed(client: Client, processes: Iterable[int]) -> list[int]:
 
 def living(client: Client) -> list[int]:
     """The ranks of every mesh that is up."""
+    dead = client.proc.dead
+    return [each for state in _meshes(client) for each in state.processes if each not in dead]
+
+
+def _meshes(client: Client) -> list[ProcsState]:
+    """That are up."""
     states = list(client.supervision.states.values())
-    living = [state for state in states if state.kind == "proc" and state.ended is None]
-    return [each for state in living for each in state.processes if each not in client.proc.dead]
+    return [state for state in states if isinstance(state, ProcsState) and state.ended is None]
 
 
 def _ask(

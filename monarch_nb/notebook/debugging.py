@@ -63,10 +63,23 @@ class Debugging:
         self._session = session
         self._follow: Follow | None = None
         self._describe: Callable[[], str] = str
+        self._rejoin: Callable[[Sequence[int]], None] = lambda _: None
 
-    def follow(self, follow: Follow, describe: Callable[[], str]) -> None:
-        """A kernel with a debugger listens; `describe` says what it is doing."""
-        self._follow, self._describe = follow, describe
+    def follow(
+        self, follow: Follow, describe: Callable[[], str], rejoin: Callable[[Sequence[int]], None]
+    ) -> None:
+        """A kernel with a debugger listens; `describe` says what it is doing, `rejoin` is told of
+        chosen ranks that a heal has brought back."""
+        self._follow, self._describe, self._rejoin = follow, describe, rejoin
+
+    def attach(self, client: Any) -> None:
+        """From now on, the ranks are this client's."""
+        client.supervision.on_heal.append(self._healed)
+
+    def _healed(self, state: Any, ranks: Sequence[int]) -> None:
+        back = [rank for rank in ranks if rank in self.chosen.ranks]
+        if state.name == self.chosen.mesh and back:
+            self._rejoin(back)
 
     @property
     def is_there(self) -> bool:

@@ -22,8 +22,8 @@ from monarch_nb.notebook.problems import MagicError
 if TYPE_CHECKING:
     from monarch_nb.notebook.session import Cell, Session
 
-GATHER_S: Final = 0.03
-"""Ranks that stop within this time are told of in one line."""
+QUIET_S: Final = 0.05
+"""Ranks that stop within this time, beside an open question, are told of in one line."""
 BLOCKED_S: Final = 1.0
 LOOK_S: Final = 0.25
 END_S: Final = 0.2
@@ -78,7 +78,7 @@ class Prompts:
                 if self.is_closed or not desk.stops():
                     self._thread = None
                     return
-            time.sleep(GATHER_S)
+            desk.gather()
             cell = self._cell_to_ask()
             if cell is not None:
                 self.converse(cell, cell.conversation or self._conversation(cell))
@@ -150,7 +150,7 @@ class Prompts:
             now = time.monotonic()
             if serial != seen[0]:
                 seen[:] = [serial, now]
-            elif seen[1] and now - seen[1] > GATHER_S:
+            elif seen[1] and now - seen[1] > QUIET_S:
                 seen[1] = 0.0
                 talk.announce()
             return bool(talk.prompt != prompt)

@@ -249,6 +249,7 @@ class Session:
             self._comms.send = client.comms.send
             client.comms.listen(self._comms)
             self.prompts.attach(client)
+            self.debugging.attach(client)
         if self.running is not None:
             client.tag = self.running.tag
         return client

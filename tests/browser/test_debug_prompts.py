@@ -79,7 +79,7 @@ def test_a_click_opens_the_prompt_of_a_stopped_rank(mesh: MeshPage) -> None:
     terminal.line.press("Tab")
     page.page.wait_for_function("el => el.value === 'where'", arg=terminal.line.element_handle())
     terminal.type("cast 0-3 p y - 2 * rank")
-    terminal.sees("ranks 0-3:\n40\n")
+    terminal.sees("ranks 0-3: 40\n")
     terminal.line.press("ArrowUp")
     terminal.line.press("ArrowUp")
     assert terminal.line.input_value() == "p x"

@@ -77,6 +77,11 @@ def test_one_of_all_ranks_dies(kernel):
     page.resume()
     assert kernel.finish(cell).status == "error"
     kernel.ok("%mesh heal")
+    cell = page.run(CELL)  # the rank that is back has the breakpoints too
+    kernel.until(lambda: len(page.ok("debugInfo")["stoppedThreads"]) == 2)
+    page.resume()
+    assert kernel.finish(cell).status == "ok"
+    page.off()
 
 
 def test_the_kernel_restarts_while_ranks_are_stopped():

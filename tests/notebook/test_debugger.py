@@ -32,7 +32,7 @@ ANSWER_S = 0.03
 def test_the_cell_says_who_stopped_where_and_asks(kernel):
     with Prompt(kernel, ON_ALL) as prompt:
         assert prompt.at() == "(rank 0) "
-        prompt.sees("ranks 0-3 at Cell In[")
+        prompt.stopped("0-3", "Cell In[")
         prompt.sees(":5 step()\n-> z = y + rank\n")
         prompt.reply("p x, y")
         prompt.sees("(21, 42)\n")
@@ -60,13 +60,13 @@ def test_one_rank_is_stepped_while_others_stay(kernel):
 def test_a_command_is_cast_and_equal_answers_are_told_once(kernel):
     with Prompt(kernel, ON_ALL) as prompt:
         prompt.type("cast 0-2 p y")
-        prompt.sees("ranks 0-2:\n42\n")
+        prompt.sees("ranks 0-2: 42\n")
         prompt.type("cast gpus=1:3 p y + rank")
-        prompt.sees("rank 1:\n43\nrank 2:\n44\n")
+        prompt.sees("rank 1: 43\nrank 2: 44\n")
         prompt.type("cast all n")
         prompt.sees("ranks 0-3:\n> Cell In[")
         prompt.type("cast ranks(gpus=(0,3)) p z")
-        prompt.sees("rank 0:\n42\nrank 3:\n45\n")
+        prompt.sees("rank 0: 42\nrank 3: 45\n")
         prompt.type("cast 7 n")
         prompt.sees("no rank 7")
         prompt.type("cast 1")
@@ -80,7 +80,7 @@ def test_words_for_all_ranks(kernel):
         prompt.sees("gpus=2")
         prompt.type("where*")
         prompt.sees("ranks 1-2:\n")
-        prompt.sees("ranks 0,3:\nidle\n")
+        prompt.sees("ranks 0,3: idle\n")
         prompt.type("detach")
         prompt.type("list", at="(mesh) ")
         prompt.sees("gpus=1")
@@ -141,12 +141,22 @@ def test_a_breakpoint_in_a_module_and_by_pdb(kernel, tmp_path):
     kernel.ok(f"%%mesh\nimport sys; sys.path.insert(0, {str(tmp_path)!r})\nimport train_it")
     with Prompt(kernel, "%%mesh\ntrain_it.step(3)") as prompt:
         prompt.at()
-        prompt.sees("ranks 0-3 at train_it.py:5 step()\n-> return x + 1\n")
+        prompt.stopped("0-3", "train_it.py:5 step()\n-> return x + 1\n")
         prompt.reply("s")
         prompt.sees("--Return--")
         prompt.type("u")
         prompt.sees("-> train_it.step(3)")
         prompt.type("continue")
+
+
+def test_ipythons_debugger_asks_here_too(kernel):
+    cell = "%%mesh 2\nfrom IPython.core.debugger import set_trace\nx = 20\nset_trace()\ny = x + 2"
+    with Prompt(kernel, cell) as prompt:
+        prompt.type("n", at="(rank 2) ")
+        prompt.type("p x + 1")
+        prompt.sees("21\n")
+        prompt.type("c")
+    assert prompt.cell.status == "ok", prompt.cell.shown
 
 
 def test_an_interrupt_at_the_prompt_ends_the_cell(kernel):
@@ -225,7 +235,7 @@ def test_a_script_stops_too(kernel, tmp_path):
     (tmp_path / "script.py").write_text("x = 5\nbreakpoint()\nprint('end', x)\n")
     with Prompt(kernel, f"%mesh run {tmp_path}/script.py") as prompt:
         prompt.at()
-        prompt.sees("ranks 0-3 at script.py:3\n-> print('end', x)\n")
+        prompt.stopped("0-3", "script.py:3\n-> print('end', x)\n")
         prompt.reply("cast all x = 6")
         prompt.type("continue")
     assert "[0-3] end 6" in prompt.cell.text()

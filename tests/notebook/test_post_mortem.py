@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.notebook.prompts import Prompt
-from tests.notebook.ranks import kernel
+from tests.notebook.ranks import fresh, kernel
 
-__all__ = ["kernel"]
+__all__ = ["fresh", "kernel"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 FAILING = """\
@@ -29,7 +29,7 @@ def test_debug_after_a_failed_cell_opens_its_frames(kernel):
     assert "ranks 1-3: IndexError" in failed.error
     with Prompt(kernel, "%debug") as prompt:
         assert prompt.at() == "(rank 1) "
-        prompt.sees("ranks 1-3 at Cell In[")
+        prompt.stopped("1-3", "Cell In[")
         prompt.sees(":8 deep(), where it failed\nIndexError: list index out of range\n")
         prompt.reply("p n, type(held).__name__")
         prompt.sees("(1, 'Big')\n")
@@ -38,7 +38,7 @@ def test_debug_after_a_failed_cell_opens_its_frames(kernel):
         prompt.type("n")
         prompt.sees("it has failed here and goes nowhere")
         prompt.type("cast 2-3 p n")
-        prompt.sees("rank 2:\n2\nrank 3:\n3\n")
+        prompt.sees("rank 2: 2\nrank 3: 3\n")
         prompt.type("c")
         prompt.type("q", at="(rank 2) ")
         prompt.type("continue", at="(rank 3) ")
@@ -91,6 +91,15 @@ def test_ranks_stop_where_they_fail(kernel):
     finally:
         kernel.ok("%mesh pdb off")
     assert "IndexError" in kernel.run(FAILING, allow_stdin=True).error
+
+
+def test_a_rank_that_is_back_stops_where_it_fails_as_the_others_do(fresh):
+    fresh.ok("%mesh pdb on")
+    fresh.run("%%mesh 2\nimport os; os._exit(3)")
+    fresh.ok("%mesh heal")
+    with Prompt(fresh, "%%mesh 2\nfails = 1 / 0") as prompt:
+        prompt.type("c", at="(rank 2) ")
+    assert "ZeroDivisionError" in prompt.cell.error
 
 
 ACTORS = """\

@@ -46,17 +46,17 @@ def test_lines_that_were_typed_stand_before_their_answers(recorded):
     text = recorded("def step(x)")
     assert text.startswith("ranks 0-3 at Cell In[2]:5 step()\n-> z = y + rank\n(rank 0)  p x, y\n")
     assert "(rank 0)  rank 3\nrank 3 at Cell In[2]:5 step()\n" in text
-    assert "(rank 3)  p z\n45\n(rank 3)  cast 0-2 p 'z' in locals()\nranks 0-2:\nFalse\n" in text
+    assert "(rank 3)  p z\n45\n(rank 3)  cast 0-2 p 'z' in locals()\nranks 0-2: False\n" in text
     assert text.endswith("[0] 42\n[1] 43\n[2] 44\n[3] 45\n")
     actor = recorded("step.call(2)")
     assert "0     gpus=0  trainer.step  Cell In[3]:12 step()" in actor
-    assert "(rank 0)  cast gpus=0:2 p self.weight\nrank 0:\n1.0\nrank 1:\n2.0\n" in actor
+    assert "(rank 0)  cast gpus=0:2 p self.weight\nrank 0: 1.0\nrank 1: 2.0\n" in actor
 
 
 def test_stops_without_a_waiting_cell_and_failures_are_opened_later(recorded):
     assert recorded("step.call(3)").endswith("%mesh debug opens the prompt\n")
     assert "(rank 2)  p loss\n" in recorded("%mesh debug 2")
-    assert "(rank 2)  cast all p wanted\nrank 2:\n3\nrank 3:\n4\n" in recorded("%debug")
+    assert "(rank 2)  cast all p wanted\nrank 2: 3\nrank 3: 4\n" in recorded("%debug")
     assert "(rank 3)  p index, len(rows)\n(3, 3)\n(rank 3)  q\n" in recorded("%mesh pm 3")
     assert "(rank 1)  cast all p wanted\n" in recorded("rank + 1")
 

@@ -37,7 +37,6 @@ MAX_WORDS: Final = 100
 SILENCE_S: Final = 150.0
 """Browsers let hidden pages speak once a minute."""
 LOOK_S: Final = 0.1
-GATHER_S: Final = 0.03
 
 Name = tuple[int, str, int]
 """A channel, its client, and the number that the client gives."""
