@@ -112,6 +112,7 @@ class Session:
         self._cells: dict[int, Cell] = {}
         self._last_tag = 0
         self._flusher = Flusher()
+        self._heard: set[CellOutput] = set()  # since the last cell's end
         self._lookout = Lookout(shell, lambda: self.runtime)
         self._lookout.on_news = self._tell_hang
         self._live = LiveDisplays()
@@ -159,10 +160,8 @@ class Session:
 
     def cell_id(self, number: int) -> str | None:
         """JupyterLab's id of the last cell with this number; None if it is not known."""
-        ids = (
-            cell.cell_id for cell in reversed(list(self._cells.values())) if cell.number == number
-        )
-        return next(filter(None, ids), None)
+        ids = [cell.cell_id for cell in list(self._cells.values()) if cell.number == number]
+        return next(filter(None, reversed(ids)), None)
 
     def tell_waits_after(self, seconds: float) -> None:
         """Of silence of the running cell; not above 0: never."""
@@ -196,6 +195,8 @@ class Session:
         if result is not None and result.error_in_exec is not None:
             self.failed_tag = cell.tag
         cell.waiting.end()
+        while self._heard:  # what earlier cells go on with has said this before what ends here
+            self._heard.pop().settle()
         cell.output.end()
         self._comms.settle()
         self.running = cell.outer
@@ -261,6 +262,7 @@ class Session:
         output = live.owner if live else cell.output if cell else None
         if output is not None:
             self._flusher.due(output, output.add(event))
+            self._heard.add(output)
 
     def _outlet_of(self, tag: int) -> Outlet | None:
         cell = self.cell_of(tag)

@@ -75,6 +75,20 @@ def test_actors_print_under_the_cell_that_called_them(kernel):
     assert cell.shown == "[0-3] hi\n[2, 2, 2, 2]\n"
 
 
+def test_what_an_earlier_cells_call_has_said_is_there_with_its_result(kernel):
+    kernel.ok(
+        "from monarch_nb import Actor, current_rank, endpoint\n\n"
+        "class Counter(Actor):\n    @endpoint\n    def count(self):\n"
+        "        for n in range(3):\n            print(n, current_rank()['gpus'])\n\n"
+        "counters = mesh0.spawn('counters', Counter)"
+    )
+    for _ in range(5):
+        asked = kernel.ok("later = counters.count.call()")
+        waited = kernel.ok("later.get()")
+        assert (asked.text() + waited.text()).count("[") == 12
+    kernel.ok("counters.stop().get()")
+
+
 @pytest.mark.parametrize("work", [
     "import time; time.sleep(30)",
     "import asyncio; await asyncio.sleep(30)",
