@@ -80,7 +80,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         self._debugging = debugging.debugging_of(shell)
         self._loop = loop
         if self._debugging is not None:
-            self._debugging.follow(self._move_to, self._doing, self._rejoin)
+            self._debugging.follow(self)
 
     async def process_request(self, message: Message) -> Message:
         """Answer the front end."""
@@ -258,7 +258,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
 
     # --------------------------------------------------------------------------- another target
 
-    def _doing(self) -> str:
+    def doing(self) -> str:
         """For people. Any thread."""
         if not self.is_started:
             return "; it is off: the bug button of the notebook turns it on"
@@ -268,7 +268,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         stopped = {rank for rank, _ in list(ranks.stopped)}
         return f"; it is on, {debugging.stopped_words(stopped)}"
 
-    def _move_to(self, target: Choice) -> str:
+    def move_to(self, target: Choice) -> str:
         """Attach to that instead, if anything is attached. Any thread but the loop's."""
         moved = asyncio.run_coroutine_threadsafe(self._move(target), self._loop)
         is_main = threading.current_thread() is threading.main_thread()
@@ -289,7 +289,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
                 self._event("terminated", {}) if was_on else None
                 return ""
             if not was_on or started is None:
-                return "" if target == CONTROLLER else self._doing()
+                return "" if target == CONTROLLER else self.doing()
             return await self._enter(started)
 
     async def _leave_target(self) -> None:
@@ -318,11 +318,19 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         exceptions = self._asked.get("setExceptionBreakpoints")
         return [*self._breakpoints.values(), *([exceptions] if exceptions else [])]
 
-    def _rejoin(self, ranks: Sequence[int]) -> None:
+    def rejoin(self, ranks: Sequence[int]) -> None:
         """These have been lost and are there again: debug them too. Any thread but the loop's."""
         joined = asyncio.run_coroutine_threadsafe(self._join(ranks), self._loop)
         with contextlib.suppress(TimeoutError):  # they are debugged a little later
             joined.result(MOVE_S)
+
+    def look_at(self, rank: int) -> bool:
+        """See `Follower`."""
+        looked = asyncio.run_coroutine_threadsafe(self._look_at(rank), self._loop)
+        return looked.result(MOVE_S)
+
+    async def _look_at(self, rank: int) -> bool:
+        return self._ranks is not None and self._ranks.look_at(rank)
 
     async def _join(self, ranks: Sequence[int]) -> None:
         async with self._turn:

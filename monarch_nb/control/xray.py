@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 AFTER_S: Final = 2.5
 """So long a rank waits for others before anybody is asked."""
 ANSWER_S: Final = 0.5
+_TOLD: Final = frozenset({"collective", "paused"})
+"""States of which the board says where."""
 AT_WORK: Final = frozenset({"busy", "collective", "paused", "starting"})
 
 
@@ -73,12 +75,12 @@ class Xray:
         return self._seen(mesh, self.places(mesh, ranks))
 
     def hangs(self, tag: int) -> dict[str, dict[int, Seen]]:
-        """The meshes that the cell waits for and of which a rank waits for others, for `AFTER_S`
-        at least, with their ranks."""
+        """The meshes that the cell waits for and of which a rank is paused, or waits for others for
+        `AFTER_S` at least, with their ranks."""
         found = {}
         for mesh in self._awaited(tag):
             places = self.places(mesh, mesh.ranks)
-            if any(each.state == "collective" and each.for_s > AFTER_S for each in places.values()):
+            if any(map(_holds_up, places.values())):
                 found[mesh.name] = self._seen(mesh, places)
         return found
 
@@ -96,7 +98,7 @@ class Xray:
         processes = mesh._state.processes
         bodies: dict[int, dict[str, Any]] = {processes[rank]: {} for rank in places}
         ledgers = asking.ask(self._proc, "collectives", bodies, ANSWER_S)
-        others = [rank for rank, place in places.items() if place.state != "collective"]
+        others = [rank for rank, place in places.items() if place.state not in _TOLD]
         found = stacks.look(self._proc, mesh, others, ANSWER_S) if others else {}
         return {
             rank: _seen(place, ledgers.get(processes[rank]), found.get(rank))
@@ -115,6 +117,10 @@ class Xray:
             if state.kind == "proc" and state.ended is None
             if any(each.waits_for(process) for process in state.processes for each in waiters)
         ]
+
+
+def _holds_up(place: Place) -> bool:
+    return place.state == "paused" or (place.state == "collective" and place.for_s > AFTER_S)
 
 
 def _place(row: Sequence[Any], now_ns: int) -> Place:

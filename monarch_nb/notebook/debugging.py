@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from IPython.core.inputtransformer2 import leading_empty_lines
 
@@ -51,8 +51,21 @@ class Choice:
 CONTROLLER: Final = Choice()
 NOBODY: Final = Choice(is_off=True)
 
-Follow = Callable[[Choice], str]
-"""Move the debugger there; what to tell the user of it."""
+
+class Follower(Protocol):
+    """The debugger of a kernel, which goes where the choice is. Any thread but that of its loop."""
+
+    def move_to(self, target: Choice) -> str:
+        """Attach to that instead, if anything is attached; what to tell the user of it."""
+
+    def doing(self) -> str:
+        """What it does, for people."""
+
+    def rejoin(self, ranks: Sequence[int]) -> None:
+        """These have been lost and are there again: debug them too."""
+
+    def look_at(self, rank: int) -> bool:
+        """Show this one of the stopped ranks; False if it has not stopped it."""
 
 
 class Debugging:
@@ -61,16 +74,11 @@ class Debugging:
     def __init__(self, session: Session) -> None:
         self.chosen: Choice = CONTROLLER
         self._session = session
-        self._follow: Follow | None = None
-        self._describe: Callable[[], str] = str
-        self._rejoin: Callable[[Sequence[int]], None] = lambda _: None
+        self._follower: Follower | None = None
 
-    def follow(
-        self, follow: Follow, describe: Callable[[], str], rejoin: Callable[[Sequence[int]], None]
-    ) -> None:
-        """A kernel with a debugger listens; `describe` says what it is doing, `rejoin` is told of
-        chosen ranks that a heal has brought back."""
-        self._follow, self._describe, self._rejoin = follow, describe, rejoin
+    def follow(self, follower: Follower) -> None:
+        """A kernel with a debugger listens."""
+        self._follower = follower
 
     def attach(self, client: Any) -> None:
         """From now on, the ranks are this client's."""
@@ -78,21 +86,26 @@ class Debugging:
 
     def _healed(self, state: Any, ranks: Sequence[int]) -> None:
         back = [rank for rank in ranks if rank in self.chosen.ranks]
-        if state.name == self.chosen.mesh and back:
-            self._rejoin(back)
+        if self._follower is not None and state.name == self.chosen.mesh and back:
+            self._follower.rejoin(back)
+
+    def look_at(self, mesh: str, rank: int) -> bool:
+        """Let the front end's debugger show this rank, if it has stopped it."""
+        is_chosen = mesh == self.chosen.mesh and rank in self.chosen.ranks
+        return self._follower is not None and is_chosen and self._follower.look_at(rank)
 
     @property
     def is_there(self) -> bool:
         """Whether this kernel has a visual debugger."""
-        return self._follow is not None
+        return self._follower is not None
 
     def choose(self, choice: Choice) -> str:
         """Debug this from now on; what was stopped elsewhere goes on. Returns the line that says
         so."""
-        if self._follow is None:
+        if self._follower is None:
             raise MagicError(NO_DEBUGGER)
         self.chosen = choice
-        done = self._follow(choice)
+        done = self._follower.move_to(choice)
         return f"the visual debugger is for {choice}{done}"
 
     def ranks(self, mesh: Any, ranks: Sequence[int] | None) -> Choice:
@@ -111,7 +124,7 @@ class Debugging:
 
     def __str__(self) -> str:
         """What is debugged now, for people."""
-        doing = self._describe() if self._follow is not None else ""
+        doing = "" if self._follower is None else self._follower.doing()
         return f"the visual debugger is for {self.chosen}{doing}"
 
     def open(

@@ -3,6 +3,7 @@ killed."""
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -72,6 +73,21 @@ def test_nobody_is_debugged_when_it_is_off(kernel):
     assert not refused["success"]
     assert "%mesh debugger all" in refused["message"]
     assert not page.ask("setBreakpoints", source={"path": "x"}, breakpoints=[])["success"]
+
+
+def test_a_cell_that_waits_says_where_its_ranks_are_paused(page, kernel):
+    page.gutter(CELL, 4)
+    cell = page.run(CELL)
+    page.event("stopped")
+
+    def says() -> str:
+        shown = cell.contents("display_data", "update_display_data")
+        return shown[-1]["data"]["text/plain"] if shown else ""
+
+    kernel.until(lambda: "paused" in says(), 10.0)
+    assert re.fullmatch(r"ranks 0-1 paused at Cell In\[\d+\]:4 work\(\)", says())
+    page.resume()
+    assert kernel.finish(cell).status == "ok"
 
 
 def test_all_ranks(page, kernel):

@@ -96,6 +96,8 @@ class Talks:
                 raise ValueError(f"{MAX_TALKS} prompts are open already; close some")
             self._all[name] = talk
         if not talk.begin(rank, lambda: self._all.pop(name, None)):
+            if session.debugging.look_at(mesh.name, rank):
+                raise ValueError(f"rank {rank} is stopped by JupyterLab's debugger, which shows it")
             raise ValueError(f"rank {rank} is not stopped at a prompt of pdb. {talk.who()}")
 
     def _say(self, name: Name, text: str, prompt: str, is_over: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.kernel.client import KernelClient
+from tests.kernel.front_end import FrontEnd
 from tests.notebook.live.browser import check
 from tests.notebook.live.test_real_ranks import Watcher
 from tests.notebook.prompts import Prompt
@@ -16,6 +17,10 @@ def step(x):
     y = x * 2
     breakpoint()
     return y + rank
+step(21)"""
+STEPS = """%%mesh
+def step(x):
+    return x + rank
 step(21)"""
 THREADS = (
     "import threading; print(sum(t.name == 'monarch-live-debug' for t in threading.enumerate()))"
@@ -106,7 +111,7 @@ def test_a_page_that_goes_leaves_ranks_stopped_and_the_next_one_takes_over(kerne
     terminal = Terminal(page, 0)
     terminal.asks("(rank 0) ")
     terminal.type("cast all p y")
-    terminal.sees("ranks 0-1:\n42\n")
+    terminal.sees("ranks 0-1: 42\n")
     terminal.type("continue")
     kernel.finish(cell)
     while kernel.is_asked():
@@ -146,6 +151,23 @@ def test_the_visual_debugger_is_chosen(kernel, page):
     assert "for ranks 0-1 of mesh0" in choose(whom="ranks", mesh="mesh0", ranks=None)["said"]
     assert "ranks of which mesh" in choose(whom="ranks")
     assert "the controller" in choose(whom="controller")["said"]
+
+
+def test_a_rank_that_the_visual_debugger_has_stopped_is_shown_there(kernel, page):
+    kernel.ok("%mesh debugger all")
+    front = FrontEnd(kernel)
+    front.on()
+    front.gutter(STEPS, 3)
+    cell = front.run(STEPS)
+    kernel.until(lambda: len(front.ok("debugInfo")["stoppedThreads"]) == 2)
+    front.forget_events()
+    shown = "rank 1 is stopped by JupyterLab's debugger, which shows it"
+    assert shown in Terminal(page, 1).opened
+    assert front.rank_of(front.event("stopped")) == "rank 1 / MainThread"
+    front.resume()
+    kernel.finish(cell)
+    front.off()
+    kernel.ok("%mesh debugger controller")
 
 
 def test_a_post_mortem_in_a_page_writes_nothing_into_the_notebook(kernel, page):
