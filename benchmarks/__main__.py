@@ -139,7 +139,7 @@ def _place(system: System, peers_python: str, found: dict[str, str]) -> Place:
     if not found:
         return Place(peers_python, f"{peers_python} (from {PEERS_PYTHON}) cannot be started")
     if system.distribution not in found:
-        return Place(peers_python, f"{system.distribution} is not installed for {peers_python}")
+        return Place(peers_python, f"{system.distribution} is not installed where peers run")
     return Place(peers_python)
 
 

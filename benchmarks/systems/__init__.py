@@ -26,6 +26,8 @@ class System:
 
 _OUTPUT = ("print", "paced", "interrupt")  # of cells
 _STATUS = (
+    "prompt",
+    "debugger",
     "stacks",
     "mismatch",
     "waits",
