@@ -9,6 +9,7 @@ from playwright.sync_api import Page
 
 from tests import support
 from tests.browser.lab import Cell, Notebook, picture
+from tests.browser.mesh_page import MeshPage
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -124,6 +125,13 @@ def test_all_ranks_and_the_stop_button(debugger: Debugger) -> None:
     [shown] = {frame.partition("]")[0] for frame in debugger.frames}
     assert shown in {"[0", "[1", "[2"}
     picture(notebook.page, "debugger-all")
+    mesh = MeshPage(notebook)
+    mesh.open()
+    other = (int(shown[1]) + 1) % 3
+    mesh.view().click(other).get_by_role("button", name="debug", exact=True).click()
+    support.eventually(lambda: debugger.frames[0].startswith(f"[{other}"), 10, "the other's frames")
+    debugger.variable("y", f"{20 + other}")
+    picture(notebook.page, "debugger-of-a-click")
     debugger.press("continue")
     cell.shows("v 44")
     debugger.goes_on()
