@@ -117,6 +117,11 @@ class Client(Runtime):
         program."""
         self.faults.listen(callback)
 
+    def on_heal(self, callback: Callable[[str, Sequence[int]], None]) -> None:
+        """Call `callback(mesh, ranks)` when ranks that were lost are there again, before they run
+        code of the user's, in the thread that heals."""
+        self.supervision.on_heal.append(lambda state, ranks: callback(state.name, ranks))
+
     def snapshot(self) -> Snapshot:
         """The state of every mesh, as one immutable value."""
         return self.status.snapshot()

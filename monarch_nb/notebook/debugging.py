@@ -82,11 +82,11 @@ class Debugging:
 
     def attach(self, client: Any) -> None:
         """From now on, the ranks are this client's."""
-        client.supervision.on_heal.append(self._healed)
+        client.on_heal(self._healed)
 
-    def _healed(self, state: Any, ranks: Sequence[int]) -> None:
+    def _healed(self, mesh: str, ranks: Sequence[int]) -> None:
         back = [rank for rank in ranks if rank in self.chosen.ranks]
-        if self._follower is not None and state.name == self.chosen.mesh and back:
+        if self._follower is not None and mesh == self.chosen.mesh and back:
             self._follower.rejoin(back)
 
     def look_at(self, mesh: str, rank: int) -> bool:

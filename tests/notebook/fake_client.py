@@ -141,6 +141,9 @@ class FakeClient:
     def on_failure(self, callback: Callable[[Any], None]) -> None:
         self.failures.append(callback)
 
+    def on_heal(self, callback: Callable[..., None]) -> None:
+        """Nothing heals here."""
+
     def interrupt(self, tag: int | None) -> None:
         self.interrupted.append(tag)
         for run_tag, run in self.runtime.runs:
