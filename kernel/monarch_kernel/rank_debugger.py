@@ -53,7 +53,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         self._target: Choice = CONTROLLER
         self._asked: dict[str, Message] = {}  # what a new target has to be told
         self._breakpoints: dict[str, Message] = {}
-        self._cells: dict[str, Message] = {}
+        self._cells: dict[str, Message] = {}  # by path: what a rank has to be told of them
         self._capabilities: Message = {}
         self._turn = asyncio.Lock()
         self._seq = 1_000_000
@@ -96,8 +96,6 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
             if command == "initialize":
                 await debugger.prepare(self)
             reply: Message = await super().process_request(message)
-            if command == "dumpCell" and reply.get("success"):
-                self._cell_dumped(message, reply)
             return reply
         if not self.is_started and command not in _ALWAYS:
             return _reply(message, refusal(command, "the debugger is off"))
@@ -113,12 +111,6 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
             self._breakpoints.clear()
             self._cells.clear()
             self._asked.clear()
-
-    def _cell_dumped(self, message: Message, dumped: Message) -> Message:
-        """What a rank has to be told of a cell."""
-        asked = {**message["arguments"], **dumped["body"]}
-        self._cells[asked["sourcePath"]] = asked
-        return asked
 
     # ------------------------------------------------------------------- ranks: begin and end
 
@@ -195,9 +187,16 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
 
     async def _dump_cell(self, message: Message) -> Message:
         """Here and on the ranks' hosts: no breakpoint is set in a file that is missing."""
-        dumped: Message = await self.dumpCell(message)
-        told = await self._session.tell_all("dumpCell", self._cell_dumped(message, dumped))
+        dumped = await self.dumpCell(message)
+        asked = self._cells[dumped["body"]["sourcePath"]]
+        told = await self._session.tell_all("dumpCell", asked)
         return dumped if told["success"] else told
+
+    async def dumpCell(self, message: Message) -> Message:  # noqa: N802  ipykernel's name
+        """Write a cell here, whoever is debugged; those that will be need it too."""
+        dumped: Message = await super().dumpCell(message)
+        self._cells[dumped["body"]["sourcePath"]] = {**message["arguments"], **dumped["body"]}
+        return dumped
 
     async def _threads(self, _: Message) -> Message:
         return {"success": True, "body": {"threads": await self._session.threads()}}
@@ -265,8 +264,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         ranks = self._ranks
         if ranks is None or not ranks.stopped:
             return "; it is on"
-        stopped = {rank for rank, _ in list(ranks.stopped)}
-        return f"; it is on, {debugging.stopped_words(stopped)}"
+        return f"; it is on, {debugging.stopped_words(ranks.stopped_ranks)}"
 
     def move_to(self, target: Choice) -> str:
         """Attach to that instead, if anything is attached. Any thread but the loop's."""
@@ -321,16 +319,8 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
     def rejoin(self, ranks: Sequence[int]) -> None:
         """These have been lost and are there again: debug them too. Any thread but the loop's."""
         joined = asyncio.run_coroutine_threadsafe(self._join(ranks), self._loop)
-        with contextlib.suppress(TimeoutError):  # they are debugged a little later
+        with contextlib.suppress(TimeoutError, RuntimeError):  # a little later, or gone again
             joined.result(MOVE_S)
-
-    def look_at(self, rank: int) -> bool:
-        """See `Follower`."""
-        looked = asyncio.run_coroutine_threadsafe(self._look_at(rank), self._loop)
-        return looked.result(MOVE_S)
-
-    async def _look_at(self, rank: int) -> bool:
-        return self._ranks is not None and self._ranks.look_at(rank)
 
     async def _join(self, ranks: Sequence[int]) -> None:
         async with self._turn:
@@ -342,6 +332,14 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
                     await session.tell(rank, "dumpCell", asked)
                 for message in self._wanted_stops():
                     await session.tell(rank, message["command"], message["arguments"])
+
+    def look_at(self, rank: int) -> bool:
+        """Show this one of the stopped ranks; False if it is none. Any thread."""
+        ranks = self._ranks
+        if ranks is None or rank not in ranks.stopped_ranks:
+            return False
+        self._loop.call_soon_threadsafe(ranks.look_at, rank)
+        return True
 
     def _made(self, command: str, arguments: Message) -> Message:
         """A request of ours."""

@@ -71,19 +71,29 @@ class RankSession:
         """Those that are attached, in order."""
         return tuple(sorted(self._links))
 
+    @property
+    def stopped_ranks(self) -> set[int]:
+        """Any thread."""
+        return {rank for rank, _ in list(self.stopped)}
+
     # begin and end
 
     async def open(self) -> None:
         """Attach to every rank. Raises `RuntimeError` if one cannot be; then to none."""
         try:
-            for rank in self._wanted:
-                self._links[rank] = self._open_link(rank, *self._listeners(rank))
-            opened = [asyncio.wrap_future(link.opened) for link in self._links.values()]
-            await asyncio.wait_for(asyncio.gather(*opened), OPEN_S)
+            await asyncio.wait_for(asyncio.gather(*self._open(self._wanted)), OPEN_S)
         except (RuntimeError, TimeoutError) as error:
             await self.close()
             why = str(error) or f"the ranks did not answer within {OPEN_S:g} s"
             raise RuntimeError(f"the visual debugger could not be attached: {why}") from None
+
+    def _open(self, ranks: Iterable[int]) -> list[asyncio.Future[None]]:
+        """Open the debuggers of these; each is done when it is there, or cannot be had."""
+        opened = []
+        for rank in ranks:
+            link = self._links[rank] = self._open_link(rank, *self._listeners(rank))
+            opened.append(asyncio.wrap_future(link.opened))
+        return opened
 
     async def attach(self, initialize: dict[str, Any]) -> Message:
         """The handshake of the protocol with every rank; what the debugger is capable of."""
@@ -101,13 +111,9 @@ class RankSession:
     async def join(self, ranks: Iterable[int], initialize: dict[str, Any]) -> list[int]:
         """Attach to ranks that have been gone and are there again; to which that was possible."""
         missing = [rank for rank in ranks if rank in self._wanted and rank not in self._links]
-        for rank in missing:
-            self._links[rank] = self._open_link(rank, *self._listeners(rank))
-        opened = [asyncio.wrap_future(self._links[rank].opened) for rank in missing]
-        await asyncio.wait_for(asyncio.gather(*opened, return_exceptions=True), OPEN_S)
+        await asyncio.wait_for(asyncio.gather(*self._open(missing), return_exceptions=True), OPEN_S)
         joined = [rank for rank in missing if rank in self._links]
-        for rank in joined:
-            await self._shake_hands(rank, initialize)
+        await asyncio.gather(*(self._shake_hands(rank, initialize) for rank in joined))
         return joined
 
     async def close(self) -> None:
@@ -212,12 +218,11 @@ class RankSession:
 
     # events
 
-    def look_at(self, rank: int) -> bool:
-        """Have the front end look at a rank that is stopped; False if it is not."""
+    def look_at(self, rank: int) -> None:
+        """Have the front end look at a rank, if it is stopped still."""
         thread = next((each for each in self.stopped if each[0] == rank), None)
         if thread is not None:
             self._show(thread)
-        return thread is not None
 
     def _heard(self, rank: int, event: Message) -> None:
         if self._closing or rank not in self._links:

@@ -144,6 +144,12 @@ class DebugDesk:
         with self._changed:
             return self._changed.wait_for(ends, timeout_s)
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no rank has stopped just now, so that those that have may be told of."""
+        newest = max((stop.at for stop in self.stops()), default=0.0)
+        return time.monotonic() - newest > QUIET_S
+
     def gather(self) -> None:
         """Ranks that stop together are told of together: return when all ranks of their mesh have
         stopped, or no more do. Not in the inbox thread."""

@@ -38,7 +38,7 @@ def stop_at_failure(client: Client, processes: Iterable[int], *, on: bool) -> li
     place in the same mesh later. Returns who has heard."""
     wanted, meshes = set(processes), client.debugging.at_failure
     numbers = [state.number for state in _meshes(client) if wanted.intersection(state.processes)]
-    (meshes.update if on else meshes.difference_update)(numbers)
+    client.debugging.at_failure = meshes.union(numbers) if on else meshes.difference(numbers)
     return list(_ask(client, wanted, "stop_at_failure", {"on": on}))
 
 

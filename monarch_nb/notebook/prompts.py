@@ -22,8 +22,6 @@ from monarch_nb.notebook.problems import MagicError
 if TYPE_CHECKING:
     from monarch_nb.notebook.session import Cell, Session
 
-QUIET_S: Final = 0.05
-"""Ranks that stop within this time, beside an open question, are told of in one line."""
 BLOCKED_S: Final = 1.0
 LOOK_S: Final = 0.25
 END_S: Final = 0.2
@@ -141,17 +139,15 @@ class Prompts:
     def _until(self, cell: Cell, talk: Any) -> Callable[[], bool]:
         """When to take a question back: looked at while it is open. Who stops meanwhile is told
         of."""
-        prompt, seen = talk.prompt, [0, 0.0]
+        prompt, told, desk = talk.prompt, 0, self._client.debugging
 
         def is_over() -> bool:
             if self._is_over(cell, talk):
                 return True
+            nonlocal told
             serial = max((stop.serial for stop in talk.stops()), default=0)
-            now = time.monotonic()
-            if serial != seen[0]:
-                seen[:] = [serial, now]
-            elif seen[1] and now - seen[1] > QUIET_S:
-                seen[1] = 0.0
+            if serial != told and desk.is_quiet:
+                told = serial
                 talk.announce()
             return bool(talk.prompt != prompt)
 

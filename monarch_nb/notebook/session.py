@@ -195,8 +195,9 @@ class Session:
         if result is not None and result.error_in_exec is not None:
             self.failed_tag = cell.tag
         cell.waiting.end()
-        while self._heard:  # what earlier cells go on with has said this before what ends here
-            self._heard.pop().settle()
+        heard, self._heard = self._heard, set()
+        for other in heard:  # what earlier cells go on with has said this before what ends here
+            other.settle()
         cell.output.end()
         self._comms.settle()
         self.running = cell.outer

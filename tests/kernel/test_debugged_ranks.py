@@ -132,8 +132,7 @@ def test_ranks_that_are_stopped_are_paused_and_tell_where(page, kernel):
     kernel.finish(page.run(JOB))
     page.event("stopped")
     kernel.until(lambda: len(page.ok("debugInfo")["stoppedThreads"]) == 2)
-    seen = kernel.ok("import time; time.sleep(0.3); mesh0")
-    assert "paused" in kernel.ok("%mesh status").shown + seen.shown
+    kernel.until(lambda: "paused" in kernel.ok("%mesh status").shown)
     assert "ranks 0-1 are stopped" in kernel.ok("%mesh debugger").text()
     assert "is for nobody" in kernel.ok("%mesh debugger off").text()
     kernel.ok("job.wait(10)")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from typing import Self
 
-from monarch_nb.core.folding import listed_ranks
 from tests.kernel.client import Cell, KernelClient
 
 
@@ -41,18 +39,6 @@ class Prompt:
     def sees(self, text: str) -> None:
         """The answer to the last line says so; before any line, what stands above the prompt."""
         self.kernel.until(lambda: text in self.cell.text()[self._read :], 10.0)
-
-    def stopped(self, ranks: str, place: str) -> None:
-        """All of these are told of, at this place; together, unless the machine is busy."""
-
-        def are_told() -> bool:
-            told = re.findall(
-                f"^ranks? (\\S+) at {re.escape(place)}", self.cell.text(), re.MULTILINE
-            )
-            return sorted(rank for runs in told for rank in listed_ranks(runs)) == wanted
-
-        wanted = sorted(listed_ranks(ranks))
-        self.kernel.until(are_told, 10.0)
 
     def at(self) -> str:
         """The open question; it stays open until `reply`."""

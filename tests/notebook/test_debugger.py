@@ -32,7 +32,7 @@ ANSWER_S = 0.03
 def test_the_cell_says_who_stopped_where_and_asks(kernel):
     with Prompt(kernel, ON_ALL) as prompt:
         assert prompt.at() == "(rank 0) "
-        prompt.stopped("0-3", "Cell In[")
+        prompt.sees("ranks 0-3 at Cell In[")
         prompt.sees(":5 step()\n-> z = y + rank\n")
         prompt.reply("p x, y")
         prompt.sees("(21, 42)\n")
@@ -141,7 +141,7 @@ def test_a_breakpoint_in_a_module_and_by_pdb(kernel, tmp_path):
     kernel.ok(f"%%mesh\nimport sys; sys.path.insert(0, {str(tmp_path)!r})\nimport train_it")
     with Prompt(kernel, "%%mesh\ntrain_it.step(3)") as prompt:
         prompt.at()
-        prompt.stopped("0-3", "train_it.py:5 step()\n-> return x + 1\n")
+        prompt.sees("ranks 0-3 at train_it.py:5 step()\n-> return x + 1\n")
         prompt.reply("s")
         prompt.sees("--Return--")
         prompt.type("u")
@@ -235,7 +235,7 @@ def test_a_script_stops_too(kernel, tmp_path):
     (tmp_path / "script.py").write_text("x = 5\nbreakpoint()\nprint('end', x)\n")
     with Prompt(kernel, f"%mesh run {tmp_path}/script.py") as prompt:
         prompt.at()
-        prompt.stopped("0-3", "script.py:3\n-> print('end', x)\n")
+        prompt.sees("ranks 0-3 at script.py:3\n-> print('end', x)\n")
         prompt.reply("cast all x = 6")
         prompt.type("continue")
     assert "[0-3] end 6" in prompt.cell.text()

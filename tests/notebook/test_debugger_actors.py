@@ -75,7 +75,7 @@ def actors(kernel):
 def test_actors_stop_with_their_source_shown(actors):
     with Prompt(actors, "plain.step.call(1).get()") as prompt:
         prompt.at()
-        prompt.stopped("0-1", "Cell In[")
+        prompt.sees("ranks 0-1 at Cell In[")
         prompt.sees("-> y = x + 1")
         prompt.reply("ll")
         prompt.sees("def step(self, x):")

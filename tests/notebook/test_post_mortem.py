@@ -29,7 +29,7 @@ def test_debug_after_a_failed_cell_opens_its_frames(kernel):
     assert "ranks 1-3: IndexError" in failed.error
     with Prompt(kernel, "%debug") as prompt:
         assert prompt.at() == "(rank 1) "
-        prompt.stopped("1-3", "Cell In[")
+        prompt.sees("ranks 1-3 at Cell In[")
         prompt.sees(":8 deep(), where it failed\nIndexError: list index out of range\n")
         prompt.reply("p n, type(held).__name__")
         prompt.sees("(1, 'Big')\n")
