@@ -1,12 +1,13 @@
 """What is measured, in which order, and what is aimed for."""
 
 from benchmarks.catalog_debugging import DEBUGGING
+from benchmarks.catalog_tensors import TENSORS
+from benchmarks.catalog_transfers import TRANSFERS
 from benchmarks.measures import CAST, SPAWNED
 from benchmarks.targets import (
     MACHINE_WHY,
     Measure,
     Row,
-    Target,
     Unit,
     at_least,
     at_most,
@@ -18,11 +19,6 @@ from benchmarks.targets import (
 _CALL_WHY = (
     "pickling, futures and actors are Python; each end changes threads once, from the one that "
     "reads to the one that works, so that a busy rank can be interrupted"
-)
-_CAST_WHY = (
-    "the array is copied once, for all, but the first calls find the segments of those before them "
-    "still lent: each new segment is touched for the first time, and mapped for the first time at "
-    "its second use, and of 7 calls too many are such; when the segments are warm it is 1.05 x"
 )
 _CELL_WHY = "a cell in a kernel without ranks (column raw) takes most of it"
 _FIRST_WHY = (
@@ -80,14 +76,6 @@ def _tab(busy: str, where: str) -> tuple[Row, ...]:
         )
         for figure, words in (("median", "median"), ("worst", "worst of 20"))
     )
-
-
-def _speeds(name: str, label: str, target: Target | None = None) -> Measure:
-    rows = (
-        Row("cold", f"{label}, cold", Unit.BYTES_PER_SECOND),
-        Row("warm", f"{label}, warm", Unit.BYTES_PER_SECOND, target),
-    )
-    return Measure(name, rows)
 
 
 def _known(name: str, label: str, limit_s: float) -> tuple[Row, ...]:
@@ -327,26 +315,8 @@ MEASURES: tuple[Measure, ...] = (
         deadline_s=180,
         quick=False,
     ),
-    _speeds(
-        "array_arg",
-        "256 MB argument, ends read",
-        at_least("array_arg", "warm", 3e9, ">= 3 GB/s"),
-    ),
-    _speeds("array_sum", "256 MB argument, summed"),
-    _speeds("array_result", "256 MB result"),
-    Measure(
-        "array_cast",
-        (
-            Row("time", "256 MB argument to 4 ranks", Unit.SECONDS),
-            Row(
-                "times_one",
-                "256 MB to 4 ranks, times that of one",
-                Unit.TIMES,
-                at_most("array_cast", "times_one", 1.3, "<= 1.3 x", _CAST_WHY),
-            ),
-        ),
-        deadline_s=240,
-    ),
+    *TRANSFERS,
+    *TENSORS,
     *(_spawn(ranks, loaded=True) for ranks in SPAWNED),
     *(_spawn(ranks, loaded=False) for ranks in SPAWNED[:-1]),
     Measure("kill", _known("kill", "SIGKILL of a busy rank until its caller knows", 0.1), rounds=3),

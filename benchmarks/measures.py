@@ -127,6 +127,22 @@ def cast(up: Up, size: int, scale: Scale) -> Figures:
         return {"time": median_time(lambda: echo(1), scale.casts)}
 
 
+def tensor_rate(mesh: Any, inspect: Callable[[Any], Any], count: int, times: int) -> Figures:
+    """Small additions on the ranks of a mesh, from the first being issued to the last being run."""
+    import torch
+
+    with mesh.activate():
+        a, b = torch.ones(4), torch.ones(4)
+
+        def issue() -> None:
+            for _ in range(count):
+                c = a + b
+            inspect(c)
+
+        issue()
+        return {"rate": count / median(times_of(issue, times, within_s=60))}
+
+
 # ----------------------------------------------------------------------------------------- arrays
 
 
@@ -167,8 +183,8 @@ def array_result(up: Up, scale: Scale) -> Figures:
 
 
 def array_cast(up: Up, scale: Scale) -> Figures:
-    """To 4 ranks at once, beside one of the same 4."""
-    with ranks_of(up, 4) as ranks:
+    """To 8 ranks at once, beside one of the same 8."""
+    with ranks_of(up, 8) as ranks:
         to_all, to_one = (ArrayCalls("ends", calls("ends")) for calls in (ranks.each, ranks.one))
         all_s = median_time(to_all, scale.arrays, within_s=45)
         one_s = median_time(to_one, scale.arrays, within_s=45)

@@ -70,6 +70,15 @@ def within_times_of_raw(measure: str, figure: str, times: float, why: str) -> Ta
     return replace(target, why=why)
 
 
+def at_least_part_of_raw(measure: str, figure: str, part: float) -> Target:
+    text = f">= {part:g} x raw"
+
+    def fits(ours: float, raw: float) -> bool:
+        return ours >= part * raw
+
+    return _against("raw", measure, figure, fits, text, more="faster", less="slower")
+
+
 def faster_than(peer: str, measure: str, figure: str, times: float) -> Target:
     text = f">= {times:g} x faster than {peer}"
     return _against(peer, measure, figure, lambda ours, theirs: times * ours <= theirs, text)
@@ -88,16 +97,21 @@ def both(*targets: Target) -> Target:
 
 
 def _against(
-    other: str, measure: str, figure: str, holds: Callable[[float, float], bool], text: str
+    other: str,
+    measure: str,
+    figure: str,
+    holds: Callable[[float, float], bool],
+    text: str,
+    more: str = "slower",
+    less: str = "faster",
 ) -> Target:
     def judge(get: Lookup) -> Verdict:
         ours, theirs = get(OURS, measure, figure), get(other, measure, figure)
         if ours is None or theirs is None:
             return None, f"{OURS if ours is None else other} was not measured"
         ratio = ours / theirs if ours > theirs else theirs / ours
-        return holds(
-            ours, theirs
-        ), f"{ratio:.1f} x {'slower' if ours > theirs else 'faster'} than {other}"
+        word = more if ours > theirs else less
+        return holds(ours, theirs), f"{ratio:.1f} x {word} than {other}"
 
     return Target(text, judge)
 

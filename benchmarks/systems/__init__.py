@@ -37,7 +37,13 @@ _STATUS = (
     "view",
     "seen",
     "pan",
+    "rdma",
+    "beside",
+    "peak",
+    "tensor_step",
+    "tensor_matmul",
 )  # what only we have
+_TENSORS = ("tensor_",)  # of a tensor engine
 _NOTEBOOK = ("cell", "tab", *_OUTPUT, "flood", *_STATUS)  # what only a notebook has
 
 OURS = System("monarch_nb", "monarch_nb_", None, skips=("bare_",))
@@ -46,18 +52,18 @@ RAW = System(
     "raw",
     None,
     skips=("cell_first",),
-    only=("call", "flight", "cast_", "cell", "array_", "spawn_", "kill"),
+    only=("call", "flight", "cast_", "cell", "array_", "rdma", "spawn_", "kill"),
 )
 
 _PEERS = (
     System("torchmonarch", "monarch_", "torchmonarch", skips=_NOTEBOOK),
-    System("ray", "ray_", "ray", skips=_NOTEBOOK),
-    System("distributed", "dask_", "distributed", skips=_NOTEBOOK),
+    System("ray", "ray_", "ray", skips=(*_NOTEBOOK, *_TENSORS)),
+    System("distributed", "dask_", "distributed", skips=(*_NOTEBOOK, *_TENSORS)),
     System(
         "ipyparallel",
         "ipyparallel_",
         "ipyparallel",
-        skips=("cell_first_64", "tab", "flood", *_STATUS),
+        skips=("cell_first_64", "tab", "flood", *_STATUS, *_TENSORS),
     ),
     System(
         "nbdistributed",

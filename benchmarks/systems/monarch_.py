@@ -2,20 +2,30 @@
 
 from functools import partial
 
+import monarch
 import monarch.actor
 from monarch.actor import Actor, endpoint, shutdown_context, this_host
 
 from benchmarks import measures, system
+from benchmarks.measures import Figures, Scale
 from benchmarks.systems.actor_api import ActorRanks, Api, probe_class
 
+RANKS, OPERATIONS = 4, 500
+
 API = Api(Actor, endpoint, this_host)
+
+
+def operations(scale: Scale) -> Figures:
+    """As of ours, fewer, since each takes longer."""
+    mesh = this_host().spawn_procs(per_host={"gpus": RANKS})
+    return measures.tensor_rate(mesh, monarch.inspect, OPERATIONS, min(scale.floods, 3))
 
 
 def main() -> None:
     monarch.actor.unhandled_fault_hook = lambda _failure: None  # it would end this process
     up = partial(ActorRanks, API, probe_class(API))
     system.main(
-        measures.of_ranks(up, "benchmarks.systems.monarch_"),
+        measures.of_ranks(up, "benchmarks.systems.monarch_") | {"tensor_ops": operations},
         up,
         lambda: shutdown_context().get(),
     )

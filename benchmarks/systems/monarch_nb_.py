@@ -16,6 +16,8 @@ from benchmarks import (
     outputs,
     prompts,
     system,
+    tensors,
+    transfers,
     views,
 )
 from benchmarks.measures import Figures, Scale
@@ -108,6 +110,12 @@ def main() -> None:
             "mismatch": partial(hangs.mismatch, NOTEBOOK),
             "waits": partial(hangs.waits, NOTEBOOK_16),
             "flood": partial(outputs.flood, NOTEBOOK),
+            "rdma": transfers.rdma,
+            "beside": transfers.beside,
+            "peak": transfers.peak,
+            "tensor_ops": tensors.operations,
+            "tensor_step": tensors.step,
+            "tensor_matmul": tensors.matmul,
             "silent": partial(silent, up),
             "board": boards.cost,
             "look": boards.look,

@@ -16,7 +16,7 @@ from statistics import median
 import numpy as np
 import zmq
 
-from benchmarks import cells, system, work
+from benchmarks import cells, system, transfers, work
 from benchmarks.measures import ARRAY_FLOATS, CAST, IN_FLIGHT, SPAWNED, Figures, Measure, Scale
 from benchmarks.processes import private_bytes, wait_gone
 from benchmarks.timing import median_time, now, time_of, times_of
@@ -135,7 +135,7 @@ def array_arg(_reads: Callable[[np.ndarray], float], scale: Scale) -> Figures:
 
 
 def array_cast(scale: Scale) -> Figures:
-    """One copy that all four would read beside the same copy read by one: the ideal is 1."""
+    """One copy that all eight would read beside the same copy read by one: the ideal is 1."""
     warm = array_arg(work.ends, scale)["warm"]
     return {"time": ARRAY_FLOATS * 4 / float(warm), "times_one": 1.0}
 
@@ -212,6 +212,7 @@ def _measures() -> dict[str, Measure]:
         "array_sum": partial(array_arg, work.total),
         "array_result": partial(array_arg, work.ends),
         "array_cast": array_cast,
+        "rdma": transfers.copies,
         "kill": kill,
     }
     measures |= {f"cast_{n}": partial(cast, n) for n in CAST}
