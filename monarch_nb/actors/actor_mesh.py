@@ -22,7 +22,7 @@ from monarch_nb.core.shape import Shape, Slice
 from monarch_nb.errors import ActorError
 
 if TYPE_CHECKING:
-    from monarch_nb.actors.proc_mesh import ProcsState
+    from monarch_nb.actors.procs_state import ProcsState
 
 A = TypeVar("A")
 

@@ -13,7 +13,7 @@ from monarch_nb.actors.proc import Proc, Wait, Waiter
 from monarch_nb.actors.supervision import MeshFailure
 
 if TYPE_CHECKING:
-    from monarch_nb.actors.proc_mesh import ProcsState
+    from monarch_nb.actors.procs_state import ProcsState
     from monarch_nb.core.frames import Message
 
 

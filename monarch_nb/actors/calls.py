@@ -86,6 +86,8 @@ class _Pending(Future[R], Waiter):
 
     __slots__ = ("_proc", "port", "tag", "target")
     can_be_cancelled = True
+    interrupts_what_runs = False
+    """Cancelling it ends what its actor does now, and drops nothing that waits there."""
 
     def _begin(self, proc: Proc, target: Target, tag: int) -> None:
         self._proc = proc
@@ -187,6 +189,14 @@ def cancel_all(proc: Proc, calls: Sequence[_Pending[Any]]) -> None:
             replies.setdefault((process, call.target.port), []).append(call.port)
     for (process, port), ports in replies.items():
         proc.control(process, "interrupt", {"port": port, "replies": ports})
+    told = {
+        (process, call.target.port)
+        for call in calls
+        if call.interrupts_what_runs
+        for process in call._unanswered()
+    }
+    for process, port in told:
+        proc.control(process, "interrupt", {"port": port, "replies": [], "running": True})
 
 
 class SingleCall(_Pending[R]):

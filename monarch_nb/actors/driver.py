@@ -59,7 +59,7 @@ class Spec:
     owner: tuple[int, int]
     creator: str
     sync: bool
-    quiet: bool = False  # a failure to construct is reported by the reply alone
+    may_take_main: bool = True
 
     @staticmethod
     def from_body(body: dict[str, Any]) -> Spec:
@@ -72,8 +72,7 @@ class Spec:
             tuple(body["sizes"]),
             body["rank"],
             (body["owner"][0], body["owner"][1]),
-            body["creator"],
-            body["sync"],
+            *(body[name] for name in ("creator", "sync", "main")),
         )
 
 
@@ -230,6 +229,7 @@ class Driver:
         except BaseException:
             self.enter(message.rank, (), (), message.tag)  # else this would be of the last call
             raise
+        message.buffers = ()  # whoever waits for the next call still has this one
         self.endpoint = name
         here.set(Here(self.instance, labels, sizes, message.rank, message.tag, name))
         method, has_port, concurrent = self._method(name, explicit)

@@ -66,7 +66,7 @@ class Endpoint(Generic[P, R]):
         call._begin(proc, target, tag)
         call.expect()
         _cast(proc, target, parcel, call.port, tag)
-        _end_if_lost(proc, call)
+        end_if_lost(proc, call)
         return call
 
     def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -92,7 +92,7 @@ class Endpoint(Generic[P, R]):
         call._begin(proc, target, tag)
         items = call.expect()
         _cast(proc, target, parcel, call.port, tag)
-        _end_if_lost(proc, call)
+        end_if_lost(proc, call)
         return iter(items)
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -150,7 +150,7 @@ class Endpoint(Generic[P, R]):
             target.processes[0], CALL, target.port, parcel, reply=call.port, rank=index, tag=tag
         )
         if proc.dead:
-            _end_if_lost(proc, call)
+            end_if_lost(proc, call)
         return call
 
 
@@ -164,7 +164,8 @@ def _returns() -> Returns:
     return runtime_access.runtime().hosting.returns
 
 
-def _end_if_lost(proc: Proc, call: Any) -> None:
+def end_if_lost(proc: Proc, call: Any) -> None:
+    """A process that has died before it was sent to answers nothing."""
     for process in list(proc.dead):
         if call.waits_for(process) and not call.done():
             call.lost(proc.dead[process])

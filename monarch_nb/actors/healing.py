@@ -16,7 +16,8 @@ from monarch_nb.actors.boot import Countdown
 from monarch_nb.actors.future import Future, completed
 from monarch_nb.actors.handles import Handles
 from monarch_nb.actors.proc import Proc, new_process_ids
-from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState
+from monarch_nb.actors.proc_mesh import ProcMesh
+from monarch_nb.actors.procs_state import ProcsState
 from monarch_nb.actors.supervision import MeshState, Supervision
 from monarch_nb.core.frames import HOST_SHIFT
 from monarch_nb.core.shape import Extent, Shape, Slice

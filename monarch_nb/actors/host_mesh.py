@@ -30,7 +30,8 @@ from monarch_nb.actors.future import Future
 from monarch_nb.actors.landing import WORKSPACE_DIR
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.proc import new_process_ids
-from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState
+from monarch_nb.actors.proc_mesh import ProcMesh
+from monarch_nb.actors.procs_state import ProcsState
 from monarch_nb.core.frames import HOST_SHIFT
 from monarch_nb.core.mesh_trait import MeshTrait
 from monarch_nb.core.shape import Extent, Shape, Slice

@@ -77,6 +77,8 @@ class Hosting:
         self.interrupt_main: Callable[[], None] = lambda: None
         self.on_raised: Callable[[BaseException], None] = lambda _: None
         """Called with what a call has raised, in its thread, before the caller is told."""
+        self.on_entombed: list[Callable[[int], None]] = []
+        """Called with the port of each actor that has ended."""
         self._main_taken = False
         self._booted = threading.Event()
         self._boot_error: BaseException | None = None
@@ -126,7 +128,8 @@ class Hosting:
             return
         driver: Driver
         if spec.sync:
-            driver = SyncDriver(self, spec, message, self._main_queue_for_first())
+            queue = self._main_queue_for_first() if spec.may_take_main else None
+            driver = SyncDriver(self, spec, message, queue)
         else:
             driver = AsyncDriver(self, spec, message)
         with self._parking:
@@ -151,9 +154,12 @@ class Hosting:
 
     def _on_interrupt(self, body: dict[str, Any], message: Message) -> None:
         driver = self.drivers.get(body["port"])
-        if driver is not None:
-            for reply in body["replies"]:
-                driver.interrupt((message.source, reply))
+        if driver is None:
+            return
+        for reply in body["replies"]:
+            driver.interrupt((message.source, reply))
+        if body.get("running") and (key := driver.running) is not None:
+            driver.interrupt(key)
 
     def _on_unknown(self, message: Message) -> None:
         if message.kind != CALL or not message.port & ACTOR_BIT:
@@ -205,6 +211,8 @@ class Hosting:
         address = str(driver.instance.actor_id)
         self.proc.ports[driver.spec.port] = lambda message: self.refuse(message, ended, address)
         self.failed.forget(driver.spec.port)  # frames hold the actor, and that what is on its GPU
+        for listener in self.on_entombed:
+            listener(driver.spec.port)
         if self.drivers.get(driver.spec.port) is driver:
             del self.drivers[driver.spec.port]
         if isinstance(driver, SyncDriver) and driver.on_main:

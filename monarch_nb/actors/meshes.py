@@ -22,7 +22,8 @@ from monarch_nb.actors.definition import check_class, check_constructor, is_sync
 from monarch_nb.actors.future import Future, LazyFuture, completed, make
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.proc import Proc, new_actor_port
-from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState, spawn_callbacks
+from monarch_nb.actors.proc_mesh import ProcMesh, spawn_callbacks
+from monarch_nb.actors.procs_state import ProcsState
 from monarch_nb.actors.supervision import MeshFailure, MeshState, Supervision
 from monarch_nb.core.frames import SHARED, Message
 from monarch_nb.core.shape import Shape, Slice
@@ -316,6 +317,7 @@ def _actor_body(state: ActorsState, instance: context.Instance, process: int) ->
         "owner": [process, instance.port],
         "creator": str(instance),
         "sync": is_sync(cls),
+        "main": getattr(cls, "takes_main_thread", True),
     }
 
 

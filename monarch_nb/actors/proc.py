@@ -194,11 +194,15 @@ class Proc:
     def _open(self, process: int) -> Outbox | None:
         if process in self.dead or self.closed:
             return None
+        self.watch(process)
+        box = self._boxes[process] = self.links.outbox(process)
+        return box
+
+    def watch(self, process: int) -> None:
+        """Be told when a process of this host ends; those of others their hosts tell of."""
         if process not in self._watched and process >> frames.HOST_SHIFT == self.host:
             self._watched.add(process)
             self.control(self.agent, "watch", {"procs": [process]})
-        box = self._boxes[process] = self.links.outbox(process)
-        return box
 
     def watching(self, processes: Iterable[int]) -> None:
         """The agent tells of these without being asked (we own them)."""

@@ -6,21 +6,21 @@ Handles only; what spawning, stopping and healing do is in `meshes.py` and `heal
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
-import weakref
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, final
 
 from monarch_nb.actors import runtime_access, variables
 from monarch_nb.actors.definition import Actor, endpoint
-from monarch_nb.actors.future import Future, completed
-from monarch_nb.actors.supervision import MeshState
+from monarch_nb.actors.future import Future
+from monarch_nb.actors.procs_state import ProcsState
 from monarch_nb.core.mesh_trait import MeshTrait
 from monarch_nb.core.shape import Extent, Point, Shape, Slice
 
 if TYPE_CHECKING:
-    from monarch_nb.actors.actor_mesh import ActorsState
     from monarch_nb.actors.host_mesh import HostMesh
     from monarch_nb.actors.landing import SyncReport
     from monarch_nb.actors.workspace import Workspace
@@ -40,54 +40,9 @@ class FunctionRunner(Actor):
         return function(*args, **kwargs)
 
 
-class Held:
-    """Kept by every handle of a mesh and of what lives on it; when the last goes, the mesh is
-    garbage."""
-
-    __slots__ = ("__weakref__",)
-
-
-class ProcsState(MeshState):
-    """One spawn of processes."""
-
-    kind = "proc"
-
-    def __init__(self, agents: list[int], **rest: Any) -> None:
-        super().__init__(**rest)
-        self.agents = agents
-        self.pids: dict[int, int] = {}
-        self.actors: list[ActorsState] = []
-        self.boot_port = 0
-        self.generation = 0  # counts heals: a new place to meet for process groups
-        self.initialized: Future[Any] = completed(True)
-        self.respawn: Callable[[list[int]], Future[Any]] | None = None
-        self.host_labels: tuple[str, ...] = ()
-        self.shared = False
-        self.when_garbage: Callable[[], None] | None = None
-        self._held: weakref.ref[Held] | None = None
-
-    def view(self) -> ProcMesh:
-        return ProcMesh(self, self.shape)
-
-    def store(self, run_dir: Path) -> str:
-        """The file where this generation's process groups meet."""
-        return str(run_dir / f"store-{self.number:x}-{self.generation}")
-
-    def held_by_handles(self) -> Held | None:
-        """The token of the handles; None where garbage collection means nothing."""
-        if self.when_garbage is None:
-            return None
-        found = self._held() if self._held is not None else None
-        if found is None:
-            found = Held()
-            self._held = weakref.ref(found)
-            weakref.finalize(found, self._dropped).atexit = False
-        return found
-
-    def _dropped(self) -> None:
-        # a mesh that was sent to somebody lives as long as its owner
-        if not self.shared and self.ended is None and self.when_garbage is not None:
-            self.when_garbage()
+def _tensor_engine() -> Any:
+    """Known by name only: it is made of what is here."""
+    return importlib.import_module("monarch_nb.tensor.active")
 
 
 spawn_callbacks: list[Callable[[ProcMesh], None]] = []
@@ -216,14 +171,21 @@ class ProcMesh(MeshTrait):
             self, window_s=aggregate_window_sec, level=level
         )
 
-    def execute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> ValueMesh[Any]:
+    def execute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run `function(*args, **kwargs)` once in every process and wait: the values by rank.
+
+        With tensors of a mesh among the arguments it runs here, as operations on these, and returns
+        what it returns, at once.
 
         Raises `ActorError` when it raised on a rank, `DeviceMeshError` when a rank was lost.
 
         Example:
             >>> mesh.execute(lambda x: x * 2, batch)      # doctest: +SKIP
         """
+        if "monarch_nb.tensor.tensors" in sys.modules and _tensor_engine().holds_tensors(
+            (args, kwargs)
+        ):
+            return function(*args, **kwargs)
         state = self._state
         runner = next((each for each in state.actors if each.cls is FunctionRunner), None)
         if runner is None:
@@ -268,19 +230,32 @@ class ProcMesh(MeshTrait):
         """
         variables.scatter([self], name, value, dim).get()
 
-    def activate(self) -> Any:
-        """Make this the mesh on which torch operations run; provided by the tensor engine."""
-        raise NotImplementedError(
-            "the tensor engine (`with mesh.activate():`) is not part of this release"
-        )
+    def activate(self) -> contextlib.AbstractContextManager[ProcMesh]:
+        """Operations of torch make tensors on these ranks from here on, until the `with` block ends
+        or `deactivate` is called.
 
-    def rank_tensor(self, dim: str) -> Any:
-        """A tensor of the coordinate on an axis; provided by the tensor engine."""
-        raise NotImplementedError("the tensor engine (rank_tensor) is not part of this release")
+        Example:
+            >>> with mesh.activate():                     # doctest: +SKIP
+            ...     x = torch.zeros(3, 4)                 # a tensor on each rank
+        """
+        found: contextlib.AbstractContextManager[ProcMesh] = _tensor_engine().activate(self)
+        return found
 
-    def rank_tensors(self) -> Any:
-        """`rank_tensor` of every axis; provided by the tensor engine."""
-        raise NotImplementedError("the tensor engine (rank_tensors) is not part of this release")
+    def deactivate(self) -> None:
+        """End what `activate` has begun, where no `with` block does. Nothing if not active."""
+        _tensor_engine().deactivate(self)
+
+    def rank_tensor(self, dim: str | Sequence[str]) -> Any:
+        """A tensor of the mesh (int64, no dimensions) that is each rank's coordinate on an axis; of
+        several axes, their coordinates as one number, the last axis the fastest.
+
+        Raises `KeyError` for an axis that the mesh has not.
+        """
+        return _tensor_engine().rank_tensor(self, dim)
+
+    def rank_tensors(self) -> dict[str, Any]:
+        """`rank_tensor` of every axis, by name."""
+        return {dim: self.rank_tensor(dim) for dim in self._labels}
 
     async def sync_workspace(
         self, workspace: Workspace | Path | str, conda: bool = False, auto_reload: bool = False

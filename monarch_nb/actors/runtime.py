@@ -7,18 +7,22 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from monarch_nb.actors import context, logs
+from monarch_nb.actors.buffers import Buffers
 from monarch_nb.actors.commands import Environment
 from monarch_nb.actors.future import Future, before_wait, make
 from monarch_nb.actors.handles import Handles
 from monarch_nb.actors.healing import Healing
 from monarch_nb.actors.hosting import Hosting
+from monarch_nb.actors.mail import Mail
 from monarch_nb.actors.meshes import Meshes
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.proc import Proc
-from monarch_nb.actors.proc_mesh import ProcMesh, ProcsState
+from monarch_nb.actors.proc_mesh import ProcMesh
+from monarch_nb.actors.procs_state import ProcsState
+from monarch_nb.actors.sending import Exchange
 from monarch_nb.actors.supervision import MeshFailure, Supervision
 from monarch_nb.config import Config
 from monarch_nb.core.frames import ROOT_PORT
@@ -28,6 +32,12 @@ if TYPE_CHECKING:
     from monarch_nb.actors.landing import Landing
 
 _PASSED_ON: Final = ("MONARCH_NB_COMPAT",)  # to every host
+
+
+def _no_groups(ranks: Sequence[int]) -> NoReturn:
+    raise RuntimeError(
+        f"ranks {list(ranks)}: process groups are made on ranks of a mesh, not on the controller"
+    )
 
 
 class Runtime:
@@ -47,7 +57,10 @@ class Runtime:
         self.proc = Proc(
             process=process, agent=agent, controller=controller, run_dir=run_dir, config=config
         )
+        self.mail = Mail(self.proc)
         self.hosting = Hosting(self.proc)
+        self.buffers = Buffers(self.proc, self.hosting)
+        self.exchange = Exchange(self.proc)
         self.supervision = Supervision(self.proc, self.hosting)
         self.meshes = Meshes(self.proc, self.hosting, self.supervision)
         self.handles = Handles(self.proc, self.supervision)
@@ -64,6 +77,10 @@ class Runtime:
         self.root._proc_mesh = self.own_mesh
         self.supervision.on_root_failure = self._root_failed
         self._own: ProcsState | None = None
+        self.group_of: Callable[[Sequence[int]], Any] = _no_groups
+        """The process group of some ranks of the mesh, of which this process is one."""
+        self.at_close: list[Callable[[], None]] = []
+        """Called when this process leaves the mesh, or its runtime ends."""
         self.landings: dict[int, Landing] = {}  # by agent: where workspaces were synced to
         before_wait.flush = self.proc.links.flush
 
@@ -159,6 +176,9 @@ class Runtime:
 
     def close(self, linger_s: float = 0.5) -> None:
         """End this process's part in the mesh."""
+        for ending in self.at_close:
+            ending()
         logs.uninstall()
         self.hosting.close()
+        self.buffers.close()
         self.proc.close(linger_s)

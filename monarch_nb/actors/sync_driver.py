@@ -115,6 +115,7 @@ class SyncDriver(Driver):
             if board is not None:
                 board.busy(method.__name__)
             value = method(*args, **kwargs)
+            args, kwargs = (), {}  # what was lent to the call goes back with the answer
             if not has_port:
                 sealed = self.seal(message, value)
         except BaseException as raised:  # noqa: BLE001  user code; anything may come out

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.actors import envelope
-from monarch_nb.actors.proc_mesh import ProcsState
+from monarch_nb.actors.procs_state import ProcsState
 from monarch_nb.control import debug_tables, stacks
 from monarch_nb.control.debugging import Answer, DebugDesk, Key, Stop
 from monarch_nb.control.places import place_of

@@ -12,7 +12,7 @@ from monarch_nb.control import asking
 
 if TYPE_CHECKING:
     from monarch_nb.actors.proc import Proc
-    from monarch_nb.actors.proc_mesh import ProcsState
+    from monarch_nb.actors.procs_state import ProcsState
 
 _OUR_CLASSES: Final = "monarch_nb."
 

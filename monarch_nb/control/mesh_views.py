@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from monarch_nb.actors.actor_mesh import ActorsState
 from monarch_nb.actors.exits import Exit
-from monarch_nb.actors.proc_mesh import ProcsState
+from monarch_nb.actors.procs_state import ProcsState
 from monarch_nb.control.boards import NOTHING, Boards
 from monarch_nb.control.known_hosts import KnownHosts
 from monarch_nb.control.snapshots import ActorStatus, MeshStatus, RankStatus

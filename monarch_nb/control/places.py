@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from monarch_nb.actors.proc_mesh import ProcsState
+from monarch_nb.actors.procs_state import ProcsState
 
 if TYPE_CHECKING:
     from monarch_nb.actors.supervision import Supervision

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.actors.proc_mesh import ProcsState
+from monarch_nb.actors.procs_state import ProcsState
 from monarch_nb.actors.supervision import MeshState
 from monarch_nb.control import asking
 

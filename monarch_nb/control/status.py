@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.actors.exits import Exit
-from monarch_nb.actors.proc_mesh import ProcsState
+from monarch_nb.actors.procs_state import ProcsState
 from monarch_nb.control.boards import Boards
 from monarch_nb.control.mesh_views import MeshView, Sources
 from monarch_nb.control.snapshots import (

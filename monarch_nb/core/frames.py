@@ -40,6 +40,7 @@ CONTROL_PORT: Final = 0
 ROOT_PORT: Final = 1
 OUTPUT_PORT: Final = 3  # of the controller: what ranks print and show
 COMM_PORT: Final = 4  # of the controller: what widgets of ranks say
+MAIL_PORT: Final = 5  # values from rank to rank, see actors/mail.py
 CONTROLLERS_PORT: Final = 1 << 63 | 2
 FIRST_PORT: Final = 1 << 8
 ACTOR_BIT: Final = 1 << 63

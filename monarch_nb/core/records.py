@@ -41,6 +41,7 @@ _MACHINERY: Final = (
     "/asyncio/events.py",
     "/asyncio/runners.py",
     "/runpy.py",
+    "/torch/_ops.py",
     "<frozen runpy>",
     "<frozen importlib",
     *(f"/python3.{sys.version_info[1]}/{name}.py" for name in ("bdb", "pdb", "cmd")),

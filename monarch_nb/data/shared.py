@@ -27,8 +27,10 @@ import contextlib
 import ctypes
 import mmap
 import os
+import queue
 import struct
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,7 +42,9 @@ from typing import NamedTuple
 from monarch_nb.errors import BrokenError, ClosedError, LimitError, RemoteProtocolError
 
 PACK_BYTES = 64 << 20  # neighbours share a segment up to this size: 1000 tensors, not 1000 fds
+_AWAITED_BYTES_PER_S = 25e9  # 10 ms for 256 MB, which take 100 ms to be touched
 _PAGE = mmap.PAGESIZE
+_SHARED = mmap.MAP_SHARED | mmap.MAP_POPULATE
 _MAP_FIXED = 0x10
 _LENDER = -1  # holds a segment while it is being filled; processes have ids >= 0
 _EVERY = 0  # in place of an inode number
@@ -95,6 +99,8 @@ class Arena:
         self._closed = False
         self._segments: list[_Segment] = []  # the most recently lent last
         self._returned: deque[tuple[int, int]] = deque()  # (segment, holder)
+        self._is_awaited = False
+        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._dead: set[int] = set()
 
     def lend(self, buffers: Sequence[memoryview], holders: Iterable[int]) -> list[Handle]:
@@ -106,7 +112,9 @@ class Arena:
         if not people or not all(views):
             raise ValueError("lend() needs holders, and buffers that are not empty")
         runs = list(_runs(views))
-        segments = self._reserve([sum(map(_paged, run)) for run in runs])
+        sizes = [sum(map(_paged, run)) for run in runs]
+        self._await_warm(max(sizes, default=0))
+        segments = self._reserve(sizes)
         lent: list[list[Handle]] = []
         try:
             lent.extend(segment.fill(run) for segment, run in zip(segments, runs, strict=True))
@@ -118,6 +126,8 @@ class Arena:
         """`holder` has dropped one handle in `segment`. Ignored if it has none. Never waits."""
         self._returned.append((segment, holder))
         self._settle()
+        if self._is_awaited:
+            self._news.put(None)  # re-entrant
 
     def forget(self, holder: int) -> None:
         """`holder` has died: it holds no lease any more, and gets none. Never waits."""
@@ -186,6 +196,25 @@ class Arena:
         for segment in list(segments):
             self._segments.remove(segment)
             segment.drop()
+
+    def _await_warm(self, size: int) -> None:
+        """A large segment that would do may be on its way back: a moment costs less than new pages.
+
+        Of what `_write` would take, a tenth at most.
+        """
+        until = time.monotonic() + size / _AWAITED_BYTES_PER_S
+        self._is_awaited = size > PACK_BYTES
+        while self._is_awaited and self._fits_only_lent(size):
+            try:
+                self._news.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                break
+        self._is_awaited = False
+
+    def _fits_only_lent(self, size: int) -> bool:
+        with self._locked():
+            fits = [each for each in self._segments if _is_fit(each, size)]
+        return bool(fits) and all(each.leases for each in fits)
 
     def _reserve(self, sizes: list[int]) -> list[_Segment]:
         """Segments that nobody else can take, warm where possible; new ones have no file yet."""
@@ -265,7 +294,7 @@ class _Segment:
     def _move(self, view: memoryview, offset: int) -> None:
         import numpy as np  # its copyto lets go of the GIL and takes read-only buffers
 
-        self.mapping = self.mapping or mmap.mmap(self.fd, self.capacity)
+        self.mapping = self.mapping or mmap.mmap(self.fd, self.capacity, _SHARED)
         target = np.frombuffer(self.mapping, np.uint8, len(view), offset)
         source = np.frombuffer(view, np.uint8)
         if len(view) <= PACK_BYTES:
@@ -296,11 +325,15 @@ def _paged(view: memoryview) -> int:
 
 def _best(idle: list[_Segment], size: int) -> _Segment | None:
     """Take the tightest fit out of `idle`; more than a quarter of padding is not tight."""
-    fits = [segment for segment in idle if size <= segment.capacity <= size * 5 // 4]
+    fits = [segment for segment in idle if _is_fit(segment, size)]
     best = min(fits, key=lambda segment: segment.capacity, default=None)
     if best:
         idle.remove(best)
     return best
+
+
+def _is_fit(segment: _Segment, size: int) -> bool:
+    return size <= segment.capacity <= size * 5 // 4
 
 
 def _total(segments: list[_Segment]) -> int:

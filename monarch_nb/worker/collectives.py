@@ -67,7 +67,7 @@ def install(board: BoardWriter, paused: Callable[[float], float] = _never) -> No
     def told(name: str, group: Any) -> None:
         _watch(importlib.import_module("torch._C._distributed_c10d"))
         facts.add(name, group)
-        if c10d._world.default_pg is None:
+        if c10d._world.default_pg is None and len(c10d._world.pg_map) <= 1:
             left.forget()  # the first of new ones
         register(name, group)
 

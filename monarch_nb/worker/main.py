@@ -31,7 +31,9 @@ from monarch_nb.core import pickling
 from monarch_nb.core.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
 from monarch_nb.core.shape import Extent, Point
 from monarch_nb.worker import (
+    axis_groups,
     collectives,
+    first_use,
     ledger,
     patience,
     progress,
@@ -147,6 +149,8 @@ class Rank:
         self.board = self.hosting.board = BoardWriter(self.boot["board"], self.hosting.queues)
         nudges.in_vain[:] = [collectives.interrupted]
         collectives.install(self.board, Pauses(self.proc, self.board).of_mesh_s)
+        first_use.install()
+        self.runtime.group_of = axis_groups.of
         self._serve_metrics()
         Details(self.hosting, self.cells).install()
         self.dap.install()

@@ -42,9 +42,10 @@ class Regrouping:
     def before_heal(self) -> None:
         """Its group ends; where something of it was left, by being forgotten."""
         c10d = groups.module()
-        if c10d is None or (group := c10d._world.default_pg) is None:
+        if c10d is None or not c10d._world.pg_map:
             return
-        if collectives.left:
+        group = c10d._world.default_pg
+        if group is None or collectives.left or len(c10d._world.pg_map) > 1:
             self._leave({})
         else:
             backend = _backend(c10d._world, group)
@@ -67,7 +68,7 @@ class Regrouping:
         if left is None:
             return {"had": self._had, "others": 0}
         rank, size = self._boot["rank"], self._boot["world_size"]
-        self._had = _had(left.group, left.backend, rank, size)
+        self._had = None if left.group is None else _had(left.group, left.backend, rank, size)
         return {"had": self._had, "others": left.others}
 
     def _meet(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -93,11 +94,12 @@ class Left(NamedTuple):
 def leave() -> Left | None:
     """Forget all groups of this process; None: there was none."""
     c10d = groups.module()
-    if c10d is None or c10d._world.default_pg is None:
+    if c10d is None or not c10d._world.pg_map:
         return None
     world = c10d._world
     group, every = world.default_pg, list(world.pg_map)
-    left = Left(group, _backend(world, group), len(every) - 1)
+    backend = "" if group is None else _backend(world, group)
+    left = Left(group, backend, len(every) - (group is not None))
     _drop(every)
     groups.empty(c10d)
     return left

@@ -131,22 +131,54 @@ def _meet_in_file(url: str, timeout: dt.timedelta) -> Iterator[Any]:
         if not group.check([_MET]):
             break
         place.group += 1
-    _wait_for_peers(group, place, rank, size, timeout)
+    limit_s, place.limit_s = min(timeout.total_seconds(), place.limit_s), float("inf")
+    try:
+        _wait_for_peers(group, place, rank, list(range(size)), limit_s, "init_process_group")
+    except BaseException:
+        _forget_the_group()
+        raise
     yield group, rank, size
     raise RuntimeError(
         "a process group over the mesh's store cannot be re-made in place; init it again"
     )
 
 
-def _wait_for_peers(store: Any, place: Place, rank: int, size: int, timeout: dt.timedelta) -> None:
+def meet(name: str, ranks: list[int], timeout: dt.timedelta, what: str) -> Any:
+    """The store in which these ranks of the world meet under `name`, when all of them are there.
+
+    Raises `TimeoutError`, which names those that did not come to `what`. Any thread.
+    """
+    torch_distributed: Any = importlib.import_module("torch.distributed")
+    place = _places[-1]
+    store = torch_distributed.FileStore(place.path)
+    store.set_timeout(timeout)
+    number = 0
+    while (group := torch_distributed.PrefixStore(f"{name}-{number}", store)).check([_MET]):
+        number += 1
+    _wait_for_peers(group, place, place.rank, ranks, timeout.total_seconds(), what)
+    return group
+
+
+def world() -> Place:
+    """Where groups meet now."""
+    return _places[-1]
+
+
+def is_of_cells() -> bool:
+    """Whether the world is the mesh's, and not that of a script."""
+    return len(_places) == 1
+
+
+def _wait_for_peers(
+    store: Any, place: Place, rank: int, ranks: list[int], limit_s: float, what: str
+) -> None:
     """PyTorch would wait where no interrupt is seen, and for those that will never come too."""
     store.set(f"here-{rank}", "1")
     try:
-        with collectives.waiting("init_process_group"):
-            _find(list(range(size)), store, place, timeout)
+        with collectives.waiting(what):
+            _find(ranks, store, place, limit_s, what)
     except BaseException:  # an interrupt too: who comes later is not to count on this rank
         store.delete_key(f"here-{rank}")
-        _forget_the_group()
         raise
     store.set(_MET, "1")
 
@@ -158,8 +190,7 @@ def _forget_the_group() -> None:
         world.group_count = 0
 
 
-def _find(missing: list[int], store: Any, place: Place, timeout: dt.timedelta) -> None:
-    limit_s, place.limit_s = min(timeout.total_seconds(), place.limit_s), float("inf")
+def _find(missing: list[int], store: Any, place: Place, limit_s: float, what: str) -> None:
     deadline, poll_s = time.monotonic() + limit_s, POLL_S
     while True:
         gone = place.gone(missing)  # before looking who is here: who was and left has been here
@@ -167,11 +198,10 @@ def _find(missing: list[int], store: Any, place: Place, timeout: dt.timedelta) -
         if not missing:
             return
         if lost := sorted(set(gone).intersection(missing)):
-            raise RuntimeError(f"{_ranks(lost)} ended before init_process_group")
+            raise RuntimeError(f"{_ranks(lost)} ended before {what}")
         if time.monotonic() > deadline:
             raise TimeoutError(
-                f"{_ranks(missing)} did not come to init_process_group within "
-                f"{dt.timedelta(seconds=limit_s)}"
+                f"{_ranks(missing)} did not come to {what} within {dt.timedelta(seconds=limit_s)}"
             )
         time.sleep(poll_s)
         poll_s = min(2 * poll_s, MAX_POLL_S)

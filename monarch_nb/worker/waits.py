@@ -24,6 +24,8 @@ SLICED: Final = frozenset({0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 15})
 are made of several. (Numbers of `c10d::OpType`.)"""
 ANY_SOURCE: Final = 14
 """The type of a `recv` from anybody."""
+MOMENT_S: Final = 0.2
+"""How much later than on its peers a collective may end on this rank."""
 REGROUP: Final = "Type: %mesh regroup"
 
 
@@ -86,13 +88,22 @@ class Left:
         self._hold()
 
     def check(self, work: Any) -> None:
-        """Raises `RuntimeError` where the group is of no use; a work may be waited for again."""
-        if self and all(work is not left for _, left, _ in self._works):
+        """Raises `RuntimeError` where the group is of no use; a work may be waited for again.
+
+        What has ended on the peers ends here a moment later: that is waited for.
+        """
+        if self and all(work is not left for _, left, _ in self._works) and not self._ends_now():
             what = self._broken or self._works[0][0]
             raise RuntimeError(
                 "the process group cannot be used any more: this rank has left its last "
                 f"{what} before it had ended. {REGROUP}"
             )
+
+    def _ends_now(self) -> bool:
+        deadline = time.monotonic() + MOMENT_S
+        while self.is_under_way() and not self._broken and time.monotonic() < deadline:
+            time.sleep(0.002)
+        return not self
 
     def forget(self) -> None:
         """There are new groups."""

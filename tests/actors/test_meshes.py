@@ -245,10 +245,3 @@ def test_spawn_callbacks(spawn):
     assert seen[0].initialized.get() is True
     assert seen[0].sizes == first.sizes
     unregister_proc_mesh_spawn_callback(seen.append)
-
-
-def test_what_comes_with_the_tensor_engine(spawn):
-    mesh = this_proc()
-    for missing in (mesh.activate, mesh.rank_tensors, lambda: mesh.rank_tensor("gpus")):
-        with pytest.raises(NotImplementedError, match="tensor engine"):
-            missing()
