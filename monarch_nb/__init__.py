@@ -33,6 +33,8 @@ _HOMES = {
     "actors.supervision": ("MeshFailure",),
     "actors.controllers": ("get_or_spawn_controller",),
     "actors.metrics": ("log",),
+    "actors.rdma": ("RDMAAction", "RDMABuffer"),
+    "actors.sending": ("recv_tensor", "send_tensor"),
     "actors.telemetry": ("get_meter", "span", "traced"),
     "core.shape": ("Extent", "NDSlice", "Point", "Region", "Selection", "Shape", "Slice"),
     "core.values": ("ValueMesh",),
@@ -67,9 +69,11 @@ _HOMES = {
         "RankExited",
         "RankNameError",
         "RankUnreachable",
+        "RemoteException",
         "RemoteProtocolError",
         "SupervisionError",
     ),
+    "tensor.distributed": ("Mesh", "distribute", "module_to_mesh"),
     "notebook.extension": ("load_ipython_extension", "unload_ipython_extension"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -38,20 +38,61 @@ _SHAPES: Final = (
 )
 
 
+_RDMA: Final = (
+    "RDMAAction",
+    "RDMABuffer",
+    "RDMAReadTransferWarning",
+    "RDMATcpFallbackWarning",
+    "RDMAWriteTransferWarning",
+    "get_rdma_backend",
+    "is_ibverbs_available",
+    "is_rdma_available",
+)
+
+
 def _same(*names: str) -> dict[str, str]:
     return {name: f"monarch_nb:{name}" for name in names}
 
 
+_TENSOR: Final = (
+    *("DeviceMesh", "Tensor", "call_on_shard_and_fetch", "fetch_shard", "get_active_mesh"),
+    *("inspect", "no_mesh", "reduce", "reduce_", "remote", "show", "slice_mesh", "to_mesh"),
+)
+
+
+def _tensor(*names: str) -> dict[str, str]:
+    return {name: f"monarch_nb.tensor:{name}" for name in names}
+
+
 # module -> name -> where it is here ("module:name"; "module:" is the module itself)
 _SERVED: Final[dict[str, dict[str, str]]] = {
-    "monarch": {**_same(*_SHAPES, "Future", "heal_mesh", "proc_mesh")},
+    "monarch": {
+        **_same(*_SHAPES, "Future", "heal_mesh", "proc_mesh"),
+        **_same("RemoteException", "distribute", "module_to_mesh"),
+        **_tensor(*_TENSOR),
+    },
+    "monarch.distributed": _tensor("Mesh", "distribute", "module_to_mesh"),
+    "monarch.fetch": _tensor("call_on_shard_and_fetch", "fetch_shard", "inspect", "show"),
+    "monarch.mesh_controller": {
+        **_same("RemoteException"),
+        **_tensor("spawn_tensor_engine"),
+    },
+    "monarch.common": {},
+    "monarch.common.device_mesh": _tensor(
+        "DeviceMesh", "get_active_mesh", "no_mesh", "slice_mesh", "to_mesh"
+    ),
+    "monarch.common.remote": _tensor("Remote", "call_on_shard_and_fetch", "remote"),
+    "monarch.common.tensor": _tensor("Tensor", "reduce", "reduce_"),
     "monarch.actor": {
         **_ACTOR,
         "config": "monarch_nb.config:",
         "EndpointProperty": "monarch_nb.actors.definition:EndpointProperty",
         "MeshTrait": "monarch_nb.core.mesh_trait:MeshTrait",
     },
-    "monarch.exceptions": _same("ActorError", "DeviceMeshError", "SupervisionError"),
+    "monarch.rdma": {name: f"monarch_nb.rdma:{name}" for name in _RDMA},
+    "monarch.exceptions": _same(
+        "ActorError", "DeviceMeshError", "RemoteException", "SupervisionError"
+    ),
     "monarch.tools": {},
     "monarch.tools.config": _same("Workspace"),
     "monarch.tools.config.environment": {
@@ -94,12 +135,10 @@ _ALIASES: Final = {"monarch.config": "monarch_nb.config"}
 # what is asked for most, and what it belongs to
 _LATER: Final = {
     "tensors on a mesh": (
-        "Tensor DeviceMesh Stream Pipe RemoteProcessGroup OpaqueRef Simulator RemoteException "
-        "remote fetch_shard inspect show call_on_shard_and_fetch reduce reduce_ to_mesh slice_mesh "
-        "coalescing get_active_stream get_active_mesh no_mesh grad_function grad_generator "
-        "create_pipe remote_generator function_resolvers set_meta world_mesh"
+        "Stream Pipe RemoteProcessGroup OpaqueRef Simulator coalescing get_active_stream "
+        "grad_function grad_generator create_pipe remote_generator function_resolvers set_meta "
+        "world_mesh"
     ),
-    "RDMA buffers": "rdma RDMABuffer RDMAAction",
     "SPMD programs": "spmd SPMDActor",
     "jobs": (
         "job JobTrait LocalJob ProcessJob SlurmJob SPMDJob hosts_from_config remotemount "
@@ -107,7 +146,7 @@ _LATER: Final = {
     ),
     "the debugger": "debug_controller",
     "tools": "tools cli",
-    "the tensor engine": "common mesh_controller builtins simulator",
+    "the tensor engine": "builtins simulator",
     "settings of the runtime": (
         "configure configured get_global_config get_runtime_config clear_runtime_config"
     ),

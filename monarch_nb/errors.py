@@ -56,6 +56,18 @@ class ActorError(MeshError):
         return type(self), (self.exception, self.message), self.__dict__
 
 
+class RemoteException(ActorError):
+    """An operation on tensors of a mesh has failed on ranks, and this needs its result.
+
+    Raised by what fetches. `exception` is the error of the first of `ranks`; `operation` what has
+    failed, and `controller_frames` are file, line and function of what has issued it.
+    """
+
+    operation: str = ""
+    ranks: tuple[int, ...] = ()
+    controller_frames: tuple[tuple[str, int, str], ...] = ()
+
+
 class DeviceMeshError(MeshError):
     """Part of a mesh is lost; it can be healed (`mesh.heal()`, `heal_mesh(mesh)`, `%mesh heal`).
 

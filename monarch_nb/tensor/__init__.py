@@ -1,0 +1,36 @@
+"""Tensors on the ranks of a mesh that compute as if they were local.
+
+The names below are loaded when first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOMES = {
+    "active": ("get_active_mesh", "no_mesh"),
+    "device_mesh": ("DeviceMesh", "spawn_tensor_engine"),
+    "distributed": ("Mesh", "distribute", "module_to_mesh"),
+    "fetching": ("fetch_shard", "inspect", "show"),
+    "moving": ("slice_mesh", "to_mesh"),
+    "reducing": ("reduce", "reduce_"),
+    "remoting": ("Remote", "call_on_shard_and_fetch", "remote"),
+    "tensors": ("Tensor",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME_OF)  # noqa: PLE0605  the names are in the table above
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'monarch_nb.tensor' has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"monarch_nb.tensor.{home}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

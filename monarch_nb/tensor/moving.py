@@ -1,0 +1,173 @@
+"""Tensors on other ranks: a part of their mesh, or another mesh.
+
+Rule: a slice is another name for what is there already and moves nothing. What moves goes from rank
+to rank, in the order of the commands of either; the controller sees none of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from typing import Any, Final, TypeVar
+
+import torch
+
+from monarch_nb.actors import runtime_access
+from monarch_nb.actors.proc_mesh import ProcMesh
+from monarch_nb.errors import MeshError
+from monarch_nb.tensor import functions
+from monarch_nb.tensor.commands import Input
+from monarch_nb.tensor.engine import Engine, Home
+from monarch_nb.tensor.interpreter import Cause, Failed, FailedInput, here
+from monarch_nb.tensor.metas import Meta, fake_of, meta_of
+from monarch_nb.tensor.tensors import Tensor
+
+T = TypeVar("T")
+_numbers: Final = itertools.count(1)
+
+
+def slice_mesh(obj: T, **coordinates: int | slice) -> T:
+    """The same tensors, on a slice of their mesh only. Moves nothing.
+
+    Raises as `mesh.slice` does: `TypeError` for an unknown axis, `IndexError`, `ValueError`.
+
+    Example:
+        >>> slice_mesh(x, gpus=0).to_mesh(other)           # doctest: +SKIP
+    """
+    return functions.on_each(obj, lambda tensor: _sliced(tensor, coordinates))
+
+
+def to_mesh(obj: T, mesh: ProcMesh) -> T:
+    """Copies of tensors on another mesh, rank by rank, with the same coordinates.
+
+    Axes that `mesh` has and the tensors' mesh has not get the same values all along.
+
+    Raises `ValueError` where `mesh` lacks an axis, or has one of another size. Nothing of autograd
+    goes along: `TypeError` for a tensor that requires a gradient; say `t.detach()`.
+
+    Example:
+        >>> y = to_mesh(x, procs.slice(hosts=1))           # doctest: +SKIP
+    """
+    return functions.on_each(obj, lambda tensor: _moved(tensor, mesh))
+
+
+def _sliced(tensor: Tensor, coordinates: dict[str, Any]) -> Tensor:
+    ref = tensor._ref
+    refuse_whole(tensor, "slice_mesh")
+    refuse_grad(tensor, "slice_mesh")
+    part = ref.home.mesh().slice(**coordinates)
+    home = ref.home.engine.home(part._shape)
+    [found] = functions.run(
+        _same,
+        (Input(0),),
+        inputs=[tensor],
+        home=home,
+        held=ref._held,
+        new=[tensor._meta],
+        key=_same,
+    )
+    return found
+
+
+def _same(value: torch.Tensor) -> torch.Tensor:
+    return value.view_as(value)
+
+
+def refuse_whole(tensor: Tensor, what: str) -> None:
+    """A tensor that is cut over the ranks has no value of a rank's own."""
+    if tensor._ref.home.is_global:
+        raise ValueError(
+            f"{what} is for tensors that each rank has of its own; {tensor!r} is one tensor over "
+            "all ranks: operations of torch are on the whole, t.full_tensor() brings it home"
+        )
+
+
+def refuse_grad(tensor: Tensor, what: str) -> None:
+    """What autograd cannot follow must not look as if it could."""
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise TypeError(
+            f"{what} does not work with autograd, and {tensor!r} requires a gradient: give it "
+            "t.detach(), or call it inside `with torch.no_grad():`"
+        )
+
+
+def _moved(tensor: Tensor, mesh: ProcMesh) -> Tensor:
+    refuse_whole(tensor, "to_mesh")
+    refuse_grad(tensor, "to_mesh")
+    source, meta = tensor._ref.home, tensor._meta
+    stream = Engine.of(mesh._state, source.engine.stream)
+    target = stream.home(mesh._shape)
+    pairs = _pairs(source, target)
+    number = next(_numbers)
+    to, back = source.target().processes, target.target().processes
+    sent: dict[int, list[int]] = {}
+    for there, here_index in enumerate(pairs):
+        sent.setdefault(source.ranks[here_index], []).append(back[there])
+    senders = {target.ranks[there]: to[index] for there, index in enumerate(pairs)}
+    functions.run(
+        _send, (Input(0), number, sent), inputs=[tensor], home=source, held=None, name="to_mesh"
+    )
+    [found] = functions.run(
+        _receive,
+        (number, senders, meta.device.type),
+        inputs=[],
+        home=target,
+        held=mesh,
+        new=[_dense(meta)],
+        name="to_mesh",
+    )
+    return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _dense(meta: Meta) -> Meta:
+    """The kind of a copy: contiguous."""
+    with torch.no_grad():
+        return meta_of(fake_of(meta).contiguous().clone())
+
+
+def _pairs(source: Home, target: Home) -> list[int]:
+    """For each rank of the target, in order, which of the source it gets its tensor from."""
+    sizes, wanted = source.sizes, target.sizes
+    if missing := [name for name in sizes if name not in wanted]:
+        raise ValueError(
+            f"destination mesh does not have dimensions {set(missing)}; slice them away first: "
+            f"t.slice_mesh({missing[0]}=0)"
+        )
+    for name, size in sizes.items():
+        if wanted[name] != size:
+            raise ValueError(
+                f"dimension {name} of destination device_mesh has a different length than the "
+                f"source tensor: {wanted[name]}, not {size}"
+            )
+    steps = {name: math.prod(list(sizes.values())[at + 1 :]) for at, name in enumerate(sizes)}
+    places = itertools.product(*map(range, wanted.values()))
+    return [
+        sum(steps.get(name, 0) * at for name, at in zip(wanted, place, strict=True))
+        for place in places
+    ]
+
+
+def _send(value: Any, number: int, to: dict[int, list[int]]) -> None:
+    """On a rank: what it has, or why it has nothing."""
+    if processes := to.get(here.worker.rank):
+        content = tuple(value.cause) if isinstance(value, Failed) else value.detach().cpu()
+        runtime_access.runtime().mail.send(number, content, processes)
+    if isinstance(value, Failed):
+        raise FailedInput(value.cause)
+
+
+_send.takes_failed = True  # type: ignore[attr-defined]
+
+
+def _receive(number: int, senders: dict[int, int], device: str) -> torch.Tensor:
+    """On a rank: what was sent to it."""
+    try:
+        found = runtime_access.runtime().mail.take(number, senders[here.worker.rank])
+    except MeshError as error:
+        raise RuntimeError(f"to_mesh: {error}") from error
+    if isinstance(found, tuple):
+        raise FailedInput(Cause(*found))
+    tensor: torch.Tensor = found
+    return tensor.clone() if device == "cpu" else tensor.to(device)

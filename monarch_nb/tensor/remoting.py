@@ -1,0 +1,256 @@
+"""`remote`: functions of the user's that ranks run in turn with the operations of torch.
+
+Rule: what a call returns here is known before a rank has run it, from `propagate`: tensors of the
+mesh, of the shapes that are promised there. A function that keeps no promise fails as an operation
+does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+
+import torch
+from torch.utils import _pytree
+
+from monarch_nb.actors.future import Future
+from monarch_nb.core import pickling
+from monarch_nb.tensor.active import get_active_mesh, home_of
+from monarch_nb.tensor.commands import Definition, Input
+from monarch_nb.tensor.engine import Home, Ref
+from monarch_nb.tensor.fetching import common_home, fetch_object, index_of
+from monarch_nb.tensor.functions import issue, tensors_in
+from monarch_nb.tensor.learning import numbers
+from monarch_nb.tensor.metas import Meta, fake_mode, fake_of, meta_of, propagate
+from monarch_nb.tensor.moving import refuse_grad
+from monarch_nb.tensor.tensors import Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Propagate = Literal["cached", "inspect", "mocked"] | Callable[..., Any] | None
+
+
+class Remote(Generic[P, R]):
+    """A function that runs on every rank of a mesh. Made by `remote`."""
+
+    def __init__(self, function: Callable[P, R] | str, propagate: Propagate) -> None:
+        if propagate == "mocked":
+            raise NotImplementedError('propagate="mocked"; give a function that makes the result')
+        if not (propagate in (None, "cached", "inspect") or callable(propagate)):
+            raise ValueError(
+                f'propagate is None, "cached", "inspect" or a function, not {propagate!r}'
+            )
+        self._function = function
+        self._propagate = propagate
+        self._found: dict[Any, Any] = {}
+        self.__name__ = (
+            function if isinstance(function, str) else getattr(function, "__name__", "function")
+        )
+        self.__doc__ = getattr(function, "__doc__", None) or self.__doc__
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run it on the ranks of the tensors among the arguments, or of the mesh that is active.
+
+        Returns what `propagate` makes of the arguments, with tensors of the mesh in it; at once.
+        """
+        tensors = tensors_in((args, kwargs))
+        home, held = _home(tensors, self.__name__)
+        result = self._promised(home, held, args, kwargs)
+        leaves, spec = _pytree.tree_flatten(result)
+        new = [meta_of(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        if new:
+            for each in tensors:
+                refuse_grad(each, f"{self.__name__}, a remote function,")
+        definition = self._definition(args, kwargs, len(tensors), new)
+        made = iter(issue(definition, tensors, home, held, new))
+        found = [next(made) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        return cast("R", _pytree.tree_unflatten(found, spec))
+
+    rref = __call__
+
+    def _fetch(
+        self,
+        home: Home,
+        held: object,
+        chosen: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Future[Any]:
+        tensors = tensors_in((args, kwargs))
+        definition = self._definition(args, kwargs, len(tensors), None)
+        ref = Ref(home, held)
+        refs = [each._ref.id for each in tensors]
+        home.engine.issue(home, definition, [definition.number, *refs, ref.id])
+        return fetch_object(ref, chosen)
+
+    def _definition(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        inputs: int,
+        new: list[Meta] | None,
+    ) -> Definition:
+        places = iter(range(inputs))
+
+        def place(leaf: Any) -> Any:
+            return Input(next(places)) if type(leaf) is Tensor else leaf
+
+        given, named = _pytree.tree_map(place, (args, kwargs))
+        packed = pickling.dumps((self.__name__, given, named, _runner(self._function)))
+        return Definition(
+            next(numbers),
+            packed,
+            (),
+            {},
+            inputs,
+            0,
+            None if new is None else (True,) * len(new),
+            shapes=None if new is None else tuple(each.sizes for each in new),
+            name=self.__name__,
+            once=True,
+        )
+
+    def _promised(
+        self, home: Home, held: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if self._propagate == "inspect":
+            return None
+        if callable(self._propagate):
+            given, named = _pytree.tree_map(_faked, (args, kwargs))
+            return propagate(self._propagate, given, named, self.__name__)
+        return self._asked(home, held, args, kwargs)
+
+    def _asked(
+        self, home: Home, held: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """What it returned when a rank ran it on fake tensors, once for each kind of arguments."""
+        given = _pytree.tree_map(_kind_of, (args, kwargs))
+        key = pickling.dumps((self.__name__, *given))
+        found = self._found.get(key)
+        if found is None:
+            question = Remote(_try_out, "inspect")
+            question.__name__ = f"{self.__name__}, run on fake tensors for the shape of its result,"
+            packed = pickling.dumps((_runner(self._function), *given))
+            call = question._fetch(home, held, 0, (packed,), {})
+            found = self._found[key] = pickling.dumps(call.get())
+        return _pytree.tree_map(_fake, pickling.loads(found))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kind:
+    """A tensor in a question and in its answer: a leaf of a tree, as a tensor is."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: str
+
+
+def _kind_of(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    return _Kind(tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.device.type)
+
+
+def _fake(leaf: Any) -> Any:
+    if not isinstance(leaf, _Kind):
+        return leaf
+    with fake_mode:
+        return torch.empty_strided(leaf.sizes, leaf.strides, dtype=leaf.dtype, device=leaf.device)
+
+
+def _faked(leaf: Any) -> Any:
+    return fake_of(leaf._meta) if type(leaf) is Tensor else leaf
+
+
+def _try_out(packed: bytes) -> Any:
+    """On a rank: what a function returns for fake tensors, with their kinds in place of tensors."""
+    function, args, kwargs = pickling.loads(packed)
+    given, named = _pytree.tree_map(_fake, (args, kwargs))
+    result = propagate(function, given, named, getattr(function, "__name__", "the function"))
+    return _pytree.tree_map(_kind_of, result)
+
+
+def _home(tensors: list[Tensor], name: str) -> tuple[Home, object]:
+    if tensors:
+        return common_home(tensors, name), tensors[0]._ref._held
+    mesh = get_active_mesh()
+    return home_of(mesh), mesh
+
+
+class _Path:
+    """A function by the name of its module and its own; found where it is called."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.__name__ = path
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        module, _, name = self._path.rpartition(".")
+        return getattr(importlib.import_module(module), name)(*args, **kwargs)
+
+
+class _Runner:
+    """Calls a function of the user's as code that knows nothing of meshes expects to be."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.__name__ = getattr(function, "__name__", "function")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with torch.enable_grad():
+            result = self._function(*args, **kwargs)
+        return _pytree.tree_map(_detached, result)
+
+
+def _detached(leaf: Any) -> Any:
+    return leaf.detach() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _runner(function: Callable[..., Any] | str) -> _Runner:
+    return _Runner(_Path(function) if isinstance(function, str) else function)
+
+
+@overload
+def remote(function: Callable[P, R], *, propagate: Propagate = None) -> Remote[P, R]: ...
+@overload
+def remote(function: str, *, propagate: Propagate = None) -> Remote[Any, Any]: ...
+@overload
+def remote(*, propagate: Propagate = None) -> Callable[[Callable[P, R]], Remote[P, R]]: ...
+def remote(function: Any = None, *, propagate: Propagate = None) -> Any:
+    """Make a function one that ranks run, on their own values, in turn with operations of torch.
+
+    Args:
+        function: a function, or `"module.name"` of one that ranks can import.
+        propagate: what a call returns, as it must be known at once. A function: it is called here
+            with fake tensors, and makes fake ones of the right shape and dtype. `"inspect"`: the
+            call returns None. None or `"cached"`: a rank runs the function on fake tensors, once
+            for each kind of arguments, and the call waits for that.
+
+    Example:
+        >>> @remote(propagate=lambda x: x)                 # doctest: +SKIP
+        ... def sort(x): return x.sort().values
+        >>> y = sort(x)                                    # doctest: +SKIP
+    """
+    if function is None:
+        return lambda wrapped: Remote(wrapped, propagate)
+    return Remote(function, propagate)
+
+
+def call_on_shard_and_fetch(
+    function: Remote[P, R], *args: Any, shard: Mapping[str, int] | None = None, **kwargs: Any
+) -> Future[R]:
+    """Call a remote function on every rank of its tensors' mesh, and bring home what it returned on
+    one: tensors of the CPU, and whatever else can be pickled.
+
+    Example:
+        >>> call_on_shard_and_fetch(norms, model_state, shard={"gpus": 1}).get()   # doctest: +SKIP
+    """
+    if not isinstance(function, Remote):
+        raise TypeError(f"call_on_shard_and_fetch takes a remote function, not {function!r}")
+    tensors = tensors_in((args, kwargs))
+    home, held = _home(tensors, function.__name__)
+    chosen = index_of(home, shard or {})
+    return cast("Future[R]", function._fetch(home, held, chosen, args, kwargs))
