@@ -311,6 +311,10 @@ import monarch.tools.config.workspace
 assert monarch.tools.config.workspace.Workspace is Workspace is monarch_nb.Workspace
 assert isinstance(monarch.tools.config.workspace.ACTIVE_CONDA_ENV, CondaEnvironment)
 assert Point is monarch_nb.Point
+import monarch.rdma
+from monarch.rdma import RDMAAction, RDMABuffer, get_rdma_backend, is_rdma_available
+assert monarch.rdma.RDMABuffer is RDMABuffer is monarch_nb.RDMABuffer
+assert get_rdma_backend() == "tcp" and not is_rdma_available()
 
 monarch.config.prefix_python_logs_with_actor = False
 import monarch_nb.config
@@ -319,14 +323,13 @@ assert monarch.actor.config is monarch_nb.config
 
 assert not hasattr(monarch.actor, "no_such_name")
 for ask in (
-    lambda: importlib.import_module("monarch.rdma"),
     lambda: importlib.import_module("monarch.spmd"),
     lambda: importlib.import_module("monarch.job.spmd"),
     lambda: importlib.import_module("monarch.no_such_module"),
     lambda: importlib.import_module("monarch.tools.commands"),
-    lambda: monarch.rdma,
-    lambda: monarch.Tensor,
-    lambda: monarch.remote,
+    lambda: monarch.job,
+    lambda: monarch.Stream,
+    lambda: monarch.grad_function,
     lambda: monarch.actor.debug_controller,
 ):
     try:
@@ -334,7 +337,7 @@ for ask in (
     except ImportError as error:
         print(error)
 try:
-    from monarch import fetch_shard
+    from monarch import coalescing
 except ImportError as error:
     print(error)
 """
@@ -344,11 +347,11 @@ def test_names_are_those_of_this_package_and_what_is_missing_says_so(tmp_path):
     done = run(tmp_path, NAMES)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == 10
+    assert len(lines) == 9
     assert all("is not part of this release (monarch_nb 0." in line for line in lines)
-    assert lines[0].startswith("monarch.rdma is not part of this release")
-    assert lines[0].endswith("RDMA buffers come with a later one")
-    assert lines[-1].startswith("monarch.fetch_shard is not part of this release")
+    assert lines[0].startswith("monarch.spmd is not part of this release")
+    assert lines[0].endswith("SPMD programs come with a later one")
+    assert lines[-1].startswith("monarch.coalescing is not part of this release")
 
 
 def test_nothing_is_served_without_being_asked(tmp_path):
