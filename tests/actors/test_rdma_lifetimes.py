@@ -13,6 +13,7 @@ import torch
 from monarch_nb import RankExited, RDMABuffer
 from monarch_nb.errors import ClosedError
 from tests.actors.owners import BIG, MB, Owner, here, offer
+from tests.support import eventually, is_running
 
 
 def test_a_dropped_buffer_is_not_found(owners):
@@ -55,6 +56,13 @@ def test_an_actor_that_stops_takes_its_buffers_along(owners, procs):
         handle.read_into(torch.zeros(16)).get(5)
 
 
+def end(pid):
+    """SIGKILL, and wait until the kernel has ended it: `kill` returns while the process may still
+    run, and till then its memory can be read."""
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not is_running(pid))
+
+
 @pytest.mark.fault
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [64, BIG])
@@ -62,7 +70,7 @@ def test_a_dead_owner_is_named_at_once(spawn, failures, size):
     mesh = spawn(per_host={"gpus": 1}, name="mortal")
     owner = mesh.spawn("owner", Owner)
     handle = owner.offer.call_one(size, 1).get(10)["nested"][0]
-    os.kill(owner.pid.call_one().get(5), signal.SIGKILL)
+    end(owner.pid.call_one().get(5))
     start = time.monotonic()
     with pytest.raises(RankExited, match=r"of owner\[0\] cannot be read:.*SIGKILL") as raised:
         handle.read_into(torch.zeros(size, dtype=torch.uint8)).get(10)
