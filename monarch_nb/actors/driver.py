@@ -253,7 +253,7 @@ class Driver:
 
     def seal(self, message: Message, value: Any) -> Parcel | None:
         """The answer, if somebody waits for it. User code runs while pickling, and may raise."""
-        return self.proc.encode(value, (message.source,)) if message.reply else None
+        return self.hosting.sealed(message, value) if message.reply else None
 
     def reply(self, message: Message, sealed: Parcel | None) -> None:
         """Send the answer back."""

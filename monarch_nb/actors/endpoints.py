@@ -6,7 +6,9 @@ sent; the caller is registered before the first byte leaves.
 
 from __future__ import annotations
 
+import importlib
 import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, final
 
@@ -59,7 +61,9 @@ class Endpoint(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
         """Ask every member. The answer has the shape of the mesh or slice; the first error fails
-        it."""
+        it. Tensors of a mesh among the arguments: each member gets that of its rank."""
+        if self._takes_tensors(args, kwargs):
+            return cast("Future[ValueMesh[R]]", self._on_tensors().call(*args, **kwargs))
         proc, target, tag = self._prepare(args, kwargs)
         call = cast("GatherCall", make(GatherCall))
         parcel = self._encode(proc, target, args, kwargs)
@@ -71,6 +75,8 @@ class Endpoint(Generic[P, R]):
 
     def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Ask the one member. Raises `ValueError` for a mesh of several."""
+        if self._takes_tensors(args, kwargs):
+            return cast("Future[R]", self._on_tensors().call_one(*args, **kwargs))
         proc, target, tag = self._prepare(args, kwargs)
         if len(target.processes) != 1:
             raise ValueError(
@@ -97,6 +103,9 @@ class Endpoint(Generic[P, R]):
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Tell every member and wait for nobody. An exception there ends the actor."""
+        if self._takes_tensors(args, kwargs):
+            self._on_tensors().broadcast(*args, **kwargs)
+            return
         proc, target, tag = self._prepare(args, kwargs)
         parcel = self._encode(proc, target, args, kwargs)
         sender = context.current_sender()
@@ -105,12 +114,27 @@ class Endpoint(Generic[P, R]):
         else:
             _returns().cast(sender, target, parcel, tag, range(len(target.processes)))
 
-    def rref(self, *_: P.args, **__: P.kwargs) -> Any:
-        """A remote tensor of the result; needs an active mesh and a `propagate` rule."""
-        raise RuntimeError(
-            f"{self._mesh._state.name}.{self._name}.rref needs an active device mesh "
-            "(`with mesh.activate():`), which the tensor engine provides"
-        )
+    def rref(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """The result as tensors of the mesh, which stay on the ranks; its kind is known from
+        `@endpoint(propagate=...)`. Needs tensors of a mesh among the arguments, or an active mesh.
+
+        Example:
+            >>> y = layers.forward.rref(x)     # doctest: +SKIP
+        """
+        self._check(args, kwargs)
+        return self._on_tensors()(*args, **kwargs)
+
+    def _takes_tensors(self, args: Any, kwargs: Any) -> bool:
+        """Whether there are tensors of a mesh among the arguments."""
+        engine = sys.modules.get("monarch_nb.tensor.active")
+        if engine is None or (not kwargs and pickling.ATOMS.issuperset(map(type, args))):
+            return False
+        if found := engine.holds_tensors((args, kwargs)):
+            self._check(args, kwargs)
+        return bool(found)
+
+    def _on_tensors(self) -> Any:
+        return importlib.import_module("monarch_nb.tensor.remoting").remote_method(self)
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise TypeError(

@@ -17,12 +17,14 @@ from monarch_nb.actors.async_driver import AsyncDriver
 from monarch_nb.actors.driver import Driver, Spec
 from monarch_nb.actors.ended import ActorEnded
 from monarch_nb.actors.failed import Failed
+from monarch_nb.actors.mail import Handed
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.ports import address_of_port
 from monarch_nb.actors.proc import Proc
 from monarch_nb.actors.raised import Raised
 from monarch_nb.actors.sync_driver import SyncDriver, WorkQueue
 from monarch_nb.actors.undeliverable import Returns, send_back
+from monarch_nb.core import pickling
 from monarch_nb.core.frames import ACTOR_BIT, CALL, ERROR, Message
 from monarch_nb.core.records import ErrorRecord
 
@@ -79,6 +81,8 @@ class Hosting:
         """Called with what a call has raised, in its thread, before the caller is told."""
         self.on_entombed: list[Callable[[int], None]] = []
         """Called with the port of each actor that has ended."""
+        self.uncopied: dict[int, Handed | None] = {}
+        """Ports of this process that take an answer from an actor of it as it is; the answer."""
         self._main_taken = False
         self._booted = threading.Event()
         self._boot_error: BaseException | None = None
@@ -203,6 +207,13 @@ class Hosting:
             self.refuse(message, ActorEnded(text), f"{self.proc.id:016x}/{port:x}")
 
     # for drivers
+
+    def sealed(self, message: Message, value: Any) -> Parcel:
+        """The answer to a call. User code runs while pickling, and may raise."""
+        if self.uncopied and message.source == self.proc.id and message.reply in self.uncopied:
+            handed = self.uncopied[message.reply] = Handed(value)
+            return self.proc.encode_bytes(pickling.dumps_plain(handed))
+        return self.proc.encode(value, (message.source,))
 
     def entomb(self, driver: Driver) -> None:
         """From now on the port answers that the actor has ended."""

@@ -9,13 +9,17 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "active": ("get_active_mesh", "no_mesh"),
+    "active": ("coalescing", "get_active_mesh", "no_mesh"),
     "device_mesh": ("DeviceMesh", "spawn_tensor_engine"),
     "distributed": ("Mesh", "distribute", "module_to_mesh"),
     "fetching": ("fetch_shard", "inspect", "show"),
+    "gradients": ("grad_function", "grad_generator"),
     "moving": ("slice_mesh", "to_mesh"),
+    "opaque": ("OpaqueRef",),
+    "pipes": ("Pipe", "create_pipe", "remote_generator"),
     "reducing": ("reduce", "reduce_"),
     "remoting": ("Remote", "call_on_shard_and_fetch", "remote"),
+    "streams": ("Borrow", "Stream", "get_active_stream"),
     "tensors": ("Tensor",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

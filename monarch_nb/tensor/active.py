@@ -7,8 +7,9 @@ tensors of a mesh go to theirs, active or not; those on local tensors alone stay
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final
 
@@ -18,13 +19,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from monarch_nb.actors.proc_mesh import ProcMesh
 from monarch_nb.tensor import functions
-from monarch_nb.tensor.engine import MAIN, Engine, Home
+from monarch_nb.tensor.commands import MAIN
+from monarch_nb.tensor.engine import Engine, Home
 from monarch_nb.tensor.interpreter import here
 from monarch_nb.tensor.metas import Meta
 from monarch_nb.tensor.seeding import follow
 from monarch_nb.tensor.tensors import Tensor, dispatch, put
 
 _LIFT: Final = torch.ops.aten.lift_fresh.default
+_REBUILDS: Final = torch._utils._rebuild_tensor.__code__
+"""Makes what is unpickled or read from a file, which is local."""
 
 
 class _Stack(threading.local):
@@ -35,16 +39,16 @@ class _Stack(threading.local):
         self.streams: list[str] = [MAIN]
 
 
-_stack: Final = _Stack()
+stack: Final = _Stack()
+"""Of this thread."""
 
 
 class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sends factories to a home."""
+    """Sends factories to a mesh."""
 
-    def __init__(self, home: Home | None, held: object) -> None:
+    def __init__(self, mesh: ProcMesh | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._home = home
-        self._held = held
+        self._mesh = mesh
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -57,10 +61,13 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if Tensor in types:
             return dispatch(func, args, kwargs, None, None)
-        if self._home is None or _stack.meshes[-1]._mode is not self:  # it comes from one inside
+        mesh = self._mesh
+        if mesh is None or stack.meshes[-1]._mode is not self:  # it comes from one inside
+            return func(*args, **kwargs)
+        if sys._getframe(1).f_code is _REBUILDS:
             return func(*args, **kwargs)
         if func is _LIFT and args[0].dim():
-            return put(args[0], self._home, self._held)
+            return put(args[0], home_of(mesh), mesh)
         if types or _has_tensor(args) or not _makes_tensors(func):
             return func(*args, **kwargs)
         if kwargs.get("generator") is not None:
@@ -68,7 +75,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 f"{func} was given a generator of the controller; ranks have their own, which "
                 "torch.manual_seed(n) seeds too"
             )
-        return dispatch(func, args, kwargs, self._home, self._held)
+        return dispatch(func, args, kwargs, home_of(mesh), mesh)
 
 
 def _has_tensor(values: Any) -> bool:
@@ -85,12 +92,11 @@ class _Activation(contextlib.AbstractContextManager[Any]):
 
     def __init__(self, mesh: ProcMesh | None) -> None:
         self.mesh = mesh
-        home, held = (None, None) if mesh is None else (home_of(mesh), mesh)
-        if home is not None:
-            follow(home.engine)
-        self._mode = _Mode(home, held)
+        if mesh is not None:
+            follow(Engine.of(mesh._state))
+        self._mode = _Mode(mesh)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
-        _stack.meshes.append(self)
+        stack.meshes.append(self)
 
     def __enter__(self) -> Any:
         return self.mesh
@@ -101,13 +107,13 @@ class _Activation(contextlib.AbstractContextManager[Any]):
         error: BaseException | None = None,
         trace: TracebackType | None = None,
     ) -> None:
-        if self not in _stack.meshes:
+        if self not in stack.meshes:
             return  # deactivated meanwhile
-        if _stack.meshes[-1] is not self:
+        if stack.meshes[-1] is not self:
             raise RuntimeError(
                 "another mesh was activated inside, and is active still: leave it first"
             )
-        _stack.meshes.pop()
+        stack.meshes.pop()
         self._mode.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
         if self.mesh is not None:
             home_of(self.mesh).engine.flush()
@@ -120,7 +126,7 @@ def activate(mesh: ProcMesh) -> contextlib.AbstractContextManager[Any]:
 
 def deactivate(mesh: ProcMesh) -> None:
     """`ProcMesh.deactivate`."""
-    for each in reversed(_stack.meshes):
+    for each in reversed(stack.meshes):
         if each.mesh is not None and home_of(each.mesh) is home_of(mesh):
             each.__exit__()
             return
@@ -139,14 +145,32 @@ no_mesh: Final = NoMesh()
 
 def get_active_mesh() -> ProcMesh:
     """The mesh that is active in this thread. Raises `ValueError` if none is."""
-    if not _stack.meshes or (found := _stack.meshes[-1].mesh) is None:
+    if not stack.meshes or (found := stack.meshes[-1].mesh) is None:
         raise ValueError("no device mesh is active: with mesh.activate(): ...")
     return found
 
 
+@contextlib.contextmanager
+def coalescing() -> Iterator[None]:
+    """What is issued in the block is on its way to the ranks when it ends.
+
+    A name of Monarch's tensor engine, where it saves messages; here commands are batched anyway.
+
+    Example:
+        >>> with coalescing():                             # doctest: +SKIP
+        ...     y = x + x
+    """
+    try:
+        yield
+    finally:
+        for each in stack.meshes:
+            if each.mesh is not None:
+                home_of(each.mesh).engine.flush()
+
+
 def home_of(mesh: ProcMesh) -> Home:
     """Where operations on a mesh go: its ranks, and the stream that is active."""
-    return Engine.of(mesh._state, _stack.streams[-1]).home(mesh._shape)
+    return Engine.of(mesh._state, stack.streams[-1]).home(mesh._shape)
 
 
 def rank_tensor(mesh: ProcMesh, dim: str | Sequence[str]) -> Tensor:

@@ -14,6 +14,8 @@ SITE: Final = -1
 """Then a number: the line of the controller that issues what follows."""
 FREE: Final = -2
 """Then a ref: nobody on the controller knows this tensor any more."""
+MAIN: Final = "main"
+"""The stream of everything that is not on another."""
 
 _DOUBLE: Final = struct.Struct("<d")
 _LONG: Final = struct.Struct("<q")

@@ -31,7 +31,7 @@ from monarch_nb.core import pickling
 from monarch_nb.core.frames import CALL, Message
 from monarch_nb.core.shape import Shape
 from monarch_nb.errors import MeshError
-from monarch_nb.tensor.commands import FREE, SITE, Definition
+from monarch_nb.tensor.commands import FREE, MAIN, SITE, Definition
 from monarch_nb.tensor.flusher import flusher
 from monarch_nb.tensor.sites import sites
 from monarch_nb.tensor.worker import TensorWorker
@@ -43,7 +43,6 @@ AHEAD: Final = 2
 """Batches that ranks have not run yet, so that they need no more in haste."""
 BEHIND: Final = 256
 """Batches that ranks may be behind before the controller waits for them."""
-MAIN: Final = "main"
 
 
 class Home:
@@ -110,6 +109,15 @@ class Ref:
             flusher.wake(home.engine)
 
 
+class _Dropped:
+    """In place of the ref of a tensor that the user has dropped."""
+
+    @property
+    def home(self) -> Home:
+        raise RuntimeError("this tensor was dropped: t.drop(). Make it anew, or keep it longer")
+
+
+DROPPED: Final[Any] = _Dropped()
 _ids: Final = itertools.count(1)
 _batches: Final = itertools.count(1)
 
@@ -185,7 +193,7 @@ class Engine:
         if flusher.close not in runtime.at_close:
             runtime.at_close.append(flusher.close)
             flusher.start()
-        spawned: Any = procs.view().spawn(f"tensors-{stream}", TensorWorker, procs.name)
+        spawned: Any = procs.view().spawn(f"tensors-{stream}", TensorWorker, procs.name, stream)
         self.workers = spawned._state
         self.awake = False
         """Whether the flusher looks at it."""

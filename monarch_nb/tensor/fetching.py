@@ -11,7 +11,6 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-import torch
 from torch.distributed.tensor import DTensor
 from torch.utils import _pytree
 
@@ -23,9 +22,11 @@ from monarch_nb.core import pickling
 from monarch_nb.core.folding import rank_words
 from monarch_nb.core.frames import Message
 from monarch_nb.core.records import ErrorRecord
+from monarch_nb.core.values import ValueMesh
 from monarch_nb.errors import RemoteException
 from monarch_nb.tensor.engine import Home, Ref
 from monarch_nb.tensor.interpreter import Cause
+from monarch_nb.tensor.loans import check_all, watched
 from monarch_nb.tensor.sites import sites
 from monarch_nb.tensor.tensors import Tensor
 from monarch_nb.tensor.worker import FAILED
@@ -46,10 +47,10 @@ def whole(value: Any) -> Any:
 class FetchCall(GatherCall):
     """Done when every rank has answered."""
 
-    __slots__ = ("_chosen", "_rebuild")
+    __slots__ = ("_rebuild",)
     interrupts_what_runs = True
-    _chosen: int
-    _rebuild: Callable[[list[torch.Tensor]], Any]
+    _rebuild: Callable[[list[list[Any]]], Any]
+    """Makes the value of what each rank has sent (None, where nothing was wanted)."""
 
     def wait_for_people(self) -> Wait | None:
         found = super().wait_for_people()
@@ -62,7 +63,7 @@ class FetchCall(GatherCall):
         failed = [Cause(*found) for how, found in answers if how == FAILED]
         if failed:
             raise _error(failed)
-        return self._rebuild(answers[self._chosen][1])
+        return self._rebuild([values for _, values in answers])
 
 
 def _error(failed: Sequence[Cause]) -> RemoteException:
@@ -117,11 +118,14 @@ def fetch(obj: T, coordinates: Mapping[str, int]) -> Future[T]:
     if not tensors:
         return cast("Future[T]", completed(obj))
     home = common_home(tensors, "fetch_shard")
+    if watched:
+        check_all(tensors, "fetch_shard")
     collect = whole if home.is_global and not coordinates else part
-    call = _begun(home, [each._ref for each in tensors], index_of(home, coordinates), collect)
+    index = index_of(home, coordinates)
+    call = _begun(home, [each._ref for each in tensors], index, collect)
 
-    def rebuild(values: list[torch.Tensor]) -> Any:
-        found = iter(values)
+    def rebuild(answers: list[list[Any]]) -> Any:
+        found = iter(answers[index])
         return _pytree.tree_unflatten(
             [next(found) if type(each) is Tensor else each for each in leaves], spec
         )
@@ -158,20 +162,28 @@ def index_of(home: Home, coordinates: Mapping[str, int]) -> int:
 def fetch_object(ref: Ref, chosen: int) -> Future[Any]:
     """What a ref stands for on one rank, whatever it is; the tensors in it as ones of the CPU."""
     call = _begun(ref.home, [ref], chosen, part)
-    call._rebuild = lambda values: values[0]
+    call._rebuild = lambda answers: answers[chosen][0]
+    return call
+
+
+def fetch_objects(ref: Ref) -> Future[ValueMesh[Any]]:
+    """The same of every rank."""
+    call = _begun(ref.home, [ref], None, part)
+    shape = call.target.shape
+    call._rebuild = lambda answers: ValueMesh(shape, [each[0] for each in answers])
     return call
 
 
 def _begun(
-    home: Home, refs: Sequence[Ref], chosen: int, collect: Callable[[Any], Any]
+    home: Home, refs: Sequence[Ref], chosen: int | None, collect: Callable[[Any], Any]
 ) -> FetchCall:
+    """Ask all ranks; for the values of the one that is chosen, or of each."""
     numbers = [each.id for each in refs]
 
     def contents(index: int) -> tuple[Any, ...]:
-        return numbers, index == chosen, collect
+        return numbers, chosen is None or index == chosen, collect
 
     call: FetchCall = home.engine.ask(home.target("fetch"), FetchCall, contents)
-    call._chosen = chosen
     return call
 
 

@@ -14,6 +14,7 @@ from torch.utils import _pytree
 from monarch_nb.tensor.commands import Definition
 from monarch_nb.tensor.engine import Home, Ref
 from monarch_nb.tensor.learning import numbers
+from monarch_nb.tensor.loans import check_all, watched
 from monarch_nb.tensor.metas import Meta
 from monarch_nb.tensor.tensors import Tensor
 
@@ -78,6 +79,8 @@ def issue(
     definition: Definition, inputs: Sequence[Tensor], home: Home, held: object, new: Sequence[Meta]
 ) -> list[Tensor]:
     """Add a command of a definition that there is."""
+    if watched:
+        check_all(inputs, definition.name, [inputs[index] for index in definition.writes])
     made = [Ref(home, held) for _ in new]
     refs = [each._ref.id for each in inputs]
     home.engine.issue(home, definition, [definition.number, *refs, *[each.id for each in made]])

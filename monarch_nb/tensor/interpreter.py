@@ -104,6 +104,11 @@ def _builder(
 ) -> Callable[[list[Any]], tuple[Any, Any]]:
     """Arguments from inputs and scalars; without a search where none is in a list or a dict."""
     flat = [*given, *named_given.values()]
+    if not all(map(_is_plain, flat)):
+        return lambda values: (
+            _filled_tree(given, values, inputs),
+            _filled_tree(named_given, values, inputs),
+        )
     if any(isinstance(each, (list, tuple, dict)) and not _is_place(each) for each in flat):
         return lambda values: (
             _filled(given, values, inputs),
@@ -128,6 +133,23 @@ def _builder(
 
 def _is_place(value: Any) -> bool:
     return isinstance(value, (Input, Scalar))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether places in it are in lists, tuples and dicts only, not in other nodes of trees."""
+    if isinstance(value, dict):
+        return all(map(_is_plain, value.values()))
+    if isinstance(value, (list, tuple)) and not _is_place(value):
+        return all(map(_is_plain, value))
+    return _is_place(value) or _pytree.tree_is_leaf(value)
+
+
+def _filled_tree(value: Any, values: list[Any], inputs: int) -> Any:
+    return _pytree.tree_map(
+        lambda leaf: values[_position(leaf, inputs)] if _is_place(leaf) else leaf,
+        value,
+        is_leaf=_is_place,
+    )
 
 
 def _position(place: Input | Scalar, inputs: int) -> int:

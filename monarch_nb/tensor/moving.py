@@ -38,18 +38,39 @@ def slice_mesh(obj: T, **coordinates: int | slice) -> T:
     return functions.on_each(obj, lambda tensor: _sliced(tensor, coordinates))
 
 
-def to_mesh(obj: T, mesh: ProcMesh) -> T:
+def to_mesh(obj: T, mesh: ProcMesh, stream: Any = None) -> T:
     """Copies of tensors on another mesh, rank by rank, with the same coordinates.
 
-    Axes that `mesh` has and the tensors' mesh has not get the same values all along.
+    Axes that `mesh` has and the tensors' mesh has not get the same values all along. Gradients come
+    back the same way; along such axes they are added up.
 
-    Raises `ValueError` where `mesh` lacks an axis, or has one of another size. Nothing of autograd
-    goes along: `TypeError` for a tensor that requires a gradient; say `t.detach()`.
+    Args:
+        stream: of the copies; that of the tensors, if none is given.
+
+    Raises `ValueError` where `mesh` lacks an axis, or has one of another size.
 
     Example:
         >>> y = to_mesh(x, procs.slice(hosts=1))           # doctest: +SKIP
     """
-    return functions.on_each(obj, lambda tensor: _moved(tensor, mesh))
+    moved: Any = _Moved.apply
+    return functions.on_each(obj, lambda tensor: moved(tensor, mesh, stream))
+
+
+class _Moved(torch.autograd.Function):
+    """`to_mesh` for autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, mesh: ProcMesh, stream: Any) -> Any:
+        ctx.source = tensor._ref.home.mesh()
+        ctx.stream = tensor._ref.home.engine.stream
+        return _moved(tensor, mesh, ctx.stream if stream is None else stream.name)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        here, there = grad.mesh.sizes, ctx.source.sizes
+        if added := tuple(name for name in here if name not in there):
+            grad = grad.reduce(added, "sum").slice_mesh(**dict.fromkeys(added, 0))
+        return _moved(grad, ctx.source, ctx.stream), None, None
 
 
 def _sliced(tensor: Tensor, coordinates: dict[str, Any]) -> Tensor:
@@ -92,12 +113,10 @@ def refuse_grad(tensor: Tensor, what: str) -> None:
         )
 
 
-def _moved(tensor: Tensor, mesh: ProcMesh) -> Tensor:
+def _moved(tensor: Tensor, mesh: ProcMesh, stream: str) -> Tensor:
     refuse_whole(tensor, "to_mesh")
-    refuse_grad(tensor, "to_mesh")
     source, meta = tensor._ref.home, tensor._meta
-    stream = Engine.of(mesh._state, source.engine.stream)
-    target = stream.home(mesh._shape)
+    target = Engine.of(mesh._state, stream).home(mesh._shape)
     pairs = _pairs(source, target)
     number = next(_numbers)
     to, back = source.target().processes, target.target().processes
@@ -151,9 +170,15 @@ def _pairs(source: Home, target: Home) -> list[int]:
 
 def _send(value: Any, number: int, to: dict[int, list[int]]) -> None:
     """On a rank: what it has, or why it has nothing."""
+    runtime = runtime_access.runtime()
     if processes := to.get(here.worker.rank):
-        content = tuple(value.cause) if isinstance(value, Failed) else value.detach().cpu()
-        runtime_access.runtime().mail.send(number, content, processes)
+        if isinstance(value, Failed):
+            content: Any = tuple(value.cause)
+        elif runtime.proc.id in processes:  # taken as it is, by another stream perhaps: a copy
+            content = value.detach().to("cpu", copy=True)
+        else:
+            content = value.detach().cpu()
+        runtime.mail.send(number, content, processes)
     if isinstance(value, Failed):
         raise FailedInput(value.cause)
 
@@ -163,11 +188,13 @@ _send.takes_failed = True  # type: ignore[attr-defined]
 
 def _receive(number: int, senders: dict[int, int], device: str) -> torch.Tensor:
     """On a rank: what was sent to it."""
+    runtime = runtime_access.runtime()
     try:
-        found = runtime_access.runtime().mail.take(number, senders[here.worker.rank])
+        found = runtime.mail.take(number, senders[here.worker.rank])
     except MeshError as error:
         raise RuntimeError(f"to_mesh: {error}") from error
     if isinstance(found, tuple):
         raise FailedInput(Cause(*found))
     tensor: torch.Tensor = found
-    return tensor.clone() if device == "cpu" else tensor.to(device)
+    is_lent = senders[here.worker.rank] != runtime.proc.id
+    return tensor.clone() if is_lent and device == "cpu" else tensor.to(device)

@@ -15,16 +15,20 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 import torch
 from torch.utils import _pytree
 
+from monarch_nb.actors.endpoints import Endpoint
 from monarch_nb.actors.future import Future
 from monarch_nb.core import pickling
+from monarch_nb.core.values import ValueMesh
 from monarch_nb.tensor.active import get_active_mesh, home_of
 from monarch_nb.tensor.commands import Definition, Input
 from monarch_nb.tensor.engine import Home, Ref
-from monarch_nb.tensor.fetching import common_home, fetch_object, index_of
+from monarch_nb.tensor.fetching import common_home, fetch_object, fetch_objects, index_of
 from monarch_nb.tensor.functions import issue, tensors_in
 from monarch_nb.tensor.learning import numbers
 from monarch_nb.tensor.metas import Meta, fake_mode, fake_of, meta_of, propagate
+from monarch_nb.tensor.methods import Method
 from monarch_nb.tensor.moving import refuse_grad
+from monarch_nb.tensor.opaque import is_key
 from monarch_nb.tensor.tensors import Tensor
 
 P = ParamSpec("P")
@@ -56,7 +60,7 @@ class Remote(Generic[P, R]):
         Returns what `propagate` makes of the arguments, with tensors of the mesh in it; at once.
         """
         tensors = tensors_in((args, kwargs))
-        home, held = _home(tensors, self.__name__)
+        home, held = self._home((args, kwargs))
         result = self._promised(home, held, args, kwargs)
         leaves, spec = _pytree.tree_flatten(result)
         new = [meta_of(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -70,6 +74,48 @@ class Remote(Generic[P, R]):
 
     rref = __call__
 
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
+        """Run it on the ranks, and bring home what it returned on each."""
+        home, held = self._home((args, kwargs))
+        return fetch_objects(self._issued(home, held, args, kwargs))
+
+    def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """`call` on a mesh of one rank; its value. Raises `ValueError` for a mesh of several."""
+        home, held = self._home((args, kwargs))
+        if len(home.ranks) != 1:
+            raise ValueError(
+                f"{self.__name__}.call_one requires exactly 1 rank, but {home.words()} has "
+                f"{len(home.ranks)}"
+            )
+        return cast("Future[R]", self._fetch(home, held, 0, args, kwargs))
+
+    def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Run it on the ranks; nobody waits for what it returns."""
+        home, held = self._home((args, kwargs))
+        self._issued(home, held, args, kwargs)
+
+    def _home(self, values: Any) -> tuple[Home, object]:
+        """Where it runs: where the tensors are, else on the mesh that is active."""
+        if tensors := tensors_in(values):
+            home, held = common_home(tensors, self.__name__), tensors[0]._ref._held
+        else:
+            mesh = get_active_mesh()
+            home, held = home_of(mesh), mesh
+        if isinstance(self._function, Method):
+            self._function.check(home)
+        return home, held
+
+    def _issued(
+        self, home: Home, held: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Ref:
+        """The command; what it returns, whatever it is, has this ref."""
+        tensors = tensors_in((args, kwargs))
+        definition = self._definition(args, kwargs, len(tensors), None)
+        ref = Ref(home, held)
+        refs = [each._ref.id for each in tensors]
+        home.engine.issue(home, definition, [definition.number, *refs, ref.id])
+        return ref
+
     def _fetch(
         self,
         home: Home,
@@ -78,12 +124,7 @@ class Remote(Generic[P, R]):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Future[Any]:
-        tensors = tensors_in((args, kwargs))
-        definition = self._definition(args, kwargs, len(tensors), None)
-        ref = Ref(home, held)
-        refs = [each._ref.id for each in tensors]
-        home.engine.issue(home, definition, [definition.number, *refs, ref.id])
-        return fetch_object(ref, chosen)
+        return fetch_object(self._issued(home, held, args, kwargs), chosen)
 
     def _definition(
         self,
@@ -98,7 +139,7 @@ class Remote(Generic[P, R]):
             return Input(next(places)) if type(leaf) is Tensor else leaf
 
         given, named = _pytree.tree_map(place, (args, kwargs))
-        packed = pickling.dumps((self.__name__, given, named, _runner(self._function)))
+        packed = pickling.dumps((self.__name__, given, named, runner(self._function)))
         return Definition(
             next(numbers),
             packed,
@@ -118,7 +159,7 @@ class Remote(Generic[P, R]):
         if self._propagate == "inspect":
             return None
         if callable(self._propagate):
-            given, named = _pytree.tree_map(_faked, (args, kwargs))
+            given, named = _pytree.tree_map(faked, (args, kwargs))
             return propagate(self._propagate, given, named, self.__name__)
         return self._asked(home, held, args, kwargs)
 
@@ -132,7 +173,7 @@ class Remote(Generic[P, R]):
         if found is None:
             question = Remote(_try_out, "inspect")
             question.__name__ = f"{self.__name__}, run on fake tensors for the shape of its result,"
-            packed = pickling.dumps((_runner(self._function), *given))
+            packed = pickling.dumps((runner(self._function), *given))
             call = question._fetch(home, held, 0, (packed,), {})
             found = self._found[key] = pickling.dumps(call.get())
         return _pytree.tree_map(_fake, pickling.loads(found))
@@ -161,7 +202,7 @@ def _fake(leaf: Any) -> Any:
         return torch.empty_strided(leaf.sizes, leaf.strides, dtype=leaf.dtype, device=leaf.device)
 
 
-def _faked(leaf: Any) -> Any:
+def faked(leaf: Any) -> Any:
     return fake_of(leaf._meta) if type(leaf) is Tensor else leaf
 
 
@@ -171,13 +212,6 @@ def _try_out(packed: bytes) -> Any:
     given, named = _pytree.tree_map(_fake, (args, kwargs))
     result = propagate(function, given, named, getattr(function, "__name__", "the function"))
     return _pytree.tree_map(_kind_of, result)
-
-
-def _home(tensors: list[Tensor], name: str) -> tuple[Home, object]:
-    if tensors:
-        return common_home(tensors, name), tensors[0]._ref._held
-    mesh = get_active_mesh()
-    return home_of(mesh), mesh
 
 
 class _Path:
@@ -206,10 +240,10 @@ class _Runner:
 
 
 def _detached(leaf: Any) -> Any:
-    return leaf.detach() if isinstance(leaf, torch.Tensor) else leaf
+    return leaf.detach() if isinstance(leaf, torch.Tensor) and not is_key(leaf) else leaf
 
 
-def _runner(function: Callable[..., Any] | str) -> _Runner:
+def runner(function: Callable[..., Any] | str) -> _Runner:
     return _Runner(_Path(function) if isinstance(function, str) else function)
 
 
@@ -239,18 +273,37 @@ def remote(function: Any = None, *, propagate: Propagate = None) -> Any:
     return Remote(function, propagate)
 
 
+def remote_method(endpoint: Endpoint[P, R]) -> Remote[P, R]:
+    """An endpoint as a remote function: what tensors of a mesh in a call of an actor mean."""
+    rule = endpoint.propagate
+    return Remote(cast("Callable[P, R]", Method(endpoint)), _no_rule if rule is None else rule)
+
+
+def _no_rule(*_: Any, **__: Any) -> Any:
+    raise TypeError(
+        "rref must know what the endpoint returns before a rank has run it: "
+        "@endpoint(propagate=lambda x: x), with fake tensors in place of its arguments"
+    )
+
+
 def call_on_shard_and_fetch(
-    function: Remote[P, R], *args: Any, shard: Mapping[str, int] | None = None, **kwargs: Any
+    function: Remote[P, R] | Endpoint[P, R],
+    *args: Any,
+    shard: Mapping[str, int] | None = None,
+    **kwargs: Any,
 ) -> Future[R]:
-    """Call a remote function on every rank of its tensors' mesh, and bring home what it returned on
-    one: tensors of the CPU, and whatever else can be pickled.
+    """Call a remote function, or an endpoint of actors, on every rank of its tensors' mesh, and
+    bring home what it returned on one: tensors of the CPU, and whatever else can be pickled.
 
     Example:
         >>> call_on_shard_and_fetch(norms, model_state, shard={"gpus": 1}).get()   # doctest: +SKIP
     """
+    if isinstance(function, Endpoint):
+        function = remote_method(function)
     if not isinstance(function, Remote):
-        raise TypeError(f"call_on_shard_and_fetch takes a remote function, not {function!r}")
-    tensors = tensors_in((args, kwargs))
-    home, held = _home(tensors, function.__name__)
+        raise TypeError(
+            f"call_on_shard_and_fetch takes a remote function or an endpoint, not {function!r}"
+        )
+    home, held = function._home((args, kwargs))
     chosen = index_of(home, shard or {})
     return cast("Future[R]", function._fetch(home, held, chosen, args, kwargs))

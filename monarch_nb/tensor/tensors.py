@@ -11,14 +11,14 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NoReturn, Self
 
 import torch
 from torch.utils import _pytree
 
 from monarch_nb.tensor.commands import Definition, bits_of
-from monarch_nb.tensor.engine import Home, Ref
+from monarch_nb.tensor.engine import DROPPED, Home, Ref
 from monarch_nb.tensor.learning import (
     LARGEST,
     Known,
@@ -28,6 +28,7 @@ from monarch_nb.tensor.learning import (
     numbers,
     of_the_whole,
 )
+from monarch_nb.tensor.loans import check_all, watched
 from monarch_nb.tensor.metas import Meta, meta_of
 
 _make: Any = getattr(torch.Tensor, "_make_wrapper_subclass")  # noqa: B009  not in its types
@@ -86,6 +87,8 @@ class Tensor(torch.Tensor):
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         del tensor_contents
+        if self._ref is DROPPED:
+            return f"Tensor({self._meta.words()}, dropped)"
         grad = ", requires_grad=True" if self.requires_grad else ""
         return f"Tensor({self._meta.words()} on {self._ref.home.words()}{grad})"
 
@@ -136,10 +139,20 @@ class Tensor(torch.Tensor):
         found: Tensor = _verbs("moving").slice_mesh(self, **coordinates)
         return found
 
-    def to_mesh(self, mesh: Any) -> Tensor:
+    def to_mesh(self, mesh: Any, stream: Any = None) -> Tensor:
         """`monarch_nb.tensor.to_mesh` of this tensor."""
-        found: Tensor = _verbs("moving").to_mesh(self, mesh)
+        found: Tensor = _verbs("moving").to_mesh(self, mesh, stream)
         return found
+
+    @property
+    def stream(self) -> Any:
+        """The `Stream` on which it is."""
+        return _verbs("streams").stream_of(self)
+
+    def drop(self) -> None:
+        """Free it on the ranks now, and not when it is garbage here. It cannot be used any more;
+        its views can. Twice is fine."""
+        self._ref = DROPPED
 
     def full_tensor(self) -> torch.Tensor:
         """The values here: of a tensor that is distributed over the mesh all of it, else those of
@@ -223,6 +236,8 @@ def dispatch(
             home, held = ref.home, ref._held
         refs.append(ref.id)
     assert home is not None
+    if watched:
+        _check_loans(func, args, kwargs, tensors)
     if home.is_global and (instead := _of_the_whole(func)) is not None:
         return instead(*args, **kwargs)
     key = tuple(flat)
@@ -257,6 +272,20 @@ def _issue(
     ids = [each.id for each in made]
     home.engine.issue(home, definition, [definition.number, *numbers, *ids])
     return known.rebuild([Tensor._of(*each) for each in zip(known.new, made, strict=True)], tensors)
+
+
+def _check_loans(
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any], tensors: Sequence[Any]
+) -> None:
+    changed = [leaf for leaf, is_write in _leaves(func, args, kwargs) if is_write]
+    check_all(tensors, str(func), changed)
+
+
+def _leaves(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[tuple[Any, bool]]:
+    """The values that an operation is given, and whether it changes them."""
+    for argument, given in arguments(func, args, kwargs):
+        for leaf in _pytree.tree_leaves(given):
+            yield leaf, argument.is_write
 
 
 def _of_the_whole(func: Any) -> Any:
@@ -332,13 +361,12 @@ def _with_locals(
 
 
 def _check_written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    for argument, given in arguments(func, args, kwargs):
-        for leaf in _pytree.tree_leaves(given) if argument.is_write else ():
-            if isinstance(leaf, torch.Tensor) and type(leaf) is not Tensor:
-                raise ValueError(  # a TypeError would become "unsupported operand"
-                    f"{func} would change {_kind(leaf)}, and its result is on the ranks. Make that "
-                    "tensor on the mesh too (inside `with mesh.activate():`), or fetch the other"
-                )
+    for leaf, is_write in _leaves(func, args, kwargs):
+        if is_write and isinstance(leaf, torch.Tensor) and type(leaf) is not Tensor:
+            raise ValueError(  # a TypeError would become "unsupported operand"
+                f"{func} would change {_kind(leaf)}, and its result is on the ranks. Make that "
+                "tensor on the mesh too (inside `with mesh.activate():`), or fetch the other"
+            )
 
 
 def put(value: torch.Tensor, home: Home, held: object) -> Tensor:
@@ -368,5 +396,5 @@ def _refuse_homes(func: Any, tensors: Sequence[Any]) -> NoReturn:
     homes = dict.fromkeys(each._ref.home.words() for each in tensors)
     raise ValueError(
         f"{func} takes tensors of one mesh and stream, not of {' and '.join(homes)}. Move one "
-        "over: t.to_mesh(mesh), or t.slice_mesh(...) to a part of its mesh"
+        "over: t.to_mesh(mesh), t.slice_mesh(...) to a part of its mesh, or stream.borrow(t)"
     )

@@ -7,6 +7,7 @@ actors; it lives on a thread of its own, never on the rank's main thread, which 
 from __future__ import annotations
 
 import array
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from torch.utils import _pytree
 
 from monarch_nb.actors import context
 from monarch_nb.actors.definition import Actor, endpoint
-from monarch_nb.tensor.commands import Definition
+from monarch_nb.tensor.commands import MAIN, Definition
 from monarch_nb.tensor.interpreter import FailedInput, Interpreter, here
 
 VALUE: Final = "value"
@@ -27,10 +28,12 @@ class TensorWorker(Actor):
 
     takes_main_thread = False
 
-    def __init__(self, mesh: str) -> None:
+    def __init__(self, mesh: str, stream: str) -> None:
+        self.stream = stream
         self.rank = context.context().actor_instance.rank.rank
         self.interpreter = Interpreter(mesh, self.rank)
         self._taken = -1
+        self._lane: Any = None
 
     @endpoint
     def run(self, number: int, definitions: Sequence[Definition], batch: bytes) -> None:
@@ -46,9 +49,19 @@ class TensorWorker(Actor):
             self.interpreter.define(definition)
         numbers = array.array("q")
         numbers.frombytes(batch)
-        errors = self.interpreter.run(number, numbers.tolist())
+        with self._beside_others():
+            errors = self.interpreter.run(number, numbers.tolist())
         if errors:
             raise errors[0]
+
+    def _beside_others(self) -> contextlib.AbstractContextManager[Any]:
+        """What it asks of a GPU does not wait for what other streams have asked."""
+        if self.stream == MAIN or not torch.cuda.is_available():
+            return contextlib.nullcontext()
+        if self._lane is None:
+            self._lane = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        lane: contextlib.AbstractContextManager[Any] = torch.cuda.stream(self._lane)
+        return lane
 
     @endpoint
     def fetch(
@@ -60,10 +73,11 @@ class TensorWorker(Actor):
         """
         here.worker = self
         try:
-            found = [collect(each) for each in self.interpreter.values(refs)]
+            with self._beside_others():
+                found = [collect(each) for each in self.interpreter.values(refs)]
+                return VALUE, _pytree.tree_map(_at_home, found) if is_wanted else None
         except FailedInput as error:
             return FAILED, tuple(error.cause)
-        return VALUE, _pytree.tree_map(_at_home, found) if is_wanted else None
 
 
 def _at_home(leaf: Any) -> Any:
