@@ -57,6 +57,8 @@ def _same(*names: str) -> dict[str, str]:
 _TENSOR: Final = (
     *("DeviceMesh", "Tensor", "call_on_shard_and_fetch", "fetch_shard", "get_active_mesh"),
     *("inspect", "no_mesh", "reduce", "reduce_", "remote", "show", "slice_mesh", "to_mesh"),
+    *("OpaqueRef", "Pipe", "Stream", "coalescing", "create_pipe", "get_active_stream"),
+    *("grad_function", "grad_generator", "remote_generator"),
 )
 
 
@@ -78,6 +80,10 @@ _SERVED: Final[dict[str, dict[str, str]]] = {
         **_tensor("spawn_tensor_engine"),
     },
     "monarch.common": {},
+    "monarch.common.opaque_ref": _tensor("OpaqueRef"),
+    "monarch.common.pipe": _tensor("Pipe", "create_pipe", "remote_generator"),
+    "monarch.common.stream": _tensor("Stream", "get_active_stream"),
+    "monarch.gradient_generator": _tensor("grad_function", "grad_generator"),
     "monarch.common.device_mesh": _tensor(
         "DeviceMesh", "get_active_mesh", "no_mesh", "slice_mesh", "to_mesh"
     ),
@@ -134,11 +140,7 @@ _ALIASES: Final = {"monarch.config": "monarch_nb.config"}
 
 # what is asked for most, and what it belongs to
 _LATER: Final = {
-    "tensors on a mesh": (
-        "Stream Pipe RemoteProcessGroup OpaqueRef Simulator coalescing get_active_stream "
-        "grad_function grad_generator create_pipe remote_generator function_resolvers set_meta "
-        "world_mesh"
-    ),
+    "tensors on a mesh": "RemoteProcessGroup Simulator function_resolvers set_meta world_mesh",
     "SPMD programs": "spmd SPMDActor",
     "jobs": (
         "job JobTrait LocalJob ProcessJob SlurmJob SPMDJob hosts_from_config remotemount "

@@ -311,6 +311,12 @@ import monarch.tools.config.workspace
 assert monarch.tools.config.workspace.Workspace is Workspace is monarch_nb.Workspace
 assert isinstance(monarch.tools.config.workspace.ACTIVE_CONDA_ENV, CondaEnvironment)
 assert Point is monarch_nb.Point
+import monarch.gradient_generator, monarch.common.pipe, monarch.common.stream
+import monarch_nb.tensor
+assert monarch.Stream is monarch.common.stream.Stream is monarch_nb.tensor.Stream
+assert monarch.grad_generator is monarch.gradient_generator.grad_generator
+assert monarch.remote_generator is monarch.common.pipe.remote_generator
+from monarch import OpaqueRef, coalescing, create_pipe, get_active_stream, grad_function
 import monarch.rdma
 from monarch.rdma import RDMAAction, RDMABuffer, get_rdma_backend, is_rdma_available
 assert monarch.rdma.RDMABuffer is RDMABuffer is monarch_nb.RDMABuffer
@@ -328,8 +334,8 @@ for ask in (
     lambda: importlib.import_module("monarch.no_such_module"),
     lambda: importlib.import_module("monarch.tools.commands"),
     lambda: monarch.job,
-    lambda: monarch.Stream,
-    lambda: monarch.grad_function,
+    lambda: monarch.Simulator,
+    lambda: monarch.set_meta,
     lambda: monarch.actor.debug_controller,
 ):
     try:
@@ -337,7 +343,7 @@ for ask in (
     except ImportError as error:
         print(error)
 try:
-    from monarch import coalescing
+    from monarch import world_mesh
 except ImportError as error:
     print(error)
 """
@@ -351,7 +357,7 @@ def test_names_are_those_of_this_package_and_what_is_missing_says_so(tmp_path):
     assert all("is not part of this release (monarch_nb 0." in line for line in lines)
     assert lines[0].startswith("monarch.spmd is not part of this release")
     assert lines[0].endswith("SPMD programs come with a later one")
-    assert lines[-1].startswith("monarch.coalescing is not part of this release")
+    assert lines[-1].startswith("monarch.world_mesh is not part of this release")
 
 
 def test_nothing_is_served_without_being_asked(tmp_path):
