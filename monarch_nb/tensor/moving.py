@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import torch
 
 from monarch_nb.actors import runtime_access
 from monarch_nb.actors.proc_mesh import ProcMesh
+from monarch_nb.actors.rdma import RDMABuffer
 from monarch_nb.errors import MeshError
 from monarch_nb.tensor import functions
 from monarch_nb.tensor.commands import Input
@@ -168,19 +169,36 @@ def _pairs(source: Home, target: Home) -> list[int]:
     ]
 
 
+class _Offered(NamedTuple):
+    """A tensor that its receiver copies by itself, and then lets go of."""
+
+    buffer: RDMABuffer
+    sizes: tuple[int, ...]
+    dtype: torch.dtype
+
+
+one_sided: Final = {"cuda"}
+"""Devices whose memory is copied so: by CUDA IPC on one host. That of the CPU travels in messages,
+through shared memory."""
+
+
 def _send(value: Any, number: int, to: dict[int, list[int]]) -> None:
     """On a rank: what it has, or why it has nothing."""
     runtime = runtime_access.runtime()
-    if processes := to.get(here.worker.rank):
-        if isinstance(value, Failed):
-            content: Any = tuple(value.cause)
-        elif runtime.proc.id in processes:  # taken as it is, by another stream perhaps: a copy
-            content = value.detach().to("cpu", copy=True)
-        else:
-            content = value.detach().cpu()
-        runtime.mail.send(number, content, processes)
+    processes = to.get(here.worker.rank, [])
     if isinstance(value, Failed):
+        runtime.mail.send(number, tuple(value.cause), processes)
         raise FailedInput(value.cause)
+    others = [each for each in processes if each != runtime.proc.id]
+    if len(others) < len(processes):  # taken as it is, by another stream perhaps
+        runtime.mail.send(number, _settled(_copy(value)), [runtime.proc.id])
+    if value.device.type in one_sided and value.numel():
+        flat = _settled(_bytes_of(_copy(value)))
+        for each in others:
+            offered = _Offered(RDMABuffer(flat), tuple(value.shape), value.dtype)
+            runtime.mail.send(number, offered, [each])
+    elif others:
+        runtime.mail.send(number, value.detach().cpu(), others)
 
 
 _send.takes_failed = True  # type: ignore[attr-defined]
@@ -189,12 +207,38 @@ _send.takes_failed = True  # type: ignore[attr-defined]
 def _receive(number: int, senders: dict[int, int], device: str) -> torch.Tensor:
     """On a rank: what was sent to it."""
     runtime = runtime_access.runtime()
+    source = senders[here.worker.rank]
     try:
-        found = runtime.mail.take(number, senders[here.worker.rank])
+        found = runtime.mail.take(number, source)
+        if isinstance(found, _Offered):
+            return _copied(found, device)
     except MeshError as error:
         raise RuntimeError(f"to_mesh: {error}") from error
-    if isinstance(found, tuple):
+    if not isinstance(found, torch.Tensor):
         raise FailedInput(Cause(*found))
-    tensor: torch.Tensor = found
-    is_lent = senders[here.worker.rank] != runtime.proc.id
-    return tensor.clone() if is_lent and device == "cpu" else tensor.to(device)
+    return found if source == runtime.proc.id else _copy(found).to(device)
+
+
+def _copied(offered: _Offered, device: str) -> torch.Tensor:
+    room = torch.empty(offered.sizes, dtype=offered.dtype, device=device)
+    try:
+        offered.buffer.read_into(_bytes_of(room)).get()
+    finally:
+        offered.buffer.drop()
+    return room
+
+
+def _copy(value: torch.Tensor) -> torch.Tensor:
+    """As the controller takes it for: contiguous."""
+    return value.detach().clone(memory_format=torch.contiguous_format)
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.flatten().view(torch.uint8)
+
+
+def _settled(tensor: torch.Tensor) -> torch.Tensor:
+    """Once a GPU has made it: who gets it cannot know."""
+    if tensor.is_cuda:
+        torch.cuda.current_stream(tensor.device).synchronize()
+    return tensor

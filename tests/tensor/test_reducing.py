@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from monarch_nb.tensor import inspect, reduce, reduce_, slice_mesh, to_mesh
+from monarch_nb.actors import runtime_access
+from monarch_nb.tensor import (
+    call_on_shard_and_fetch,
+    inspect,
+    moving,
+    reduce,
+    reduce_,
+    remote,
+    slice_mesh,
+    to_mesh,
+)
+from tests.support import eventually
 
 same = torch.testing.assert_close
 
@@ -202,8 +213,41 @@ def test_to_a_mesh_that_does_not_fit(square, mesh):
         x = torch.ones(3)
     with pytest.raises(ValueError, match="has a different length"):
         x.to_mesh(square.rename(dp="gpus"))
-    with pytest.raises(TypeError, match="does not work with autograd"):
-        x.clone().requires_grad_().to_mesh(mesh)
+
+
+def test_what_has_moved_is_contiguous(square, mesh):
+    with mesh.activate():
+        x = torch.arange(6).reshape(2, 3).T + mesh.rank_tensor("gpus")
+    for target in (square.flatten("gpus"), mesh):
+        moved = x.to_mesh(target)
+        assert moved.is_contiguous()
+        assert inspect(moved.view(-1), gpus=1).tolist() == [1, 4, 2, 5, 3, 6]
+
+
+@remote(propagate="inspect")
+def move_one_sided(*, on):
+    (moving.one_sided.add if on else moving.one_sided.discard)("cpu")
+
+
+@remote(propagate="inspect")
+def buffers():
+    return runtime_access.runtime().buffers.statistics()["buffers"]
+
+
+def test_memory_that_its_receiver_copies(square, mesh):
+    """As it is done between GPUs."""
+    with mesh.activate():
+        move_one_sided(on=True)
+        x = torch.ones(3, 2, dtype=torch.bfloat16).T * mesh.rank_tensor("gpus")
+        scalar, empty, flag = mesh.rank_tensor("gpus"), torch.zeros(0, 2), torch.ones(1) > 0
+        moved = to_mesh([x, scalar, empty, flag], square.flatten("gpus"))
+        x.zero_()
+        found = inspect(moved, gpus=3)
+        assert [each.tolist() for each in found] == [[[3.0] * 3] * 2, 3, [], [True]]
+        spread = to_mesh(x.slice_mesh(gpus=slice(0, 1)) + 5, mesh.slice(gpus=slice(1, 2)))
+        assert inspect(spread).tolist() == [[5.0] * 3] * 2
+        move_one_sided(on=False)
+        eventually(lambda: call_on_shard_and_fetch(buffers).get() == 0)
 
 
 def test_a_pipeline_over_slices(square):
