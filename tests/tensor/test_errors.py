@@ -207,8 +207,8 @@ def test_an_interrupt_while_commands_are_issued_loses_none(mesh):
         x = torch.zeros(())
         issued = 0
         for _ in range(20):
-            threading.Timer(0.003, signal.pthread_kill, (main, signal.SIGINT)).start()
             with contextlib.suppress(KeyboardInterrupt):
+                threading.Timer(0.003, signal.pthread_kill, (main, signal.SIGINT)).start()
                 while True:
                     x += 1
                     issued += 1
