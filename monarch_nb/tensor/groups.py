@@ -15,10 +15,13 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from monarch_nb.actors import runtime_access
 from monarch_nb.core.shape import Shape
+from monarch_nb.tensor import attention as _attention  # noqa: F401  its rules
 from monarch_nb.tensor.interpreter import here
 
 # it advises to flatten axes that a program names apart on purpose
 logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
+# on each rank it says that gloo has no alltoall, which nobody can change
+logging.getLogger("torch.distributed.tensor._collective_utils").setLevel(logging.ERROR)
 
 _meshes: Final[dict[Any, tuple[list[Any], DeviceMesh]]] = {}
 

@@ -170,3 +170,34 @@ def test_execute_computes_on_what_is_distributed(square):
     dt = distribute(torch.arange(8.0), square, ["dp"])
     same(square.execute(lambda x: x * 2, dt).full_tensor(), torch.arange(8.0) * 2)
     assert [value for _, value in square.execute(lambda x: x * 2, 3)] == [6, 6, 6, 6]
+
+
+MASKS = {
+    "none": None,
+    "the same for all": (6, 6),
+    "for each of the batch": (4, 1, 6, 6),
+    "for each head": (1, 8, 6, 6),
+}
+
+
+@pytest.mark.parametrize(
+    "spec", [None, ["dp", "tp"], ["dp"], [None, "tp"], [None, None, "tp"]], ids=str
+)
+@pytest.mark.parametrize("mask", MASKS)
+def test_attention_is_that_of_the_whole(square, spec, mask):
+    attend = nn.functional.scaled_dot_product_attention
+    parts = [torch.randn(4, 8, 6, 5, requires_grad=True) for _ in range(3)]
+    shape = MASKS[mask]
+    bias = None if shape is None else torch.randn(shape)
+    wanted = attend(*parts, attn_mask=bias, is_causal=bias is None)
+    wanted.square().sum().backward()
+    cut = [distribute(part.detach(), square, spec).requires_grad_() for part in parts]
+    found = attend(
+        *cut,
+        attn_mask=None if bias is None else distribute(bias, square),
+        is_causal=bias is None,
+    )
+    found.square().sum().backward()
+    same(found.full_tensor(), wanted.detach())
+    for here, there in zip(parts, cut, strict=True):
+        same(there.grad.full_tensor(), here.grad)

@@ -1,0 +1,68 @@
+"""The notebook on a pipeline: the losses of one process, from stages that work at the same time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import nbformat
+import pytest
+
+from tests.notebooks import reading
+
+PIPELINE = reading.NOTEBOOKS / "pipeline.ipynb"
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * reading.LIMIT_S)]
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The notebook, run now."""
+    return reading.execute(PIPELINE, tmp_path_factory.mktemp("pipeline"))
+
+
+@pytest.fixture(params=["committed", "executed"])
+def shown(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """What the cell with this source shows: in the repository, and when it is run now."""
+    if request.param == "committed":
+        notebook = nbformat.read(PIPELINE, as_version=4)
+    else:
+        notebook = request.getfixturevalue("executed")
+    return lambda source: reading.text_of(reading.find(notebook, source))
+
+
+def test_each_step_has_the_loss_of_one_process(shown):
+    text = shown("zip(alone, losses)")
+    steps = re.findall(r"^ +(\d+) +(\d\.\d{5}) +(\d\.\d{5})  #+$", text, re.MULTILINE)
+    assert [int(step) for step, _, _ in steps] == list(range(12))
+    for _, one, three in steps:
+        assert float(three) == pytest.approx(float(one), abs=1.1e-4)
+    assert float(steps[-1][2]) < float(steps[0][2]) / 1.5
+    assert text.endswith("equal to 1e-4: True\n")
+
+
+def test_micro_batches_go_through_every_stage_in_order(shown):
+    rows = re.findall(r"^stage (\d) \|(.*)\|$", shown("work ="), re.MULTILINE)
+    assert [int(number) for number, _ in rows] == [0, 1, 2]
+    for _, row in rows:
+        seen = "".join(dict.fromkeys(row.replace(" ", "")))
+        assert re.fullmatch(r"0?1?2?3?a?b?c?d?", seen)
+    begins = [len(row) - len(row.lstrip()) for _, row in rows]
+    ends = [len(row.rstrip()) for _, row in rows]
+    assert begins == sorted(begins)
+    assert ends == sorted(ends, reverse=True)
+
+
+def test_stages_work_at_the_same_time(shown):
+    assert shown("def overlap") == (
+        "stages 0 and 1 at the same time: True\nstages 1 and 2 at the same time: True\n"
+    )
+
+
+def test_the_committed_notebook_is_what_runs(executed):
+    reading.check_committed(PIPELINE, executed)
+
+
+def test_it_names_no_place_of_this_machine():
+    assert not reading.places(PIPELINE)

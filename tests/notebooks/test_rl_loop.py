@@ -1,0 +1,68 @@
+"""The notebook on reinforcement learning: the policy learns, also when a generator dies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import nbformat
+import pytest
+
+from tests.notebooks import reading
+
+LOOP = reading.NOTEBOOKS / "rl_loop.ipynb"
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * reading.LIMIT_S)]
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The notebook, run now."""
+    return reading.execute(LOOP, tmp_path_factory.mktemp("rl_loop"))
+
+
+@pytest.fixture(params=["committed", "executed"])
+def shown(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """What the cell with this source shows: in the repository, and when it is run now."""
+    if request.param == "committed":
+        notebook = nbformat.read(LOOP, as_version=4)
+    else:
+        notebook = request.getfixturevalue("executed")
+    return lambda source: reading.text_of(reading.find(notebook, source))
+
+
+def test_the_reward_rises(shown):
+    text = shown("for number, mean in enumerate")
+    rewards = [float(each) for each in re.findall(r"mean reward (\d\.\d\d)", text)]
+    assert len(rewards) == 8
+    assert rewards[0] < 0.3
+    assert rewards[-1] > 0.9
+
+
+def test_weights_go_from_memory_to_memory(shown):
+    assert re.fullmatch(r"\d+ bytes of weights, read by cma\n", shown("Generator, weights)"))
+
+
+def test_a_dead_generator_is_named_and_comes_back(shown):
+    text = shown("processes.heal()")
+    assert re.match(r"RankExited - .*code 3", text)
+    assert text.endswith("healed: 2 generators\n")
+    assert shown("rewards += rounds(20)").endswith("learned: True\n")
+
+
+def test_the_policy_counts(shown):
+    lines = shown("for prompt in range(NUMBERS)").splitlines()
+    right = [
+        f"{prompt} -> {' '.join(str((prompt + step) % 8) for step in range(1, 5))}"
+        for prompt in range(8)
+    ]
+    assert sum(line == wanted for line, wanted in zip(lines, right, strict=True)) >= 7
+
+
+def test_the_committed_notebook_is_what_runs(executed):
+    reading.check_committed(LOOP, executed)
+
+
+def test_it_names_no_place_of_this_machine():
+    assert not reading.places(LOOP)
