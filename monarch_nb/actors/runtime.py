@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from monarch_nb.actors import context, logs
+from monarch_nb.actors.axis_group import Seat
 from monarch_nb.actors.buffers import Buffers
 from monarch_nb.actors.commands import Environment
 from monarch_nb.actors.future import Future, before_wait, make
@@ -79,6 +80,8 @@ class Runtime:
         self._own: ProcsState | None = None
         self.group_of: Callable[[Sequence[int]], Any] = _no_groups
         """The process group of some ranks of the mesh, of which this process is one."""
+        self.seat: Seat | None = None
+        """Which rank this process is; None on the controller."""
         self.at_close: list[Callable[[], None]] = []
         """Called when this process leaves the mesh, or its runtime ends."""
         self.landings: dict[int, Landing] = {}  # by agent: where workspaces were synced to

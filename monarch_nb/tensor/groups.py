@@ -6,21 +6,17 @@ made by its members at its first use, and again after a heal; how is the rank's 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
-import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from monarch_nb.actors import runtime_access
+from monarch_nb.actors import device_meshes, runtime_access
+from monarch_nb.actors.axis_group import neighbours
 from monarch_nb.core.shape import Shape
 from monarch_nb.tensor.interpreter import here
 
-# it advises to flatten axes that a program names apart on purpose
-logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
-
-_meshes: Final[dict[Any, tuple[list[Any], DeviceMesh]]] = {}
+__all__ = ["device_mesh_of", "group_of", "neighbours"]
 
 
 def group_of(members: Sequence[int]) -> Any:
@@ -28,30 +24,7 @@ def group_of(members: Sequence[int]) -> Any:
     return runtime_access.runtime().group_of(members)
 
 
-def neighbours(shape: Shape, axes: Sequence[str], rank: int) -> tuple[int, ...]:
-    """The ranks that differ from this one in these coordinates only, in their order."""
-    mine = shape.coordinates(rank)
-    others = [label for label in shape.labels if label not in axes]
-    return tuple(
-        each
-        for each in shape.ranks()
-        if all(shape.coordinates(each)[label] == mine[label] for label in others)
-    )
-
-
 def device_mesh_of(shape: Shape, device: str) -> DeviceMesh:
     """PyTorch's word for a mesh of this shape, with its axes."""
-    lines = [neighbours(shape, (label,), here.worker.rank) for label in shape.labels]
-    groups = [group_of(line) for line in lines]
-    key = (*shape.labels, *shape.ndslice.sizes, *shape.ranks(), device)
-    known, found = _meshes.get(key, ([], None))
-    if found is None or any(a is not b for a, b in zip(known, groups, strict=True)):
-        ranks = torch.tensor(shape.ranks()).reshape(tuple(shape.ndslice.sizes))
-        found = DeviceMesh.from_group(
-            groups if len(groups) > 1 else groups[0],
-            device,
-            mesh=ranks,
-            mesh_dim_names=tuple(shape.labels),
-        )
-        _meshes[key] = (groups, found)
+    found: DeviceMesh = device_meshes.of(shape, here.worker.rank, device)
     return found
