@@ -15,8 +15,6 @@ from typing import Any, Final
 
 from monarch_nb.worker import first_use, groups, rendezvous
 
-PREFIX: Final = "ranks "
-
 
 class AxisGroups:
     """Those of this process. A heal, a regroup or a script has its own."""
@@ -33,7 +31,7 @@ class AxisGroups:
         """
         members = sorted(ranks)
         _check(members)
-        name = PREFIX + ",".join(map(str, members))
+        name = rendezvous.APART + ",".join(map(str, members))
         with self._lock:
             making = self._making.setdefault(name, threading.Lock())
         with making:  # two groups at once must not wait for each other: a lock for each
