@@ -126,7 +126,7 @@ def _replace(cls: Any, method: str, patient: Callable[..., Any]) -> None:
         try:
             return patient(original, cls, self, *args, **options)
         except RuntimeError as error:
-            _tell_loss(sys._getframe(1), error)
+            _explain(sys._getframe(1), error)
             raise
         finally:
             board.resume(waited)
@@ -242,11 +242,18 @@ def _processes_of(group: Any) -> dict[int, str]:
     return dict(processes) if ranks is None else {r: p for r, p in processes.items() if r in ranks}
 
 
-def _tell_loss(frame: FrameType | None, error: RuntimeError) -> None:
-    """Raises `RuntimeError` that names the members which have died, if that may be the cause."""
+def _explain(frame: FrameType | None, error: RuntimeError) -> None:
+    """Raises `RuntimeError` that names the members which have died, or says that the group is an
+    old one, if that may be the cause."""
     if not any(word in str(error) for word in _BROKEN):
         return
-    if ranks := lost.soon_among(_processes_of(_group_of(frame))):
+    group = _group_of(frame)
+    if group in held and group not in _c10d()._world.pg_map:
+        raise RuntimeError(
+            f"{_name(frame)}: this process group is of no use any more, the mesh was healed or "
+            "regrouped since. Ask for it again: mesh.group(...)"
+        ) from error
+    if ranks := lost.soon_among(_processes_of(group)):
         who = f"{rank_words(ranks)} {'has' if len(ranks) == 1 else 'have'} died"
         raise RuntimeError(
             f"{_name(frame)}: {who}, so this process group is of no use any more. Type: %mesh heal"

@@ -31,6 +31,11 @@ POLL_S: Final = 0.002
 MAX_POLL_S: Final = 0.05
 
 _MET: Final = "met"
+INIT: Final = "init_process_group"
+_FEWER: Final = (
+    ". The default process group is that of the whole mesh; a cell on some of its ranks has "
+    "theirs: group=mesh.slice(...).group()"
+)
 APART: Final = "ranks "
 """So begin the names of groups that need no default group."""
 
@@ -141,7 +146,7 @@ def _meet_in_file(url: str, timeout: dt.timedelta) -> Iterator[Any]:
         place.group += 1
     limit_s, place.limit_s = min(timeout.total_seconds(), place.limit_s), float("inf")
     try:
-        _wait_for_peers(group, place, rank, list(range(size)), limit_s, "init_process_group")
+        _wait_for_peers(group, place, rank, list(range(size)), limit_s, INIT)
     except BaseException:
         _forget_the_group()
         raise
@@ -213,6 +218,7 @@ def _find(missing: list[int], store: Any, place: Place, limit_s: float, what: st
         if time.monotonic() > deadline:
             raise TimeoutError(
                 f"{_ranks(missing)} did not come to {what} within {dt.timedelta(seconds=limit_s)}"
+                f"{_FEWER if what == INIT else ''}"
             )
         time.sleep(poll_s)
         poll_s = min(2 * poll_s, MAX_POLL_S)

@@ -12,7 +12,10 @@ import torch
 import torch.distributed as dist
 
 from monarch_nb import Actor, ActorError, endpoint
+from monarch_nb.control.xray import Xray
+from monarch_nb.core.collectives import disagreement
 from tests.control.conftest import WITHIN_S, Mesh
+from tests.support import eventually
 
 pytestmark = [pytest.mark.slow]
 
@@ -34,6 +37,14 @@ class Member(Actor):
         x = torch.ones(1) * dist.get_rank()
         dist.all_reduce(x, group=mesh.group(dims))
         return x.item()
+
+    @endpoint
+    def receive(self, group) -> None:
+        dist.recv(torch.ones(1), group_src=1, group=group)
+
+    @endpoint
+    def rank(self) -> int:
+        return dist.get_rank()
 
     @endpoint
     def axes(self, mesh) -> tuple:
@@ -184,3 +195,88 @@ def test_a_dead_member_in_an_endpoint(grid):
     os.kill(grid.procs._state.pids[3], signal.SIGKILL)
     with pytest.raises(ActorError, match="rank 3"):
         call.get(timeout=WITHIN_S)
+
+
+INSIDE_CPP = {
+    "functional": "import torch.distributed._functional_collectives as f\n"
+    "go = lambda: f.all_reduce(torch.ones(1), 'sum', mesh.group()).item()",
+    "backward of fully_shard": "from torch.distributed.fsdp import fully_shard\n"
+    "m = torch.nn.Linear(4, 4); fully_shard(m, mesh=mesh.device_mesh())\n"
+    "go = lambda: m(torch.ones(1, 4)).sum().backward()",
+    "recv": "g, peer = mesh.group(), 1 if rank != 1 else 2\n"
+    "go = lambda: dist.recv(torch.ones(1), peer, group=g)",
+}
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("what", INSIDE_CPP)
+def test_a_dead_member_ends_waits_in_cpp_too(grid, what):
+    code = HEAD + INSIDE_CPP[what] + ("" if what == "recv" else "\ngo()")
+    assert not ran(grid, code)
+    run = grid.start("if rank != 3: go()")
+    os.kill(grid.procs._state.pids[3], signal.SIGKILL)
+    assert run.wait(WITHIN_S), run
+    assert {each.status for rank, each in run.outcomes.items() if rank != 3} == {"error"}
+    grid.procs.heal()
+    assert not ran(grid, SUM.format("mesh.group()", "6"))
+
+
+@pytest.mark.fault
+def test_nobody_waits_for_a_dead_rank_to_come(grid):
+    assert not ran(grid, SUM.format("mesh.group()", "6"))
+    run = grid.start("if rank != 3: mesh.slice(gpus=slice(2, 4)).group()")
+    os.kill(grid.procs._state.pids[3], signal.SIGKILL)
+    assert run.wait(WITHIN_S), run
+    assert "rank 3 ended before the group of ranks 2,3" in str(run.outcomes[2].error)
+
+
+def test_a_regroup_makes_new_groups_and_old_ones_say_so(grid):
+    grid.procs["g"] = grid.procs.group()
+    assert not ran(grid, SUM.format("g", "6"))
+    found = Xray(grid.client).regroup(grid.procs)
+    assert (found.backend, found.dropped) == ("", 1)
+    errors = ran(grid, "dist.all_reduce(x, group=g)")
+    assert len(errors) == 4
+    assert all("healed or regrouped since. Ask for it again" in each for each in errors.values())
+    assert not ran(grid, SUM.format("mesh.group()", "6"))
+
+
+def test_who_has_not_come_is_known_of_such_groups(grid):
+    assert not ran(grid, SUM.format("mesh.group()", "6"))
+    run = grid.start("if rank: dist.all_reduce(x, group=mesh.group())")
+    xray = Xray(grid.client)
+
+    def told() -> str:
+        seen = xray.examine(grid.procs, range(4))
+        standings = {rank: each.standing for rank, each in seen.items()}
+        waiting = [rank for rank, each in standings.items() if each.waits_in]
+        return disagreement(standings) if waiting == [1, 2, 3] else ""
+
+    words = eventually(told, WITHIN_S)
+    assert words.startswith("ranks 1-3 wait in all_reduce #2 of group ranks 0,1,2,3 f32[1]; rank 0")
+    run.interrupt()
+    assert run.wait(WITHIN_S)
+
+
+@pytest.mark.fault
+def test_a_wait_in_an_actors_own_thread_is_interrupted(grid):
+    first = grid.procs.spawn("first", Member)  # has the main thread
+    further = grid.procs.spawn("further", Member)
+    further.total.call(grid.procs.group()).get()
+    waiting = further.slice(a=0, b=0).receive.call_one(grid.procs.group())
+    waits = lambda: grid.client.snapshot().meshes[-1].ranks[0].what == "recv"
+    eventually(waits, WITHIN_S)
+    waiting.cancel()
+    assert first.slice(a=0, b=0).rank.call_one().get(timeout=WITHIN_S) == 0
+    assert further.slice(a=0, b=0).rank.call_one().get(timeout=WITHIN_S) == 0
+
+
+def test_an_own_init_beside_such_groups(grid):
+    grid.procs["g"] = grid.procs.group("b")
+    assert not ran(grid, SUM.format("g", "[1, 1, 5, 5][rank]") + "\ndist.barrier()")
+    assert not ran(grid, "dist.init_process_group('gloo'); dist.barrier()")
+    assert not ran(grid, SUM.format("g", "[1, 1, 5, 5][rank]"))
+    errors = ran(grid, "dist.init_process_group('gloo')")
+    assert "default process group twice! The mesh has one already: leave out" in errors[0]
+    assert not ran(grid, "dist.destroy_process_group()")
+    assert not ran(grid, SUM.format("mesh.group()", "6") + "\ndist.barrier()")
