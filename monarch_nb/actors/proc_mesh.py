@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, final
 
-from monarch_nb.actors import runtime_access, variables
+from monarch_nb.actors import axis_group, runtime_access, variables
 from monarch_nb.actors.definition import Actor, endpoint
 from monarch_nb.actors.future import Future
 from monarch_nb.actors.procs_state import ProcsState
@@ -256,6 +256,38 @@ class ProcMesh(MeshTrait):
     def rank_tensors(self) -> dict[str, Any]:
         """`rank_tensor` of every axis, by name."""
         return {dim: self.rank_tensor(dim) for dim in self._labels}
+
+    def group(self, dims: str | Sequence[str] | None = None) -> Any:
+        """The `torch.distributed` process group of each rank's neighbours along an axis, several
+        axes, or all of them.
+
+        On the controller a handle, to be sent to the ranks: `mesh["g"] = mesh.group("gpus")`, or an
+        argument of an endpoint. There, and when called on a member, it is the `ProcessGroup`: its
+        members wait for one another the first time, for 60 seconds at most.
+
+        Raises `KeyError` for an axis that the mesh has not.
+
+        Example:
+            >>> mesh.group(("hosts", "gpus"))             # doctest: +SKIP
+            AxisGroup(hosts, gpus: 8 ranks of mesh 'mesh0')
+        """
+        return axis_group.group(self._part(), axis_group.chosen(self._labels, dims))
+
+    def device_mesh(self) -> Any:
+        """On a member: the `torch.distributed.device_mesh.DeviceMesh` with these axes, for
+        `fully_shard`, `distribute_tensor`, `parallelize_module`.
+
+        Waits for the other members the first time. Raises `RuntimeError` where it is called on the
+        controller or on a rank that is no member.
+
+        Example:
+            >>> fully_shard(model, mesh=mesh.device_mesh()["dp"])         # doctest: +SKIP
+        """
+        return axis_group.device_mesh(self._part())
+
+    def _part(self) -> axis_group.Part:
+        state = self._state
+        return axis_group.Part(state.number, state.name, len(state.processes), self._shape)
 
     async def sync_workspace(
         self, workspace: Workspace | Path | str, conda: bool = False, auto_reload: bool = False

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from monarch_nb.actors import context, logs
+from monarch_nb.actors.axis_group import Seat
 from monarch_nb.actors.buffers import Buffers
 from monarch_nb.actors.commands import Environment
 from monarch_nb.actors.future import Future, before_wait, make
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _PASSED_ON: Final = ("MONARCH_NB_COMPAT",)  # to every host
 
 
-def _no_groups(ranks: Sequence[int]) -> NoReturn:
+def _no_groups(ranks: Sequence[int], _: str) -> NoReturn:
     raise RuntimeError(
         f"ranks {list(ranks)}: process groups are made on ranks of a mesh, not on the controller"
     )
@@ -77,8 +78,11 @@ class Runtime:
         self.root._proc_mesh = self.own_mesh
         self.supervision.on_root_failure = self._root_failed
         self._own: ProcsState | None = None
-        self.group_of: Callable[[Sequence[int]], Any] = _no_groups
-        """The process group of some ranks of the mesh, of which this process is one."""
+        self.group_of: Callable[[Sequence[int], str], Any] = _no_groups
+        """The process group of some ranks of the mesh, of which this process is one; another for
+        each owner, of which "" is everybody."""
+        self.seat: Seat | None = None
+        """Which rank this process is; None on the controller."""
         self.at_close: list[Callable[[], None]] = []
         """Called when this process leaves the mesh, or its runtime ends."""
         self.landings: dict[int, Landing] = {}  # by agent: where workspaces were synced to

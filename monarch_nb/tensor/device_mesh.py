@@ -66,6 +66,10 @@ class DeviceMesh(MeshTrait):
         """See `ProcMesh.rank_tensors`."""
         return self.procs.rank_tensors()
 
+    def process_group(self, dims: str | Sequence[str] | None = None) -> Any:
+        """See `ProcMesh.group`."""
+        return self.procs.group(dims)
+
     def to_table(self) -> str:
         """See `ProcMesh.to_table`."""
         return self.procs.to_table()

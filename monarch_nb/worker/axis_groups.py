@@ -15,8 +15,6 @@ from typing import Any, Final
 
 from monarch_nb.worker import first_use, groups, rendezvous
 
-PREFIX: Final = "ranks "
-
 
 class AxisGroups:
     """Those of this process. A heal, a regroup or a script has its own."""
@@ -25,15 +23,19 @@ class AxisGroups:
         self._lock = threading.Lock()
         self._making: dict[str, threading.Lock] = {}
 
-    def of(self, ranks: Sequence[int], timeout: dt.timedelta = first_use.TIMEOUT) -> Any:
+    def of(
+        self, ranks: Sequence[int], owner: str = "", timeout: dt.timedelta = first_use.TIMEOUT
+    ) -> Any:
         """The `ProcessGroup` of exactly these ranks of the mesh; waits for them the first time.
+
+        Each `owner` has its own: collectives of two must not mix, in whatever order they come.
 
         Raises `ValueError` where this rank is none of them or one is named twice, `TimeoutError`
         naming those that did not come.
         """
         members = sorted(ranks)
         _check(members)
-        name = PREFIX + ",".join(map(str, members))
+        name = rendezvous.APART + ",".join(map(str, members)) + (f" of {owner}" if owner else "")
         with self._lock:
             making = self._making.setdefault(name, threading.Lock())
         with making:  # two groups at once must not wait for each other: a lock for each

@@ -20,13 +20,17 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Final
 
+from monarch_nb.core.folding import rank_words
 from monarch_nb.worker import breaking, waits
 from monarch_nb.worker.boardwriter import BoardWriter
 from monarch_nb.worker.group_facts import GroupFacts
+from monarch_nb.worker.losses import Losses
 from monarch_nb.worker.waits import Aside, Left, Limit
 
 _HOME: Final = "torch.distributed.distributed_c10d"
 _THROUGH: Final = {_HOME, "torch.distributed.c10d_logger"}  # whose wrapper each function has
+_BROKEN: Final = ("onnection", "pair closure", "ead error", "rite error", "cannot be used any more")
+"""Of what gloo says when a peer is gone, and of what is said of a group that was left."""
 _NONE: Final = dt.timedelta(0)  # PyTorch's word for no timeout
 
 _boards: Final[list[BoardWriter]] = []  # of this rank, once it has one
@@ -43,6 +47,19 @@ def _hold_all() -> None:
 
 
 left: Final = Left(_hold_all)
+
+
+def _break_lost() -> None:
+    """Nobody is to wait in a group that has lost a member: gloo tells its neighbours only."""
+    for group in list(_c10d()._world.pg_map):
+        if group not in held and lost.among(_processes_of(group)):
+            held.append(group)
+            breaking.break_groups([group])
+
+
+lost: Final = Losses(_break_lost)
+met: Final[list[Callable[[], dict[int, str]]]] = []
+"""Tells the processes of the ranks that this one has met, once there is one."""
 
 
 def _never(_: float) -> float:
@@ -108,6 +125,9 @@ def _replace(cls: Any, method: str, patient: Callable[..., Any]) -> None:
         waited = board.collective(_name(sys._getframe(1)))
         try:
             return patient(original, cls, self, *args, **options)
+        except RuntimeError as error:
+            _explain(sys._getframe(1), error)
+            raise
         finally:
             board.resume(waited)
 
@@ -124,7 +144,8 @@ def _wait(original: Any, cls: Any, work: Any, timeout: dt.timedelta = _NONE) -> 
         is_done = work.is_completed
         wait = functools.partial(original, work)
         return _left_if_cut(work, is_done, lambda: waits.in_slices(wait, is_done, limit))
-    if work._get_op_type() != waits.ANY_SOURCE:
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and work._get_op_type() != waits.ANY_SOURCE:
         return _uncut(lambda: original(work, timeout))
     aside = Aside(lambda: original(work))
     return _left_if_cut(work, aside.is_done, lambda: aside.wait(limit))
@@ -212,6 +233,31 @@ def _is_on_cpu(frame: FrameType | None) -> bool:
     tensors: list[Any] = [each[0] if isinstance(each, list) and each else each for each in values]
     devices = {each.device.type for each in tensors if hasattr(each, "device")}
     return devices == {"cpu"}
+
+
+def _processes_of(group: Any) -> dict[int, str]:
+    """By rank of the mesh; of a group that is unknown, or None, all."""
+    processes = met[-1]() if met else {}
+    ranks = None if group is None else _c10d()._world.pg_group_ranks.get(group)
+    return dict(processes) if ranks is None else {r: p for r, p in processes.items() if r in ranks}
+
+
+def _explain(frame: FrameType | None, error: RuntimeError) -> None:
+    """Raises `RuntimeError` that names the members which have died, or says that the group is an
+    old one, if that may be the cause."""
+    if not any(word in str(error) for word in _BROKEN):
+        return
+    group = _group_of(frame)
+    if group in held and group not in _c10d()._world.pg_map:
+        raise RuntimeError(
+            f"{_name(frame)}: this process group is of no use any more, the mesh was healed or "
+            "regrouped since. Ask for it again: mesh.group(...)"
+        ) from error
+    if ranks := lost.soon_among(_processes_of(group)):
+        who = f"{rank_words(ranks)} {'has' if len(ranks) == 1 else 'have'} died"
+        raise RuntimeError(
+            f"{_name(frame)}: {who}, so this process group is of no use any more. Type: %mesh heal"
+        ) from error
 
 
 def _name(frame: FrameType | None) -> str:

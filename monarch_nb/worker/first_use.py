@@ -25,6 +25,11 @@ _WANTED: Final = "_mesh_wants_group"
 _ONLY_ASK: Final = frozenset({"get_rank", "_get_group_size", "_new_process_group_helper"})
 _CHECKPOINT: Final = "torch.distributed.checkpoint"
 
+_TWICE: Final = (
+    "trying to initialize the default process group twice! The mesh has one already: leave out "
+    "init_process_group, or call torch.distributed.destroy_process_group() on all ranks before it"
+)
+
 _lock: Final = threading.RLock()
 _made: Final[list[Any]] = []  # the default group that was made here, if it is still the one
 
@@ -113,10 +118,18 @@ def _after_ours(init: Any) -> Any:
     def init_process_group(*args: Any, **options: Any) -> Any:
         c10d = groups.module()
         with _lock:
-            world = c10d._world
-            if _made and world.default_pg is _made[0] and len(world.pg_map) == 1:
+            default, names = c10d._world.default_pg, c10d._world.pg_names
+            others = [name for group, name in names.items() if group is not default]
+            if default is not None and _made == [default] and all(map(_is_apart, others)):
                 collectives.held.append(_made.pop())
-                groups.empty(c10d)
+                groups.drop_default(c10d)
+            elif default is not None and rendezvous.is_of_cells():
+                raise ValueError(_TWICE)
             return init(*args, **options)
 
     return init_process_group
+
+
+def _is_apart(name: str) -> bool:
+    """Whether a group of this name needs no default group."""
+    return name.startswith(rendezvous.APART)

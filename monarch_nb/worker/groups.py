@@ -102,3 +102,16 @@ def empty(c10d: Any) -> None:
     c10d._update_default_pg(None)
     c10d._default_pg_init_method = None
     world.group_count = 0
+
+
+def drop_default(c10d: Any) -> None:
+    """Take the default group out of PyTorch's sight, and leave the others there."""
+    world, group = c10d._world, c10d._world.default_pg
+    for name in _TABLES:
+        getattr(world, name).pop(group, None)
+    for tagged in world.tags_to_pg.values():
+        tagged[:] = [each for each in tagged if each is not group]
+    c10d._unregister_process_group(group.group_name)
+    c10d._update_default_pg(None)
+    c10d._default_pg_init_method = None
+    world.group_count = 0

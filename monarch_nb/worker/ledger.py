@@ -10,11 +10,11 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from monarch_nb.core.collectives import tensors_text
+from monarch_nb.worker import groups
 from monarch_nb.worker.group_facts import GroupFacts
 
 LAST: Final = 64  # collectives that are told
@@ -25,8 +25,8 @@ _SIZES: Final = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 
 def told(facts: GroupFacts) -> dict[str, Any]:
     """`why` is empty where the recorder knows something; `members`: global ranks of each group."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+    c10d = groups.module()
+    if c10d is None or not c10d._world.pg_map:  # the default group may not be among them
         return {"why": NO_GROUP, "entries": [], "members": {}}
     recorded = _recorded()
     entries = [row(each) for each in recorded if _is_of_living(each, facts)]

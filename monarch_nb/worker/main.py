@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from monarch_nb.actors import envelope, nudges, runtime_access
+from monarch_nb.actors.axis_group import Seat
 from monarch_nb.actors.metrics import recorder
 from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.runtime import Runtime
@@ -52,6 +53,7 @@ from monarch_nb.worker.details import Details
 from monarch_nb.worker.help_desk import HelpDesk
 from monarch_nb.worker.metrics import MetricsPump
 from monarch_nb.worker.pauses import Pauses
+from monarch_nb.worker.rank_mesh import RankMesh
 from monarch_nb.worker.regrouping import Regrouping
 from monarch_nb.worker.reloading import Workspaces
 from monarch_nb.worker.stdio import install
@@ -128,7 +130,16 @@ class Rank:
             "local_rank": self.boot["rank"] % self.boot["host_size"],
             "coords": dict(self.point),
             "device": self.boot["device"] or "cpu",
+            "mesh": RankMesh(self._sit_down()),
         }
+
+    def _sit_down(self) -> Seat:
+        """Who this rank is, told to the runtime; again when the mesh has changed."""
+        boot = self.boot
+        shape = self.point.extent.region.as_shape()
+        device = boot["device"] or "cpu"
+        self.runtime.seat = Seat(boot["mesh"], boot["name"], self.point.rank, shape, device)
+        return self.runtime.seat
 
     def _attach_main_thread(self) -> None:
         self.hosting.main_queue = self.work

@@ -45,7 +45,8 @@ class Regrouping:
         if c10d is None or not c10d._world.pg_map:
             return
         group = c10d._world.default_pg
-        if group is None or collectives.left or len(c10d._world.pg_map) > 1:
+        is_broken = collectives.left or group in collectives.held
+        if group is None or is_broken or len(c10d._world.pg_map) > 1:
             self._leave({})
         else:
             backend = _backend(c10d._world, group)

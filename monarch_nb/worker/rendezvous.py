@@ -23,7 +23,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlparse
 
 from monarch_nb.net import wire
-from monarch_nb.worker import collectives
+from monarch_nb.worker import collectives, losses
 
 LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1", ""})
 DEFAULT_TIMEOUT: Final = dt.timedelta(seconds=60)
@@ -31,6 +31,13 @@ POLL_S: Final = 0.002
 MAX_POLL_S: Final = 0.05
 
 _MET: Final = "met"
+INIT: Final = "init_process_group"
+_FEWER: Final = (
+    ". The default process group is that of the whole mesh; a cell on some of its ranks has "
+    "theirs: group=mesh.slice(...).group()"
+)
+APART: Final = "ranks "
+"""So begin the names of groups that need no default group."""
 
 _TCP_STORE_TAKES: Final = (
     "timeout", "wait_for_workers", "multi_tenant", "master_listen_fd", "use_libuv",
@@ -51,10 +58,15 @@ class Place:
     marks: str = ""
     group: int = 0  # all before have met
     limit_s: float = float("inf")  # for peers to come, if the group's timeout is longer
+    processes: dict[int, str] = dataclasses.field(default_factory=dict)  # of who has been met
 
     def gone(self, ranks: list[int]) -> list[int]:
         """Those of the ranks that have left."""
         return [rank for rank in ranks if self.marks and self.mark(rank).exists()]
+
+    def known(self, ranks: list[int]) -> dict[int, str]:
+        """The processes of those that have been met."""
+        return {rank: self.processes[rank] for rank in ranks if rank in self.processes}
 
     def mark(self, rank: int) -> Path:
         """The file that says that this rank has left."""
@@ -67,6 +79,7 @@ _places: list[Place] = []  # the last one counts
 def prepare(path: str, rank: int, size: int) -> None:
     """Remember where the peers meet, and make `env://` mean it."""
     _places[:] = [Place(path, rank, size)]
+    collectives.met[:] = [lambda: _places[-1].processes]
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29500")
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -133,7 +146,7 @@ def _meet_in_file(url: str, timeout: dt.timedelta) -> Iterator[Any]:
         place.group += 1
     limit_s, place.limit_s = min(timeout.total_seconds(), place.limit_s), float("inf")
     try:
-        _wait_for_peers(group, place, rank, list(range(size)), limit_s, "init_process_group")
+        _wait_for_peers(group, place, rank, list(range(size)), limit_s, INIT)
     except BaseException:
         _forget_the_group()
         raise
@@ -173,7 +186,7 @@ def _wait_for_peers(
     store: Any, place: Place, rank: int, ranks: list[int], limit_s: float, what: str
 ) -> None:
     """PyTorch would wait where no interrupt is seen, and for those that will never come too."""
-    store.set(f"here-{rank}", "1")
+    store.set(f"here-{rank}", losses.myself())
     try:
         with collectives.waiting(what):
             _find(ranks, store, place, limit_s, what)
@@ -181,6 +194,8 @@ def _wait_for_peers(
         store.delete_key(f"here-{rank}")
         raise
     store.set(_MET, "1")
+    place.processes.update({each: store.get(f"here-{each}").decode() for each in ranks})
+    collectives.lost.watch(place.processes.values())
 
 
 def _forget_the_group() -> None:
@@ -197,11 +212,13 @@ def _find(missing: list[int], store: Any, place: Place, limit_s: float, what: st
         missing = [peer for peer in missing if not store.check([f"here-{peer}"])]
         if not missing:
             return
-        if lost := sorted(set(gone).intersection(missing)):
+        dead = collectives.lost.among(place.known(missing))
+        if lost := sorted({*gone, *dead}.intersection(missing)):
             raise RuntimeError(f"{_ranks(lost)} ended before {what}")
         if time.monotonic() > deadline:
             raise TimeoutError(
                 f"{_ranks(missing)} did not come to {what} within {dt.timedelta(seconds=limit_s)}"
+                f"{_FEWER if what == INIT else ''}"
             )
         time.sleep(poll_s)
         poll_s = min(2 * poll_s, MAX_POLL_S)

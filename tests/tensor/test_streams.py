@@ -231,3 +231,27 @@ def test_drop_frees_at_once(mesh):
         with pytest.raises(RuntimeError, match=r"this tensor was dropped"):
             use()
     assert inspect(view, gpus=1).tolist() == [[1], [1], [1]]
+
+
+def test_reductions_of_two_streams_do_not_mix(mesh, tmp_path):
+    """On ranks 0 and 1 the one comes first, on ranks 2 and 3 the other."""
+
+    @remote(propagate="inspect")
+    def late(path, ranks):
+        from monarch_nb.tensor.interpreter import here
+
+        if here.worker.rank in ranks:
+            until_exists(path)
+
+    x = numbered(mesh)
+    with mesh.activate(), COMMS.activate():
+        y = torch.ones(5, dtype=torch.float64)
+    gate, other = tmp_path / "gate", tmp_path / "other"
+    with mesh.activate():
+        late(str(gate), [0, 1])
+        with COMMS.activate():
+            late(str(other), [2, 3])
+    sums = fetch_shard(x.reduce("gpus")), fetch_shard(y.reduce("gpus"))
+    gate.touch()
+    other.touch()
+    assert [each.get(10).tolist() for each in sums] == [[6] * 3, [4] * 5]

@@ -1,0 +1,77 @@
+"""`mesh` in the cells of a rank: the mesh of these cells, as one of its ranks sees it.
+
+It knows shapes and makes groups. Spawning, stopping and healing are the owner's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self, final
+
+from monarch_nb.actors import axis_group
+from monarch_nb.actors.axis_group import Part, Seat
+from monarch_nb.core.mesh_trait import MeshTrait
+from monarch_nb.core.shape import Shape, Slice
+
+
+@final
+class RankMesh(MeshTrait):
+    """The mesh that this rank is one of, or a part of it.
+
+    Example:
+        >>> dist.all_reduce(x, group=mesh.group("gpus"))              # doctest: +SKIP
+        >>> fully_shard(model, mesh=mesh.device_mesh())               # doctest: +SKIP
+    """
+
+    def __init__(self, seat: Seat, shape: Shape | None = None) -> None:
+        self._seat = seat
+        self._shape = seat.shape if shape is None else shape
+
+    @property
+    def _ndslice(self) -> Slice:
+        return self._shape.ndslice
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return tuple(self._shape.labels)
+
+    def _new_with_shape(self, shape: Shape) -> Self:
+        return type(self)(self._seat, shape)
+
+    @property
+    def name(self) -> str:
+        """The name given at spawn."""
+        return self._seat.name
+
+    @property
+    def rank(self) -> int:
+        """This process's, in the whole mesh."""
+        return self._seat.rank
+
+    @property
+    def ranks(self) -> list[int]:
+        """Of the members, in the whole mesh."""
+        return self._shape.ranks()
+
+    def group(self, dims: str | Sequence[str] | None = None) -> Any:
+        """The `ProcessGroup` of this rank's neighbours along an axis, several, or all of them.
+
+        They wait for one another the first time, for 60 seconds at most. Raises `KeyError` for an
+        axis that the mesh has not, `TimeoutError` naming the ranks that did not come.
+        """
+        return axis_group.group(self._part(), axis_group.chosen(self._labels, dims))
+
+    def device_mesh(self) -> Any:
+        """The `torch.distributed.device_mesh.DeviceMesh` with these axes.
+
+        Waits for the other members the first time. Raises `RuntimeError` on a rank that is none.
+        """
+        return axis_group.device_mesh(self._part())
+
+    def _part(self) -> Part:
+        seat = self._seat
+        return Part(seat.number, seat.name, len(seat.shape), self._shape)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{label}={size}" for label, size in self.sizes.items())
+        return f"<mesh {self.name!r} {{{sizes}}} seen by rank {self.rank}>"
