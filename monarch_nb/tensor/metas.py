@@ -7,6 +7,7 @@ allocated and nothing computed here. Equal kinds are one object.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -71,12 +72,16 @@ def meta_of(tensor: torch.Tensor) -> Meta:
     return found
 
 
-fake_mode: Final = FakeTensorMode(allow_non_fake_inputs=False)
+@functools.cache
+def fake_mode() -> FakeTensorMode:
+    """In which tensors are made that have no values. Made at its first use, on the controller:
+    PyTorch loads its compiler for it, seconds that ranks need not wait."""
+    return FakeTensorMode(allow_non_fake_inputs=False)
 
 
 def fake_of(meta: Meta) -> torch.Tensor:
     """A fake tensor of this kind."""
-    with fake_mode:
+    with fake_mode():
         whole = torch.empty_strided(meta.sizes, meta.strides, dtype=meta.dtype, device=meta.device)
         if meta.offset:
             whole = whole.as_strided(meta.sizes, meta.strides, meta.offset)
@@ -115,7 +120,7 @@ def propagate(
     the result depends on values, which only the ranks have: `RuntimeError` with the way out.
     """
     try:
-        with fake_mode, _quiet():
+        with fake_mode(), _quiet():
             return function(*args, **kwargs)
     except DataDependentOutputException:
         raise RuntimeError(

@@ -198,7 +198,7 @@ def _kind_of(leaf: Any) -> Any:
 def _fake(leaf: Any) -> Any:
     if not isinstance(leaf, _Kind):
         return leaf
-    with fake_mode:
+    with fake_mode():
         return torch.empty_strided(leaf.sizes, leaf.strides, dtype=leaf.dtype, device=leaf.device)
 
 
