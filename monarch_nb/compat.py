@@ -72,6 +72,7 @@ _SERVED: Final[dict[str, dict[str, str]]] = {
         **_same(*_SHAPES, "Future", "heal_mesh", "proc_mesh"),
         **_same("RemoteException", "distribute", "module_to_mesh"),
         **_tensor(*_TENSOR),
+        "RemoteProcessGroup": "monarch_nb.actors.axis_group:AxisGroup",
     },
     "monarch.distributed": _tensor("Mesh", "distribute", "module_to_mesh"),
     "monarch.fetch": _tensor("call_on_shard_and_fetch", "fetch_shard", "inspect", "show"),
@@ -140,7 +141,7 @@ _ALIASES: Final = {"monarch.config": "monarch_nb.config"}
 
 # what is asked for most, and what it belongs to
 _LATER: Final = {
-    "tensors on a mesh": "RemoteProcessGroup Simulator function_resolvers set_meta world_mesh",
+    "tensors on a mesh": "Simulator function_resolvers set_meta world_mesh",
     "SPMD programs": "spmd SPMDActor",
     "jobs": (
         "job JobTrait LocalJob ProcessJob SlurmJob SPMDJob hosts_from_config remotemount "

@@ -252,12 +252,12 @@ def _explain(frame: FrameType | None, error: RuntimeError) -> None:
         raise RuntimeError(
             f"{_name(frame)}: this process group is of no use any more, the mesh was healed or "
             "regrouped since. Ask for it again: mesh.group(...)"
-        ) from error
+        ) from None
     if ranks := lost.soon_among(_processes_of(group)):
         who = f"{rank_words(ranks)} {'has' if len(ranks) == 1 else 'have'} died"
         raise RuntimeError(
             f"{_name(frame)}: {who}, so this process group is of no use any more. Type: %mesh heal"
-        ) from error
+        ) from None
 
 
 def _name(frame: FrameType | None) -> str:

@@ -125,13 +125,13 @@ def test_a_long_wait_ends_as_a_short_one(mesh):
     assert made.cell(code) == {0: "ok", 1: "ok"}
 
 
-def test_errors_of_gloo_come_as_they_are(mesh):
+def test_a_rank_that_has_died_is_named(mesh):
     made = up(mesh)
     run = made.start("dist.all_reduce(ones)", gpus=0)
     waits(made, 0, "all_reduce")
     made.start("import os; os._exit(0)", gpus=1)
     assert run.wait(WITHIN_S)
-    assert "Connection closed by peer" in run.outcomes[0].error.evalue
+    assert "all_reduce: rank 1 has died" in run.outcomes[0].error.evalue
 
 
 SECOND = ", timeout=datetime.timedelta(seconds=1)"
