@@ -83,6 +83,6 @@ class Losses:
     def soon_among(self, processes: Mapping[int, str]) -> list[int]:
         """As `among`, where the end of one is likely: waits for a moment until it is known."""
         deadline = time.monotonic() + MOMENT_S
-        while not (lost := self.among(processes)) and time.monotonic() < deadline:
+        while not (lost := self.among(processes)) and processes and time.monotonic() < deadline:
             time.sleep(_POLL_S)
         return lost

@@ -79,7 +79,7 @@ _places: list[Place] = []  # the last one counts
 def prepare(path: str, rank: int, size: int) -> None:
     """Remember where the peers meet, and make `env://` mean it."""
     _places[:] = [Place(path, rank, size)]
-    collectives.met[:] = [lambda: _places[-1].processes]
+    collectives.met[:] = [_met_by_cells]
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29500")
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -175,6 +175,11 @@ def meet(name: str, ranks: list[int], timeout: dt.timedelta, what: str) -> Any:
 def world() -> Place:
     """Where groups meet now."""
     return _places[-1]
+
+
+def _met_by_cells() -> dict[int, str]:
+    """A script's ranks leave it alive, and say so themselves."""
+    return _places[-1].processes if is_of_cells() else {}
 
 
 def is_of_cells() -> bool:
