@@ -28,6 +28,7 @@ from monarch_nb.actors.proc import Wait
 from monarch_nb.actors.proc_mesh import ProcMesh
 from monarch_nb.actors.procs_state import ProcsState
 from monarch_nb.core import pickling
+from monarch_nb.core.folding import rank_words
 from monarch_nb.core.frames import CALL, Message
 from monarch_nb.core.shape import Shape
 from monarch_nb.errors import MeshError
@@ -85,11 +86,13 @@ class Home:
         return found
 
     def words(self) -> str:
-        """`gpus {gpus: 4}`, for people."""
+        """`mesh0 {gpus: 2}, ranks 2-3`, for people."""
         sizes = ", ".join(f"{name}: {size}" for name, size in self.sizes.items())
+        found = f"{self.engine.procs.name} {{{sizes}}}" if sizes else self.engine.procs.name
+        if len(self.ranks) < len(self.engine.procs.processes):
+            found += f", {rank_words(self.ranks)}"
         stream = "" if self.engine.stream == MAIN else f", stream {self.engine.stream!r}"
-        view = ", as one" if self.is_global else ""
-        return f"{self.engine.procs.name} {{{sizes}}}{view}{stream}"
+        return found + (", as one" if self.is_global else "") + stream
 
 
 class Ref:

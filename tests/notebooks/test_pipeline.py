@@ -42,6 +42,10 @@ def test_each_step_has_the_loss_of_one_process(shown):
     assert text.endswith("equal to 1e-4: True\n")
 
 
+def test_autograd_goes_through_the_stages(shown):
+    assert shown("autograd.grad") == "the same gradient: True\n"
+
+
 def test_micro_batches_go_through_every_stage_in_order(shown):
     rows = re.findall(r"^stage (\d) \|(.*)\|$", shown("work ="), re.MULTILINE)
     assert [int(number) for number, _ in rows] == [0, 1, 2]

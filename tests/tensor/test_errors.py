@@ -217,6 +217,18 @@ def test_an_interrupt_while_commands_are_issued_loses_none(mesh):
     assert inspect(x, gpus=0) == inspect(x, gpus=3)
 
 
+def test_slices_are_told_apart(mesh):
+    low, high = mesh.slice(gpus=slice(0, 2)), mesh.slice(gpus=3)
+    with low.activate():
+        x = torch.ones(2)
+    with high.activate():
+        y = torch.ones(2)
+    assert repr(x) == "Tensor(float32[2] on four {gpus: 2}, ranks 0-1)"
+    assert repr(y) == "Tensor(float32[2] on four, rank 3)"
+    with pytest.raises(ValueError, match=r"not of four \{gpus: 2\}, ranks 0-1 and four, rank 3"):
+        x + y
+
+
 @pytest.mark.fault
 def test_a_rank_that_is_lost(spawn_mesh, failures):
     mesh = spawn_mesh({"gpus": 2})
