@@ -66,13 +66,15 @@ def _tensor(*names: str) -> dict[str, str]:
     return {name: f"monarch_nb.tensor:{name}" for name in names}
 
 
+_GROUPS: Final = {"RemoteProcessGroup": "monarch_nb.actors.axis_group:AxisGroup"}
+
 # module -> name -> where it is here ("module:name"; "module:" is the module itself)
 _SERVED: Final[dict[str, dict[str, str]]] = {
     "monarch": {
         **_same(*_SHAPES, "Future", "heal_mesh", "proc_mesh"),
         **_same("RemoteException", "distribute", "module_to_mesh"),
         **_tensor(*_TENSOR),
-        "RemoteProcessGroup": "monarch_nb.actors.axis_group:AxisGroup",
+        **_GROUPS,
     },
     "monarch.distributed": _tensor("Mesh", "distribute", "module_to_mesh"),
     "monarch.fetch": _tensor("call_on_shard_and_fetch", "fetch_shard", "inspect", "show"),
@@ -85,9 +87,10 @@ _SERVED: Final[dict[str, dict[str, str]]] = {
     "monarch.common.pipe": _tensor("Pipe", "create_pipe", "remote_generator"),
     "monarch.common.stream": _tensor("Stream", "get_active_stream"),
     "monarch.gradient_generator": _tensor("grad_function", "grad_generator"),
-    "monarch.common.device_mesh": _tensor(
-        "DeviceMesh", "get_active_mesh", "no_mesh", "slice_mesh", "to_mesh"
-    ),
+    "monarch.common.device_mesh": {
+        **_tensor("DeviceMesh", "get_active_mesh", "no_mesh", "slice_mesh", "to_mesh"),
+        **_GROUPS,
+    },
     "monarch.common.remote": _tensor("Remote", "call_on_shard_and_fetch", "remote"),
     "monarch.common.tensor": _tensor("Tensor", "reduce", "reduce_"),
     "monarch.actor": {
@@ -97,6 +100,10 @@ _SERVED: Final[dict[str, dict[str, str]]] = {
         "MeshTrait": "monarch_nb.core.mesh_trait:MeshTrait",
     },
     "monarch.rdma": {name: f"monarch_nb.rdma:{name}" for name in _RDMA},
+    "monarch.spmd": {
+        name: f"monarch_nb.spmd:{name}"
+        for name in ("SPMDActor", "setup_torch_elastic_env", "setup_torch_elastic_env_async")
+    },
     "monarch.exceptions": _same(
         "ActorError", "DeviceMeshError", "RemoteException", "SupervisionError"
     ),
@@ -142,7 +149,6 @@ _ALIASES: Final = {"monarch.config": "monarch_nb.config"}
 # what is asked for most, and what it belongs to
 _LATER: Final = {
     "tensors on a mesh": "Simulator function_resolvers set_meta world_mesh",
-    "SPMD programs": "spmd SPMDActor",
     "jobs": (
         "job JobTrait LocalJob ProcessJob SlurmJob SPMDJob hosts_from_config remotemount "
         "gather_mount"

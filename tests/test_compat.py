@@ -321,6 +321,10 @@ import monarch.rdma
 from monarch.rdma import RDMAAction, RDMABuffer, get_rdma_backend, is_rdma_available
 assert monarch.rdma.RDMABuffer is RDMABuffer is monarch_nb.RDMABuffer
 assert get_rdma_backend() == "tcp" and not is_rdma_available()
+from monarch.spmd import SPMDActor, setup_torch_elastic_env, setup_torch_elastic_env_async
+assert SPMDActor is monarch_nb.spmd.SPMDActor
+from monarch.common.device_mesh import RemoteProcessGroup
+assert RemoteProcessGroup is monarch.RemoteProcessGroup
 
 monarch.config.prefix_python_logs_with_actor = False
 import monarch_nb.config
@@ -329,7 +333,6 @@ assert monarch.actor.config is monarch_nb.config
 
 assert not hasattr(monarch.actor, "no_such_name")
 for ask in (
-    lambda: importlib.import_module("monarch.spmd"),
     lambda: importlib.import_module("monarch.job.spmd"),
     lambda: importlib.import_module("monarch.no_such_module"),
     lambda: importlib.import_module("monarch.tools.commands"),
@@ -353,10 +356,10 @@ def test_names_are_those_of_this_package_and_what_is_missing_says_so(tmp_path):
     done = run(tmp_path, NAMES)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == 9
+    assert len(lines) == 8
     assert all("is not part of this release (monarch_nb 0." in line for line in lines)
-    assert lines[0].startswith("monarch.spmd is not part of this release")
-    assert lines[0].endswith("SPMD programs come with a later one")
+    assert lines[0].startswith("monarch.job is not part of this release")
+    assert lines[0].endswith("jobs come with a later one")
     assert lines[-1].startswith("monarch.world_mesh is not part of this release")
 
 
