@@ -62,12 +62,13 @@ class AxisGroup:
         >>> # dist.all_reduce(x, group=g)
     """
 
-    def __init__(self, part: Part, dims: tuple[str, ...]) -> None:
+    def __init__(self, part: Part, dims: tuple[str, ...], timeout: float | None = None) -> None:
         self._part = part
         self._dims = dims
+        self._timeout = timeout
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return group, (self._part, self._dims)
+        return group, (self._part, self._dims, self._timeout)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AxisGroup) and self._key() == other._key()
@@ -92,16 +93,24 @@ class AxisGroup:
         raise RuntimeError(_not_here(self))
 
 
-def group(part: Part, dims: tuple[str, ...]) -> Any:
+def group(part: Part, dims: tuple[str, ...], timeout: float | None) -> Any:
     """The `ProcessGroup` of this rank's neighbours, which waits for them the first time; a handle
     where this process is no member.
 
-    Raises `TimeoutError` naming the ranks that did not come within 60 seconds.
+    Args:
+        timeout: in seconds, for the members to meet and for each collective from now on; None: 60,
+            or what was said before.
+
+    Raises `ValueError` for a timeout that is none, `TimeoutError` naming the ranks that did not
+    come.
     """
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise ValueError(f"timeout={timeout!r}: seconds, more than none; None means 60")
     seat = part.seat()
     if seat is None:
-        return AxisGroup(part, dims)
-    return runtime_access.runtime().group_of(neighbours(part.shape, dims, seat.rank), "")
+        return AxisGroup(part, dims, timeout)
+    members = neighbours(part.shape, dims, seat.rank)
+    return runtime_access.runtime().group_of(members, "", timeout)
 
 
 def device_mesh(part: Part) -> Any:

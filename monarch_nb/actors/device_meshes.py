@@ -32,7 +32,7 @@ def of(shape: Shape, rank: int, device: str, owner: str = "") -> Any:
     # it advises to flatten axes that a program names apart on purpose
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
     group_of = runtime_access.runtime().group_of
-    groups = [group_of(neighbours(shape, (label,), rank), owner) for label in shape.labels]
+    groups = [group_of(neighbours(shape, (label,), rank), owner, None) for label in shape.labels]
     key = (*shape.labels, *shape.ndslice.sizes, *shape.ranks(), device, owner)
     known, found = _meshes.get(key, ([], None))
     if found is None or any(a is not b for a, b in zip(known, groups, strict=True)):

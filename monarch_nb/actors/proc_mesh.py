@@ -257,21 +257,28 @@ class ProcMesh(MeshTrait):
         """`rank_tensor` of every axis, by name."""
         return {dim: self.rank_tensor(dim) for dim in self._labels}
 
-    def group(self, dims: str | Sequence[str] | None = None) -> Any:
+    def group(
+        self, dims: str | Sequence[str] | None = None, *, timeout: float | None = None
+    ) -> Any:
         """The `torch.distributed` process group of each rank's neighbours along an axis, several
         axes, or all of them.
 
         On the controller a handle, to be sent to the ranks: `mesh["g"] = mesh.group("gpus")`, or an
         argument of an endpoint. There, and when called on a member, it is the `ProcessGroup`: its
-        members wait for one another the first time, for 60 seconds at most.
+        members wait for one another the first time.
 
-        Raises `KeyError` for an axis that the mesh has not.
+        Args:
+            timeout: in seconds, for the members to meet and for each collective of the group from
+                then on; None: 60, or what was said before.
+
+        Raises `KeyError` for an axis that the mesh has not, `ValueError` for a timeout that is
+        none.
 
         Example:
             >>> mesh.group(("hosts", "gpus"))             # doctest: +SKIP
             AxisGroup(hosts, gpus: 8 ranks of mesh 'mesh0')
         """
-        return axis_group.group(self._part(), axis_group.chosen(self._labels, dims))
+        return axis_group.group(self._part(), axis_group.chosen(self._labels, dims), timeout)
 
     def device_mesh(self) -> Any:
         """On a member: the `torch.distributed.device_mesh.DeviceMesh` with these axes, for

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _PASSED_ON: Final = ("MONARCH_NB_COMPAT",)  # to every host
 
 
-def _no_groups(ranks: Sequence[int], _: str) -> NoReturn:
+def _no_groups(ranks: Sequence[int], _: str = "", __: float | None = None) -> NoReturn:
     raise RuntimeError(
         f"ranks {list(ranks)}: process groups are made on ranks of a mesh, not on the controller"
     )
@@ -78,9 +78,9 @@ class Runtime:
         self.root._proc_mesh = self.own_mesh
         self.supervision.on_root_failure = self._root_failed
         self._own: ProcsState | None = None
-        self.group_of: Callable[[Sequence[int], str], Any] = _no_groups
+        self.group_of: Callable[[Sequence[int], str, float | None], Any] = _no_groups
         """The process group of some ranks of the mesh, of which this process is one; another for
-        each owner, of which "" is everybody."""
+        each owner, of which "" is everybody. At last its timeout in seconds, None: as it is."""
         self.seat: Seat | None = None
         """Which rank this process is; None on the controller."""
         self.at_close: list[Callable[[], None]] = []

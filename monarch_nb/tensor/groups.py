@@ -27,7 +27,7 @@ logging.getLogger("torch.distributed.tensor._collective_utils").setLevel(logging
 
 def group_of(members: Sequence[int]) -> Any:
     """The `ProcessGroup` of these ranks, of which this is one."""
-    return runtime_access.runtime().group_of(members, _owner())
+    return runtime_access.runtime().group_of(members, _owner(), None)
 
 
 def device_mesh_of(shape: Shape, device: str) -> DeviceMesh:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
-from monarch_nb.worker import first_use, groups, rendezvous
+from monarch_nb.worker import collectives, first_use, groups, rendezvous
 
 
 class AxisGroups:
@@ -23,12 +23,12 @@ class AxisGroups:
         self._lock = threading.Lock()
         self._making: dict[str, threading.Lock] = {}
 
-    def of(
-        self, ranks: Sequence[int], owner: str = "", timeout: dt.timedelta = first_use.TIMEOUT
-    ) -> Any:
+    def of(self, ranks: Sequence[int], owner: str = "", timeout: float | None = None) -> Any:
         """The `ProcessGroup` of exactly these ranks of the mesh; waits for them the first time.
 
-        Each `owner` has its own: collectives of two must not mix, in whatever order they come.
+        `timeout` in seconds is for that and for each of its collectives from now on; None: as it
+        is, 60 at first. Each `owner` has its own: collectives of two must not mix, in whatever
+        order they come.
 
         Raises `ValueError` where this rank is none of them or one is named twice, `TimeoutError`
         naming those that did not come.
@@ -39,7 +39,11 @@ class AxisGroups:
         with self._lock:
             making = self._making.setdefault(name, threading.Lock())
         with making:  # two groups at once must not wait for each other: a lock for each
-            return _known(name) or _make(name, members, timeout)
+            limit = first_use.TIMEOUT if timeout is None else dt.timedelta(seconds=timeout)
+            found = _known(name) or _make(name, members, limit)
+            if timeout is not None:
+                collectives.facts.set_timeout(name, found, limit)
+            return found
 
 
 def _check(members: list[int]) -> None:

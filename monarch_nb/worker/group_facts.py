@@ -39,6 +39,12 @@ class GroupFacts:
         self.only_gloo = self.only_gloo and len(gloo) == len(backends) > 0
         self._facts[name] = Fact(_taken_over(gloo), time.time_ns())
 
+    def set_timeout(self, name: str, group: Any, timeout: dt.timedelta) -> None:
+        """The user wants another one."""
+        for backend in backends_of(group):
+            backend._set_default_timeout(timeout + SLACK if is_gloo(backend) else timeout)
+        self._facts[name] = Fact(timeout, self.since_ns(name))
+
     def timeout(self, name: str) -> dt.timedelta | None:
         """What the user's timeout of the group is; the longest of all for one that is unknown."""
         if (fact := self._facts.get(name)) is not None:

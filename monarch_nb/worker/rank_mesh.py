@@ -53,13 +53,16 @@ class RankMesh(MeshTrait):
         """Of the members, in the whole mesh."""
         return self._shape.ranks()
 
-    def group(self, dims: str | Sequence[str] | None = None) -> Any:
+    def group(
+        self, dims: str | Sequence[str] | None = None, *, timeout: float | None = None
+    ) -> Any:
         """The `ProcessGroup` of this rank's neighbours along an axis, several, or all of them.
 
-        They wait for one another the first time, for 60 seconds at most. Raises `KeyError` for an
+        They wait for one another the first time. `timeout`, in seconds, is for that and for each
+        collective from then on; None: 60, or what was said before. Raises `KeyError` for an
         axis that the mesh has not, `TimeoutError` naming the ranks that did not come.
         """
-        return axis_group.group(self._part(), axis_group.chosen(self._labels, dims))
+        return axis_group.group(self._part(), axis_group.chosen(self._labels, dims), timeout)
 
     def device_mesh(self) -> Any:
         """The `torch.distributed.device_mesh.DeviceMesh` with these axes.

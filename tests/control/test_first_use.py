@@ -41,7 +41,7 @@ USES = {
     "sampler": "from torch.utils.data import DistributedSampler\n"
     "assert list(DistributedSampler(range(8), shuffle=False)) == [rank, rank + 4]",
 }
-HEAD = "import copy, datetime, torch\nimport torch.distributed as dist\n"
+HEAD = "import copy, torch\nimport torch.distributed as dist\n"
 OF = HEAD + "from monarch_nb.worker import axis_groups\n"
 ROW = OF + "row = [0, 1] if rank < 2 else [2, 3]\ng = axis_groups.of(row)\n"
 VERBS = {
@@ -120,7 +120,7 @@ def test_a_group_made_in_another_thread(four):
 
 
 def test_a_rank_that_does_not_come_is_named(four):
-    code = OF + "axis_groups.of([0, 2], timeout=datetime.timedelta(seconds=0.5))"
+    code = OF + "axis_groups.of([0, 2], timeout=0.5)"
     run = four.start(code, gpus=0)
     assert run.wait(WITHIN_S)
     assert "rank 2 did not come to the group of ranks 0,2" in errors(run)[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -143,6 +144,25 @@ def test_who_is_no_member_is_told_so(grid):
     assert set(errors) == {2, 3}
     assert f"rank 2 of mesh {grid.name!r} is not in AxisGroup(b: 2 ranks" in errors[2]
     assert "(ranks 0-1): only its members use it" in errors[2]
+
+
+def test_a_timeout(grid):
+    """For the members to meet, and for each collective; the last one that was said counts."""
+    alone = "if rank == 0: "
+    failed = ran(grid, f"{alone}mesh.group('gpus', timeout=0.5)")
+    assert list(failed) == [0]
+    assert "ranks 1, 2, 3 did not come to the group of ranks 0,1,2,3 within 0:00:00.5" in failed[0]
+    grid.procs["g"] = grid.procs.group("b")
+    assert not ran(grid, SUM.format("g", "[1, 1, 5, 5][rank]"))
+    grid.procs["g"] = grid.procs.group("b", timeout=0.5)
+    start = time.monotonic()
+    failed = ran(grid, f"{HEAD}{alone}dist.all_reduce(torch.ones(1), group=g)")
+    assert list(failed) == [0]
+    assert "imed out" in failed[0]
+    assert time.monotonic() - start < 20
+    for wrong in (0, -1, float("inf")):
+        with pytest.raises(ValueError, match="timeout=.*: seconds, more than none"):
+            grid.procs.group("b", timeout=wrong)
 
 
 def test_a_device_mesh_is_usable(grid):
