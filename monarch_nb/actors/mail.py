@@ -55,6 +55,7 @@ class Mail:
     def __init__(self, proc: Proc) -> None:
         self._proc = proc
         self._here: dict[tuple[int, int], Message | Callable[[], Any]] = {}
+        self._unwanted: set[tuple[int, int]] = set()
         self._came = threading.Condition()
         proc.ports[MAIL_PORT] = self._deliver
 
@@ -69,15 +70,34 @@ class Mail:
                 self._proc.send(process, CALL, MAIL_PORT, parcel, reply=number)
 
     def take(self, number: int, source: int) -> Any:
-        """What process `source` sends under this number: waits. `RankExited` if it has died."""
+        """What process `source` sends under this number: waits. `RankExited` if it has died.
+
+        Nobody will take it after an interrupt: what comes then is thrown away.
+        """
         key = (source, number)
         self._watch(source)
+        try:
+            found = self._awaited(key)
+        except KeyboardInterrupt:
+            self._throw_away(key)
+            raise
+        return self._proc.decode(found) if isinstance(found, Message) else found()
+
+    def _awaited(self, key: tuple[int, int]) -> Message | Callable[[], Any]:
         with self._came:
             while (found := self._here.pop(key, None)) is None:
-                if (gone := self._proc.dead.get(source)) is not None:
+                if (gone := self._proc.dead.get(key[0])) is not None:
                     raise RankExited(f"what was to come from there is lost: {gone.describe()}")
                 self._came.wait(SLICE_S)
-        return self._proc.decode(found) if isinstance(found, Message) else found()
+        return found
+
+    def _throw_away(self, key: tuple[int, int]) -> None:
+        with self._came:
+            found = self._here.pop(key, None)
+            if found is None:
+                self._unwanted.add(key)
+        if isinstance(found, Message):
+            self._proc.discard(found)
 
     def _watch(self, source: int) -> None:
         if source != self._proc.id:
@@ -88,5 +108,11 @@ class Mail:
 
     def _keep(self, key: tuple[int, int], content: Message | Callable[[], Any]) -> None:
         with self._came:
-            self._here[key] = content
-            self._came.notify_all()
+            is_wanted = key not in self._unwanted
+            if is_wanted:
+                self._here[key] = content
+                self._came.notify_all()
+            else:
+                self._unwanted.discard(key)
+        if not is_wanted and isinstance(content, Message):
+            self._proc.discard(content)

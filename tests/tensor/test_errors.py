@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -14,7 +15,8 @@ import torch
 
 import monarch_nb
 from monarch_nb import CallCancelled, RemoteException, SupervisionError, this_host
-from monarch_nb.tensor import fetch_shard, inspect, remote
+from monarch_nb.actors import runtime_access
+from monarch_nb.tensor import Stream, call_on_shard_and_fetch, fetch_shard, inspect, remote
 from tests.support import eventually, is_running, until_exists
 
 
@@ -277,3 +279,42 @@ def test_a_mesh_of_nobody_is_garbage_with_its_tensors():
     del x
     gc.collect()
     eventually(lambda: not is_running(pid), what="the rank has ended")
+
+
+def test_what_comes_after_an_interrupt_is_thrown_away(mesh, tmp_path):
+    gate = tmp_path / "gate"
+
+    @remote(propagate=lambda x: x)
+    def late(x):
+        until_exists(str(gate))
+        return x
+
+    @remote(propagate="inspect")
+    def waits():
+        frames = sys._current_frames().values()
+        return any(frame.f_code.co_name == "wait" and is_in(frame, "_awaited") for frame in frames)
+
+    def is_in(frame, name):
+        while frame is not None and frame.f_code.co_name != name:
+            frame = frame.f_back
+        return frame is not None
+
+    @remote(propagate="inspect")
+    def kept():
+        return len(runtime_access.runtime().mail._here)
+
+    there, here = mesh.slice(gpus=0), mesh.slice(gpus=1)
+    with there.activate():
+        x = late(torch.ones(300_000))
+    with here.activate():
+        moved = x.to_mesh(here) + 1
+        waiting = fetch_shard(moved)
+        with Stream("watch").activate():
+            eventually(lambda: call_on_shard_and_fetch(waits).get())
+        assert waiting.cancel()
+        with pytest.raises(RemoteException, match="to_mesh failed"):
+            inspect(moved)
+        gate.touch()
+        assert inspect(x)[0] == 1
+        assert inspect((x * 2).to_mesh(here))[0] == 2
+        assert call_on_shard_and_fetch(kept).get() == 0
