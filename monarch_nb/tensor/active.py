@@ -195,7 +195,10 @@ def rank_tensor(mesh: ProcMesh, dim: str | Sequence[str]) -> Tensor:
 
 def holds_tensors(values: Any) -> bool:
     """Whether there are tensors of a mesh among some values."""
-    return bool(functions.tensors_in(values))
+    try:
+        return bool(functions.tensors_in(values))
+    except RecursionError:  # nested so deeply that they cannot be sent either, which is said there
+        return False
 
 
 _NUMBER: Final = Meta((), (), torch.int64, torch.device("cpu"), 0)

@@ -21,11 +21,12 @@ from monarch_nb.core.shape import Shape
 from monarch_nb.tensor import functions
 from monarch_nb.tensor.active import home_of
 from monarch_nb.tensor.commands import Input
+from monarch_nb.tensor.copies import as_it_is, own_copy
 from monarch_nb.tensor.engine import Home
 from monarch_nb.tensor.groups import device_mesh_of
 from monarch_nb.tensor.metas import meta_of
 from monarch_nb.tensor.seeding import follow
-from monarch_nb.tensor.tensors import Tensor, own_copy
+from monarch_nb.tensor.tensors import Tensor
 
 M = TypeVar("M", bound=torch.nn.Module)
 Spec = Sequence[str | Sequence[str] | None]
@@ -79,19 +80,17 @@ def distribute(tensor: torch.Tensor, mesh: ProcMesh, sharding_spec: Spec | None 
     engine = home_of(mesh).engine
     follow(engine)
     home = engine.home(mesh._shape, is_global=True)
-    found = distributed(tensor.detach(), home, mesh, sharding_spec)
+    found = distributed(as_it_is(tensor), home, mesh, sharding_spec)
     return found.requires_grad_() if tensor.requires_grad else found  # type: ignore[return-value]
 
 
 def distributed(
     tensor: torch.Tensor, home: Home, held: object, sharding_spec: Spec | None
 ) -> Tensor:
-    """As `distribute`, to a home."""
+    """As `distribute`, to a home; of a tensor that nobody changes."""
     cuts = _cuts(tensor.shape, home.sizes, sharding_spec)
-    own = tensor.contiguous()
-    given = (own.cpu(), own.device.type, home.shape, cuts)
-    meta = meta_of(own.view(own.shape))
-    [found] = functions.run(_part, given, inputs=[], home=home, held=held, new=[meta])
+    given = (tensor.cpu(), tensor.device.type, home.shape, cuts)
+    [found] = functions.run(_part, given, inputs=[], home=home, held=held, new=[meta_of(tensor)])
     return found
 
 

@@ -22,7 +22,6 @@ DEFAULT: Final = 67280421310721
 
 _engines: Final[weakref.WeakSet[Engine]] = weakref.WeakSet()
 _lock: Final = threading.Lock()
-_original: Final = torch.manual_seed
 
 
 def follow(engine: Engine) -> None:
@@ -36,13 +35,14 @@ def follow(engine: Engine) -> None:
         _send(engine, number)
 
 
+@functools.cache
 def _install() -> None:
-    if torch.manual_seed is not _original:
-        return
+    """Once: around what it is now, as PyTorch's compiler puts something of its own around it."""
+    original = torch.manual_seed
 
-    @functools.wraps(_original)
+    @functools.wraps(original)
     def manual_seed(seed: Any) -> torch.Generator:
-        found = _original(seed)
+        found = original(seed)
         for engine in list(_engines):
             if not engine.is_over():
                 _send(engine, torch.initial_seed())

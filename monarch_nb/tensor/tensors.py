@@ -18,6 +18,7 @@ import torch
 from torch.utils import _pytree
 
 from monarch_nb.tensor.commands import Definition, bits_of
+from monarch_nb.tensor.copies import as_it_is, own_copy
 from monarch_nb.tensor.engine import DROPPED, Home, Ref
 from monarch_nb.tensor.learning import (
     LARGEST,
@@ -376,7 +377,7 @@ def put(value: torch.Tensor, home: Home, held: object) -> Tensor:
             f"{_kind(value)} requires a gradient, which would not come back from the ranks. Make "
             "it on the mesh, inside `with mesh.activate():`"
         )
-    own = value.detach().contiguous()
+    own = as_it_is(value)
     if home.is_global:
         found: Tensor = _verbs("distributed").distributed(own, home, held, None)
         return found
@@ -384,12 +385,7 @@ def put(value: torch.Tensor, home: Home, held: object) -> Tensor:
     given = (own.cpu(), own.device.type)
     definition = Definition(next(numbers), own_copy, given, {}, 0, 0, (True,), once=True)
     home.engine.issue(home, definition, [definition.number, ref.id])
-    return Tensor._of(meta_of(own.view(own.shape)), ref)
-
-
-def own_copy(value: torch.Tensor, device: str) -> torch.Tensor:
-    """On a rank: memory of its own, as what came is lent."""
-    return value.clone() if device == "cpu" else value.to(device)
+    return Tensor._of(meta_of(own), ref)
 
 
 def _refuse_homes(func: Any, tensors: Sequence[Any]) -> NoReturn:
