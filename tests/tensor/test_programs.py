@@ -194,3 +194,25 @@ def test_a_loop_that_heals_its_mesh(tmp_path):
     assert "Node failure detected at step 1" in out
     assert "Job Complete" in out
     assert "[[2.0, 2.0], [2.0, 2.0]]" in out
+
+
+SEEDED = """
+import torch
+from monarch_nb.tensor import inspect
+import monarch_nb.tensor.active
+import torch._dynamo  # puts something of its own around torch.manual_seed
+from monarch_nb import this_host
+
+mesh = this_host().spawn_procs({"gpus": 2})
+with mesh.activate():
+    torch.zeros(1)
+    torch.manual_seed(3)
+    there = torch.rand(2)
+torch.manual_seed(3)
+print("equal:", torch.equal(inspect(there, gpus=1), torch.rand(2)))
+"""
+
+
+@pytest.mark.slow
+def test_seeds_reach_ranks_whatever_was_loaded_before(tmp_path):
+    assert "equal: True" in ends(tmp_path, SEEDED)
