@@ -161,16 +161,29 @@ def test_rich_variables_and_copies_to_globals(page, kernel):
     assert rich["data"]["text/html"] == "<b>rich</b>"
 
 
-def test_variables_while_nothing_is_stopped_are_looked_at_without_their_repr(page, kernel):
+BUSY = """%%mesh 1
+import pathlib, time
+pathlib.Path({started!r}).touch()
+while not pathlib.Path({end!r}).exists():
+    time.sleep(0.01)
+"""
+
+
+def test_variables_while_nothing_is_stopped_are_looked_at_without_their_repr(
+    page, kernel, tmp_path
+):
     kernel.ok("%%mesh\nclass Loud:\n    def __repr__(self): 1/0\nloud, n = Loud(), 3")
     found = {one["name"]: one for one in page.ok("inspectVariables")["variables"]}
     assert found["n"]["value"] == "3"
     assert found["rank"]["value"] == "1"
     assert found["loud"]["value"] == "Loud"
-    sleeping = kernel.start("%%mesh\nimport time; time.sleep(0.5)")
+    started, end = tmp_path / "started", tmp_path / "end"
+    busy = kernel.start(BUSY.format(started=str(started), end=str(end)))
+    kernel.until(started.exists)
     assert page.ok("inspectVariables")["variables"]
     assert not page.ask("richInspectVariables", variableName="loud")["success"]
-    kernel.finish(sleeping)
+    end.touch()
+    kernel.finish(busy)
 
 
 def test_it_stops_in_the_body_of_an_actor_of_a_cell(page, kernel):
