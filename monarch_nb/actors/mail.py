@@ -96,8 +96,7 @@ class Mail:
             found = self._here.pop(key, None)
             if found is None:
                 self._unwanted.add(key)
-        if isinstance(found, Message):
-            self._proc.discard(found)
+        self._discard(found)
 
     def _watch(self, source: int) -> None:
         if source != self._proc.id:
@@ -108,11 +107,13 @@ class Mail:
 
     def _keep(self, key: tuple[int, int], content: Message | Callable[[], Any]) -> None:
         with self._came:
-            is_wanted = key not in self._unwanted
-            if is_wanted:
+            if key not in self._unwanted:
                 self._here[key] = content
                 self._came.notify_all()
-            else:
-                self._unwanted.discard(key)
-        if not is_wanted and isinstance(content, Message):
+                return
+            self._unwanted.discard(key)
+        self._discard(content)
+
+    def _discard(self, content: Message | Callable[[], Any] | None) -> None:
+        if isinstance(content, Message):
             self._proc.discard(content)

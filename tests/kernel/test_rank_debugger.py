@@ -37,6 +37,12 @@ class Trainer(Actor):
 
 trainer = mesh0.spawn("trainer", Trainer)
 """
+BUSY = """%%mesh 1
+import pathlib
+from tests.support import until_exists
+pathlib.Path({started!r}).touch()
+until_exists({end!r})
+"""
 MODULE = """
 def outer(n):
     total = 0
@@ -159,14 +165,6 @@ def test_rich_variables_and_copies_to_globals(page, kernel):
     assert "Rich" in kernel.ok("%%mesh 1\nprint(type(kept))").text()
     rich = page.ok("richInspectVariables", variableName="kept")
     assert rich["data"]["text/html"] == "<b>rich</b>"
-
-
-BUSY = """%%mesh 1
-import pathlib, time
-pathlib.Path({started!r}).touch()
-while not pathlib.Path({end!r}).exists():
-    time.sleep(0.01)
-"""
 
 
 def test_variables_while_nothing_is_stopped_are_looked_at_without_their_repr(
