@@ -28,7 +28,6 @@ export function searchOf(text: string): RegExp | string | null {
   }
   try {
     const found = new RegExp(text, /[A-Z]/.test(text) ? 'g' : 'gi');
-    found.lastIndex = 0;
     return found.test('') ? null : found;
   } catch {
     return `"${text}" is no regular expression`;
@@ -41,13 +40,19 @@ export function hits(text: string, search: RegExp | null): [number, number][] {
   if (!search) {
     return found;
   }
-  search.lastIndex = 0; // matchAll begins where the last test ended
   for (const match of text.matchAll(search)) {
     if (match[0].length > 0 && found.push([match.index, match.index + match[0].length]) >= 200) {
       break;
     }
   }
   return found;
+}
+
+/** Where the kernel left lines out: after the line with one number, before that with another, null: any. */
+export interface Gap {
+  readonly after: number;
+  before: number | null;
+  count: number;
 }
 
 /** Lines in the order of their numbers, the newest `most` of them. */
@@ -58,11 +63,13 @@ export class LogLines {
   found = 0;
   /** How many lines went because there were too many. */
   gone = 0;
-  /** How many lines the kernel has left out. */
-  skipped = 0;
-  /** Lines after this one are wanted: what is before was cleared, or was there before anybody looked. */
-  base: number | null = null;
+  /** What the kernel has left out and may still have, oldest first. */
+  gaps: Gap[] = [];
   #all: LogLine[] = [];
+  /** The newest line that was cleared. */
+  #cleared = -1;
+  /** How many lines the kernel has left out and has no more. */
+  #lost = 0;
   #choice: Choice = EVERYTHING;
 
   constructor(private most: number) {}
@@ -83,12 +90,21 @@ export class LogLines {
     return this.#choice.search;
   }
 
-  /** New lines. Returns those of them that are shown, or null where all must be drawn again. */
+  /** How many lines are not here because the kernel has left them out. */
+  get skipped(): number {
+    return this.gaps.reduce((sum, { count }) => sum + count, this.#lost);
+  }
+
+  /**
+   * New lines, and how many the kernel has left out before them.
+   * Returns those of them that are shown, or null where all must be drawn again.
+   */
   append(lines: readonly LogLine[], skipped = 0): LogLine[] | null {
-    this.skipped += skipped;
-    this.base ??= skipped > 0 ? -1 : (lines.at(0)?.[0] ?? 0) - 1;
-    const after = this.last ?? -1;
+    const after = this.last ?? this.#cleared;
     const news = lines.filter(line => line[0] > after);
+    if (news.length || !lines.length) {
+      this.#leaveOut(after, news.at(0)?.[0] ?? null, skipped);
+    }
     this.#all.push(...news);
     if (this.#all.length > this.most * 1.1) {
       this.#cut();
@@ -104,19 +120,32 @@ export class LogLines {
   merge(lines: readonly LogLine[]): void {
     const known = new Set(this.#all.map(([seq]) => seq));
     const news = lines.filter(([seq]) => !known.has(seq));
-    const base = this.base ?? -1;
-    this.skipped = Math.max(0, this.skipped - news.filter(([seq]) => seq > base).length);
     this.#all = [...news, ...this.#all].sort(([one], [other]) => one - other);
     this.#cut();
   }
 
+  /** The newest lines that the kernel has before the end of a gap. */
+  fill(gap: Gap, lines: readonly LogLine[]): void {
+    const place = this.gaps.indexOf(gap);
+    if (place < 0) {
+      return;
+    }
+    const { after, before } = gap;
+    const inside = lines.filter(([seq]) => seq > after && seq < (before ?? Infinity));
+    gap.count = Math.max(0, gap.count - inside.length);
+    const first = lines.at(0)?.[0] ?? -1;
+    if (first > after) {
+      gap.before = Math.min(first, before ?? Infinity);
+    } else {
+      this.gaps.splice(place, 1);
+      this.#lost += lines.length ? 0 : gap.count;
+    }
+    this.merge(inside);
+  }
+
   /** How many of the shown lines came after this one. */
   newer(seq: number): number {
-    let count = 0;
-    while (count < this.shown.length && this.shown[this.shown.length - 1 - count][0] > seq) {
-      count++;
-    }
-    return count;
+    return this.shown.length - 1 - this.shown.findLastIndex(line => line[0] <= seq);
   }
 
   choose(choice: Choice): void {
@@ -129,22 +158,19 @@ export class LogLines {
     this.#cut();
   }
 
-  /** What is here now is not shown again. */
-  clear(): void {
-    this.base = this.last ?? this.base;
+  /** What is here now is not shown again; -1: the next lines are of a kernel that counts from the start. */
+  clear(newest = this.last ?? this.#cleared): void {
+    this.#cleared = newest;
     this.#all = [];
-    this.skipped = 0;
+    this.gaps = [];
+    this.#lost = 0;
     this.gone = 0;
     this.#chooseAgain();
   }
 
   isFound(line: LogLine): boolean {
     const { search } = this.#choice;
-    if (!search) {
-      return false;
-    }
-    search.lastIndex = 0;
-    return search.test(plain(line[5]));
+    return search !== null && plain(line[5]).search(search) >= 0;
   }
 
   #cut(): void {
@@ -152,8 +178,20 @@ export class LogLines {
     if (surplus > 0) {
       this.#all = this.#all.slice(surplus);
       this.gone += surplus;
+      const first = this.first ?? 0;
+      this.gaps = this.gaps.filter(({ before }) => before === null || before > first);
     }
     this.#chooseAgain();
+  }
+
+  #leaveOut(after: number, before: number | null, count: number): void {
+    const newest = this.gaps.at(-1);
+    if (newest?.before === null) {
+      newest.before = before;
+      newest.count += count;
+    } else if (count > 0) {
+      this.gaps.push({ after, before, count });
+    }
   }
 
   #chooseAgain(): void {

@@ -30,7 +30,9 @@ export class LogPanel extends Widget {
   #only = false;
   /** The newest line when the user left the end. */
   #seen = -1;
-  #filling = 0;
+  #quiet = 0;
+  /** How often a filling of gaps was stopped. */
+  #stops = 0;
   /** Whether the lines are those of a kernel that is gone. */
   #isOld = false;
   #connection: Connection | null = null;
@@ -59,7 +61,7 @@ export class LogPanel extends Widget {
   override dispose(): void {
     this.#undo();
     this.#unfollow();
-    clearTimeout(this.#filling);
+    this.#stopFilling();
     this.#view.dispose();
     super.dispose();
   }
@@ -90,6 +92,7 @@ export class LogPanel extends Widget {
       return;
     }
     this.#unfollow();
+    this.#stopFilling();
     this.#connection = connection;
     this.#isOld = this.#lines.size > 0;
     setText(this.#note, this.#isOld || !connection ? why : '');
@@ -101,7 +104,7 @@ export class LogPanel extends Widget {
   }
 
   async #load(connection: Connection): Promise<void> {
-    const lines = await this.#ask(connection, null);
+    const lines = (await this.#ask(null)) ?? [];
     if (connection !== this.#connection || this.isDisposed) {
       return;
     }
@@ -112,61 +115,72 @@ export class LogPanel extends Widget {
     });
   }
 
-  async #ask(connection: Connection, before: number | null): Promise<LogLine[]> {
-    const wish = { mesh: this.mesh, ranks: null, count: FIRST_LINES, pattern: '', level: '', before };
+  /** The newest lines before this one, null: of all. Null if there is no answer, or no use for it. */
+  async #ask(before: number | null): Promise<LogLine[] | null> {
+    const { mesh } = this;
+    const connection = this.#connection;
+    let lines: LogLine[] | null = null;
     try {
-      const { lines } = (await connection.ask('logs', wish)) as { lines: LogLine[] };
-      return lines;
+      const wish = { mesh, ranks: null, count: FIRST_LINES, pattern: '', level: '', before };
+      const told = (await connection?.ask('logs', wish)) as { lines: LogLine[] } | undefined;
+      lines = told?.lines ?? null;
     } catch (error) {
       showError(error);
-      return [];
     }
+    return connection !== this.#connection || this.isDisposed ? null : lines;
   }
 
   #take(lines: readonly LogLine[], skipped: number): void {
     if (this.#isOld && lines.length > 0) {
       this.#isOld = false;
-      this.#lines.clear();
+      this.#lines.clear(-1);
       setText(this.#note, '');
     }
     const shown = this.#lines.append(lines, skipped);
     if (skipped > 0) {
-      clearTimeout(this.#filling);
-      this.#filling = setTimeout(() => void this.#fillGap(), QUIET_MS);
+      this.#stopFilling();
+      this.#quiet = setTimeout(() => void this.#fillGaps(), QUIET_MS);
     }
     if (shown) {
       this.#view.append(shown);
+      this.#tell();
     } else {
-      this.#view.layOut();
+      this.#layOut();
     }
-    this.#tellNew();
-    this.#tellCount();
+  }
+
+  #stopFilling(): void {
+    clearTimeout(this.#quiet);
+    this.#stops++;
   }
 
   /** Get what a flood made the kernel skip, as far as it keeps it. */
-  async #fillGap(): Promise<void> {
-    const base = this.#lines.base ?? -1;
-    let before: number | null = null;
-    let skipped = 0;
-    do {
-      ({ skipped } = this.#lines);
-      before = await this.#fill(before, base);
-    } while (before !== null && this.#lines.skipped > 0 && this.#lines.skipped < skipped);
+  async #fillGaps(): Promise<void> {
+    const stops = this.#stops;
+    for (let gap; (gap = this.#lines.gaps.at(-1)); ) {
+      const lines = await this.#ask(gap.before);
+      if (!lines || stops !== this.#stops) {
+        return;
+      }
+      this.#lines.fill(gap, lines);
+      this.#layOut();
+    }
   }
 
-  /** Get lines before this one, null: the newest; but for those up to `base`. Returns the first that came. */
-  async #fill(before: number | null, base = -1): Promise<number | null> {
-    const { connection } = this.link;
-    const lines = connection ? await this.#ask(connection, before) : [];
-    if (connection !== this.#connection || this.isDisposed) {
-      return null;
+  /** Get the lines before those that are here. */
+  async #getEarlier(): Promise<void> {
+    const lines = await this.#ask(this.#lines.first);
+    if (lines) {
+      this.#lines.merge(lines);
+      this.#layOut();
     }
-    this.#lines.merge(lines.filter(([seq]) => seq > base));
+  }
+
+  /** All lines again: others are between them, or none. */
+  #layOut(): void {
     this.#view.forgetPlace();
     this.#view.layOut();
-    this.#tellNew();
-    this.#tellCount();
-    return lines.length > 0 ? lines[0][0] : null;
+    this.#tell();
   }
 
   #bar(): HTMLElement {
@@ -184,10 +198,9 @@ export class LogPanel extends Widget {
     const copy = button('copy', 'Copy the lines that are shown', () => { void copyText(this.#text()); });
     const clear = button('clear', 'Forget the lines that are here', () => {
       this.#lines.clear();
-      this.#view.layOut();
-      this.#tellCount();
+      this.#layOut();
     });
-    const earlier = button('earlier', 'Get earlier lines from the kernel', () => { void this.#fill(this.#lines.first); });
+    const earlier = button('earlier', 'Get earlier lines from the kernel', () => { void this.#getEarlier(); });
     bar.append(this.#ranks, this.#level, this.#search, this.#count, only, wrap, earlier, copy, clear);
     return bar;
   }
@@ -200,10 +213,7 @@ export class LogPanel extends Widget {
     const ranks = this.#ranks.value.trim() ? new Set(runs(this.#ranks.value)) : null;
     const level = this.#level.value as Choice['level'];
     this.#lines.choose({ ranks, level, search: isWrong ? null : search, only: this.#only });
-    this.#view.forgetPlace();
-    this.#view.layOut();
-    this.#tellNew();
-    this.#tellCount();
+    this.#layOut();
   }
 
   /** Enter: to the next line that is found, with Shift to the one before. */
@@ -221,7 +231,8 @@ export class LogPanel extends Widget {
     this.#view.show(at);
   }
 
-  #tellCount(): void {
+  #tell(): void {
+    this.#tellNew();
     const { size, shown, found, search, gone, skipped } = this.#lines;
     const lines = shown.length === size ? `${size} lines` : `${shown.length} of ${size} lines`;
     const all = search ? `${found} found in ${lines}` : lines;

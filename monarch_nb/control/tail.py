@@ -148,20 +148,20 @@ class Tail:
         mesh: str | None = None,
         ranks: Collection[int] | None = None,
         limit: int = 1_000,
-    ) -> tuple[list[Line], int]:
+    ) -> tuple[list[Line], int, int]:
         """The newest lines after that one, `limit` at most, and how many were left out before them.
 
-        Ask the next time with the `seq` of this object, read before this call, or that of the last
-        line. What has fallen out long ago is counted whatever ranks it was of.
+        Third: the number to ask with the next time, of the newest line then, whosever it was. What
+        has fallen out long ago is counted whatever ranks it was of.
         """
-        pieces, skipped = self._since(seq, mesh, ranks)
+        pieces, skipped, newest = self._since(seq, mesh, ranks)
         total = sum(min(piece.count, piece.last - seq) for piece in pieces)
         found: list[Line] = []
         for piece in reversed(pieces):
             if len(found) >= limit:
                 break
             found += [line for line in reversed(piece.lines()) if line.seq > seq]
-        return found[:limit][::-1], skipped + total - min(len(found), limit)
+        return found[:limit][::-1], skipped + total - min(len(found), limit), newest
 
     def last(
         self,
@@ -191,23 +191,23 @@ class Tail:
         return found[::-1]
 
     def _backwards(self, mesh: str | None, ranks: Collection[int] | None) -> Iterator[Line]:
-        pieces, _ = self._since(0, mesh, ranks)
+        pieces, *_ = self._since(0, mesh, ranks)
         for piece in reversed(pieces):
             yield from reversed(piece.lines())
 
     def _since(
         self, seq: int, mesh: str | None, ranks: Collection[int] | None
-    ) -> tuple[list[_Piece], int]:
-        """What is kept of it, and how many lines are not."""
+    ) -> tuple[list[_Piece], int, int]:
+        """What is kept of it, how many lines are not, and the number of the newest line of all."""
         with self._lock:
-            pieces, fallen = list(self._pieces), list(self._fallen)
+            pieces, fallen, newest = list(self._pieces), list(self._fallen), self._seq
         known = fallen[0][0] - fallen[0][1] if fallen else seq
         skipped = max(0, known - seq)
         for last, count, of_mesh, rank in fallen:
             if last > seq and _is_of(of_mesh, rank, mesh, ranks):
                 skipped += min(count, last - seq)
         kept = [p for p in pieces if p.last > seq and _is_of(p.mesh, p.rank, mesh, ranks)]
-        return kept, skipped
+        return kept, skipped, newest
 
 
 def _is_of(mesh: str, rank: int, wanted: str | None, ranks: Collection[int] | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import pytest
 
@@ -76,17 +77,29 @@ def test_a_follower_sees_each_line_once_or_is_told_how_many_it_missed():
         for rank in range(3):
             tail.feed("m", rank, "stdout", "".join(f"{round_} {n}\n" for n in range(rank * 9)))
         if round_ % 7 == 0:
-            lines, skipped = tail.after(seq, "m", [1, 2], limit=50)
-            seq = tail.seq
+            lines, skipped, seq = tail.after(seq, "m", [1, 2], limit=50)
             seen += lines
             missed += skipped
-    lines, skipped = tail.after(seq, "m", [1, 2])
+    lines, skipped, _ = tail.after(seq, "m", [1, 2])
     seen += lines
     numbers = [line.seq for line in seen]
     assert numbers == sorted(set(numbers))
     assert {line.rank for line in seen} == {1, 2}
     assert len(seen) + missed + skipped == 200 * (9 + 18)
-    assert tail.after(tail.seq) == ([], 0)
+    assert tail.after(tail.seq) == ([], 0, tail.seq)
+
+
+def test_a_follower_of_a_flood_counts_each_line_once():
+    """Lines that come while it asks, from another thread, are neither counted twice nor lost."""
+    tail, seen, missed, seq = Tail(), 0, 0, 0
+    flood = threading.Thread(
+        target=lambda: [tail.feed("m", 0, "stdout", f"{n}\n" * 3) for n in range(20_000)]
+    )
+    flood.start()
+    while flood.is_alive() or seq < tail.seq:
+        lines, skipped, seq = tail.after(seq, limit=50)
+        seen, missed = seen + len(lines), missed + skipped
+    assert seen + missed == 60_000
 
 
 @pytest.mark.slow
@@ -95,9 +108,9 @@ def test_what_has_fallen_out_is_counted_by_rank():
     for _ in range(300):
         tail.feed("m", 0, "stdout", "zero\n" * 100)
         tail.feed("m", 1, "stdout", "one\n" * 10)
-    lines, skipped = tail.after(0, "m", [1], limit=100_000)
+    lines, skipped, _ = tail.after(0, "m", [1], limit=100_000)
     assert len(lines) + skipped == 3_000
-    lines, skipped = tail.after(0, limit=100_000)
+    lines, skipped, _ = tail.after(0, limit=100_000)
     assert len(lines) + skipped == 33_000
     assert MAX_LINES <= len(lines) < MAX_LINES + 100
 
@@ -120,7 +133,7 @@ def test_memory_is_bounded(length, lines):
 def test_one_piece_that_is_too_large_is_cut():
     tail = Tail()
     tail.feed("m", 0, "stdout", "x\n" * 1_999_990 + "".join(f"{n}\n" for n in range(10)))
-    lines, skipped = tail.after(0, limit=10)
+    lines, skipped, _ = tail.after(0, limit=10)
     assert texts(lines) == list("0123456789")
     assert lines[-1].seq == 2_000_000
     assert skipped == 1_999_990

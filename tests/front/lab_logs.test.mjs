@@ -46,26 +46,88 @@ test('the oldest lines go where there are too many, and are counted', () => {
   assert.equal(lines.skipped, 7);
 });
 
-test('what a flood has made the kernel skip is put in its place', () => {
+/** A kernel that keeps these lines and tells the last before a number, as many as fit on a page. */
+const kernel = (kept, page) => before => {
+  const earlier = kept.filter(one => before === null || one[0] < before);
+  return earlier.slice(-page);
+};
+const fillAll = (lines, ask) => {
+  for (let gap; (gap = lines.gaps.at(-1));) {
+    lines.fill(gap, ask(gap.before));
+  }
+};
+const numbers = lines => lines.shown.map(one => one[0]);
+const upTo = count => Array.from({ length: count }, (_, i) => i);
+
+test('what a flood has made the kernel skip is put in its place, page by page', () => {
   const lines = new LogLines(100);
-  lines.append([line(0), line(1)]);
-  lines.append([line(8), line(9)], 6);
-  lines.merge(many(5, 10));
-  assert.deepEqual(
-    lines.shown.map(one => one[0]),
-    [0, 1, 5, 6, 7, 8, 9]
-  );
-  assert.equal(lines.skipped, 3);
+  lines.append(many(0, 2));
+  lines.append(many(9, 11), 7);
+  lines.append(many(11, 20));
+  lines.append(many(28, 30), 8);
+  assert.deepEqual([lines.size, lines.skipped], [15, 15]);
+  lines.fill(lines.gaps.at(-1), many(24, 28));
+  assert.deepEqual([lines.size, lines.skipped], [19, 11]);
+  fillAll(lines, kernel(many(0, 30), 4));
+  assert.deepEqual(numbers(lines), upTo(30));
+  assert.equal(lines.skipped, 0);
 });
 
-test('what was skipped after all was cleared comes back, and what was cleared does not count', () => {
+test('what the kernel counts twice or keeps no more does not make the filling go on for ever', () => {
   const lines = new LogLines(100);
-  lines.append([line(0), line(1)]);
+  lines.append(many(0, 2));
+  lines.append(many(6, 8), 400);
+  fillAll(lines, kernel(many(0, 8), 3));
+  assert.deepEqual([numbers(lines), lines.skipped], [upTo(8), 0]);
+  lines.append(many(90, 92), 82);
+  fillAll(lines, kernel(many(80, 92), 3));
+  assert.deepEqual([lines.size, lines.skipped], [20, 72]);
+});
+
+test('lines that come while a gap is filled are no part of it', () => {
+  const lines = new LogLines(100);
+  lines.append(many(0, 2));
+  lines.append([], 4);
+  const [gap] = lines.gaps;
+  lines.append(many(6, 8));
+  lines.append(many(10, 12), 2);
+  lines.fill(gap, many(3, 12));
+  lines.fill(gap, many(0, 3));
+  assert.deepEqual(numbers(lines), [0, 1, 2, 3, 4, 5, 6, 7, 10, 11]);
+  lines.append(many(6, 8), 9);
+  assert.equal(lines.skipped, 2, 'all of it was here before');
+  fillAll(lines, kernel(many(0, 12), 5));
+  assert.deepEqual(numbers(lines), upTo(12));
+});
+
+test('lines that were skipped and would go again are not asked for', () => {
+  const lines = new LogLines(10);
+  lines.append(many(0, 2));
+  lines.append(many(7, 9), 5);
+  lines.append(many(9, 20));
+  assert.deepEqual([lines.size, lines.gaps], [10, []]);
+});
+
+test('what was skipped after all was cleared comes back, and what was cleared does not', () => {
+  const lines = new LogLines(100);
+  lines.append(many(0, 2));
+  lines.append(many(4, 6), 2);
+  const [gap] = lines.gaps;
   lines.clear();
-  lines.append([line(5)], 3);
-  assert.equal(lines.base, 1);
-  lines.merge(many(2, 6));
-  assert.deepEqual([lines.size, lines.skipped], [4, 0]);
+  lines.fill(gap, many(0, 4));
+  lines.append([line(9)], 3);
+  fillAll(lines, kernel(many(0, 10), 2));
+  assert.deepEqual([numbers(lines), lines.skipped], [[6, 7, 8, 9], 0]);
+});
+
+test('another kernel counts its lines from the start', () => {
+  const lines = new LogLines(100);
+  lines.append(many(50, 60));
+  lines.clear(-1);
+  lines.append(many(1, 3));
+  lines.append(many(5, 6), 2);
+  fillAll(lines, kernel(many(1, 6), 2));
+  assert.deepEqual([numbers(lines), lines.skipped], [[1, 2, 3, 4, 5], 0]);
 });
 
 test('lines that came after one are counted among those that are shown', () => {

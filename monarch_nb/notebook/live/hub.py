@@ -232,11 +232,11 @@ class Hub:
         if not followers:
             del self._followers[turn.channel]
             return
-        last = self.source.last_line()
-        if last == followers.seq:
+        if self.source.last_line() == followers.seq:
             return
-        lines, skipped = self.source.lines_after(followers.seq, *followers.scope, MAX_LINES)
-        followers.seq = last
+        lines, skipped, followers.seq = self.source.lines_after(
+            followers.seq, *followers.scope, MAX_LINES
+        )
         if (rows := [questions.row(line) for line in followers.wanted(lines)]) or skipped:
             message = {"v": VERSION, "type": "log", "lines": rows, "skipped": skipped}
             self._send(turn.channel, message)

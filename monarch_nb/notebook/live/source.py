@@ -90,12 +90,13 @@ class Source:
 
     def lines_after(
         self, seq: int, mesh: str | None, ranks: Sequence[int] | None, limit: int
-    ) -> tuple[Sequence[Any], int]:
-        """The newest lines behind the one with this number, and how many were left out."""
+    ) -> tuple[Sequence[Any], int, int]:
+        """The newest lines behind the one with this number, how many were left out, and the number
+        of the newest line of all."""
         client: Any = self._session.runtime.running_client()
         if client is None:
-            return (), 0
-        found: tuple[Sequence[Any], int] = client.tail.after(seq, mesh, ranks, limit)
+            return (), 0, 0
+        found: tuple[Sequence[Any], int, int] = client.tail.after(seq, mesh, ranks, limit)
         return found
 
     # ------------------------------------------------------------------------------ when asked

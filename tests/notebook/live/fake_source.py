@@ -219,7 +219,7 @@ class FakeSource:
 
     def lines_after(
         self, seq: int, mesh: str | None, ranks: Sequence[int] | None, limit: int
-    ) -> tuple[Sequence[FakeLine], int]:
+    ) -> tuple[Sequence[FakeLine], int, int]:
         found = [
             line
             for line in self.journal
@@ -227,7 +227,7 @@ class FakeSource:
             and mesh in (None, line.mesh)
             and (ranks is None or line.rank in ranks)
         ]
-        return found[-limit:], max(len(found) - limit, 0)
+        return found[-limit:], max(len(found) - limit, 0), len(self.journal)
 
     def actors(self, name: str, rank: int, timeout_s: float) -> Sequence[Mapping[str, Any]] | None:
         self.hangs.wait()
