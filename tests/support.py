@@ -67,6 +67,11 @@ def until_exists(path: str | Path) -> None:
         threading.Event().wait(0.005)
 
 
+def code_until(path: str | Path) -> str:
+    """The same as the code of a cell."""
+    return f"import os, time\nwhile not os.path.exists({str(path)!r}): time.sleep(0.01)\n"
+
+
 # ---------------------------------------------------------------------------------------- processes
 
 

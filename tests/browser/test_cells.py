@@ -4,10 +4,12 @@ button."""
 from __future__ import annotations
 
 import re
+from textwrap import indent
 
 import pytest
 
 from tests.browser.lab import OUTPUTS, STOP, picture
+from tests.support import code_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -20,11 +22,13 @@ else:
     import time; time.sleep(60)"""
 
 
-def test_a_wait_is_told_and_the_line_goes(notebook, page):
+def test_a_wait_is_told_and_the_line_goes(notebook, page, tmp_path):
+    told = tmp_path / "told"
     notebook.run("%mesh up --gpus 4")
-    cell = notebook.start("%%mesh\nimport time\ntime.sleep(3 if rank == 2 else 0)\nrank")
+    cell = notebook.start(f"%%mesh\nif rank == 2:\n{indent(code_until(told), '    ')}rank")
     cell.shows("mesh0: waiting for rank 2 of 4, ")
     picture(page, "cells-waiting")
+    told.touch()
     cell.finish()
     assert cell.text == "[0] 0\n[1] 1\n[2] 2\n[3] 3"
     assert cell.element.locator(OUTPUTS).count() == 1

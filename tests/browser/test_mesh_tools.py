@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, WebSocket
@@ -10,6 +11,7 @@ from playwright.sync_api import Page, WebSocket
 from tests import support
 from tests.browser.lab import Notebook, Server, picture
 from tests.browser.tools_page import Log, Tools
+from tests.support import code_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -213,7 +215,7 @@ def test_actors_stacks_and_the_list_of_ranks(tools: Tools) -> None:
     tools.summary("4 ranks: 3 idle, 1 failed")
 
 
-def test_the_current_mesh_and_the_settings(sent: list[str], tools: Tools) -> None:
+def test_the_current_mesh_and_the_settings(sent: list[str], tools: Tools, tmp_path: Path) -> None:
     tools.open()
     tools.notebook.run("%mesh up --gpus 2 --name other")
     tools.summary("2 ranks: 2 idle", "other")
@@ -229,12 +231,14 @@ def test_the_current_mesh_and_the_settings(sent: list[str], tools: Tools) -> Non
     tools.said("mesh0")
     tools.status("2 ranks: 2 idle")
 
-    running = tools.notebook.start("import time; time.sleep(4)")
+    found = tmp_path / "found"
+    running = tools.notebook.start(code_until(found))
     tools.notebook.cell(0).element.click()
     is_running = re.compile(r"cell In ?\[3\] is running", re.IGNORECASE)
     tools.panel.get_by_role("button", name=is_running).click()
     lit = running.element.and_(tools.page.locator(".mnb-mod-lit.jp-mod-active"))
     lit.wait_for()
+    found.touch()
 
     assert any('"period_ms":100,' in frame for frame in sent)
     tools.settings()

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from playwright.sync_api import Page
 
 from tests.browser.lab import RESTART, Notebook, Server
 from tests.browser.mesh_page import DEAD, MeshPage, View
+from tests.support import code_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -49,7 +51,7 @@ def lab(notebook: Notebook) -> MeshPage:
     return mesh_page
 
 
-def test_a_mesh_is_brought_up_watched_and_stopped(lab: MeshPage) -> None:
+def test_a_mesh_is_brought_up_watched_and_stopped(lab: MeshPage, tmp_path: Path) -> None:
     lab.panel.get_by_text("No mesh is up yet.").wait_for()
     lab.pictures("empty")
     lab.bring_up("hosts=2 gpus=4")
@@ -64,13 +66,16 @@ def test_a_mesh_is_brought_up_watched_and_stopped(lab: MeshPage) -> None:
     lab.notebook.cell(0).finish().shows("ranks 0-7 were interrupted at")
     view.says("8 ranks: 8 idle")
 
-    lab.notebook.start("%%mesh --noblock\nimport time\ntime.sleep(2)").finish()
+    ranks_end, kernel_ends = tmp_path / "ranks_end", tmp_path / "kernel_ends"
+    lab.notebook.start(f"%%mesh --noblock\n{code_until(ranks_end)}").finish()
     view.says("8 ranks: 8 busy")
-    plain = lab.notebook.start("import time\ntime.sleep(6)")
+    plain = lab.notebook.start(code_until(kernel_ends))
+    ranks_end.touch()
     view.says("8 ranks: 8 idle")
     assert plain.prompt == "[*]:"  # the kernel itself can say nothing
     view.click(6)
     assert plain.prompt == "[*]:"
+    kernel_ends.touch()
 
     view.press("stop")
     lab.panel.get_by_text("No mesh is up yet.").wait_for()

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from textwrap import indent
+
 import nbformat
 import pytest
 
 from monarch_nb.notebook.layouts import SECTIONS, Section, drawn
 from monarch_nb.notebook.progress import Bars
 from tests.browser.lab import picture
+from tests.support import code_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(180)]
 
 SAYING = "print('hello from', rank)\nfor i in range(3): print('<b>line</b>', i * rank)"
-BARS = (
-    "%%mesh\nimport time\nfrom tqdm.auto import tqdm\n"
-    "for i in tqdm(range(20), desc='train'): time.sleep(0.02 + 0.1 * (rank == 3))"
-)
+BARS = """%%mesh
+from tqdm.auto import tqdm
+for i in tqdm(range(20), desc='train'):
+    if rank == 3 and i == 10:
+"""
 
 
-def test_layouts_and_bars(notebook):
+def test_layouts_and_bars(notebook, tmp_path):
     notebook.run("%mesh up --gpus 4")
     columns = notebook.run(f"%%mesh --layout columns\n{SAYING}").element
     places = [columns.locator("pre", has_text=f"hello from {rank}") for rank in range(4)]
@@ -34,9 +38,11 @@ def test_layouts_and_bars(notebook):
     texts[2].wait_for(state="visible")
     assert not texts[0].is_visible()
 
-    bars = notebook.start(BARS)
+    seen = tmp_path / "seen"
+    bars = notebook.start(BARS + indent(code_until(seen), " " * 8))
     bars.element.locator("progress").nth(1).wait_for()  # the slow rank's, apart from the others
     picture(notebook.page, "output-bars")
+    seen.touch()
     bars.finish()
     assert bars.element.locator("progress").count() == 1
     for theme in ("JupyterLab Dark", "JupyterLab Light"):

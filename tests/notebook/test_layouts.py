@@ -19,6 +19,7 @@ from monarch_nb.notebook.problems import MagicError
 from monarch_nb.notebook.sections import MAX_CHARS, Sections
 from tests.kernel.client import Cell, KernelClient
 from tests.notebook.test_outputs import Recorder
+from tests.support import code_until
 
 slow = pytest.mark.slow
 
@@ -172,11 +173,13 @@ def test_each_rank_has_a_section(kernel, kind):
 
 
 @slow
-def test_sections_are_drawn_while_the_cell_runs(kernel):
+def test_sections_are_drawn_while_the_cell_runs(kernel, tmp_path):
+    seen = tmp_path / "seen"
     line = "%%mesh --layout columns --progress-after -1"
-    cell = kernel.start(f"{line}\nimport time\nprint('early'); time.sleep(2)")
-    kernel.until(lambda: cell.displays and "early" in cell.displays[0]["text/html"], timeout_s=1.5)
+    cell = kernel.start(f"{line}\nprint('early')\n{code_until(seen)}")
+    kernel.until(lambda: cell.displays and "early" in cell.displays[0]["text/html"])
     assert cell.reply is None
+    seen.touch()
     kernel.finish(cell)
     assert pictures(cell)[-1]["text/plain"] == "\n".join(f"[{rank}] early" for rank in range(4))
 
