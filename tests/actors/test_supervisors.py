@@ -152,9 +152,8 @@ class Breaker(Actor):
 
         runtime = runtime_access.runtime()
         owner = next(d for d in runtime.hosting.drivers.values() if d.spec.name == name)
-        inner = owner._actor.inner
-        inner.error.broadcast()
-        support.eventually(lambda: inner._state.lost)
+        owner._actor.inner.error.broadcast()
+        support.eventually(lambda: owner._urgent)  # it is told, and still busy
 
 
 def test_an_async_supervisor_runs_beside_the_endpoint_one_failure_at_a_time(procs, failures):
