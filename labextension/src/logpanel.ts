@@ -9,6 +9,13 @@ import type { Link } from './links.js';
 import { type Choice, LogLines, searchOf } from './loglines.js';
 import { LogView } from './logview.js';
 
+/** Lines of a mesh, and the number of the newest line of all meshes before them. */
+interface Page {
+  lines: LogLine[];
+  last: number | null;
+}
+
+const NOTHING: Page = { lines: [], last: null };
 const FIRST_LINES = 5_000;
 /** A flood has ended: what it made the kernel skip is asked for. */
 const QUIET_MS = 700;
@@ -104,30 +111,28 @@ export class LogPanel extends Widget {
   }
 
   async #load(connection: Connection): Promise<void> {
-    const lines = (await this.#ask(null)) ?? [];
+    const { lines, last } = (await this.#ask(null)) ?? NOTHING;
     if (connection !== this.#connection || this.isDisposed) {
       return;
     }
     this.#take(lines, 0);
-    const last = lines.at(-1)?.[0] ?? null;
     this.#unfollow = connection.follow(this.mesh, null, last, (news, skipped) => {
       this.#take(news, skipped);
     });
   }
 
   /** The newest lines before this one, null: of all. Null if there is no answer, or no use for it. */
-  async #ask(before: number | null): Promise<LogLine[] | null> {
+  async #ask(before: number | null): Promise<Page | null> {
     const { mesh } = this;
     const connection = this.#connection;
-    let lines: LogLine[] | null = null;
+    let page: Page | null = null;
     try {
       const wish = { mesh, ranks: null, count: FIRST_LINES, pattern: '', level: '', before };
-      const told = (await connection?.ask('logs', wish)) as { lines: LogLine[] } | undefined;
-      lines = told?.lines ?? null;
+      page = ((await connection?.ask('logs', wish)) as Page | undefined) ?? null;
     } catch (error) {
       showError(error);
     }
-    return connection !== this.#connection || this.isDisposed ? null : lines;
+    return connection !== this.#connection || this.isDisposed ? null : page;
   }
 
   #take(lines: readonly LogLine[], skipped: number): void {
@@ -158,20 +163,20 @@ export class LogPanel extends Widget {
   async #fillGaps(): Promise<void> {
     const stops = this.#stops;
     for (let gap; (gap = this.#lines.gaps.at(-1)); ) {
-      const lines = await this.#ask(gap.before);
-      if (!lines || stops !== this.#stops) {
+      const page = await this.#ask(gap.before);
+      if (!page || stops !== this.#stops) {
         return;
       }
-      this.#lines.fill(gap, lines);
+      this.#lines.fill(gap, page.lines);
       this.#layOut();
     }
   }
 
   /** Get the lines before those that are here. */
   async #getEarlier(): Promise<void> {
-    const lines = await this.#ask(this.#lines.first);
-    if (lines) {
-      this.#lines.merge(lines);
+    const page = await this.#ask(this.#lines.first);
+    if (page) {
+      this.#lines.merge(page.lines);
       this.#layOut();
     }
   }

@@ -147,10 +147,11 @@ def _named(desk: Desk, node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _logs(desk: Desk, args: Args) -> dict[str, Any]:
+    last = desk.source.last_line()  # who follows from here misses nothing, and may see lines again
     lines = desk.source.lines(
         args["mesh"], args["ranks"], args["count"], args["pattern"], args["level"], args["before"]
     )
-    return {"lines": [row(line) for line in lines]}
+    return {"lines": [row(line) for line in lines], "last": last}
 
 
 def row(line: Any) -> list[Any]:

@@ -211,8 +211,8 @@ def test_what_else_is_asked(hub, source):
     source.write("mesh0", 1, "loss=3", level="error")
     source.write("mesh0", 1, "loss=4")
     logs = {"mesh": "mesh0", "ranks": "1", "count": 9, "pattern": "loss", "before": None}
-    lines = page.ask("logs", 6, **logs, level="error")["value"]["lines"]
-    assert lines == [[1, "mesh0", 1, "stdout", "error", "loss=3"]]
+    told = page.ask("logs", 6, **logs, level="error")["value"]
+    assert told == {"lines": [[1, "mesh0", 1, "stdout", "error", "loss=3"]], "last": 2}
 
 
 def test_a_question_that_hangs_is_answered_late_and_stops_nothing(hub, source, monkeypatch):
@@ -285,6 +285,18 @@ def test_lines_are_pushed_to_who_follows(hub, source):
     source.change("mesh0", 0, verdict="busy")
     page.wait("delta")
     assert not any("unheard" in str(m) for m in page.messages)
+
+
+def test_who_reads_and_then_follows_misses_nothing(hub, source):
+    page = Page(hub)
+    page.hello()
+    source.write("mesh1", 0, "of another mesh")
+    logs = {"mesh": "mesh0", "ranks": None, "count": 9, "pattern": "", "level": "", "before": None}
+    told = page.ask("logs", **logs)["value"]
+    assert told == {"lines": [], "last": 1}
+    source.write("mesh0", 0, "in between")
+    page.say("follow", mesh="mesh0", ranks=None, on=True, after=told["last"])
+    assert [line[5] for line in page.wait("log")["lines"]] == ["in between"]
 
 
 def test_the_end_of_the_session_ends_the_thread(source):
