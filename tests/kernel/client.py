@@ -159,9 +159,12 @@ class KernelClient:
             for message in self.others
         )
 
-    def asked(self, within_s: float = 10.0) -> str:
-        """The prompt of the next input request."""
-        return self.client.get_stdin_msg(timeout=within_s)["content"]["prompt"]
+    def asked(self, within_s: float = 10.0, of: Cell | None = None) -> str:
+        """The prompt of the next input request, of this cell if one is given."""
+        while True:
+            asked = self.client.get_stdin_msg(timeout=within_s)
+            if of is None or asked["parent_header"]["msg_id"] == of.msg_id:
+                return asked["content"]["prompt"]
 
     def answer(self, line: str) -> None:
         """Type a line at the prompt."""

@@ -31,7 +31,7 @@ class Prompt:
 
     def type(self, line: str, at: str = "") -> None:
         """Wait for a question, which is `at` if that is given, and type a line."""
-        asked = self.kernel.asked()
+        asked = self.at()
         assert at in ("", asked), f"asked {asked!r}"
         self._read = len(self.cell.text())
         self.kernel.answer(line)
@@ -41,8 +41,9 @@ class Prompt:
         self.kernel.until(lambda: text in self.cell.text()[self._read :], 10.0)
 
     def at(self) -> str:
-        """The open question; it stays open until `reply`."""
-        return self.kernel.asked()
+        """The open question; it stays open until `reply`. One that another cell asked just before
+        it ended was taken back."""
+        return self.kernel.asked(of=self.cell)
 
     def reply(self, line: str) -> None:
         """Answer the question that `at` has given."""
