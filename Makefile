@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 TOOLS := $(VENV)/.tools
 BUILT := monarch_nb/labextension
 FRONT := $(BUILT)/package.json
-FRONT_SOURCES := package.json .yarn.lock labextension/tsconfig.json $(wildcard labextension/*.cjs) $(shell find labextension/src labextension/style labextension/schema monarch_nb/notebook/live/front -type f)
+FRONT_SOURCES := package.json .yarn.lock labextension/tsconfig.json $(wildcard labextension/*.cjs) $(shell find labextension/src labextension/style labextension/schema monarch_nb/notebook/view/front -type f)
 JLPM := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jlpm
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 

@@ -15,8 +15,8 @@ import psutil
 from benchmarks.measures import Figures, Scale
 from benchmarks.timing import cpu_s, median, now
 from monarch_nb import Actor, endpoint, this_host
-from monarch_nb.actors import runtime_access
 from monarch_nb.control.client import client
+from monarch_nb.process import current
 
 BLOCK = 100  # calls
 LOOK_S = 0.1
@@ -29,7 +29,7 @@ class Teller(Actor):
     """May do without its rank's board."""
 
     def __init__(self) -> None:
-        self._hosting = runtime_access.runtime().hosting
+        self._hosting = current.runtime().hosting
         self._board = self._hosting.board
 
     @endpoint

@@ -27,8 +27,8 @@ PANEL = "monarch-nb:open-panel"
 # in a cell a rank is busy, whatever it calls; a wait for others has another colour
 EVENTS_OF_RANK_0 = """%%mesh
 import time, random
-from monarch_nb.actors import runtime_access
-board = runtime_access.running().hosting.board
+from monarch_nb.process import current
+board = current.running().hosting.board
 rng, times, waited = random.Random(1), [], None
 time.sleep(1.5)
 for n in range({events}):

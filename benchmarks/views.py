@@ -21,8 +21,8 @@ from benchmarks.timing import cpu_s, now
 
 CHANGES = """%%mesh
 import time
-from monarch_nb.actors import runtime_access
-board = runtime_access.running().hosting.board
+from monarch_nb.process import current
+board = current.running().hosting.board
 end = time.monotonic() + {seconds}
 while time.monotonic() < end:
     board.busy("step"); time.sleep(0.04); board.idle(); time.sleep(0.04)"""

@@ -66,7 +66,7 @@ def _tensor(*names: str) -> dict[str, str]:
     return {name: f"monarch_nb.tensor:{name}" for name in names}
 
 
-_GROUPS: Final = {"RemoteProcessGroup": "monarch_nb.actors.axis_group:AxisGroup"}
+_GROUPS: Final = {"RemoteProcessGroup": "monarch_nb.meshes.process_groups:AxisGroup"}
 
 # module -> name -> where it is here ("module:name"; "module:" is the module itself)
 _SERVED: Final[dict[str, dict[str, str]]] = {
@@ -97,7 +97,7 @@ _SERVED: Final[dict[str, dict[str, str]]] = {
         **_ACTOR,
         "config": "monarch_nb.config:",
         "EndpointProperty": "monarch_nb.actors.definition:EndpointProperty",
-        "MeshTrait": "monarch_nb.core.mesh_trait:MeshTrait",
+        "MeshTrait": "monarch_nb.core.shape.mesh_trait:MeshTrait",
     },
     "monarch.rdma": {name: f"monarch_nb.rdma:{name}" for name in _RDMA},
     "monarch.spmd": {
@@ -110,26 +110,26 @@ _SERVED: Final[dict[str, dict[str, str]]] = {
     "monarch.tools": {},
     "monarch.tools.config": _same("Workspace"),
     "monarch.tools.config.environment": {
-        name: f"monarch_nb.actors.workspace:{name}" for name in ("CondaEnvironment", "Environment")
+        name: f"monarch_nb.meshes.workspace:{name}" for name in ("CondaEnvironment", "Environment")
     },
     "monarch.tools.config.workspace": {
         **_same("Workspace"),
-        "ACTIVE_CONDA_ENV": "monarch_nb.actors.workspace:ACTIVE_CONDA_ENV",
+        "ACTIVE_CONDA_ENV": "monarch_nb.meshes.workspace:ACTIVE_CONDA_ENV",
     },
     "monarch._src": {},
     "monarch._src.actor": {},
     "monarch._src.actor.proc_mesh": {
         **_same("HostMesh", "ProcMesh"),
         "register_proc_mesh_spawn_callback": (
-            "monarch_nb.actors.proc_mesh:register_proc_mesh_spawn_callback"
+            "monarch_nb.meshes.proc_mesh:register_proc_mesh_spawn_callback"
         ),
         "unregister_proc_mesh_spawn_callback": (
-            "monarch_nb.actors.proc_mesh:unregister_proc_mesh_spawn_callback"
+            "monarch_nb.meshes.proc_mesh:unregister_proc_mesh_spawn_callback"
         ),
     },
     "monarch._src.actor.telemetry": {
         **_same("get_meter", "span", "traced"),
-        "TracingForwarder": "monarch_nb.actors.telemetry:TracingForwarder",
+        "TracingForwarder": "monarch_nb.services.telemetry:TracingForwarder",
     },
     "monarch._rust_bindings": {},
     "monarch._rust_bindings.monarch_hyperactor": {},

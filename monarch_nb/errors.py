@@ -35,7 +35,7 @@ class ActorError(MeshError):
         self.exception = exception
         self.message = message
         self.rank = rank
-        self.record: Any = None  # the traceback as data, see core/records.py
+        self.record: Any = None  # the traceback as data, see core/errors/records.py
         self.values: dict[int, Any] = {}  # of the ranks that had answered before
         self.exception_formatted = traceback_text or f"{type(exception).__name__}: {exception}\n"
         self.__cause__ = exception

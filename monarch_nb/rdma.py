@@ -7,7 +7,7 @@ Example:
 
 from __future__ import annotations
 
-from monarch_nb.actors.rdma import (
+from monarch_nb.services.transfer.rdma import (
     RDMAAction,
     RDMABuffer,
     RDMAReadTransferWarning,

@@ -7,7 +7,7 @@ Example:
 
 from __future__ import annotations
 
-from monarch_nb.actors.spmd import (
+from monarch_nb.services.spmd import (
     SPMDActor,
     setup_torch_elastic_env,
     setup_torch_elastic_env_async,

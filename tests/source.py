@@ -67,19 +67,12 @@ def python_files(*folders: str) -> list[Module]:
     return [parse(path) for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
-def is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-
-
 def walk_imports(
     node: ast.AST, lazy: bool = False
 ) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child, lazy
-        elif is_type_checking(child):
-            for other in child.orelse:
-                yield from walk_imports(other, lazy)
         else:
             function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
             yield from walk_imports(child, lazy or function)
@@ -87,6 +80,7 @@ def walk_imports(
 
 @functools.cache
 def imports_of(module: Module) -> tuple[Import, ...]:
+    """Its imports, and the modules of ours that it names in strings."""
     ours = {other.name for other in product()}
     found = []
     for node, lazy in walk_imports(module.tree):
@@ -97,6 +91,8 @@ def imports_of(module: Module) -> tuple[Import, ...]:
             full = [f"{base}.{alias.name}" for alias in node.names]
             targets = [name if name in ours else base for name in full]
         found += [Import(module, target, node.lineno, lazy) for target in targets]
+    named = [(text, line) for text, line in strings(module) if "." in text and text in ours]
+    found += [Import(module, text, line, lazy=True) for text, line in named]
     return tuple(found)
 
 

@@ -374,6 +374,6 @@ def test_a_real_monarch_is_hidden_only_by_the_import(tmp_path):
     done = run(tmp_path, "import monarch_nb, monarch; print(monarch.real)", compat="")
     assert done.stdout == "True\n", done.stderr
     done = run(tmp_path, "import monarch; print(monarch.heal_mesh.__module__)")
-    assert done.stdout == "monarch_nb.control.legacy\n", done.stderr
+    assert done.stdout == "monarch_nb.control.monarch_aliases\n", done.stderr
     done = run(tmp_path, "import monarch\nimport monarch_nb.compat", compat="")
     assert "import monarch_nb.compat before it" in done.stderr

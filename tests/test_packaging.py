@@ -80,7 +80,7 @@ def test_the_wheel_carries_kernel_and_kernelspec(wheel):
     spec = f"monarch_nb-{PROJECT['version']}.data/data/share/jupyter/kernels/monarch/"
     assert {name.removeprefix(spec) for name in names if name.startswith(spec)} == SPEC_FILES
     assert "monarch_nb/__init__.py" in names
-    assert "monarch_nb/host/agent.py" in names
+    assert "monarch_nb/host/agent/agent.py" in names
     assert "monarch_kernel/__main__.py" in names
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if ".d" not in top} == {"monarch_nb", "monarch_kernel"}

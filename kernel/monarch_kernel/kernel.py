@@ -19,7 +19,8 @@ from typing import Any
 from ipykernel.ipkernel import IPythonKernel
 from traitlets import Float, Type
 
-from monarch_kernel import breakpoints, first_error, history, stops, typing_help
+from monarch_kernel import completion, first_error, history, stops
+from monarch_kernel.debug import breakpoints
 from monarch_nb.notebook import session as notebook
 
 _IPythonKernel: Any = IPythonKernel  # its types are incomplete
@@ -46,7 +47,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
 
     implementation = "monarch"
     implementation_version = _version()
-    debugger_class = Type("monarch_kernel.rank_debugger.RankDebugger")
+    debugger_class = Type("monarch_kernel.debug.rank_debugger.RankDebugger")
     _execute_sleep = Float(0.0).tag(config=True)  # ipykernel's 0.5 ms before each reply
 
     def __init__(self, **kwargs: Any) -> None:
@@ -155,8 +156,8 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
     async def shell_channel_thread_main(self, msg: list[Any]) -> None:
         """Completions and help do not wait for the cell that runs."""
         header = self._header(msg)
-        if header.get("msg_type") in typing_help.REQUESTS and header.get("subshell_id") is None:
-            typing_help.answer(self, msg)
+        if header.get("msg_type") in completion.REQUESTS and header.get("subshell_id") is None:
+            completion.answer(self, msg)
         else:
             await super().shell_channel_thread_main(msg)
 

@@ -16,16 +16,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.actors.driver import Driver, Spec, State, is_failure
-from monarch_nb.actors.ended import ActorEnded
-from monarch_nb.actors.interrupts import Key, Steps
-from monarch_nb.actors.runtime_access import end_fork
+from monarch_nb.actors.tombstone import ActorEnded
+from monarch_nb.process.current import end_fork
+from monarch_nb.process.interrupts.interrupts import Key, Steps
 
 if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
-    from monarch_nb.actors.parcels import Parcel
-    from monarch_nb.actors.supervision import MeshFailure
     from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope
-    from monarch_nb.core.frames import Message
+    from monarch_nb.core.wire.frames import Message
+    from monarch_nb.process.payloads import Parcel
+    from monarch_nb.process.supervision.supervision import MeshFailure
 
 THREAD_NAME: Final = "monarch-actor-event-loop"
 DISPATCH_BATCH: Final = 64  # concurrent calls admitted before the loop gets a turn, as in Monarch

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec,
 
 if TYPE_CHECKING:
     from monarch_nb.actors.endpoints import Endpoint
-    from monarch_nb.actors.future import Future
-    from monarch_nb.actors.supervision import MeshFailure
     from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope
+    from monarch_nb.process.futures.future import Future
+    from monarch_nb.process.supervision.supervision import MeshFailure
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -16,23 +16,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from monarch_nb.actors import envelope
-from monarch_nb.actors.context import Here, Instance, here
 from monarch_nb.actors.definition import RETURN_HOOK, endpoints_of
-from monarch_nb.actors.ended import ActorEnded
-from monarch_nb.actors.interrupts import Interrupts, Key
 from monarch_nb.actors.ports import Port
-from monarch_nb.actors.proc_mesh import restore_procs
-from monarch_nb.actors.runtime_access import end_fork
-from monarch_nb.core.frames import ERROR, REPLY, Message
-from monarch_nb.core.shape import Extent, Point
+from monarch_nb.actors.tombstone import ActorEnded
+from monarch_nb.core.shape.extent import Extent, Point
+from monarch_nb.core.wire.frames import ERROR, REPLY, Message
+from monarch_nb.meshes.proc_mesh import restore_procs
+from monarch_nb.process import remote_errors
+from monarch_nb.process.context import Here, Instance, here
+from monarch_nb.process.current import end_fork
+from monarch_nb.process.interrupts.interrupts import Interrupts, Key
 
 if TYPE_CHECKING:
-    from monarch_nb.actors.future import Future
     from monarch_nb.actors.hosting import Hosting
-    from monarch_nb.actors.parcels import Parcel
-    from monarch_nb.actors.supervision import MeshFailure
     from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope
+    from monarch_nb.process.futures.future import Future
+    from monarch_nb.process.payloads import Parcel
+    from monarch_nb.process.supervision.supervision import MeshFailure
 
 _INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)
 _SURVIVED = (Exception, SystemExit, *_INTERRUPTS)  # the caller is told and the actor lives on
@@ -177,8 +177,8 @@ class Driver:
         assert request is not None
         self.enter(self.spec.rank, self.spec.labels, self.spec.sizes, request.tag)
         if (unbooted := self.hosting.boot_error()) is not None:
-            self._reply_error(request, envelope.UNBOOTED, unbooted)
-            self.end(ActorEnded("", unbooted, envelope.UNBOOTED), tell=False)
+            self._reply_error(request, remote_errors.UNBOOTED, unbooted)
+            self.end(ActorEnded("", unbooted, remote_errors.UNBOOTED), tell=False)
             return
         try:
             cls, args, kwargs, procs = self.proc.decode_user_data(request)
@@ -190,8 +190,10 @@ class Driver:
             if self.proc.links.forked:
                 end_fork(error)
             record = self._note(error, "__init__", request.tag)
-            self._reply_error(request, envelope.RAISED, envelope.said_plainly(error), record)
-            why = f"its constructor raised {envelope.one_line(error)}"
+            self._reply_error(
+                request, remote_errors.RAISED, remote_errors.said_plainly(error), record
+            )
+            why = f"its constructor raised {remote_errors.one_line(error)}"
             self.end(ActorEnded(self._failed_text(why), error), tell=False)
         else:
             if self.proc.links.forked:
@@ -215,7 +217,7 @@ class Driver:
             self.refuse(message)
             return False
         if not self.interrupts.begin((message.source, message.reply)):
-            self._reply_error(message, envelope.CANCELLED, None)
+            self._reply_error(message, remote_errors.CANCELLED, None)
             return False
         self.calls += 1
         return True
@@ -269,12 +271,12 @@ class Driver:
         if ended is not None and issubclass(kind, _INTERRUPTS):
             self._answer_lost(message, ended)  # the end came first
         elif issubclass(kind, _INTERRUPTS) and interrupted:
-            self._reply_error(message, envelope.INTERRUPTED, None)
+            self._reply_error(message, remote_errors.INTERRUPTED, None)
         elif message.reply and not has_port and issubclass(kind, _SURVIVED):
-            error = envelope.said_plainly(error)
-            self._reply_error(message, envelope.RAISED, error, self._note_call(message, error))
+            error = remote_errors.said_plainly(error)
+            self._reply_error(message, remote_errors.RAISED, error, self._note_call(message, error))
         else:
-            why = f"an endpoint raised {envelope.one_line(error)}"
+            why = f"an endpoint raised {remote_errors.one_line(error)}"
             record = self._note_call(message, error)
             failed = ActorEnded(self._failed_text(why), error, record=record)
             self._answer_lost(message, failed)
@@ -286,7 +288,7 @@ class Driver:
 
     def _note(self, error: BaseException, method: str, tag: int) -> Any:
         """Count an error of the user's and keep its record, which is returned."""
-        record = envelope.record_of(error)
+        record = remote_errors.record_of(error)
         if not issubclass(type(error), _INTERRUPTS):
             self.failed += 1
             what = f"{self.spec.name}.{method}" if method else self.spec.name
@@ -365,7 +367,7 @@ class Driver:
         self, message: Message, kind: str, error: BaseException | None, record: Any = None
     ) -> None:
         if message.reply:
-            payload = envelope.pack(kind, error, record=record)
+            payload = remote_errors.pack(kind, error, record=record)
             self._answer(message, ERROR, self.proc.encode_bytes(payload))
 
     def _answer_lost(self, message: Message, ended: ActorEnded) -> None:

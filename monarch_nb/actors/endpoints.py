@@ -12,21 +12,21 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, final
 
-from monarch_nb.actors import context, runtime_access
-from monarch_nb.actors.calls import GatherCall, SingleCall, StreamCall, Target
 from monarch_nb.actors.definition import BoundCheck, EndpointProperty, Propagate, binder
-from monarch_nb.actors.future import Future, make
-from monarch_nb.actors.tasks import TaskFuture
-from monarch_nb.core import pickling
-from monarch_nb.core.frames import CALL
-from monarch_nb.core.values import ValueMesh
+from monarch_nb.core.shape.values import ValueMesh
+from monarch_nb.core.wire import pickling
+from monarch_nb.core.wire.frames import CALL
+from monarch_nb.process import context, current
+from monarch_nb.process.futures.calls import GatherCall, SingleCall, StreamCall, Target
+from monarch_nb.process.futures.future import Future, make
+from monarch_nb.process.futures.tasks import TaskFuture
 
 if TYPE_CHECKING:
-    from monarch_nb.actors.actor_mesh import ActorMesh
-    from monarch_nb.actors.parcels import Parcel
     from monarch_nb.actors.ports import Port
-    from monarch_nb.actors.proc import Proc
     from monarch_nb.actors.undeliverable import Returns
+    from monarch_nb.meshes.actor_mesh import ActorMesh
+    from monarch_nb.process.payloads import Parcel
+    from monarch_nb.process.process import Proc
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -126,7 +126,7 @@ class Endpoint(Generic[P, R]):
 
     def _takes_tensors(self, args: Any, kwargs: Any) -> bool:
         """Whether there are tensors of a mesh among the arguments."""
-        engine = sys.modules.get("monarch_nb.tensor.active")
+        engine = sys.modules.get("monarch_nb.tensor.meshes.active")
         if engine is None or (not kwargs and pickling.ATOMS.issuperset(map(type, args))):
             return False
         if found := engine.holds_tensors((args, kwargs)):
@@ -134,7 +134,9 @@ class Endpoint(Generic[P, R]):
         return bool(found)
 
     def _on_tensors(self) -> Any:
-        return importlib.import_module("monarch_nb.tensor.remoting").remote_method(self)
+        return importlib.import_module("monarch_nb.tensor.remote_functions.remoting").remote_method(
+            self
+        )
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise TypeError(
@@ -149,7 +151,7 @@ class Endpoint(Generic[P, R]):
     def _prepare(self, args: Any, kwargs: Any) -> tuple[Proc, Target, int]:
         self._check(args, kwargs)
         target = self._mesh._target(self._name)
-        return runtime_access.runtime().proc, target, context.current_tag()
+        return current.runtime().proc, target, context.current_tag()
 
     def _encode(
         self,
@@ -185,7 +187,7 @@ def _cast(proc: Proc, target: Target, parcel: Parcel, reply: int, tag: int) -> N
 
 
 def _returns() -> Returns:
-    return runtime_access.runtime().hosting.returns
+    return current.runtime().hosting.returns
 
 
 def end_if_lost(proc: Proc, call: Any) -> None:

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from monarch_nb.actors.async_driver import AsyncDriver
 from monarch_nb.actors.driver import Driver, Spec
-from monarch_nb.actors.ended import ActorEnded
-from monarch_nb.actors.failed import Failed
-from monarch_nb.actors.mail import Handed
-from monarch_nb.actors.parcels import Parcel
 from monarch_nb.actors.ports import address_of_port
-from monarch_nb.actors.proc import Proc
-from monarch_nb.actors.raised import Raised
+from monarch_nb.actors.post_mortem import Failed
 from monarch_nb.actors.sync_driver import SyncDriver, WorkQueue
+from monarch_nb.actors.tombstone import ActorEnded
 from monarch_nb.actors.undeliverable import Returns, send_back
-from monarch_nb.core import pickling
-from monarch_nb.core.frames import ACTOR_BIT, CALL, ERROR, Message
-from monarch_nb.core.records import ErrorRecord
+from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.core.wire import pickling
+from monarch_nb.core.wire.frames import ACTOR_BIT, CALL, ERROR, Message
+from monarch_nb.process.payloads import Parcel
+from monarch_nb.process.process import Proc
+from monarch_nb.process.supervision.recent_errors import Raised
+from monarch_nb.services.transfer.by_number import Handed
 
 if TYPE_CHECKING:
-    from monarch_nb.actors.future import Future
-    from monarch_nb.actors.supervision import Supervision
+    from monarch_nb.process.futures.future import Future
+    from monarch_nb.process.supervision.supervision import Supervision
 
 log = logging.getLogger("monarch_nb")
 PARKING_S: Final = 30.0

@@ -12,13 +12,14 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
-from monarch_nb.actors import context, envelope, runtime_access, undeliverable
-from monarch_nb.actors.future import LazyFuture
-from monarch_nb.core.frames import ERROR, REPLY, Message
+from monarch_nb.actors import undeliverable
+from monarch_nb.core.wire.frames import ERROR, REPLY, Message
+from monarch_nb.process import context, current, remote_errors
+from monarch_nb.process.futures.future import LazyFuture
 
 if TYPE_CHECKING:
-    from monarch_nb.actors.parcels import Parcel
-    from monarch_nb.actors.proc import Proc
+    from monarch_nb.process.payloads import Parcel
+    from monarch_nb.process.process import Proc
 
 R = TypeVar("R")
 
@@ -39,14 +40,14 @@ class Port(Generic[R]):
     def send(self, value: R) -> None:
         """Send a value. Raises `RuntimeError` at the second use of a once-port."""
         self._check_unused()
-        proc = runtime_access.proc()
+        proc = current.proc()
         self._put(REPLY, proc, proc.encode(value, (self._process,)))
 
     def exception(self, error: Exception) -> None:
         """Make the receiver raise `error`, as it is."""
         self._check_unused()
-        proc = runtime_access.proc()
-        self._put(ERROR, proc, proc.encode_bytes(envelope.pack(envelope.RAW, error)))
+        proc = current.proc()
+        self._put(ERROR, proc, proc.encode_bytes(remote_errors.pack(remote_errors.RAW, error)))
 
     def _put(self, kind: int, proc: Proc, parcel: Parcel) -> None:
         self._used = self._once
@@ -58,7 +59,7 @@ class Port(Generic[R]):
         proc.send(self._process, kind, self._port, parcel, rank=self._rank)
         if sender is not None:
             dest = address_of_port(self._process, self._port)
-            runtime_access.runtime().hosting.returns.sent(sender, self._process, dest, "port")
+            current.runtime().hosting.returns.sent(sender, self._process, dest, "port")
 
     @property
     def rank(self) -> int:
@@ -161,7 +162,7 @@ class PortReceiver(Generic[R]):
 
     def _decode(self, message: Message) -> Any:
         if message.kind == ERROR:
-            raise envelope.unpack(message.payload, what="port", rank=message.rank, size=1)
+            raise remote_errors.unpack(message.payload, what="port", rank=message.rank, size=1)
         value = self._proc.decode(message)
         return (message.rank, value) if self._is_ranked else value
 
@@ -195,14 +196,14 @@ class Channel:
     # Monarch's
     def open(once: bool = False) -> tuple[Port[Any], PortReceiver[Any]]:
         """A mailbox in this process; `once` allows one message."""
-        proc = runtime_access.proc()
+        proc = current.proc()
         number = proc.new_port()
         return Port(proc.id, number, once=once), PortReceiver(proc, number, once=once)
 
     @staticmethod
     def open_ranked(once: bool = False) -> tuple[Port[Any], RankedPortReceiver[Any]]:
         """As `open`; what is received comes with the sender's rank."""
-        proc = runtime_access.proc()
+        proc = current.proc()
         number = proc.new_port()
         receiver: RankedPortReceiver[Any] = RankedPortReceiver(proc, number, once=once, ranked=True)
         return Port(proc.id, number, once=once), receiver

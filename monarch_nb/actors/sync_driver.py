@@ -14,18 +14,18 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from monarch_nb.actors import envelope
 from monarch_nb.actors.driver import Driver, Spec, State, is_failure
-from monarch_nb.actors.ended import ActorEnded
-from monarch_nb.actors.interrupts import raise_in_thread, take_back
-from monarch_nb.actors.runtime_access import end_fork
+from monarch_nb.actors.tombstone import ActorEnded
+from monarch_nb.process import remote_errors
+from monarch_nb.process.current import end_fork
+from monarch_nb.process.interrupts.interrupts import raise_in_thread, take_back
 
 if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
-    from monarch_nb.actors.parcels import Parcel
-    from monarch_nb.actors.supervision import MeshFailure
     from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope
-    from monarch_nb.core.frames import Message
+    from monarch_nb.core.wire.frames import Message
+    from monarch_nb.process.payloads import Parcel
+    from monarch_nb.process.supervision.supervision import MeshFailure
 
 THREAD_NAME = "monarch-actor-driver"
 _MAIN_NAME = "MainThread"
@@ -96,7 +96,7 @@ class SyncDriver(Driver):
             try:
                 self._call(message)
             except KeyboardInterrupt:  # between two lines of ours: no call goes without an answer
-                self._reply_error(message, envelope.INTERRUPTED, None)
+                self._reply_error(message, remote_errors.INTERRUPTED, None)
         if self._links.forked:
             end_fork(None)
         if self._links.held and self._work.empty():

@@ -16,15 +16,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-from monarch_nb.actors.ids import ActorId
-from monarch_nb.actors.parcels import Parcel
-from monarch_nb.core.frames import CALL, RETURN, Message
+from monarch_nb.core.wire.frames import CALL, RETURN, Message
+from monarch_nb.process.ids import ActorId
+from monarch_nb.process.payloads import Parcel
 
 if TYPE_CHECKING:
-    from monarch_nb.actors.calls import Target
-    from monarch_nb.actors.context import Instance
     from monarch_nb.actors.hosting import Hosting
-    from monarch_nb.actors.proc import Proc
+    from monarch_nb.process.context import Instance
+    from monarch_nb.process.futures.calls import Target
+    from monarch_nb.process.process import Proc
 
 _TRAILER: Final = struct.Struct("<QH")  # the sender's port, and the length of what stands before
 _LONGEST: Final = 0xFFFF

@@ -16,9 +16,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = commands.add_parser("debug", help="the debugger of a running controller's ranks")
     debug.add_argument("--pid", type=int, help="of the controller, where several run")
     chosen = parser.parse_args(argv)
-    from monarch_nb.control import debug_terminal
+    from monarch_nb.control.debug import terminal
 
-    return debug_terminal.run(chosen.pid)
+    return terminal.run(chosen.pid)
 
 
 if __name__ == "__main__":

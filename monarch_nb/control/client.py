@@ -18,35 +18,37 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from monarch_nb.actors import runtime_access
-from monarch_nb.actors.calls import cancel_made_by, cancel_owed_by
-from monarch_nb.actors.commands import Environment, changes
-from monarch_nb.actors.controllers import serve_controllers
 from monarch_nb.actors.endpoints import returns_future
-from monarch_nb.actors.exits import Exit
-from monarch_nb.actors.future import Future, LazyFuture, completed, make
-from monarch_nb.actors.proc import Wait, new_agent_id, new_process_ids
-from monarch_nb.actors.runtime import Runtime
-from monarch_nb.actors.supervision import MeshFailure
 from monarch_nb.config import Config
-from monarch_nb.control import post_mortem, sources, when_started
-from monarch_nb.control.comms import CommDesk
-from monarch_nb.control.dap import DapDesk
-from monarch_nb.control.debug_door import DebugDoor
-from monarch_nb.control.debugging import DebugDesk
+from monarch_nb.control import when_started
+from monarch_nb.control.cells import sources
+from monarch_nb.control.debug import post_mortem
+from monarch_nb.control.debug.dap import DapDesk
+from monarch_nb.control.debug.pauses import HeldDesk
+from monarch_nb.control.debug.server import DebugDoor
+from monarch_nb.control.debug.sessions import DebugDesk
 from monarch_nb.control.exiting import exit_when_told
-from monarch_nb.control.failures import Failures
 from monarch_nb.control.faults import FaultDesk
-from monarch_nb.control.held import HeldDesk
-from monarch_nb.control.hosts import AttachedHosts, agent_of
-from monarch_nb.control.keeper import Keeper
-from monarch_nb.control.logbook import Logbook
-from monarch_nb.control.output import OutputDesk, OutputEvent
-from monarch_nb.control.status import Snapshot, StatusDesk
-from monarch_nb.core.frames import COMM_PORT, HOST_SHIFT, OUTPUT_PORT, Message
+from monarch_nb.control.hosts.agent_process import Keeper
+from monarch_nb.control.hosts.attached import AttachedHosts, agent_of
+from monarch_nb.control.output.comms import CommDesk
+from monarch_nb.control.output.failures import Failures
+from monarch_nb.control.output.logbook import Logbook
+from monarch_nb.control.output.output import OutputDesk, OutputEvent
+from monarch_nb.control.status.status import Snapshot, StatusDesk
+from monarch_nb.core.wire.frames import COMM_PORT, HOST_SHIFT, OUTPUT_PORT, Message
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.rundir import RunDir, new_run_dir
+from monarch_nb.meshes.bootstrap import Environment, changes
 from monarch_nb.net.keys import KeyPair
+from monarch_nb.process import current
+from monarch_nb.process.exit import Exit
+from monarch_nb.process.futures.calls import cancel_made_by, cancel_owed_by
+from monarch_nb.process.futures.future import Future, LazyFuture, completed, make
+from monarch_nb.process.process import Wait, new_agent_id, new_process_ids
+from monarch_nb.process.supervision.supervision import MeshFailure
+from monarch_nb.services.controllers import serve_controllers
+from monarch_nb.services.runtime import Runtime
 
 LOCAL_HOST: Final = 1
 
@@ -268,8 +270,8 @@ class Client(Runtime):
         self.status.close()
         self.close()
         self._run_dir.remove()
-        if runtime_access.running() is self:
-            runtime_access.install(None)
+        if current.running() is self:
+            current.install(None)
 
     def _leave_attached(self, limit_s: float) -> None:
         """End what runs on attached hosts; the hosts stay, for the next client."""
@@ -299,14 +301,14 @@ class Client(Runtime):
 def start() -> Client:
     """Start the client of this process, or return it. Called by whatever is used first."""
     with _slot.lock:
-        found = runtime_access.running()
+        found = current.running()
         if isinstance(found, Client):
             return found
         if found is not None:
             raise RuntimeError("this process is a rank of a mesh, it cannot be a client too")
         config = Config.from_environ()
         made = _made_ahead(config) or _make(config)
-        runtime_access.install(made)
+        current.install(made)
     exit_when_told()
     for callback in when_started:
         callback()
@@ -321,7 +323,7 @@ def prewarm() -> None:
     of `MONARCH_NB_*` are still the same.
     """
     with _slot.lock:
-        if runtime_access.running() is None and _slot.ahead is None:
+        if current.running() is None and _slot.ahead is None:
             _slot.ahead = _make(Config.from_environ())
             _slot.ahead.local_agent()
 
@@ -372,7 +374,7 @@ def client() -> Client:
 
 def running_client() -> Client | None:
     """The client, if one runs in this process."""
-    found = runtime_access.running()
+    found = current.running()
     return found if isinstance(found, Client) else None
 
 

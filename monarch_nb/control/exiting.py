@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 
-from monarch_nb.actors import nudges
+from monarch_nb.process.interrupts import signals
 
 
 def exit_when_told() -> None:
@@ -18,6 +18,6 @@ def exit_when_told() -> None:
     """
     if threading.current_thread() is not threading.main_thread() or "ipykernel" in sys.modules:
         return
-    nudges.install()
+    signals.install()
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

@@ -15,8 +15,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from monarch_nb.actors import nudges
-from monarch_nb.actors.supervision import MeshFailure
+from monarch_nb.process.interrupts import signals
+from monarch_nb.process.supervision.supervision import MeshFailure
 
 KEPT: Final = 200
 HOOK_MODULES: Final = ("monarch.actor", "monarch_nb")
@@ -84,4 +84,4 @@ def _end_program(failure: MeshFailure) -> None:
         f"{failure.report()}\n"
     )
     sys.stderr.flush()
-    nudges.interrupt_main()  # a KeyboardInterrupt there, even in a C wait
+    signals.interrupt_main()  # a KeyboardInterrupt there, even in a C wait

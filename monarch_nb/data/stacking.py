@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from monarch_nb.core.folding import fold_outputs, rank_words
+from monarch_nb.core.errors.folding import fold_outputs, rank_words
 
 
 def stack(name: str, values: Mapping[int, Any], sizes: tuple[int, ...]) -> Any:

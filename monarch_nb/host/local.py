@@ -41,7 +41,7 @@ class LocalLauncher:
         """Start the agent in a session of its own."""
         self._log = Path(boot.run_dir) / boot.log_name()
         # -P: a random.py beside the notebook is the user's module, not the agent's
-        command = [sys.executable, "-P", "-m", "monarch_nb.host.agent"]
+        command = [sys.executable, "-P", "-m", "monarch_nb.host.agent.agent"]
         try:
             with self._log.open("ab") as log:
                 self._process = subprocess.Popen(

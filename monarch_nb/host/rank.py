@@ -23,7 +23,7 @@ def main() -> None:
     """Be the rank that the file named by `MONARCH_NB_BOOT` describes."""
     boot = _take_record()
     _check_versions(boot.get("python"), boot["rank"])
-    from monarch_nb.host import birth
+    from monarch_nb.host.zygote import birth
 
     birth.end_with(lambda: _live(boot))
 
@@ -74,7 +74,7 @@ def _dotted(version: list[int]) -> str:
 
 
 def _live(boot: dict[str, Any]) -> int:
-    from monarch_nb.host import birth
+    from monarch_nb.host.zygote import birth
 
     _tie(boot)
     birth.open_streams()

@@ -24,7 +24,7 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import recv_monitor_message
 
-from monarch_nb.core import frames
+from monarch_nb.core.wire import frames
 from monarch_nb.net import wire
 from monarch_nb.net.keys import KeyPair
 

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import zmq
 
-from monarch_nb.core import frames
+from monarch_nb.core.wire import frames
 from monarch_nb.errors import ProtocolError
 from monarch_nb.net import wire
 from monarch_nb.net.outbox import Outbox, open_outbox

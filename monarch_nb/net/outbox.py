@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import zmq
 
-from monarch_nb.core import frames
+from monarch_nb.core.wire import frames
 from monarch_nb.errors import BrokenError
 from monarch_nb.net import wire
 from monarch_nb.net.streams import Loop, Stream, split

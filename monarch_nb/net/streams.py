@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from monarch_nb.core import frames
+from monarch_nb.core.wire import frames
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.net import wire
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import zmq
 
-from monarch_nb.core.frames import HOST_SHIFT, SERVICE_BIT
+from monarch_nb.core.wire.frames import HOST_SHIFT, SERVICE_BIT
 from monarch_nb.errors import AuthError, LaunchError
 
 if TYPE_CHECKING:

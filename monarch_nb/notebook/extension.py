@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from monarch_nb import control
-from monarch_nb.notebook import display, help_hooks, magics, tracebacks
-from monarch_nb.notebook.help import Help
+from monarch_nb.notebook import magics
+from monarch_nb.notebook.completion import hooks
+from monarch_nb.notebook.completion.completer import Help
+from monarch_nb.notebook.display import display
 from monarch_nb.notebook.session import Session, session_of
+from monarch_nb.notebook.source import tracebacks
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -18,7 +21,7 @@ def load_ipython_extension(shell: Any) -> None:
     session.start()
     magics.register(shell, session)
     display.register(shell, session)
-    session.undo.append(help_hooks.install(shell, Help(session)))
+    session.undo.append(hooks.install(shell, Help(session)))
     session.undo.append(tracebacks.hide_our_frames(shell))
     control.name_files(lambda filename: tracebacks.name_of_cell(shell, filename))
     session.undo.append(lambda: control.name_files(None))

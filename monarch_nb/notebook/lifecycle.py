@@ -12,12 +12,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.core.folding import rank_words
-from monarch_nb.core.selection import check_ranks
-from monarch_nb.core.stack_tree import Node, tree
+from monarch_nb.core.errors.folding import rank_words
+from monarch_nb.core.hangs.stack_tree import Node, tree
+from monarch_nb.core.shape.selection import check_ranks
+from monarch_nb.notebook.display.units import duration, mesh_text
+from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.meshes import NO_MESH
-from monarch_nb.notebook.problems import MagicError
-from monarch_nb.notebook.words import duration, mesh_text
 
 if TYPE_CHECKING:
     from monarch_nb.notebook.session import Session

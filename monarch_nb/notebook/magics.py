@@ -13,10 +13,11 @@ from typing import Any
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 
 from monarch_nb.errors import MeshError
-from monarch_nb.notebook import cells, commands
-from monarch_nb.notebook.command import say
+from monarch_nb.notebook import commands
+from monarch_nb.notebook.cells import start
 from monarch_nb.notebook.commands import auto, debug
-from monarch_nb.notebook.problems import CellError, MagicError
+from monarch_nb.notebook.commands.command import say
+from monarch_nb.notebook.errors import CellError, MagicError
 from monarch_nb.notebook.session import Session
 
 _HELP = """Drive a mesh of ranks from the notebook.
@@ -102,7 +103,7 @@ def _run(session: Session, line: str, cell: str | None) -> Any:
         return None
     with _as_one_line():
         if cell is not None:
-            return cells.run(session, line, cell)
+            return start.run(session, line, cell)
         command, chosen = commands.parse_line(line)
         return command.run(session, chosen)
 

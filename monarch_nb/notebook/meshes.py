@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from monarch_nb.notebook.problems import MagicError
+from monarch_nb.notebook.errors import MagicError
 
 NO_MESH = "No mesh is up. Type: %mesh up --gpus 4"
 

@@ -18,8 +18,8 @@ from typing import Any, Final, NoReturn
 
 from IPython.core.magic_arguments import MagicArgumentParser
 
-from monarch_nb.notebook.layouts import FOLD, KINDS, Layout
-from monarch_nb.notebook.problems import MagicError
+from monarch_nb.notebook.errors import MagicError
+from monarch_nb.notebook.layouts.layout import FOLD, KINDS, Layout
 
 _Parser: Any = MagicArgumentParser  # IPython ships incomplete types
 

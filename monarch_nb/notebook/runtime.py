@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from monarch_nb import control
-from monarch_nb.core.stack_tree import Stack
+from monarch_nb.core.hangs.stack_tree import Stack
 
 if TYPE_CHECKING:
-    from monarch_nb.notebook.hangs import Xray
+    from monarch_nb.notebook.hangs.wording import Xray
 
 T = TypeVar("T")
 
@@ -203,7 +203,7 @@ class MonarchRuntime:
         Raises `ValueError` where GPUs are wanted and there is none.
         """
         from monarch_nb import this_host
-        from monarch_nb.control import gpus
+        from monarch_nb.control.hosts import gpus
 
         command = gpus.command_for(device, math.prod(sizes.values()))
         return this_host().spawn_procs(per_host=dict(sizes), name=name, bootstrap_command=command)
@@ -220,7 +220,7 @@ class MonarchRuntime:
 
     def is_mesh(self, value: object) -> bool:
         """Whether this is a mesh of processes, on which cells can run."""
-        module = sys.modules.get("monarch_nb.actors.proc_mesh")
+        module = sys.modules.get("monarch_nb.meshes.proc_mesh")
         wanted = getattr(module, "ProcMesh", ())  # `prewarm` may be importing it
         return issubclass(type(value), wanted)  # `isinstance` would ask the user's own `__class__`
 
@@ -256,22 +256,25 @@ class MonarchRuntime:
 
     def kill(self, mesh: Any, ranks: Iterable[int]) -> None:
         """End the processes of these ranks. Returns at once."""
-        from monarch_nb.control import client, stopping
+        from monarch_nb.control import client
+        from monarch_nb.control.hangs import signals
 
-        stopping.kill(client.client().proc, mesh, ranks)
+        signals.kill(client.client().proc, mesh, ranks)
 
     def strike(self, mesh: Any, ranks: Iterable[int]) -> None:
         """Interrupt ranks that do not read their messages. Returns at once."""
-        from monarch_nb.control import client, stopping
+        from monarch_nb.control import client
+        from monarch_nb.control.hangs import signals
 
-        stopping.strike(client.client().proc, mesh, ranks)
+        signals.strike(client.client().proc, mesh, ranks)
 
     def stacks(
         self, mesh: Any, ranks: Iterable[int], *, brief: bool = False
     ) -> Mapping[int, Sequence[Stack]]:
         """Where all threads of these ranks are in code of the user's, the main thread first; of
         those that can say it, within a tenth of a second where it is to be `brief`."""
-        from monarch_nb.control import client, stacks
+        from monarch_nb.control import client
+        from monarch_nb.control.hangs import stacks
 
         limit_s = stacks.BRIEF_S if brief else stacks.LIMIT_S
         return stacks.look(client.client().proc, mesh, ranks, limit_s)
@@ -280,7 +283,7 @@ class MonarchRuntime:
         self, mesh: Any, ranks: Iterable[int], timeout_s: float
     ) -> Mapping[int, Sequence[Mapping[str, Any]]]:
         """The actors on these ranks and what they have done; of ranks that tell it in time."""
-        from monarch_nb.control import details
+        from monarch_nb.control.status import details
 
         rank_of = {self.processes(mesh, [rank])[0]: rank for rank in ranks}
         told = _details(rank_of, timeout_s)
@@ -290,7 +293,7 @@ class MonarchRuntime:
         self, mesh: Any, ranks: Iterable[int], timeout_s: float
     ) -> Sequence[Mapping[str, Any]]:
         """What the actors on these ranks have done, all ranks together; of what is told in time."""
-        from monarch_nb.control import details
+        from monarch_nb.control.status import details
 
         told = _details(self.processes(mesh, ranks), timeout_s)
         totals: Sequence[Mapping[str, Any]] = details.actor_totals(mesh._state, told)
@@ -298,16 +301,16 @@ class MonarchRuntime:
 
     def xray(self) -> Xray | None:
         """Who looks into hanging ranks, if anything has started the client."""
-        from monarch_nb.control import xray
+        from monarch_nb.control.hangs import collectives
 
         client: Any = self.running_client()
-        return xray.Xray(client) if client is not None else None
+        return collectives.Xray(client) if client is not None else None
 
     def beside_cells(self, run: Callable[[], T]) -> T:
         """Run this on behalf of no cell: the stop button of a cell does not reach its calls, and
         their output is not that of the running cell."""
         from monarch_nb.control import client
-        from monarch_nb.control.apart import on_behalf_of_nobody
+        from monarch_nb.control.untagged import on_behalf_of_nobody
 
         return on_behalf_of_nobody(client.client(), run)
 
@@ -321,7 +324,7 @@ class MonarchRuntime:
     ) -> dict[str, Any] | None:
         """What a rank says about its names, if it does in time; `late` gets what comes later."""
         from monarch_nb.control import client
-        from monarch_nb.control.help import ask
+        from monarch_nb.control.cells.completion import ask
 
         running = client.running_client()
         if running is None:
@@ -344,7 +347,7 @@ class MonarchRuntime:
         With `keep` the ranks keep the value of its last expression for whoever has the run. `what`
         is what views call it.
         """
-        from monarch_nb.control import cells
+        from monarch_nb.control.cells import run as cells
 
         run: CellRun = cells.run_cell(
             mesh, code, filename=filename, first_line=first_line, tag=tag, keep=keep, what=what
@@ -353,25 +356,25 @@ class MonarchRuntime:
 
     def put(self, parts: Sequence[Any], values: Mapping[str, Any]) -> None:
         """Set variables on the ranks of these parts of a mesh. Waits for them."""
-        from monarch_nb.control import variables
+        from monarch_nb.control.cells import variables
 
         variables.put(parts, values)
 
     def get(self, parts: Sequence[Any], name: str, *, stacked: bool) -> Any:
         """A `ValueMesh` of a variable of these ranks, or one tensor or array. Waits for them."""
-        from monarch_nb.control import variables
+        from monarch_nb.control.cells import variables
 
         return variables.get_stacked(parts, name) if stacked else variables.get(parts, name)
 
     def script(self, parts: Sequence[Any], name: str, args: Sequence[str], module: bool) -> Any:
         """A run of a script, or of a module, whose world is these parts of a mesh."""
-        from monarch_nb.control import scripts
+        from monarch_nb.control.cells import scripts
 
         return scripts.script_of(parts, name, args, module=module)
 
     def run_script(self, part: Any, script: Any, *, tag: int, keep: bool) -> CellRun:
         """Submit a script to every rank of one of its parts and return at once."""
-        from monarch_nb.control import scripts
+        from monarch_nb.control.cells import scripts
 
         run: CellRun = scripts.run_script(part, script, tag=tag, keep=keep)
         return run
@@ -379,7 +382,8 @@ class MonarchRuntime:
 
 def _details(processes: Iterable[int], timeout_s: float) -> Mapping[int, Mapping[str, Any]]:
     """What processes tell of themselves, without their errors."""
-    from monarch_nb.control import client, details
+    from monarch_nb.control import client
+    from monarch_nb.control.status import details
 
     sinces = dict.fromkeys(processes, sys.maxsize)
     found: Mapping[int, Mapping[str, Any]] = details.ask(client.client().proc, sinces, timeout_s)

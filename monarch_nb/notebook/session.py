@@ -14,30 +14,31 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from monarch_nb.notebook import hangs, verdicts, whereabouts
-from monarch_nb.notebook.asking import Asker, asker_of_running_cell
-from monarch_nb.notebook.auto import Auto
-from monarch_nb.notebook.comm_relay import CommRelay
-from monarch_nb.notebook.debugging import Debugging
-from monarch_nb.notebook.flusher import Flusher
-from monarch_nb.notebook.live.comm import serve_browsers
-from monarch_nb.notebook.live.hub import Hub
-from monarch_nb.notebook.live.look import CellAtWork
-from monarch_nb.notebook.live.showing import Showing
-from monarch_nb.notebook.live.source import Source
-from monarch_nb.notebook.live_displays import LiveDisplays
-from monarch_nb.notebook.lookout import Lookout
+from monarch_nb.notebook.cells import wording as verdicts
+from monarch_nb.notebook.cells.auto import Auto
+from monarch_nb.notebook.cells.unfinished import Stragglers
+from monarch_nb.notebook.cells.waiting import NEVER_S, WaitingLine
+from monarch_nb.notebook.debug.prompts import Prompts
+from monarch_nb.notebook.debug.stdin import Asker, asker_of_running_cell
+from monarch_nb.notebook.debug.target import Debugging
+from monarch_nb.notebook.display.units import mesh_text
+from monarch_nb.notebook.errors import CellError
+from monarch_nb.notebook.hangs import whereabouts, wording
+from monarch_nb.notebook.hangs.watch import Lookout
+from monarch_nb.notebook.layouts.live_displays import LiveDisplays
 from monarch_nb.notebook.meshes import Meshes
-from monarch_nb.notebook.outlets import Outlet, outlet_of_running_cell
-from monarch_nb.notebook.outputs import CellOutput
-from monarch_nb.notebook.own_output import keep_order
-from monarch_nb.notebook.problems import CellError
-from monarch_nb.notebook.prompts import Prompts
+from monarch_nb.notebook.output.cell_output import CellOutput
+from monarch_nb.notebook.output.flusher import Flusher
+from monarch_nb.notebook.output.ordering import keep_order
+from monarch_nb.notebook.output.sinks import Outlet, outlet_of_running_cell
 from monarch_nb.notebook.runtime import Client, MonarchRuntime, Runtime, Wait
-from monarch_nb.notebook.seen_names import SeenNames
-from monarch_nb.notebook.stragglers import Stragglers
-from monarch_nb.notebook.waiting import NEVER_S, WaitingLine
-from monarch_nb.notebook.words import mesh_text
+from monarch_nb.notebook.source.seen_names import SeenNames
+from monarch_nb.notebook.view.answers.hub import Hub
+from monarch_nb.notebook.view.answers.source import Source
+from monarch_nb.notebook.view.browser.comm import serve_browsers
+from monarch_nb.notebook.view.browser.showing import Showing
+from monarch_nb.notebook.view.feed.inputs import CellAtWork
+from monarch_nb.notebook.widgets.comm_relay import CommRelay
 
 STOP_AGAIN_S = 0.5
 MAX_CELLS = 1_000
@@ -335,7 +336,7 @@ class Session:
             one.run.wait(STOP_AGAIN_S)
             if busy := one.run.pending:
                 found = self.runtime.stacks(one.run.mesh, busy, brief=True)
-                where = whereabouts.lines(self.shell, found) + hangs.who_is_stuck(found)
+                where = whereabouts.lines(self.shell, found) + wording.who_is_stuck(found)
                 self.say(cell, f"{verdicts.still_at_work('interrupted again', busy, where)}\n")
             else:
                 self.say(cell, f"cell In[{one.cell}] has ended on all ranks\n")

@@ -9,18 +9,18 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "active": ("coalescing", "get_active_mesh", "no_mesh"),
-    "device_mesh": ("DeviceMesh", "spawn_tensor_engine"),
-    "distributed": ("Mesh", "distribute", "module_to_mesh"),
-    "fetching": ("fetch_shard", "inspect", "show"),
-    "gradients": ("grad_function", "grad_generator"),
-    "moving": ("slice_mesh", "to_mesh"),
-    "opaque": ("OpaqueRef",),
-    "pipes": ("Pipe", "create_pipe", "remote_generator"),
-    "reducing": ("reduce", "reduce_"),
-    "remoting": ("Remote", "call_on_shard_and_fetch", "remote"),
-    "streams": ("Borrow", "Stream", "get_active_stream"),
-    "tensors": ("Tensor",),
+    "meshes.active": ("coalescing", "get_active_mesh", "no_mesh"),
+    "meshes.device_mesh": ("DeviceMesh", "spawn_tensor_engine"),
+    "meshes.distributed": ("Mesh", "distribute", "module_to_mesh"),
+    "moving.fetching": ("fetch_shard", "inspect", "show"),
+    "remote_functions.gradients": ("grad_function", "grad_generator"),
+    "moving.moving": ("slice_mesh", "to_mesh"),
+    "remote_functions.opaque": ("OpaqueRef",),
+    "remote_functions.pipes": ("Pipe", "create_pipe", "remote_generator"),
+    "moving.reducing": ("reduce", "reduce_"),
+    "remote_functions.remoting": ("Remote", "call_on_shard_and_fetch", "remote"),
+    "meshes.streams": ("Borrow", "Stream", "get_active_stream"),
+    "engine.tensors": ("Tensor",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

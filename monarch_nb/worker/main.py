@@ -21,43 +21,44 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from monarch_nb.actors import envelope, nudges, runtime_access
-from monarch_nb.actors.axis_group import Seat
-from monarch_nb.actors.metrics import recorder
-from monarch_nb.actors.parcels import Parcel
-from monarch_nb.actors.runtime import Runtime
 from monarch_nb.actors.sync_driver import Task, WorkQueue
 from monarch_nb.config import Config
-from monarch_nb.core import pickling
-from monarch_nb.core.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
-from monarch_nb.core.shape import Extent, Point
-from monarch_nb.worker import (
-    axis_groups,
+from monarch_nb.core.shape.extent import Extent, Point
+from monarch_nb.core.wire import pickling
+from monarch_nb.core.wire.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
+from monarch_nb.meshes.process_groups import Seat
+from monarch_nb.process import current, remote_errors
+from monarch_nb.process.interrupts import signals
+from monarch_nb.process.payloads import Parcel
+from monarch_nb.services.metrics import recorder
+from monarch_nb.services.runtime import Runtime
+from monarch_nb.worker import interruptible_sleep
+from monarch_nb.worker.cells import sources
+from monarch_nb.worker.cells.questions import HelpDesk
+from monarch_nb.worker.cells.queue import CellQueue
+from monarch_nb.worker.cells.rank_mesh import RankMesh
+from monarch_nb.worker.cells.shell import prepare_shell
+from monarch_nb.worker.cells.variables import Variables
+from monarch_nb.worker.debug.dap import Dap
+from monarch_nb.worker.debug.debugger import Debugger
+from monarch_nb.worker.debug.pauses import Pauses
+from monarch_nb.worker.groups import (
     collectives,
-    first_use,
-    ledger,
-    patience,
-    progress,
+    default_group,
+    flight_recorder,
     rendezvous,
-    sources,
-    stacks,
+    subgroups,
 )
-from monarch_nb.worker.boardwriter import BoardWriter
-from monarch_nb.worker.cell_queue import CellQueue
-from monarch_nb.worker.cells import prepare_shell
-from monarch_nb.worker.comms import Comms
-from monarch_nb.worker.dap import Dap
-from monarch_nb.worker.debugger import Debugger
-from monarch_nb.worker.descriptors import Descriptors
-from monarch_nb.worker.details import Details
-from monarch_nb.worker.help_desk import HelpDesk
-from monarch_nb.worker.metrics import MetricsPump
-from monarch_nb.worker.pauses import Pauses
-from monarch_nb.worker.rank_mesh import RankMesh
-from monarch_nb.worker.regrouping import Regrouping
+from monarch_nb.worker.groups.regroup import Regrouping
+from monarch_nb.worker.output import progress
+from monarch_nb.worker.output.comms import Comms
+from monarch_nb.worker.output.descriptors import Descriptors
+from monarch_nb.worker.output.metrics import MetricsPump
+from monarch_nb.worker.output.stdio import install
 from monarch_nb.worker.reloading import Workspaces
-from monarch_nb.worker.stdio import install
-from monarch_nb.worker.variables import Variables
+from monarch_nb.worker.status import stacks
+from monarch_nb.worker.status.board_writer import BoardWriter
+from monarch_nb.worker.status.details import Details
 
 COMPAT: Final = "MONARCH_NB_COMPAT"
 
@@ -96,7 +97,7 @@ class Rank:
 
     def live(self) -> int:
         """Boot, serve, leave."""
-        runtime_access.install(self.runtime)
+        current.install(self.runtime)
         self._prepare_environment()
         if os.environ.get(COMPAT, "0") not in {"", "0"}:
             importlib.import_module("monarch_nb.compat")
@@ -143,10 +144,10 @@ class Rank:
 
     def _attach_main_thread(self) -> None:
         self.hosting.main_queue = self.work
-        self.hosting.interrupt_main = nudges.interrupt_main
+        self.hosting.interrupt_main = signals.interrupt_main
         signal.signal(signal.SIGINT, self._on_sigint)
-        nudges.install()
-        patience.install()
+        signals.install()
+        interruptible_sleep.install()
         stacks.install(Path(self.boot["run_dir"]), self.proc.id)
         streams = install(self.runtime.root_tag, self._send_output)
         bars = progress.install(self.runtime.root_tag, self._send_bars)
@@ -158,10 +159,10 @@ class Rank:
         self.hosting.flush_output = drain
         self.hosting.queues.append(self.work.qsize)
         self.board = self.hosting.board = BoardWriter(self.boot["board"], self.hosting.queues)
-        nudges.in_vain[:] = [collectives.interrupted]
+        signals.in_vain[:] = [collectives.interrupted]
         collectives.install(self.board, Pauses(self.proc, self.board).of_mesh_s)
-        first_use.install()
-        self.runtime.group_of = axis_groups.of
+        default_group.install()
+        self.runtime.group_of = subgroups.of
         self._serve_metrics()
         Details(self.hosting, self.cells).install()
         self.dap.install()
@@ -177,7 +178,7 @@ class Rank:
         sources.install(self.proc)
         Comms(self.runtime, self.work, self.cells).install()
         self._serve_help()
-        HelpDesk(self.proc, {"collectives": lambda _: ledger.told(collectives.facts)})
+        HelpDesk(self.proc, {"collectives": lambda _: flight_recorder.told(collectives.facts)})
 
     def _serve_metrics(self) -> None:
         pump = MetricsPump(recorder, self._send_metrics, self.boot["world_size"])
@@ -218,11 +219,11 @@ class Rank:
             except BaseException as raised:  # noqa: BLE001  told to the owner
                 error = raised
         if self.proc.links.forked:
-            runtime_access.end_fork(error)
+            current.end_fork(error)
         self.board.ready()  # before anybody is told, who then looks, and before actors run
         self.hosting.booted(error)
         payload = os.getpid().to_bytes(8, "little")
-        buffers = [] if error is None else [envelope.pack(envelope.RAISED, error)]
+        buffers = [] if error is None else [remote_errors.pack(remote_errors.RAISED, error)]
         self.proc.send(self.boot["owner"], REPLY, self.boot["ready_port"], Parcel(payload, buffers))
 
     # life

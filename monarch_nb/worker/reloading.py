@@ -19,13 +19,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from monarch_nb.actors.landing import WORKSPACE_DIR, Landing
 from monarch_nb.actors.sync_driver import Task
+from monarch_nb.meshes.synced import WORKSPACE_DIR, Landing
 
 if TYPE_CHECKING:
-    from monarch_nb.actors.proc import Proc
     from monarch_nb.actors.sync_driver import WorkQueue
-    from monarch_nb.core.frames import Message
+    from monarch_nb.core.wire.frames import Message
+    from monarch_nb.process.process import Proc
 
 
 class Workspaces:

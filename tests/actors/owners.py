@@ -10,7 +10,7 @@ import time
 import torch
 
 from monarch_nb import Actor, RDMABuffer, endpoint
-from monarch_nb.actors import runtime_access
+from monarch_nb.process import current
 
 MB = 1 << 20
 BIG = 40 * MB  # several pieces
@@ -64,16 +64,16 @@ class Owner(Actor):
 
     @endpoint
     def registered(self):
-        return runtime_access.runtime().buffers.statistics()
+        return current.runtime().buffers.statistics()
 
     @endpoint
     def collect(self):
         gc.collect()
-        return runtime_access.proc().parcels._lender().statistics()["leased_bytes"]
+        return current.proc().parcels._lender().statistics()["leased_bytes"]
 
 
 def here():
-    return runtime_access.runtime().buffers.statistics()
+    return current.runtime().buffers.statistics()
 
 
 def offer(owners, rank=0, **how):

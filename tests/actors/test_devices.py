@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from monarch_nb.actors import devices
-from monarch_nb.control.gpus import command_for
-from monarch_nb.core.shape import Extent, Point
+from monarch_nb.control.hosts.gpus import command_for
+from monarch_nb.core.shape.extent import Extent, Point
+from monarch_nb.meshes import devices
 
 
 @pytest.fixture

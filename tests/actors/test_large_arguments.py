@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from monarch_nb import Actor, LimitError, endpoint
-from monarch_nb.actors import runtime_access
+from monarch_nb.process import current
 from tests.support import eventually
 
 LARGE = np.ones(8 << 20, np.uint8)
@@ -29,7 +29,7 @@ class Async(Actor):
 
 
 def leased():
-    return runtime_access.proc().parcels._lender().statistics()["leased_bytes"]
+    return current.proc().parcels._lender().statistics()["leased_bytes"]
 
 
 @pytest.mark.parametrize("kind", [Sync, Async])
@@ -53,7 +53,7 @@ def test_a_steady_exchange_needs_one_segment(procs):
     large = np.ones(80 << 20, np.uint8)
     for _ in range(6):
         actors.total.call(large).get(20)
-    segments = runtime_access.proc().parcels._lender()._segments
+    segments = current.proc().parcels._lender()._segments
     assert len([each for each in segments if each.capacity >= large.nbytes]) == 1
     actors.stop().get(10)
 
@@ -61,7 +61,7 @@ def test_a_steady_exchange_needs_one_segment(procs):
 @pytest.fixture
 def no_room(monkeypatch):
     """This process may lend a megabyte."""
-    monkeypatch.setattr(runtime_access.proc().parcels._lender(), "limit_bytes", 1 << 20)
+    monkeypatch.setattr(current.proc().parcels._lender(), "limit_bytes", 1 << 20)
 
 
 def test_with_shared_memory_full_an_argument_travels_inline(procs, no_room):

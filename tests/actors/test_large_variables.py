@@ -99,7 +99,7 @@ def test_large_values_arrive_equal_and_are_not_copied_on_the_way(procs, make):
 def test_values_that_nobody_looks_at_are_given_back(procs):
     ok(procs, "import numpy as np; large = np.zeros(1 << 20)")
     leased = (
-        "from monarch_nb.actors import runtime_access\n"
+        "from monarch_nb.process import current\n"
         "runtime_access.running().proc.parcels._arena.statistics()['leased_bytes']"
     )
     found = procs["large"]

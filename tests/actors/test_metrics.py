@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from monarch_nb import log
-from monarch_nb.actors import metrics
-from monarch_nb.actors.metrics import MAX_NAMES, MAX_POINTS, Recorder
+from monarch_nb.services import metrics
+from monarch_nb.services.metrics import MAX_NAMES, MAX_POINTS, Recorder
 
 
 @pytest.fixture

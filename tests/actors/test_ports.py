@@ -154,9 +154,9 @@ def test_large_values_go_through_ports(procs):
 
 
 def test_a_forgotten_receiver_leaves_nothing():
-    from monarch_nb.actors import runtime_access
+    from monarch_nb.process import current
 
-    ports = runtime_access.proc().ports
+    ports = current.proc().ports
     gc.collect()
     before = len(ports)
     port, receiver = Channel.open()

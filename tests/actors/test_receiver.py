@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from monarch_nb import ActorError, this_proc
-from monarch_nb.actors.receiver import WorkspaceReceiver
-from monarch_nb.core.manifest import FILE, FOLDER, LINK, Entry
+from monarch_nb.core.wire.manifest import FILE, FOLDER, LINK, Entry
+from monarch_nb.services.workspace.receiver import WorkspaceReceiver
 
 
 @pytest.fixture

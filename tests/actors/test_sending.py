@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from monarch_nb import Actor, BrokenError, RankExited, concurrent_endpoint, recv_tensor, send_tensor
-from monarch_nb.actors import runtime_access
+from monarch_nb.process import current
 from tests.actors.owners import BIG
 from tests.support import eventually
 
@@ -45,7 +45,7 @@ class Peer(Actor):
 
     @concurrent_endpoint
     async def registered(self):
-        return runtime_access.runtime().buffers.statistics()["buffers"]
+        return current.runtime().buffers.statistics()["buffers"]
 
 
 @pytest.fixture

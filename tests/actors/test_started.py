@@ -68,10 +68,10 @@ def test_the_default_forks():
     assert PLAIN.program == sys.executable
     assert PLAIN.args == ("-m", "monarch_nb.host.rank")
     assert _arguments(this_host().spawn_procs(bootstrap_command=PLAIN)) == [
-        b"monarch_nb.host.zygote"
+        b"monarch_nb.host.zygote.zygote"
     ]
     assert _arguments(this_host().spawn_procs(bootstrap_command=BootstrapCommand())) == [
-        b"monarch_nb.host.zygote"
+        b"monarch_nb.host.zygote.zygote"
     ]
 
 
@@ -98,7 +98,7 @@ def test_another_interpreter(other_python, spawn):
 
 def test_a_command_takes_the_place_of_the_interpreter(other_python, spawn):
     mesh = this_host().with_python_executable(other_python).spawn_procs(bootstrap_command=PLAIN)
-    assert _arguments(mesh) == [b"monarch_nb.host.zygote"]
+    assert _arguments(mesh) == [b"monarch_nb.host.zygote.zygote"]
     mesh.stop().get()
 
 
@@ -138,7 +138,7 @@ def test_forked_and_started_ranks_are_one_mesh(spawn, failures):
 
     mesh = spawn({"gpus": 4}, bootstrap_command=command)
     assert over(mesh, "env", "AT", "RANK") == [(None, "0"), ("1", "1"), (None, "2"), ("3", "3")]
-    assert _arguments(mesh) == [b"monarch_nb.host.zygote", b"monarch_nb.host.rank"] * 2
+    assert _arguments(mesh) == [b"monarch_nb.host.zygote.zygote", b"monarch_nb.host.rank"] * 2
     assert mesh.spawn("torch", Torch).meet.call().get().values() == [(4, False)] * 4
 
 
@@ -177,7 +177,7 @@ def test_a_killed_one_is_known_at_once_and_healed_by_the_same_command(spawn, fai
     assert "SIGKILL" in failures[0].report()
     mesh.heal()
     assert over(mesh, "env", "HEALED") == [(None,), ("so",)]
-    assert _arguments(mesh) == [b"monarch_nb.host.zygote", b"monarch_nb.host.rank"]
+    assert _arguments(mesh) == [b"monarch_nb.host.zygote.zygote", b"monarch_nb.host.rank"]
     assert over(mesh, "pid")[0] == pids[0]
     assert counters.get.call().get().values() == [0, 0]
     again = over(mesh, "pid")

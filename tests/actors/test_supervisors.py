@@ -148,9 +148,9 @@ class Breaker(Actor):
 
     @endpoint
     def break_inner_of(self, name):
-        from monarch_nb.actors import runtime_access
+        from monarch_nb.process import current
 
-        runtime = runtime_access.runtime()
+        runtime = current.runtime()
         owner = next(d for d in runtime.hosting.drivers.values() if d.spec.name == name)
         owner._actor.inner.error.broadcast()
         support.eventually(lambda: owner._urgent)  # it is told, and still busy

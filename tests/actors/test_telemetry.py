@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from monarch_nb import get_meter, span, traced
-from monarch_nb.actors import telemetry
+from monarch_nb.services import telemetry
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from monarch_nb import (
     SupervisionError,
     ValueMesh,
 )
-from monarch_nb.control.cells import CellRun, run_cell
+from monarch_nb.control.cells.run import CellRun, run_cell
 from tests.support import eventually
 
 
@@ -215,7 +215,7 @@ def test_an_interrupt_ends_the_wait_at_once(program):
         """
 import os, signal, threading, time
 from monarch_nb import this_host
-from monarch_nb.control.cells import run_cell
+from monarch_nb.control.cells.run import run_cell
 mesh = this_host().spawn_procs(per_host={"gpus": 2})
 mesh["x"] = 1
 loop = "import time\\nwhile True: time.sleep(0.01)"
@@ -270,7 +270,7 @@ def test_a_rank_that_dies_while_asked(spawn, failures):
 def kept_on(mesh: ProcMesh) -> list[int]:
     """How many results each rank keeps."""
     code = (
-        "import gc; from monarch_nb.worker.cell_queue import CellQueue\n"
+        "import gc; from monarch_nb.worker.cells.queue import CellQueue\n"
         "[len(each.results) for each in gc.get_objects() if isinstance(each, CellQueue)][0]"
     )
     return [int(text) for text in ok(mesh, code)]

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from monarch_nb import Extent, Point, Workspace
-from monarch_nb.actors import syncing
-from monarch_nb.actors.landing import Landing
-from monarch_nb.actors.trees import CHUNK_BYTES, Pieces, scan
-from monarch_nb.actors.workspace import ACTIVE_CONDA_ENV, CondaEnvironment
-from monarch_nb.core.manifest import Entry
+from monarch_nb.core.wire.manifest import Entry
+from monarch_nb.meshes.synced import Landing
+from monarch_nb.meshes.workspace import ACTIVE_CONDA_ENV, CondaEnvironment
+from monarch_nb.services.workspace import sync
+from monarch_nb.services.workspace.trees import CHUNK_BYTES, Pieces, scan
 
 
 def test_folders_land_under_their_names_or_where_told():
@@ -121,7 +121,7 @@ class Busy:
 
     async def arrive(self):
         """Not before as many as may be are on their way, and time for one too many."""
-        if self.on_the_way >= syncing.WINDOW or self.sent == CHUNKS:
+        if self.on_the_way >= sync.WINDOW or self.sent == CHUNKS:
             self.full.set()
         await self.full.wait()
         await asyncio.sleep(0.02)
@@ -136,12 +136,12 @@ def test_few_chunks_are_on_their_way_at_a_time(tmp_path):
 
     async def send():
         busy = Busy()
-        sender = syncing._Sender(0, Point(0, Extent([], [])))
-        await sender.send(syncing._Source(tmp_path, "x", scan(tmp_path)), busy)
+        sender = sync._Sender(0, Point(0, Extent([], [])))
+        await sender.send(sync._Source(tmp_path, "x", scan(tmp_path)), busy)
         return busy.most
 
-    assert asyncio.run(send()) == syncing.WINDOW
-    assert syncing.WINDOW * CHUNK_BYTES <= 4 << 20
+    assert asyncio.run(send()) == sync.WINDOW
+    assert sync.WINDOW * CHUNK_BYTES <= 4 << 20
 
 
 def test_where_local_paths_are_on_the_host():

@@ -7,8 +7,8 @@ from textwrap import indent
 import nbformat
 import pytest
 
-from monarch_nb.notebook.layouts import SECTIONS, Section, drawn
-from monarch_nb.notebook.progress import Bars
+from monarch_nb.notebook.layouts.layout import SECTIONS, Section, drawn
+from monarch_nb.notebook.output.progress import Bars
 from tests.browser.lab import picture
 from tests.support import code_until
 

@@ -13,14 +13,14 @@ from typing import Any
 import psutil
 import pytest
 
-from monarch_nb.control.mesh_views import MeshView
-from monarch_nb.control.snapshots import Snapshot
-from monarch_nb.control.status import StatusDesk
-from monarch_nb.core.frames import HOST_SHIFT
-from monarch_nb.core.shape import Extent
-from monarch_nb.notebook.live.feed import Feed
-from monarch_nb.notebook.live.look import Look, View
-from monarch_nb.notebook.live.messages import PARTS
+from monarch_nb.control.status.mesh_view import MeshView
+from monarch_nb.control.status.snapshots import Snapshot
+from monarch_nb.control.status.status import StatusDesk
+from monarch_nb.core.shape.extent import Extent
+from monarch_nb.core.wire.frames import HOST_SHIFT
+from monarch_nb.notebook.view.browser.messages import PARTS
+from monarch_nb.notebook.view.feed.feed import Feed
+from monarch_nb.notebook.view.feed.inputs import Look, View
 
 pytestmark = pytest.mark.slow
 

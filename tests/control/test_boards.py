@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from monarch_nb.actors.exits import Exit
-from monarch_nb.control.boards import Boards
-from monarch_nb.control.known_hosts import KnownHosts
-from monarch_nb.control.snapshots import HostStatus, Usage
-from monarch_nb.core.frames import HOST_SHIFT
+from monarch_nb.control.status.boards import Boards
+from monarch_nb.control.status.known_hosts import KnownHosts
+from monarch_nb.control.status.snapshots import HostStatus, Usage
+from monarch_nb.core.wire.frames import HOST_SHIFT
+from monarch_nb.process.exit import Exit
 
 AGENT, OTHER, NEW = 1 << HOST_SHIFT, 2 << HOST_SHIFT, 1 << HOST_SHIFT | 9
 

@@ -158,7 +158,7 @@ def test_time_in_a_debugger_does_not_count(mesh):
     """Of any rank, also when it has gone on since."""
     made = up(mesh, options=SECOND)
     code = """
-from monarch_nb.worker import collectives
+from monarch_nb.worker.groups import collectives
 board = collectives._boards[0]
 if rank == 1:
     board.pause("main", "train.py:41 step()")

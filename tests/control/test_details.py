@@ -9,9 +9,9 @@ import time
 import pytest
 
 from monarch_nb import ActorError
-from monarch_nb.control import details
-from monarch_nb.control.stacks import look
-from monarch_nb.core.folding import fold_outputs
+from monarch_nb.control.hangs.stacks import look
+from monarch_nb.control.status import details
+from monarch_nb.core.errors.folding import fold_outputs
 from tests.control.conftest import WITHIN_S, Mesh
 from tests.faults.actors import AsyncWorker, Worker
 from tests.support import eventually, stop

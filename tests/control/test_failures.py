@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from monarch_nb import Actor, ActorError, endpoint
-from monarch_nb.core.records import ErrorRecord
+from monarch_nb.core.errors.records import ErrorRecord
 from tests.control.conftest import WITHIN_S, Mesh
 from tests.faults.actors import AsyncWorker, Worker
 from tests.support import eventually, stop

@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 
 from monarch_nb import Actor, ActorError, endpoint
-from monarch_nb.control.xray import Xray
-from monarch_nb.core.collectives import disagreement
+from monarch_nb.control.hangs.collectives import Xray
+from monarch_nb.core.hangs.collectives import disagreement
 from tests.control.conftest import WITHIN_S, Mesh
 from tests.support import eventually
 

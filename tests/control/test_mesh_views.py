@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from monarch_nb.control.boards import Boards
-from monarch_nb.control.mesh_views import MeshView, Sources
-from monarch_nb.core.frames import HOST_SHIFT
-from monarch_nb.core.shape import Extent
+from monarch_nb.control.status.boards import Boards
+from monarch_nb.control.status.mesh_view import MeshView, Sources
+from monarch_nb.core.shape.extent import Extent
+from monarch_nb.core.wire.frames import HOST_SHIFT
 
 AGENT, OLD, NEW = 1 << HOST_SHIFT, 1 << HOST_SHIFT | 1, 1 << HOST_SHIFT | 2
 

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from monarch_nb import Actor, endpoint, log
-from monarch_nb.actors import metrics
+from monarch_nb.services import metrics
 from tests.control.conftest import WITHIN_S
 from tests.support import eventually
 

@@ -14,9 +14,9 @@ import pytest
 
 import monarch_nb
 from monarch_nb import Actor, ProcMesh, concurrent_endpoint, endpoint, this_host
-from monarch_nb.control import status
 from monarch_nb.control.client import client
-from monarch_nb.control.status import MeshStatus, RankStatus
+from monarch_nb.control.status import status
+from monarch_nb.control.status.status import MeshStatus, RankStatus
 from tests.support import eventually, until_exists
 
 pytestmark = pytest.mark.slow

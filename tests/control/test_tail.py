@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from monarch_nb.control.tail import MAX_CHARS, MAX_LINES, Tail
+from monarch_nb.control.output.tail import MAX_CHARS, MAX_LINES, Tail
 from tests.support import eventually
 
 

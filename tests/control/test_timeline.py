@@ -6,7 +6,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from monarch_nb.control.timeline import KEPT, Sample, Timeline
+from monarch_nb.control.status.timeline import KEPT, Sample, Timeline
 
 
 def idle(busy_s: float, since: float = 0.0, seen_at: float = 0.0, process: int = 1) -> Sample:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from monarch_nb.core import aggregation
-from monarch_nb.core.aggregation import SimilarLines
+from monarch_nb.core.text import aggregation
+from monarch_nb.core.text.aggregation import SimilarLines
 
 
 def taken(*chunks):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from monarch_nb.core import bars
-from monarch_nb.core.bars import Bar
+from monarch_nb.core.text import bars
+from monarch_nb.core.text.bars import Bar
 
 
 def bar(done: float, total: float | None = 100, **facts) -> Bar:

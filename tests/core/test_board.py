@@ -6,7 +6,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from monarch_nb.core import board
+from monarch_nb.core.wire import board
 
 times, counts = st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1)
 

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch_nb.core.collectives import Entry, Standing, disagreement, line, pending, tensors_text
+from monarch_nb.core.hangs.collectives import (
+    Entry,
+    Standing,
+    disagreement,
+    line,
+    pending,
+    tensors_text,
+)
 
 OPS = ("all_reduce", "broadcast", "barrier", "scatter")
 calls = st.lists(st.tuples(st.sampled_from(OPS), st.sampled_from(["f32[4]", "f32[8]"])), max_size=6)

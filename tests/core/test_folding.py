@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch_nb.core.folding import (
+from monarch_nb.core.errors.folding import (
     fold_errors,
     fold_outputs,
     format_errors,
     rank_label,
     rank_words,
 )
-from monarch_nb.core.lines import BURST, MAX_LINE, LineAssembler, Text, Throttle
-from monarch_nb.core.records import ErrorRecord, FrameRecord
-from monarch_nb.core.streams import PARTIAL_S, WINDOW_S, StreamFolder
+from monarch_nb.core.errors.records import ErrorRecord, FrameRecord
+from monarch_nb.core.text.lines import BURST, MAX_LINE, LineAssembler, Text, Throttle
+from monarch_nb.core.text.stream_folder import PARTIAL_S, WINDOW_S, StreamFolder
 
 
 def expand(label):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monarch_nb.core.levels import MAX_LINE, levels, plain_lines
+from monarch_nb.core.text.levels import MAX_LINE, levels, plain_lines
 
 LEVELS = [
     ("WARNING:root:slow", "warning"),

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monarch_nb.core.mesh_trait import MeshTrait
-from monarch_nb.core.shape import Extent, Shape, Slice
+from monarch_nb.core.shape.extent import Extent, Shape, Slice
+from monarch_nb.core.shape.mesh_trait import MeshTrait
 
 fixed = settings(derandomize=True, deadline=None, max_examples=40)
 grids = st.lists(st.integers(1, 4), min_size=1, max_size=4)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from monarch_nb.core import records
-from monarch_nb.core.native_stacks import read
-from monarch_nb.core.stack_tree import Stack
-from monarch_nb.core.stacks import Frame
+from monarch_nb.core.errors import records
+from monarch_nb.core.hangs.native_stacks import read
+from monarch_nb.core.hangs.stack_tree import Stack
+from monarch_nb.core.hangs.stacks import Frame
 
 OURS = records.__file__
 

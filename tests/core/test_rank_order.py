@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch_nb.core.streams import StreamFolder
+from monarch_nb.core.text.stream_folder import StreamFolder
 
 
 def shown(said: list[tuple[int, str]]) -> str:

@@ -8,8 +8,8 @@ from types import TracebackType
 
 import pytest
 
-from monarch_nb.core import records
-from monarch_nb.core.records import ErrorRecord, FrameRecord, is_internal
+from monarch_nb.core.errors import records
+from monarch_nb.core.errors.records import ErrorRecord, FrameRecord, is_internal
 from monarch_nb.errors import RemoteProtocolError
 
 CELL = """\

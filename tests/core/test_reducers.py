@@ -14,7 +14,7 @@ import pytest
 import torch
 from polars.testing import assert_frame_equal, assert_series_equal
 
-from monarch_nb.core import pickling, reducers
+from monarch_nb.core.wire import pickling, reducers
 from tests.source import ROOT
 
 
@@ -227,7 +227,7 @@ def test_pandas_frames(table):
 
 def test_nothing_is_imported_for_it():
     code = (
-        "import sys; from monarch_nb.core import pickling; pickling.dumps([object], []);"
+        "import sys; from monarch_nb.core.wire import pickling; pickling.dumps([object], []);"
         "print({'torch', 'pyarrow', 'polars', 'numpy'} & set(sys.modules))"
     )
     done = subprocess.run(
@@ -238,7 +238,7 @@ def test_nothing_is_imported_for_it():
 
 def test_a_library_that_is_loaded_later_is_known_then():
     code = (
-        "import pickle; from monarch_nb.core import pickling; pickling.dumps([object], [])\n"
+        "import pickle; from monarch_nb.core.wire import pickling; pickling.dumps([object], [])\n"
         "import torch; found = []; pickling.dumps(torch.zeros(1000), found); print(len(found))"
     )
     done = subprocess.run(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch_nb.core import selection
-from monarch_nb.core.selection import SelectionError
-from monarch_nb.core.shape import Extent
+from monarch_nb.core.shape import selection
+from monarch_nb.core.shape.extent import Extent
+from monarch_nb.core.shape.selection import SelectionError
 from tests.notebook.fake_client import FakeMesh, FakeRuntime
 
 

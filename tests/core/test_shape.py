@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monarch_nb.core.shape import Extent, NDSlice, Point, Region, Selection, Shape, Slice
+from monarch_nb.core.shape.extent import Extent, NDSlice, Point, Region, Selection, Shape, Slice
 
 fixed = settings(derandomize=True, deadline=None, max_examples=40)
 sizes_of_grids = st.lists(st.integers(1, 4), max_size=4)

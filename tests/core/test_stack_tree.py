@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch_nb.core.stack_tree import Node, Stack, lines, tree
-from monarch_nb.core.stacks import Frame, is_whole, of_user
+from monarch_nb.core.hangs.stack_tree import Node, Stack, lines, tree
+from monarch_nb.core.hangs.stacks import Frame, is_whole, of_user
 
 frames = st.builds(Frame, st.sampled_from("ab"), st.integers(1, 2), st.just("f"))
 stacks = st.builds(Stack, st.sampled_from(["", "x", "y"]), st.lists(frames, max_size=4).map(tuple))

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monarch_nb.core.shape import Extent, Point, Shape, Slice
-from monarch_nb.core.values import ValueMesh
+from monarch_nb.core.shape.extent import Extent, Point, Shape, Slice
+from monarch_nb.core.shape.values import ValueMesh
 
 fixed = settings(derandomize=True, deadline=None, max_examples=40)
 HG = Extent(["h", "g"], [2, 3])

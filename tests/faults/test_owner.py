@@ -24,8 +24,8 @@ from monarch_nb import Actor, endpoint, this_host
 
 if {light}:  # without torch in the zygote: two seconds less
     from functools import partial
-    from monarch_nb.control import keeper
-    keeper.AgentBoot = partial(keeper.AgentBoot, preload=("cloudpickle",))
+    from monarch_nb.control.hosts import agent_process
+    agent_process.AgentBoot = partial(agent_process.AgentBoot, preload=("cloudpickle",))
 
 class Tidy(Actor):
     def __init__(self, ledger): self.ledger = ledger

@@ -130,7 +130,7 @@ def test_a_message_of_a_rank_that_was_given_up_is_dropped(mesh, monkeypatch):
     source = made.procs._processes()[1]
     send(made.pids[1], signal.SIGSTOP)
     assert isinstance(made.one(1).add.call_one().exception(timeout=40), RankUnreachable)
-    from monarch_nb.core.frames import HEADER, REPLY, Message
+    from monarch_nb.core.wire.frames import HEADER, REPLY, Message
 
     payload = proc.encode("late", (proc.id,)).payload
     late = Message(HEADER.unpack(HEADER.pack(REPLY, 0, 0, 0, 0, port._port, source, 0)), payload)

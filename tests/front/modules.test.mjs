@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
-const FOLDER = new URL('../../monarch_nb/notebook/live/front/', import.meta.url);
+const FOLDER = new URL('../../monarch_nb/notebook/view/front/', import.meta.url);
 const NAMES = readdirSync(FOLDER).filter(name => name.endsWith('.js'));
 const SOURCES = new Map(NAMES.map(name => [name, readFileSync(new URL(name, FOLDER), 'utf8')]));
 

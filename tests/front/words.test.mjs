@@ -9,9 +9,9 @@ import {
   isDead,
   markOf,
   memoryText
-} from '../../monarch_nb/notebook/live/front/marks.js';
-import { extent, numberText, ticks } from '../../monarch_nb/notebook/live/front/scale.js';
-import { cellNumber } from '../../monarch_nb/notebook/live/front/telling.js';
+} from '../../monarch_nb/notebook/view/front/marks.js';
+import { extent, numberText, ticks } from '../../monarch_nb/notebook/view/front/scale.js';
+import { cellNumber } from '../../monarch_nb/notebook/view/front/telling.js';
 
 const VERDICTS =
   'starting idle busy collective paused silent leaving exited unreachable failed stopped'.split(

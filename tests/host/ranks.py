@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from monarch_nb.core import frames
+from monarch_nb.core.wire import frames
 from monarch_nb.net.links import Links
 
 
@@ -105,7 +105,7 @@ def write_and_die(order: dict[str, Any]) -> None:
 def board(order: dict[str, Any]) -> None:
     import mmap
 
-    from monarch_nb.core import board as boards
+    from monarch_nb.core.wire import board as boards
 
     path, slot = order["board"]
     with open(path, "r+b") as file:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from monarch_nb.config import Config
-from monarch_nb.core import frames
+from monarch_nb.core.wire import frames
 from monarch_nb.host.launch import AgentBoot
 from monarch_nb.host.local import LocalLauncher
 from monarch_nb.host.rundir import new_run_dir

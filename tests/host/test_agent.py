@@ -254,7 +254,7 @@ def test_an_idle_zygote_loads_what_the_first_optimizer_of_a_rank_would():
 
 
 def test_a_batch_of_requests_is_taken_apart(agent):
-    from monarch_nb.core import frames
+    from monarch_nb.core.wire import frames
 
     ports = [5001, 5002]
     requests = [

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from monarch_nb.host.gpus import Gpus, use_of_all
+from monarch_nb.host.status.gpus import Gpus, use_of_all
 from tests.support import eventually
 
 GIB = 1 << 30

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from monarch_nb.host import native
-from monarch_nb.host.loop import Loop
-from monarch_nb.host.native import Native
+from monarch_nb.host.agent.loop import Loop
+from monarch_nb.host.status import native
+from monarch_nb.host.status.native import Native
 from tests.support import eventually, is_running
 
 FAKE_DUMP = "#!/bin/sh\necho '[]'\n"

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from monarch_nb.core.board import BOARD_BYTES, ReadCount
-from monarch_nb.host.loop import Loop
-from monarch_nb.host.outflow import FLUSH_S, PATIENCE_S, WINDOW_BYTES, Outflow
-from monarch_nb.host.streams import PIECE_BYTES, Output
+from monarch_nb.core.wire.board import BOARD_BYTES, ReadCount
+from monarch_nb.host.agent.loop import Loop
+from monarch_nb.host.output.flow_control import FLUSH_S, PATIENCE_S, WINDOW_BYTES, Outflow
+from monarch_nb.host.output.pipes import PIECE_BYTES, Output
 from tests.host.support import Host, host
 from tests.support import eventually
 

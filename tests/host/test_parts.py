@@ -12,16 +12,18 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from monarch_nb.core import board as boards
-from monarch_nb.host import guard, orders, threads
-from monarch_nb.host.board import SLOTS, Board, Sampler
-from monarch_nb.host.channel import Channel, _pack
-from monarch_nb.host.gpus import Gpus
+from monarch_nb.core.wire import board as boards
+from monarch_nb.host import guard
+from monarch_nb.host.agent import requests
 from monarch_nb.host.launch import AgentBoot
 from monarch_nb.host.local import LocalLauncher
-from monarch_nb.host.oom import KillLedger, MemoryGroup
-from monarch_nb.host.streams import Output
-from monarch_nb.host.viewers import Viewers
+from monarch_nb.host.output.pipes import Output
+from monarch_nb.host.status.board import SLOTS, Board, Sampler
+from monarch_nb.host.status.gpus import Gpus
+from monarch_nb.host.status.oom import KillLedger, MemoryGroup
+from monarch_nb.host.status.viewers import Viewers
+from monarch_nb.host.zygote import threads
+from monarch_nb.host.zygote.channel import Channel, _pack
 from tests.support import eventually
 
 # ---------------------------------------------------------------------------------------- channel
@@ -344,7 +346,7 @@ def test_the_share_of_a_rank(monkeypatch, given, host_size, expected):
 def test_ranks_of_a_later_host_keep_their_rank_in_the_mesh():
     boot = AgentBoot(run_dir="/run", agent=1, controller=2, config={"detect_s": 1})
     body = {"procs": [10, 11], "ranks": [4, 5], "sizes": [3, 2], "owner": 2}
-    request = orders.fork_request(body, [], boot, [("board", 0), ("board", 1)])
+    request = requests.fork_request(body, [], boot, [("board", 0), ("board", 1)])
     assert request["common"]["world_size"] == 6
     assert request["common"]["config"] == {"detect_s": 1}
     assert [(rank["rank"], rank["local_rank"]) for rank in request["ranks"]] == [(4, 0), (5, 1)]

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from monarch_nb.host.events import (
+from monarch_nb.host.agent.events import (
     Answer,
     Asked,
     Asker,
@@ -26,7 +26,7 @@ from monarch_nb.host.events import (
     Watched,
     ZygoteLost,
 )
-from monarch_nb.host.registry import Registry, Timing
+from monarch_nb.host.agent.rank_states import Registry, Timing
 
 AGENT, CONTROLLER, OWNER, STRANGER = 1, 2, 3, 4
 FIRST = 10

@@ -104,7 +104,7 @@ BEGINNER = """
 import os, signal, subprocess, sys
 from monarch_nb.host.rundir import new_run_dir
 path = new_run_dir().path
-agent = [sys.executable, "-P", "-m", "monarch_nb.host.agent"]
+agent = [sys.executable, "-P", "-m", "monarch_nb.host.agent.agent"]
 with open(path / "agent.log", "w") as log:
     agent = subprocess.Popen(agent, stdin=subprocess.PIPE, stdout=log, stderr=log)
 print(agent.pid, flush=True)

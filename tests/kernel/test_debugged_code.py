@@ -173,7 +173,7 @@ def test_breakpoint_in_a_frame(page, kernel):
     """What `breakpoint()` calls while the debugger is attached."""
     code = """%%mesh
 import sys
-from monarch_nb.worker import dap
+from monarch_nb.worker.debug import dap
 def stops():
     dap.stop_here(sys._getframe())
     return 'went on'

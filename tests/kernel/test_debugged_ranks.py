@@ -258,7 +258,7 @@ def test_nothing_listens(page, kernel):
     ranks = {  # and the zygote
         pid
         for pid in support.descendants(kernel.manager.provisioner.pid)
-        if "monarch_nb.host.zygote" in support.describe_process(pid)
+        if "monarch_nb.host.zygote.zygote" in support.describe_process(pid)
     }
     assert len(ranks) == 3
     assert not set().union(*map(support.listening_ports, ranks))

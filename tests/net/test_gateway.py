@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from monarch_nb.core import frames
-from monarch_nb.core.frames import HOST_SHIFT
+from monarch_nb.core.wire import frames
+from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.host.rundir import new_run_dir
 from monarch_nb.net import keys, wire
 from monarch_nb.net.gateway import Gateway, pack_hello

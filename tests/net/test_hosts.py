@@ -140,7 +140,7 @@ def test_a_lost_host_is_told_once_and_the_other_goes_on(workers, monkeypatch):
 
 def test_an_unreachable_worker_is_named(home):
     hosts = attach_to_workers(workers=["tcp://127.0.0.1:9"])
-    from monarch_nb.control import hosts as module
+    from monarch_nb.control.hosts import attached as module
 
     assert module.ATTACH_S <= 10
     with pytest.raises(RuntimeError, match=r"attach failed: .*tcp://127.0.0.1:9"):
@@ -178,7 +178,7 @@ def test_no_address_means_every_interface(place, home):
 
 
 def test_an_address_in_use_is_one_clear_line(workers, home):
-    from monarch_nb.control.attach import HostWorker
+    from monarch_nb.control.hosts.attach import HostWorker
 
     [address], _ = workers(1)
     with pytest.raises(LaunchError, match=r"cannot listen at tcp://127.0.0.1:\d+: Address already"):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from monarch_nb import RankExited, attach_to_workers
-from monarch_nb.actors import runtime_access
+from monarch_nb.process import current
 from monarch_nb.rdma import RDMATcpFallbackWarning
 from tests.actors.owners import BIG, Owner, offer
 
@@ -24,7 +24,7 @@ def two_hosts(workers):
     addresses, _ = workers(2)
     procs = attach_to_workers(workers=addresses).spawn_procs(per_host={"gpus": 1})
     yield procs.spawn("owners", Owner).flatten("gpus")
-    assert runtime_access.runtime().buffers.statistics()["buffers"] == 0
+    assert current.runtime().buffers.statistics()["buffers"] == 0
 
 
 @pytest.mark.parametrize("size", [64, BIG + 3])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monarch_nb.core import frames
+from monarch_nb.core.wire import frames
 from monarch_nb.errors import ProtocolError
 from monarch_nb.host.rundir import new_run_dir
 from monarch_nb.net import wire

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from monarch_nb import Actor, MeshError, Workspace, attach_to_workers, endpoint, this_host
-from monarch_nb.actors import syncing
-from monarch_nb.actors.trees import scan
-from monarch_nb.actors.workspace import CondaEnvironment
+from monarch_nb.meshes.workspace import CondaEnvironment
+from monarch_nb.services.workspace import sync as syncing
+from monarch_nb.services.workspace.trees import scan
 from tests.net.conftest import Workers
 from tests.support import eventually
 

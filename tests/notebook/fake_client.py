@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from monarch_nb.control.status import RankStatus
-from monarch_nb.core.mesh_trait import MeshTrait
-from monarch_nb.core.records import ErrorRecord
-from monarch_nb.core.shape import Extent, Shape
-from monarch_nb.core.stack_tree import Stack
-from monarch_nb.core.stacks import Frame
-from monarch_nb.core.values import ValueMesh
+from monarch_nb.control.status.status import RankStatus
+from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.core.hangs.stack_tree import Stack
+from monarch_nb.core.hangs.stacks import Frame
+from monarch_nb.core.shape.extent import Extent, Shape
+from monarch_nb.core.shape.mesh_trait import MeshTrait
+from monarch_nb.core.shape.values import ValueMesh
 from monarch_nb.errors import LaunchError
 from monarch_nb.notebook.session import session_of
 

@@ -164,7 +164,7 @@ def test_who_still_runs_after_others_have_failed_is_told(fake_kernel):
 
 
 def test_our_frames_are_hidden_in_the_users_errors(fake_kernel):
-    cell = fake_kernel.run("from monarch_nb.core.shape import Extent\nExtent(['a'], [1, 2])")
+    cell = fake_kernel.run("from monarch_nb.core.shape.extent import Extent\nExtent(['a'], [1, 2])")
     assert "ValueError: 1 labels for 2 sizes" in cell.error
     assert "shape.py" not in cell.error
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monarch_nb.core.folding import listed_ranks, rank_list
-from monarch_nb.notebook.layouts import Layout
+from monarch_nb.core.errors.folding import listed_ranks, rank_list
+from monarch_nb.notebook.layouts.layout import Layout
 from tests.notebook.test_live_displays import ALL, SIZE, Ranks
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from monarch_nb.control.status import RankStatus
-from monarch_nb.core.values import ValueMesh
-from monarch_nb.notebook.display import StatusView, mesh_html
-from monarch_nb.notebook.words import duration
+from monarch_nb.control.status.status import RankStatus
+from monarch_nb.core.shape.values import ValueMesh
+from monarch_nb.notebook.display.display import StatusView, mesh_html
+from monarch_nb.notebook.display.units import duration
 
 NOW = 100.0
 
@@ -58,7 +58,7 @@ def test_html_says_every_state_in_a_word_and_escapes_the_rest():
 def test_meshes_show_their_repr():
     assert (
         mesh_html(ValueMesh)
-        == "<code>&lt;class &#x27;monarch_nb.core.values.ValueMesh&#x27;&gt;</code>"
+        == "<code>&lt;class &#x27;monarch_nb.core.shape.values.ValueMesh&#x27;&gt;</code>"
     )
 
 

@@ -7,12 +7,12 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 
 from monarch_nb.notebook import commands
-from monarch_nb.notebook.command import Command
-from monarch_nb.notebook.cursor import MeshLine, RankCode, place
+from monarch_nb.notebook.commands.command import Command
 from monarch_nb.notebook.extension import load_ipython_extension, unload_ipython_extension
 from monarch_nb.notebook.options import Parser
-from monarch_nb.notebook.seen_names import SeenNames, token
 from monarch_nb.notebook.session import session_of
+from monarch_nb.notebook.source.cursor import MeshLine, RankCode, place
+from monarch_nb.notebook.source.seen_names import SeenNames, token
 from tests.notebook.fake_client import FakeRuntime, install
 
 

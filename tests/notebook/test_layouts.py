@@ -13,10 +13,10 @@ import pytest
 from nbclient import NotebookClient
 
 from monarch_nb.notebook import options
-from monarch_nb.notebook.layouts import FOLD, Layout, Section, drawn
-from monarch_nb.notebook.outputs import CellOutput
-from monarch_nb.notebook.problems import MagicError
-from monarch_nb.notebook.sections import MAX_CHARS, Sections
+from monarch_nb.notebook.errors import MagicError
+from monarch_nb.notebook.layouts.layout import FOLD, Layout, Section, drawn
+from monarch_nb.notebook.layouts.sections import MAX_CHARS, Sections
+from monarch_nb.notebook.output.cell_output import CellOutput
 from tests.kernel.client import Cell, KernelClient
 from tests.notebook.test_outputs import Recorder
 from tests.support import code_until

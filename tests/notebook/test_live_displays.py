@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from monarch_nb.notebook.live_displays import MAX_ITEMS
-from monarch_nb.notebook.outputs import CellOutput
+from monarch_nb.notebook.layouts.live_displays import MAX_ITEMS
+from monarch_nb.notebook.output.cell_output import CellOutput
 from tests.kernel.client import Cell, KernelClient
 from tests.notebook.test_outputs import Clock
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from monarch_nb.control.logbook import Logbook
-from monarch_nb.control.ranklog import RankLog, index_of, older_half
+from monarch_nb.control.output.logbook import Logbook
+from monarch_nb.control.output.ranklog import RankLog, index_of, older_half
 from tests.kernel.client import KernelClient
 from tests.support import eventually
 

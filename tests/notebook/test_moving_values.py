@@ -181,7 +181,7 @@ def test_of_a_cell_that_failed_on_some_ranks_the_others_have_values(kernel):
 
 def test_ranks_keep_a_result_as_long_as_somebody_has_the_cell(kernel):
     count = (
-        "%%mesh 0\nimport gc; from monarch_nb.worker.cell_queue import CellQueue\n"
+        "%%mesh 0\nimport gc; from monarch_nb.worker.cells.queue import CellQueue\n"
         "[len(each.results) for each in gc.get_objects() if isinstance(each, CellQueue)][0]"
     )
 

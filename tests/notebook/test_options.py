@@ -9,8 +9,8 @@ import pytest
 
 from monarch_nb.notebook import commands, options
 from monarch_nb.notebook.commands import lifecycle
+from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.magics import MeshMagics
-from monarch_nb.notebook.problems import MagicError
 
 
 def complaint(line: str) -> str:

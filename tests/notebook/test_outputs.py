@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from monarch_nb.core.streams import StreamFolder
-from monarch_nb.notebook.bundles import labelled, results
-from monarch_nb.notebook.flusher import Flusher
-from monarch_nb.notebook.outputs import FLUSH_S, CellOutput
+from monarch_nb.core.text.stream_folder import StreamFolder
+from monarch_nb.notebook.output.cell_output import FLUSH_S, CellOutput
+from monarch_nb.notebook.output.flusher import Flusher
+from monarch_nb.notebook.output.mime import labelled, results
 from tests import support
 
 

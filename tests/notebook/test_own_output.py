@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from monarch_nb.notebook.outputs import CellOutput
+from monarch_nb.notebook.output.cell_output import CellOutput
 from tests.kernel.client import KernelClient
 from tests.notebook.test_outputs import Clock, Recorder, said
 

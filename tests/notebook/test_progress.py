@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from monarch_nb.notebook.outputs import CellOutput
-from monarch_nb.notebook.progress import MAX_ROWS, Bars
+from monarch_nb.notebook.output.cell_output import CellOutput
+from monarch_nb.notebook.output.progress import MAX_ROWS, Bars
 from tests.kernel.client import Cell, KernelClient
 from tests.notebook.test_outputs import Clock, Recorder
 

@@ -13,7 +13,7 @@ from monarch_nb.notebook.runtime import MonarchRuntime
 
 
 def test_modules_that_another_thread_is_importing_do_not_disturb(monkeypatch):
-    for name in ("monarch_nb.control.client", "monarch_nb.actors.proc_mesh"):
+    for name in ("monarch_nb.control.client", "monarch_nb.meshes.proc_mesh"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     assert MonarchRuntime().running_client() is None
     assert not MonarchRuntime().is_mesh(1)
@@ -34,9 +34,9 @@ def test_a_variable_that_cannot_tell_its_class_is_no_mesh():
 
 @pytest.fixture
 def mesh_class(monkeypatch):
-    module = types.ModuleType("monarch_nb.actors.proc_mesh")
+    module = types.ModuleType("monarch_nb.meshes.proc_mesh")
     module.ProcMesh = type("ProcMesh", (), {})
-    monkeypatch.setitem(sys.modules, "monarch_nb.actors.proc_mesh", module)
+    monkeypatch.setitem(sys.modules, "monarch_nb.meshes.proc_mesh", module)
 
 
 def test_what_is_started_ahead_is_there_to_be_ended_when_the_kernel_ends(monkeypatch):

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from monarch_nb.core.shape import Extent
-from monarch_nb.core.values import ValueMesh
-from monarch_nb.notebook.values import MAX_ROWS, values_html, values_text
+from monarch_nb.core.shape.extent import Extent
+from monarch_nb.core.shape.values import ValueMesh
+from monarch_nb.notebook.display.values import MAX_ROWS, values_html, values_text
 from tests.kernel.client import KernelClient
 
 

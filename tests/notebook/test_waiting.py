@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from monarch_nb.notebook.waiting import sentence
+from monarch_nb.notebook.cells.waiting import sentence
 from tests.kernel.client import Cell
 
 pytestmark = pytest.mark.slow

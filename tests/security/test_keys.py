@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 def test_the_agent_is_told_by_its_standard_input(mesh):
     proc = client().proc
     command = _read(mesh.agent, "cmdline").split(b"\0")[:-1]
-    assert command[1:] == [b"-P", b"-m", b"monarch_nb.host.agent"]
+    assert command[1:] == [b"-P", b"-m", b"monarch_nb.host.agent.agent"]
     secrets = [str(proc.links.run_dir), f"{proc.id}", f"{proc.id:x}", f"{proc.agent}"]
     for name, pid in mesh.all.items():
         said = _read(pid, "cmdline") + (_read(pid, "environ") if name != "client" else b"")

@@ -11,7 +11,7 @@ import pytest
 from monarch_nb import RankExited, this_host
 from monarch_nb.control.client import client
 from monarch_nb.errors import AuthError
-from monarch_nb.host.mail import Mail
+from monarch_nb.host.agent.mailbox import Mail
 from monarch_nb.host.rundir import new_run_dir
 from monarch_nb.net import wire
 from monarch_nb.net.links import Links

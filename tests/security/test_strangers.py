@@ -19,15 +19,15 @@ import pytest
 import zmq
 
 from monarch_nb.control.client import client
-from monarch_nb.core import frames, pickling
-from monarch_nb.core.frames import HEADER
+from monarch_nb.core.wire import frames, pickling
+from monarch_nb.core.wire.frames import HEADER
 from monarch_nb.net import wire
 from tests.support import eventually
 
 pytestmark = pytest.mark.slow
 
 MALFORMED = (
-    "from monarch_nb.actors import runtime_access; result = runtime_access.proc().links.malformed"
+    "from monarch_nb.process import current; result = current.proc().links.malformed"
 )
 
 
@@ -290,4 +290,4 @@ def test_one_loads_in_the_code_base():
         for path in root.rglob("*.py")
         if "pickle.loads(" in path.read_text() or "cloudpickle.loads(" in path.read_text()
     ]
-    assert found == ["core/pickling.py"]
+    assert found == ["core/wire/pickling.py"]

@@ -15,7 +15,7 @@ from tests.support import eventually
 
 
 def _held() -> int:
-    from monarch_nb.tensor.interpreter import here
+    from monarch_nb.tensor.ranks.interpreter import here
 
     return len(here.worker.interpreter.tensors)
 

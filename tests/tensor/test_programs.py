@@ -199,7 +199,7 @@ def test_a_loop_that_heals_its_mesh(tmp_path):
 SEEDED = """
 import torch
 from monarch_nb.tensor import inspect
-import monarch_nb.tensor.active
+import monarch_nb.tensor.meshes.active
 import torch._dynamo  # puts something of its own around torch.manual_seed
 from monarch_nb import this_host
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from monarch_nb.actors import runtime_access
+from monarch_nb.process import current
 from monarch_nb.tensor import (
     call_on_shard_and_fetch,
     inspect,
-    moving,
     reduce,
     reduce_,
     remote,
     slice_mesh,
     to_mesh,
 )
+from monarch_nb.tensor.moving import moving
 from tests.support import eventually
 
 same = torch.testing.assert_close
@@ -231,7 +231,7 @@ def move_one_sided(*, on):
 
 @remote(propagate="inspect")
 def buffers():
-    return runtime_access.runtime().buffers.statistics()["buffers"]
+    return current.runtime().buffers.statistics()["buffers"]
 
 
 def test_memory_that_its_receiver_copies(square, mesh):

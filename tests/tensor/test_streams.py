@@ -15,9 +15,9 @@ from monarch_nb.tensor import (
     fetch_shard,
     get_active_stream,
     inspect,
-    loans,
     remote,
 )
+from monarch_nb.tensor.commands import loans
 from tests.support import eventually, until_exists
 
 COMMS = Stream("comms")
@@ -213,7 +213,7 @@ def test_coalescing_changes_nothing(mesh):
 
 @remote(propagate="inspect")
 def count():
-    from monarch_nb.tensor.interpreter import here
+    from monarch_nb.tensor.ranks.interpreter import here
 
     return sum(isinstance(each, torch.Tensor) for each in here.worker.interpreter.tensors.values())
 
@@ -238,7 +238,7 @@ def test_reductions_of_two_streams_do_not_mix(mesh, tmp_path):
 
     @remote(propagate="inspect")
     def late(path, ranks):
-        from monarch_nb.tensor.interpreter import here
+        from monarch_nb.tensor.ranks.interpreter import here
 
         if here.worker.rank in ranks:
             until_exists(path)

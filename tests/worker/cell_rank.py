@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 
-from monarch_nb.core.records import ErrorRecord
+from monarch_nb.core.errors.records import ErrorRecord
 from tests.source import ROOT
 from tests.support import eventually
 
@@ -16,7 +16,7 @@ FILE = "/tmp/ipykernel_1/42.py"
 
 DRIVER = """
 import io, json, signal, statistics, sys, time
-from monarch_nb.worker.cells import CellShell
+from monarch_nb.worker.cells.shell import CellShell
 shell = CellShell({"rank": 3, "size": 4, "coords": {"gpus": 3}, "device": "cpu"})
 def on_sigint(*_):
     shell.interrupt()

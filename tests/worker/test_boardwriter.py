@@ -9,17 +9,18 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from monarch_nb.core import board as boards
-from monarch_nb.core.board import SLOT_BYTES, BoardSlot
-from monarch_nb.worker import boardwriter, collectives
-from monarch_nb.worker.boardwriter import BoardWriter
+from monarch_nb.core.wire import board as boards
+from monarch_nb.core.wire.board import SLOT_BYTES, BoardSlot
+from monarch_nb.worker.groups import collectives
+from monarch_nb.worker.status import board_writer
+from monarch_nb.worker.status.board_writer import BoardWriter
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """Nanoseconds, moved by hand."""
     now = [1000]
-    monkeypatch.setattr(boardwriter, "monotonic_ns", lambda: now[0])
+    monkeypatch.setattr(board_writer, "monotonic_ns", lambda: now[0])
     yield now
     monkeypatch.undo()
 

@@ -8,16 +8,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from monarch_nb.actors.context import here
-from monarch_nb.actors.failed import Failed
-from monarch_nb.actors.future import waiting
-from monarch_nb.actors.parcels import Parcel
+from monarch_nb.actors.post_mortem import Failed
 from monarch_nb.actors.sync_driver import Task
-from monarch_nb.core.frames import HEADER, Message
-from monarch_nb.core.shape import Extent, Point
-from monarch_nb.worker import cell_queue
-from monarch_nb.worker.gate import InterruptGate
-from monarch_nb.worker.outcomes import CellOutcome
+from monarch_nb.core.shape.extent import Extent, Point
+from monarch_nb.core.wire.frames import HEADER, Message
+from monarch_nb.process.context import here
+from monarch_nb.process.futures.future import waiting
+from monarch_nb.process.payloads import Parcel
+from monarch_nb.worker.cells import queue as cell_queue
+from monarch_nb.worker.cells.interrupt_gate import InterruptGate
+from monarch_nb.worker.cells.outcome import CellOutcome
 
 CONTROLLER = 7
 

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from IPython.core.inputtransformer2 import TransformerManager
 
-from monarch_nb.worker.cells import _SPECIAL, _Transforms
+from monarch_nb.worker.cells.shell import _SPECIAL, _Transforms
 from tests.worker.cell_rank import FILE
 
 # ------------------------------------------------------------------------------------------ results

@@ -8,8 +8,8 @@ import math
 import numpy as np
 import torch
 
-from monarch_nb.worker.comms import _Incoming
-from monarch_nb.worker.plain import as_json, plain
+from monarch_nb.worker.cells.jsonable import as_json, plain
+from monarch_nb.worker.output.comms import _Incoming
 
 
 def update(comm_id="a", **state):

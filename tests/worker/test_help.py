@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from monarch_nb.control import cells
+from monarch_nb.control.cells import run as cells
+from monarch_nb.control.cells.completion import ask
 from monarch_nb.control.client import client
-from monarch_nb.control.help import ask
 from tests.support import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("mesh_runtime")]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from monarch_nb.worker import inspecting
+from monarch_nb.worker.debug import inspecting
 
 
 class Loud:

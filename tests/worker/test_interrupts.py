@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from monarch_nb.worker.cells import CellShell
+from monarch_nb.worker.cells.shell import CellShell
 from tests.support import eventually
 from tests.worker.cell_rank import FILE
 
@@ -88,13 +88,13 @@ def test_a_storm_of_interrupts_loses_no_answer(rank):
 
 NUDGED = """
 import signal, sys, threading, time
-from monarch_nb.actors import nudges
-nudges.install()
+from monarch_nb.process.interrupts import signals
+signals.install()
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # another thread gets the signal
 def strike():
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-    nudges.interrupt_main()
+    signals.interrupt_main()
 threading.Timer(0.3, strike).start()
 begun = time.monotonic()
 try:

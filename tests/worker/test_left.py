@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from monarch_nb.worker.waits import Left
+from monarch_nb.worker.groups.waits import Left
 
 
 def left_with(is_done) -> Left:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from monarch_nb.actors.metrics import Recorder
-from monarch_nb.worker.metrics import MAX_UNANSWERED, MetricsPump
+from monarch_nb.services.metrics import Recorder
+from monarch_nb.worker.output.metrics import MAX_UNANSWERED, MetricsPump
 
 
 @pytest.fixture

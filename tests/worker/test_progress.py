@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from monarch_nb.worker.progress import Reporter
+from monarch_nb.worker.output.progress import Reporter
 
 
 class Bar:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import monarch_nb
-from monarch_nb.worker.debug_channel import MAX_CHARS, DebugChannel
-from monarch_nb.worker.rank_pdb import RankPdb
+from monarch_nb.worker.debug.channel import MAX_CHARS, DebugChannel
+from monarch_nb.worker.debug.pdb import RankPdb
 
 USER = """\
 def leaf(n):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from monarch_nb.actors.landing import Landing
+from monarch_nb.meshes.synced import Landing
 from monarch_nb.worker.reloading import imports_of, in_order, reload_changed
 
 

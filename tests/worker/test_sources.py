@@ -10,8 +10,8 @@ import types
 
 import pytest
 
-from monarch_nb.control.sources import text_of_cell
-from monarch_nb.worker import sources
+from monarch_nb.control.cells.sources import text_of_cell
+from monarch_nb.worker.cells import sources
 
 CELL = "/tmp/ipykernel_7/123.py"
 

@@ -15,8 +15,8 @@ import types
 
 import pytest
 
-from monarch_nb.worker import stdio
-from monarch_nb.worker.stdio import OutputPump, RankStream, install
+from monarch_nb.worker.output import stdio
+from monarch_nb.worker.output.stdio import OutputPump, RankStream, install
 from tests.source import ROOT
 from tests.support import eventually
 
@@ -286,7 +286,7 @@ def test_loggers_made_before_write_to_the_cell_too():
 
 def run_rank(program):
     """Run `program` in a process whose streams are a pump's; its real stdout is returned."""
-    start = "import os, sys\nfrom monarch_nb.worker.stdio import install\n"
+    start = "import os, sys\nfrom monarch_nb.worker.output.stdio import install\n"
     done = subprocess.run(
         [sys.executable, "-c", start + program],
         check=False,

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from monarch_nb.notebook import options
-from monarch_nb.notebook.command import Command
 from monarch_nb.notebook.commands import (
     auto,
     debug,
@@ -25,7 +24,8 @@ from monarch_nb.notebook.commands import (
     stopping,
     values,
 )
-from monarch_nb.notebook.problems import MagicError
+from monarch_nb.notebook.commands.command import Command
+from monarch_nb.notebook.errors import MagicError
 
 COMMANDS: Final[dict[str, Command]] = {
     "up": lifecycle.UP,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from monarch_nb.core import selection
+from monarch_nb.core.shape import selection
 from monarch_nb.notebook import options
-from monarch_nb.notebook.command import Command, say
+from monarch_nb.notebook.commands.command import Command, say
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
 

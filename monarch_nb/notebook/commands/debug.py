@@ -8,13 +8,13 @@ import sys
 from collections.abc import Iterable
 from typing import Any, Final
 
-from monarch_nb.core.folding import rank_words
-from monarch_nb.core.selection import check_ranks
+from monarch_nb.core.errors.folding import rank_words
+from monarch_nb.core.shape.selection import check_ranks
 from monarch_nb.errors import ActorError
 from monarch_nb.notebook import options
-from monarch_nb.notebook.command import Command, say
+from monarch_nb.notebook.commands.command import Command, say
+from monarch_nb.notebook.errors import CellError, MagicError
 from monarch_nb.notebook.options import Parser
-from monarch_nb.notebook.problems import CellError, MagicError
 from monarch_nb.notebook.session import Session
 
 _DEBUG: Final = Parser("%mesh debug", "%mesh debug, or %mesh debug 3")

@@ -6,8 +6,8 @@ import argparse
 from typing import Final
 
 from monarch_nb.notebook import options
-from monarch_nb.notebook.command import Command, say
-from monarch_nb.notebook.debugging import CONTROLLER, NOBODY, Choice
+from monarch_nb.notebook.commands.command import Command, say
+from monarch_nb.notebook.debug.target import CONTROLLER, NOBODY, Choice
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
 

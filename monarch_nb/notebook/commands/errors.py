@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from monarch_nb.core.folding import rank_words
-from monarch_nb.notebook import options, verdicts
-from monarch_nb.notebook.command import Command, say
+from monarch_nb.core.errors.folding import rank_words
+from monarch_nb.notebook import options
+from monarch_nb.notebook.cells import wording
+from monarch_nb.notebook.commands.command import Command, say
+from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.options import Parser
-from monarch_nb.notebook.problems import MagicError
 from monarch_nb.notebook.session import Session
 
 _ERRORS: Final = Parser("%mesh errors", "%mesh errors, or %mesh errors 3")
@@ -29,7 +30,7 @@ def _errors(session: Session, chosen: argparse.Namespace) -> None:
         say(last.traceback)
         return
     errors = {rank: last.errors[rank] for rank in wanted}
-    say(verdicts.traceback(session.shell, errors, last.total, in_full=True))
+    say(wording.traceback(session.shell, errors, last.total, in_full=True))
 
 
 ERRORS: Final = Command(_ERRORS, _errors, (

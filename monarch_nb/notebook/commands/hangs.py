@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from monarch_nb.core.collectives import NotRegroupedError
-from monarch_nb.core.folding import rank_list, rank_words
-from monarch_nb.core.selection import check_ranks
-from monarch_nb.notebook import hangs, options
-from monarch_nb.notebook.command import Command, say
+from monarch_nb.core.errors.folding import rank_list, rank_words
+from monarch_nb.core.hangs.collectives import NotRegroupedError
+from monarch_nb.core.shape.selection import check_ranks
+from monarch_nb.notebook import options
+from monarch_nb.notebook.commands.command import Command, say
+from monarch_nb.notebook.errors import MagicError
+from monarch_nb.notebook.hangs import wording
 from monarch_nb.notebook.options import Parser
-from monarch_nb.notebook.problems import MagicError
 from monarch_nb.notebook.session import Session
 
 LAST: Final = 5
@@ -31,7 +32,7 @@ def _collectives(session: Session, chosen: argparse.Namespace) -> None:
     check_ranks(mesh, ranks)
     seen = _xray(session).examine(mesh, ranks)
     if seen:
-        say(hangs.report(session.shell, seen, chosen.last))
+        say(wording.report(session.shell, seen, chosen.last))
     if silent := sorted(set(ranks).difference(seen)):
         say(f"{rank_words(silent)}: no answer; %mesh status shows why")
 
@@ -49,13 +50,13 @@ def _regroup(session: Session, chosen: argparse.Namespace) -> None:
             f"%mesh restart {rank_list(busy)} if nothing does. Then type %mesh regroup"
         )
     try:
-        say(hangs.regrouped(mesh.name, xray.regroup(mesh)))
+        say(wording.regrouped(mesh.name, xray.regroup(mesh)))
     except NotRegroupedError as error:
         restart = f"%mesh restart {rank_list(error.ranks)}"
         raise MagicError(f"{mesh.name}: {error}. Type: {restart}, then %mesh regroup") from None
 
 
-def _xray(session: Session) -> hangs.Xray:
+def _xray(session: Session) -> wording.Xray:
     found = session.runtime.xray()
     assert found is not None, "a mesh is up"
     return found

@@ -7,7 +7,7 @@ import math
 from typing import Final
 
 from monarch_nb.notebook import lifecycle, options
-from monarch_nb.notebook.command import Command, say
+from monarch_nb.notebook.commands.command import Command, say
 from monarch_nb.notebook.lifecycle import MAX_RANKS
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session

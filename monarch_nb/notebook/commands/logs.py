@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Iterable
 from typing import Final
 
-from monarch_nb.core.folding import rank_runs, rank_words
-from monarch_nb.core.streams import StreamFolder
+from monarch_nb.core.errors.folding import rank_runs, rank_words
+from monarch_nb.core.text.stream_folder import StreamFolder
 from monarch_nb.notebook import options
-from monarch_nb.notebook.command import Command, say
+from monarch_nb.notebook.commands.command import Command, say
+from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.options import Parser
-from monarch_nb.notebook.problems import MagicError
 from monarch_nb.notebook.runtime import Logbook
 from monarch_nb.notebook.session import Session
 

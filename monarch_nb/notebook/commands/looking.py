@@ -7,14 +7,14 @@ from typing import Final
 
 from IPython.display import display, publish_display_data
 
-from monarch_nb.core import selection
+from monarch_nb.core.shape import selection
 from monarch_nb.notebook import lifecycle
-from monarch_nb.notebook.command import Command, say
-from monarch_nb.notebook.display import StatusView
+from monarch_nb.notebook.commands.command import Command, say
+from monarch_nb.notebook.display.display import StatusView
+from monarch_nb.notebook.display.units import mesh_text
 from monarch_nb.notebook.meshes import NO_MESH
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
-from monarch_nb.notebook.words import mesh_text
 
 HELP_HINT: Final = "%mesh? shows all commands; %%mesh runs a cell on the ranks."
 

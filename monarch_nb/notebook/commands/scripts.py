@@ -10,11 +10,12 @@ import argparse
 import re
 from typing import Final
 
-from monarch_nb.notebook import cells, options
-from monarch_nb.notebook.command import Command
-from monarch_nb.notebook.mesh_cell import MeshCell
+from monarch_nb.notebook import options
+from monarch_nb.notebook.cells import start
+from monarch_nb.notebook.cells.mesh_cell import MeshCell
+from monarch_nb.notebook.cells.requests import Script
+from monarch_nb.notebook.commands.command import Command
 from monarch_nb.notebook.options import Parser
-from monarch_nb.notebook.requests import Script
 from monarch_nb.notebook.session import Session
 
 _SELECTION: Final = re.compile(r"all|@.*|[A-Za-z_]\w*=.*|[-\[\]0-9,:]+")
@@ -56,7 +57,7 @@ _RUN.set_defaults(local=False)
 
 
 def _run(session: Session, chosen: argparse.Namespace) -> MeshCell | None:
-    return cells.start(session, chosen, chosen.script)
+    return start.start(session, chosen, chosen.script)
 
 
 RUN: Final = Command(_RUN, _run, (

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from monarch_nb.core.folding import fold_outputs, rank_words
-from monarch_nb.notebook import lifecycle, options, whereabouts
-from monarch_nb.notebook.command import Command, say
+from monarch_nb.core.errors.folding import fold_outputs, rank_words
+from monarch_nb.notebook import lifecycle, options
+from monarch_nb.notebook.commands.command import Command, say
+from monarch_nb.notebook.hangs import whereabouts
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
 

@@ -6,11 +6,11 @@ import argparse
 import difflib
 from typing import Any, Final
 
-from monarch_nb.core import selection
-from monarch_nb.notebook import cells
-from monarch_nb.notebook.command import Command
+from monarch_nb.core.shape import selection
+from monarch_nb.notebook.cells import start
+from monarch_nb.notebook.commands.command import Command
+from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.options import Parser
-from monarch_nb.notebook.problems import MagicError
 from monarch_nb.notebook.session import Session
 
 _PUT: Final = Parser("%mesh put", "%mesh put x y, or %mesh put x gpus=0:2, or %mesh put x -t 0,2")
@@ -62,7 +62,7 @@ def _chosen(
         parser.error("is for one mesh")
     mesh = session.meshes.pick(chosen.name or next(iter(meshes), None))
     parts = selection.parts(mesh, selected or chosen.targets)
-    cells.check_living(session, mesh, sorted(rank for part in parts for rank in part.ranks))
+    start.check_living(session, mesh, sorted(rank for part in parts for rank in part.ranks))
     return names, parts
 
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import jsonschema
 
-from monarch_nb.core.folding import listed_ranks
+from monarch_nb.core.errors.folding import listed_ranks
 
 USAGE = ("cpu", "rss", "queue", "calls", "failed", "beat", "gpu", "gpu_mem")
 
 
 @functools.cache
 def validator(what: str = "to_browser") -> jsonschema.Draft202012Validator:
-    text = (files("monarch_nb.notebook.live") / "protocol.schema.json").read_text()
+    text = (files("monarch_nb.notebook.view") / "protocol.schema.json").read_text()
     schema = json.loads(text)
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator({**schema, "oneOf": [{"$ref": f"#/$defs/{what}"}]})

@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from monarch_nb.core.records import ErrorRecord
-from monarch_nb.core.shape import Extent, Point
-from monarch_nb.core.stack_tree import Stack
-from monarch_nb.core.stacks import Frame
-from monarch_nb.notebook.debugging import Choice
-from monarch_nb.notebook.live.look import CellAtWork, Look
+from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.core.hangs.stack_tree import Stack
+from monarch_nb.core.hangs.stacks import Frame
+from monarch_nb.core.shape.extent import Extent, Point
+from monarch_nb.notebook.debug.target import Choice
 from monarch_nb.notebook.session import session_of
+from monarch_nb.notebook.view.feed.inputs import CellAtWork, Look
 
 
 @dataclass(frozen=True, slots=True)

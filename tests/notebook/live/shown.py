@@ -14,9 +14,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from monarch_nb.notebook.live import assets
-from monarch_nb.notebook.live.stills import Failure, Part, Still
 from monarch_nb.notebook.session import session_of
+from monarch_nb.notebook.view.browser import assets
+from monarch_nb.notebook.view.picture.snapshots import Failure, Part, Still
 from tests.notebook.fake_client import FakeMesh
 
 TAKEN = dt.datetime(2031, 5, 6, 7, 8, 9, tzinfo=dt.UTC)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
-from monarch_nb.notebook.live import assets
+from monarch_nb.notebook.view.browser import assets
 from tests import support
 from tests.browser.lab import CHROMIUM_FLAGS
 

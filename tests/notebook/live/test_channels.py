@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch_nb.notebook.live.channels import EARLY_S, MAX_CLIENTS, SILENCE_S, Channels, Turn
-from monarch_nb.notebook.live.look import View
-from monarch_nb.notebook.live.messages import Hello
+from monarch_nb.notebook.view.browser.channels import (
+    EARLY_S,
+    MAX_CLIENTS,
+    SILENCE_S,
+    Channels,
+    Turn,
+)
+from monarch_nb.notebook.view.browser.messages import Hello
+from monarch_nb.notebook.view.feed.inputs import View
 
 
 def hello(client="a", period_s=0.1, parts=(), mesh=None):

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch_nb.core.records import ErrorRecord
-from monarch_nb.notebook.live.feed import Feed
-from monarch_nb.notebook.live.look import CellAtWork, View
-from monarch_nb.notebook.live.messages import PARTS
+from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.notebook.view.browser.messages import PARTS
+from monarch_nb.notebook.view.feed.feed import Feed
+from monarch_nb.notebook.view.feed.inputs import CellAtWork, View
 from tests.notebook.live.browser import Browser, check
 from tests.notebook.live.fake_source import (
     FakeActor,

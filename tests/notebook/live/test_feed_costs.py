@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import pytest
 
-from monarch_nb.notebook.live.messages import PARTS
+from monarch_nb.notebook.view.browser.messages import PARTS
 from tests.notebook.live.fake_source import FakeCurve, FakeTimeline, FakeUsage
 from tests.notebook.live.test_feed import ALL, World
 

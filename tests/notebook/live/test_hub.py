@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from monarch_nb.core.records import ErrorRecord
-from monarch_nb.notebook.live import questions, requests
-from monarch_nb.notebook.live.hub import Hub
-from monarch_nb.notebook.live.questions import Question
+from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.notebook.view.answers import questions, requests
+from monarch_nb.notebook.view.answers.hub import Hub
+from monarch_nb.notebook.view.answers.questions import Question
 from tests.notebook.live.browser import Browser, check
 from tests.notebook.live.fake_source import FakeCurve, FakeFailure, FakeSource
 from tests.notebook.live.test_messages import HELLO, v1

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch_nb.notebook.live import messages
-from monarch_nb.notebook.live.messages import (
+from monarch_nb.notebook.view.browser import messages
+from monarch_nb.notebook.view.browser.messages import (
     ASKS,
     DOS,
     Ask,

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from monarch_nb.core.records import ErrorRecord
-from monarch_nb.notebook.live import assets, marks, picture, stills
-from monarch_nb.notebook.live.stills import Looks, Part
+from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.notebook.view.browser import assets
+from monarch_nb.notebook.view.picture import marks, picture, snapshots
+from monarch_nb.notebook.view.picture.snapshots import Looks, Part
 from tests.notebook.live.shown import AT, failure, rank, status, still
 
 NASTY = "<script>alert('1')</script>\ud800"
@@ -258,7 +259,7 @@ class OneMesh:
 
     def snapshot(self) -> Any:
         self.looks += 1
-        return SimpleNamespace(meshes=self.meshes, hosts=(), at=stills.time.monotonic())
+        return SimpleNamespace(meshes=self.meshes, hosts=(), at=snapshots.time.monotonic())
 
 
 class Shell:

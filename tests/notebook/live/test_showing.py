@@ -16,7 +16,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from monarch_nb.notebook.live.showing import MESH, VIEW
+from monarch_nb.notebook.view.browser.showing import MESH, VIEW
 from tests.kernel.client import Cell, KernelClient
 from tests.notebook.conftest import FAKE
 from tests.source import ROOT

@@ -16,9 +16,10 @@ import pytest
 from comm.base_comm import BaseComm
 from ipywidgets.widgets import widget as registry
 
-from monarch_nb.notebook.live import assets, showing, stills
-from monarch_nb.notebook.live.showing import MESH, VIEW, Showing
-from monarch_nb.notebook.live.widget import MAX_WIDGETS, MeshWidget
+from monarch_nb.notebook.view.browser import assets, showing
+from monarch_nb.notebook.view.browser.showing import MESH, VIEW, Showing
+from monarch_nb.notebook.view.browser.widget import MAX_WIDGETS, MeshWidget
+from monarch_nb.notebook.view.picture import snapshots
 from tests.notebook.fake_client import FakeRuntime
 from tests.notebook.live.browser import check
 from tests.notebook.live.shown import FakeHub, snapshot_of
@@ -279,10 +280,10 @@ def test_a_widget_of_a_mesh_that_is_gone_stays_and_says_so(home):
     home.mesh.stop().get()
     for _ in range(2):
         mesh = fresh_state(widget)["snapshot"]["meshes"]["mesh0"]
-        assert mesh["ended"] == stills.GONE
+        assert mesh["ended"] == snapshots.GONE
         assert mesh["sizes"] == [4]
     home.runtime.client = None
-    assert fresh_state(widget)["snapshot"]["meshes"]["mesh0"]["ended"] == stills.GONE
+    assert fresh_state(widget)["snapshot"]["meshes"]["mesh0"]["ended"] == snapshots.GONE
 
 
 def test_a_mesh_that_came_back_is_shown_again(home):

@@ -1,0 +1,1 @@
+"""Cells, scripts, variables and completions, sent to ranks."""

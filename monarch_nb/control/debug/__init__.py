@@ -1,0 +1,1 @@
+"""Debuggers' prompts and adapters, seen from the controller."""

@@ -1,0 +1,120 @@
+"""The controller's end of debuggers in ranks: requests and events of the Debug Adapter Protocol.
+
+Rules of the file: everything is JSON and travels in control messages; who asks gets a future, never
+an exception of the transport, and a rank that dies is an answer to all that was asked of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from monarch_nb.core.wire.frames import Message
+    from monarch_nb.process.process import Proc
+
+OnEvent = Callable[[dict[str, Any]], None]
+OnEnd = Callable[[str], None]
+
+
+class DapDesk:
+    """Debuggers in ranks, at most one in each."""
+
+    def __init__(self, proc: Proc) -> None:
+        self._proc = proc
+        self._links: dict[int, DapLink] = {}
+        proc.verbs["dap_event"] = self.on_event
+
+    def open(self, process: int, on_event: OnEvent, on_end: OnEnd) -> DapLink:
+        """Attach to a rank; the link's `opened` says when. `on_event(event)` and `on_end(why)` are
+        called in the inbox thread, the second once."""
+
+        def end(why: str) -> None:
+            if self._links.get(process) is link:
+                del self._links[process]
+            on_end(why)
+
+        link = self._links[process] = DapLink(self._proc, process, on_event, end)
+        link._open()
+        return link
+
+    def on_event(self, body: dict[str, Any], message: Message) -> None:
+        """A debugger has news. Inbox thread."""
+        link = self._links.get(message.source)
+        event = body.get("message")
+        if link is not None and isinstance(event, dict):
+            link._heard(event)
+
+
+class DapLink:
+    """The debugger in one rank.
+
+    Example:
+        >>> link.opened.result(10)                                       # doctest: +SKIP
+        >>> link.request("threads", {}).result(5)["body"]["threads"]     # doctest: +SKIP
+        [{'id': 1, 'name': 'MainThread'}]
+    """
+
+    def __init__(self, proc: Proc, process: int, on_event: OnEvent, on_end: OnEnd) -> None:
+        self.opened: Future[None] = Future()
+        self._proc = proc
+        self._process = process
+        self._on_event = on_event
+        self._on_end = on_end
+        self._numbers = itertools.count(1)
+        self._over = threading.Event()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was closed, could not be opened, or the rank is gone."""
+        return self._over.is_set()
+
+    def request(self, command: str, arguments: dict[str, Any]) -> Future[dict[str, Any]]:
+        """The response of the debugger, a message of the protocol; one with `success` false if it
+        cannot be had. Returns at once."""
+        seq = next(self._numbers)
+        request = {"type": "request", "seq": seq, "command": command, "arguments": arguments}
+        answered: Future[dict[str, Any]] = Future()
+
+        def then(answer: dict[str, Any]) -> None:
+            found = answer.get("message")
+            answered.set_result(found if isinstance(found, dict) else _refusal(command, answer))
+
+        self._ask("dap", {"message": request}, then)
+        return answered
+
+    def close(self) -> Future[None]:
+        """Detach: every thread of the rank goes on, nothing is traced any more."""
+        closed: Future[None] = Future()
+        self._ask("dap_close", {}, lambda _: closed.set_result(None))
+        return closed
+
+    def _open(self) -> None:
+        self._ask("dap_open", {}, self._ended)
+
+    def _ask(self, verb: str, body: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
+        self._proc.ask(self._process, verb, body, then)
+        self._proc.links.flush()
+
+    def _heard(self, event: dict[str, Any]) -> None:
+        if event.get("event") == "opened":
+            self.opened.set_result(None)
+        elif not self.is_over:
+            self._on_event(event)
+
+    def _ended(self, answer: dict[str, Any]) -> None:
+        why = str(answer.get("error") or answer.get("ended") or "closed")
+        self._over.set()
+        if not self.opened.done():
+            self.opened.set_exception(RuntimeError(why))
+        self._on_end(why)
+
+
+def _refusal(command: str, answer: dict[str, Any]) -> dict[str, Any]:
+    """A response in place of the debugger's."""
+    why = str(answer.get("error", "no answer"))
+    response = {"type": "response", "command": command, "success": False}
+    return {**response, "message": why, "body": {}}

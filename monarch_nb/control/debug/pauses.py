@@ -1,0 +1,42 @@
+"""How long debuggers have held ranks of a mesh: a rank asks, all ranks of its meshes are asked."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from monarch_nb.core.spans import covered_s
+from monarch_nb.process.futures import ask_all
+
+if TYPE_CHECKING:
+    from monarch_nb.core.wire.frames import Message
+    from monarch_nb.process.process import Proc
+    from monarch_nb.process.supervision.supervision import Supervision
+
+ANSWER_S: Final = 1.0
+
+
+class HeldDesk:
+    """Serves the verb `held_of_mesh`."""
+
+    def __init__(self, proc: Proc, supervision: Supervision) -> None:
+        self._proc = proc
+        self._supervision = supervision
+        proc.verbs["held_of_mesh"] = self.on_asked
+
+    def on_asked(self, body: dict[str, Any], message: Message) -> None:
+        """Inbox thread: the asking is done by another."""
+        args = (float(body["within_s"]), message)
+        name = "monarch-held"
+        threading.Thread(target=self._answer, args=args, name=name, daemon=True).start()
+
+    def _answer(self, within_s: float, message: Message) -> None:
+        members = {
+            process
+            for state in list(self._supervision.states.values())
+            if state.kind == "proc" and message.source in state.processes
+            for process in state.processes
+        }
+        told = ask_all.ask(self._proc, "held", {each: {} for each in members}, ANSWER_S)
+        spans = [(start, end) for answer in told.values() for start, end in answer["spans"]]
+        self._proc.answer(message, {"ok": True, "held_s": covered_s(spans, within_s)})

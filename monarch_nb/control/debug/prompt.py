@@ -1,0 +1,367 @@
+"""A conversation with stopped ranks: what is shown, which rank is meant, what each line does.
+
+Rule of the file: it knows no terminal and no notebook: lines come to `do`, text goes to `write`;
+who asks shows `prompt` before each line. A rank that does not stop again at once is left running,
+since it may wait for ranks that are stopped.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from monarch_nb.control.debug import tables
+from monarch_nb.control.debug.sessions import Answer, DebugDesk, Key, Stop
+from monarch_nb.control.hangs import stacks
+from monarch_nb.core.errors.folding import fold_outputs, rank_runs, rank_words
+from monarch_nb.core.shape import selection
+from monarch_nb.core.shape.extent import Point
+from monarch_nb.core.shape.selection import SelectionError
+from monarch_nb.core.text import debug_words
+from monarch_nb.core.text.debug_words import Said
+from monarch_nb.meshes.places import place_of
+from monarch_nb.process import remote_errors
+from monarch_nb.process.supervision.mesh_state import ProcsState
+
+if TYPE_CHECKING:
+    from monarch_nb.control.client import Client
+
+STEP_S: Final = 0.5
+"""How long a step of one rank is waited for before the prompt comes back for others."""
+LOOK_S: Final = 0.1
+NOBODY: Final = (
+    "no rank is stopped in a debugger. breakpoint() in a cell or an endpoint stops one; "
+    "%mesh pm opens the last failure"
+)
+_COMMAND: Final = ("(Pdb) ", "ipdb> ")
+"""What pdb, and IPython's, ask for a command with."""
+_HEADING: Final = re.compile(r"\A> .*\n(?=-> |\Z)")
+_FILE: Final = re.compile(r"(?:/[^\s:()\"']+)?/ipykernel_\d+/\d+\.py")
+
+
+class Conversation:
+    """One person with the ranks that are stopped. `name` is where that person types.
+
+    `write` gets text; `wants(stop)` says which stops are spoken of. `is_closed` is looked at while
+    an answer is waited for.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        write: Callable[[str], None],
+        wants: Callable[[Stop], bool] = lambda _stop: True,
+        name: str = "another prompt",
+    ) -> None:
+        self.name = name
+        self.focus: Key | None = None
+        self.is_over = False
+        self.is_closed = False
+        self._client = client
+        self._desk: DebugDesk = client.debugging
+        self._write = write
+        self.wants = wants
+        self._told: dict[Key, int] = {}
+        self._is_off = False  # `detach`: the level of the mesh
+        self._running: list[Answer] = []
+
+    # what there is
+
+    def stops(self) -> list[Stop]:
+        """Those it speaks of."""
+        return [stop for stop in self._desk.stops() if self.wants(stop)]
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a rank that was let go on by a step has neither stopped again nor ended."""
+        self._running = [answer for answer in self._running if answer.state == "runs"]
+        return bool(self._running)
+
+    @property
+    def prompt(self) -> str:
+        """What to ask; of pdb's own questions, those too."""
+        stop = self._focused()
+        if stop is None:
+            return "(mesh) "
+        several = len({each.mesh for each in self.stops()}) > 1
+        who = f"({stop.mesh} rank {stop.rank}) " if several else f"(rank {stop.rank}) "
+        return who if stop.prompt in _COMMAND else who + stop.prompt
+
+    def announce(self) -> None:
+        """Say who has stopped since the last time, those at one place together; and choose whose
+        prompt it is."""
+        new = [stop for stop in self.stops() if self._told.get(stop.key) != stop.serial]
+        self._told = {stop.key: stop.serial for stop in self.stops()}
+        for text in self._headlines(new):
+            self._write(text)
+        self._choose()
+
+    def choose(self, rank: int) -> bool:
+        """Make it the prompt of this rank, if that is stopped."""
+        found = [stop for stop in self.stops() if stop.rank == rank]
+        if found:
+            self._go_to(found[0].key)
+        return bool(found)
+
+    def leave(self) -> None:
+        """Others may have the prompts."""
+        self.focus = None
+        self._desk.release(self)
+
+    def lose(self, key: Key, to: str) -> None:
+        """Somebody else has taken a prompt."""
+        if key == self.focus:
+            self.focus = None
+            self._say(f"the prompt was taken over by {to}")
+
+    def who(self) -> str:
+        """Who is stopped, for a person who has asked for another."""
+        return f"Stopped: {rank_words(stop.rank for stop in self.stops())}"
+
+    def complete(self, line: str) -> list[str]:
+        """What the last word of a line may become: whole words."""
+        stop = self._focused()
+        words = ["ranks", "rank", "cast", "where*", "continue", "detach"]
+        if stop is None:
+            words = ["list", "attach", "cast", "where*", "continue", "quit", "help"]
+        own = [each for each in words if " " not in line and each.startswith(line)]
+        return own + ([] if stop is None else self._desk.complete(stop.key, line, 1.0))
+
+    def _focused(self) -> Stop | None:
+        return next((stop for stop in self.stops() if stop.key == self.focus), None)
+
+    def _choose(self) -> None:
+        """The rank that was meant may have gone on."""
+        if self._is_off or self._focused() is not None:
+            return
+        free = (stop.key for stop in self.stops() if not self._desk.hold(stop.key, self))
+        self.focus = next(free, None)
+
+    def _go_to(self, key: Key) -> None:
+        self._desk.hold(key, self, takes=True)
+        self.focus, self._is_off = key, False
+
+    def _headlines(self, stops: Iterable[Stop]) -> Iterator[str]:
+        groups: dict[Any, list[Stop]] = {}
+        for stop in stops:
+            said = _HEADING.sub("", self._named(stop.text))
+            groups.setdefault((stop.mesh, stop.kind, self.place(stop), said), []).append(stop)
+        several = len({each.mesh for each in self.stops()}) > 1
+        for (mesh, kind, place, said), found in groups.items():
+            who = rank_words(stop.rank for stop in found)
+            failed = "" if kind == "breakpoint" else ", where it failed"
+            yield f"{f'{mesh} ' if several else ''}{who} at {place}{failed}\n{said}"
+
+    def place(self, stop: Stop) -> str:
+        """`train.py:41 step()`."""
+        name = remote_errors.name_of(stop.file) or stop.file.rpartition("/")[2]
+        calls = "" if stop.function == "<module>" else f" {stop.function}()"
+        return f"{name}:{stop.line}{calls}"
+
+    def _named(self, text: str) -> str:
+        return _FILE.sub(lambda found: remote_errors.name_of(found[0]) or found[0], text)
+
+    # lines
+
+    def do(self, line: str) -> None:
+        """What a person has typed. Returns when the next line may be asked for."""
+        stop = self._focused()
+        said = debug_words.at_mesh(line) if stop is None else debug_words.at_rank(line)
+        try:
+            self._act(said, stop)
+        except SelectionError as error:
+            self._say(str(error).replace("%%mesh ", ""))
+        self._choose()
+
+    def _act(self, said: Said, stop: Stop | None) -> None:
+        acts: dict[str, Callable[[], object]] = {
+            "pdb": lambda: self._type(stop, said.rest),
+            "help": lambda: self._help(stop),
+            "rank": lambda: self._attach(said.rest),
+            "cast": lambda: self._cast(said.rest),
+            "ranks": lambda: self._write(self._table()),
+            "where*": self._where,
+            "continue": lambda: self._continue(clears=stop is None),
+            "detach": self._detach,
+            "quit": self._quit,
+            "wrong": lambda: self._say(f"there is no command {said.rest!r}; help shows them"),
+            "": lambda: None,
+        }
+        acts[said.word]()
+
+    def _detach(self) -> None:
+        self.focus, self._is_off = None, True
+        self._say("off the ranks, which stay stopped; help shows what may be typed here")
+
+    def _say(self, text: str) -> None:
+        self._write(f"{text}\n")
+
+    def _type(self, stop: Stop | None, line: str) -> None:
+        """A command for the debugger of one rank."""
+        if stop is None:  # its word is read only where there is one
+            return
+        answer = self._desk.send(stop.key, line)
+        self._await([answer])
+        if answer.text:
+            self._write(self._named(answer.text))
+        if answer.state == "runs":
+            self._running.append(answer)
+            self._runs([stop])
+        elif answer.state == "lost":
+            self._say(f"{rank_words([stop.rank])} is lost; %mesh errors says why, %mesh heal helps")
+        elif answer.state == "busy":
+            self._say(f"{rank_words([stop.rank])} is still at another line")
+        elif answer.state == "asks":
+            self._seen([stop.key])
+        elif answer.state == "gone" and self.stops():
+            self._say(f"{rank_words([stop.rank])} goes on")
+
+    def _await(self, answers: Sequence[Answer]) -> None:
+        """Until all have answered. What runs on by itself is waited for a moment only."""
+        limit_s = time.monotonic() + STEP_S
+
+        def is_enough() -> bool:
+            is_late = time.monotonic() >= limit_s
+            return self.is_closed or all(
+                each.is_final or (is_late and each.state == "runs") for each in answers
+            )
+
+        while not self._desk.wait(is_enough, LOOK_S):
+            continue
+
+    def _seen(self, keys: Iterable[Key]) -> None:
+        """The answers have told where these are now."""
+        serials = {stop.key: stop.serial for stop in self._desk.stops()}
+        self._told.update({key: serials[key] for key in keys if key in serials})
+
+    def _runs(self, stops: Sequence[Stop]) -> None:
+        who = rank_words(stop.rank for stop in stops)
+        verb = "runs" if len(stops) == 1 else "run"
+        left = [each.rank for each in self.stops()]
+        hint = ""
+        if left:
+            waited = f"{'it' if len(stops) == 1 else 'they'} may wait for {rank_words(left)}"
+            hint = f"; {waited}, stopped here. Type: cast {rank_runs(left)} n, or continue"
+        self._say(f"{who} {verb} on{hint}")
+
+    def _attach(self, rest: str) -> None:
+        """`3`, or as in Monarch `trainer 3`."""
+        *actor, number = rest.split() or [""]
+        if not number.isdecimal() or len(actor) > 1:
+            raise SelectionError("which rank? Type: rank 3")
+        stops = [
+            stop
+            for stop in self.stops()
+            if stop.rank == int(number) and (not actor or stop.what.split(".")[0] == actor[0])
+        ]
+        if not stops:
+            raise SelectionError(f"rank {number} is not stopped here. {self.who()}")
+        self._go_to(stops[0].key)
+        self._write(next(self._headlines(stops[:1])))
+
+    def _cast(self, text: str) -> None:
+        """A command for several; equal answers are told once."""
+        stops = self.stops()
+        state = self._state(stops)
+        labels = {} if state is None else _sizes(state)
+        cast = debug_words.read_cast(text, list(labels))
+        if cast.places:
+            ranks = debug_words.ranks_at(cast.places, labels)
+        elif list(cast.words) == ["all"]:
+            ranks = [stop.rank for stop in stops]
+        else:
+            parts = selection.parts(state.view(), cast.words) if state else []
+            ranks = [rank for part in parts for rank in part.ranks]
+        wanted = [
+            stop
+            for stop in stops
+            if stop.rank in ranks and (not cast.actor or stop.what.split(".")[0] == cast.actor)
+        ]
+        if missing := sorted(set(ranks) - {stop.rank for stop in wanted}):
+            verb = "is" if len(missing) == 1 else "are"
+            self._say(f"{rank_words(missing)} {verb} not stopped here")
+        self._send_all(wanted, cast.command)
+
+    def _send_all(self, stops: Sequence[Stop], line: str) -> None:
+        answers = {stop.key: self._desk.send(stop.key, line) for stop in stops}
+        self._await(list(answers.values()))
+        texts = {stop.rank: self._named(answers[stop.key].text) for stop in stops}
+        self._write_folded({rank: text for rank, text in texts.items() if text})
+        self._seen(key for key, answer in answers.items() if answer.state == "asks")
+        if late := [stop for stop in stops if answers[stop.key].state == "runs"]:
+            self._running += [answers[stop.key] for stop in late]
+            self._runs(late)
+        if lost := [stop.rank for stop in stops if answers[stop.key].state == "lost"]:
+            self._say(f"{rank_words(lost)}: lost; %mesh errors says why")
+
+    def _continue(self, *, clears: bool) -> None:
+        stops = self.stops()
+        if clears:
+            answers = [self._desk.send(stop.key, "clear") for stop in stops]
+            self._await(answers)
+            answers = [self._desk.send(stop.key, "y") for stop in stops]
+            self._await(answers)
+        answers = [self._desk.send(stop.key, "continue") for stop in stops]
+        self._await(answers)
+
+    def _quit(self) -> None:
+        self.is_over = True
+        if stops := self.stops():
+            who = rank_words(stop.rank for stop in stops)
+            self._say(f"{who} stay stopped; %mesh debug opens this prompt again")
+
+    def _help(self, stop: Stop | None) -> None:
+        if stop is not None:
+            self._type(stop, "help")
+        self._say(debug_words.MESH_HELP if stop is None else debug_words.RANK_HELP)
+
+    # tables
+
+    def _state(self, stops: Sequence[Stop]) -> ProcsState | None:
+        """The mesh of the rank that is meant."""
+        focus = self._focused() or next(iter(stops), None)
+        return None if focus is None else self._mesh_of(focus)
+
+    def _mesh_of(self, stop: Stop) -> ProcsState | None:
+        return place_of(self._client.supervision, stop.key[0]).state
+
+    def _table(self) -> str:
+        rows = [(stop, self._coords(stop), self.place(stop)) for stop in self.stops()]
+        return tables.who_is_stopped(rows) if rows else f"{NOBODY}\n"
+
+    def _coords(self, stop: Stop) -> str:
+        state = self._mesh_of(stop)
+        if state is None:
+            return ""
+        point = Point(stop.rank, state.shape.extent)
+        return ", ".join(f"{label}={point[label]}" for label in point)
+
+    def _where(self) -> None:
+        """The stacks of all: of those that are stopped from their debuggers, with all frames of
+        the user's; of the others as `%mesh stacks` has them."""
+        stops = self.stops()
+        state = self._state(stops)
+        self._send_all(stops, "where")
+        if state is None:
+            return
+        others = sorted(
+            set(range(len(state.processes))) - {stop.rank for stop in stops} - set(state.lost)
+        )
+        if others:
+            found = stacks.look(self._client.proc, state.view(), others, stacks.LIMIT_S)
+            calls = {rank: tables.calls(of_rank) for rank, of_rank in found.items()}
+            self._write_folded({rank: self._named(text) for rank, text in calls.items()})
+
+    def _write_folded(self, texts: Mapping[int, str]) -> None:
+        """What ranks have said, equal texts once; a line stands beside its ranks."""
+        for group in fold_outputs(texts):
+            text = texts[group.ranks[0]]
+            gap = "\n" if "\n" in text.rstrip("\n") else " "
+            self._write(f"{rank_words(group.ranks)}:{gap}{text}")
+
+
+def _sizes(state: ProcsState) -> dict[str, int]:
+    extent = state.shape.extent
+    return dict(zip(extent.labels, extent.sizes, strict=True))

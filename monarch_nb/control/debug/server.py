@@ -1,0 +1,159 @@
+"""Where `monarch-nb debug` comes in: a unix socket in the client's private folder, a conversation
+for each visitor.
+
+Rules of the file: JSON, a line each; a visitor must be a process of the same user (the folder has
+mode 0700, and the kernel says who it is); while one is here, ranks stop at breakpoints. From a
+visitor: `{"line": ...}` or `{"complete": ...}`; to it: `{"say": ...}`, `{"ask": ...}` (null: wait),
+`{"words": [...]}`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import socket
+import struct
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from monarch_nb.control.debug.prompt import Conversation
+from monarch_nb.errors import RemoteProtocolError
+from monarch_nb.net import wire
+
+if TYPE_CHECKING:
+    from monarch_nb.control.client import Client
+
+MAX_LINE: Final = 1_000_000
+LOOK_S: Final = 0.05
+WAITING: Final = "no rank is stopped; this waits for one (Ctrl-D leaves)\n"
+_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
+
+
+class DebugDoor:
+    """Of one client. Listens from its making to `close`."""
+
+    def __init__(self, client: Client, run_dir: Path, user: int) -> None:
+        self._client = client
+        self._user = user
+        self._is_closed = False
+        self._visits: set[_Visit] = set()
+        self._listener = wire.bind_visitors(run_dir)
+        self._thread = threading.Thread(target=self._accept, name="monarch-debug-door", daemon=True)
+        vars(self._thread)["pydev_do_not_trace"] = True
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send everybody away."""
+        self._is_closed = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # ends `accept`
+        self._thread.join(1.0)
+        self._listener.close()
+        for visit in list(self._visits):
+            visit.close()
+
+    def _accept(self) -> None:
+        while not self._is_closed:
+            try:
+                stream, _ = self._listener.accept()
+            except OSError:
+                return
+            if _user_of(stream) != self._user:
+                stream.close()
+                continue
+            visit = _Visit(self._client, stream, self._visits)
+            self._visits.add(visit)
+            visit.begin()
+
+
+def _user_of(stream: socket.socket) -> int:
+    raw = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(raw)[1])
+
+
+class _Visit:
+    """One terminal: a thread reads what it sends, another talks."""
+
+    def __init__(self, client: Client, stream: socket.socket, others: set[_Visit]) -> None:
+        self._desk = client.debugging
+        self._stream = stream
+        self._others = others
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._talk = Conversation(client, self._say, name="a terminal")
+        self._is_over = False
+
+    def begin(self) -> None:
+        """Return at once."""
+        for work in (self._read, self._converse):
+            thread = threading.Thread(target=work, name="monarch-debug-visit", daemon=True)
+            vars(thread)["pydev_do_not_trace"] = True
+            thread.start()
+
+    def close(self) -> None:
+        """It has left, or must."""
+        self._is_over = self._talk.is_closed = True
+        self._others.discard(self)
+        with contextlib.suppress(OSError):
+            self._stream.shutdown(socket.SHUT_RDWR)
+
+    def _read(self) -> None:
+        try:
+            with self._stream.makefile("rb") as lines:
+                while line := lines.readline(MAX_LINE):
+                    self._received(json.loads(line))
+        except (OSError, ValueError, RemoteProtocolError):  # it broke, or speaks something else
+            pass
+        finally:
+            self.close()
+            self._stream.close()
+
+    def _received(self, said: Any) -> None:
+        if not isinstance(said, dict):
+            raise RemoteProtocolError(f"{type(said).__name__} where an object was expected")
+        if isinstance(said.get("line"), str):
+            self._lines.put(said["line"])
+        elif isinstance(said.get("complete"), str):
+            self._send({"words": self._talk.complete(said["complete"])})
+
+    def _say(self, text: str) -> None:
+        self._send({"say": text})
+
+    def _send(self, said: dict[str, Any]) -> None:
+        try:
+            self._stream.sendall(json.dumps(said).encode() + b"\n")
+        except OSError:
+            self.close()
+
+    def _converse(self) -> None:
+        stay = self._desk.take(lambda _stop: True)
+        try:
+            while not (self._is_over or self._talk.is_over):
+                self._wait_for_a_stop()
+                self._talk.announce()
+                if (line := self._ask()) is not None:
+                    self._talk.do(line)
+        finally:
+            stay()
+            self._talk.leave()
+            self.close()
+
+    def _wait_for_a_stop(self) -> None:
+        if self._talk.stops() or self._is_over:
+            return
+        if not self._talk.is_waiting:
+            self._send({"say": WAITING, "ask": None})
+        while not self._is_over and not self._talk.stops():
+            self._desk.wait(lambda: bool(self._talk.stops()), LOOK_S)
+        self._desk.gather()
+
+    def _ask(self) -> str | None:
+        """A line; None when the question has changed meanwhile."""
+        prompt = self._talk.prompt
+        self._send({"ask": prompt})
+        while not self._is_over and self._talk.prompt == prompt:
+            with contextlib.suppress(queue.Empty):
+                return self._lines.get(timeout=LOOK_S)
+            self._talk.announce()
+        return None

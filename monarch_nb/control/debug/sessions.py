@@ -1,0 +1,304 @@
+"""The desk of all debuggers of the ranks: who is stopped where, and lines for their prompts.
+
+Rules of the file: ranks tell (verb `debug`), in the inbox thread; whoever holds a prompt waits in
+a thread of its own, and what it waits for ends when the rank goes on, dies, or answers. A rank that
+stops where nobody can answer goes on at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from monarch_nb.meshes.places import place_of
+
+if TYPE_CHECKING:
+    from monarch_nb.core.wire.frames import Message
+    from monarch_nb.process.exit import Exit
+    from monarch_nb.process.process import Proc
+    from monarch_nb.process.supervision.supervision import Supervision
+
+Key = tuple[int, int]
+"""A process, and the number of the debugger there."""
+QUIET_S: Final = 0.05
+"""Ranks that stop within this time of one another stop together; `GATHER_S` for all of them."""
+GATHER_S: Final = 0.1
+HINT: Final = "a rank has stopped in its debugger; in another terminal type: monarch-nb debug\n"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A debugger that waits for a line.
+
+    Attributes:
+        tag: the notebook cell for which the rank works; 0 for none.
+        what: the actor and endpoint, or "cell".
+        kind: "breakpoint" or "post-mortem".
+        file, line, function: where it has stopped.
+        text: what the debugger said when it stopped.
+        prompt: what it asks, as pdb writes it.
+        serial: grows with every stop of any rank.
+    """
+
+    key: Key
+    mesh: str
+    rank: int
+    tag: int
+    what: str
+    thread: str
+    kind: str
+    file: str
+    line: int
+    function: str
+    text: str
+    prompt: str
+    serial: int
+    at: float
+
+
+class Holder(Protocol):
+    """Who types at prompts."""
+
+    name: str
+
+    def lose(self, key: Key, to: str) -> None:
+        """Somebody else has taken a prompt."""
+
+
+@dataclass
+class Answer:
+    """What became of a line: `state` is "sent", then "runs" while the code goes on by itself, and
+    in the end "asks" (it has stopped again), "gone" (it went on), "lost", or "busy" (it is at
+    another line)."""
+
+    text: str = ""
+    state: str = "sent"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.state in ("asks", "gone", "lost", "busy")
+
+
+class DebugDesk:
+    """The debuggers of all ranks. `mode` is the setting `breakpoints`."""
+
+    def __init__(self, proc: Proc, supervision: Supervision, mode: str) -> None:
+        self._proc = proc
+        self._supervision = supervision
+        self._mode = mode
+        self._stops: dict[Key, Stop] = {}
+        self._in_order: Sequence[Stop] | None = None  # until one comes or goes
+        self._answers: dict[Key, Answer] = {}
+        self._words: dict[int, list[str]] = {}
+        self._holders: dict[Key, Holder] = {}
+        self._seq = 0
+        self._serial = 0
+        self._changed = threading.Condition()
+        self._listeners: list[Callable[[], None]] = []
+        self._takers: list[Callable[[Stop], bool]] = []
+        self.at_failure: set[int] = set()
+        """The meshes, by number, whose ranks stop where their code fails."""
+        proc.verbs["debug"] = self.on_event
+        supervision.on_exit.append(self._lost)
+
+    # who asks people
+
+    def stops(self) -> Sequence[Stop]:
+        """Those that wait for a line, by mesh and rank. Any thread."""
+        with self._changed:
+            if self._in_order is None:
+                found = self._stops.values()
+                self._in_order = sorted(found, key=lambda stop: (stop.mesh, stop.rank, stop.key))
+            return self._in_order
+
+    def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed()` in the inbox thread when a rank stops or goes on; returns the undo."""
+        self._listeners.append(changed)
+        return lambda: self._listeners.remove(changed)
+
+    def take(self, taker: Callable[[Stop], bool]) -> Callable[[], None]:
+        """Ask `taker(stop)`, in the inbox thread, whether somebody will answer; returns the
+        undo."""
+        self._takers.append(taker)
+        return lambda: self._takers.remove(taker)
+
+    def send(self, key: Key, line: str) -> Answer:
+        """Type a line at a prompt. Returns at once."""
+        answer = Answer()
+        with self._changed:
+            if key not in self._stops or key in self._answers:
+                answer.state = "gone" if key not in self._stops else "busy"
+                return answer
+            self._answers[key] = answer
+        self._request(key, {"kind": "line", "line": line})
+        return answer
+
+    def wait(self, ends: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Wait until something has come of what was sent, or of another's stop: until `ends()`.
+        Not in the inbox thread."""
+        with self._changed:
+            return self._changed.wait_for(ends, timeout_s)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no rank has stopped just now, so that those that have may be told of."""
+        newest = max((stop.at for stop in self.stops()), default=0.0)
+        return time.monotonic() - newest > QUIET_S
+
+    def gather(self) -> None:
+        """Ranks that stop together are told of together: return when all ranks of their mesh have
+        stopped, or no more do. Not in the inbox thread."""
+        limit_s = time.monotonic() + GATHER_S
+        with self._changed:
+            while not self._have_all_stopped() and self._others_stop(limit_s):
+                continue
+
+    def _others_stop(self, limit_s: float) -> bool:
+        """Wait for one more, for as long as they stop together."""
+        known, left_s = self._serial, min(QUIET_S, limit_s - time.monotonic())
+        return self._changed.wait_for(lambda: self._serial != known, left_s)
+
+    def _have_all_stopped(self) -> bool:
+        """Of each mesh that has stops, every rank."""
+        stopped, dead = {process for process, _ in self._stops}, self._proc.dead.keys()
+        meshes = [
+            state for state in list(self._supervision.states.values()) if state.kind == "proc"
+        ]
+        living = [set(state.processes) - dead for state in meshes]
+        return all(ranks <= stopped for ranks in living if ranks & stopped)
+
+    def hold(self, key: Key, who: Holder, *, takes: bool = False) -> str:
+        """Make a prompt somebody's; "" if it is now, else the name of whose it is, unless `who`
+        takes it from them."""
+        with self._changed:
+            holder = self._holders.get(key)
+            if holder is not None and holder is not who and not takes:
+                return holder.name
+            self._holders[key] = who
+        if holder is not None and holder is not who:
+            holder.lose(key, who.name)
+        return ""
+
+    def release(self, who: Holder) -> None:
+        """They have left."""
+        with self._changed:
+            self._holders = {key: each for key, each in self._holders.items() if each is not who}
+
+    def complete(self, key: Key, line: str, timeout_s: float) -> list[str]:
+        """What the last word of a line may become, if the rank tells it in time."""
+        seq = self._request(key, {"kind": "complete", "line": line})
+        with self._changed:
+            self._changed.wait_for(lambda: seq in self._words or key not in self._stops, timeout_s)
+            return self._words.pop(seq, [])
+
+    def _request(self, key: Key, body: dict[str, Any]) -> int:
+        with self._changed:
+            self._seq = seq = self._seq + 1
+        process, number = key
+        self._proc.control(process, "debug_do", {"stop": number, "seq": seq, **body})
+        self._proc.links.flush()
+        return seq
+
+    # the inbox thread
+
+    def on_event(self, body: dict[str, Any], message: Message) -> None:
+        """A rank tells of a debugger."""
+        key = message.source, int(body["stop"])
+        if body["event"] == "asks":
+            self._asks(key, body)
+        elif body["event"] == "goes":
+            self._goes(key, body["text"], stepping=bool(body["stepping"]))
+        else:
+            with self._changed:
+                self._words[body["seq"]] = list(body["words"])
+                self._changed.notify_all()
+
+    def _asks(self, key: Key, body: Mapping[str, Any]) -> None:
+        with self._changed:
+            known, answer = self._stops.get(key), self._answers.pop(key, None)
+            stop = self._stop_of(key, body) if known is None else None
+            if stop is None and known is not None:
+                stop = replace(known, prompt=body["prompt"])
+            assert stop is not None
+            self._stops[key] = stop
+            self._in_order = None
+            if answer is not None:
+                answer.text += body["text"]
+                answer.state = "asks"
+            self._changed.notify_all()
+        is_new = known is None and answer is None
+        if is_new and not self._is_taken(stop):
+            self._pass_over(key)
+        else:
+            self._tell()
+
+    def _stop_of(self, key: Key, body: Mapping[str, Any]) -> Stop:
+        place = place_of(self._supervision, key[0])
+        self._serial += 1
+        told = {name: str(body[name]) for name in (
+            "what", "thread", "kind", "file", "function", "text", "prompt"
+        )}  # fmt: skip
+        return Stop(
+            key=key, mesh=place.mesh, rank=place.rank, tag=int(body["tag"]),
+            line=int(body["line"]), serial=self._serial, at=time.monotonic(), **told,
+        )  # fmt: skip
+
+    def _goes(self, key: Key, text: str, *, stepping: bool) -> None:
+        with self._changed:
+            self._drop(key)
+            answer = self._answers.get(key) if stepping else self._answers.pop(key, None)
+            if answer is not None:
+                answer.text += text
+                answer.state = "runs" if stepping else "gone"
+            self._changed.notify_all()
+        self._tell()
+
+    def _is_taken(self, stop: Stop) -> bool:
+        if stop.kind == "post-mortem":  # somebody has asked for it
+            return True
+        if self._mode == "pass":
+            return False
+        if any(taker(stop) for taker in list(self._takers)):
+            return True
+        if self._mode == "stop" or (not self._takers and sys.stdin is not None and _is_terminal()):
+            if len(self._stops) == 1:
+                sys.stderr.write(HINT)
+            return True
+        return False
+
+    def _pass_over(self, key: Key) -> None:
+        with self._changed:
+            self._drop(key)
+        self._request(key, {"kind": "pass"})
+
+    def _drop(self, key: Key) -> None:
+        self._stops.pop(key, None)
+        self._in_order = None
+
+    def _tell(self) -> None:
+        for listener in list(self._listeners):
+            listener()
+
+    def _lost(self, ended: Exit) -> None:
+        """A process is gone, and its debuggers with it."""
+        with self._changed:
+            lost = [key for key in [*self._stops, *self._answers] if key[0] == ended.process]
+            for key in lost:
+                self._drop(key)
+                if (answer := self._answers.pop(key, None)) is not None:
+                    answer.state = "lost"
+            self._changed.notify_all()
+        if lost:
+            self._tell()
+
+
+def _is_terminal() -> bool:
+    try:
+        return sys.stdin.isatty()
+    except ValueError:  # it is closed
+        return False

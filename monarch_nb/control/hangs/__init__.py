@@ -1,0 +1,1 @@
+"""Ranks that hang: their stacks, their collectives, their way out."""

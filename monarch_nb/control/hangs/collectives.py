@@ -1,0 +1,139 @@
+"""Why ranks hang: what each waits in, what it has done before, and where the others are.
+
+Rules of the file: the board is looked at first, which asks no rank; ranks are asked only when one
+waits for others, and for no longer than a fraction of a second. Not for the inbox thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from monarch_nb.control.hangs import stacks
+from monarch_nb.control.hangs.regroup import Regrouped, regroup
+from monarch_nb.control.hangs.signals import by_agent
+from monarch_nb.core.hangs.collectives import Entry, Standing
+from monarch_nb.process.futures import ask_all
+
+if TYPE_CHECKING:
+    from monarch_nb.control.client import Client
+    from monarch_nb.core.hangs.stack_tree import Stack
+    from monarch_nb.meshes.proc_mesh import ProcMesh
+
+AFTER_S: Final = 2.5
+"""So long a rank waits for others before anybody is asked."""
+ANSWER_S: Final = 0.5
+_TOLD: Final = frozenset({"collective", "paused"})
+"""States of which the board says where."""
+AT_WORK: Final = frozenset({"busy", "collective", "paused", "starting"})
+
+
+class Place(NamedTuple):
+    """What the board says: state, what, and for how long."""
+
+    state: str
+    what: str
+    for_s: float
+
+
+class Seen(NamedTuple):
+    """One rank. `standing` has no words on its place: `stacks` and `paused_at` say where it is.
+
+    `why` says why nothing is recorded of its collectives; None: the rank did not answer.
+    """
+
+    standing: Standing
+    stacks: Sequence[Stack] | None
+    paused_at: str
+    why: str | None
+
+
+class Xray:
+    """Looks into the meshes of a client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._proc = client.proc
+
+    def places(self, mesh: ProcMesh, ranks: Iterable[int]) -> dict[int, Place]:
+        """What the boards say of these ranks, now."""
+        agents = by_agent(mesh, ranks)
+        bodies = {agent: {"procs": list(processes)} for agent, processes in agents.items()}
+        told = ask_all.ask(self._proc, "rows", bodies, ANSWER_S)
+        return {
+            agents[agent][row[0]]: _place(row, answer["now_ns"])
+            for agent, answer in told.items()
+            for row in answer["rows"]
+        }
+
+    def at_work(self, mesh: ProcMesh) -> list[int]:
+        """The ranks that run code of the user's."""
+        places = self.places(mesh, mesh.ranks)
+        return sorted(rank for rank, place in places.items() if place.state in AT_WORK)
+
+    def examine(self, mesh: ProcMesh, ranks: Collection[int]) -> dict[int, Seen]:
+        """All that is to be known of these ranks; of those whose board is known."""
+        return self._seen(mesh, self.places(mesh, ranks))
+
+    def hangs(self, tag: int) -> dict[str, dict[int, Seen]]:
+        """The meshes that the cell waits for and of which a rank is paused, or waits for others for
+        `AFTER_S` at least, with their ranks."""
+        found = {}
+        for mesh in self._awaited(tag):
+            places = self.places(mesh, mesh.ranks)
+            if any(map(_holds_up, places.values())):
+                found[mesh.name] = self._seen(mesh, places)
+        return found
+
+    def regroup(self, mesh: ProcMesh) -> Regrouped:
+        """See `control/hangs/regroup.py`."""
+        return regroup(self._proc, mesh)
+
+    def native_stacks(
+        self, mesh: ProcMesh, ranks: Collection[int]
+    ) -> tuple[dict[int, list[Stack]], dict[int, str]]:
+        """See `stacks.look_with_native`."""
+        return stacks.look_with_native(self._proc, mesh, ranks)
+
+    def _seen(self, mesh: ProcMesh, places: Mapping[int, Place]) -> dict[int, Seen]:
+        processes = mesh._state.processes
+        bodies: dict[int, dict[str, Any]] = {processes[rank]: {} for rank in places}
+        ledgers = ask_all.ask(self._proc, "collectives", bodies, ANSWER_S)
+        others = [rank for rank, place in places.items() if place.state not in _TOLD]
+        found = stacks.look(self._proc, mesh, others, ANSWER_S) if others else {}
+        return {
+            rank: _seen(place, ledgers.get(processes[rank]), found.get(rank))
+            for rank, place in sorted(places.items())
+        }
+
+    def _awaited(self, tag: int) -> list[ProcMesh]:
+        waiters = [
+            each
+            for each in self._proc.waiters()
+            if (wait := each.wait_for_people()) is not None and wait.tag in {None, tag}
+        ]
+        return [
+            state.view()
+            for state in list(self._client.supervision.states.values())
+            if state.kind == "proc" and state.ended is None
+            if any(each.waits_for(process) for process in state.processes for each in waiters)
+        ]
+
+
+def _holds_up(place: Place) -> bool:
+    return place.state == "paused" or (place.state == "collective" and place.for_s > AFTER_S)
+
+
+def _place(row: Sequence[Any], now_ns: int) -> Place:
+    _, state, since_ns, what, *_ = row
+    return Place(state, what, max(0.0, (now_ns - since_ns) / 1e9) if since_ns else 0.0)
+
+
+def _seen(place: Place, ledger: Mapping[str, Any] | None, found: Sequence[Stack] | None) -> Seen:
+    entries = [Entry(*row) for row in ledger["entries"]] if ledger else []
+    members = ledger["members"] if ledger else {}
+    is_waiting = place.state == "collective"
+    waits = (place.what, place.for_s) if is_waiting else ("", 0.0)
+    paused_at = place.what if place.state == "paused" else ""
+    standing = Standing(entries, members, "", *waits)
+    return Seen(standing, found, paused_at, ledger["why"] if ledger else None)

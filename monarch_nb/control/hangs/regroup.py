@@ -1,0 +1,55 @@
+"""`%mesh regroup`: all ranks of a mesh out of their process groups and into a new one.
+
+See `worker/groups/regroup.py` for the two steps. Raises with the ranks that cannot come; what has
+been left by then stays known to the ranks, so that it can be asked for again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from monarch_nb.core.hangs.collectives import NotRegroupedError
+from monarch_nb.process.futures import ask_all
+
+if TYPE_CHECKING:
+    from monarch_nb.meshes.proc_mesh import ProcMesh
+    from monarch_nb.process.process import Proc
+
+LEAVE_S: Final = 5.0
+MEET_S: Final = 30.0
+
+
+class Regrouped(NamedTuple):
+    """`backend` is empty where no rank had a group of the whole mesh; `dropped`: groups that are
+    gone and were not made again."""
+
+    backend: str
+    timeout_s: float | None
+    dropped: int
+
+
+def regroup(proc: Proc, mesh: ProcMesh) -> Regrouped:
+    """Of a whole mesh whose ranks are idle. Waits for them, `LEAVE_S` and `MEET_S` at most."""
+    state = mesh._state
+    left = _step(proc, state.processes, "leave_groups", {}, LEAVE_S)
+    had = next((each["had"] for each in left.values() if each["had"] is not None), None)
+    state.generation += 1
+    store = state.store(proc.links.run_dir)
+    _step(proc, state.processes, "meet_again", {"store": store, "had": had}, MEET_S)
+    others = max(each["others"] for each in left.values())
+    if had is None:
+        return Regrouped("", None, others)
+    return Regrouped(had["backend"], had["timeout_s"], others)
+
+
+def _step(
+    proc: Proc, processes: list[int], verb: str, body: dict[str, Any], limit_s: float
+) -> dict[int, dict[str, Any]]:
+    told = ask_all.ask(proc, verb, dict.fromkeys(processes, body), limit_s)
+    failed = {each: answer["failed"] for each, answer in told.items() if "failed" in answer}
+    if failed:
+        why = next(iter(failed.values()))
+        raise NotRegroupedError([processes.index(each) for each in failed], f"failed: {why}")
+    if missing := [rank for rank, each in enumerate(processes) if each not in told]:
+        raise NotRegroupedError(missing, "did not answer")
+    return told

@@ -1,0 +1,127 @@
+"""Where ranks are in the user's code: the one way in which stacks are read, whoever shows them.
+
+Rule: nothing here needs a rank to answer. Faulthandler writes on a signal, also while C code holds
+the interpreter, and the agents read what it has written. Only the names of threads beside the main
+one are asked of the ranks. Not to be called in the inbox thread.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from monarch_nb.control.hangs.signals import by_agent
+from monarch_nb.core.hangs.native_stacks import read as read_native
+from monarch_nb.core.hangs.stack_tree import Stack
+from monarch_nb.core.hangs.stacks import is_whole, of_user
+from monarch_nb.process.futures import ask_all
+
+if TYPE_CHECKING:
+    from monarch_nb.meshes.proc_mesh import ProcMesh
+    from monarch_nb.process.process import Proc
+
+BRIEF_S: Final = 0.08
+"""For ranks to write, where a prompt waits for it; it takes them about a millisecond."""
+LIMIT_S: Final = 1.0
+NAMES_S: Final = 0.1
+NATIVE_S: Final = 10.0  # py-spy reads the symbols of every library first
+FIRST_LOOK_S: Final = 0.004
+LOOK_S: Final = 0.015
+UNNAMED: Final = "another thread"
+
+
+def look(
+    proc: Proc, mesh: ProcMesh, ranks: Iterable[int], limit_s: float = LIMIT_S
+) -> dict[int, list[Stack]]:
+    """The stacks of the user's code of these ranks, the main thread's first; none: it is idle.
+
+    Takes no longer than `limit_s` and `NAMES_S`. Ranks that are stopped or lost are missing.
+    """
+    texts = _dumps(proc, by_agent(mesh, ranks), limit_s)
+    found = {rank: of_user(text) for rank, text in sorted(texts.items())}
+    crowded = [rank for rank, threads in found.items() if any(number for number, _ in threads)]
+    names = _names(proc, {mesh._state.processes[rank]: rank for rank in crowded})
+    return {
+        rank: [
+            Stack(names.get(rank, {}).get(str(number), UNNAMED) if number else "", frames)
+            for number, frames in threads
+        ]
+        for rank, threads in found.items()
+    }
+
+
+def look_with_native(
+    proc: Proc, mesh: ProcMesh, ranks: Iterable[int]
+) -> tuple[dict[int, list[Stack]], dict[int, str]]:
+    """As `look`, with calls of C code, from py-spy; and why it tells nothing of other ranks."""
+    agents = by_agent(mesh, ranks)
+    bodies = {agent: {"procs": list(processes)} for agent, processes in agents.items()}
+    answers: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
+    for agent, body in bodies.items():
+        proc.ask(agent, "native", body, lambda answer, agent=agent: answers.put((agent, answer)))  # type: ignore[misc]
+    found: dict[int, list[Stack]] = {}
+    whys = {rank: "no answer" for processes in agents.values() for rank in processes.values()}
+    deadline = time.monotonic() + NATIVE_S
+    for _ in agents:
+        try:
+            agent, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            break
+        for process, rank in agents[agent].items():
+            text, why = answer.get("dumps", {}).get(str(process), ["", answer.get("error", "gone")])
+            if not text:
+                whys[rank] = why
+                continue
+            found[rank] = read_native(text)
+            del whys[rank]
+    return found, whys
+
+
+def _dumps(proc: Proc, agents: Mapping[int, Mapping[int, int]], limit_s: float) -> dict[int, str]:
+    """What these processes of these agents write of all their threads, by rank."""
+    for agent, processes in agents.items():
+        proc.control(agent, "dump", {"procs": list(processes)})
+    missing = {agent: dict(processes) for agent, processes in agents.items()}
+    rank_of = {process: rank for found in agents.values() for process, rank in found.items()}
+    deadline, pause_s = time.monotonic() + limit_s, FIRST_LOOK_S
+    before: dict[int, str] = {}
+    whole: dict[int, str] = {}
+    while any(missing.values()) and (left_s := deadline - time.monotonic()) > 0:
+        time.sleep(min(pause_s, left_s))
+        pause_s = LOOK_S
+        texts = _written(proc, missing, deadline)
+        for process, text in texts.items():
+            if is_whole(text) or (text and before.get(process) == text):
+                whole[rank_of[process]] = text
+                for processes in missing.values():
+                    processes.pop(process, None)
+        before = texts
+    return whole
+
+
+def _written(
+    proc: Proc, agents: Mapping[int, Mapping[int, int]], deadline: float
+) -> dict[int, str]:
+    """What they have written so far, by process."""
+    answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    asked = {agent: list(processes) for agent, processes in agents.items() if processes}
+    for agent, processes in asked.items():
+        proc.ask(agent, "dumped", {"procs": processes}, answers.put)
+    found: dict[int, str] = {}
+    for _ in asked:
+        try:
+            answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            break
+        found |= {int(process): text for process, text in answer.get("texts", {}).items()}
+    return found
+
+
+def _names(proc: Proc, rank_of: Mapping[int, int]) -> dict[int, dict[str, str]]:
+    """Rank to the names of its threads, by their numbers; of ranks that tell them in time."""
+    if not rank_of:
+        return {}
+    told = ask_all.ask(proc, "threads", {process: {} for process in rank_of}, NAMES_S)
+    return {rank_of[process]: answer["names"] for process, answer in told.items()}

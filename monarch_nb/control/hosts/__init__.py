@@ -1,0 +1,1 @@
+"""Agents: of this host, and of hosts that are attached."""

@@ -1,0 +1,122 @@
+"""The keeper of this host's agent: starts it, watches its pulse, learns of its end, ends it.
+
+Rule: an agent that is silent cannot tell of its ranks, so it is given up and killed, and its ranks
+end with it. One that is stopped or frozen is given up at once; one that may only be starved of
+processor time gets the grace that ranks get.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from monarch_nb.errors import LaunchError
+from monarch_nb.host.launch import AgentBoot
+from monarch_nb.host.local import LocalLauncher
+from monarch_nb.process.futures.future import Future, make
+
+if TYPE_CHECKING:
+    from monarch_nb.control.client import Client
+
+_ASK_AGAIN_S: Final = 0.1
+_RANKS_SHARE: Final = 0.8  # of the time to end in: the rest is for killing those that did not
+_CANNOT_RUN: Final = "TtD"  # states of /proc: stopped, traced, frozen
+
+
+class Keeper:
+    """One life of an agent. A thread of its own, as the launcher asks for."""
+
+    def __init__(self, client: Client) -> None:
+        self.ready: Future[bool] = make(Future)
+        self.ended: Future[None] = make(Future)  # and everybody has been told
+        self.environment = dict(os.environ)  # of the agent, hence of the ranks
+        self._client = client
+        self._launcher = LocalLauncher(self.environment)
+        self._ending = threading.Event()
+        self._over = threading.Event()
+        self._lost_at: float | None = None
+        self._silent_s: float | None = None  # for how long it was when it was given up
+        self._thread = threading.Thread(target=self._run, name="monarch-keeper", daemon=True)
+        self._thread.start()
+
+    def end(self, limit_s: float) -> None:
+        """Shut the agent down in an orderly way; kill it after `limit_s`."""
+        self._ending.set()
+        proc = self._client.proc
+        proc.control(proc.agent, "shutdown", {"grace_s": limit_s * _RANKS_SHARE})
+        if self._lost_at is not None or not self._over.wait(limit_s + 0.5):
+            self._launcher.kill()
+        self._over.wait(1)
+        self._launcher.close()
+        self._thread.join(1)
+
+    def _run(self) -> None:
+        client = self._client
+        links, config = client.proc.links, client.config
+        boot = AgentBoot(
+            run_dir=str(links.run_dir),
+            agent=client.proc.agent,
+            controller=client.proc.id,
+            owner_pid=os.getpid(),
+            config=dataclasses.asdict(config),
+        )
+        pulse: Any = None
+        how = "could not be started"
+        try:
+            self._launcher.launch(boot)
+            pulse = links.watch_pulse(
+                boot.agent, config.pulse_interval_s, config.pulse_timeout_s, self._judge
+            )
+            how = self._describe(self._launcher.wait())
+        except Exception as error:  # noqa: BLE001  told to everyone who waits for this host
+            how = f"could not be started: {error}"
+        finally:
+            self._over.set()
+            words = self._launcher.last_words()
+            self.ready._set_exception(LaunchError(f"the agent {how}\n{words}"))
+            if not self._ending.is_set():
+                client.agent_ended(how, words, self._silent_s)
+                self._launcher.close()
+            self.ended._set_result(None)
+            if pulse is not None:
+                pulse.close()
+
+    def _judge(self, up: bool | None) -> float | None:  # None: time is over
+        """Whether it is to be given up; in how many seconds to look again. The pulse's thread."""
+        if up:
+            self._lost_at = None
+        if up or self._over.is_set() or self._ending.is_set():
+            return None
+        now = time.monotonic()
+        if self._lost_at is None:
+            self._lost_at = now
+        silent_s = now - self._lost_at
+        pid = self._launcher.pid
+        if silent_s < self._client.config.grace_s and (pid is None or _may_run(pid)):
+            return _ASK_AGAIN_S
+        self._silent_s = silent_s + self._client.config.pulse_timeout_s
+        self._launcher.kill()
+        return None
+
+    def _describe(self, code: int) -> str:
+        if self._silent_s is not None:
+            return f"did not answer for {self._silent_s:.1f} s and was killed"
+        if code < 0:
+            with contextlib.suppress(ValueError):
+                return f"was ended by {signal.Signals(-code).name}"
+        return f"ended with code {code}"
+
+
+def _may_run(pid: int) -> bool:
+    """Whether the kernel would let this process run, if there were time for it."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123  a thousand small reads, no path needed
+            state = file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return True  # it is ending: that comes by another way
+    return state not in _CANNOT_RUN

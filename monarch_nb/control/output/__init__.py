@@ -1,0 +1,1 @@
+"""What ranks have written, shown, measured and failed with."""

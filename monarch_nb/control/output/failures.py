@@ -1,0 +1,214 @@
+"""What has failed on ranks, equal errors once: in cells, in calls by whomever, by dying.
+
+Rules of the file: a rank numbers its errors, so one that comes with the outcome of a cell and again
+when the rank is asked counts once. What a person has interrupted or stopped is no failure. The 32
+kinds of failure of a mesh that happened last are kept. Everything but `of` runs in the inbox thread
+or returns at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from monarch_nb.core.errors.records import ErrorRecord, FrameRecord
+from monarch_nb.errors import RemoteProtocolError
+from monarch_nb.meshes.places import Place, place_of
+from monarch_nb.process.supervision.recent_errors import KEPT
+
+if TYPE_CHECKING:
+    from monarch_nb.process.exit import Exit
+    from monarch_nb.process.process import Proc
+    from monarch_nb.process.supervision.supervision import Supervision
+
+_WANTED: Final = {"KeyboardInterrupt", "CancelledError", "CallInterrupted", "CallCancelled"}
+MAX_GROUPS: Final = 32
+MAX_MESHES: Final = 32  # the one whose last failure is the oldest gives way
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Errors that arose in the same way.
+
+    Attributes:
+        id: tells failures apart, for the life of the client.
+        ranks: those that had it, in order.
+        record: the error of the one that had it last; messages may differ by rank.
+        what: what it ran, as on the board: the cell, or the endpoint.
+        at: when it happened last (`time.monotonic()`).
+        count: how often, on all ranks together.
+    """
+
+    id: int
+    ranks: tuple[int, ...]
+    record: ErrorRecord
+    what: str
+    at: float
+    count: int
+
+
+class _Told:
+    """Which errors of a process are known."""
+
+    def __init__(self) -> None:
+        self.up_to = 0  # a rank has been asked: all of these
+        self._beyond: set[int] = set()
+
+    def is_new(self, number: int) -> bool:
+        """Whether it has not been told; from now on it has."""
+        if number <= self.up_to or number in self._beyond:
+            return False
+        self._beyond.add(number)
+        if len(self._beyond) > 2 * KEPT:  # a rank keeps no more: it cannot tell of older ones
+            self._beyond = set(sorted(self._beyond)[-KEPT:])
+        return True
+
+    def all_to(self, number: int) -> None:
+        """The rank has told all of these."""
+        self.up_to = max(self.up_to, number)
+        self._beyond = {each for each in self._beyond if each > self.up_to}
+
+
+class Failures:
+    """The failures of all meshes.
+
+    Example:
+        >>> [failure.record.headline for failure in client.failures.of("mesh0")]  # doctest: +SKIP
+        ['ValueError: bad batch']
+    """
+
+    def __init__(self, proc: Proc, supervision: Supervision) -> None:
+        self._proc = proc
+        self._supervision = supervision
+        self._meshes: dict[str, dict[Hashable, Failure]] = {}
+        self._numbers: dict[str, int] = {}
+        self._shown: dict[str, tuple[Failure, ...]] = {}
+        self._told: dict[int, _Told] = {}
+        self._asked: dict[int, list[Callable[[], None]]] = {}
+        self._again: set[int] = set()
+        self._last_id = 0
+        self._lock = threading.Lock()
+        supervision.on_exit.append(self._exited)
+
+    def of(self, mesh: str) -> tuple[Failure, ...]:
+        """Newest first; the same object while nothing changes. Any thread."""
+        return self._shown.get(mesh, ())
+
+    def cell_failed(self, process: int, number: int, record: ErrorRecord, what: str) -> None:
+        """A cell has ended with an error, which has this number on its rank."""
+        if self._told_by(process).is_new(number):
+            self._add(place_of(self._supervision, process), record, what, time.monotonic())
+
+    def refresh(self, processes: Iterable[int], then: Callable[[], None] = lambda: None) -> None:
+        """Ask these for errors that are not known yet; `then()` is called in the inbox thread when
+        one of them has told some. Returns at once. Any thread.
+
+        One that does not answer (stopped, say) is not asked a second time before it has.
+        """
+        for process in processes:
+            if process in self._proc.dead:
+                continue
+            with self._lock:
+                waiting = self._asked.get(process)
+                if waiting is not None:
+                    self._again.add(process)
+                    if then not in waiting:
+                        waiting.append(then)
+                    continue
+                self._asked[process] = [then]
+            self._ask(process)
+
+    def _ask(self, process: int) -> None:
+        since = self._told_by(process).up_to
+        answered = functools.partial(self._answered, process)
+        self._proc.ask(process, "details", {"since": since}, answered)
+
+    def _answered(self, process: int, body: dict[str, Any]) -> None:
+        with self._lock:
+            callbacks = self._asked.pop(process)
+            is_asked_again = process in self._again
+            self._again.discard(process)
+        try:
+            has_news = self._take(process, body.get("errors", ()))
+        finally:
+            if is_asked_again:
+                self.refresh([process], callbacks[-1])
+        if has_news:
+            for each in callbacks:
+                each()
+
+    def _take(self, process: int, errors: Any) -> bool:
+        """Whether some were new."""
+        told, place, has_news = self._told_by(process), place_of(self._supervision, process), False
+        for number, age_s, what, record in map(_read, errors):
+            if told.is_new(number):
+                has_news = True
+                self._add(place, record, what, time.monotonic() - age_s)
+            told.all_to(number)
+        return has_news
+
+    def _told_by(self, process: int) -> _Told:
+        with self._lock:
+            return self._told.setdefault(process, _Told())
+
+    def _exited(self, ended: Exit) -> None:
+        with self._lock:
+            self._told.pop(ended.process, None)
+        place = place_of(self._supervision, ended.process)
+        if ended.asked or place.state is None or place.state.ended or place.state.internal:
+            return
+        self._add(place, record_of_death(ended), "", time.monotonic(), ended.plainly())
+
+    def _add(self, place: Place, record: ErrorRecord, what: str, at: float, kind: str = "") -> None:
+        """Count it with those of its kind."""
+        if place.state is None or record.ename in _WANTED:
+            return
+        key = record.signature(), kind
+        with self._lock:
+            groups = self._groups(place)
+            found = groups.get(key)
+            if found is None:
+                self._last_id += 1
+                found = Failure(self._last_id, (), record, what, at, 0)
+            ranks = tuple(sorted({*found.ranks, place.rank}))
+            groups[key] = replace(
+                found,
+                ranks=ranks,
+                record=record,
+                what=what,
+                at=max(at, found.at),
+                count=found.count + 1,
+            )
+            if len(groups) > MAX_GROUPS:
+                del groups[min(groups, key=lambda each: groups[each].at)]
+            newest_first = sorted(groups.values(), key=lambda each: each.at, reverse=True)
+            self._shown[place.mesh] = tuple(newest_first)
+
+    def _groups(self, place: Place) -> dict[Hashable, Failure]:
+        """Those of a mesh, which stands last now; an older one of its name is forgotten."""
+        groups = self._meshes.pop(place.mesh, {})
+        if self._numbers.get(place.mesh) != place.number:
+            self._numbers[place.mesh], groups = place.number, {}
+        self._meshes[place.mesh] = groups
+        if len(self._meshes) > MAX_MESHES:
+            oldest = next(iter(self._meshes))
+            del self._meshes[oldest], self._numbers[oldest], self._shown[oldest]
+        return groups
+
+
+def record_of_death(ended: Exit) -> ErrorRecord:
+    """How a process died, and where it crashed, as an error."""
+    text = f"the process {ended.plainly()}{ended.printed()}"
+    calls = tuple(FrameRecord(*frame) for frame in ended.crashed_at())
+    return ErrorRecord("RankExited", text, "monarch_nb", calls, died=True)
+
+
+def _read(error: Any) -> tuple[int, float, str, ErrorRecord]:
+    match error:
+        case {"number": int(number), "age_s": int() | float() as age, "what": str(what)}:
+            return number, float(age), what, ErrorRecord.from_json(error.get("record"))
+    raise RemoteProtocolError("not an error of a rank")

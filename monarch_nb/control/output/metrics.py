@@ -1,0 +1,143 @@
+"""What ranks log, as curves: by mesh and name, folded over ranks.
+
+Bounds: 32 names a mesh, 8 meshes. A curve has 512 folded points (about 150 bytes each), and of each
+rank 512 points of 16 bytes; on meshes of more than 128 ranks fewer of each rank, so that all names
+of a mesh are 33 MB at most. Typical: 64 ranks that log 8 names, 64 x 8 x 512 x 16 bytes = 4 MB.
+Readers need no lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from monarch_nb.core.errors.records import clip
+from monarch_nb.core.metrics.curves import CAPACITY, Curve, Sample, from_wire
+from monarch_nb.errors import RemoteProtocolError
+from monarch_nb.meshes.places import Place, place_of
+from monarch_nb.services import metrics
+
+if TYPE_CHECKING:
+    from monarch_nb.core.wire.frames import Message
+    from monarch_nb.process.supervision.supervision import Supervision
+
+OWN: Final = "controller"
+"""The mesh under whose name the values are kept that this process itself has logged."""
+MAX_NAMES: Final = 32
+MAX_NAME: Final = 100  # characters
+MAX_MESHES: Final = 8  # the one that has been quiet for the longest gives way
+MAX_TRACE_POINTS: Final = 1 << 21  # of all ranks and names of a mesh
+_NOTHING: Final[Mapping[str, Curve]] = MappingProxyType({})
+
+
+class _Mesh:
+    """The curves of one mesh."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number = number
+        self.curves: dict[str, Curve] = {}
+        self.left_out = 0
+        self._capacity = min(CAPACITY, max(16, MAX_TRACE_POINTS // (MAX_NAMES * size)))
+
+    def curve(self, name: str) -> Curve | None:
+        """None where there are too many."""
+        found = self.curves.get(name)
+        if found is None and len(self.curves) < MAX_NAMES:
+            # a new dict: readers go through the old one
+            found = Curve(self._capacity)
+            self.curves = {**self.curves, name: found}
+        return found
+
+
+class Metrics:
+    """The curves of all meshes.
+
+    Example:
+        >>> client.metrics.curves("mesh0")["loss"].points     # doctest: +SKIP
+        [(0, 2.31, 2.29, 2.33, 4), (1, 2.11, 2.08, 2.17, 4)]
+    """
+
+    def __init__(self, supervision: Supervision) -> None:
+        self._supervision = supervision
+        self._meshes: dict[str, _Mesh] = {}
+        self._writing = threading.Lock()
+
+    def curves(self, mesh: str) -> Mapping[str, Curve]:
+        """By name, in the order in which they came; empty where nothing was logged."""
+        if mesh == OWN:
+            self._take_own()
+        found = self._meshes.get(mesh)
+        return _NOTHING if found is None else MappingProxyType(found.curves)
+
+    def left_out(self, mesh: str) -> int:
+        """How many values were not kept because the mesh logs more than 32 names."""
+        found = self._meshes.get(mesh)
+        return 0 if found is None else found.left_out
+
+    def on_message(self, content: Any, message: Message) -> None:
+        """What a rank has sent. Inbox thread. Raises `RemoteProtocolError` for anything else."""
+        self._supervision.proc.control(message.source, "metrics_taken", {})
+        place = place_of(self._supervision, message.source)
+        points, left_out = _read(content)
+        with self._writing:
+            self._add(place, message.tag, points)
+            if left_out is not None:
+                self._say_left_out(place, *left_out)
+
+    def _take_own(self) -> None:
+        with self._writing:
+            batch = metrics.recorder.take()
+            place = Place(OWN, 0, 1, 0, None)
+            for (tag, name), samples in batch.samples.items():
+                self._add(place, tag, {name: samples})
+            if batch.left_out:
+                self._say_left_out(place, batch.left_out, batch.first_left_out)
+
+    def _add(self, place: Place, tag: int, points: Mapping[str, Iterable[Sample]]) -> None:
+        mesh = self._mesh(place)
+        for name, samples in points.items():
+            curve = mesh.curve(clip(name, MAX_NAME))
+            if curve is None:
+                self._say_left_out(place, len(list(samples)), name)
+            else:
+                curve.add(place.rank, samples, tag)
+
+    def _mesh(self, place: Place) -> _Mesh:
+        found = self._meshes.get(place.mesh)
+        if found is None or found.number != place.number:
+            found = _Mesh(place.number, place.size)
+        elif next(reversed(self._meshes)) == place.mesh:
+            return found
+        others = [each for each in self._meshes.items() if each[0] != place.mesh]
+        # the one that was heard last stands last; a new dict: readers have the old one
+        self._meshes = {**dict(others[1 - MAX_MESHES :]), place.mesh: found}
+        return found
+
+    def _say_left_out(self, place: Place, values: int, name: str) -> None:
+        mesh = self._mesh(place)
+        if not mesh.left_out:
+            logging.getLogger("monarch_nb").warning(
+                "%s logs more than %d names: %r and further ones are not kept",
+                place.mesh,
+                MAX_NAMES,
+                clip(name, MAX_NAME),
+            )
+        mesh.left_out += values
+
+
+def _read(content: Any) -> tuple[dict[str, list[Sample]], tuple[int, str] | None]:
+    match content:
+        case {"points": dict(points), "left_out": [int(values), str(name)]}:
+            return _samples(points), (values, name)
+        case {"points": dict(points)}:
+            return _samples(points), None
+    raise RemoteProtocolError("metrics without points")
+
+
+def _samples(points: dict[str, Any]) -> dict[str, list[Sample]]:
+    if not all(isinstance(each, list) for each in points.values()):
+        raise RemoteProtocolError("metrics without points")
+    return {name: [from_wire(point) for point in each] for name, each in points.items()}

@@ -1,0 +1,1 @@
+"""The one snapshot of all meshes, and what it is made of."""

@@ -1,0 +1,87 @@
+"""What agents have told of their boards, on this process's clock, by process.
+
+Rule: the inbox thread writes, whoever makes a snapshot takes what has changed. A host has a clock
+of its own: its offset is the smallest that was seen, that of the fastest message. Rows are kept as
+they came, a thousand of them ten times a second: only what is looked at is made something of.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+from monarch_nb.control.status.snapshots import Usage
+
+NOTHING = Usage()
+
+
+Row = list[Any]
+"""`[process, state, since_ns, what, busy_ns, queue, calls, failed, beat]`: docs/protocol.md."""
+
+
+class Told(NamedTuple):
+    """When rows were sampled, on our clock, and what the clock of their host is behind it."""
+
+    offset_s: float
+    seen_at: float
+
+    def time_s(self, there_ns: int) -> float:
+        """A time of that host, on our clock; 0.0 for 0, which stands for an unknown one."""
+        return there_ns / 1e9 + self.offset_s if there_ns else 0.0
+
+
+class Boards:
+    """Records and usage of all ranks that somebody looks at."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, tuple[Row, Told]] = {}
+        self.usage: dict[int, Usage] = {}
+        self._changed: set[int] = set()
+        self._offsets: dict[int, float] = {}  # of the agents' clocks
+        self._news = threading.Condition()
+
+    def tell(self, agent: int, body: dict[str, Any], now: float) -> None:
+        """A `board` message of an agent."""
+        sampled_at = body["now_ns"] / 1e9
+        with self._news:
+            offset = min(self._offsets.get(agent, float("inf")), now - sampled_at)
+            self._offsets[agent] = offset
+            told = Told(offset, sampled_at + offset)
+            new = {row[0]: (row, told) for row in body["ranks"]}
+            self.rows.update(new)
+            self._changed.update(new)
+            for process, *usage in body["usage"]:
+                self.usage[process] = Usage(*usage)
+                self._changed.add(process)
+            self._news.notify_all()
+
+    def touch(self, process: int) -> None:
+        """Something else is known of it."""
+        with self._news:
+            self._changed.add(process)
+            self._news.notify_all()
+
+    def take_changed(self) -> set[int]:
+        """The processes with news since the last call."""
+        with self._news:
+            changed, self._changed = self._changed, set()
+        return changed
+
+    def wait_for(self, done: Callable[[], bool], limit_s: float) -> None:
+        """Wait until `done`, which is asked after all that agents tell."""
+        with self._news:
+            self._news.wait_for(done, limit_s)
+
+    def keep(self, processes: Collection[int]) -> None:
+        """Forget all others."""
+        with self._news:
+            for process in self.rows.keys() - processes:
+                del self.rows[process]
+            for process in self.usage.keys() - processes:
+                del self.usage[process]
+
+    def clear(self) -> None:
+        """Nobody looks any more: what is known will be old."""
+        self.keep(())
+        self._offsets.clear()

@@ -1,0 +1,176 @@
+"""One mesh of processes as a snapshot shows it.
+
+Rule: what has not changed is the same object as before, so that a reader of a thousand ranks
+compares with `is`; and it is not even looked at, unless something happened that may concern it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from monarch_nb.control.status.boards import NOTHING, Boards
+from monarch_nb.control.status.known_hosts import KnownHosts
+from monarch_nb.control.status.snapshots import ActorStatus, MeshStatus, RankStatus
+from monarch_nb.control.status.timeline import Sample, Timeline
+from monarch_nb.core.shape.extent import Point
+from monarch_nb.core.wire.frames import HOST_SHIFT
+from monarch_nb.meshes.actor_mesh import ActorsState
+from monarch_nb.process.exit import Exit
+from monarch_nb.process.supervision.mesh_state import ProcsState
+
+SILENT = "no sign of life: stopped, frozen or swapped out"
+_RUNNING = {"busy", "collective"}
+_new: Final[Callable[..., RankStatus]] = tuple.__new__
+
+Place = tuple[dict[str, int], int | None, int]
+"""Coordinates, pid and host of a rank."""
+
+
+@dataclass
+class Sources:
+    """What is known of processes."""
+
+    boards: Boards
+    dead: Mapping[int, Exit]
+    silent: Mapping[int, float]
+    hosts: KnownHosts = field(default_factory=KnownHosts)
+    name_place: Callable[[str], str] = str
+    """What people call the place of a rank that is paused."""
+    pids: dict[int, int] = field(default_factory=dict)
+    ended_at: dict[int, float] = field(default_factory=dict)
+
+
+class MeshView:
+    """Makes the `MeshStatus` of `state`; `seconds` have ended on the clock of timelines."""
+
+    def __init__(self, state: ProcsState, sources: Sources, seconds: int) -> None:
+        extent, size = state.shape.extent, len(state.processes)
+        self.state = state
+        self.timeline = Timeline(size, seconds)
+        self.agents: set[int] = set()
+        self.missing: set[int] = set()
+        """Living processes whose board nobody has told yet."""
+        self._sources = sources
+        self._coords = [dict(Point(rank, extent)) for rank in range(size)]
+        self._labels, self._sizes = tuple(extent.labels), tuple(extent.sizes)
+        self._key: Any = None
+        self._rank_of: dict[int, int] = {}
+        self._ranks: list[RankStatus | None] = [None] * size
+        self._actors_key: Any = None
+        self._actors: tuple[ActorStatus, ...] = ()
+        self._any_odd = False  # dead, silent or stopped
+        self._places: list[Place | None] = [None] * size
+        self._status: MeshStatus | None = None
+
+    def is_over(self) -> bool:
+        """It was stopped, and nothing of it is left."""
+        return self.state.ended is not None and self._sources.dead.keys() >= self._rank_of.keys()
+
+    def status(self, changed: Iterable[int]) -> MeshStatus:
+        """As it is now. `changed`: processes with news."""
+        any_changed = self._look_at(self._to_look_at(changed))
+        if self.missing:
+            self.missing -= self._sources.boards.rows.keys()
+        if any_changed or self._actors_changed() or self._status is None:
+            known = tuple(each for each in self._ranks if each is not None)
+            name, ended = self.state.name, self.state.ended
+            self._status = MeshStatus(name, self._labels, self._sizes, known, self._actors, ended)
+        return self._status
+
+    def samples(self) -> list[Sample]:
+        """For the timeline."""
+        rows = self._sources.boards.rows
+        found = []
+        for status, process in zip(self._ranks, self.state.processes, strict=True):
+            assert status is not None
+            verdict = status.verdict
+            if (known := rows.get(process)) is None:
+                found.append(Sample(process, verdict, status.since, 0.0, False, 0.0))
+                continue
+            (_, state, since_ns, _, busy_ns, *_), told = known
+            since, runs = told.time_s(since_ns), state in _RUNNING
+            found.append(Sample(process, verdict, since, busy_ns / 1e9, runs, told.seen_at))
+        return found
+
+    def _to_look_at(self, changed: Iterable[int]) -> Iterable[int]:
+        """The ranks that may have changed: all, after what is told of no rank."""
+        state, sources = self.state, self._sources
+        silent = frozenset(sources.silent) if sources.silent else None
+        key = (state.version, state.ended, state.initialized.done(), len(sources.dead), silent)
+        if key == self._key:
+            return [self._rank_of[each] for each in changed if each in self._rank_of]
+        if self._key is None or key[:2] != self._key[:2]:
+            self._status = None
+        self._key = key
+        self._rank_of = {process: rank for rank, process in enumerate(state.processes)}
+        self.agents = set(state.agents)
+        sources.hosts.use(self.agents)
+        living = {process for process in state.processes if process not in sources.dead}
+        self.missing = living if state.initialized.done() else set()
+        all_well = len(living) == len(self._rank_of) and living.isdisjoint(sources.silent)
+        self._any_odd = not all_well or state.ended is not None
+        self._places = [None] * len(state.processes)
+        return range(len(state.processes))
+
+    def _look_at(self, ranks: Iterable[int]) -> bool:
+        """Whether any of them is not as it was."""
+        any_changed = False
+        for rank in ranks:
+            new = self._status_of(rank)
+            if new != self._ranks[rank]:
+                self._ranks[rank] = new
+                any_changed = True
+        return any_changed
+
+    def _status_of(self, rank: int) -> RankStatus:
+        state, sources = self.state, self._sources
+        process = state.processes[rank]
+        if (known := sources.boards.rows.get(process)) is None:
+            verdict = "idle" if state.initialized.done() else "starting"
+            what, since, queue, calls, failed, beat = "", 0.0, 0, 0, 0, 0
+        else:
+            (_, verdict, since_ns, what, _, queue, calls, failed, beat), told = known
+            since = told.time_s(since_ns)
+            if verdict == "paused":
+                what = f"paused at {sources.name_place(what)}"
+        detail, usage = "", sources.boards.usage.get(process, NOTHING)
+        if self._any_odd:
+            if (ended := sources.dead.get(process)) is not None:
+                verdict = "unreachable" if ended.unreachable_s is not None else "exited"
+                what, since, detail = "", sources.ended_at.get(process, 0.0), ended.plainly()
+                usage = NOTHING
+            elif state.ended is not None:
+                verdict, what, since, detail = "stopped", "", 0.0, state.ended
+            elif process in sources.silent:
+                verdict, detail = "silent", SILENT
+        place = self._places[rank] or self._place_of(rank, process)
+        counts = queue, calls, failed, beat
+        # of a tuple: a call with thirteen arguments would take three times as long
+        return _new(RankStatus, (rank, *place, verdict, what, since, detail, *counts, usage))
+
+    def _place_of(self, rank: int, process: int) -> Place:
+        """Kept once its agent has told the pid: `state.pids` has that of the life before, when a
+        rank is being healed."""
+        sources, state = self._sources, self.state
+        coords, host = self._coords[rank], sources.hosts.places[process >> HOST_SHIFT]
+        if (pid := sources.pids.get(process)) is None:
+            return coords, state.pids.get(rank), host
+        place = self._places[rank] = coords, pid, host
+        return place
+
+    def _actors_changed(self) -> bool:
+        key = [(each, each.ended, len(each.lost)) for each in self.state.actors]
+        if key == self._actors_key:
+            return False
+        self._actors_key = key
+        self._actors = tuple(_actor(each) for each in self.state.actors)
+        return True
+
+
+def _actor(state: ActorsState) -> ActorStatus:
+    size, ended = len(state.processes), state.ended
+    if ended is None and state.lost and len(state.lost) == size:
+        ended = next(iter(state.lost.values())).event
+    return ActorStatus(state.name, state.cls.__name__, size, ended)

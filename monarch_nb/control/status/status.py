@@ -1,0 +1,283 @@
+"""The one snapshot of every mesh: magics, widgets and tests read the same immutable value.
+
+What ranks do comes from the boards of their hosts, sampled only while somebody looks: for some
+seconds after a snapshot, or as long as a watch is open, which also keeps timelines. What has died
+comes from supervision, at once. Any thread may take a snapshot.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from monarch_nb.control.status.boards import Boards
+from monarch_nb.control.status.mesh_view import MeshView, Sources
+from monarch_nb.control.status.snapshots import (
+    ActorStatus,
+    HostStatus,
+    MeshStatus,
+    RankStatus,
+    Snapshot,
+    Usage,
+)
+from monarch_nb.control.status.timeline import Timeline
+from monarch_nb.process.exit import Exit
+from monarch_nb.process.supervision.mesh_state import ProcsState
+
+if TYPE_CHECKING:
+    from monarch_nb.control.client import Client
+    from monarch_nb.core.wire.frames import Message
+
+__all__ = [
+    "ActorStatus",
+    "HostStatus",
+    "MeshStatus",
+    "RankStatus",
+    "Snapshot",
+    "StatusDesk",
+    "Usage",
+    "Watch",
+]
+
+LOOK_S: Final = 0.3  # how long a snapshot waits for the first sample
+KEEP_LOOKING_S: Final = 5.0
+FASTEST_S: Final = 0.1
+SLOWEST_S: Final = 1.0  # timelines want a sample each second
+
+
+class Watch:
+    """Somebody looks, until `close`."""
+
+    def __init__(self, desk: StatusDesk, period_s: float, on_news: Callable[[], None]) -> None:
+        self.period_s = min(SLOWEST_S, max(FASTEST_S, period_s))
+        self.on_news = on_news
+        self._desk = desk
+
+    def close(self) -> None:
+        """Harmless when repeated."""
+        self._desk.end_watch(self)
+
+
+class StatusDesk:
+    """Collects what agents tell; makes snapshots."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._boards = Boards()
+        self._sources = Sources(self._boards, client.proc.dead, client.supervision.silent)
+        self._hosts = self._sources.hosts
+        self._hosts.name(client.proc.agent, socket.gethostname())
+        self._views: dict[int, MeshView] = {}  # by number of the mesh
+        self._watches: list[Watch] = []
+        self._looking_until = 0.0
+        self._asked: dict[int, float] = {}  # agents that sample, and how often
+        self._awaited: set[int] = set()  # ranks that a snapshot has waited for
+        self._began = time.monotonic()
+        self._ticking: threading.Thread | None = None
+        self._over = threading.Event()
+        self._lock = threading.RLock()
+        client.supervision.on_exit.append(self._on_exit)
+
+    def name_places(self, name: Callable[[str], str]) -> None:
+        """Let `name("123.py:5 step()")` say what people call that place; cells have such files."""
+        self._sources.name_place = name
+
+    # the inbox thread
+
+    def on_spawned(self, body: dict[str, Any], _: Message) -> None:
+        """Ranks have been forked."""
+        for process, pid in zip(body["procs"], body["pids"], strict=True):
+            self._sources.pids[process] = pid
+            self._boards.touch(process)
+
+    def on_board(self, body: dict[str, Any], message: Message) -> None:
+        """Changed records of a board."""
+        if message.source in self._asked:
+            self._boards.tell(message.source, body, time.monotonic())
+            self._spread()
+
+    def _on_exit(self, ended: Exit) -> None:
+        self._sources.ended_at[ended.process] = time.monotonic()
+        self._boards.touch(ended.process)
+        self._spread()
+
+    def _spread(self) -> None:
+        for watch in tuple(self._watches):
+            watch.on_news()
+
+    # any thread
+
+    def snapshot(self) -> Snapshot:
+        """The state of every mesh that the client owns.
+
+        The first of a while waits for what agents tell, `LOOK_S` at most.
+        """
+        with self._lock:
+            if not self._watches:
+                self._looking_until = time.monotonic() + KEEP_LOOKING_S
+            meshes = self._refresh()
+            self._ask()
+            if not (missing := self._missing()):
+                return self._snapshot_of(meshes)
+        self._boards.wait_for(lambda: self._have_told(missing), LOOK_S)
+        with self._lock:
+            return self._snapshot_of(self._refresh())
+
+    def _snapshot_of(self, meshes: tuple[MeshStatus, ...]) -> Snapshot:
+        return Snapshot(meshes, self._hosts.told(self._sources.dead), time.monotonic())
+
+    def watch(self, period_s: float, on_news: Callable[[], None] = lambda: None) -> Watch:
+        """Have all ranks sampled this often (0.1 s to 1 s) and keep timelines, until it is closed.
+
+        Of several watches the fastest counts. `on_news` is called on the inbox thread when a
+        snapshot would show something new of what ranks do; it returns at once.
+        """
+        made = Watch(self, period_s, on_news)
+        with self._lock:
+            if not self._watches:
+                self._skip()
+            self._watches.append(made)
+            self._refresh()
+            self._ask()
+        return made
+
+    def end_watch(self, watch: Watch) -> None:
+        """For `Watch.close`."""
+        with self._lock:
+            if watch in self._watches:
+                self._watches.remove(watch)
+                self._ask()
+
+    def timeline(self, mesh: str) -> Timeline:
+        """What the ranks of a mesh did in the last seconds; one without ranks if it is unknown."""
+        with self._lock:
+            self._refresh()
+            return self.timelines().get(mesh) or Timeline(0, self._seconds())
+
+    def timelines(self) -> dict[str, Timeline]:
+        """Those of all meshes of the last snapshot, by name; of one name, one that is up."""
+        with self._lock:
+            views = sorted(self._views.values(), key=lambda view: view.state.ended is None)
+            return {view.state.name: view.timeline for view in views}
+
+    def close(self) -> None:
+        """Nobody looks any more."""
+        with self._lock:
+            self._over.set()
+            ticking = self._ticking
+        if ticking is not None and ticking is not threading.current_thread():
+            ticking.join(LOOK_S)
+
+    # who looks
+
+    def _period_s(self) -> float | None:
+        """How often agents are to sample now; None: not at all."""
+        if self._watches:
+            return min(watch.period_s for watch in self._watches)
+        return FASTEST_S if time.monotonic() < self._looking_until else None
+
+    def _ask(self) -> None:
+        """Have the agents with living ranks sample, and no others."""
+        period_s, proc = self._period_s(), self._client.proc
+        agents = {agent for view in self._views.values() for agent in view.agents}
+        looks = period_s is not None and not proc.closed
+        wanted = {agent for agent in agents if agent not in proc.dead} if looks else set()
+        for agent in self._asked.keys() - wanted:
+            del self._asked[agent]
+            if agent not in proc.dead and not proc.closed:
+                proc.control(agent, "status", {"on": False})
+        for agent in wanted:
+            if self._asked.get(agent) != period_s:
+                self._asked[agent] = period_s or FASTEST_S
+                self._begin(agent, self._asked[agent])
+        if not self._asked:
+            self._awaited.clear()
+            self._boards.clear()
+        if period_s is not None:
+            self._tick_on()
+
+    def _begin(self, agent: int, period_s: float) -> None:
+        def answered(answer: dict[str, Any]) -> None:
+            if "host" in answer:
+                self._hosts.name(agent, answer["host"])
+
+        body = {"on": True, "period_s": period_s}
+        self._client.proc.ask(agent, "status", body, answered)
+
+    def _missing(self) -> set[int]:
+        """Ranks that nobody has told of yet; each is waited for once."""
+        found = {each for view in self._views.values() for each in view.missing} - self._awaited
+        self._awaited |= found
+        return found
+
+    def _have_told(self, processes: set[int]) -> bool:
+        rows, dead = self._boards.rows, self._sources.dead
+        return all(each in rows or each in dead for each in processes)
+
+    # meshes
+
+    def _refresh(self) -> tuple[MeshStatus, ...]:
+        """All meshes as they are now."""
+        changed = self._boards.take_changed()
+        states = {
+            state.number: state
+            for state in list(self._client.supervision.states.values())
+            if isinstance(state, ProcsState)
+        }
+        if [*self._views] != [*states] or any(
+            view.state is not states[number] for number, view in self._views.items()
+        ):
+            self._views = {number: self._view(state) for number, state in states.items()}
+        told = []
+        for view in self._views.values():
+            status = view.status(changed)
+            if not view.is_over():
+                told.append(status)
+        return tuple(told)
+
+    def _view(self, state: ProcsState) -> MeshView:
+        known = self._views.get(state.number)
+        if known is not None and known.state is state:
+            return known
+        return MeshView(state, self._sources, self._seconds())
+
+    # once a second, while somebody looks
+
+    def _tick_on(self) -> None:
+        if self._ticking is None and not self._over.is_set():
+            self._ticking = threading.Thread(target=self._tick, name="monarch-status", daemon=True)
+            self._ticking.start()
+
+    def _tick(self) -> None:
+        while not self._over.wait(1.0 - (time.monotonic() - self._began) % 1.0):
+            with self._lock:
+                self._ask()
+                if self._period_s() is None:
+                    self._ticking = None
+                    return
+                self._forget()
+                if self._watches:
+                    self._feed()
+
+    def _feed(self) -> None:
+        self._refresh()
+        now, seconds = time.monotonic(), self._seconds()
+        for view in self._views.values():
+            view.timeline.feed(seconds, now, view.samples())
+
+    def _skip(self) -> None:
+        for view in self._views.values():
+            view.timeline.skip(self._seconds())
+
+    def _seconds(self) -> int:
+        """How many seconds have ended, on the clock of timelines."""
+        return int(time.monotonic() - self._began)
+
+    def _forget(self) -> None:
+        """What is known of processes of meshes that are gone."""
+        known = {each for view in self._views.values() for each in view.state.processes}
+        self._boards.keep(known)
+        self._awaited &= known

@@ -1,0 +1,1 @@
+"""Errors as plain data, and how equal ones are folded."""

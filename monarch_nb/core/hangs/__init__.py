@@ -1,0 +1,1 @@
+"""What stacks and collectives of many ranks say together."""

@@ -1,0 +1,1 @@
+"""Measured numbers over time, thinned to a bounded size."""

@@ -1,0 +1,1 @@
+"""Where ranks are: extents, slices, selections, and values by rank."""

@@ -1,0 +1,133 @@
+"""Which ranks of a mesh a cell is for: `gpus=0:2`, `hosts=0 gpus=::2`, `0,2`, `0-3`, `all`, and as
+ipyparallel has them `[0,2]`, `::2`, `-1`.
+
+Rule of the file: a selection names ranks that exist or is refused; nothing is clipped. It knows
+axes and numbers only. A mesh part is what the mesh's own `slice` gives; ranks that are no regular
+grid are several parts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from monarch_nb.core.errors.folding import rank_runs, rank_words
+from monarch_nb.core.shape.extent import Shape, Slice
+from monarch_nb.errors import MeshError
+
+EXAMPLES = "%%mesh gpus=0:2, %%mesh 0,2, %%mesh 0-3 or %%mesh all"
+
+_INDEX = re.compile(r"[0-9]+")
+_RANGE = re.compile(r"([0-9]*):([0-9]*)(?::([0-9]*))?")
+_RANKS = re.compile(r"([0-9]+)-([0-9]+)")
+
+
+class SelectionError(MeshError, ValueError):
+    """Words that select no ranks of a mesh. The text says what is wrong and what to type."""
+
+
+def parts(mesh: Any, words: Sequence[str]) -> list[Any]:
+    """The mesh, cut to what the words select. Raises `SelectionError`."""
+    if not words or list(words) == ["all"]:
+        return [mesh]
+    axes = [word for word in words if "=" in word]
+    if len(axes) == len(words):
+        return [_by_axes(mesh, axes)]
+    text = " ".join(words)
+    is_list = text.startswith("[") and text.endswith("]")
+    if axes or (len(words) > 1 and not is_list):
+        raise SelectionError(f"{text!r} mixes several ways to select ranks. Type one: {EXAMPLES}")
+    return _by_ranks(mesh, text[1:-1].replace(" ", "") if is_list else text)
+
+
+def check_ranks(mesh: Any, ranks: Iterable[int]) -> None:
+    """Raise `SelectionError` for ranks that the mesh does not have."""
+    if missing := sorted(set(ranks) - set(mesh.ranks)):
+        raise SelectionError(
+            f"{mesh.name} has no {rank_words(missing)}; its ranks are {rank_runs(mesh.ranks)}"
+        )
+
+
+def _by_axes(mesh: Any, words: Sequence[str]) -> Any:
+    wanted: dict[str, int | slice] = {}
+    for word in words:
+        label, _, text = word.partition("=")
+        if label in wanted:
+            raise SelectionError(f"{label} is selected twice. Type: {label}={wanted[label]}")
+        if label not in mesh.sizes:
+            raise SelectionError(f"the mesh has no axis {label!r}; its axes are {_sizes(mesh)}")
+        wanted[label] = _place(label, text, mesh.sizes[label])
+    return mesh.slice(**wanted)
+
+
+def _place(label: str, text: str, size: int) -> int | slice:
+    if _INDEX.fullmatch(text):
+        if int(text) < size:
+            return int(text)
+        raise SelectionError(
+            f"{label}={text} is outside the mesh: {label} goes from 0 to {size - 1}"
+        )
+    found = _range(text, size)
+    if found is None:
+        raise SelectionError(
+            f"cannot read {label}={text}. Type: {label}=0 or {label}=0:2 or {label}=::2"
+        )
+    if not found:
+        raise SelectionError(
+            f"{label}={text} is empty or outside the mesh: "
+            f"{label} has {size} places, {label}=0:{size}"
+        )
+    return slice(found.start, found.stop, found.step)
+
+
+def _range(text: str, size: int) -> range | None:
+    """The places of `0:4` or `::2`; empty if there are none or some are missing; None for another
+    kind of text."""
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        return None
+    start, stop, step = (int(group) if group else None for group in match.groups())
+    first, last = start or 0, size if stop is None else stop
+    return range(first, last, step or 1) if last <= size and step != 0 else range(0)
+
+
+def _by_ranks(mesh: Any, text: str) -> list[Any]:
+    present = list(mesh._ndslice)
+    wanted = [rank for piece in text.split(",") for rank in _ranks(text, piece, present)]
+    missing = [str(rank) for rank in wanted if rank not in present]
+    first, last = present[0], present[-1]
+    if missing:
+        raise SelectionError(
+            f"{text} is outside the mesh: no rank {', '.join(missing)} "
+            f"among its {len(present)}, {first} to {last}"
+        )
+    if not wanted:
+        raise SelectionError(
+            f"{text} is empty or outside the mesh: it has {len(present)} ranks, {first} to {last}"
+        )
+    chosen = sorted(set(wanted))
+    if chosen == sorted(present):
+        return [mesh]
+    return [mesh._new_with_shape(Shape(["rank"], piece)) for piece in Slice.from_list(chosen)]
+
+
+def _ranks(text: str, piece: str, present: Sequence[int]) -> Iterator[int]:
+    """`3`, `0-3`, `-1` (the last) or `::2` (by place)."""
+    if _INDEX.fullmatch(piece):
+        yield int(piece)
+    elif (match := _RANKS.fullmatch(piece)) and int(match[1]) <= int(match[2]):
+        first, last = int(match[1]), int(match[2])
+        beyond = max(*present, first - 1) + 1  # one that is missing is enough to be told
+        yield from range(first, min(last, beyond) + 1)
+    elif (places := _range(piece, len(present))) is not None:
+        yield from (present[place] for place in places)
+    elif piece[:1] == "-" and _INDEX.fullmatch(piece[1:]):
+        back = int(piece[1:])
+        yield present[-back] if 0 < back <= len(present) else -back
+    else:
+        raise SelectionError(f"{text!r} selects no ranks. Type: {EXAMPLES}")
+
+
+def _sizes(mesh: Any) -> str:
+    return ", ".join(f"{label}={size}" for label, size in mesh.sizes.items()) or "none"

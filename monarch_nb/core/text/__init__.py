@@ -1,0 +1,1 @@
+"""Text of many ranks: lines, levels, folding of equal streams, progress bars."""

@@ -1,0 +1,1 @@
+"""What crosses process boundaries: frames, pickling, boards, manifests."""

@@ -1,0 +1,142 @@
+"""One message: a header of fixed size and a payload in the first frame, buffers in frames of their
+own.
+
+The header is all that a process's inbox thread ever looks at; it holds integers only, so that
+nothing of a user's is decoded there. This file knows nothing of sockets, pickles or ports' meaning.
+
+    kind u8 | flags u8 | buffers u16 | rank u32 | tag u32 | port u64 | source u64 | reply u64
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final
+
+from monarch_nb.errors import RemoteProtocolError
+
+HEADER: Final = struct.Struct("<BBHIIQQQ")
+MAX_BUFFERS: Final = 0xFFFF
+
+# kinds
+CALL: Final = 1  # to an actor's port: run an endpoint; reply 0 means nobody waits
+REPLY: Final = 2  # to a reply port: a pickled value
+ERROR: Final = 3  # to a reply port: a pickled error envelope
+CONTROL: Final = 4  # to a process: JSON in the payload, user data only in the buffers
+OUTPUT: Final = 5  # to an output port: JSON in the payload
+RELAY: Final = 6  # to a gateway: the frames that follow are for the process `port` on another host
+BATCH: Final = 7  # several messages of one frame each: `rank` of them, their lengths, then they
+LAST_KIND: Final = BATCH
+
+# flags
+SHARED: Final = 1  # buffers[0] is a table that says which of the buffers lie in shared memory
+DETACHED: Final = 2  # the payload travels as the last buffer, because it is large
+RETURN: Final = 4  # who sent it stands behind the pickle; a notice is wanted if nobody gets it
+KNOWN_FLAGS: Final = SHARED | DETACHED | RETURN
+
+# ports below this are given by hand; above, a process counts them up; actor ports have the top bit
+# set
+CONTROL_PORT: Final = 0
+ROOT_PORT: Final = 1
+OUTPUT_PORT: Final = 3  # of the controller: what ranks print and show
+COMM_PORT: Final = 4  # of the controller: what widgets of ranks say
+MAIL_PORT: Final = 5  # values from rank to rank, see services/transfer/by_number.py
+CONTROLLERS_PORT: Final = 1 << 63 | 2
+FIRST_PORT: Final = 1 << 8
+ACTOR_BIT: Final = 1 << 63
+
+HOST_SHIFT: Final = 48
+SERVICE_BIT: Final = 1 << 47  # set in the ids of agents and gateways, which run no user code
+
+
+class Message:
+    """A message as received: header fields, payload (bytes-like) and buffers."""
+
+    __slots__ = ("buffers", "flags", "kind", "payload", "port", "rank", "reply", "source", "tag")
+
+    def __init__(self, header: tuple[int, ...], payload: Any, buffers: Sequence[Any] = ()) -> None:
+        (
+            self.kind,
+            self.flags,
+            _,
+            self.rank,
+            self.tag,
+            self.port,
+            self.source,
+            self.reply,
+        ) = header
+        self.payload = payload
+        self.buffers = buffers
+
+    def __repr__(self) -> str:
+        return (
+            f"<Message kind={self.kind} port={self.port:x} from={self.source:x} "
+            f"reply={self.reply:x} "
+            f"rank={self.rank} {len(self.payload)} bytes, {len(self.buffers)} buffers>"
+        )
+
+
+def parse_header(frame: bytes) -> tuple[int, ...]:
+    """The header's eight integers. Raises `RemoteProtocolError` for anything else."""
+    if len(frame) < HEADER.size:
+        raise RemoteProtocolError(f"a frame of {len(frame)} bytes is too short for a header")
+    header = HEADER.unpack_from(frame)
+    if not 1 <= header[0] <= LAST_KIND or header[1] & ~KNOWN_FLAGS:
+        raise RemoteProtocolError(f"unknown kind {header[0]} or flags {header[1]}")
+    return header
+
+
+def pack_batch(messages: Sequence[bytes]) -> bytes:
+    """Messages of one frame each, as one."""
+    count = len(messages)
+    header = HEADER.pack(BATCH, 0, 0, count, 0, 0, 0, 0)
+    lengths = struct.pack(f"<{count}I", *map(len, messages))
+    return b"".join((header, lengths, *messages))
+
+
+def unpack_batch(header: tuple[int, ...], frame: bytes) -> list[Message]:
+    """The messages of a batch, in order. Raises `RemoteProtocolError` if it is not whole."""
+    count = header[3]
+    at = HEADER.size + 4 * count
+    if at > len(frame):
+        raise RemoteProtocolError(f"a batch of {count} messages in {len(frame)} bytes")
+    lengths = struct.unpack_from(f"<{count}I", frame, HEADER.size)
+    if at + sum(lengths) != len(frame) or (count and min(lengths) < HEADER.size):
+        raise RemoteProtocolError("the lengths of a batch do not fit")
+    view = memoryview(frame)
+    found = []
+    for length in lengths:
+        found.append(Message(HEADER.unpack_from(frame, at), view[at + HEADER.size : at + length]))
+        at += length
+    return found
+
+
+def open_parts(parts: Sequence[Any]) -> list[Message]:
+    """The message, or the messages of a batch, in frames as ZeroMQ gives them."""
+    frame = parts[0].bytes
+    header = parse_header(frame)
+    if header[0] == BATCH:
+        return unpack_batch(header, frame)
+    if header[2] != len(parts) - 1:
+        raise RemoteProtocolError(f"{header[2]} buffers announced, {len(parts) - 1} came")
+    buffers = [part.buffer for part in parts[1:]]
+    return [build(header, memoryview(frame)[HEADER.size :], buffers)]
+
+
+def parse(frames: Sequence[bytes]) -> Message:
+    """A whole message from its frames. Raises `RemoteProtocolError`."""
+    if not frames:
+        raise RemoteProtocolError("a message without frames")
+    header = parse_header(frames[0])
+    if header[2] != len(frames) - 1:
+        raise RemoteProtocolError(f"{header[2]} buffers announced, {len(frames) - 1} came")
+    return build(header, memoryview(frames[0])[HEADER.size :], list(frames[1:]))
+
+
+def build(header: tuple[int, ...], payload: Any, buffers: list[Any]) -> Message:
+    """Put a message together; a detached payload is taken back from the buffers."""
+    if header[1] & DETACHED:
+        if not buffers:
+            raise RemoteProtocolError("the payload was announced as a buffer but none came")
+        payload = buffers.pop()
+    return Message(header, payload, buffers)

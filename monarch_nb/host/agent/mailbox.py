@@ -1,0 +1,123 @@
+"""The agent's sockets: control messages in, control messages out. Nothing is decided here.
+
+Only CONTROL frames with a JSON object are taken; anything else is counted and dropped. User data in
+the buffers is passed on as bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from monarch_nb.core.wire import frames
+from monarch_nb.errors import RemoteProtocolError
+from monarch_nb.host.agent.events import Asker
+from monarch_nb.net import wire
+from monarch_nb.net.outbox import Outbox, open_queue
+from monarch_nb.net.pulse import Pulse
+
+_AT_ONCE: Final = 200  # messages taken in one go, so that exits are noticed under any load
+_LINGER_S: Final = 0.5
+Record = dict[str, Any]
+
+
+class Letter(NamedTuple):
+    """A control message as received."""
+
+    asker: Asker
+    body: Record
+    buffers: list[bytes]
+
+
+class Mail:
+    """One inbox, an outbox for each process that was ever written to and has not ended."""
+
+    def __init__(self, run_dir: Path, process: int) -> None:
+        wire.check_private(run_dir)  # before anything is opened
+        self.malformed = 0
+        self._run_dir = run_dir
+        self._process = process
+        self._context = wire.new_context()
+        self._inbox = wire.bind_inbox(self._context, run_dir, process)
+        self._outboxes: dict[int, Outbox] = {}
+
+    def fileno(self) -> int:
+        """The inbox's descriptor; edge-triggered."""
+        return int(self._inbox.fd)
+
+    def ready(self) -> bool:
+        """Whether something has come."""
+        return bool(self._inbox.poll(0))
+
+    def receive(self) -> Iterator[Letter]:
+        """What has come, up to a limit; then `ready` says whether there is more."""
+        for _ in range(_AT_ONCE):
+            if not self.ready():
+                return
+            for message in self._parse(self._inbox.recv_multipart()):
+                try:
+                    yield _open(message)
+                except (RemoteProtocolError, ValueError):
+                    self.malformed += 1
+
+    def send(self, process: int, body: Record) -> None:
+        """A control message to a process."""
+        self._post(Asker(process, frames.CONTROL_PORT), body)
+
+    def answer(self, asker: Asker, body: Record) -> None:
+        """A control message to whoever asked, if they wait for it."""
+        if asker.port:
+            self._post(asker, body)
+
+    def drop(self, process: int) -> None:
+        """Forget a process that is gone: its outbox would try to reconnect for ever."""
+        if (outbox := self._outboxes.pop(process, None)) is not None:
+            outbox.close(0)
+        for path in wire.socket_paths(self._run_dir, process):
+            path.unlink(missing_ok=True)
+
+    def pulse(self, process: int, interval_s: float, timeout_s: float) -> Pulse:
+        """Watch the pulse of a process of this host."""
+        return Pulse(self._context, self._run_dir, process, interval_s, timeout_s)
+
+    def close(self, *, deliver: bool = True) -> None:
+        """Close; what was sent is delivered before, unless that takes half a second."""
+        self._inbox.close(0)
+        for outbox in self._outboxes.values():
+            outbox.close(_LINGER_S if deliver else 0)
+        self._outboxes.clear()
+        self._context.term()
+        self.drop(self._process)
+
+    def _parse(self, parts: list[bytes]) -> list[frames.Message]:
+        """One message, or the several of a batch; none if this is noise."""
+        try:
+            header = frames.parse_header(parts[0])
+            if header[0] == frames.BATCH:
+                return frames.unpack_batch(header, parts[0])
+            return [frames.parse(parts)]
+        except RemoteProtocolError:
+            self.malformed += 1
+            return []
+
+    def _post(self, to: Asker, body: Record) -> None:
+        header = frames.HEADER.pack(
+            frames.CONTROL, 0, 0, to.rank, to.tag, to.port, self._process, 0
+        )
+        self._outbox(to.process).send(header + json.dumps(body).encode())
+
+    def _outbox(self, process: int) -> Outbox:
+        if process not in self._outboxes:
+            found = open_queue(self._context, self._run_dir, self._process, process)
+            self._outboxes[process] = found
+        return self._outboxes[process]
+
+
+def _open(message: frames.Message) -> Letter:
+    body = json.loads(bytes(message.payload))
+    if message.kind != frames.CONTROL or not isinstance(body, dict):
+        raise RemoteProtocolError("an agent takes control messages only")
+    asker = Asker(message.source, message.reply, message.rank, message.tag)
+    return Letter(asker, body, [bytes(part) for part in message.buffers])

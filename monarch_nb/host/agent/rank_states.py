@@ -1,0 +1,346 @@
+"""The agent's bookkeeping of ranks: who watches whom, who is silent, what is answered when.
+
+Pure: `feed(event, now) -> effects`. It reads no clock, sends nothing and kills nobody; what it
+wants done it returns. A rank only moves forward (asked for, forked, gone) and its id is never used
+twice.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from monarch_nb.host.agent.events import (
+    Answer,
+    Asked,
+    Asker,
+    Effect,
+    Ended,
+    Event,
+    Finish,
+    Forked,
+    Kill,
+    KillAsked,
+    Pulsed,
+    Record,
+    StopAsked,
+    Tell,
+    Tick,
+    Watched,
+    ZygoteLost,
+)
+
+_REMEMBERED: Final = 20_000  # gone ranks that a late watcher is told of in full
+_ORPHANED_S: Final = 2.0  # by then a rank that has lost its zygote was seen to end
+_BOOT_GRACES: Final = 3  # of `grace_s`: a forked rank that was never heard in this time is silent
+_KILLED_S: Final = 2.0  # by then a command that was killed was seen to end
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The deadlines, all derived from `Config`."""
+
+    doubt_s: float = 0.25
+    """A link that broke is news after this time: before, the rank's exit may explain it."""
+    exit_s: float = 5.0
+    """For the ranks whose owner has ended."""
+    grace_s: float = 10.0
+    """A rank that is silent for longer is unreachable: given up and killed."""
+    start_s: float = 120.0
+    """A started rank that was never heard by then will never be one."""
+    unknown_s: float = 30.0
+    """A watched process that nobody has asked for by then is reported gone."""
+
+
+@dataclass
+class _Rank:
+    proc: int
+    owner: int
+    watchers: set[int]
+    since: float  # forked, or asked for
+    command: str = ""  # of a rank that is started, not forked
+    pid: int | None = None
+    heard: bool = False
+    lost_at: float | None = None
+    silent: bool = False
+    cut_at: float | None = None  # unless it is heard before
+    kill_at: float | None = None
+    stopping: bool = False
+    asked: bool = False  # to stop, by somebody; not as the heir of a dead owner
+    end_at: float | None = None  # without its zygote
+    end_reason: str = ""
+
+
+@dataclass
+class _Stop:
+    asker: Asker
+    remaining: set[int]
+    final: bool
+
+
+@dataclass
+class Registry:
+    """All ranks of one agent."""
+
+    agent: int
+    controller: int
+    timing: Timing = field(default_factory=Timing)
+
+    def __post_init__(self) -> None:
+        self._ranks: dict[int, _Rank] = {}
+        self._gone: dict[int, Record] = {}
+        self._stops: list[_Stop] = []
+        self._expected: dict[tuple[int, int], float] = {}  # (watcher, proc) -> give up at
+        self.ending = False
+
+    @property
+    def procs(self) -> list[int]:
+        """The ranks that are not gone."""
+        return list(self._ranks)
+
+    def knows(self, proc: int) -> bool:
+        """Whether this id was ever used."""
+        return proc in self._ranks or proc in self._gone
+
+    def is_gone(self, proc: int) -> bool:
+        """Whether this was a rank of ours and has ended."""
+        return proc in self._gone
+
+    def feed(self, event: Event, now: float) -> list[Effect]:
+        """What is to be done about `event`, and about all that is due by now."""
+        effects = [*self._on(event, now), *self._due(now)]
+        return [effect for effect in effects if not self._is_for_the_dead(effect)]
+
+    def deadline(self) -> float | None:
+        """When `Tick` has to come at the latest."""
+        return min(self._deadlines(), default=None)
+
+    def _is_for_the_dead(self, effect: Effect) -> bool:
+        match effect:
+            case Tell(process, _) | Answer(Asker(process), _):
+                return process in self._gone
+        return False
+
+    # ------------------------------------------------------------------------------- events
+
+    def _on(self, event: Event, now: float) -> Iterator[Effect]:
+        match event:
+            case Asked():
+                yield from self._asked(event, now)
+            case Forked(proc, pid):
+                yield from self._forked(proc, pid, now)
+            case Ended():
+                yield from self._ended(event, now)
+            case Watched(watcher, procs):
+                yield from self._watched(watcher, procs, now)
+            case Pulsed(proc, up):
+                yield from self._pulsed(proc, up, now)
+            case StopAsked():
+                yield from self._stop_asked(event, now)
+            case KillAsked(procs, number):
+                yield from self._kill_asked(procs, number, now)
+            case ZygoteLost(text):
+                yield from self._zygote_lost(text, now)
+            case Tick():
+                pass
+
+    def _asked(self, event: Asked, now: float) -> Iterator[Effect]:
+        owner = event.owner
+        for proc in event.procs:
+            waiting = {who for who, of in self._expected if of == proc}
+            for who in waiting:
+                del self._expected[who, proc]
+            watchers = {self.controller, owner} | waiting
+            command = event.commands.get(proc, "")
+            self._ranks[proc] = _Rank(proc, owner, watchers, now, command)
+        if owner in self._gone:
+            yield from self._bequeath(owner, now)
+
+    def _forked(self, proc: int, pid: int, now: float) -> Iterator[Effect]:
+        if (rank := self._ranks.get(proc)) is None:
+            return
+        rank.pid, rank.since = pid, now
+        for process in dict.fromkeys((rank.owner, self.controller)):
+            yield Tell(process, {"verb": "spawned", "procs": [proc], "pids": [pid]})
+
+    def _ended(self, event: Ended, now: float) -> Iterator[Effect]:
+        if (rank := self._ranks.pop(event.proc, None)) is None:
+            return
+        event = event._replace(reason=event.reason or _story(rank))
+        body = {"verb": "exited", "pid": rank.pid, "asked": rank.asked, **event._asdict()}
+        self._remember(event.proc, body)
+        for other in self._ranks.values():
+            other.watchers.discard(event.proc)
+        for watcher in sorted(rank.watchers):
+            yield Tell(watcher, body)
+        yield from self._bequeath(event.proc, now)
+        yield from self._settle(event.proc)
+
+    def _remember(self, proc: int, body: Record) -> None:
+        self._gone[proc] = body
+        if len(self._gone) > _REMEMBERED:
+            del self._gone[next(iter(self._gone))]
+        for key in [key for key in self._expected if key[0] == proc]:
+            del self._expected[key]
+
+    def _bequeath(self, owner: int, now: float) -> Iterator[Effect]:
+        """What a rank has spawned does not outlive it."""
+        for rank in list(self._ranks.values()):
+            if rank.owner == owner:
+                yield from self._tell_exit(rank, self.timing.exit_s, now)
+
+    def _settle(self, proc: int) -> Iterator[Effect]:
+        """Answer the stops that waited for this rank last."""
+        for stop in list(self._stops):
+            stop.remaining.discard(proc)
+            if not stop.remaining:
+                self._stops.remove(stop)
+                yield Answer(stop.asker, {"ok": True})
+                if stop.final:
+                    yield Finish()
+
+    def _watched(self, watcher: int, procs: Sequence[int], now: float) -> Iterator[Effect]:
+        for proc in procs:
+            if (rank := self._ranks.get(proc)) is not None:
+                rank.watchers.add(watcher)
+            elif proc in self._gone:
+                yield Tell(watcher, self._gone[proc])
+            elif proc not in (self.agent, self.controller):  # these outlive whoever asks
+                self._expected.setdefault((watcher, proc), now + self.timing.unknown_s)
+
+    def _pulsed(self, proc: int, up: bool, now: float) -> Iterator[Effect]:
+        if (rank := self._ranks.get(proc)) is None:
+            return
+        if not up:
+            rank.lost_at = now
+            return
+        if rank.silent:
+            yield from self._tell_pulse(rank, "heard", now)
+        rank.heard, rank.lost_at, rank.silent, rank.cut_at = True, None, False, None
+
+    def _stop_asked(self, event: StopAsked, now: float) -> Iterator[Effect]:
+        wanted = self._ranks if event.procs is None else event.procs
+        ranks = [self._ranks[proc] for proc in wanted if proc in self._ranks]
+        final = event.procs is None
+        self.ending = self.ending or final
+        for rank in ranks:
+            rank.asked = True
+            yield from self._tell_exit(rank, event.grace_s, now)
+        stop = _Stop(event.asker, {rank.proc for rank in ranks}, final)
+        self._stops.append(stop)
+        yield from self._settle(0)
+
+    def _tell_exit(self, rank: _Rank, grace_s: float, now: float) -> Iterator[Effect]:
+        rank.stopping, rank.cut_at = True, None
+        due = now if rank.silent else now + grace_s  # one that is silent would not hear it
+        rank.kill_at = min(due, rank.kill_at or due)
+        if grace_s > 0:
+            yield Tell(rank.proc, {"verb": "exit", "grace_s": grace_s})
+
+    def _kill_asked(self, procs: Sequence[int], number: int, now: float) -> Iterator[Effect]:
+        for rank in [self._ranks[proc] for proc in procs if proc in self._ranks]:
+            if rank.pid is not None:
+                yield Kill(rank.proc, number)
+            elif number in (signal.SIGKILL, signal.SIGTERM):
+                rank.kill_at = now  # as soon as it is forked
+
+    def _zygote_lost(self, text: str, now: float) -> Iterator[Effect]:
+        yield Tell(self.controller, {"verb": "failed", "stage": "zygote", "text": text})
+        for rank in self._ranks.values():
+            # a rank without a process never gets one; the agent itself sees the others end
+            forked = rank.pid is not None
+            rank.end_at = now + _ORPHANED_S if forked else now
+            rank.end_reason = (
+                "the zygote ended, and the rank with it"
+                if forked
+                else "the zygote ended before it was forked"
+            )
+
+    # -------------------------------------------------------------------------------- time
+
+    def _due(self, now: float) -> Iterator[Effect]:
+        for rank in list(self._ranks.values()):
+            if rank.end_at is not None and rank.end_at <= now:
+                yield from self._ended(Ended(rank.proc, reason=rank.end_reason), now)
+                continue
+            if (due := self._started_by(rank)) is not None and due <= now:
+                yield from self._give_up(rank, now)
+            if rank.pid is not None and rank.kill_at is not None and rank.kill_at <= now:
+                rank.kill_at = None
+                yield Kill(rank.proc, signal.SIGKILL)
+            if (due := self._silent_at(rank)) is not None and due <= now:
+                rank.silent, rank.cut_at = True, now + self.timing.grace_s
+                yield from self._tell_pulse(rank, "silent", now)
+            if rank.cut_at is not None and rank.cut_at <= now:
+                yield from self._cut_off(rank, now)
+        for (watcher, proc), due in list(self._expected.items()):
+            if due <= now:
+                del self._expected[watcher, proc]
+                yield Tell(watcher, _never_heard_of(proc))
+
+    def _give_up(self, rank: _Rank, now: float) -> Iterator[Effect]:
+        """Its command runs and is no rank. Its end will be told with its last words."""
+        rank.end_at = now + _KILLED_S
+        rank.end_reason = (
+            f"`{rank.command}` was started {now - rank.since:.0f} s ago and never became a rank. A "
+            "command has to execute `python -m monarch_nb.host.rank` in the end; one that needs "
+            "longer gets it by MONARCH_NB_START_S"
+        )
+        yield Kill(rank.proc, signal.SIGKILL)
+
+    def _cut_off(self, rank: _Rank, now: float) -> Iterator[Effect]:
+        """Nobody waits for it any longer, and it must not come back."""
+        since = rank.since if rank.lost_at is None else rank.lost_at
+        yield Kill(rank.proc, signal.SIGKILL)
+        yield from self._ended(Ended(rank.proc, unreachable_s=round(now - since, 3)), now)
+
+    def _deadlines(self) -> Iterator[float]:
+        for rank in self._ranks.values():
+            if rank.end_at is not None:
+                yield rank.end_at
+            if rank.cut_at is not None:
+                yield rank.cut_at
+            if rank.kill_at is not None and rank.pid is not None:
+                yield rank.kill_at
+            if (due := self._silent_at(rank)) is not None:
+                yield due
+            if (due := self._started_by(rank)) is not None:
+                yield due
+        yield from self._expected.values()
+
+    def _silent_at(self, rank: _Rank) -> float | None:
+        """When this rank counts as silent, as things stand. One that was told to exit never."""
+        if rank.silent or rank.stopping or rank.pid is None:
+            return None
+        if rank.lost_at is not None:
+            return rank.lost_at + self.timing.doubt_s
+        if rank.heard or rank.command:
+            return None
+        return rank.since + _BOOT_GRACES * self.timing.grace_s
+
+    def _started_by(self, rank: _Rank) -> float | None:
+        """When the command of this rank must have become a rank."""
+        if not rank.command or rank.heard or rank.stopping or rank.pid is None or rank.end_at:
+            return None
+        return rank.since + self.timing.start_s
+
+    def _tell_pulse(self, rank: _Rank, verb: str, now: float) -> Iterator[Effect]:
+        since = rank.since if rank.lost_at is None else rank.lost_at
+        body = {"verb": verb, "proc": rank.proc, "since_s": round(now - since, 3)}
+        for watcher in sorted(rank.watchers):
+            yield Tell(watcher, body)
+
+
+def _story(rank: _Rank) -> str | None:
+    """What is to be said of the end of a command that was no rank yet."""
+    if not rank.command or rank.asked:
+        return None
+    unheard = None if rank.heard else f"`{rank.command}` ended before it was heard as a rank"
+    return rank.end_reason or unheard
+
+
+def _never_heard_of(proc: int) -> Record:
+    reason = "no such process was ever asked for on this host"
+    return {"verb": "exited", "pid": None, **Ended(proc, reason=reason)._asdict()}

@@ -1,0 +1,105 @@
+"""The agent's end of a zygote: starts it, asks for forks, passes on what it says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from monarch_nb.host import guard
+from monarch_nb.host.agent.loop import Loop
+from monarch_nb.host.launch import WHEN_IDLE, AgentBoot
+from monarch_nb.host.zygote.channel import Channel
+
+Record = dict[str, Any]
+Hear = Callable[[Record, list[int]], None]
+
+
+class Forks:
+    """One zygote process. `hear` gets each of its messages with the descriptors that came along."""
+
+    def __init__(self, settings: Record, lifeline: int, loop: Loop, hear: Hear) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = _start(theirs.fileno(), lifeline)
+        self.pid = self._process.pid
+        self.broken: str | None = None
+        self._loop = loop
+        self._hear = hear
+        self._channel = Channel(ours)
+        loop.add(self._channel.fileno(), self._on_channel)
+        self._post(settings)
+
+    def fork(self, request: Record) -> None:
+        """Ask for ranks."""
+        self._post(request)
+
+    def ended(self, status: int) -> None:
+        """The process was reaped: take what it said last, and close."""
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        self.listen()
+        self._loop.remove(self._channel.fileno())
+        self._channel.close()
+
+    def how(self) -> str:
+        """How it ended, for a person."""
+        code = self._process.returncode or 0
+        if code < 0:
+            return f"the zygote (process {self.pid}) was ended by {signal.Signals(-code).name}"
+        return f"the zygote (process {self.pid}) ended with code {code}"
+
+    def listen(self) -> None:
+        """Pass on what it has said."""
+        for record, fds in self._channel.receive():
+            if record["event"] == "broken":
+                self.broken = record["text"]
+            else:
+                self._hear(record, fds)
+
+    def _post(self, record: Record) -> None:
+        if (
+            not self._channel.closed
+        ):  # else its end is about to be noticed, and all that is asked of it
+            self._loop.want_write(self._channel.fileno(), wanted=self._channel.post(record))
+
+    def _on_channel(self) -> None:
+        if not self._channel.flush():
+            self._loop.want_write(self._channel.fileno(), wanted=False)
+        self.listen()
+        if self._channel.closed:  # it is about to end, or should: its end comes with SIGCHLD
+            self._loop.remove(self._channel.fileno())
+            guard.kill(self.pid)
+
+
+def settings_for(boot: AgentBoot, file_limit: int) -> Record:
+    """A zygote's settings: the first message that it gets."""
+    return {
+        "main": boot.main,
+        "preload": list(boot.preload),
+        "when_idle": [name for loaded in boot.preload for name in WHEN_IDLE.get(loaded, ())],
+        "owner_pid": boot.owner_pid,
+        "file_limit": file_limit,
+    }
+
+
+def _start(end: int, lifeline: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-P",
+            # a debugger in a rank needs the standard library's real files and lines
+            "-Xfrozen_modules=off",
+            "-m",
+            "monarch_nb.host.zygote.zygote",
+            str(end),
+            str(lifeline),
+            str(os.getpid()),
+        ],
+        stdin=subprocess.DEVNULL,
+        pass_fds=(end, lifeline),
+        env={name: text for name, text in os.environ.items() if name != guard.PROC_VARIABLE},
+    )

@@ -1,0 +1,1 @@
+"""What ranks write to their file descriptors."""

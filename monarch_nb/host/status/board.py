@@ -1,0 +1,198 @@
+"""The status board of one host: ranks write it, the agent samples it while somebody looks.
+
+The memory is a memfd: no name in a file system, nothing to clean up, no writing back of pages that
+would make a rank wait. A rank maps it by the path in its boot record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from monarch_nb.core.wire.board import (
+    BOARD_BYTES,
+    SLOTS,
+    STARTING,
+    STATES,
+    BoardSlot,
+    ReadCount,
+    Status,
+    parse,
+)
+
+_USAGE_S: Final = 1.0  # /proc is read this often at most
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_COARSE_BYTES: Final = 1 << 20  # a change of less is no news
+Row = list[Any]
+
+
+class Board:
+    """The memory, and who has which slot."""
+
+    def __init__(self) -> None:
+        self._fd = os.memfd_create("monarch-board", os.MFD_CLOEXEC)
+        os.posix_fallocate(self._fd, 0, BOARD_BYTES)
+        self._memory = mmap.mmap(self._fd, BOARD_BYTES)
+        self._free = list(range(SLOTS - 1, -1, -1))
+
+    @property
+    def path(self) -> str:
+        """Where a process of this host opens it."""
+        return f"/proc/{os.getpid()}/fd/{self._fd}"
+
+    @property
+    def room(self) -> int:
+        """How many slots are free."""
+        return len(self._free)
+
+    def take(self) -> int:
+        """A free slot, empty."""
+        index = self._free.pop()
+        BoardSlot(self._memory, index).clear()
+        return index
+
+    def give_back(self, index: int) -> None:
+        """The rank of this slot has ended."""
+        self._free.append(index)
+
+    def slot(self, index: int) -> BoardSlot:
+        """To read it."""
+        return BoardSlot(self._memory, index)
+
+    def reads(self, index: int) -> ReadCount:
+        """To count."""
+        return ReadCount(self._memory, index)
+
+    def close(self) -> None:
+        """Unmap."""
+        self._memory.close()
+        os.close(self._fd)
+
+
+def no_gpu(_: int) -> tuple[int | None, int | None]:
+    """Nothing is known of GPUs."""
+    return None, None
+
+
+class Usage(NamedTuple):
+    """What a process uses."""
+
+    cpu_percent: int = 0
+    rss_bytes: int = 0
+    gpu_percent: int | None = None
+    gpu_bytes: int | None = None
+
+
+class _Seen:
+    """One rank as it was last sampled."""
+
+    def __init__(self, proc: int, pid: int, slot: BoardSlot) -> None:
+        self.proc = proc
+        self.pid = pid
+        self.slot = slot
+        self.raw = b""
+        self.row: Row = _row(proc, None)
+        self.usage = Usage()
+        self.cpu_s: float | None = None
+        self.measured_at = 0.0
+
+
+class News(NamedTuple):
+    """What has changed: rows of the board, and of usage, as in docs/protocol.md."""
+
+    ranks: list[Row]
+    usage: list[Row]
+
+
+class Sampler:
+    """Turns the board into records of what changed.
+
+    `gpu(pid)` tells the share of time and the memory that a process uses of its GPUs.
+    """
+
+    def __init__(self, gpu: Callable[[int], tuple[int | None, int | None]] = no_gpu) -> None:
+        self._seen: dict[int, _Seen] = {}
+        self._gpu = gpu
+        self._measure_at = float("-inf")
+
+    def add(self, proc: int, pid: int, slot: BoardSlot) -> None:
+        """Include a rank."""
+        self._seen[proc] = _Seen(proc, pid, slot)
+
+    def remove(self, proc: int) -> None:
+        """Its rank has ended."""
+        self._seen.pop(proc, None)
+
+    def changes(self, now: float) -> News:
+        """What differs from the last call."""
+        ranks = [seen.row for seen in self._seen.values() if _has_news(seen)]
+        if now < self._measure_at:
+            return News(ranks, [])
+        self._measure_at = now + _USAGE_S
+        changed = [seen for seen in self._seen.values() if self._measure(seen, now)]
+        return News(ranks, [_usage_row(seen) for seen in changed])
+
+    def all(self) -> News:
+        """Everything as last sampled."""
+        seen = self._seen.values()
+        return News([each.row for each in seen], [_usage_row(each) for each in seen])
+
+    def rows(self, procs: Iterable[int]) -> list[Row]:
+        """Of these ranks, read now; `changes` will tell of them all the same."""
+        found = [self._seen[proc] for proc in procs if proc in self._seen]
+        return [_row(each.proc, each.slot.read()) for each in found]
+
+    def _measure(self, seen: _Seen, now: float) -> bool:
+        """Whether it uses more or less than before."""
+        before = seen.usage
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            cpu_s, rss = _usage_of(seen.pid)
+            percent = 0.0
+            if seen.cpu_s is not None:
+                percent = (cpu_s - seen.cpu_s) / (now - seen.measured_at) * 100
+            seen.cpu_s, seen.measured_at = cpu_s, now
+            coarse = rss // _COARSE_BYTES * _COARSE_BYTES
+            seen.usage = Usage(round(percent), coarse, *self._gpu(seen.pid))
+        return seen.usage != before
+
+
+def _has_news(seen: _Seen) -> bool:
+    """Look at its record: nearly always it is the one of last time."""
+    raw = seen.slot.raw()
+    if raw == seen.raw:
+        return False
+    record = seen.slot.whole()
+    if record is None:  # nothing was written yet, or the writer has died in the middle
+        is_new, seen.raw = not seen.raw, raw
+        return is_new
+    if record == seen.raw:
+        return False
+    seen.raw = record
+    seen.row = _row(seen.proc, parse(record))
+    return True
+
+
+def _row(proc: int, status: Status | None) -> Row:
+    if status is None:
+        return [proc, STATES[STARTING], 0, "", 0, 0, 0, 0, 0]
+    _, since_ns, what, busy_ns, calls, failed, queue, beat = status
+    return [proc, status.state_name, since_ns, what, busy_ns, queue, calls, failed, beat]
+
+
+def _usage_row(seen: _Seen) -> Row:
+    return [seen.proc, *seen.usage]
+
+
+def _usage_of(pid: int) -> tuple[float, int]:
+    """Seconds of processor time, and bytes of memory."""
+    fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        text = os.read(fd, 4096)
+    finally:
+        os.close(fd)
+    fields = text.rpartition(b")")[2].split(None, 23)
+    return (int(fields[11]) + int(fields[12])) / _TICKS, int(fields[21]) * _PAGE_BYTES

@@ -1,0 +1,131 @@
+"""Native frames of ranks, from py-spy, where it is installed. Only of this host's own ranks.
+
+Rule: the agent never waits. A py-spy runs for each rank; it is ended after `LIMIT_S`, and what all
+have said is answered together. py-spy reads a process from outside (ptrace), which may be
+forbidden: then it says so itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from monarch_nb.host import guard
+from monarch_nb.host.agent.loop import Loop
+
+LIMIT_S: Final = 8.0
+REAP_S: Final = 0.1  # it was killed
+MAX_BYTES: Final = 4 << 20
+MISSING: Final = "py-spy is not installed there: pip install py-spy"
+
+Answer = Callable[[dict[str, Any]], None]
+
+
+class Native:
+    """The py-spies that run now."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._running: dict[int, _Spy] = {}  # by descriptor
+
+    @property
+    def pids(self) -> set[int]:
+        """Children of the agent that are no orphans."""
+        return {spy.process.pid for spy in self._running.values()}
+
+    def ask(self, pids: Mapping[int, int], now: float, answer: Answer) -> None:
+        """Answers `{"dumps": {proc: [text, error]}}`; `pids` are those of the ranks."""
+        program = _program()
+        if program is None:
+            answer({"error": MISSING})
+            return
+        asked = _Asked(len(pids), answer)
+        for proc, pid in pids.items():
+            spy = _Spy(program, proc, pid, now + LIMIT_S, asked)
+            fd = spy.out
+            self._running[fd] = spy
+            self._loop.add(fd, lambda fd=fd: self._read(fd))  # type: ignore[misc]
+        asked.finish_if_complete()
+
+    def due(self) -> float | None:
+        """When to call `expire`."""
+        return min((spy.deadline for spy in self._running.values()), default=None)
+
+    def expire(self, now: float) -> None:
+        """End those that take too long."""
+        for fd, spy in list(self._running.items()):
+            if spy.deadline <= now:
+                self._end(fd, f"py-spy took more than {LIMIT_S:g} s")
+
+    def _read(self, fd: int) -> None:
+        spy = self._running[fd]
+        if (data := os.read(fd, 1 << 16)) and len(spy.text) < MAX_BYTES:
+            spy.text += data
+        else:
+            self._end(fd, "")
+
+    def _end(self, fd: int, error: str) -> None:
+        spy = self._running.pop(fd)
+        self._loop.remove(fd)
+        guard.kill(spy.process.pid)
+        spy.close(error)
+
+
+class _Asked:
+    def __init__(self, missing: int, answer: Answer) -> None:
+        self._missing = missing
+        self._answer = answer
+        self._dumps: dict[str, list[str]] = {}
+
+    def add(self, proc: int, text: str, error: str) -> None:
+        self._missing -= 1
+        self._dumps[str(proc)] = [text, error]
+        self.finish_if_complete()
+
+    def finish_if_complete(self) -> None:
+        if self._missing == 0:
+            self._missing = -1
+            self._answer({"dumps": self._dumps})
+
+
+class _Spy:
+    def __init__(self, program: str, proc: int, pid: int, deadline: float, asked: _Asked) -> None:
+        self.deadline = deadline
+        self.text = b""
+        self._proc = proc
+        self._asked = asked
+        self.out, end = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self.out, False)
+        try:
+            self.process = subprocess.Popen(
+                [program, "dump", "--native", "--json", "--pid", str(pid)],
+                stdin=subprocess.DEVNULL,
+                stdout=end,
+                stderr=end,
+            )
+        finally:
+            os.close(end)
+
+    def close(self, error: str) -> None:
+        """Nothing more will come."""
+        os.close(self.out)
+        text = self.text.decode("utf-8", "replace")
+        is_dump = text.lstrip().startswith("[")
+        with contextlib.suppress(subprocess.TimeoutExpired):  # then the agent reaps it
+            self.process.wait(REAP_S)
+        last = text.strip().splitlines()[-1:] or ["py-spy said nothing"]
+        self._asked.add(
+            self._proc, text if is_dump and not error else "", error or ("" if is_dump else last[0])
+        )
+
+
+def _program() -> str | None:
+    """On the path, or beside this interpreter."""
+    beside = Path(sys.executable).with_name("py-spy")
+    return shutil.which("py-spy") or (str(beside) if beside.exists() else None)

@@ -1,0 +1,1 @@
+"""The fork server, and what a process does to become a rank."""

@@ -1,0 +1,162 @@
+"""What a forked child does before it is a rank: shed the zygote, tie the ropes, run its main.
+
+It never returns into the zygote's loop. Nothing of the user's runs before the ropes are tied. It
+knows the rank's main only by name. A rank that is started by a command (`start.py`, `rank.py`) is
+made of the same pieces.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import importlib
+import io
+import os
+import signal
+import sys
+import traceback
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+
+from monarch_nb.host import guard
+from monarch_nb.host.zygote import threads
+from monarch_nb.host.zygote.cpu_binding import bind
+
+_VICTIM_SCORE: Final = 500  # of 1000: a rank dies of its memory before the agent or the kernel does
+_first_main: Final = sys.modules["__main__"]  # kept: its functions are still on the stack
+
+
+@dataclass(frozen=True)
+class Cradle:
+    """What the zygote hands to each child."""
+
+    zygote: int
+    lifeline: int
+    main: str
+    preload: list[str] = field(default_factory=list)
+    setters: list[threads.Setter] = field(default_factory=list)
+
+
+def become(boot: dict[str, Any], out: int, err: int, cradle: Cradle) -> NoReturn:
+    """Turn this freshly forked child into the rank that `boot` describes, and end with it."""
+
+    def life() -> int:
+        if not guard.die_with_parent(signal.SIGKILL, cradle.zygote):
+            return 1
+        rope = guard.tie_to(cradle.lifeline)
+        separate(boot, out, err)
+        os.closerange(3, rope)
+        os.closerange(rope + 1, os.sysconf("SC_OPEN_MAX"))
+        open_streams()
+        place(boot)
+        furnish(boot, boot["path"], cradle.setters)
+        seed()
+        gc.enable()
+        return find(cradle.main)(boot)
+
+    end_with(life)
+
+
+def end_with(life: Callable[[], int]) -> NoReturn:
+    """Live, say what went wrong, and end this process whatever it was."""
+    code = 1
+    try:
+        code = life()
+    except SystemExit as end:
+        code = _exit_code(end)
+    except BaseException:  # noqa: BLE001  whatever it was, this process must not return
+        traceback.print_exc(file=sys.__stderr__)  # the other one needs threads that end now
+    finally:
+        _flush()
+        os._exit(code if isinstance(code, int) else 0)
+
+
+def separate(boot: dict[str, Any], out: int, err: int) -> None:
+    """A session, signals and streams of its own; marks for the ones that clean up."""
+    os.setsid()
+    guard.tag(boot["proc"])
+    guard.prefer_as_victim(_VICTIM_SCORE)
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+
+
+def open_streams() -> None:
+    """New streams: inherited ones believe that they may seek, for they were opened on a file."""
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        stream = _stream(fd)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    faulthandler.enable(2)
+
+
+def _stream(fd: int) -> io.TextIOWrapper:
+    return io.TextIOWrapper(
+        io.FileIO(fd, "w", closefd=False),
+        encoding="utf-8",
+        errors="backslashreplace",
+        line_buffering=True,
+    )
+
+
+def place(boot: dict[str, Any]) -> None:
+    """Processors, environment and folder as the mesh was asked for. All of it survives an exec."""
+    if boot.get("bind"):
+        bind(boot["bind"])
+    for name, value in boot["env"].items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+    if boot.get("cwd"):
+        os.chdir(boot["cwd"])
+
+
+def furnish(boot: dict[str, Any], path: list[str] | None, setters: list[threads.Setter]) -> None:
+    """Import path, an empty `__main__` and a share of the processors."""
+    if path:
+        sys.path[:] = path
+    sys.argv[:] = [""]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    threads.share(1 if boot.get("bind") else boot.get("host_size") or 1, setters)
+
+
+def seed() -> None:
+    """Ranks must not draw the same numbers. Python reseeds its own `random` after a fork."""
+    if (numpy_random := sys.modules.get("numpy.random")) is not None:
+        numpy_random.seed()
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.default_generator.seed()
+
+
+def find(main: str) -> Callable[[dict[str, Any]], int]:
+    module, _, function = main.partition(":")
+    found: Callable[[dict[str, Any]], int] = getattr(importlib.import_module(module), function)
+    return found
+
+
+def prepare(main: str) -> None:
+    """In the zygote: the module of the rank's main may make what every rank will have."""
+    module = importlib.import_module(main.partition(":")[0])
+    if (made := getattr(module, "prepare", None)) is not None:
+        made()
+
+
+def _exit_code(end: SystemExit) -> int:
+    if end.code is None or isinstance(end.code, int):
+        return end.code or 0
+    sys.stderr.write(f"{end.code}\n")
+    return 1
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception as error:  # noqa: BLE001  a replaced or closed stream, and nobody left to tell
+            os.write(2, f"flush: {error!r}\n".encode())

@@ -1,0 +1,267 @@
+"""The fork server: loads torch once, forks ranks, reaps them, ends what they leave behind.
+
+A rank with a command of the user's is forked too, and then executes it.
+
+Rule: one thread, no zmq, no CUDA, and nobody forks but the main thread (a parent's death signal is
+bound to the thread). It ends, with all that it ever forked, when its agent or the owner does. It
+knows nothing of meshes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import platform
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from monarch_nb.host import guard
+from monarch_nb.host.zygote import birth, start, threads
+from monarch_nb.host.zygote.channel import Channel, Record
+
+_END_S: Final = 2.0
+_IDLE_MS: Final = 1000
+_OWNERS: Final = 1  # who has spawned the ranks is as busy as they are
+_REPORTED: Final = ("torch", "numpy", "IPython", "cloudpickle", "pyzmq")
+
+
+class Zygote:
+    """Forks on request, one at a time, and listens in between."""
+
+    def __init__(
+        self, channel: Channel, cradle: birth.Cradle, owner: int | None, when_idle: Sequence[str]
+    ) -> None:
+        self._channel = channel
+        self._cradle = cradle
+        self._when_idle = deque(when_idle)  # modules
+        self._asked: deque[Record] = deque()
+        self._ranks: dict[int, int] = {}  # pid -> proc
+        self._records: dict[int, Path] = {}  # pid -> what a started rank was left to read
+        self._has_served = False
+        self._cores = len(os.sched_getaffinity(0))
+        self._over = False
+        self._poll = select.poll()
+        self._poll.register(channel.fileno(), select.POLLIN)
+        self._wakeups = _wake_on_child()
+        self._poll.register(self._wakeups, select.POLLIN)
+        self._owner = None if owner is None else os.pidfd_open(owner)
+        if self._owner is not None:
+            self._poll.register(self._owner, select.POLLIN)
+
+    def run(self) -> None:
+        """Serve until agent or owner is gone, then end every descendant."""
+        while not self._over:
+            ready = {fd for fd, _ in self._poll.poll(self._patience_ms())}
+            if self._channel.fileno() in ready:
+                self._hear()
+            self._over = self._over or self._owner in ready
+            if self._wakeups.fileno() in ready:
+                self._wakeups.recv(4096)
+                self._reap()
+            if self._asked and not self._over:
+                self._serve()
+            elif not ready:
+                load_also(self._when_idle.popleft())
+        guard.end_children(_END_S)
+
+    def _patience_ms(self) -> int | None:
+        """How long to wait for news; then it is idle. Nobody is in the middle of something before
+        the first ranks."""
+        if self._asked:
+            return 0
+        if not self._when_idle or len(self._ranks) + _OWNERS >= self._cores:
+            return None  # there is nothing to load, or no core to spare for it
+        return _IDLE_MS if self._has_served else 0
+
+    def ask(self, request: Record) -> None:
+        """Queue the ranks of one `fork` request."""
+        self._asked.extend({**request["common"], **rank} for rank in request["ranks"])
+
+    def _hear(self) -> None:
+        for request, _ in self._channel.receive():
+            self.ask(request)
+        self._over = self._channel.closed
+
+    def _serve(self) -> None:
+        boot = self._asked.popleft()
+        self._has_served = True
+        try:
+            self._fork(boot)
+        except BrokenPipeError:
+            self._over = True
+        except OSError as error:  # no more processes or files allowed
+            self._tell({"event": "unforked", "proc": boot["proc"], "reason": f"fork: {error}"})
+
+    def _fork(self, boot: Record) -> None:
+        with contextlib.ExitStack() as files:
+            out_read, out_write = _pipe(files)
+            err_read, err_write = _pipe(files)
+            pid = os.fork()
+            if pid == 0:
+                born = start.execute if boot.get("command") else birth.become
+                born(boot, out_write, err_write, self._cradle)
+            self._ranks[pid] = boot["proc"]
+            if boot.get("command"):
+                self._records[pid] = start.record_path(boot)
+            handle = _pidfd(pid)
+            files.callback(os.close, handle)
+            record = {"event": "forked", "proc": boot["proc"], "pid": pid}
+            self._channel.send(record, (out_read, err_read, handle))
+
+    def _reap(self) -> None:
+        while (pid := _ended_child()) is not None:
+            proc = self._ranks.pop(pid, None)
+            if proc is not None:
+                guard.kill_group(pid)  # before it is reaped: until then nobody can have its number
+            _, status = os.waitpid(pid, 0)
+            if (record := self._records.pop(pid, None)) is not None:
+                record.unlink(missing_ok=True)  # of a command that never was a rank
+            if proc is not None:
+                self._tell({"event": "ended", "proc": proc, "status": status})
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """End adopted processes whose rank is gone; their orphans come with the next SIGCHLD."""
+        living = set(self._ranks.values())
+        for pid in guard.children() - self._ranks.keys():
+            proc = guard.tag_of(pid)
+            if proc is not None and proc not in living:
+                guard.kill(pid)
+
+    def _tell(self, record: Record) -> None:
+        try:
+            self._channel.send(record)
+        except OSError:
+            self._over = True
+
+
+def _pipe(files: contextlib.ExitStack) -> tuple[int, int]:
+    ends = os.pipe()
+    for end in ends:
+        files.callback(os.close, end)
+    return ends
+
+
+def _pidfd(pid: int) -> int:
+    """A handle on a child that keeps its meaning when the number is used again."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        guard.kill(pid)  # nobody could end it safely; its end is reported as usual
+        raise
+
+
+def _ended_child() -> int | None:
+    """A child that has ended and is still to be reaped."""
+    try:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return None if found is None else found.si_pid
+
+
+def _wake_on_child() -> socket.socket:
+    """A socket that becomes readable when a child ends."""
+    reader, writer = socket.socketpair()
+    reader.setblocking(False)
+    writer.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
+    return reader
+
+
+def preload(modules: list[str], main: str) -> Record:
+    """Import and make what every rank needs, and report. Raises what an import raises."""
+    started = time.monotonic()
+    gc.disable()
+    with threads.single():
+        for name in modules:
+            importlib.import_module(name)
+        birth.prepare(main)
+    _freeze()
+    return {
+        "event": "ready",
+        "pid": os.getpid(),
+        "preload_s": round(time.monotonic() - started, 3),
+        "threads": len(list(Path("/proc/self/task").iterdir())),
+        "versions": _versions(),
+    }
+
+
+def load_also(name: str) -> None:
+    """Import what many ranks will need. They can do without: only the log tells of an error."""
+    try:
+        with threads.single():
+            importlib.import_module(name)
+    except Exception:  # noqa: BLE001  an import may raise anything
+        traceback.print_exc()
+    _freeze()
+
+
+def _freeze() -> None:
+    """A collection in a rank shall not touch, hence copy, every page of this heap."""
+    gc.collect()
+    gc.freeze()
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in _REPORTED:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def _first(channel: Channel) -> list[Record]:
+    """Wait for the agent's first message, the settings; requests may have come with it."""
+    while not channel.closed:
+        select.select([channel], [], [])
+        if messages := channel.receive():
+            return [record for record, _ in messages]
+    raise SystemExit(0)
+
+
+def main(arguments: list[str]) -> None:
+    """`python -m monarch_nb.host.zygote.zygote <channel> <lifeline> <agent's pid>`."""
+    end, lifeline, agent = (int(text) for text in arguments)
+    os.set_inheritable(end, False)
+    os.set_inheritable(lifeline, False)
+    # not SIGKILL: it has to end what its ranks left behind; a stopped zygote is woken to do that
+    if not guard.die_with_parent(signal.SIGCONT, agent):
+        return
+    guard.adopt_orphans()
+    channel = Channel(socket.socket(fileno=end))
+    settings, *requests = _first(channel)
+    guard.lower_file_limit(settings["file_limit"])
+    try:
+        report = preload(settings["preload"], settings["main"])
+        setters = threads.find_setters()
+        main, modules = settings["main"], settings["preload"]
+        cradle = birth.Cradle(os.getpid(), lifeline, main, modules, setters)
+        zygote = Zygote(channel, cradle, settings["owner_pid"], settings["when_idle"])
+    except Exception:  # noqa: BLE001  an import may raise anything; the agent reports it
+        channel.send({"event": "broken", "text": traceback.format_exc()})
+        return
+    channel.send(report)
+    for request in requests:
+        zygote.ask(request)
+    zygote.run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(
+        0
+    )  # what preloaded libraries have registered for the end of an interpreter is not for us

@@ -1,0 +1,1 @@
+"""Meshes of hosts, processes and actors as users hold them."""

@@ -1,0 +1,191 @@
+"""Bringing back what a mesh has lost, or going on without it.
+
+Rule: a heal changes the mesh in place, so that handles and slices of it work again; a shrink makes
+a smaller mesh that takes its place. Survivors keep their state. Called by the owner of the mesh, in
+the thread that asks.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+from monarch_nb.core.shape.extent import Extent, Shape, Slice
+from monarch_nb.core.wire.frames import HOST_SHIFT
+from monarch_nb.errors import SupervisionError
+from monarch_nb.meshes.actor_mesh import ActorMesh, ActorsState
+from monarch_nb.meshes.proc_mesh import ProcMesh
+from monarch_nb.process import current
+from monarch_nb.process.boot import Countdown
+from monarch_nb.process.futures.future import Future, completed
+from monarch_nb.process.process import Proc, new_process_ids
+from monarch_nb.process.supervision.mesh_state import ProcsState
+from monarch_nb.process.supervision.moved_ranks import Handles
+from monarch_nb.process.supervision.supervision import MeshState, Supervision
+
+REGROUP_S: Final = 2.0
+
+
+class Healing:
+    """Heals the meshes that this process owns."""
+
+    def __init__(self, proc: Proc, supervision: Supervision, handles: Handles) -> None:
+        self._proc = proc
+        self._handles = handles
+        self._supervision = supervision
+        self._one_at_a_time = threading.RLock()
+
+    def procs(self, mesh: ProcMesh, *, shrink: bool) -> ProcMesh:
+        """`ProcMesh.heal`."""
+        state = mesh._state
+        if not state.owned:
+            raise RuntimeError("only the process that spawned a mesh can heal it")
+        if state.ended is not None:
+            raise RuntimeError(
+                f"`ProcMesh` has already been stopped: {state.name!r}, {state.ended}"
+            )
+        if shrink:
+            smaller: ProcMesh = self._shrunk(state)
+            return smaller
+        if state.respawn is None:
+            raise RuntimeError(
+                f"{state.name!r} has been shrunk, it cannot grow again; use heal(shrink=True)"
+            )
+        with self._one_at_a_time:
+            self._respawn_lost(state)
+            alive = [
+                actors
+                for actors in list(state.actors)
+                if actors.respawn is not None and actors.ended is None
+            ]
+            missing = [self._missing(actors, state) for actors in alive]
+            self._handles.announce([state, *alive])
+            constructed = [
+                self._construct(actors, ranks) for actors, ranks in zip(alive, missing, strict=True)
+            ]
+            for each in constructed:
+                each.get()
+        return mesh
+
+    def _respawn_lost(self, state: ProcsState) -> None:
+        """New processes in the places of the dead. May be tried again when one of them dies too."""
+        assert state.respawn is not None
+        with self._supervision.marking:
+            dead = self._proc.dead
+            lost = [rank for rank, process in enumerate(state.processes) if process in dead]
+        if not lost:
+            return
+        living_agent = current.runtime().living_agent
+        state.generation += 1
+        for rank in lost:
+            agent = state.agents[rank] = living_agent(state.agents[rank])
+            [state.processes[rank]] = new_process_ids(agent >> HOST_SHIFT, 1)
+        state.restore(lost)
+        state.respawn(lost).get()
+        for listener in self._supervision.on_heal:
+            listener(state, lost)
+        self._regroup(state, [rank for rank in range(len(state.processes)) if rank not in lost])
+
+    def _missing(self, actors: ActorsState, procs: ProcsState) -> list[int]:
+        """The ranks whose actor was lost with its process or had failed by itself."""
+        processes = [procs.processes[rank] for rank in actors.proc_ranks]
+        moved = {r for r, process in enumerate(processes) if process != actors.processes[r]}
+        wanted = moved | actors.lost.keys()
+        ranks = sorted(r for r in wanted if processes[r] not in self._proc.dead)
+        actors.processes[:] = processes
+        return ranks
+
+    def _construct(self, actors: ActorsState, ranks: list[int]) -> Future[Any]:
+        assert actors.respawn is not None
+        if not ranks:
+            return completed(None)
+        actors.restore(ranks)
+        return actors.respawn(ranks)
+
+    def actors(self, mesh: ActorMesh[Any], *, shrink: bool) -> ActorMesh[Any]:
+        """`ActorMesh.heal`: heals the processes below, then the actors."""
+        state = mesh._state
+        if state.procs is None or not state.owned:
+            raise RuntimeError("only the process that spawned a mesh can heal it")
+        if shrink:
+            smaller: ActorMesh[Any] = self._shrunk(state)
+            return smaller
+        self.procs(state.procs.view(), shrink=False)
+        return mesh
+
+    def _regroup(self, state: ProcsState, ranks: list[int]) -> None:
+        """Tell processes who they are now, and where their process groups meet from now on.
+
+        Waits until they know: the next call may reach an actor on another thread before. One whose
+            main thread is held by
+        user code is not waited for very long; it learns when that ends.
+        """
+        extent = state.shape.extent
+        known = threading.Event()
+        countdown = Countdown(len(ranks), known.set)
+        for rank in ranks:
+            body = {
+                "store": state.store(self._proc.links.run_dir),
+                "rank": rank,
+                "world_size": len(state.processes),
+                "labels": extent.labels,
+                "sizes": extent.sizes,
+            }
+            self._proc.ask(state.processes[rank], "regroup", body, lambda _: countdown.one_less())
+        known.wait(REGROUP_S)
+
+    def _shrunk(self, state: MeshState) -> Any:
+        """The living part: a grid where whole slices of one axis are gone, else a line.
+
+        It takes the place of the mesh that it was made from, whose handles and slices end.
+        """
+        with self._supervision.marking:
+            dead = {r for r, process in enumerate(state.processes) if process in self._proc.dead}
+            lost = dead | set(state.lost)
+        living = [rank for rank in range(len(state.processes)) if rank not in lost]
+        if not living:
+            raise SupervisionError(
+                f"no rank of {state.name!r} is left; bring it up again", ranks=tuple(lost)
+            )
+        smaller = state_of_living(state, living, shrink_shape(state.shape, set(living)))
+        state.end("it was shrunk; use the mesh that heal(shrink=True) returned")
+        self._supervision.own(smaller)
+        if isinstance(smaller, ProcsState):
+            self._regroup(smaller, list(range(len(living))))
+        return smaller.view()
+
+
+def state_of_living(state: MeshState, living: list[int], shape: Shape) -> MeshState:
+    """A state of its own for the survivors, their ranks counted from 0."""
+    common = {
+        "number": state.number,
+        "name": state.name,
+        "owner_port": state.owner_port,
+        "shape": shape,
+        "processes": [state.processes[rank] for rank in living],
+        "owned": True,
+    }
+    smaller: MeshState
+    if isinstance(state, ActorsState):
+        smaller = ActorsState(state.cls, state.procs, **common)
+    else:
+        assert isinstance(state, ProcsState)
+        smaller = ProcsState([state.agents[rank] for rank in living], **common)
+        smaller.generation = state.generation + 1
+        smaller.pids = {i: state.pids[rank] for i, rank in enumerate(living) if rank in state.pids}
+        smaller.actors = state.actors
+    return smaller
+
+
+def shrink_shape(shape: Shape, living: set[int]) -> Shape:
+    """Drop the slices of one axis that hold a lost rank, if that loses no survivor; else one
+    line."""
+    extent = shape.extent
+    for axis, label in enumerate(shape.labels):
+        kept = [i for i in range(extent[label]) if set(shape.at(label, i).ranks()) <= living]
+        if kept and len(kept) * (len(shape) // extent[label]) == len(living):
+            sizes = list(shape.ndslice.sizes)
+            sizes[axis] = len(kept)
+            return Shape(shape.labels, Slice.new_row_major(sizes))
+    label = shape.labels[-1] if shape.labels else "ranks"
+    return Extent([label], [len(living)]).region.as_shape()

@@ -1,0 +1,225 @@
+"""The variables of cells, seen from a process that has the mesh: `mesh["x"]`, `mesh["x"] = 1`,
+`mesh.scatter("x", rows)`, and results that ranks keep for the handle of a cell.
+
+Rules: everything is encoded before anything is sent; every rank answers, and what is wrong becomes
+one error that names all ranks it is about. A rank answers between two cells. An interrupted wait
+takes nothing back. The ranks' side is `worker/cells/variables.py`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import keyword
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from monarch_nb.core.errors.folding import fold_outputs, rank_words
+from monarch_nb.core.shape.cutting import cut
+from monarch_nb.core.shape.extent import Extent, Shape, Slice
+from monarch_nb.core.shape.values import ValueMesh
+from monarch_nb.core.wire.frames import REPLY, Message
+from monarch_nb.errors import DecodeError, EncodeError, LimitError, MeshError, RankNameError
+from monarch_nb.process import context, current
+from monarch_nb.process.futures.calls import GatherCall, Target
+from monarch_nb.process.futures.future import Future, make
+from monarch_nb.process.process import json_of
+
+if TYPE_CHECKING:
+    from monarch_nb.meshes.proc_mesh import ProcMesh
+    from monarch_nb.process.payloads import Parcel
+    from monarch_nb.process.process import Proc
+
+_SHOWN: Final = 12  # names of variables in an error
+_ERRORS: Final = {each.__name__: each for each in (EncodeError, DecodeError, LimitError)}
+
+
+def get(parts: Sequence[ProcMesh], name: str) -> Future[ValueMesh[Any]]:
+    """A variable of the ranks of these parts of a mesh, unpickled when looked at."""
+    _check(name)
+    return _asked(parts, "get_names", {"names": [name]}, name)
+
+
+def put(parts: Sequence[ProcMesh], values: Mapping[str, Any]) -> Future[None]:
+    """Set variables, to the same values on all ranks of these parts of a mesh."""
+    for name in values:
+        _check(name)
+    proc, target = _target(parts, _words("put", values))
+    parcel = proc.encode(("set_names", (), dict(values)), target.processes)
+    return _sent(proc, target, "set_names", {"names": list(values)}, [parcel] * len(target.ranks))
+
+
+def scatter(parts: Sequence[ProcMesh], name: str, value: Any, dim: int = 0) -> Future[None]:
+    """Set a variable to another part of the value on each rank."""
+    _check(name)
+    proc, target = _target(parts, f"scatter {name}")
+    pieces = cut(value, len(target.ranks), dim)
+    parcels: list[Parcel] = []
+    try:
+        for piece, process in zip(pieces, target.processes, strict=True):
+            parcels.append(proc.encode(("set_names", (), {name: piece}), [process]))
+    except BaseException:
+        for parcel, process in zip(parcels, target.processes, strict=False):
+            proc.parcels.take_back(parcel, [process])
+        raise
+    return _sent(proc, target, "set_names", {"names": [name]}, parcels)
+
+
+def fetch_result(part: ProcMesh, reply: int) -> Future[ValueMesh[Any]]:
+    """What the cell that answered to port `reply` has left on these ranks."""
+    return _asked([part], "get_result", {"reply": reply}, "result")
+
+
+def _check(name: object) -> None:
+    if not isinstance(name, str):
+        raise TypeError(
+            f'mesh[...] takes the name of a variable, as in mesh["x"], not {name!r:.80}; '
+            "a part of the mesh is mesh.slice(...)"
+        )
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise ValueError(f"{name!r:.80} cannot be the name of a variable")
+
+
+def _words(verb: str, names: Iterable[str]) -> str:
+    return f"{verb} {' '.join(names)}"
+
+
+# ------------------------------------------------------------------------------ on their way
+
+
+def _target(parts: Sequence[ProcMesh], what: str) -> tuple[Proc, Target]:
+    """The ranks of parts of one mesh, as one. Raises if some are lost or the mesh was stopped."""
+    state = parts[0]._state
+    ranks = [rank for part in parts for rank in part.ranks]
+    if state.trouble:
+        state.check(ranks, f"{state.name}.{what}")
+    shape = Extent(["rank"], [len(ranks)]).region.as_shape()
+    if len(parts) == 1:
+        whole = parts[0]._shape
+        shape = Shape(whole.labels, Slice.new_row_major(whole.ndslice.sizes))
+    processes = [state.processes[rank] for rank in ranks]
+    held = [part._held for part in parts]
+    return current.runtime().proc, Target(state, what, processes, ranks, shape, held)
+
+
+def _asked(
+    parts: Sequence[ProcMesh], verb: str, body: dict[str, Any], name: str
+) -> Future[ValueMesh[Any]]:
+    proc, target = _target(parts, f"get {name}")
+    call: _Get = _begun(proc, target, _Get)
+    call.name = name
+    _send(proc, call, verb, body, [None] * len(target.ranks))
+    return call
+
+
+def _sent(
+    proc: Proc, target: Target, verb: str, body: dict[str, Any], parcels: Sequence[Parcel]
+) -> Future[None]:
+    call: _Put = _begun(proc, target, _Put)
+    _send(proc, call, verb, body, parcels)
+    return call
+
+
+def _begun(proc: Proc, target: Target, kind: type[Any]) -> Any:
+    call = make(kind)
+    call._begin(proc, target, context.current_tag())  # type: ignore[attr-defined]
+    cast("GatherCall", call).expect()
+    return call
+
+
+def _send(
+    proc: Proc, call: _Put, verb: str, body: dict[str, Any], parcels: Sequence[Parcel | None]
+) -> None:
+    for index, (process, parcel) in enumerate(zip(call.target.processes, parcels, strict=True)):
+        proc.control(process, verb, body, parcel=parcel, reply=call.port, rank=index, tag=call.tag)
+    for process in list(proc.dead):
+        if call.waits_for(process) and not call.done():
+            call.lost(proc.dead[process])
+
+
+class _Put(GatherCall):
+    """Waits for every rank, also when some refuse."""
+
+    __slots__ = ()
+    can_be_cancelled = False
+
+    def cancel(self) -> bool:
+        return False
+
+    def deliver(self, message: Message) -> None:
+        if message.rank >= len(self._answers) or self._answers[message.rank] is not None:
+            self._proc.discard(message)
+            return
+        self._answers[message.rank] = message
+        self._missing -= 1
+        if not self._missing and self._close():
+            self._arrive(None)
+
+    def _decode(self, content: Any) -> Any:
+        if content is not None:
+            raise self._error_of(content)
+        answers = zip(self.target.ranks, self._answers, strict=True)
+        found = {rank: answer for rank, answer in answers if answer is not None}
+        refusals = {rank: json_of(each) for rank, each in found.items() if each.kind != REPLY}
+        refused = {rank: each for rank, each in refusals.items() if not each.get("ok")}
+        if refused:
+            for each in found.values():
+                self._proc.discard(each)
+            raise _refusal(self.target, refused)
+        return self._outcome()
+
+    def _outcome(self) -> Any:
+        return None
+
+
+class _Get(_Put):
+    """The values come with the answers."""
+
+    __slots__ = ("name",)
+    name: str
+
+    def _outcome(self) -> ValueMesh[Any]:
+        return self._gathered()
+
+    def _unread(self, rank: int, answer: Message) -> Callable[[], Any]:
+        # not of this call: a cycle would keep what ranks have lent
+        return partial(_opened, self.name, rank, super()._unread(rank, answer))
+
+
+def _opened(name: str, rank: int, decode: Callable[[], Any]) -> Any:
+    try:
+        return decode()[2][name]
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise DecodeError(f"{name} of rank {rank} cannot be unpickled here: {said}") from error
+
+
+# ------------------------------------------------------------------------------------ errors
+
+
+def _refusal(target: Target, refused: Mapping[int, dict[str, Any]]) -> MeshError:
+    """One error for all ranks that have refused."""
+    missing = {rank: each for rank, each in refused.items() if "missing" in each}
+    if missing:
+        return _missing(target, missing)
+    said = {rank: str(each.get("error")) for rank, each in refused.items()}
+    text = "; ".join(f"{rank_words(one.ranks)}: {said[one.ranks[0]]}" for one in fold_outputs(said))
+    kind = _ERRORS.get(next(iter(refused.values())).get("kind", ""), MeshError)
+    return kind(text)
+
+
+def _missing(target: Target, missing: Mapping[int, dict[str, Any]]) -> RankNameError:
+    ranks = tuple(missing)
+    first = missing[ranks[0]]
+    name, there = first["missing"], first["there"]
+    close = difflib.get_close_matches(name, there, 1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    more = ", ..." if len(there) > _SHOWN else ""
+    has = f"{', '.join(there[:_SHOWN])}{more}" if there else "no variables"
+    everywhere = len(ranks) == len(target.ranks) > 1
+    where = f"any rank of {target.state.name}" if everywhere else rank_words(ranks)
+    return RankNameError(
+        f"{name!r} is not defined on {where}.{hint} Rank {ranks[0]} has: {has}",
+        name=name,
+        ranks=ranks,
+    )

@@ -1,0 +1,1 @@
+"""A cell on its way to the ranks, and what is said while it runs."""

@@ -1,0 +1,359 @@
+"""A `%%mesh` cell on its ranks: sent, watched, ended. What `%%mesh --noblock` gives to the user.
+
+Rules of the file: whoever waits (the main thread, or a thread of the cell's own when nobody does)
+waits in slices, so that a KeyboardInterrupt ends the wait at once whatever ranks do; a cell ends
+once, with its output shown; a rank that has not ended by then is remembered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final
+
+from monarch_nb.core.errors.folding import rank_label, rank_words
+from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.core.shape.extent import Extent
+from monarch_nb.core.shape.values import ValueMesh
+from monarch_nb.notebook.cells import wording as verdicts
+from monarch_nb.notebook.cells.requests import Request, Script, submit
+from monarch_nb.notebook.cells.unfinished import Straggler
+from monarch_nb.notebook.cells.waiting import pause
+from monarch_nb.notebook.display.units import duration
+from monarch_nb.notebook.errors import CellError, CellInterrupted
+from monarch_nb.notebook.hangs import whereabouts, wording
+from monarch_nb.notebook.output.mime import results, text_content
+from monarch_nb.notebook.runtime import CellRun, Outcome
+from monarch_nb.notebook.session import Cell, Session
+
+WATCH_S: Final = 0.25
+PATIENCE_S: Final = 2.0
+"""After a rank has failed, how long others may run on before the user is told who they are."""
+GRACE_S: Final = 0.12
+"""After an interrupt, how long the prompt waits for the ranks' tracebacks; 0.3 s are promised."""
+STRIKE_S: Final = 0.05
+"""The same, after a signal to those that had not read the message by then."""
+
+
+class MeshCell:
+    """A cell that runs on ranks, or has run there.
+
+    Example:
+        In a notebook, `%%mesh --noblock -o epoch` returns at once; later:
+
+        >>> epoch.done, epoch.pending                   # doctest: +SKIP
+        (False, (2, 3))
+        >>> epoch.wait(timeout=60)                      # doctest: +SKIP
+        True
+        >>> epoch.result().values(), epoch[3]           # doctest: +SKIP
+        ([0.9, 0.7, 0.8, 0.7], 0.7)
+    """
+
+    def __init__(self, session: Session, cell: Cell, request: Request) -> None:
+        self.mesh: str = request.mesh.name
+        self.ranks = request.ranks
+        self.error: CellError | None = None
+        self._session = session
+        self._cell = cell
+        self._request = request
+        self._total = len(request.mesh)
+        self._runs: list[CellRun] = []
+        self._failed_s: float | None = None
+        self._late_ranks_told = False
+        self._overdue: tuple[int, ...] = ()
+        self._given_up = False  # some ranks go on after its time was over
+        self._took_s = 0.0
+        self._ending = threading.Lock()
+        self._ended = threading.Event()
+        self._when_ended: list[Callable[[], object]] = []
+        self._view = ""  # display id of what `_ipython_display_` has shown
+        cell.output.expect(self.mesh, self.ranks, self._total, request.layout, cell.number)
+
+    # --------------------------------------------------------------------------- for the user
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self._ended.is_set()
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """Ranks that have not ended it yet."""
+        return tuple(sorted(rank for run in self._runs for rank in run.pending))
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since it was sent, or that it took."""
+        return self._took_s if self.done else time.monotonic() - self._cell.started_s
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended, for `timeout` seconds at most. Returns whether it has.
+
+        The stop button ends the wait, and the cell with it.
+        """
+        try:
+            return self._ended.wait(timeout)
+        except KeyboardInterrupt:
+            raise self._interrupted() from None
+
+    def cancel(self) -> None:
+        """Raise KeyboardInterrupt on the ranks that still run it. Returns at once."""
+        for run in self._runs:
+            run.interrupt()
+
+    def check(self, timeout: float | None = None) -> None:
+        """Wait until it has ended. Raises `CellError` if ranks failed, `TimeoutError` if it has not
+        ended in time."""
+        if not self.wait(timeout):
+            raise TimeoutError(f"{self!r}: not ended within {timeout:g} s")
+        if self.error is not None:
+            raise self.error
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait as `check` does; the values of the last expression by rank, a `ValueMesh`."""
+        limit_s = None if timeout is None else time.monotonic() + timeout
+        self.check(timeout)
+        left_s = None if limit_s is None else max(limit_s - time.monotonic(), 0.0)
+        return self._joined([run.values().get(left_s) for run in self._runs])
+
+    def __getitem__(self, rank: int) -> Any:
+        """Wait until it has ended; the value of the last expression on one rank."""
+        run = next((run for run in self._runs if rank in run.mesh.ranks), None)
+        if run is None:
+            raise IndexError(f"{self!r} has no rank {rank}; it has {rank_words(self.ranks)}")
+        self.wait()
+        if self.error is not None and rank in self.error.errors:
+            raise self.error
+        return run.value(rank)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._when_ended_well().__await__()
+
+    async def _when_ended_well(self) -> Any:
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+        self._call_when_ended(lambda: loop.call_soon_threadsafe(_set, ended))
+        try:
+            await ended
+        except asyncio.CancelledError:  # the stop button, as in `wait`
+            self.cancel()
+            raise
+        self.check()
+        return self._joined([await run.values() for run in self._runs])
+
+    def _joined(self, found: Sequence[ValueMesh[Any]]) -> ValueMesh[Any]:
+        """Of ranks that are several parts, in their order."""
+        if len(found) == 1:
+            return found[0]
+        pairs = zip(self._runs, found, strict=True)
+        values = {
+            rank: value
+            for run, part in pairs
+            for rank, value in zip(run.mesh.ranks, part.values(), strict=True)
+        }
+        row = Extent(["rank"], [len(values)]).region.as_shape()
+        return ValueMesh(row, [values[rank] for rank in self.ranks])
+
+    def __repr__(self) -> str:
+        where = rank_label(self.ranks, self._total) or "[0]"
+        return f"<cell In[{self._cell.number}] on {self.mesh} {where}: {self._state()}>"
+
+    def _ipython_display_(self) -> None:
+        """A line that changes when the cell ends."""
+        self._view = self._view or uuid.uuid4().hex
+        self._session.cell().output.show(self._line(), display_id=self._view)
+
+    def _line(self) -> dict[str, Any]:
+        return dict(text_content(repr(self)))
+
+    def _state(self) -> str:
+        took = duration(self.elapsed_s)
+        if not self.done:
+            return f"{len(self.ranks) - len(self.pending)} of {len(self.ranks)} ranks done, {took}"
+        return f"failed after {took}, {self.error}" if self.error else f"done in {took}"
+
+    # -------------------------------------------------------------------------------- running
+
+    def conduct(self) -> None:
+        """Send it, wait until it has ended, show, raise."""
+        try:
+            self._submit()
+            while not self._is_over(WATCH_S):
+                self._watch()
+        except KeyboardInterrupt:
+            raise self._interrupted() from None
+        self._end()
+        if self.error is not None:
+            raise self.error
+
+    def follow(self, *, tells: bool) -> None:
+        """Send it and return; a thread sees to its end, and shows errors if it `tells`."""
+        try:
+            self._submit()
+        except KeyboardInterrupt:
+            raise self._interrupted() from None
+        self._session.background.append(self)
+        name = f"monarch-cell-{self._cell.tag}"
+        threading.Thread(target=self._follow, args=(tells,), name=name, daemon=True).start()
+
+    def _follow(self, tells: bool) -> None:
+        drawn_s, pending = time.monotonic(), self.pending
+        while not self._is_over(WATCH_S):
+            self._watch()
+            if self.pending != pending or time.monotonic() - drawn_s > pause(self.elapsed_s):
+                drawn_s, pending = time.monotonic(), self.pending
+                self._redraw()
+        self._end()
+        self._session.background.remove(self)
+        if self.error is not None and tells:
+            self._session.say(self._cell, f"{self.error.traceback}\n")
+        self._redraw()
+
+    def _redraw(self) -> None:
+        if self._view:
+            self._cell.output.redraw(self._line(), display_id=self._view)
+
+    def _submit(self) -> None:
+        submit(self._request, self._session, self._cell, self._runs.append)
+
+    def _is_over(self, timeout_s: float) -> bool:
+        """Whether all ranks have ended, or those that have not are given up; within that time."""
+        deadline = time.monotonic() + timeout_s
+        limit_s = self._request.timeout_s
+        if limit_s is not None and not self._overdue:
+            deadline = min(deadline, self._cell.started_s + limit_s)
+        ended = all(run.wait(max(deadline - time.monotonic(), 0)) for run in self._runs)
+        return ended or self._given_up
+
+    def _watch(self) -> None:
+        """Now and then: free the lines that wait for ranks which have ended, name who is late."""
+        now = time.monotonic()
+        self._cell.output.finish(self.mesh, self._outcomes())
+        if self._failed_s is None and self._errors():
+            self._failed_s = now
+        if self._failed_s and now - self._failed_s > PATIENCE_S and not self._late_ranks_told:
+            self._late_ranks_told = True
+            self._see_to_late_ranks()
+        limit_s = self._request.timeout_s
+        if limit_s is not None and now >= self._cell.started_s + limit_s:
+            self._overdue = self.pending
+            self.cancel()
+            self._give_time()
+            self._given_up = True
+
+    def stop(self) -> None:
+        """The stop button, pressed while nobody waits for it."""
+        self.cancel()
+        self._give_time()
+        if self.pending:
+            told = verdicts.after_interrupt(self.pending, self._where())
+            self._session.say(self._cell, f"{told}\n")
+
+    def _see_to_late_ranks(self) -> None:
+        """A script ends everywhere when it has failed somewhere; the ranks of a cell go on."""
+        if isinstance(self._request.work, Script):
+            late = verdicts.who_is_ended(self._errors(), self.pending)
+            self.cancel()
+        else:
+            late = verdicts.who_is_late(self._errors(), self.pending)
+        self._session.say(self._cell, late)
+
+    # --------------------------------------------------------------------------------- ending
+
+    def _interrupted(self) -> CellInterrupted:
+        """The stop button: tell the ranks once, give them a moment, then give the prompt back."""
+        if not self._cell.claim_interrupt():
+            self.cancel()
+        with contextlib.suppress(KeyboardInterrupt):  # pressed again: do not even give the moment
+            self._give_time()
+        self._end()
+        told = verdicts.after_interrupt(self.pending, self._where())
+        return CellInterrupted(told, self._traceback(self._errors()))
+
+    def _give_time(self) -> None:
+        """Ranks have been interrupted: let them end. Those that have not heard of it get a
+        signal."""
+        if self._is_over(GRACE_S):
+            return
+        for run in self._runs:
+            if run.unheard:
+                self._session.runtime.strike(run.mesh, run.unheard)
+        self._is_over(STRIKE_S)
+
+    def _end(self) -> None:
+        """Show what is left, say how it went; once."""
+        with self._ending:
+            if self.done:
+                return
+            self._took_s = self.elapsed_s
+            for run in self._runs:
+                left = Straggler(self.mesh, run, self._cell.number, self._cell.started_s)
+                self._session.stragglers.add(left)
+            try:
+                self._show()
+            except Exception:  # a display that is no JSON, a front end that left
+                logging.getLogger("monarch_nb").exception("output of a cell could not be shown")
+            finally:
+                self.error = self._failure()
+                if self.error is not None:
+                    self._session.last_error = self.error
+                self._ended.set()
+        for callback in self._when_ended:
+            callback()
+
+    def _failure(self) -> CellError | None:
+        errors = self._errors()
+        if self._overdue:
+            limit_s = self._request.timeout_s or 0.0
+            told = verdicts.after_timeout(limit_s, self._overdue, self.pending, self._where())
+            text = "\n\n".join(filter(None, [self._traceback(errors), f"TimeoutError: {told}"]))
+            return CellError(told, errors, text, self._total)
+        if errors:
+            return CellError(verdicts.summary(errors), errors, self._traceback(errors), self._total)
+        return None
+
+    def _call_when_ended(self, callback: Callable[[], object]) -> None:
+        with self._ending:
+            if not self.done:
+                self._when_ended.append(callback)
+                return
+        callback()
+
+    # ------------------------------------------------------------------------------- outcomes
+
+    def _outcomes(self) -> dict[int, Outcome]:
+        return {rank: one for run in self._runs for rank, one in dict(run.outcomes).items()}
+
+    def _errors(self) -> dict[int, ErrorRecord]:
+        return {rank: one.error for rank, one in self._outcomes().items() if one.error}
+
+    def _show(self) -> None:
+        shown = {rank: one.data for rank, one in self._outcomes().items() if one.data}
+        shown = self._cell.output.conclude(self.mesh, shown)
+        self._cell.output.end()
+        for content in results(shown, self._total):
+            self._cell.output.show(content)
+
+    def _where(self) -> list[str]:
+        """Lines on the ranks that go on."""
+        if not (pending := self.pending):
+            return []
+        found = self._session.runtime.stacks(self._request.mesh, pending, brief=True)
+        return whereabouts.lines(self._session.shell, found) + wording.who_is_stuck(found)
+
+    def _traceback(self, errors: dict[int, ErrorRecord]) -> str:
+        text = verdicts.traceback(self._session.shell, errors, self._total)
+        if left := wording.who_left(errors):
+            text = f"{text}\n\n{left}"
+        lost = [rank for rank, one in self._outcomes().items() if one.status == "lost"]
+        return f"{text}\n\n{verdicts.advice(lost, self.ranks)}" if lost else text
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

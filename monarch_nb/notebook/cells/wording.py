@@ -1,0 +1,142 @@
+"""What a person reads about how ranks ended a cell, or have not ended it yet. Words only.
+
+Rule of the file: who it is, what happened, and what to type next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from monarch_nb.core.errors.folding import (
+    MAX_MESSAGES,
+    ErrorGroup,
+    fold_errors,
+    rank_list,
+    rank_runs,
+    rank_words,
+)
+from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.notebook.source import locate, tracebacks
+
+
+def summary(errors: Mapping[int, ErrorRecord]) -> str:
+    """One line on all errors."""
+    return "; ".join(group.headline for group in fold_errors(errors))
+
+
+def traceback(
+    shell: Any, errors: Mapping[int, ErrorRecord], total: int, *, in_full: bool = False
+) -> str:
+    """A traceback for each group of ranks that failed alike, on a mesh of `total`."""
+    lookup = partial(locate.line_of_cell, shell)
+    label = partial(tracebacks.name_of_cell, shell)
+    groups = fold_errors(errors)
+    parts = []
+    for group in groups:
+        if not _was_raised(group.record):
+            parts.append(_told(group, group.record.format(lookup, label)))
+        elif _is_stop(group.record):
+            parts.append("\n".join(_stopped(group, group.record.format(lookup, label))))
+        else:
+            parts.append("\n".join(group.format(lookup, label, total, in_full=in_full)))
+    if not in_full and any(len(group.messages) > MAX_MESSAGES for group in groups):
+        parts.append("%mesh errors shows all messages")
+    return "\n\n".join(parts)
+
+
+def who_is_late(errors: Mapping[int, ErrorRecord], pending: Sequence[int]) -> str:
+    """Ranks that run on while others have failed."""
+    failed = fold_errors(errors)[0].headline
+    return (
+        f"{rank_words(pending)} {_are(pending)} still running after {failed}. "
+        "They may wait for a rank that failed; the stop button interrupts them.\n"
+    )
+
+
+def who_is_ended(errors: Mapping[int, ErrorRecord], pending: Sequence[int]) -> str:
+    """Ranks that run a script on while others have failed."""
+    failed = fold_errors(errors)[0].headline
+    return (
+        f"{rank_words(pending)} {_were(pending)} still running after {failed}. "
+        "A script that fails on one rank is interrupted on all\n"
+    )
+
+
+def which_are_lost(mesh: str, lost: Sequence[int], wanted: Sequence[int]) -> str:
+    """A cell cannot start."""
+    return (
+        f"{rank_words(lost)} of {mesh} {_are(lost)} lost; %mesh status shows how. "
+        f"{advice(lost, wanted)}"
+    )
+
+
+def advice(lost: Sequence[int], wanted: Sequence[int]) -> str:
+    """What to type when ranks are lost."""
+    living = sorted(set(wanted).difference(lost))
+    others = f", or %%mesh {rank_runs(living)} for the others" if living else ""
+    return f"Type: %mesh heal{others}"
+
+
+def after_interrupt(pending: Sequence[int], where: Sequence[str]) -> str:
+    """What the ranks did about the stop button; `where` are lines on those that go on."""
+    if not pending:
+        return "all ranks have stopped"
+    return still_at_work("interrupted", pending, where)
+
+
+def after_timeout(
+    timeout_s: float, late: Sequence[int], pending: Sequence[int], where: Sequence[str]
+) -> str:
+    """`late` had not ended in time and were interrupted; `pending` go on nevertheless."""
+    told = f"{rank_words(late)} had not ended after {timeout_s:g} s and {_were(late)} interrupted"
+    return still_at_work(told, pending, where) if pending else told
+
+
+def still_at_work(told: str, pending: Sequence[int], where: Sequence[str]) -> str:
+    """Ranks that nothing has stopped so far, and what can be done."""
+    lines = [f"{told}; {rank_words(pending)} {_are(pending)} still at work"]
+    lines += [f"  {line}" for line in where]
+    them = "it" if len(pending) == 1 else "them"
+    kill = f"%mesh interrupt --kill {rank_list(pending)}"
+    lines.append(
+        f"The next %%mesh waits for {them}. Stop again interrupts {them}; {kill} ends {them}"
+    )
+    return "\n".join(lines)
+
+
+def _is_stop(record: ErrorRecord) -> bool:
+    """The stop button, and nothing else."""
+    plain = record.ename == "KeyboardInterrupt" and not (record.evalue or record.notes)
+    return plain and bool(record.visible) and not (record.cause or record.context)
+
+
+def _stopped(group: ErrorGroup, lines: Sequence[str]) -> list[str]:
+    """The frames only: that it was the stop button is said once, for all ranks."""
+    return [f"{rank_words(group.ranks)} {_were(group.ranks)} interrupted at", *lines[1:-1]]
+
+
+def _was_raised(record: ErrorRecord) -> bool:
+    """By code of the user's; else it is a process that ended, or a script that cannot begin."""
+    below = record.frames or record.place or record.cause or record.context
+    return bool(below) and not record.died
+
+
+def _told(group: ErrorGroup, lines: Sequence[str]) -> str:
+    """What happened, in our own words; where, if Python crashed; what they had printed."""
+    record = group.record
+    frames = lines[1 : -len(record.headline.splitlines())] if record.visible else []
+    told = []
+    for ranks, text in group.messages:
+        how, *printed = text.splitlines()
+        told += [f"{rank_words(ranks)}: {how}{' at' if frames else ''}", *frames, *printed]
+    return "\n".join(told)
+
+
+def _are(ranks: Sequence[int]) -> str:
+    return "is" if len(ranks) == 1 else "are"
+
+
+def _were(ranks: Sequence[int]) -> str:
+    return "was" if len(ranks) == 1 else "were"

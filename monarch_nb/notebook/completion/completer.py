@@ -1,0 +1,160 @@
+"""Help while typing: completions and inspection of cells, from the ranks that will run them.
+
+Rules of the file: an answer is there within 0.3 s, whatever ranks, the mesh and the kernel do. The
+first rank of the cell that owes no answer is asked and has `ANSWER_S`; else the answer is what was
+known of it before and what cells have named. It reads the session from any thread and changes
+nothing in it. What ranks say is text, never markup.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+from IPython.utils.tokenutil import token_at_cursor
+
+from monarch_nb.core.shape import selection
+from monarch_nb.errors import MeshError
+from monarch_nb.notebook import options
+from monarch_nb.notebook.completion.mesh_words import Match, Word, Words
+from monarch_nb.notebook.source import cursor, seen_names
+from monarch_nb.notebook.source.cursor import MeshLine, RankCode
+from monarch_nb.notebook.source.seen_names import SeenNames
+
+ANSWER_S: Final = 0.2
+MAX_TEXTS: Final = 200  # answers about names that are kept
+
+Where = tuple[str, int]  # mesh and rank
+Answer = dict[str, Any]
+
+
+class Help:
+    """Answers for the cells of one session."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._words = Words(session.meshes, self._variables)
+        self._names: dict[Where, dict[str, str]] = {}
+        self._texts: dict[tuple[str, int, str], str | None] = {}
+        self._owing: set[Where] = set()
+        self._asking = threading.Lock()
+
+    def complete(self, cell: str, offset: int) -> list[Match] | None:
+        """Completions at an offset of a cell; None in code of the controller's."""
+        place = cursor.place(cell, offset, self._session.auto.line_for)
+        if isinstance(place, MeshLine):
+            return self._words.complete(place)
+        return None if place is None else self._of_code(place)
+
+    def inspect(self, cell: str, offset: int, detail: int) -> Answer | None:
+        """Help on the name at an offset, as `{"text": ...}`, where None is a name nobody knows;
+        None in code of the controller's."""
+        place = cursor.place(cell, offset, self._session.auto.line_for)
+        if isinstance(place, MeshLine):
+            magic = "%%mesh" if place.is_cell else "%mesh"
+            return {"text": self._session.shell.object_inspect_mime(magic)["text/plain"]}
+        return None if place is None else {"text": self._of_name(place, detail)}
+
+    # ---------------------------------------------------------------------------- completions
+
+    def _of_code(self, place: RankCode) -> list[Match]:
+        mesh, ranks = self._whereabouts(place.line)
+        request = {"verb": "complete", "code": place.code, "cursor": place.cursor}
+        answer = self._ask(mesh, ranks, request)
+        known = None if answer is None else answer.get("matches")
+        found = [] if known is None else list(_matches(known, place.start))
+        there = {match.text for match in found}
+        typed = seen_names.token(place.code, place.cursor)
+        if typed is None:
+            return found
+        owner, begin = typed
+        end = place.start + place.cursor
+        return found + [
+            Match(name, end - len(begin), end, kind)
+            for name, kind in self._named(place, owner, mesh, known is not None)
+            if name.startswith(begin) and name not in there
+        ]
+
+    def _named(self, place: RankCode, owner: str, mesh: Any, is_told: bool) -> list[Word]:
+        """Names that occur in the cell, which has not run; and in cells before it and on ranks,
+        unless one has just told its own."""
+        here = SeenNames()
+        here.learn(seen_names.without_token(place.code, place.cursor))
+        found = dict.fromkeys(here.of(owner), "")
+        if is_told:
+            return list(found.items())
+        found |= dict.fromkeys(self._session.seen.of(owner), "")
+        if mesh is not None and not owner:
+            for (name, _), names in list(self._names.items()):
+                found |= names if name == mesh.name else {}
+        return list(found.items())
+
+    def _variables(self, command: str) -> list[Word]:
+        """What `%mesh put` and `%mesh get` can take."""
+        if command == "put":
+            names = self._session.shell.user_ns
+            hidden = self._session.shell.user_ns_hidden
+            return [(name, "") for name in list(names) if name[0] != "_" and name not in hidden]
+        if command == "get":
+            found = {
+                name: kind for names in list(self._names.values()) for name, kind in names.items()
+            }
+            return list(found.items())
+        return []
+
+    # --------------------------------------------------------------------------------- names
+
+    def _of_name(self, place: RankCode, detail: int) -> str | None:
+        mesh, ranks = self._whereabouts(place.line)
+        key = getattr(mesh, "name", ""), detail, token_at_cursor(place.code, place.cursor)
+        request = {"code": place.code, "cursor": place.cursor, "detail": detail}
+        answer = self._ask(mesh, ranks, {"verb": "inspect", **request})
+        if answer is not None and "text" in answer:
+            self._texts.pop(key, None)
+            self._texts[key] = None if answer["text"] is None else str(answer["text"])
+            for old in list(self._texts)[:-MAX_TEXTS]:
+                del self._texts[old]
+        return self._texts.get(key)
+
+    # --------------------------------------------------------------------------------- ranks
+
+    def _whereabouts(self, line: str) -> tuple[Any, list[int]]:
+        """The mesh of a `%%mesh` line and its living ranks; of a line that is wrong, all of the
+        current mesh."""
+        meshes, lost = self._session.meshes, self._session.runtime.lost
+        try:
+            chosen = options.parse_cell(line)
+            mesh = meshes.glance(chosen.name)
+            parts = [] if mesh is None else selection.parts(mesh, chosen.selection)
+        except MeshError:
+            mesh = meshes.glance()
+            parts = [] if mesh is None else [mesh]
+        gone = set() if mesh is None else set(lost(mesh))
+        return mesh, sorted({rank for part in parts for rank in part.ranks} - gone)
+
+    def _ask(self, mesh: Any, ranks: Sequence[int], request: Answer) -> Answer | None:
+        """The answer of a rank, if one can be had now."""
+        with self._asking:  # who is asked just now owes nothing yet
+            free = [rank for rank in ranks if (mesh.name, rank) not in self._owing]
+            if not free:
+                return None
+            where = mesh.name, free[0]
+            self._owing.add(where)
+            late = partial(self._answered, where)
+            answer = self._session.runtime.help(mesh, free[0], request, ANSWER_S, late)
+            if answer is not None:
+                self._answered(where, answer)
+        return None if answer is None or "error" in answer else answer
+
+    def _answered(self, where: Where, answer: Answer) -> None:
+        """A rank owes nothing now; what it has told of its names is kept. Any thread."""
+        self._owing.discard(where)
+        if (names := answer.get("names")) is not None:
+            self._names[where] = {str(name): str(kind) for name, kind in names.items()}
+
+
+def _matches(found: Sequence[Sequence[Any]], start: int) -> Iterator[Match]:
+    for text, begin, end, kind in found:
+        yield Match(str(text), start + int(begin), start + int(end), str(kind))

@@ -1,0 +1,1 @@
+"""Debuggers' prompts in cells, and what JupyterLab's debugger debugs."""

@@ -1,0 +1,170 @@
+"""Whom the visual debugger debugs: the controller, some ranks, or nobody.
+
+Rules of the file: what is chosen here is what a front end's next *attach* means; the kernel that
+serves the front end follows (`follow`) and moves a debugger that is attached at once. The magics
+call `choose` in the main thread, buttons in a thread of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from IPython.core.inputtransformer2 import leading_empty_lines
+
+from monarch_nb.core.errors.folding import rank_words
+from monarch_nb.core.shape.selection import check_ranks
+from monarch_nb.notebook.errors import MagicError
+
+if TYPE_CHECKING:
+    from monarch_nb.notebook.session import Session
+
+MAX_RANKS: Final = 128
+"""Ranks that are debugged at once; a panel of threads is for a person to read."""
+
+NO_DEBUGGER: Final = "this kernel has no visual debugger for ranks; choose the Monarch kernel"
+
+_OF_FIRST_LINE: Final = ("%%", " ", "\t", ">>>", "In [")
+"""What IPython looks for at the start of a cell."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Ranks of a mesh; of no mesh: the controller, or with `is_off` nobody."""
+
+    mesh: str = ""
+    ranks: tuple[int, ...] = ()
+    is_off: bool = False
+
+    @property
+    def whom(self) -> str:
+        """ "ranks", "controller" or "off"."""
+        return "ranks" if self.mesh else "off" if self.is_off else "controller"
+
+    def __str__(self) -> str:
+        if self.is_off:
+            return "nobody"
+        return f"{rank_words(self.ranks)} of {self.mesh}" if self.mesh else "the controller"
+
+
+CONTROLLER: Final = Choice()
+NOBODY: Final = Choice(is_off=True)
+
+
+class Follower(Protocol):
+    """The debugger of a kernel, which goes where the choice is. Any thread but that of its loop."""
+
+    def move_to(self, target: Choice) -> str:
+        """Attach to that instead, if anything is attached; what to tell the user of it."""
+
+    def doing(self) -> str:
+        """What it does, for people."""
+
+    def rejoin(self, ranks: Sequence[int]) -> None:
+        """These have been lost and are there again: debug them too."""
+
+    def look_at(self, rank: int) -> bool:
+        """Show this one of the stopped ranks; False if it has not stopped it."""
+
+
+class Debugging:
+    """The choice of one session, and the way to the debuggers in its ranks."""
+
+    def __init__(self, session: Session) -> None:
+        self.chosen: Choice = CONTROLLER
+        self._session = session
+        self._follower: Follower | None = None
+
+    def follow(self, follower: Follower) -> None:
+        """A kernel with a debugger listens."""
+        self._follower = follower
+
+    def attach(self, client: Any) -> None:
+        """From now on, the ranks are this client's."""
+        client.on_heal(self._healed)
+
+    def _healed(self, mesh: str, ranks: Sequence[int]) -> None:
+        back = [rank for rank in ranks if rank in self.chosen.ranks]
+        if self._follower is not None and mesh == self.chosen.mesh and back:
+            self._follower.rejoin(back)
+
+    def look_at(self, mesh: str, rank: int) -> bool:
+        """Let the front end's debugger show this rank, if it has stopped it."""
+        is_chosen = mesh == self.chosen.mesh and rank in self.chosen.ranks
+        return self._follower is not None and is_chosen and self._follower.look_at(rank)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether this kernel has a visual debugger."""
+        return self._follower is not None
+
+    def choose(self, choice: Choice) -> str:
+        """Debug this from now on; what was stopped elsewhere goes on. Returns the line that says
+        so."""
+        if self._follower is None:
+            raise MagicError(NO_DEBUGGER)
+        self.chosen = choice
+        done = self._follower.move_to(choice)
+        return f"the visual debugger is for {choice}{done}"
+
+    def ranks(self, mesh: Any, ranks: Sequence[int] | None) -> Choice:
+        """A choice of ranks of a mesh, None for all. Raises `MagicError` where that is no use."""
+        wanted = tuple(mesh.ranks) if ranks is None else tuple(ranks)
+        check_ranks(mesh, wanted)
+        if len(wanted) > MAX_RANKS:
+            raise MagicError(
+                f"the visual debugger takes {MAX_RANKS} ranks at most, not {len(wanted)}. "
+                f"Type: %mesh debugger {wanted[0]}"
+            )
+        if lost := sorted(set(wanted) & set(self._session.runtime.lost(mesh))):
+            raise MagicError(f"{rank_words(lost)} of {mesh.name} cannot be debugged, it is lost. "
+                             "Type: %mesh heal")  # fmt: skip
+        return Choice(mesh.name, wanted)
+
+    def __str__(self) -> str:
+        """What is debugged now, for people."""
+        doing = "" if self._follower is None else self._follower.doing()
+        return f"the visual debugger is for {self.chosen}{doing}"
+
+    def open(
+        self,
+        choice: Choice,
+        rank: int,
+        on_event: Callable[[dict[str, Any]], None],
+        on_end: Callable[[str], None],
+    ) -> Any:
+        """The debugger in a rank of a choice, see `control.dap`. The callbacks come from the inbox
+        thread. Raises `RuntimeError` where there is no such rank any more."""
+        client: Any = self._session.attach()
+        mesh = self._session.runtime.find(choice.mesh)
+        if client is None or mesh is None or rank not in mesh.ranks:
+            raise RuntimeError(f"{choice.mesh} has no rank {rank} any more")
+        [process] = self._session.runtime.processes(mesh, [rank])
+        return client.debuggers.open(process, on_event, on_end)
+
+
+def stopped_words(ranks: Iterable[int]) -> str:
+    """Who is stopped, for people."""
+    which = sorted(ranks)
+    return f"{rank_words(which)} {'is' if len(which) == 1 else 'are'} stopped"
+
+
+def keep_empty_lines(shell: Any) -> None:
+    """Lines of cells as in the notebook, where a debugger sets breakpoints: IPython drops empty
+    ones at the start. ipykernel keeps them while it debugs, but then a cell magic below one is
+    none."""
+    transforms = shell.input_transformer_manager.cleanup_transforms
+    if leading_empty_lines in transforms:
+        transforms[transforms.index(leading_empty_lines)] = _with_empty_lines
+
+
+def _with_empty_lines(lines: list[str]) -> list[str]:
+    kept: list[str] = leading_empty_lines(lines)
+    return kept if kept and kept[0].startswith(_OF_FIRST_LINE) else lines
+
+
+def debugging_of(shell: Any) -> Debugging | None:
+    """The choice of a shell that has loaded the extension."""
+    session = vars(shell).get("_monarch_nb_session")
+    return None if session is None else session.debugging

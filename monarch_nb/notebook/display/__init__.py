@@ -1,0 +1,1 @@
+"""How values, grids and meshes look as text and HTML."""

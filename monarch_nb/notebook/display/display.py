@@ -1,0 +1,178 @@
+"""How a mesh, its status and its values look in a notebook: plain text always, HTML beside it.
+
+Rules of the file: a state is told by a word and a shape, colour comes on top (Okabe and Ito's
+palette, legible on light and dark); whatever a rank or a user could have written is escaped; many
+ranks in the same state are one row.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from monarch_nb.core.errors.folding import rank_runs
+from monarch_nb.notebook.display.units import count, duration, sizes_text
+from monarch_nb.notebook.display.values import values_html, values_text
+from monarch_nb.notebook.session import Session
+from monarch_nb.notebook.view.picture.marks import mark_of
+
+MAX_ROWS = 16
+"""A mesh with more ranks is shown with one row for each state."""
+
+_HEADINGS = ("rank", "place", "pid", "state", "for", "doing")
+
+Row = tuple[str, str, str, str, str, str]
+
+
+class StatusView:
+    """What `%mesh status` shows: each mesh with the state of its ranks `at` the snapshot's time."""
+
+    def __init__(self, meshes: Sequence[Any], at: float, current: str | None = None) -> None:
+        self._meshes = meshes
+        self._at = at
+        self._current = current
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": self.text(), "text/html": self.html()}
+
+    def text(self) -> str:
+        """A table for each mesh."""
+        return "\n".join(self._text_of(mesh) for mesh in self._meshes)
+
+    def html(self) -> str:
+        """The same, self-contained."""
+        return "".join(self._html_of(mesh) for mesh in self._meshes)
+
+    def _text_of(self, mesh: Any) -> str:
+        return f"{self._title(mesh)}\n{table_text(_HEADINGS, map(_plain, rows(mesh, self._at)))}"
+
+    def _html_of(self, mesh: Any) -> str:
+        lines = rows(mesh, self._at)
+        body = "".join(f"<tr>{''.join(map(_cell, _HEADINGS, line))}</tr>" for line in lines)
+        return f"<div><b>{html.escape(self._title(mesh))}</b>{table_html(_HEADINGS, body)}</div>"
+
+    def _title(self, mesh: Any) -> str:
+        current = " (current)" if mesh.name == self._current else ""
+        verdicts = Counter(rank.verdict for rank in mesh.ranks)
+        counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
+        axes = sizes_text(dict(zip(mesh.labels, mesh.sizes, strict=True)))
+        return f"{mesh.name}: {count(len(mesh.ranks), 'rank')}, {counts}; {axes}{current}"
+
+
+def rows(mesh: Any, at: float) -> Iterator[Row]:
+    """The text of each rank's row, or of each state's, if there are many ranks."""
+    if len(mesh.ranks) <= MAX_ROWS:
+        yield from (_row([rank], mesh, at) for rank in mesh.ranks)
+        return
+    ordered = sorted(mesh.ranks, key=_sameness)
+    for _, alike in itertools.groupby(ordered, key=_sameness):
+        yield _row(list(alike), mesh, at)
+
+
+def _sameness(rank: Any) -> tuple[str, str, str]:
+    return rank.verdict, rank.what or "", rank.detail or ""
+
+
+def _row(ranks: Sequence[Any], mesh: Any, at: float) -> Row:
+    first = ranks[0]
+    alone = len(ranks) == 1
+    doing = " ".join(text for text in (first.what, first.detail) if text)
+    since = max(rank.age_s(at) for rank in ranks)
+    return (
+        rank_runs(rank.rank for rank in ranks),
+        _place(first.coords, mesh.labels) if alone else count(len(ranks), "rank"),
+        str(first.pid or "") if alone else "",
+        first.verdict,
+        duration(since) if since else "",
+        doing,
+    )
+
+
+def _place(coords: Any, labels: Iterable[str]) -> str:
+    values = [coords[label] for label in labels] if hasattr(coords, "keys") else coords
+    return " ".join(f"{label}={at}" for label, at in zip(labels, values, strict=True))
+
+
+def _plain(row: Row) -> Row:
+    rank, place, pid, state, since, doing = row
+    return rank, place, pid, f"{mark_of(state).sign} {state}", since, doing
+
+
+def _cell(heading: str, text: str) -> str:
+    content = html.escape(text)
+    if heading == "state":
+        mark = mark_of(text)
+        content = f'<span style="color:{mark.colour}">{mark.sign}</span> {content}'
+    return f"<td style='text-align:left'>{content}</td>"
+
+
+def table_text(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table without colours."""
+    from rich.box import SIMPLE  # 0.1 s of imports
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE, show_edge=False, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, no_wrap=heading != headings[-1])
+    for line in lines:
+        table.add_row(*line)
+    out = io.StringIO()
+    console = Console(file=out, width=110, color_system=None, markup=False, force_jupyter=False)
+    console.print(table)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines() if line.strip())
+
+
+def table_html(headings: Iterable[str], body: str) -> str:
+    """A table in the front end's own colours."""
+    head = "".join(f"<th style='text-align:left'>{html.escape(one)}</th>" for one in headings)
+    return (
+        f"<table style='color:inherit'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
+# ------------------------------------------------------------------------- meshes and values
+
+
+def mesh_html(mesh: Any) -> str:
+    """For meshes of hosts: what `repr` says, in one line."""
+    return f"<code>{html.escape(repr(mesh))}</code>"
+
+
+def _values_plain(values: Any, printer: Any, cycle: bool) -> None:  # noqa: ARG001  IPython's
+    printer.text(values_text(values))
+
+
+_VALUES = ("monarch_nb.core.shape.values", "ValueMesh")
+_RANKS = (
+    ("monarch_nb.meshes.proc_mesh", "ProcMesh"),
+    ("monarch_nb.meshes.actor_mesh", "ActorMesh"),
+)
+_HOSTS = ("monarch_nb.meshes.host_mesh", "HostMesh")
+
+
+def register(shell: Any, session: Session) -> None:
+    """Let the shell show our classes; by name, so that nothing is imported for it."""
+    display = shell.display_formatter
+    display.formatters["text/plain"].for_type_by_name(*_VALUES, _values_plain)
+    page = display.formatters["text/html"]
+    page.for_type_by_name(*_VALUES, values_html)
+    page.for_type_by_name(*_HOSTS, mesh_html)
+    for each in _RANKS:
+        display.mimebundle_formatter.for_type_by_name(*each, session.showing.bundle)
+
+
+def unregister(shell: Any) -> None:
+    """Undo `register`."""
+    display = shell.display_formatter
+    for formatter, keys in (
+        (display.formatters["text/plain"], (_VALUES,)),
+        (display.formatters["text/html"], (_VALUES, _HOSTS)),
+        (display.mimebundle_formatter, _RANKS),
+    ):
+        for key in keys:
+            formatter.pop(".".join(key), None)

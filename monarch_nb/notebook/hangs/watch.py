@@ -1,0 +1,54 @@
+"""Whether a cell that waits is waiting for ranks that wait for one another.
+
+Rule of the file: who asks gets the last word at once; looking is done by a thread that lives no
+longer than that, one at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from monarch_nb.notebook.hangs import wording
+from monarch_nb.notebook.runtime import Runtime
+
+FIRST_S: Final = 2.0
+"""So long a cell has waited when the first look is worth while."""
+
+
+class Lookout:
+    """Of a session. `on_news()` is called by the thread when there is another word."""
+
+    def __init__(self, shell: Any, runtime: Callable[[], Runtime]) -> None:
+        self.on_news: Callable[[], object] = lambda: None
+        self._shell = shell
+        self._runtime = runtime
+        self._told = (0, "")  # of which cell
+        self._looking = threading.Lock()
+
+    def word(self, tag: int, waited_s: float) -> str:
+        """What the last look at the ranks of this cell has found; empty if they do not hang."""
+        if waited_s >= FIRST_S and self._looking.acquire(blocking=False):
+            try:
+                name = "monarch-lookout"
+                threading.Thread(target=self._look, args=(tag,), name=name, daemon=True).start()
+            except BaseException:
+                self._looking.release()
+                raise
+        of, text = self._told
+        return text if of == tag else ""
+
+    def _look(self, tag: int) -> None:
+        before = self._told
+        try:
+            xray = self._runtime().xray()
+            found = xray.hangs(tag) if xray is not None else {}
+            self._told = tag, wording.telling_line(self._shell, found)
+        except Exception:  # the client ends just now
+            logging.getLogger("monarch_nb").debug("a look at hanging ranks failed", exc_info=True)
+        finally:
+            self._looking.release()
+        if bool(self._told[1]) != bool(before[1]):
+            self.on_news()

@@ -1,0 +1,167 @@
+"""Messages for the front end that wait to be sent: text, displays of ranks, drawings of our own.
+
+Rule of the file: a message is made when its turn in the order is known; what it needs then is all
+that is kept of it. Messages know how to send themselves, not when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Final
+
+from monarch_nb.core.errors.folding import listed_ranks, rank_label
+from monarch_nb.notebook.layouts.common_displays import (
+    CommonDisplay,
+    CommonDisplays,
+    Joins,
+    can_be_common,
+)
+from monarch_nb.notebook.layouts.live_displays import LiveDisplay, display_id
+from monarch_nb.notebook.output.mime import Content, labelled, signature
+from monarch_nb.notebook.output.redrawn import Frame
+from monarch_nb.notebook.output.sinks import Outlet
+
+MAX_TOKENS: Final = 256
+
+
+class Text:
+    """Text for one stream."""
+
+    def __init__(self, stream: str, text: str) -> None:
+        self.stream = stream
+        self.parts = [text]
+
+    def prepare(self) -> None:
+        """It does not change."""
+
+    def send(self, outlet: Outlet) -> None:
+        outlet.stream(self.stream, "".join(self.parts))
+
+
+class Display:
+    """A display message of these ranks of a mesh of `total`."""
+
+    def __init__(
+        self, kind: str, content: Mapping[str, Any], ranks: Sequence[int] = (), total: int = 1
+    ) -> None:
+        self._label = rank_label(ranks, total)
+        self._kind = kind
+        self._content = content
+
+    def prepare(self) -> None:
+        """It does not change."""
+
+    def send(self, outlet: Outlet) -> None:
+        if self._kind == "clear_output":
+            outlet.display(self._kind, self._content)
+            return
+        for content in labelled(self._label, self._content):
+            outlet.display(self._kind, content)
+
+
+class Drawing:
+    """What a display shows from now on."""
+
+    def __init__(self, frame: Frame, content: Content) -> None:
+        self._kind, self._content = frame.message(content)
+
+    def prepare(self) -> None:
+        """It does not change."""
+
+    def send(self, outlet: Outlet) -> None:
+        outlet.display(self._kind, self._content)
+
+
+class LiveDrawing:
+    """A display of ranks that changes, as it is when it is sent: first all of it, then what has an
+    id."""
+
+    def __init__(self, live: LiveDisplay | CommonDisplay) -> None:
+        self.live = live
+        self._kind = "display_data"
+        self._contents: Sequence[Content] = ()
+
+    def prepare(self) -> None:
+        """Take its state; under the lock of the display's owner."""
+        self._contents = self.live.drawn()
+        if self.live.is_shown:
+            self._kind = "update_display_data"
+            self._contents = [one for one in self._contents if display_id(one)]
+        self.live.is_shown = True
+
+    def send(self, outlet: Outlet) -> None:
+        for content in self._contents:
+            outlet.display(self._kind, content)
+
+
+class Tokens:
+    """Displays pass the folder as words that stand for them, so that equal ones fold in order."""
+
+    def __init__(self) -> None:
+        self._words: dict[Hashable, str] = {}
+        self._found: dict[str, tuple[str, Mapping[str, Any]] | LiveDisplay] = {}
+        self._common = CommonDisplays()
+        self._count = 0
+
+    def of_message(self, kind: str, content: Mapping[str, Any]) -> str:
+        """Equal for equal messages."""
+        return self._word(signature((kind, content)), (kind, content))
+
+    def of_live(self, live: LiveDisplay) -> str:
+        """One for each."""
+        return self._word(live.id, live)
+
+    def _word(self, key: Hashable, meant: tuple[str, Mapping[str, Any]] | LiveDisplay) -> str:
+        word = self._words.get(key)
+        if word is None:
+            self._count += 1
+            word = self._words[key] = f"display-{self._count}"
+            self._found[word] = meant
+            if len(self._words) > MAX_TOKENS:
+                del self._found[self._words.pop(next(iter(self._words)))]
+        return word
+
+    def join(self, mesh: str, word: str, rank: int, joins: Joins) -> CommonDisplay | None:
+        """The display of other ranks that the rank has joined with this word; see there."""
+        return self._common.join(mesh, word, rank, joins)
+
+    def display(self, line: str, mesh: str, total: int, place: int) -> Display | LiveDrawing | None:
+        """The display for `[0-3] display-7`; None for a line of another kind."""
+        label, _, word = line.rpartition(" ")
+        found = self._found.get(word)
+        if found is None:
+            return None
+        if isinstance(found, LiveDisplay):
+            return LiveDrawing(found)
+        ranks = listed_ranks(label.strip("[]"))
+        if total == 1 or not can_be_common(*found):
+            return Display(*found, ranks, total)
+        common = CommonDisplay(ranks, total, found[1], place)
+        self._common.add(mesh, word, common)
+        return LiveDrawing(common)
+
+    def wiped(self) -> None:
+        """Nobody joins what has been shown."""
+        self._common.clear()
+
+    def clear(self) -> None:
+        """Let the contents go."""
+        self._words.clear()
+        self._found.clear()
+        self._common.clear()
+
+
+Message = Text | Display | Drawing | LiveDrawing
+
+
+def drawing(frame: Frame, content: Content) -> list[Message]:
+    """Nothing for nothing: bars that came and went between two drawings."""
+    return [Drawing(frame, content)] if frame.is_up or content["data"]["text/plain"] else []
+
+
+def append_text(waiting: list[Message], stream: str, text: str) -> None:
+    last = waiting[-1] if waiting else None
+    if isinstance(last, Text) and last.stream == stream:
+        last.parts.append(text)
+    else:
+        waiting.append(Text(stream, text))

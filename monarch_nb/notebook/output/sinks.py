@@ -1,0 +1,218 @@
+"""Where the output of a cell goes: to the front end under the cell that caused it, or to the
+terminal.
+
+Rule of the file: an outlet may be used from any thread and at any time, also after its cell has
+ended. In a kernel it sends messages with the cell's own parent header; `print` in a thread would
+reach whatever cell runs.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from IPython.display import publish_display_data
+
+from monarch_nb.notebook.output.ordering import send_what_was_printed
+
+Header = Mapping[str, Any]
+
+
+class Outlet(Protocol):
+    """Takes text and display messages. `redraws`: a display can be changed after it was shown."""
+
+    redraws: bool
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody may look at it while it comes."""
+
+    def stream(self, name: str, text: str) -> None:
+        """Write to the cell's stdout or stderr."""
+
+    def display(self, kind: str, content: Mapping[str, Any]) -> None:
+        """Send a `display_data`, `update_display_data` or `clear_output` message."""
+
+    def comm(
+        self,
+        kind: str,
+        content: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        buffers: Sequence[bytes],
+        parent: Header | None,
+    ) -> None:
+        """Send a comm message, as the answer to `parent` or to the cell."""
+
+    def end(self) -> None:
+        """The cell has ended; more may come all the same."""
+
+
+class Headless:
+    """What is late where a program runs the notebook.
+
+    Such a program (it offers no stdin) hears the cell that runs, and drops what comes for an
+    earlier one or between two: there, late output goes to the cell that runs, or to the next.
+    """
+
+    def __init__(self) -> None:
+        self._header: Header | None = None
+        self._held: list[Callable[[Header], None]] = []
+        self._lock = threading.Lock()
+
+    def begin(self, header: Header) -> None:
+        """A cell begins."""
+        with self._lock:
+            self._header = header
+            for send in self._held:
+                send(header)
+            self._held.clear()
+
+    def end(self) -> None:
+        """It has ended."""
+        with self._lock:
+            self._header = None
+
+    def send(self, send: Callable[[Header], None]) -> None:
+        """Now or with the next cell."""
+        with self._lock:
+            if self._header is None:
+                self._held.append(send)
+            else:
+                send(self._header)
+
+
+class KernelOutlet:
+    """A cell of an ipykernel."""
+
+    redraws = True
+
+    def __init__(self, shell: Any, header: Header, headless: Headless | None = None) -> None:
+        self._kernel = shell.kernel
+        self._shell = shell
+        self._header = header
+        self._headless = headless
+        if headless is not None:
+            headless.begin(header)
+
+    @property
+    def is_watched(self) -> bool:
+        """Not when a program runs the notebook."""
+        return self._headless is None
+
+    def end(self) -> None:
+        """The cell ends; what comes now is late."""
+        if self._headless is not None:
+            self._headless.end()
+
+    def stream(self, name: str, text: str) -> None:
+        """Send a `stream` message, or write where the running cell has redirected the stream."""
+        current = getattr(sys, name)
+        if self._is_redirected(current):
+            current.write(text)
+        else:
+            self._send("stream", {"name": name, "text": text})
+
+    def display(self, kind: str, content: Mapping[str, Any]) -> None:
+        """Send a display message, or hand it to `%%capture`."""
+        publisher = self._shell.display_pub
+        if kind != "clear_output" and self._is_redirected(publisher):
+            publisher.publish(
+                data=dict(content["data"]),
+                metadata=dict(content["metadata"]),
+                transient=content.get("transient"),
+                update=kind == "update_display_data",
+            )
+        else:
+            self._send(kind, content)
+
+    def comm(
+        self,
+        kind: str,
+        content: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        buffers: Sequence[bytes],
+        parent: Header | None,
+    ) -> None:
+        """Send a comm message; it has no place among the outputs, so nothing is flushed for it."""
+
+        def publish(header: Header) -> None:
+            kernel = self._kernel
+            kernel.session.send(
+                kernel.iopub_socket,
+                kind,
+                dict(content),
+                metadata=dict(metadata),
+                parent=header,
+                ident=f"comm-{content['comm_id']}".encode(),
+                buffers=list(buffers),
+            )
+
+        if parent is None and self._headless is not None:
+            self._headless.send(publish)
+        else:
+            publish(parent or self._header)
+
+    def _is_redirected(self, target: object) -> bool:
+        """By `%%capture` or `redirect_stdout` in this cell; ipykernel's own know their parent."""
+        if hasattr(target, "set_parent"):
+            return False
+        header = self._shell.get_parent().get("header", {})
+        return bool(header.get("msg_id") == self._header.get("msg_id"))
+
+    def _send(self, kind: str, content: Mapping[str, Any]) -> None:
+        if self._headless is None:
+            self._publish(kind, content, self._header)
+        else:
+            self._headless.send(partial(self._publish, kind, content))
+
+    def _publish(self, kind: str, content: Mapping[str, Any], header: Header) -> None:
+        kernel = self._kernel
+        send_what_was_printed()
+        kernel.session.send(
+            kernel.iopub_socket, kind, content, parent=header, ident=kernel._topic(kind)
+        )
+
+
+class TerminalOutlet:
+    """Terminal IPython: there is one place for everything."""
+
+    is_watched = True
+    redraws = False
+
+    def stream(self, name: str, text: str) -> None:
+        """Write to `sys.stdout` or `sys.stderr`."""
+        target = getattr(sys, name)
+        target.write(text)
+        target.flush()
+
+    def end(self) -> None:
+        """Nothing changes."""
+
+    def display(self, kind: str, content: Mapping[str, Any]) -> None:
+        """Show what a terminal can show."""
+        if kind == "display_data":
+            publish_display_data(dict(content["data"]), dict(content["metadata"]))
+
+    def comm(self, *_: Any) -> None:
+        """A terminal draws no widgets."""
+
+
+def outlet_of_running_cell(shell: Any) -> Outlet:
+    """The outlet for the cell that the shell is about to run."""
+    if getattr(shell, "kernel", None) is None:
+        return TerminalOutlet()
+    header = shell.get_parent().get("header", {})
+    if has_reader(shell):
+        return KernelOutlet(shell, header)
+    return KernelOutlet(shell, header, vars(shell).setdefault("_monarch_nb_headless", Headless()))
+
+
+def has_reader(shell: Any) -> bool:
+    """Whether a person may look at a page while the cell runs: no terminal, and no program that
+    runs the notebook."""
+    if getattr(shell, "kernel", None) is None:
+        return False
+    return bool(shell.get_parent().get("content", {}).get("allow_stdin", True))

@@ -1,0 +1,1 @@
+"""Source lines, tracebacks and names of cells."""

@@ -1,0 +1,349 @@
+"""The thread that looks at the meshes and tells browsers, while there are any.
+
+Rules of the file: messages may come on any thread and are only put into a queue; one thread reads
+it, looks, and sends. It exists only while somebody looks or waits for an answer. A channel whose
+`send` raises is closed, which disturbs no other. What may take long is done in other threads
+(`requests.py`), so that updates never wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from monarch_nb.notebook.view.answers import actions, debug_sessions, questions
+from monarch_nb.notebook.view.answers.debug_sessions import Talks
+from monarch_nb.notebook.view.answers.questions import Desk
+from monarch_nb.notebook.view.answers.requests import Requests
+from monarch_nb.notebook.view.browser.channels import MAX_CLIENTS, Channels, Turn
+from monarch_nb.notebook.view.browser.followers import MAX_LINES, Followers
+from monarch_nb.notebook.view.browser.messages import (
+    VERSION,
+    Ask,
+    Bye,
+    Do,
+    Follow,
+    Hello,
+    Malformed,
+    Message,
+    parse,
+)
+from monarch_nb.notebook.view.feed.feed import Feed
+
+if TYPE_CHECKING:
+    from monarch_nb.notebook.session import Session
+    from monarch_nb.notebook.view.answers.source import Source
+
+MAX_WAITING: Final = 10_000  # messages of browsers
+MAX_CHANNELS: Final = 256
+GATHER_S: Final = 0.004
+JOIN_S: Final = 1.0
+
+Send = Callable[[dict[str, Any]], None]
+
+
+class Channel:
+    """One comm or one widget. Any thread may use it."""
+
+    def __init__(self, hub: Hub, number: int, send: Send) -> None:
+        self.number = number
+        self.send = send
+        self._hub = hub
+
+    def receive(self, message: Any) -> None:
+        """A message of the browser's. Returns at once."""
+        self._hub._put(lambda: self._hub._receive(self.number, message))
+
+    def close(self) -> None:
+        """The browser's end is gone."""
+        self._hub._put(lambda: self._hub._close(self.number))
+
+
+class Hub:
+    """What all browsers of a kernel are served by.
+
+    Example:
+        >>> channel = session.live.open(send)                         # doctest: +SKIP
+        >>> channel.receive({"v": 1, "type": "hello", ...})            # doctest: +SKIP
+    """
+
+    def __init__(self, session: Session, source: Source) -> None:
+        self.source = source
+        self.feed = Feed(time.monotonic(), self._where)
+        self._session = session
+        self._changed = threading.Condition()
+        self._events: deque[Callable[[], None]] = deque()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._numbers = 0
+        self._has_news = False
+        # below: of the thread alone
+        self._open: dict[int, Channel] = {}
+        self._channels = Channels()
+        self._followers: dict[int, Followers] = {}
+        self._requests = Requests(self._send)
+        self._talks = Talks(session, self._tell)
+        self._looks = False
+        self._complaint = ""
+        source.on_news = self.hear
+
+    def open(self, send: Send) -> Channel:
+        """A new channel; `send(message)` is called by the hub's thread. Any thread."""
+        with self._changed:
+            self._numbers += 1
+            channel = Channel(self, self._numbers, send)
+        self._put(lambda: self._admit(channel))
+        return channel
+
+    def hear(self) -> None:
+        """Ranks have told something, or have died. Any thread."""
+        with self._changed:
+            if self._thread is not None and not self._has_news:
+                self._has_news = True
+                self._changed.notify()
+
+    def close(self) -> None:
+        """End the thread; nothing is sent any more."""
+        self._talks.close()
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(JOIN_S)
+
+    def _where(self, record: Any) -> str:
+        return self.source.where(record)
+
+    def __repr__(self) -> str:
+        return f"<Hub: {self._channels!r}, {self.feed.malformed} malformed messages>"
+
+    # ------------------------------------------------------------------------ the one thread
+
+    def _put(self, event: Callable[[], None]) -> None:
+        with self._changed:
+            if self._closed:
+                return
+            if len(self._events) >= MAX_WAITING:
+                self.feed.malformed += 1
+                return
+            self._events.append(event)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="monarch-live", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def _run(self) -> None:
+        try:
+            while (events := self._wait()) is not None:
+                for event in events:
+                    self._safely(event)
+                self._safely(self._tick)
+        finally:
+            self._rest()
+
+    def _wait(self) -> list[Callable[[], None]] | None:
+        """What has come, or nothing when something is due; None when there is nothing to do."""
+        with self._changed:
+            while not self._closed:
+                if self._events:
+                    events = list(self._events)
+                    self._events.clear()
+                    return events
+                if self._has_news:
+                    self._has_news = False
+                    self._channels.news(time.monotonic() + self._gather_s())
+                if (at := self._next_at()) is None:
+                    self._rest()
+                    self._thread = None
+                    return None
+                if (left := at - time.monotonic()) <= 0:
+                    return []
+                self._changed.wait(left)
+        return None
+
+    def _gather_s(self) -> float:
+        """What several hosts tell within moments goes together."""
+        return GATHER_S if self.feed.hosts > 1 else 0.0
+
+    def _next_at(self) -> float | None:
+        dues = (self._channels.next_at(), self._requests.next_at())
+        return min((at for at in dues if at is not None), default=None)
+
+    def _safely(self, step: Callable[[], None]) -> None:
+        """A fault of ours is told once, and ends nothing."""
+        try:
+            step()
+        except Exception as error:
+            if (told := repr(error)) != self._complaint:
+                self._complaint = told
+                logging.getLogger("monarch_nb").exception("the mesh view could not be updated")
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self._requests.expire(now)
+        turns = self._channels.turns(now)
+        period_s = self._channels.period_s()
+        if period_s is None:
+            self._rest()
+        if not turns or period_s is None:
+            return
+        self._safely(lambda: self._look(period_s))  # a client may be shut down at this moment
+        for turn in turns:
+            self._take(turn)
+
+    def _look(self, period_s: float) -> None:
+        """Look at the meshes."""
+        self._looks = True
+        look = self.source.look(0.1 if period_s < 1 else 1.0, self._channels.parts())
+        self.feed.update(look, time.monotonic())
+
+    def _rest(self) -> None:
+        """Nobody looks: ranks are not sampled any more."""
+        if self._looks:
+            self._looks = False
+            self.source.rest()
+
+    # ----------------------------------------------------------------------------- telling
+
+    def _take(self, turn: Turn) -> None:
+        """Send a channel what is due."""
+        if turn.base is not None:
+            delta = self.feed.delta(turn.base, turn.view)
+            if delta is None:
+                self._channels.resync(turn.channel)
+            elif delta:
+                self._send(turn.channel, delta)
+                self._channels.told(turn.channel, self.feed.n)
+        for client in turn.states:
+            self._send(turn.channel, self.feed.state(client, turn.view))
+            self._channels.told(turn.channel, self.feed.n)
+        self._tell_lines(turn)
+
+    def _tell_lines(self, turn: Turn) -> None:
+        followers = self._followers.get(turn.channel)
+        if followers is None or followers.seq is None:
+            return
+        followers.keep_only(self._channels.clients(turn.channel))
+        if not followers:
+            del self._followers[turn.channel]
+            return
+        if self.source.last_line() == followers.seq:
+            return
+        lines, skipped, followers.seq = self.source.lines_after(
+            followers.seq, *followers.scope, MAX_LINES
+        )
+        if (rows := [questions.row(line) for line in followers.wanted(lines)]) or skipped:
+            message = {"v": VERSION, "type": "log", "lines": rows, "skipped": skipped}
+            self._send(turn.channel, message)
+
+    def _send(self, number: int, message: dict[str, Any]) -> None:
+        channel = self._open.get(number)
+        if channel is None:
+            return
+        try:
+            channel.send(message)
+        except Exception:  # the comm was closed at this moment
+            logging.getLogger("monarch_nb").debug("a mesh view is gone", exc_info=True)
+            self._close(number)
+
+    def _tell(self, number: int, message: dict[str, Any]) -> None:
+        """Send it soon. Any thread."""
+        self._put(lambda: self._send(number, message))
+
+    def _refuse(self, number: int, client: str, error: str) -> None:
+        self._send(number, {"v": VERSION, "type": "error", "to": client, "error": error})
+
+    # --------------------------------------------------------------------------- listening
+
+    def _admit(self, channel: Channel) -> None:
+        if len(self._open) >= MAX_CHANNELS:
+            del self._open[next(iter(self._open))]
+        self._open[channel.number] = channel
+
+    def _close(self, number: int) -> None:
+        self._open.pop(number, None)
+        self._followers.pop(number, None)
+        self._talks.close(number)
+        self._channels.close(number)
+
+    def _receive(self, number: int, data: Any) -> None:
+        message = parse(data)
+        if isinstance(message, Malformed):
+            self.feed.malformed += 1
+            self._answer_malformed(number, message)
+        elif number in self._open:
+            self._handle(number, message, time.monotonic())
+
+    def _answer_malformed(self, number: int, message: Malformed) -> None:
+        if message.id is None or not message.client:
+            self._refuse(number, message.client, message.error)
+        else:
+            answer = {"v": VERSION, "type": "answer", "to": message.client, "id": message.id}
+            self._send(number, {**answer, "ok": False, "error": message.error})
+
+    def _handle(self, number: int, message: Message, now: float) -> None:
+        if isinstance(message, Hello):
+            if not self._channels.hello(number, message, now):
+                many = f"{MAX_CLIENTS} views share this connection already; close some"
+                self._refuse(number, message.client, many)
+            return
+        if isinstance(message, Bye):
+            self._channels.bye(number, message.client)
+            return
+        is_known = self._channels.heard(number, message.client, now)
+        self._talks.hear(number, message.client)
+        if isinstance(message, Ask | Do) and message.what in debug_sessions.WORDS:
+            self._debug(number, message, now)
+        elif isinstance(message, Ask):
+            self._ask(number, message, now)
+        elif isinstance(message, Do):
+            self._do(number, message, now)
+        elif not is_known:
+            self._refuse(number, message.client, "the kernel does not know this view: say hello")
+        elif isinstance(message, Follow):
+            self._follow(number, message)
+
+    def _follow(self, number: int, wish: Follow) -> None:
+        followers = self._followers.setdefault(number, Followers())
+        followers.follow(wish, self.source.last_line())
+
+    def _ask(self, number: int, ask: Ask, now: float) -> None:
+        question = questions.question_of(ask)
+        desk = Desk(self.source, self.feed)
+        self._requests.begin(
+            number,
+            ask,
+            lambda: question.answer(desk, ask.args),
+            self._done,
+            deadline=now + question.limit_s,
+            late=question.late,
+        )
+
+    def _do(self, number: int, do: Do, now: float) -> None:
+        self._requests.begin(
+            number,
+            do,
+            lambda: actions.perform(self._session, do),
+            self._done,
+            deadline=now + actions.action_of(do).limit_s,
+            late=actions.late(do),
+        )
+
+    def _debug(self, number: int, wish: Ask | Do, now: float) -> None:
+        self._requests.begin(
+            number,
+            wish,
+            lambda: self._talks.perform(number, wish),
+            self._done,
+            deadline=now + debug_sessions.LIMIT_S,
+            late=debug_sessions.LATE,
+        )
+
+    def _done(self, key: tuple[str, int], answer: dict[str, Any]) -> None:
+        """Called by the thread that did it."""
+        self._put(lambda: self._requests.end(key, answer))

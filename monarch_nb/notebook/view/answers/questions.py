@@ -1,0 +1,201 @@
+"""What a browser may ask: each question is a function of the source and its arguments.
+
+They run in a thread of their own and may wait for ranks, within the limit of each. What is asked of
+a mesh or a rank that is gone raises `ValueError` with a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from monarch_nb.core.errors.folding import fold_outputs
+from monarch_nb.core.hangs.stack_tree import tree
+from monarch_nb.notebook.view.answers.source import NO_ANSWER, Source
+from monarch_nb.notebook.view.browser.messages import Ask
+from monarch_nb.notebook.view.feed.feed import Feed
+from monarch_nb.notebook.view.feed.texts import MAX_HEADLINE, MAX_WHAT, number, plain, runs
+
+ANSWER_S: Final = 2.0
+LINES: Final = 20
+MAX_POINTS: Final = 512
+
+Args = Mapping[str, Any]
+
+
+class Desk(NamedTuple):
+    """What questions are answered from."""
+
+    source: Source
+    feed: Feed
+
+
+class Question(NamedTuple):
+    """`limit_s`: within which it is answered, if only by `late`."""
+
+    answer: Callable[[Desk, Args], Any]
+    limit_s: float
+    late: str
+
+
+def question_of(ask: Ask) -> Question:
+    """How this is answered."""
+    return _QUESTIONS[ask.what]
+
+
+def silence(rank: int) -> str:
+    """Why a rank may not have answered."""
+    return (
+        f"rank {rank} did not answer within {ANSWER_S:g} s: it holds the GIL in C code or is "
+        "stopped"
+    )
+
+
+def _rank(desk: Desk, args: Args) -> dict[str, Any]:
+    """All about one rank; what only the rank can tell is missing where it does not answer."""
+    source, name, rank = desk.source, args["mesh"], args["rank"]
+    mesh, status, snapshot = _status(source, name, rank)
+    lives = mesh.ended is None and status.verdict not in NO_ANSWER
+    actors = source.actors(name, rank, ANSWER_S) if lives else ()
+    detail = status.detail or (silence(rank) if actors is None else "")
+    host = snapshot.hosts[status.host].name if status.host < len(snapshot.hosts) else ""
+    return {
+        "rank": rank,
+        "coords": dict(status.coords),
+        "pid": status.pid,
+        "host": plain(host, MAX_WHAT),
+        "verdict": status.verdict,
+        "what": plain(status.what, MAX_WHAT),
+        "since": max(desk.feed.clock(status.since), 1) if status.since else 0,
+        "detail": plain(detail),
+        "actors": [_actor(each) for each in actors or ()],
+        "error": _last_error(desk, name, rank),
+        "lines": [plain(line.text) for line in source.lines(name, [rank], LINES)],
+        "queue": status.queue,
+    }
+
+
+def _status(source: Source, name: str, rank: int) -> tuple[Any, Any, Any]:
+    snapshot = source.snapshot()
+    found = [mesh for mesh in snapshot.meshes if mesh.name == name]
+    living = [mesh for mesh in found if mesh.ended is None]
+    if not found:
+        raise ValueError(f"there is no mesh {plain(name, MAX_WHAT)!r} any more")
+    mesh = (living or found)[-1]
+    if rank >= len(mesh.ranks):
+        raise ValueError(f"{name} has no rank {rank} any more; it has {len(mesh.ranks)} ranks")
+    return mesh, mesh.ranks[rank], snapshot
+
+
+def _actor(told: Mapping[str, Any]) -> dict[str, Any]:
+    current = told.get("current")
+    return {
+        "name": plain(told["name"], MAX_WHAT),
+        "cls": plain(told["cls"], MAX_WHAT),
+        "calls": told["calls"],
+        "failed": told["failed"],
+        "queue": told["queue"],
+        "current": None if current is None else plain(current, MAX_WHAT),
+    }
+
+
+def _last_error(desk: Desk, name: str, rank: int) -> dict[str, Any] | None:
+    failures = desk.source.failures(name)
+    failure = next((each for each in failures if rank in each.ranks), None)
+    if failure is None:
+        return None
+    told = _told(desk, failure)
+    return {key: told[key] for key in ("headline", "text", "what", "at")}
+
+
+def _told(desk: Desk, failure: Any) -> dict[str, Any]:
+    return {
+        "id": failure.id,
+        "ranks": runs(failure.ranks),
+        "headline": plain(failure.record.headline, MAX_HEADLINE),
+        "text": plain(desk.source.traceback(failure.record)),
+        "what": plain(failure.what, MAX_WHAT),
+        "at": desk.feed.clock(failure.at),
+        "count": failure.count,
+    }
+
+
+def _failure(desk: Desk, args: Args) -> dict[str, Any]:
+    for failure in desk.source.failures(args["mesh"]):
+        if failure.id == args["failure"]:
+            return _told(desk, failure)
+    raise ValueError("this failure is not kept any more; %mesh errors has that of the last cell")
+
+
+def _stacks(desk: Desk, args: Args) -> dict[str, Any]:
+    found = desk.source.stacks(args["mesh"], args["ranks"])
+    texts = {rank: plain(desk.source.words(stacks)) for rank, stacks in found.items()}
+    groups = fold_outputs(texts)
+    stacks = [{"ranks": runs(each.ranks), "text": texts[each.ranks[0]]} for each in groups]
+    silent = set(args["ranks"]).difference(found)
+    told = _named(desk, tree(found).to_json())
+    return {"stacks": stacks, "silent": runs(silent), "tree": told}
+
+
+def _named(desk: Desk, node: dict[str, Any]) -> dict[str, Any]:
+    """A tree of stacks with the names that people know cells by."""
+    if "frame" in node:
+        node["frame"]["file"] = desk.source.name(node["frame"]["file"])
+    for child in node["children"]:
+        _named(desk, child)
+    return node
+
+
+def _logs(desk: Desk, args: Args) -> dict[str, Any]:
+    last = desk.source.last_line()  # who follows from here misses nothing, and may see lines again
+    lines = desk.source.lines(
+        args["mesh"], args["ranks"], args["count"], args["pattern"], args["level"], args["before"]
+    )
+    return {"lines": [row(line) for line in lines], "last": last}
+
+
+def row(line: Any) -> list[Any]:
+    """A line of the log, as browsers get it."""
+    return [
+        line.seq,
+        plain(line.mesh, MAX_WHAT),
+        line.rank,
+        line.stream,
+        line.level,
+        plain(line.text),
+    ]
+
+
+def _curve(desk: Desk, args: Args) -> dict[str, Any]:
+    curve = desk.source.curves(args["mesh"]).get(args["name"])
+    if curve is None:
+        raise ValueError(f"{args['mesh']} has no curve {plain(args['name'], MAX_WHAT)!r}")
+    points = list(curve.of(args["rank"]))
+    stride = -(-len(points) // MAX_POINTS) or 1
+    kept = points[::-1][::stride][::-1]  # the last one always
+    return {"points": [[number(step), number(value)] for step, value in kept]}
+
+
+def _cell(desk: Desk, args: Args) -> dict[str, Any]:
+    found = desk.source.cell_id(args["number"])
+    if found is None:
+        raise ValueError(f"cell In[{args['number']}] is not one of this page's")
+    return {"id": found}
+
+
+def _debugger(desk: Desk, _: Args) -> dict[str, Any]:
+    choice = desk.source.debugged()
+    return {"whom": choice.whom, "mesh": choice.mesh, "ranks": runs(choice.ranks)}
+
+
+_SLOW: Final = f"nothing was found within {5 * ANSWER_S:g} s; ask for less"
+
+_QUESTIONS: Final = {
+    "rank": Question(_rank, 2 * ANSWER_S, "the rank has told nothing; %mesh status says more"),
+    "failure": Question(_failure, 5 * ANSWER_S, _SLOW),
+    "stacks": Question(_stacks, 2 * ANSWER_S, "the ranks' hosts do not answer"),
+    "logs": Question(_logs, 5 * ANSWER_S, _SLOW),
+    "curve": Question(_curve, 5 * ANSWER_S, _SLOW),
+    "cell": Question(_cell, ANSWER_S, _SLOW),
+    "debugger": Question(_debugger, ANSWER_S, _SLOW),
+}

@@ -1,0 +1,1 @@
+"""Pages: their channels, messages and widget."""

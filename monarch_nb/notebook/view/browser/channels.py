@@ -1,0 +1,204 @@
+"""Who looks, through which channel, at what and how often: decides what is due when.
+
+Pure: no thread, no clock; times come in and what is to be sent comes out. A channel is one comm or
+one widget; several clients (views, tabs) may share it, and then the fastest period and everything
+that any of them wants is sent to all. A client that is silent is forgotten, and comes back with
+its next sign of life, as browsers let hidden pages speak once a minute.
+
+What ranks tell is passed on when it comes, not at the next tick of a clock of our own: they are
+sampled in that rhythm already, and one clock after the other would let people wait twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from monarch_nb.notebook.view.browser.messages import Hello
+from monarch_nb.notebook.view.feed.inputs import View
+
+SILENCE_S: Final = 30.0
+STATE_S: Final = 0.1  # between two states for one client
+EARLY_S: Final = 0.02  # news that come as often as they may must not wait for being a little early
+MAX_CLIENTS: Final = 64  # of a channel
+MAX_DORMANT: Final = 64
+
+
+class Turn(NamedTuple):
+    """What one channel is to be sent: the delta from `base`, then the state to each of `states`.
+
+    `base` is None where nobody has a state yet.
+    """
+
+    channel: int
+    base: int | None
+    states: tuple[str, ...]
+    view: View
+
+
+@dataclass
+class _Client:
+    hello: Hello
+    heard: float
+    wants_state: bool = True
+    state_at: float = float("-inf")
+
+    def state_due(self) -> float:
+        return self.state_at + STATE_S
+
+
+class _Channel:
+    def __init__(self) -> None:
+        self.clients: dict[str, _Client] = {}
+        self.dormant: dict[str, Hello] = {}
+        self.base: int | None = None
+        self.looked_at = self.told_at = float("-inf")
+        self.news_at: float | None = None
+        self.view = View()
+        self.period_s = float("inf")
+
+    def put(self, client: _Client) -> None:
+        """It looks from now on, or in another way."""
+        self.clients[client.hello.client] = client
+        self._sum_up()
+
+    def drop(self, name: str) -> None:
+        """It does not look any more."""
+        self.clients.pop(name, None)
+        self._sum_up()
+        if not self.clients:
+            self.base = None
+
+    def _sum_up(self) -> None:
+        hellos = [client.hello for client in self.clients.values()]
+        parts = frozenset[str]().union(*(hello.parts for hello in hellos))
+        names = [hello.mesh for hello in hellos]
+        meshes = frozenset(name for name in names if name is not None)
+        self.view = View(parts, None if None in names else meshes)
+        self.period_s = min((hello.period_s for hello in hellos), default=float("inf"))
+
+    def due(self) -> float:
+        wanting = [client.state_due() for client in self.clients.values() if client.wants_state]
+        period_s = self.period_s
+        due = self.looked_at + max(period_s, min(1.5 * period_s, 1.0))
+        if self.news_at is not None:
+            due = min(due, max(self.news_at, self.told_at + period_s - EARLY_S))
+        return min([due, *wanting]) if wanting else due
+
+
+class Channels:
+    """All channels of a kernel, by number."""
+
+    def __init__(self) -> None:
+        self._channels: dict[int, _Channel] = {}
+
+    def hello(self, number: int, hello: Hello, now: float) -> bool:
+        """A client begins, or wants something else. False if there are too many."""
+        channel = self._channels.setdefault(number, _Channel())
+        known = channel.clients.get(hello.client)
+        if known is None and len(channel.clients) >= MAX_CLIENTS:
+            return False
+        before = channel.view
+        channel.dormant.pop(hello.client, None)
+        state_at = known.state_at if known is not None else float("-inf")
+        channel.put(_Client(hello, now, state_at=state_at))
+        if channel.view != before:
+            self.resync(number)  # deltas tell of what the others have not been told yet
+        return True
+
+    def heard(self, number: int, client: str, now: float) -> bool:
+        """A sign of life. False if nobody knows the client: it has to say hello."""
+        channel = self._channels.get(number)
+        if channel is None:
+            return False
+        if (known := channel.clients.get(client)) is not None:
+            known.heard = now
+            return True
+        hello = channel.dormant.pop(client, None)
+        return hello is not None and self.hello(number, hello, now)
+
+    def bye(self, number: int, client: str) -> None:
+        """A client is gone."""
+        if (channel := self._channels.get(number)) is not None:
+            channel.drop(client)
+            channel.dormant.pop(client, None)
+
+    def close(self, number: int) -> None:
+        """A channel is gone."""
+        self._channels.pop(number, None)
+
+    def resync(self, number: int) -> None:
+        """Each client of the channel is to get a state."""
+        for client in self._channels[number].clients.values():
+            client.wants_state = True
+
+    def clients(self, number: int) -> tuple[str, ...]:
+        """Who looks through a channel."""
+        channel = self._channels.get(number)
+        return tuple(channel.clients) if channel is not None else ()
+
+    def news(self, at: float) -> None:
+        """From that moment on, a look will see something new."""
+        for channel in self._looked_at():
+            if channel.news_at is None:
+                channel.news_at = at
+
+    def turns(self, now: float) -> list[Turn]:
+        """What is to be looked at now. Forgets clients that are silent."""
+        self._forget_silent(now)
+        return [
+            self._turn(number, channel, now)
+            for number, channel in self._channels.items()
+            if channel.clients and channel.due() <= now
+        ]
+
+    def told(self, number: int, n: int) -> None:
+        """The channel has been sent what there is up to update `n`."""
+        if (channel := self._channels.get(number)) is not None:
+            channel.base = n
+            channel.told_at = channel.looked_at
+
+    def next_at(self) -> float | None:
+        """When something is due next; None while nobody looks."""
+        return min((channel.due() for channel in self._looked_at()), default=None)
+
+    def period_s(self) -> float | None:
+        """The smallest period; None while nobody looks."""
+        return min((channel.period_s for channel in self._looked_at()), default=None)
+
+    def parts(self) -> frozenset[str]:
+        """Everything that anybody wants."""
+        return frozenset[str]().union(*(channel.view.parts for channel in self._looked_at()))
+
+    def __len__(self) -> int:
+        return sum(len(channel.clients) for channel in self._channels.values())
+
+    def __repr__(self) -> str:
+        counts = [len(channel.clients) for channel in self._channels.values()]
+        return f"<Channels: {len(counts)}, clients: {counts}>"
+
+    def _looked_at(self) -> Iterable[_Channel]:
+        return (channel for channel in self._channels.values() if channel.clients)
+
+    def _turn(self, number: int, channel: _Channel, now: float) -> Turn:
+        wanting = [
+            name
+            for name, client in channel.clients.items()
+            if client.wants_state and client.state_due() <= now
+        ]
+        for name in wanting:
+            client = channel.clients[name]
+            client.wants_state, client.state_at = False, now
+        channel.looked_at, channel.news_at = now, None
+        is_first = len(wanting) == len(channel.clients)  # nobody needs the delta
+        return Turn(number, None if is_first else channel.base, tuple(wanting), channel.view)
+
+    def _forget_silent(self, now: float) -> None:
+        for channel in self._channels.values():
+            for name, client in list(channel.clients.items()):
+                if now - client.heard > SILENCE_S:
+                    channel.drop(name)
+                    channel.dormant[name] = client.hello
+                    if len(channel.dormant) > MAX_DORMANT:
+                        del channel.dormant[next(iter(channel.dormant))]

@@ -1,0 +1,1 @@
+"""From snapshots to messages for a page."""

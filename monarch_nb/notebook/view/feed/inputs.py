@@ -1,0 +1,77 @@
+"""What the feed reads at one moment: plain data, and views of bounded journals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+
+class CellAtWork(NamedTuple):
+    """The notebook cell that runs in the kernel. `since`: `time.monotonic()`."""
+
+    number: int
+    id: str | None
+    since: float
+
+
+class Timeline(Protocol):
+    """What each rank of a mesh did, a letter a second (`control/status/timeline.py`)."""
+
+    @property
+    def seconds(self) -> int: ...
+    def strips(self) -> list[str]: ...
+    def letters(self, second: int) -> str: ...
+
+
+class Curve(Protocol):
+    """A value over steps, of all ranks (`control/output/metrics.py`)."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def points(self) -> Sequence[Sequence[Any]]: ...
+
+
+class Snapshot(Protocol):
+    """Every mesh and host (`control/status/status.py`); what has not changed is the same object."""
+
+    @property
+    def meshes(self) -> Sequence[Any]: ...
+    @property
+    def hosts(self) -> Sequence[Any]: ...
+
+
+class Nothing(NamedTuple):
+    """The snapshot where no client runs."""
+
+    meshes: tuple[Any, ...] = ()
+    hosts: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One moment; the mappings are by name of the mesh.
+
+    `current`: the mesh that `%%mesh` means. `actors`: what the ranks have told of them, where they
+    were asked.
+    """
+
+    snapshot: Snapshot = field(default_factory=Nothing)
+    cell: CellAtWork | None = None
+    timelines: Mapping[str, Timeline] = field(default_factory=dict)
+    failures: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    curves: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
+    actors: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    current: str | None = None
+
+
+class View(NamedTuple):
+    """What the clients of a channel want to see. `meshes`: None for all."""
+
+    parts: frozenset[str] = frozenset()
+    meshes: frozenset[str] | None = None
+
+    def shows(self, mesh: str) -> bool:
+        """Whether it is about this mesh."""
+        return self.meshes is None or mesh in self.meshes

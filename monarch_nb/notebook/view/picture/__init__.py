@@ -1,0 +1,1 @@
+"""A mesh as a still picture."""

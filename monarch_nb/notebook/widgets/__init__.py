@@ -1,0 +1,1 @@
+"""Widgets of ranks, relayed to the browser."""

@@ -1,0 +1,264 @@
+"""Widgets of ranks in the front end: every comm of a rank has a stand-in in the kernel.
+
+Rules of the file: messages of ranks are sent to the front end by the inbox thread, under the cell
+on whose behalf the rank speaks; the front end's are passed to the rank by whichever thread brings
+them. The state of each widget is kept here, so that a page that is loaded again gets it at once,
+however busy the rank is. A rank that is gone leaves its widgets as they were, switched off.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from comm.base_comm import BaseComm
+
+from monarch_nb.notebook.output.sinks import Header, Outlet
+from monarch_nb.notebook.widgets.widget_state import WidgetState, changes_of
+
+WIDGET: Final = "jupyter.widget"
+MAX_PARENTS: Final = 64
+MANY: Final = 50
+"""Messages in each `WINDOW_S` are sent at once; then updates wait, and only the last values are
+sent. Jupyter's server drops everything of a kernel that sends more than 1000 in a second."""
+WINDOW_S: Final = 0.1
+
+Send = Callable[[int, Mapping[str, Any], Sequence[bytes]], None]
+
+
+class CommRelay:
+    """The comms of all ranks. `outlet_of(tag)` is where a cell shows things."""
+
+    def __init__(
+        self,
+        shell: Any,
+        outlet_of: Callable[[int], Outlet | None],
+        flush_at: Callable[[Any, float], None],
+    ) -> None:
+        self._manager = getattr(getattr(shell, "kernel", None), "comm_manager", None)
+        self._outlet_of = outlet_of
+        self._flush_at = flush_at
+        self._waiting: dict[RankEnd, set[Any]] = {}  # and which values have changed
+        self._window_s = 0.0
+        self._sent = 0
+        self._ends: dict[str, RankEnd] = {}
+        self._lock = threading.Lock()
+        self._widgets: dict[str, Any] | None = None  # ipywidgets' own list, once it is imported
+        self._importing: threading.Thread | None = None
+        self.send: Send | None = None
+
+    def receive(self, event: Any) -> None:
+        """A rank's message."""
+        if self._manager is None:
+            return  # a terminal has no front end
+        if event.kind == "comm_open":
+            self._open(event)
+            return
+        end = self._ends.get(event.comm_id)
+        if end is None or end.process != event.process:
+            return
+        end.outlet = self._outlet_of(event.tag) or end.outlet  # the cell that runs there now
+        changed = changes_of(event) if end.target_name == WIDGET else set()
+        with self._lock:
+            waits = changed and (end in self._waiting or not self._may_send())
+            if waits:
+                end.keep(event)
+                self._waiting.setdefault(end, set()).update(changed)
+        if waits:
+            self._flush_at(self, time.monotonic() + WINDOW_S)
+            return
+        self._send_waiting(end)
+        end.relay(event)
+        if event.kind == "comm_close":
+            self.forget(end)
+
+    def flush(self) -> float | None:
+        """Send updates that wait, if it is time. Returns when there will be more, or None."""
+        for end in list(self._waiting):
+            with self._lock:
+                if not self._may_send():
+                    return self._window_s + WINDOW_S
+            self._send_waiting(end)
+        return None
+
+    def settle(self) -> None:
+        """A cell ends: send all updates that wait."""
+        for end in list(self._waiting):
+            self._send_waiting(end)
+
+    def _send_waiting(self, end: RankEnd) -> None:
+        with self._lock:
+            changed = self._waiting.pop(end, None)
+        if changed:
+            end.send_values(changed)
+
+    def _may_send(self) -> bool:
+        now = time.monotonic()
+        if now >= self._window_s + WINDOW_S:
+            self._window_s, self._sent = now, 0
+        self._sent += 1
+        return self._sent <= MANY
+
+    def lost(self, process: int) -> None:
+        """A rank is gone: its widgets are switched off."""
+        for end in [each for each in list(self._ends.values()) if each.process == process]:
+            self._send_waiting(end)
+            end.switch_off()
+            self.forget(end)
+
+    def forget(self, end: RankEnd) -> None:
+        """A comm is closed."""
+        with self._lock:
+            self._ends.pop(end.comm_id, None)
+            self._waiting.pop(end, None)
+            self._manager.comms.pop(end.comm_id, None)  # type: ignore[union-attr]
+            if self._widgets is not None:
+                self._widgets.pop(end.comm_id, None)
+
+    def _open(self, event: Any) -> None:
+        outlet = self._outlet_of(event.tag)
+        if outlet is None or event.comm_id in self._manager.comms:  # type: ignore[union-attr]
+            return
+        end = RankEnd(self, outlet, event)
+        with self._lock:
+            self._ends[end.comm_id] = end
+            self._manager.comms[end.comm_id] = end  # type: ignore[union-attr]
+            self._list([end])
+        end.relay(event)
+
+    def _list(self, ends: Iterable[RankEnd]) -> None:
+        """Let ipywidgets tell a page that asks about all widgets of these too."""
+        if self._widgets is not None:
+            self._widgets.update({end.comm_id: end for end in ends if end.target_name == WIDGET})
+        elif self._importing is None:  # takes a while, and this is the inbox thread
+            self._importing = threading.Thread(
+                target=self._import, name="monarch-widgets", daemon=True
+            )
+            self._importing.start()
+
+    def _import(self) -> None:
+        widgets = importlib.import_module("ipywidgets.widgets.widget")
+        with self._lock:
+            self._widgets = widgets._instances
+            self._list(self._ends.values())
+
+
+class RankEnd(BaseComm):
+    """Stands in the kernel for a comm of a rank."""
+
+    def __init__(self, relay: CommRelay, outlet: Outlet, event: Any) -> None:
+        self._relay = relay
+        self.outlet = outlet
+        self.process: int = event.process
+        self._parents: dict[str, Header] = {}
+        self._state = WidgetState()
+        target = str(event.content.get("target_name", ""))
+        super().__init__(target_name=target, comm_id=event.comm_id, primary=False)
+
+    # from the rank
+
+    def keep(self, event: Any) -> None:
+        """Its message will be sent later, as values that have changed."""
+        self._state.take(event.content["data"], event.buffers)
+
+    def send_values(self, names: Collection[Any]) -> None:
+        """Send the last values of these names."""
+        self._publish("comm_msg", *self._state.message(self.comm_id, names))
+
+    def relay(self, event: Any) -> None:
+        """Send its message to the front end."""
+        self.keep(event)
+        self._publish(
+            event.kind,
+            event.content,
+            event.metadata,
+            event.buffers,
+            self._parents.get(event.parent),
+        )
+
+    def switch_off(self) -> None:
+        """Nobody answers any more. To close a widget's comm would take its last picture away."""
+        if self.target_name != WIDGET:
+            self._publish("comm_close", {"comm_id": self.comm_id, "data": {}})
+        elif "disabled" in self._state.values:
+            data = {"method": "update", "state": {"disabled": True}, "buffer_paths": []}
+            self._publish("comm_msg", {"comm_id": self.comm_id, "data": data})
+        self._closed = True
+
+    # from the front end, called by the kernel's comm manager
+
+    def handle_msg(self, msg: dict[str, Any]) -> None:
+        """Pass it to the rank; what asks for the state is answered here."""
+        data = msg["content"]["data"]
+        buffers = [bytes(buffer) for buffer in msg.get("buffers") or ()]
+        if self.target_name == WIDGET and data.get("method") == "request_state":
+            self._publish("comm_msg", *self._state.message(self.comm_id), parent=msg["header"])
+            return
+        self._state.take(data, buffers)
+        self._parents[msg["header"]["msg_id"]] = msg["header"]
+        if len(self._parents) > MAX_PARENTS:
+            del self._parents[next(iter(self._parents))]
+        self._tell("comm_msg", msg, buffers)
+
+    def handle_close(self, msg: dict[str, Any]) -> None:
+        """The front end has closed it."""
+        self._relay.forget(self)
+        self._tell("comm_close", msg, [])
+
+    def close(self, *_: Any, **__: Any) -> None:
+        """Closed in the kernel, by `Widget.close_all()`."""
+        if self._closed:
+            return
+        self._closed = True
+        self._publish("comm_close", {"comm_id": self.comm_id, "data": {}})
+        self._relay.forget(self)
+        self._tell("comm_close", {"content": {"data": {}}, "header": {"msg_id": ""}}, [])
+
+    def __del__(self) -> None:
+        """Nothing: it was closed, or the kernel ends."""
+
+    def _tell(self, kind: str, msg: Mapping[str, Any], buffers: Sequence[bytes]) -> None:
+        body = {
+            "type": kind,
+            "comm_id": self.comm_id,
+            "data": msg["content"].get("data", {}),
+            "metadata": msg.get("metadata", {}),
+            "parent": msg["header"]["msg_id"],
+        }
+        if self._relay.send is not None:
+            self._relay.send(self.process, body, buffers)
+
+    def _publish(
+        self,
+        kind: str,
+        content: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
+        buffers: Sequence[bytes] = (),
+        parent: Header | None = None,
+    ) -> None:
+        self.outlet.comm(kind, content, metadata or {}, buffers, parent)
+
+    # what ipywidgets asks its widgets for, when a page wants the state of all
+
+    @property
+    def model_id(self) -> str:
+        """The widget's name in the front end."""
+        return str(self.comm_id)
+
+    def get_state(self, **_: Any) -> dict[str, Any]:
+        """The values, with their buffers in place."""
+        return self._state.whole()
+
+    def _get_embed_state(self, **_: Any) -> dict[str, Any]:
+        from ipywidgets.widgets.widget import Widget
+
+        embedded: dict[str, Any] = Widget._get_embed_state(self)
+        return embedded
+
+    def __getattr__(self, name: str) -> Any:
+        if name in {"_model_name", "_model_module", "_model_module_version"}:
+            return self._state.values.get(name)
+        raise AttributeError(name)

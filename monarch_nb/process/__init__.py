@@ -1,0 +1,1 @@
+"""One process as a member of a mesh: messages, futures, interrupts, supervision."""

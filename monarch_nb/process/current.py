@@ -1,0 +1,89 @@
+"""The one `Runtime` of this process: set once by whoever starts it, read by everybody.
+
+A rank sets it while it boots. Elsewhere the first use starts the client; it is known here by name
+only, as the worker is to the host, because nothing may point up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, NoReturn
+
+from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.errors import BrokenError
+
+if TYPE_CHECKING:
+    from monarch_nb.process.process import Proc
+    from monarch_nb.services.runtime import Runtime
+
+CLIENT = "monarch_nb.control.client"
+_lock = threading.RLock()
+
+
+class _Slot:
+    runtime: Runtime | None = None
+    is_fork_of_rank = False
+
+
+_slot = _Slot()
+
+
+def install(runtime: Runtime | None) -> None:
+    """Make this the process's runtime; None when it has ended."""
+    _slot.runtime = runtime
+
+
+def running() -> Runtime | None:
+    """The runtime, if there is one. A forked child of a member has none."""
+    return _slot.runtime
+
+
+def runtime() -> Runtime:
+    """The runtime; in a process that is no rank, the client is started at first use."""
+    found = _slot.runtime
+    if found is not None:
+        return found
+    if _slot.is_fork_of_rank:
+        raise BrokenError(
+            "this process was forked from a rank of a mesh and is none itself; "
+            "use the mesh in the rank"
+        )
+    with _lock:
+        if _slot.runtime is None:
+            importlib.import_module(CLIENT).start()
+    found = _slot.runtime
+    assert found is not None
+    return found
+
+
+def proc() -> Proc:
+    """The messaging of this process."""
+    return runtime().proc
+
+
+def _forget_after_fork() -> None:
+    """A forked child is no member: its parent's sockets and threads are not its own."""
+    found, _slot.runtime = _slot.runtime, None
+    if found is not None and found.proc.id != found.proc.controller:
+        _slot.is_fork_of_rank = True
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def end_fork(error: BaseException | None) -> NoReturn:
+    """A child that the user's code has forked came back into ours: it ends here, like a program."""
+    code = 0
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    elif error is not None:
+        print(*ErrorRecord.from_exception(error).format(), sep="\n", file=sys.__stderr__)
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)

@@ -1,0 +1,99 @@
+"""How a process ended, and how that is said: to programs in Monarch's words, to people plainly."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from monarch_nb.core.errors.records import is_internal
+from monarch_nb.core.hangs.stacks import Crash, Frame, crash
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a process ended, as its agent saw it."""
+
+    # where an answer is awaited it may come instead: it is no message's kind
+    kind: ClassVar[int] = 0
+    process: int
+    code: int | None = None
+    signal: int | None = None
+    reason: str | None = None
+    tail: str = ""
+    oom: bool = False
+    unreachable_s: float | None = None
+    asked: bool = False  # somebody stopped it, in an orderly way
+
+    @staticmethod
+    def from_body(body: dict[str, Any]) -> Exit:
+        """From the agent's `exited`."""
+        return Exit(
+            body["proc"],
+            body.get("code"),
+            body.get("signal"),
+            body.get("reason"),
+            body.get("tail") or "",
+            bool(body.get("oom")),
+            body.get("unreachable_s"),
+            bool(body.get("asked")),
+        )
+
+    def crash(self) -> Crash | None:
+        """Where Python crashed, if it did."""
+        return crash(self.tail)
+
+    def crashed_at(self) -> list[Frame]:
+        """The user's calls, outermost first, that Python was in when it crashed."""
+        crashed = self.crash()
+        frames = crashed.frames if crashed else []
+        return [frame for frame in reversed(frames) if not is_internal(frame.file)]
+
+    def printed(self, count: int = 20) -> str:
+        """The last lines that it printed, as an indented paragraph that says so; empty if none."""
+        crashed = self.crash()
+        said = (self.tail if crashed is None else crashed.before).rstrip()
+        lines = "".join(f"\n  {line}" for line in said.splitlines()[-count:])
+        return f"\nThe last lines it printed:{lines}" if lines else ""
+
+    def plainly(self) -> str:
+        """The same for people who run cells: "exited with code 3"."""
+        if self.oom:
+            return "was killed because the memory ran out"
+        why = f": {self.reason}" if self.reason else ""
+        if self.signal is not None:
+            return f"was killed by signal {self.signal} ({_signal_name(self.signal)}){why}"
+        if self.unreachable_s is not None:
+            return f"has not been heard for {self.unreachable_s:.1f} s{why}"
+        if self.code is not None:
+            return f"exited with code {self.code}{why}"
+        return f"is gone: {self.reason or 'unknown reason'}"
+
+    def describe(self) -> str:
+        """One clause: "the process this actor was running on exited with non-zero code 3"."""
+        if self.asked:
+            return "the process this actor was running on has been stopped"
+        if self.oom:
+            return "the process this actor was running on was killed: out of memory (Killed(sig=9))"
+        why = f": {self.reason}" if self.reason else ""
+        if self.signal is not None:
+            return (
+                f"the process this actor was running on failed: Killed(sig={self.signal}, "
+                f"{_signal_name(self.signal)}){why}"
+            )
+        if self.unreachable_s is not None:
+            return (
+                "the process this actor was running on was not heard for "
+                f"{self.unreachable_s:.1f} s{why}"
+            )
+        if self.code is not None:
+            kind = "non-zero code" if self.code else "code"
+            return f"the process this actor was running on exited with {kind} {self.code}{why}"
+        return f"the process this actor was running on is gone: {self.reason or 'unknown reason'}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,1 @@
+"""What is waited for: futures, tasks, calls in flight."""

@@ -1,0 +1,336 @@
+"""Calls in flight: who is asked, what has come, what to do when a peer is lost or the caller gives
+up.
+
+Rules: a call ends exactly once; the first error ends a call to many; an answer that comes after the
+end is dropped. Nothing is decoded here before somebody asks for the value.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from monarch_nb.core.shape.values import ValueMesh
+from monarch_nb.core.wire.frames import REPLY, Message
+from monarch_nb.process import remote_errors
+from monarch_nb.process.exit import Exit
+from monarch_nb.process.futures.future import Future, make
+from monarch_nb.process.process import Proc, Wait, Waiter
+
+if TYPE_CHECKING:
+    from monarch_nb.core.shape.extent import Shape
+    from monarch_nb.process.supervision.supervision import MeshState
+
+R = TypeVar("R")
+
+_gathering: Final = threading.Lock()
+
+
+class Target:
+    """What is called: an endpoint of some ranks of a mesh. `ranks[i]` is the mesh rank of member i.
+
+    Made once per endpoint and version of the mesh, never changed. `extent` is labels and sizes as a
+    call carries them.
+    """
+
+    __slots__ = (
+        "extent",
+        "held",
+        "method",
+        "port",
+        "processes",
+        "ranks",
+        "shape",
+        "state",
+        "version",
+    )
+
+    def __init__(
+        self,
+        state: MeshState,
+        method: str,
+        processes: Sequence[int],
+        ranks: Sequence[int],
+        shape: Shape,
+        held: object = None,
+    ) -> None:
+        self.held = held  # a mesh in use is not garbage
+        self.state = state
+        self.method = method
+        self.port = state.number
+        self.processes = tuple(processes)
+        self.ranks = tuple(ranks)
+        self.shape = shape
+        self.extent = tuple(shape.labels), tuple(shape.ndslice.sizes)
+        self.version = state.version
+
+    @property
+    def what(self) -> str:
+        """The call as people name it: "trainer.step"."""
+        return f"{self.state.name}.{self.method}"
+
+    def member(self, index: int) -> Target:
+        """One of the members, by itself. It is still told where in the mesh it was called."""
+        one = object.__new__(Target)
+        for name in Target.__slots__:
+            setattr(one, name, getattr(self, name))
+        one.processes, one.ranks = (self.processes[index],), (self.ranks[index],)
+        return one
+
+
+class _Pending(Future[R], Waiter):
+    """A call that has been sent."""
+
+    __slots__ = ("_proc", "port", "tag", "target")
+    can_be_cancelled = True
+    interrupts_what_runs = False
+    """Cancelling it ends what its actor does now, and drops nothing that waits there."""
+
+    def _begin(self, proc: Proc, target: Target, tag: int) -> None:
+        self._proc = proc
+        self.target = target
+        self.tag = tag
+        self._keep = target.held
+        self.port = proc.new_port()
+        proc.ports[self.port] = self.deliver
+
+    def deliver(self, message: Message) -> None:
+        """An answer. Inbox thread."""
+        raise NotImplementedError
+
+    def _close(self) -> bool:
+        """Stop listening; False if somebody else was first."""
+        return self._proc.ports.pop(self.port, None) is not None
+
+    def _error_of(self, message: Message | Exit) -> BaseException:
+        if isinstance(message, Exit):
+            return self._loss(message)
+        target = self.target
+        index = message.rank if len(target.ranks) > 1 else 0
+        rank = target.ranks[index] if index < len(target.ranks) else None
+        return remote_errors.unpack(
+            message.payload, what=target.what, rank=rank, size=len(target.state.processes)
+        )
+
+    def _unanswered(self) -> Sequence[int]:
+        """Processes that have not answered yet."""
+        return self.target.processes
+
+    def waits_for(self, process: int) -> bool:
+        return process in self._unanswered()
+
+    def wait_for_people(self) -> Wait | None:
+        target = self.target
+        if target.state.internal:
+            return None
+        left = set(self._unanswered())
+        pairs = zip(target.ranks, target.processes, strict=True)
+        ranks = tuple(rank for rank, process in pairs if process in left)
+        return Wait(target.what, "", ranks, len(target.state.processes), self.tag)
+
+    def lost(self, ended: Exit) -> None:
+        # the error is made by who asks for it: with 100 000 calls in flight, most are never asked
+        if self._close():
+            self._arrive(ended)
+
+    def _loss(self, ended: Exit) -> BaseException:
+        """The error for the end of a process, and of all that were lost with it."""
+        target = self.target
+        gone = {ended.process} | (self._proc.dead.keys() & set(self._unanswered()))
+        pairs = zip(target.ranks, target.processes, strict=True)
+        return target.state.loss(ended, [r for r, p in pairs if p in gone], target.what)
+
+    def abandon(self, ended: Exit) -> None:
+        for process in set(self._unanswered()):
+            self.lost(Exit(process, reason=ended.reason))
+
+    def cancel(self) -> bool:
+        if self.done():
+            return False
+        cancel_all(self._proc, [self])
+        return True
+
+
+def cancel_made_by(proc: Proc, tag: int | None) -> None:
+    """Cancel what is in flight for a notebook cell; None: everything."""
+    _cancel(proc, [each for each in _in_flight(proc) if tag in {None, each.tag}])
+
+
+def cancel_owed_by(proc: Proc, processes: Sequence[int]) -> bool:
+    """Cancel what these processes owe an answer to; whether there was anything."""
+    found = [each for each in _in_flight(proc) if any(map(each.waits_for, processes))]
+    _cancel(proc, found)
+    return bool(found)
+
+
+def _in_flight(proc: Proc) -> list[Any]:
+    """Calls, and cells that run on ranks; the oldest first."""
+    return [each for each in proc.waiters() if hasattr(each, "tag")]
+
+
+def _cancel(proc: Proc, found: Sequence[Any]) -> None:
+    for each in reversed(found):  # else one that waits would begin because the first has ended
+        if not isinstance(each, _Pending):
+            each.cancel()  # a cell
+    cancel_all(proc, [each for each in found if isinstance(each, _Pending)])
+
+
+def cancel_all(proc: Proc, calls: Sequence[_Pending[Any]]) -> None:
+    """Cancel calls in flight with one message per actor, the newest first.
+
+    So that none that waits is begun because the one that runs has ended.
+    """
+    replies: dict[tuple[int, int], list[int]] = {}
+    for call in reversed([each for each in calls if each.can_be_cancelled]):
+        for process in set(call._unanswered()):
+            replies.setdefault((process, call.target.port), []).append(call.port)
+    for (process, port), ports in replies.items():
+        proc.control(process, "interrupt", {"port": port, "replies": ports})
+    told = {
+        (process, call.target.port)
+        for call in calls
+        if call.interrupts_what_runs
+        for process in call._unanswered()
+    }
+    for process, port in told:
+        proc.control(process, "interrupt", {"port": port, "replies": [], "running": True})
+
+
+class SingleCall(_Pending[R]):
+    """One rank is asked."""
+
+    __slots__ = ()
+
+    def deliver(self, message: Message) -> None:
+        if self._close():
+            self._arrive(message)
+        else:
+            self._proc.discard(message)
+
+    def _decode(self, content: Message) -> R:
+        if content.kind != REPLY:
+            raise self._error_of(content)
+        return self._proc.decode(content)  # type: ignore[no-any-return]
+
+
+class GatherCall(_Pending[Any]):
+    """Every member is asked; done when all have answered or one has failed."""
+
+    __slots__ = ("_answers", "_found", "_missing")
+
+    def expect(self) -> None:
+        """Room for an answer per member."""
+        self._missing = len(self.target.processes)
+        self._answers: list[Message | None] = [None] * self._missing
+        self._found: ValueMesh[Any] | None = None
+
+    def deliver(self, message: Message) -> None:
+        if message.kind != REPLY:
+            if self._close():
+                self._arrive(message)
+            return
+        if message.rank < len(self._answers) and self._answers[message.rank] is None:
+            self._answers[message.rank] = message
+            self._missing -= 1
+            if not self._missing and self._close():
+                self._arrive(None)
+
+    def _unanswered(self) -> Sequence[int]:
+        pairs = zip(self.target.processes, self._answers, strict=True)
+        return [process for process, answer in pairs if answer is None]
+
+    def _decode(self, content: Message | None) -> ValueMesh[Any]:
+        if content is not None:
+            error = self._error_of(content)
+            error.values = self.answered()  # type: ignore[attr-defined]
+            raise error
+        answers = [each for each in self._answers if each is not None]
+        if len(answers) == 1:
+            return ValueMesh(self.target.shape, [self._proc.decode(answers[0])])
+        return self._gathered()
+
+    def _gathered(self) -> ValueMesh[Any]:
+        """The answers, not looked at. The same mesh for whoever asks: its end gives memory back."""
+        with _gathering:
+            if self._found is None:
+                pairs = zip(self.target.ranks, self._answers, strict=True)
+                unread = [self._unread(rank, each) for rank, each in pairs if each is not None]
+                self._found = ValueMesh._lazy(self.target.shape, unread)
+            return self._found
+
+    def _unread(self, rank: int, answer: Message) -> Callable[[], Any]:  # noqa: ARG002
+        return self._proc.parcels.unread(answer)
+
+    def answered(self) -> dict[int, Any]:
+        """Values of the ranks that have answered, by rank in the mesh."""
+        found = {}
+        for rank, answer in zip(self.target.ranks, self._answers, strict=True):
+            if answer is not None:
+                # one that cannot be unpickled here is left out
+                with contextlib.suppress(Exception):
+                    found[rank] = self._proc.decode(answer)
+        return found
+
+
+class _StreamItem(Future[R]):
+    """One of the futures of a stream."""
+
+    __slots__ = ("_source",)
+    _source: StreamCall
+
+    def _decode(self, content: Message) -> R:
+        if content.kind != REPLY:
+            raise self._source._error_of(content)
+        return self._source._proc.decode(content)  # type: ignore[no-any-return]
+
+    def cancel(self) -> bool:
+        return not self.done() and self._source.cancel()
+
+
+class StreamCall(_Pending[None]):
+    """Every member is asked; answers are handed out in the order in which they come."""
+
+    __slots__ = ("_answered", "_items", "_missing", "_next")
+
+    def expect(self) -> list[Future[Any]]:
+        """As many futures as there are members."""
+        self._missing = len(self.target.processes)
+        self._answered: set[int] = set()
+        self._next: queue.SimpleQueue[_StreamItem[Any]] = queue.SimpleQueue()
+        items: list[Future[Any]] = []
+        for _ in range(self._missing):
+            item = make(_StreamItem)
+            assert isinstance(item, _StreamItem)
+            item._source = self
+            self._next.put(item)
+            items.append(item)
+        return items
+
+    def deliver(self, message: Message) -> None:
+        if self._missing <= 0 or message.rank in self._answered:
+            self._proc.discard(message)
+            return
+        self._missing -= 1
+        self._answered.add(message.rank)
+        self._next.get()._arrive(message)
+        if not self._missing:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._close():
+            self._set_result(None)
+
+    def _unanswered(self) -> Sequence[int]:
+        return [p for i, p in enumerate(self.target.processes) if i not in self._answered]
+
+    def lost(self, ended: Exit) -> None:
+        for index, process in enumerate(self.target.processes):
+            if process == ended.process and index not in self._answered and self._missing:
+                self._answered.add(index)
+                self._missing -= 1
+                self._next.get()._arrive(ended)
+        if not self._missing:
+            self._finish()

@@ -1,0 +1,1 @@
+"""How user code that runs is interrupted."""

@@ -1,0 +1,235 @@
+"""Values on their way: encoded once, with large buffers in shared memory where the receivers can
+map it.
+
+Rules: what a process lends it keeps until every receiver has let go or died; a finalizer only
+queues (it may run inside any allocation, even where a lock is held), a thread of its own tells the
+lender. Nothing here sends a message but by the `release` it was given.
+"""
+
+from __future__ import annotations
+
+import functools
+import queue
+import struct
+import threading
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final
+
+from monarch_nb.config import Config
+from monarch_nb.core.wire import frames, pickling
+from monarch_nb.core.wire.frames import DETACHED, SHARED, Message
+from monarch_nb.data.shared import HANDLE_BYTES, Arena, Handle, attach
+from monarch_nb.errors import LimitError, RemoteProtocolError
+from monarch_nb.net.links import DETACH_BYTES
+
+_LENT: Final = struct.Struct("<B")
+
+
+class Parcel:
+    """A value encoded once, ready to go to any number of processes."""
+
+    __slots__ = ("buffers", "flags", "payload")
+
+    def __init__(self, payload: bytes, buffers: Sequence[Any] = (), flags: int = 0) -> None:
+        self.payload = payload
+        self.buffers = buffers
+        self.flags = flags
+
+
+class _Unread:
+    """A message that borrows memory, and was not looked at yet."""
+
+    __slots__ = ("_message", "_parcels")
+
+    def __init__(self, parcels: Parcels, message: Message) -> None:
+        self._parcels = parcels
+        self._message = message
+
+    def __call__(self) -> Any:
+        return self._parcels.decode(self._message)
+
+    def __del__(self) -> None:
+        self._parcels.discard_later(self._message)
+
+
+class Parcels:
+    """Encodes and decodes for one process.
+
+    `dead` are processes that get nothing any more; `release(owner, segment)` tells another process
+    that what it lent is free.
+    """
+
+    def __init__(
+        self,
+        host: int,
+        config: Config,
+        dead: Collection[int],
+        release: Callable[[int, int], None],
+    ) -> None:
+        self._host = host
+        self._config = config
+        self._dead = dead
+        self._release = release
+        self._arena: Arena | None = None
+        self._lock = threading.Lock()
+        self._releases: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
+        self._releaser: threading.Thread | None = None
+
+    def encode(self, value: Any, receivers: Sequence[int]) -> Parcel:
+        """Pickle a value for some processes; large buffers go to shared memory once for all of
+        them."""
+        buffers: list[Any] = []
+        payload = pickling.dumps(value, buffers)
+        if not buffers and len(payload) < DETACH_BYTES:
+            return Parcel(payload)
+        raws = [buffer.raw() for buffer in buffers]
+        self._check_size(payload, raws)
+        flags = DETACHED if len(payload) >= DETACH_BYTES else 0
+        if any(raw.nbytes >= self._config.shared_threshold_bytes for raw in raws):
+            shared = self._share(raws, receivers)
+            if shared is not None:
+                return Parcel(payload, shared, flags | SHARED)
+        return Parcel(payload, raws, flags)
+
+    def take_back(self, parcel: Parcel, receivers: Sequence[int]) -> None:
+        """It is not sent after all: nobody holds what was lent with it."""
+        if parcel.flags & SHARED:
+            for handle in _read_table(parcel.buffers[0]):
+                if handle is not None:
+                    for receiver in receivers:
+                        self.taken_back(handle.segment, receiver)
+
+    def encode_bytes(self, payload: bytes, buffers: Sequence[Any] = ()) -> Parcel:
+        """A parcel of something that is encoded already."""
+        return Parcel(payload, buffers, DETACHED if len(payload) >= DETACH_BYTES else 0)
+
+    def decode(self, message: Message) -> Any:
+        """The value of a message; unpickles, so never called in the inbox thread."""
+        if message.flags & SHARED:
+            self._take_up(message)
+        return pickling.loads(message.payload, message.buffers)
+
+    def decode_user_data(self, message: Message) -> Any:
+        """The parcel that came with a control message."""
+        *buffers, payload = message.buffers
+        carried = Message((0, message.flags, 0, 0, 0, 0, message.source, 0), payload, buffers)
+        return self.decode(carried)
+
+    def discard(self, message: Message) -> None:
+        """A message for nobody: give back the memory it borrows."""
+        if message.flags & SHARED:
+            for handle in _read_table(message.buffers[0]):
+                if handle is not None:
+                    self._release(message.source, handle.segment)
+
+    def unread(self, message: Message) -> Callable[[], Any]:
+        """What decodes a message, once; if nobody ever calls it, the memory is given back."""
+        if not message.flags & SHARED:
+            return functools.partial(self.decode, message)
+        self._start_releaser()
+        return _Unread(self, message)
+
+    def discard_later(self, message: Message) -> None:
+        """As `discard`, from a finalizer."""
+        if message.flags & SHARED:
+            for handle in _read_table(message.buffers[0]):
+                if handle is not None:
+                    self._releases.put((message.source, handle.segment))
+
+    def _check_size(self, payload: bytes, raws: Sequence[memoryview]) -> None:
+        size = len(payload) + sum(raw.nbytes for raw in raws)
+        limit = self._config.message_limit_bytes
+        if size > limit:
+            raise LimitError(
+                f"a message of {size} bytes is over the limit of {limit}; send it in parts, "
+                "or raise "
+                "MONARCH_NB_MESSAGE_LIMIT_BYTES",
+                limit=limit,
+                size=size,
+            )
+
+    def _share(self, raws: Sequence[memoryview], receivers: Sequence[int]) -> list[Any] | None:
+        """Table and inline buffers, or None when the value must travel inline."""
+        holders = [each for each in receivers if each not in self._dead]
+        if not holders or any(each >> frames.HOST_SHIFT != self._host for each in holders):
+            return None
+        threshold = self._config.shared_threshold_bytes
+        large = [raw for raw in raws if raw.nbytes >= threshold]
+        try:
+            handles = iter(self._lender().lend(large, holders))
+        except LimitError:
+            if sum(raw.nbytes for raw in large) <= self._config.inline_limit_bytes:
+                return None
+            raise
+        placed = [(next(handles), raw) if raw.nbytes >= threshold else (None, raw) for raw in raws]
+        return [_write_table(placed), *(raw for handle, raw in placed if handle is None)]
+
+    def _take_up(self, message: Message) -> None:
+        """Each lease is taken up once, also when two threads look at one value."""
+        with self._lock:
+            if message.flags & SHARED:
+                inline = iter(message.buffers[1:])
+                message.buffers = [
+                    next(inline) if handle is None else self._attach(message.source, handle)
+                    for handle in _read_table(message.buffers[0])
+                ]
+                message.flags &= ~SHARED
+
+    def _attach(self, owner: int, handle: Handle) -> memoryview:
+        self._start_releaser()
+        item = (owner, handle.segment)
+        put = self._releases.put  # re-entrant: may run inside any allocation, see SimpleQueue
+        return attach(handle, lambda: put(item))
+
+    def _lender(self) -> Arena:
+        """The shared memory this process lends, made at first use."""
+        with self._lock:
+            if self._arena is None:
+                self._arena = Arena(self._config.shared_bytes)
+            return self._arena
+
+    def taken_back(self, segment: int, holder: int) -> None:
+        """A receiver has let go of what was lent to it."""
+        if self._arena is not None:
+            self._arena.release(segment, holder)
+
+    def forget(self, holder: int) -> None:
+        """A receiver is dead: take back all that it held."""
+        if self._arena is not None:
+            self._arena.forget(holder)
+
+    def _start_releaser(self) -> None:
+        # finalizers run anywhere, even where a lock of an outbox is held; so they only queue
+        if self._releaser is None:
+            self._releaser = threading.Thread(
+                target=self._give_back, name="monarch-releases", daemon=True
+            )
+            self._releaser.start()
+
+    def _give_back(self) -> None:
+        while (item := self._releases.get()) is not None:
+            self._release(*item)
+
+    def close(self) -> None:
+        """Stop lending."""
+        self._releases.put(None)
+        if self._releaser is not None and self._releaser is not threading.current_thread():
+            self._releaser.join(1)
+        if self._arena is not None:
+            self._arena.close()
+
+
+def _write_table(placed: Sequence[tuple[Handle | None, Any]]) -> bytes:
+    blank = bytes(HANDLE_BYTES)
+    return b"".join(
+        _LENT.pack(handle is not None) + (blank if handle is None else handle.pack())
+        for handle, _ in placed
+    )
+
+
+def _read_table(table: Any) -> list[Handle | None]:
+    step = _LENT.size + HANDLE_BYTES
+    if len(table) % step:
+        raise RemoteProtocolError(f"a table of leases of {len(table)} bytes")
+    entries = [bytes(table[at : at + step]) for at in range(0, len(table), step)]
+    return [Handle.unpack(each[1:]) if each[0] else None for each in entries]

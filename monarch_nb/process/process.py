@@ -1,0 +1,361 @@
+"""`Proc`: this process as a member of the mesh: its ports, its peers, its parcels.
+
+Rules: `deliver` runs in the inbox thread and must return at once; a port is a number and a
+callable; whoever waits for a peer is registered before it sends and looked at when the peer dies,
+so nobody waits for the dead. What messages mean is decided by the modules that register ports and
+verbs, not here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from monarch_nb.config import Config
+from monarch_nb.core.wire import frames
+from monarch_nb.core.wire.frames import (
+    CALL,
+    CONTROL,
+    CONTROL_PORT,
+    DETACHED,
+    HEADER,
+    SHARED,
+    Message,
+)
+from monarch_nb.errors import RemoteProtocolError
+from monarch_nb.net.links import Links
+from monarch_nb.net.outbox import Outbox
+from monarch_nb.process.exit import Exit
+from monarch_nb.process.payloads import Parcel, Parcels
+
+Handler = Callable[[Message], None]
+Verb = Callable[[dict[str, Any], Message], None]
+
+
+class Proc:
+    """The messaging of one process. There is one per process, see `runtime.current()`."""
+
+    def __init__(
+        self, *, process: int, agent: int, controller: int, run_dir: Path, config: Config
+    ) -> None:
+        self.id = process
+        self.host = process >> frames.HOST_SHIFT
+        self.agent = agent
+        self.controller = controller
+        self.config = config
+        self.pid = os.getpid()
+        self.dead: dict[int, Exit] = {}
+        self._cut_off: set[int] = set()
+        self.verbs: dict[str, Verb] = {"release": self._on_release}
+        self.parcels = Parcels(self.host, config, self.dead, self._release)
+        self.encode = self.parcels.encode
+        self.encode_bytes = self.parcels.encode_bytes
+        self.decode = self.parcels.decode
+        self.decode_user_data = self.parcels.decode_user_data
+        self.discard = self.parcels.discard
+        self.ports: dict[int, Handler] = {CONTROL_PORT: self._on_control}
+        self.unknown: Handler = self.discard
+        self.closed = False
+        self._numbers = itertools.count(frames.FIRST_PORT)
+        self._boxes: dict[int, Outbox] = {}
+        self._watched = {process, agent, controller}
+        self.links = Links(run_dir, process, self.deliver)
+
+    # ports
+
+    def new_port(self) -> int:
+        """A number for a reply port, never used twice in this process."""
+        return next(self._numbers)
+
+    def deliver(self, message: Message) -> None:
+        """Hand a message to the port it is for."""
+        if self._cut_off and message.source in self._cut_off:
+            self.discard(message)  # it was given up: what it says now is too late
+            return
+        handler = self.ports.get(message.port)
+        if handler is None:
+            self.unknown(message)
+        else:
+            handler(message)
+
+    # sending
+
+    def send(
+        self,
+        process: int,
+        kind: int,
+        port: int,
+        parcel: Parcel,
+        *,
+        reply: int = 0,
+        rank: int = 0,
+        tag: int = 0,
+    ) -> None:
+        """Send a parcel to a port of a process. A process known to be dead gets nothing."""
+        if parcel.flags or parcel.buffers:
+            self._send_large(process, kind, port, parcel, reply, rank, tag)
+            return
+        header = HEADER.pack(kind, 0, 0, rank, tag, port, self.id, reply)
+        if process == self.id:
+            self.deliver(Message(HEADER.unpack(header), parcel.payload))
+            return
+        box = self._boxes.get(process) or self._open(process)
+        if box is not None:
+            box.send(header + parcel.payload)
+
+    def send_for(
+        self, source: int, process: int, port: int, parcel: Parcel, reply: int, rank: int, tag: int
+    ) -> None:
+        """Send a call in the name of another process, which gets the answer. Nothing may be
+        lent."""
+        assert not parcel.flags & SHARED
+        self._send_large(process, CALL, port, parcel, reply, rank, tag, source)
+
+    def _send_large(
+        self,
+        process: int,
+        kind: int,
+        port: int,
+        parcel: Parcel,
+        reply: int,
+        rank: int,
+        tag: int,
+        source: int | None = None,
+    ) -> None:
+        buffers = list(parcel.buffers)
+        if parcel.flags & DETACHED:
+            buffers.append(parcel.payload)
+        origin = self.id if source is None else source
+        header = HEADER.pack(kind, parcel.flags, len(buffers), rank, tag, port, origin, reply)
+        if process == self.id:
+            own = [each if isinstance(each, bytes) else bytearray(each) for each in buffers]
+            self.deliver(frames.build(HEADER.unpack(header), parcel.payload, own))
+            return
+        box = self._boxes.get(process) or self._open(process)
+        if box is None:
+            return
+        if parcel.flags & DETACHED:
+            box.send_frames([header, *buffers])
+        else:
+            box.send_frames([header + parcel.payload, *buffers])
+
+    def control(
+        self,
+        process: int,
+        verb: str,
+        body: dict[str, Any] | None = None,
+        *,
+        parcel: Parcel | None = None,
+        reply: int = 0,
+        rank: int = 0,
+        tag: int = 0,
+    ) -> None:
+        """Send a control message; `parcel` is user data that the receiver's inbox thread leaves
+        alone."""
+        text = json.dumps({"verb": verb, **(body or {})}).encode()
+        buffers: list[Any] = []
+        flags = 0
+        if parcel is not None:
+            buffers = [*parcel.buffers, parcel.payload]
+            flags = parcel.flags & SHARED
+        self.send(
+            process,
+            CONTROL,
+            CONTROL_PORT,
+            Parcel(text, buffers, flags),
+            reply=reply,
+            rank=rank,
+            tag=tag,
+        )
+
+    def answer(self, message: Message, body: dict[str, Any]) -> None:
+        """Answer a control message, if an answer was asked for."""
+        if message.reply:
+            payload = json.dumps(body).encode()
+            self.send(message.source, CONTROL, message.reply, Parcel(payload), rank=message.rank)
+
+    def ask(
+        self,
+        process: int,
+        verb: str,
+        body: dict[str, Any],
+        then: Callable[[dict[str, Any]], None],
+        *,
+        parcel: Parcel | None = None,
+    ) -> None:
+        """Send a control message and call `then(answer)` in the inbox thread.
+
+        The death of the peer is an answer too: `{"error": ...}`.
+        """
+        pending = _Asked(self, process, then)
+        self.ports[pending.port] = pending.deliver
+        if (gone := self.dead.get(process)) is not None:
+            pending.lost(gone)
+        else:
+            self.control(process, verb, body, parcel=parcel, reply=pending.port)
+
+    def _open(self, process: int) -> Outbox | None:
+        if process in self.dead or self.closed:
+            return None
+        self.watch(process)
+        box = self._boxes[process] = self.links.outbox(process)
+        return box
+
+    def watch(self, process: int) -> None:
+        """Be told when a process of this host ends; those of others their hosts tell of."""
+        if process not in self._watched and process >> frames.HOST_SHIFT == self.host:
+            self._watched.add(process)
+            self.control(self.agent, "watch", {"procs": [process]})
+
+    def watching(self, processes: Iterable[int]) -> None:
+        """The agent tells of these without being asked (we own them)."""
+        self._watched.update(processes)
+
+    # peers
+
+    def _on_control(self, message: Message) -> None:
+        body = json_of(message)
+        name = body.get("verb")
+        verb = self.verbs.get(name) if isinstance(name, str) else None
+        if verb is not None:
+            verb(body, message)
+        else:
+            self.answer(message, {"error": f"unknown verb {name!r:.80}"})
+
+    def bury(self, ended: Exit) -> None:
+        """A process is gone: forget its outbox and leases. `end_waits` has to follow."""
+        self.dead[ended.process] = ended
+        if ended.unreachable_s is not None:
+            self._cut_off.add(ended.process)
+        self._boxes.pop(ended.process, None)
+        self.links.drop(ended.process)
+        self.parcels.forget(ended.process)
+
+    def end_waits(self, *ended: Exit) -> list[Waiter]:
+        """Fail all who wait for processes that are gone; returns them."""
+        told = []
+        for waiter in self.waiters():
+            for each in ended:
+                if waiter.waits_for(each.process):
+                    waiter.lost(each)
+                    told.append(waiter)
+        return told
+
+    def waiters(self) -> list[Waiter]:
+        """Everything of this process that waits for an answer."""
+        owners = [getattr(handler, "__self__", None) for handler in list(self.ports.values())]
+        return [each for each in owners if isinstance(each, Waiter)]
+
+    def close(self, linger_s: float = 0.5) -> None:
+        """End the messaging of this process."""
+        if self.closed:
+            return
+        self.closed = True
+        self.links.close(linger_s)
+        self.parcels.close()
+
+    def _on_release(self, body: dict[str, Any], message: Message) -> None:
+        self.parcels.taken_back(body["segment"], message.source)
+
+    def _release(self, owner: int, segment: int) -> None:
+        if owner == self.id:
+            self.parcels.taken_back(segment, owner)
+        elif not self.closed:
+            self.control(owner, "release", {"segment": segment})
+
+
+class Wait(NamedTuple):
+    """Answers that are missing, for people: `ranks` of the mesh, which has `size`.
+
+    `what`: a call as "trainer.step", or "start" or "cell". `tag` is the notebook cell that waits;
+    None: whichever runs.
+    """
+
+    what: str
+    mesh: str
+    ranks: tuple[int, ...]
+    size: int
+    tag: int | None
+
+
+class Waiter:
+    """Something registered at a port that waits for the answers of peers."""
+
+    __slots__ = ()
+
+    def wait_for_people(self) -> Wait | None:
+        """What to say of it while it lasts; None: nothing."""
+        return None
+
+    def waits_for(self, process: int) -> bool:
+        """Whether an answer of this process is still missing."""
+        raise NotImplementedError
+
+    def lost(self, ended: Exit) -> None:
+        """The process is gone: end the wait."""
+        raise NotImplementedError
+
+    def abandon(self, ended: Exit) -> None:
+        """This process leaves the mesh: end the wait for everybody."""
+        raise NotImplementedError
+
+
+class _Asked(Waiter):
+    """One control message that wants an answer."""
+
+    __slots__ = ("_proc", "_process", "_then", "port")
+
+    def __init__(self, proc: Proc, process: int, then: Callable[[dict[str, Any]], None]) -> None:
+        self._proc = proc
+        self._process = process
+        self._then = then
+        self.port = proc.new_port()
+
+    def deliver(self, message: Message) -> None:
+        if self._proc.ports.pop(self.port, None) is not None:
+            self._then(json_of(message))
+
+    def waits_for(self, process: int) -> bool:
+        return process == self._process
+
+    def abandon(self, ended: Exit) -> None:
+        self.lost(ended)
+
+    def lost(self, ended: Exit) -> None:
+        if self._proc.ports.pop(self.port, None) is not None:
+            self._then({"error": ended.describe()})
+
+
+def json_of(message: Message) -> dict[str, Any]:
+    """What a control or output message says. Raises `RemoteProtocolError` for anything else."""
+    try:
+        body = json.loads(bytes(message.payload))
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise RemoteProtocolError(f"{len(message.payload)} bytes that are no JSON object")
+    return body
+
+
+def new_process_ids(host: int, count: int) -> list[int]:
+    """Ids for processes to come on a host: consecutive, from a random start, so never used
+    twice."""
+    start = random.SystemRandom().getrandbits(39) << 8
+    return [
+        host << frames.HOST_SHIFT | (start + i) & (frames.SERVICE_BIT - 1) for i in range(count)
+    ]
+
+
+def new_agent_id(host: int) -> int:
+    """An id for an agent to come."""
+    return new_process_ids(host, 1)[0] | frames.SERVICE_BIT
+
+
+def new_actor_port() -> int:
+    """A port for an actor, the same on all ranks of its mesh."""
+    return frames.ACTOR_BIT | random.SystemRandom().getrandbits(62)

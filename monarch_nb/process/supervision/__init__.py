@@ -1,0 +1,1 @@
+"""Who owns which mesh, and who is told when part of it is lost."""

@@ -1,0 +1,346 @@
+"""What this process owns, and what happens when some of it dies.
+
+Rules: a failure is reported once, to the owner of what failed; the owner handles it
+(`__supervise__`) or fails itself and its own owner is told, up to the root. An exit of what is
+being stopped is no failure. Runs in the inbox thread; user code runs elsewhere.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+from monarch_nb.core.shape.extent import Point, Shape
+from monarch_nb.core.wire import pickling
+from monarch_nb.core.wire.frames import ROOT_PORT, Message
+from monarch_nb.errors import RankExited, RankUnreachable, SupervisionError
+from monarch_nb.process import remote_errors
+from monarch_nb.process.exit import Exit
+from monarch_nb.process.process import Proc
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.hosting import Hosting
+    from monarch_nb.process.futures.future import Future
+
+
+@final
+class MeshFailure:
+    """Some ranks of a mesh have failed. Given to `__supervise__` and to `unhandled_fault_hook`.
+
+    Attributes: `mesh` (the mesh, as this process knows it), `mesh_name`, `crashed_ranks` (in that
+        mesh), `event` (what happened),
+    `cause` (the exception, where there was one).
+    """
+
+    def __init__(
+        self,
+        state: MeshState,
+        crashed_ranks: Sequence[int],
+        event: str,
+        cause: BaseException | None = None,
+        ended: Exit | None = None,
+    ) -> None:
+        self._state = state
+        self.mesh_name = state.name
+        self.crashed_ranks = list(crashed_ranks)
+        self.event = event
+        self.cause = cause
+        self.ended = ended
+
+    @property
+    def mesh(self) -> Any:
+        """The mesh that failed."""
+        return self._state.view()
+
+    def report(self) -> str:
+        """What happened, in sentences for a person."""
+        ranks = ", ".join(self._state.describe_rank(rank) for rank in self.crashed_ranks)
+        last = "" if self.ended is None else f"{_crashed(self.ended)}{self.ended.printed()}"
+        return f"failure on mesh {self.mesh_name!r} with event: {ranks}: {self.event}{last}"
+
+    def __str__(self) -> str:
+        return (
+            f"MeshFailure(mesh_name={self.mesh_name!r}, crashed_ranks={self.crashed_ranks}, "
+            f"event={self.event!r})"
+        )
+
+    __repr__ = __str__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        cause = None if self.cause is None else remote_errors.pack(remote_errors.RAW, self.cause)
+        return _restore_failure, (self.mesh, self.crashed_ranks, self.event, cause, self.ended)
+
+    def error(self, what: str | None = None) -> SupervisionError:
+        """The exception for a call that met this failure."""
+        call = f"Endpoint call {what}() failed, " if what else ""
+        text = f"{call}{self.report()}{self._state.advice(self.crashed_ranks)}"
+        error: SupervisionError
+        if self.ended is not None and self.ended.unreachable_s is not None:
+            error = RankUnreachable(text, ranks=tuple(self.crashed_ranks), failure=None)
+            error.last_heard_s = self.ended.unreachable_s
+        elif self.ended is not None:
+            error = RankExited(text, ranks=tuple(self.crashed_ranks), failure=None)
+            error.exitcode = self.ended.code
+            error.signal = self.ended.signal
+            error.log_tail = self.ended.tail
+        else:
+            error = SupervisionError(text, ranks=tuple(self.crashed_ranks), failure=None)
+        error.failure = self
+        error.endpoint = f"{what}()" if what else None
+        error.__cause__ = self.cause
+        return error
+
+
+def _restore_failure(
+    mesh: Any, crashed_ranks: list[int], event: str, cause: bytes | None, ended: Exit | None
+) -> MeshFailure:
+    raised = None if cause is None else remote_errors.unpack(cause, what="", rank=None, size=1)
+    return MeshFailure(mesh._state, crashed_ranks, event, raised, ended)
+
+
+_SAID_KEPT = 256
+
+
+def _crashed(ended: Exit) -> str:
+    """Where, as in a traceback."""
+    if (crash := ended.crash()) is None:
+        return ""
+    lines = [
+        f'\n  File "{frame.file}", line {frame.line}, in {frame.function}'
+        for frame in ended.crashed_at()
+    ]
+    return f"\n{crash.what}, most recent call last:{''.join(lines)}" if lines else ""
+
+
+class MeshState:
+    """What all handles of one mesh in this process share. Forward only, but for `heal`."""
+
+    kind = "mesh"
+    internal = False  # the runtime's own: whoever uses it raises what happens, nobody else is told
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        name: str,
+        owner_port: int,
+        shape: Shape,
+        processes: list[int],
+        owned: bool,
+    ) -> None:
+        self.number = number
+        self.name = name
+        self.owner_port = owner_port
+        self.shape = shape
+        self.processes = processes
+        self.owned = owned
+        self.lost: dict[int, MeshFailure] = {}
+        self.ended: str | None = None
+        self.stopping: Future[None] | None = None
+        self.trouble = False
+        self.version = 0
+        self._said: dict[Any, SupervisionError] = {}  # see `loss`
+
+    def view(self) -> Any:
+        """A handle of the whole mesh."""
+        raise NotImplementedError
+
+    def end(self, reason: str) -> None:
+        """Stopped: later calls are told so."""
+        if self.ended is None:
+            self.ended = reason
+            self.trouble = True
+
+    def lose(self, failure: MeshFailure) -> None:
+        """Some ranks are gone."""
+        for rank in failure.crashed_ranks:
+            self.lost.setdefault(rank, failure)
+        self.trouble = True
+
+    def restore(self, ranks: Iterable[int]) -> None:
+        """New incarnations live at these ranks."""
+        for rank in ranks:
+            self.lost.pop(rank, None)
+        self.version += 1
+        self.trouble = bool(self.lost) or self.ended is not None
+
+    def check(self, ranks: Sequence[int], what: str) -> None:
+        """Raise `SupervisionError` if a call to these ranks cannot be answered."""
+        if self.ended is not None:
+            raise SupervisionError(
+                f"Endpoint call {what}() failed, {self.kind} mesh {self.name!r} "
+                "has status stopped: "
+                f"{self.ended}"
+            )
+        hit = [rank for rank in ranks if rank in self.lost]
+        if hit:
+            raise self.lost[hit[0]].error(what)
+
+    def loss(self, ended: Exit, ranks: Sequence[int], what: str) -> SupervisionError:
+        """The error for a call in flight to a process that has just died."""
+        # with 100 000 calls in flight the same is said 100 000 times: the text is made once
+        key = (ended.process, tuple(ranks), what, len(self.lost))
+        said = self._said.get(key)
+        if said is None:
+            failure = MeshFailure(self, ranks, ended.describe(), ended=ended)
+            if len(self._said) >= _SAID_KEPT:
+                self._said.clear()
+            said = self._said[key] = failure.error(what)
+        error = type(said)(said.args[0])
+        error.__dict__.update({**said.__dict__, "values": {}})
+        return error
+
+    def describe_rank(self, rank: int) -> str:
+        """The rank and where it sits: "rank 2 {'gpus': 2/4}"."""
+        return f"rank {rank} {Point(rank, self.shape.extent)}"
+
+    def advice(self, ranks: Sequence[int]) -> str:
+        """What to do about lost ranks."""
+        others = len(self.processes) - len(self.lost.keys() | set(ranks))
+        if not self.owned:
+            return ""
+        living = f" The other {others} of {len(self.processes)} ranks are usable." if others else ""
+        return f"\n{living} Bring the lost back: mesh.heal(), or %mesh heal.".replace("\n ", "\n")
+
+
+class Supervision:
+    """The meshes that this process owns, and the failures that concern them."""
+
+    def __init__(self, proc: Proc, hosting: Hosting) -> None:
+        self.proc = proc
+        self.hosting = hosting
+        hosting.supervision = self
+        self.states: dict[int, MeshState] = {}
+        self.silent: dict[int, float] = {}
+        self.on_root_failure: Callable[[MeshFailure, bool], None] = lambda _failure, _seen: None
+        self.on_exit: list[Callable[[Exit], None]] = []
+        self.on_heal: list[Callable[[MeshState, Sequence[int]], None]] = []
+        """Each is called with a mesh of processes and those of its ranks that have new ones, before
+        these run code of the user's, in the thread that heals."""
+        self.stop_state: Callable[[MeshState, str], Future[None]]
+        self._lock = threading.Lock()
+        self.marking = threading.RLock()
+        """Held while losses are noted; who holds it sees all of what was lost together."""
+        proc.verbs["exited"] = self._on_exited
+        proc.verbs["actor_failed"] = self._on_actor_failed
+        proc.verbs["silent"] = self._on_silent
+        proc.verbs["heard"] = self._on_heard
+
+    def own(self, state: MeshState) -> None:
+        """From now on this process is told of failures of the mesh."""
+        with self._lock:
+            self.states[state.number] = state
+
+    def disown(self, state: MeshState) -> None:
+        """The mesh has been stopped."""
+        with self._lock:
+            self.states.pop(state.number, None)
+
+    def owned_by(self, port: int) -> list[MeshState]:
+        """The meshes spawned by an actor of this process, newest first."""
+        with self._lock:
+            return [
+                each for each in reversed(list(self.states.values())) if each.owner_port == port
+            ]
+
+    def stop_owned_by(self, port: int) -> list[Future[None]]:
+        """The owner has ended: end what it owns."""
+        stops = [self.stop_state(state, "its owner has ended") for state in self.owned_by(port)]
+        for stop in stops:
+            stop.add_done_callback(_ignore)
+        return stops
+
+    def report_gone(self, processes: Iterable[int], reason: str) -> None:
+        """Processes that were asked for together never came to live."""
+        self.exited(*(Exit(process, reason=reason) for process in processes))
+
+    def _on_exited(self, body: dict[str, Any], _: Message) -> None:
+        self.exited(Exit.from_body(body))
+
+    def exited(self, *ended: Exit) -> None:
+        """Processes are gone: end every wait for them, then tell the owners of what lived there.
+
+        What is lost together (a host) is given together, and told as one failure.
+        """
+        with self.marking:
+            new = {each.process: each for each in ended if each.process not in self.proc.dead}
+            for process, each in new.items():
+                self.silent.pop(process, None)
+                self.proc.bury(each)
+            failures = self._failures_of(new)  # who is woken next finds the mesh as it is
+        waiters = self.proc.end_waits(*new.values())
+        told = {getattr(getattr(each, "target", None), "state", None) for each in waiters}
+        for process, each in new.items():
+            self.hosting.owner_died(process)
+            for listener in self.on_exit:
+                listener(each)
+        for owner_port, (failure, states) in failures.items():
+            self.raise_to(owner_port, failure, seen=not told.isdisjoint(states))
+
+    def _failures_of(
+        self, ended: dict[int, Exit]
+    ) -> dict[int, tuple[MeshFailure, list[MeshState]]]:
+        """One failure per owner, however many of its meshes lived there; and all those meshes.
+
+        A process that somebody else has stopped takes its actors with it, but that is no failure.
+        """
+        found: dict[int, tuple[MeshFailure, list[MeshState]]] = {}
+        with self._lock:
+            states = list(self.states.values())
+        for state in states:
+            ranks = [rank for rank, process in enumerate(state.processes) if process in ended]
+            if not ranks or state.ended is not None:
+                continue
+            first = ended[state.processes[ranks[0]]]
+            failure = MeshFailure(state, ranks, first.describe(), ended=first)
+            state.lose(failure)
+            if first.asked or state.internal:
+                continue
+            known, others = found.get(state.owner_port, (failure, []))
+            if known._state.kind != "actor":
+                known = failure
+            found[state.owner_port] = known, [*others, state]
+        return found
+
+    def _on_actor_failed(self, body: dict[str, Any], message: Message) -> None:
+        state = self.states.get(body["port"])
+        if state is None or state.ended is not None or message.rank in state.lost:
+            return
+        failure = MeshFailure(state, [message.rank], body["text"])
+        state.lose(failure)
+        if message.buffers:
+            payload = bytes(message.buffers[-1])
+            # user data is unpickled by a thread that may, not by the inbox thread
+            threading.Thread(
+                target=self._raise_with_cause,
+                args=(failure, payload),
+                name="monarch-failure",
+                daemon=True,
+            ).start()
+        else:
+            self.raise_to(state.owner_port, failure, seen=False)
+
+    def _raise_with_cause(self, failure: MeshFailure, payload: bytes) -> None:
+        kind, _, record, original = pickling.loads(payload)
+        if kind == remote_errors.LOST and record is not None:
+            failure.cause = remote_errors.revive(original, record)
+        self.raise_to(failure._state.owner_port, failure, seen=False)
+
+    def raise_to(self, owner_port: int, failure: MeshFailure, *, seen: bool) -> None:
+        """Tell the owner. `seen`: a call of its own has raised this failure already."""
+        driver = self.hosting.drivers.get(owner_port)
+        if driver is not None:
+            driver.supervise(failure)
+        elif owner_port == ROOT_PORT:
+            self.on_root_failure(failure, seen)
+
+    def _on_silent(self, body: dict[str, Any], _: Message) -> None:
+        self.silent[body["proc"]] = body.get("since_s", 0.0)
+
+    def _on_heard(self, body: dict[str, Any], _: Message) -> None:
+        self.silent.pop(body["proc"], None)
+
+
+def _ignore(_: Any) -> None:
+    """Nobody waits for it."""

@@ -1,0 +1,1 @@
+"""What every process offers beside actors: transfers, workspaces, metrics, logs."""

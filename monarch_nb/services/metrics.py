@@ -1,0 +1,209 @@
+"""`monarch_nb.log`: a program tells how it is doing; the curves are drawn elsewhere.
+
+Rules of the file: a call puts numbers into a queue and takes no lock, for it stands in the inner
+loop and may be in a signal handler. Who sends what has gathered attaches itself here: on a rank a
+thread, in the controller whoever looks at the curves. Until then, and while nothing can be sent,
+what has gathered is folded, so that it stays small.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, NoReturn
+
+from monarch_nb.core.metrics.curves import MAX_STEP, Fold, Sample, thinned
+from monarch_nb.errors import BrokenError
+from monarch_nb.process import context, current
+
+MAX_NAMES: Final = 32
+MAX_WAITING: Final = 4_096  # values; then those that wait are folded
+MAX_POINTS: Final = 256  # of a name in one batch
+TAKE_S: Final = 0.05
+
+Key = tuple[int, str]  # tag, name
+
+
+class Batch(NamedTuple):
+    """What has gathered, by the notebook cell that caused it and by name; values that were left
+    out because there are too many names, and the first of these names."""
+
+    samples: dict[Key, list[Sample]]
+    left_out: int
+    first_left_out: str
+
+
+class Recorder:
+    """Collects what this process logs."""
+
+    def __init__(self) -> None:
+        self.wake: Callable[[], None] = _nobody
+        """Called with each value: there is something to send."""
+        self._values: deque[tuple[int, str, int, float]] = deque()
+        self._folds: dict[Key, Fold] = {}
+        self._folding = threading.Lock()
+        self._last_step: dict[str, int] = {}
+        self._left_out = 0
+        self._first_left_out = ""
+
+    def add(self, name: str, step: int | None, value: float) -> None:
+        """One value. Any thread."""
+        steps = self._last_step
+        last = steps.get(name)
+        if last is None and not self._admit(name):
+            return
+        if step is None:
+            step = 0 if last is None else last + 1
+        steps[name] = step
+        self._values.append((_tag(), name, step, value))
+        if len(self._values) > MAX_WAITING:
+            self._fold(0.0)
+        self.wake()
+
+    def __bool__(self) -> bool:
+        return bool(self._values or self._folds or self._left_out)
+
+    def take(self) -> Batch:
+        """What has gathered since the last time; nothing while another thread folds for long."""
+        samples: dict[Key, list[Sample]] = {}
+        if self._fold(TAKE_S):
+            folds, self._folds = self._folds, {}
+            samples = {key: fold.samples() for key, fold in folds.items()}
+        left_out, self._left_out = self._left_out, 0
+        return Batch(samples, left_out, self._first_left_out)
+
+    def forget(self) -> None:
+        """This process is a fork: what has gathered is its parent's."""
+        self._values, self._folds, self._last_step = deque(), {}, {}
+        self._folding = threading.Lock()
+        self.wake = _nobody
+
+    def _admit(self, name: str) -> bool:
+        if len(self._last_step) < MAX_NAMES:
+            return True
+        self._first_left_out = self._first_left_out or name
+        self._left_out += 1
+        self.wake()
+        return False
+
+    def _fold(self, patience_s: float) -> bool:
+        """Put what waits together; False if another thread, or what a signal has interrupted, is
+        at it."""
+        if not self._folding.acquire(timeout=patience_s):
+            return False
+        try:
+            gathered: dict[Key, tuple[list[int], list[float]]] = {}
+            for _ in range(len(self._values)):
+                tag, name, step, value = self._values.popleft()
+                steps, values = gathered.setdefault((tag, name), ([], []))
+                steps.append(step)
+                values.append(value)
+            for key, columns in gathered.items():
+                fold = self._folds.setdefault(key, Fold(MAX_POINTS))
+                for sample in thinned(*columns, MAX_POINTS):
+                    fold.add(sample)
+        finally:
+            self._folding.release()
+        return True
+
+
+def log(step: int | None = None, **values: Any) -> None:
+    """Tell how the program is doing: `log(loss=loss, lr=lr)`. The mesh view draws it over steps.
+
+    On a rank (in a cell, an endpoint, a thread) the values are those of this rank; all ranks are
+    folded to mean, lowest and highest. In the notebook or script itself they are kept as rank 0 of
+    a mesh named "controller". Returns within microseconds and never waits: values leave ten times a
+    second, and when a cell ends.
+
+    Args:
+        step: what the values are drawn over. None counts: one more than the last step of that name
+            on this rank, from 0.
+        values: one number for each name: int, float, a numpy scalar, a tensor without dimensions.
+            The value of a tensor on a GPU is read at once, which waits for the GPU: log every tenth
+            step if that matters. NaN and infinities are gaps in the curve. A process has 32 names.
+
+    Raises:
+        TypeError: a value that is no single number, or a step that is no integer. Nothing is
+            logged then.
+        BrokenError: in a process that was forked from a rank.
+
+    Example:
+        >>> for step in range(3):
+        ...     log(step, loss=1 / (1 + step))
+    """
+    at = None if step is None else _step(step)
+    for name, value in values.items():
+        if type(value) is not float:
+            values[name] = _number(name, value)
+    for name, value in values.items():
+        recorder.add(name, at, value)
+
+
+def _step(step: Any) -> int:
+    try:
+        found = operator.index(step)
+    except TypeError:
+        raise TypeError(f"log: a step is an integer, not {_shown(step)}") from None
+    if abs(found) > MAX_STEP:
+        raise TypeError(f"log: step {found:.3g} is beyond 2**53")
+    return found
+
+
+def _number(name: str, value: Any) -> float:
+    shape = getattr(value, "shape", ())
+    if len(shape):
+        raise TypeError(
+            f"log: {name!r} has shape {tuple(shape)}; log one number of it: {name}.mean()"
+        )
+    try:
+        item = getattr(value, "item", None)  # unlike float(), fine with a tensor that needs a grad
+        found = value if item is None else item()
+        if not isinstance(found, str | bytes | bytearray):
+            return float(found)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(f"log: {name!r} is to be a number, not {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    text = repr(value) if isinstance(value, str | int | float | bytes) else ""
+    kind = type(value).__name__
+    return f"{text} ({kind})" if 0 < len(text) <= 40 else f"a {kind}"
+
+
+def _tag() -> int:
+    here = context.here.get()
+    if here is not None:
+        return here.tag
+    runtime = current.running()
+    return 0 if runtime is None else runtime.root.tag
+
+
+def _nobody() -> None:
+    """Nobody sends."""
+
+
+def _severed() -> NoReturn:
+    raise BrokenError(
+        "this process was forked from a rank of a mesh and is none itself; log in the rank"
+    )
+
+
+recorder: Final = Recorder()
+"""The one of this process."""
+
+
+def _after_fork() -> None:
+    is_of_rank = recorder.wake is not _nobody
+    recorder.forget()
+    if is_of_rank:
+        recorder.wake = _severed
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,160 @@
+"""Ranks of a mesh as torchrun would have started them: its environment, and scripts run in them.
+
+Nothing here listens. `MASTER_ADDR` is an address of rank 0's host, the loopback where all ranks are
+of one host; who listens there, if anybody, is the `TCPStore` of the user's program. With a loopback
+address `init_process_group()` meets in the mesh's file and nothing listens at all.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import socket
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from monarch_nb.actors.definition import Actor, endpoint
+from monarch_nb.net import wire
+from monarch_nb.process.context import current_rank
+
+if TYPE_CHECKING:
+    from monarch_nb.meshes.proc_mesh import ProcMesh
+
+LOOPBACK: Final = "127.0.0.1"
+
+
+class SPMDActor(Actor):
+    """One rank of a program for torchrun. Spawn it on the ranks that shall take part.
+
+    Example:
+        >>> actors = procs.spawn("spmd", SPMDActor)                            # doctest: +SKIP
+        >>> addr, port = first(actors).get_host_port.call_one(None).get()      # doctest: +SKIP
+        >>> actors.main.call(addr, port, ["train.py", "--steps", "10"]).get()  # doctest: +SKIP
+    """
+
+    @endpoint
+    def get_host_port(self, use_ipaddr: bool | None = None) -> tuple[str, int]:
+        """This host's name, or an address of it (`use_ipaddr`), and a port that is free now."""
+        name = socket.gethostname()
+        host = socket.gethostbyname(name) if use_ipaddr else name
+        return host, wire.free_port()
+
+    @endpoint
+    def setup_env(self, master_addr: str, master_port: int) -> None:
+        """Set the variables that torchrun sets. The last axis of the mesh counts as the local one.
+
+        Raises `ValueError` for a port that is none.
+        """
+        os.environ.update(_environment(master_addr, master_port))
+
+    @endpoint
+    def main(self, master_addr: str, master_port: int, script_args: Sequence[str]) -> bool:
+        """`setup_env`, then run a script (`["train.py", "--lr", "1"]`) or a module (`["-m",
+        "package.train"]`) as `__main__`. True when it has ended; what it raises is raised.
+
+        Raises `ValueError` where nothing is named to run.
+        """
+        arguments = list(script_args)
+        is_module = arguments[:1] == ["-m"]
+        arguments = arguments[is_module:]
+        if not arguments:
+            raise ValueError(
+                'nothing to run: give ["train.py", ...] or ["-m", "package.train", ...]'
+            )
+        os.environ.update(_environment(master_addr, master_port))
+        before, sys.argv = sys.argv, arguments
+        try:
+            if is_module:
+                runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(arguments[0], run_name="__main__")
+        except SystemExit as end:
+            if end.code not in {None, 0}:
+                raise RuntimeError(f"{arguments[0]} ended with exit code {end.code}") from end
+        finally:
+            sys.argv = before
+        return True
+
+
+async def setup_torch_elastic_env_async(
+    proc_mesh: ProcMesh,
+    master_addr: str | None = None,
+    master_port: int | None = None,
+    use_ipaddr: bool | None = None,
+) -> None:
+    """Give all processes of a mesh torchrun's environment.
+
+    Args:
+        master_addr: of rank 0; by default the loopback where all processes are of one host, else
+            the first process's host.
+        master_port: by default one that is free there now.
+        use_ipaddr: an address and not a name, where the host is looked up.
+
+    Raises `ValueError` where only one of address and port is given.
+    """
+    actors = _spawned(proc_mesh, master_addr, master_port)
+    try:
+        if master_addr is None:
+            host, master_port = await _first(actors).get_host_port.call_one(use_ipaddr)
+            master_addr = _address(proc_mesh, host)
+        await actors.setup_env.call(master_addr, master_port)
+    finally:
+        await actors.stop()
+
+
+def setup_torch_elastic_env(
+    proc_mesh: ProcMesh,
+    master_addr: str | None = None,
+    master_port: int | None = None,
+    use_ipaddr: bool | None = None,
+) -> None:
+    """As `setup_torch_elastic_env_async`; waits.
+
+    Example:
+        >>> setup_torch_elastic_env(procs)                                     # doctest: +SKIP
+    """
+    actors = _spawned(proc_mesh, master_addr, master_port)
+    try:
+        if master_addr is None:
+            host, master_port = _first(actors).get_host_port.call_one(use_ipaddr).get()
+            master_addr = _address(proc_mesh, host)
+        actors.setup_env.call(master_addr, master_port).get()
+    finally:
+        actors.stop().get()
+
+
+def _spawned(procs: ProcMesh, addr: str | None, port: int | None) -> Any:
+    if (addr is None) != (port is None):
+        raise ValueError("give master_addr and master_port, or neither")
+    return procs.spawn("spmd_environment", SPMDActor)
+
+
+def _first(actors: Any) -> Any:
+    return actors.slice(**dict.fromkeys(actors.extent.labels, 0))
+
+
+def _address(procs: ProcMesh, host: str) -> str:
+    return LOOPBACK if len(set(procs._agents())) == 1 else host
+
+
+def _environment(master_addr: str, master_port: int) -> dict[str, str]:
+    if not 0 < master_port < 1 << 16:
+        raise ValueError(f"master_port must be from 1 to 65535, not {master_port}")
+    point = current_rank()
+    sizes = list(point.extent.sizes) or [1]
+    world, local = len(point.extent.region.as_shape()), sizes[-1]
+    values = {
+        "RANK": point.rank,
+        "LOCAL_RANK": point.rank % local,
+        "WORLD_SIZE": world,
+        "LOCAL_WORLD_SIZE": local,
+        "GROUP_RANK": point.rank // local,
+        "GROUP_WORLD_SIZE": world // local,
+        "ROLE_RANK": point.rank,
+        "ROLE_WORLD_SIZE": world,
+        "ROLE_NAME": "rank",
+        "MASTER_ADDR": master_addr,
+        "MASTER_PORT": master_port,
+    }
+    return {name: str(value) for name, value in values.items()}

@@ -1,0 +1,1 @@
+"""Memory and tensors that go from process to process directly."""

@@ -1,0 +1,133 @@
+"""`Buffers`: what this process has registered for others to read and write, and the service for
+those that cannot reach it by themselves.
+
+Rules: a buffer belongs to the actor that registered it (or to the root) and goes with it; requests
+are checked against what is registered here, whatever they say; the inbox thread serves them, as
+long as the actors are busy, chunk by chunk. Memory on a GPU is served by a copier thread.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from monarch_nb.core.wire.frames import CONTROL, Message
+from monarch_nb.data import device, onesided
+from monarch_nb.data.memory import Memory
+from monarch_nb.data.registry import Place, Registry
+from monarch_nb.process.payloads import Parcel
+from monarch_nb.process.process import Proc
+from monarch_nb.services.transfer.copiers import Copiers
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.hosting import Hosting
+
+DROPPED: Final = "dropped"
+OUTSIDE: Final = "outside"
+
+
+class Buffers:
+    """Of one process; made with its runtime, the page at the first buffer."""
+
+    def __init__(self, proc: Proc, hosting: Hosting) -> None:
+        self.copiers = Copiers()
+        self._proc = proc
+        self._registry: Registry | None = None
+        self._lock = threading.Lock()
+        proc.verbs["buffer_read"] = self._on_read
+        proc.verbs["buffer_write"] = self._on_write
+        proc.verbs["buffer_drop"] = self._on_drop
+        hosting.on_entombed.append(self.drop_of)
+
+    def add(self, memory: Memory, owner: int) -> Place:
+        """Register memory for an actor of this process, by its port."""
+        with self._lock:
+            if self._registry is None:
+                onesided.allow_copies()
+                self._registry = Registry(self._proc.id)
+        return self._registry.add(memory, owner)
+
+    def find(self, serial: int) -> Memory | None:
+        """The memory that is registered under a serial."""
+        return None if self._registry is None else self._registry.find(serial)
+
+    def drop(self, serial: int) -> None:
+        """Let go of a buffer; nothing happens if that was done."""
+        if self._registry is not None:
+            self._registry.drop(serial)
+
+    def drop_of(self, owner: int) -> None:
+        """An actor has ended."""
+        if self._registry is not None:
+            self._registry.drop_of(owner)
+
+    def statistics(self) -> dict[str, int]:
+        """As `Registry.statistics`."""
+        empty = {"buffers": 0, "bytes": 0, "leaving": 0}
+        return empty if self._registry is None else self._registry.statistics()
+
+    def close(self) -> None:
+        """This process leaves the mesh."""
+        self.copiers.close()
+        if self._registry is not None:
+            self._registry.close()
+
+    # the service, inbox thread
+
+    def _on_read(self, body: dict[str, Any], message: Message) -> None:
+        memory = self._asked_for(body, message, body["size"], write=False)
+        if memory is None:
+            return
+        start, size = body["offset"], body["size"]
+        if memory.view is not None:
+            self._send(message, memory.view[start : start + size])
+            return
+
+        def fetch() -> None:
+            staged = device.staging(size)
+            device.copy(staged, device.part(memory, start, size))
+            self._send(message, staged.view)
+
+        self.copiers.put(fetch)
+
+    def _on_write(self, body: dict[str, Any], message: Message) -> None:
+        chunk = memoryview(message.buffers[0]).cast("B")
+        memory = self._asked_for(body, message, chunk.nbytes, write=True)
+        if memory is None:
+            return
+        start = body["offset"]
+        if memory.view is not None:
+            memory.view[start : start + chunk.nbytes] = chunk
+            self._proc.answer(message, {"ok": True})
+            return
+
+        def store() -> None:
+            source = Memory(0, chunk.nbytes, False, chunk, None)
+            device.copy(device.part(memory, start, chunk.nbytes), source)
+            self._proc.answer(message, {"ok": True})
+
+        self.copiers.put(store)
+
+    def _on_drop(self, body: dict[str, Any], message: Message) -> None:
+        self.drop(body["serial"])
+        self._proc.answer(message, {"ok": True})
+
+    def _asked_for(
+        self, body: dict[str, Any], message: Message, size: int, *, write: bool
+    ) -> Memory | None:
+        """The memory, if it is registered and reaches that far; else the answer says why not."""
+        memory = self.find(body["serial"])
+        if memory is None:
+            self._proc.answer(message, {"error": "not found", "kind": DROPPED})
+            return None
+        try:
+            onesided.check(memory, body["offset"], size, write=write)
+        except onesided.Outside as error:
+            self._proc.answer(message, {"error": str(error), "kind": OUTSIDE})
+            return None
+        return memory
+
+    def _send(self, message: Message, chunk: Any) -> None:
+        answer = Parcel(json.dumps({"ok": True}).encode(), [chunk])
+        self._proc.send(message.source, CONTROL, message.reply, answer, rank=message.rank)

@@ -1,0 +1,150 @@
+"""A buffer of a process that cannot be reached by itself (another host, say), read or written with
+its help: its inbox thread serves chunks, over the links that are there.
+
+Rules: a few chunks are on their way at a time, so that other messages wait for no more than these;
+the end of the owner, the deadline and the caller's interrupt each end it, once; what comes after
+the end is dropped and written nowhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from monarch_nb.core.wire.frames import Message
+from monarch_nb.data.memory import Memory
+from monarch_nb.data.onesided import Dropped, Outside
+from monarch_nb.data.registry import Place
+from monarch_nb.errors import RankExited, RankUnreachable, RemoteProtocolError, SupervisionError
+from monarch_nb.process.exit import Exit
+from monarch_nb.process.payloads import Parcel
+from monarch_nb.process.process import Proc, Waiter, json_of
+from monarch_nb.services.transfer.buffers import DROPPED
+
+CHUNK_BYTES: Final = 1 << 20
+WINDOW: Final = 4
+
+
+def time_limit(seconds: float, action: Callable[[], None]) -> threading.Timer:
+    """A timer that ends a transfer; not started."""
+    made = threading.Timer(min(max(0.0, seconds), threading.TIMEOUT_MAX), action)
+    made.daemon, made.name = True, "monarch-transfer-limit"
+    return made
+
+
+class Served(Waiter):
+    """One transfer between `memory`, which is main memory, and the buffer at `place`.
+
+    `then(error)` is called once, at the end, with None for success.
+    """
+
+    def __init__(
+        self,
+        proc: Proc,
+        place: Place,
+        memory: Memory,
+        size: int,
+        *,
+        write: bool,
+        deadline: float,
+        then: Callable[[BaseException | None], None],
+    ) -> None:
+        assert memory.view is not None
+        self._proc = proc
+        self._place = place
+        self._view = memory.view
+        self._size = size
+        self._verb = "buffer_write" if write else "buffer_read"
+        self._then = then
+        self._count = -(-size // CHUNK_BYTES)
+        self._left = self._count
+        self._numbers = itertools.count()
+        self._port = proc.new_port()
+        self._limit = time_limit(deadline - time.monotonic(), self._expired)
+
+    def start(self) -> None:
+        """Ask for the first chunks."""
+        self._proc.ports[self._port] = self.deliver
+        self._limit.start()
+        if (gone := self._proc.dead.get(self._place.process)) is not None:
+            self.lost(gone)
+            return
+        for _ in range(WINDOW):
+            self._ask()
+
+    def deliver(self, message: Message) -> None:
+        """A chunk, or the answer to one. Inbox thread."""
+        if self._port not in self._proc.ports:
+            return
+        answer = json_of(message)
+        if "error" in answer:
+            kind = Dropped if answer.get("kind") == DROPPED else Outside
+            self.finish(kind(str(answer["error"])))
+            return
+        if self._verb == "buffer_read" and not self._take(message):
+            self.finish(RemoteProtocolError(f"a chunk that is not the one asked for: {message!r}"))
+            return
+        self._left -= 1
+        if self._left:
+            self._ask()
+        else:
+            self.finish(None)
+
+    def finish(self, error: BaseException | None) -> None:
+        """The end, whoever comes first. Any thread."""
+        if self._proc.ports.pop(self._port, None) is not None:
+            self._limit.cancel()
+            self._then(error)
+
+    def waits_for(self, process: int) -> bool:
+        return process == self._place.process
+
+    def lost(self, ended: Exit) -> None:
+        self.finish(error_of(ended))
+
+    def abandon(self, ended: Exit) -> None:
+        self.lost(ended)
+
+    def _expired(self) -> None:
+        done = (self._count - self._left) * CHUNK_BYTES
+        self.finish(TimeoutError(f"{done} of {self._size} bytes had been moved when time was up"))
+
+    def _ask(self) -> None:
+        number = next(self._numbers)
+        if number >= self._count:
+            return
+        body = {"serial": self._place.serial, "offset": number * CHUNK_BYTES}
+        chunk = self._chunk(number)
+        parcel = None
+        if self._verb == "buffer_read":
+            body["size"] = chunk.nbytes
+        else:
+            parcel = Parcel(b"", [chunk])
+        self._proc.control(
+            self._place.process, self._verb, body, parcel=parcel, reply=self._port, rank=number
+        )
+
+    def _chunk(self, number: int) -> memoryview:
+        return self._view[number * CHUNK_BYTES : min((number + 1) * CHUNK_BYTES, self._size)]
+
+    def _take(self, message: Message) -> bool:
+        data: Any = message.buffers[0] if message.buffers else b""
+        if message.rank >= self._count or len(data) != self._chunk(message.rank).nbytes:
+            return False
+        self._chunk(message.rank)[:] = memoryview(data).cast("B")
+        return True
+
+
+def error_of(ended: Exit) -> SupervisionError:
+    """What whoever uses the memory of a process that has ended gets."""
+    text = ended.describe()
+    if ended.unreachable_s is not None:
+        lost = RankUnreachable(text)
+        lost.last_heard_s = ended.unreachable_s
+        return lost
+    error = RankExited(text)
+    error.exitcode, error.signal, error.log_tail = ended.code, ended.signal, ended.tail
+    return error

@@ -1,0 +1,252 @@
+"""`send_tensor` and `recv_tensor`: a tensor from one process to another, matched by peer and tag.
+
+The sender offers a buffer (`rdma.py`), the receiver reads it and says so: one copy, straight into
+the tensor that is received. Rules: offers of one sender with one tag are taken in order, receives
+in the order of their calls; nothing is read before it is wanted; the death of the peer ends a wait.
+"""
+
+from __future__ import annotations
+
+import collections
+import importlib
+import threading
+import time
+from typing import Any
+
+from monarch_nb.core.wire import pickling
+from monarch_nb.core.wire.frames import Message
+from monarch_nb.data.memory import memory_of
+from monarch_nb.errors import BrokenError
+from monarch_nb.process import context, current
+from monarch_nb.process.exit import Exit
+from monarch_nb.process.futures.future import Future, make
+from monarch_nb.process.process import Proc, Waiter
+from monarch_nb.services.transfer import transfers
+from monarch_nb.services.transfer.rdma import RDMABuffer
+from monarch_nb.services.transfer.relayed import error_of, time_limit
+from monarch_nb.services.transfer.transfers import Operation
+
+Key = tuple[int, int]  # process, tag
+
+
+class Exchange:
+    """Offers that came and receives that wait, of one process."""
+
+    def __init__(self, proc: Proc) -> None:
+        self._proc = proc
+        self._lock = threading.Lock()
+        self._arrived: dict[Key, collections.deque[Message]] = {}
+        self._wanted: dict[Key, collections.deque[_Receive]] = {}
+        proc.verbs["tensor_offer"] = self._on_offer
+
+    def want(self, receive: _Receive) -> None:
+        """Take the oldest offer, or wait for the next."""
+        with self._lock:
+            offers = self._arrived.get(receive.key)
+            if not offers:
+                self._wanted.setdefault(receive.key, collections.deque()).append(receive)
+                return
+            message = offers.popleft()
+            if not offers:
+                del self._arrived[receive.key]
+        _later(receive, message)
+
+    def unwant(self, receive: _Receive) -> bool:
+        """It waits no longer; False if it has its offer already."""
+        with self._lock:
+            waiting = self._wanted.get(receive.key, collections.deque())
+            if receive not in waiting:
+                return False
+            waiting.remove(receive)
+            if not waiting:
+                del self._wanted[receive.key]
+            return True
+
+    def _on_offer(self, body: dict[str, Any], message: Message) -> None:
+        key = (message.source, body["tag"])
+        with self._lock:
+            waiting = self._wanted.get(key)
+            if not waiting:
+                self._arrived.setdefault(key, collections.deque()).append(message)
+                return
+            receive = waiting.popleft()
+            if not waiting:
+                del self._wanted[key]
+        _later(receive, message)
+
+
+def _later(receive: _Receive, message: Message) -> None:
+    """Not in the inbox thread: memory is allocated, and the offer unpickled."""
+    current.runtime().buffers.copiers.put(lambda: receive.take(message))
+
+
+class _Receive(Waiter):
+    """One `recv_tensor`."""
+
+    def __init__(self, proc: Proc, key: Key, out: Any, timeout: float) -> None:
+        self.key = key
+        self.future: Future[Any] = make(Future)
+        self._proc = proc
+        self._out = out
+        self._timeout = timeout
+        self._deadline = time.monotonic() + timeout
+        self._port = proc.new_port()
+        self._limit = time_limit(timeout, self._expired)
+
+    def start(self) -> None:
+        self._proc.ports[self._port] = self.deliver
+        self._limit.start()
+        current.runtime().exchange.want(self)
+        self._proc._open(self.key[0])  # so that its death is told
+        if (gone := self._proc.dead.get(self.key[0])) is not None:
+            self.lost(gone)
+
+    def deliver(self, message: Message) -> None:
+        """Nobody sends here: the port only says whose death is waited for."""
+        self._proc.discard(message)
+
+    def take(self, message: Message) -> None:
+        """The offer is here. A copier's thread."""
+        try:
+            buffer, dtype, shape, device = self._proc.decode_user_data(message)
+            target = self._target(dtype, shape, device)
+            flat = target.view(-1) if target.is_contiguous() else target.new_empty(target.numel())
+            operations = []
+            if buffer is not None:
+                remote = buffer._remote
+                operations = [Operation(remote, memory_of(flat, "out"), remote.size, write=False)]
+            moved = transfers.submit(operations, max(0.0, self._deadline - time.monotonic()))
+        except Exception as error:  # noqa: BLE001  the caller's to see; the sender is told
+            self._end(message, error, None)
+            return
+
+        def done(_: Future[None]) -> None:
+            error = moved.exception()
+            if error is None and not target.is_contiguous():
+                target.copy_(flat.view(target.shape))
+            self._end(message, error, target)
+
+        moved.add_done_callback(done)
+
+    def _target(self, dtype: Any, shape: tuple[int, ...], device: str) -> Any:
+        if self._out is None:
+            torch = importlib.import_module("torch")
+            return torch.empty(shape, dtype=dtype, device=device)
+        out = self._out.detach()
+        if out.dtype != dtype or tuple(out.shape) != shape:
+            said = f"{dtype} of shape {shape} was sent, out is {out.dtype} of {tuple(out.shape)}"
+            raise ValueError(said)
+        return out
+
+    def _end(self, message: Message, error: BaseException | None, value: Any) -> None:
+        self._close()
+        self._proc.answer(message, {"ok": True} if error is None else {"error": str(error)})
+        if error is None:
+            self.future._set_result(value if self._out is None else self._out)
+        else:
+            self.future._set_exception(error)
+
+    def waits_for(self, process: int) -> bool:
+        return process == self.key[0]
+
+    def lost(self, ended: Exit) -> None:
+        if current.runtime().exchange.unwant(self):
+            self._close()
+            error = error_of(ended)
+            error.args = (f"recv_tensor: {error}", *error.args[1:])
+            self.future._set_exception(error)
+
+    def abandon(self, ended: Exit) -> None:
+        self.lost(ended)
+
+    def _expired(self) -> None:
+        if current.runtime().exchange.unwant(self):
+            self._close()
+            text = f"no tensor with tag {self.key[1]} came within {self._timeout:g} s"
+            self.future._set_exception(TimeoutError(f"recv_tensor: {text}"))
+
+    def _close(self) -> None:
+        self._limit.cancel()
+        self._proc.ports.pop(self._port, None)
+
+
+def send_tensor(tensor: Any, to: Any, *, tag: int = 0, timeout: float = 60) -> Future[None]:
+    """Send a tensor to whoever calls `recv_tensor` in another process.
+
+    Args:
+        to: a slice of one rank of an actor or process mesh; or a rank (or `Point`) in the mesh of
+            the actor that calls.
+        tag: a number that both sides use.
+        timeout: seconds within which it must have been received.
+
+    Returns:
+        A future that is done when the receiver has the bytes; until then leave the tensor alone.
+
+    Raises:
+        ValueError: at the call, for a peer that is not one rank.
+        RankExited, TimeoutError: by the future.
+
+    Example:
+        >>> send_tensor(activations, stages.slice(gpus=1)).get()       # doctest: +SKIP
+        >>> x = recv_tensor(stages.slice(gpus=0)).get()  # in the other # doctest: +SKIP
+    """
+    proc, process = current.proc(), _process_of(to)
+    whole = tensor.detach().contiguous()
+    buffer = RDMABuffer(whole.view(-1)) if whole.numel() else None
+    offer = buffer, whole.dtype, tuple(whole.shape), str(whole.device)
+    sent: Future[None] = make(Future)
+
+    def over(error: BaseException | None) -> None:
+        limit.cancel()
+        if buffer is not None:
+            buffer.drop()
+        if error is None:
+            sent._set_result(None)
+        else:
+            sent._set_exception(error)
+
+    def answered(answer: dict[str, Any]) -> None:
+        if (gone := proc.dead.get(process)) is not None:
+            over(error_of(gone))
+        else:
+            error = answer.get("error")
+            over(BrokenError(f"send_tensor: not received: {error}") if error else None)
+
+    late = TimeoutError(f"send_tensor: not received within {timeout:g} s (tag {tag})")
+    limit = time_limit(timeout, lambda: over(late))
+    limit.start()
+    parcel = proc.encode_bytes(pickling.dumps(offer))
+    proc.ask(process, "tensor_offer", {"tag": tag}, answered, parcel=parcel)
+    return sent
+
+
+def recv_tensor(source: Any, *, out: Any = None, tag: int = 0, timeout: float = 60) -> Future[Any]:
+    """Receive what `source` sends with `send_tensor` and the same tag, in order.
+
+    Args:
+        source: as `to` of `send_tensor`.
+        out: receive into this tensor, of the same dtype and shape; else a new one is made, on the
+            sender's kind of device.
+
+    Raises:
+        ValueError: at the call, for a peer that is not one rank; by the future, if `out` does not
+            fit.
+        RankExited, TimeoutError: by the future.
+    """
+    receive = _Receive(current.proc(), (_process_of(source), tag), out, timeout)
+    receive.start()
+    return receive.future
+
+
+def _process_of(peer: Any) -> int:
+    """The process of a slice of one rank, or of a rank beside the calling actor."""
+    mesh, ranks = peer, getattr(peer, "ranks", None)
+    if isinstance(peer, int) or hasattr(peer, "rank"):
+        rank = peer if isinstance(peer, int) else peer.rank
+        mesh = context.current_instance().proc_mesh
+        if not 0 <= rank < len(mesh.ranks):
+            raise ValueError(f"rank {rank} is not one of the {len(mesh.ranks)} ranks of {mesh!r}")
+        ranks = [mesh.ranks[rank]]
+    if not isinstance(ranks, list) or len(ranks) != 1:
+        raise ValueError(f"a peer is one rank; type mesh.slice(gpus=0), not {peer!r:.80}")
+    return int(mesh._state.processes[ranks[0]])

@@ -1,0 +1,1 @@
+"""Folders that are copied to other hosts."""

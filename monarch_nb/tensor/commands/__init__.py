@@ -1,0 +1,1 @@
+"""What the controller tells ranks to do, and what it knows of the results."""

@@ -1,0 +1,394 @@
+"""The controller's side of a stream: commands are collected into batches and sent to ranks.
+
+Rules: nobody waits for a rank here, unless ranks are so far behind that what waits would not fit
+into memory. A batch leaves when it is full, when it is a millisecond old, and before anything is
+fetched. What the controller lets go of is told to the ranks with the next batch; a finalizer only
+queues. An interrupt comes up where Python calls something: each command is added in one step, and
+a batch that has begun to leave leaves for all ranks.
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from monarch_nb.actors.endpoints import end_if_lost
+from monarch_nb.core.errors.folding import rank_words
+from monarch_nb.core.shape.extent import Shape
+from monarch_nb.core.wire import pickling
+from monarch_nb.core.wire.frames import CALL, Message
+from monarch_nb.errors import MeshError
+from monarch_nb.meshes.actor_mesh import ActorMesh
+from monarch_nb.meshes.proc_mesh import ProcMesh
+from monarch_nb.process import context, current
+from monarch_nb.process.futures.calls import GatherCall, Target
+from monarch_nb.process.futures.future import make
+from monarch_nb.process.payloads import Parcel
+from monarch_nb.process.process import Wait
+from monarch_nb.process.supervision.mesh_state import ProcsState
+from monarch_nb.tensor.commands.sites import sites
+from monarch_nb.tensor.commands.templates import FREE, MAIN, SITE, Definition
+from monarch_nb.tensor.engine.flusher import flusher
+from monarch_nb.tensor.ranks.tensor_worker import TensorWorker
+
+FULL: Final = 256
+"""Commands of a batch, at most."""
+AGE_S: Final = 0.001
+AHEAD: Final = 2
+"""Batches that ranks have not run yet, so that they need no more in haste."""
+BEHIND: Final = 256
+"""Batches that ranks may be behind before the controller waits for them."""
+
+
+class Home:
+    """Where tensors live: the ranks of a mesh or of a slice of it, and a stream there.
+
+    `is_global`: what ranks hold are parts of one tensor, of torch's `DTensor`. Equal ones are one
+    object. It keeps no mesh alive: a `Ref` does.
+    """
+
+    def __init__(self, engine: Engine, shape: Shape, *, is_global: bool) -> None:
+        self.engine = engine
+        self.shape = shape
+        self.is_global = is_global
+        self.freed: collections.deque[int] = collections.deque()
+        self.defined: set[int] = set()
+        self._target: Target | None = None
+        self._workers: ActorMesh[Any] = ActorMesh(engine.workers, shape)
+        self._workers._held = None
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Of the axes of the mesh."""
+        return dict(zip(self.shape.labels, self.shape.ndslice.sizes, strict=True))
+
+    @property
+    def ranks(self) -> list[int]:
+        """In the mesh that was spawned."""
+        return self.shape.ranks()
+
+    def mesh(self) -> ProcMesh:
+        """A handle of it."""
+        return ProcMesh(self.engine.procs, self.shape)
+
+    def target(self, method: str = "run") -> Target:
+        """Whom to send to. Raises `SupervisionError` when a rank of it is lost."""
+        found = self._workers._target(method)
+        if method == "run" and found is not self._target:
+            self._target = found
+            self.defined.clear()  # a rank may have been started again: it knows nothing
+        return found
+
+    def words(self) -> str:
+        """`mesh0 {gpus: 2}, ranks 2-3`, for people."""
+        sizes = ", ".join(f"{name}: {size}" for name, size in self.sizes.items())
+        found = f"{self.engine.procs.name} {{{sizes}}}" if sizes else self.engine.procs.name
+        if len(self.ranks) < len(self.engine.procs.processes):
+            found += f", {rank_words(self.ranks)}"
+        stream = "" if self.engine.stream == MAIN else f", stream {self.engine.stream!r}"
+        return found + (", as one" if self.is_global else "") + stream
+
+
+class Ref:
+    """A tensor on the ranks: it lives there as long as this does here, and its mesh with it."""
+
+    __slots__ = ("_held", "home", "id")
+
+    def __init__(self, home: Home, held: object) -> None:
+        self.id = next(_ids)
+        self._held = held
+        self.home = home
+
+    def __del__(self) -> None:
+        home = self.home  # set last: what is half made frees nothing
+        home.freed.append(self.id)
+        if not home.engine.awake:
+            flusher.wake(home.engine)
+
+
+class _Dropped:
+    """In place of the ref of a tensor that the user has dropped."""
+
+    @property
+    def home(self) -> Home:
+        raise RuntimeError("this tensor was dropped: t.drop(). Make it anew, or keep it longer")
+
+
+DROPPED: Final[Any] = _Dropped()
+_ids: Final = itertools.count(1)
+_batches: Final = itertools.count(1)
+
+
+class BatchCall(GatherCall):
+    """A batch on its way: done when every rank has run it.
+
+    It cannot be cancelled, or its commands would be lost on some ranks: what an interrupt ends is
+    the command that runs.
+    """
+
+    __slots__ = ()
+    can_be_cancelled = False
+    interrupts_what_runs = True
+
+    def deliver(self, message: Message) -> None:
+        """An answer; what has failed is told by whatever is fetched."""
+        if message.rank < len(self._answers) and self._answers[message.rank] is None:
+            self._answers[message.rank] = message
+            self._missing -= 1
+            if not self._missing and self._close():
+                self._set_result(None)
+
+    def wait_for_people(self) -> Wait | None:
+        found = super().wait_for_people()
+        return None if found is None else found._replace(what="tensors")
+
+
+class _Packet:
+    """A batch that leaves. What has been done of that is not done again."""
+
+    def __init__(self, home: Home, definitions: list[Definition], batch: list[int]) -> None:
+        self.target = home.target()
+        self._content = (next(_batches), definitions, array.array("q", batch).tobytes())
+        self._parcel: Parcel | None = None
+        self._next = 0
+        self.call: BatchCall = begun(BatchCall, self.target)
+
+    def post(self) -> None:
+        """Send it. To be called again if it was interrupted: ranks take a batch once."""
+        proc, target, call = current.proc(), self.target, self.call
+        if self._parcel is None:
+            self._parcel = self._encoded()
+        while self._next < len(target.processes):
+            process = target.processes[self._next]
+            proc.send(
+                process,
+                CALL,
+                target.port,
+                self._parcel,
+                reply=call.port,
+                rank=self._next,
+                tag=call.tag,
+            )
+            self._next += 1
+        end_if_lost(proc, call)
+
+    def _encoded(self) -> Parcel:
+        proc = current.proc()
+        content: Any = ("run", self._content, {}, *self.target.extent, None)
+        if self._content[1]:
+            return proc.encode(content, self.target.processes)
+        return proc.encode_bytes(pickling.dumps_plain(content))
+
+
+class Engine:
+    """One stream on the processes of one spawn."""
+
+    def __init__(self, procs: ProcsState, stream: str) -> None:
+        self.procs = procs
+        self.stream = stream
+        runtime = current.runtime()
+        if flusher.close not in runtime.at_close:
+            runtime.at_close.append(flusher.close)
+            flusher.start()
+        spawned: Any = procs.view().spawn(f"tensors-{stream}", TensorWorker, procs.name, stream)
+        self.workers = spawned._state
+        self.awake = False
+        """Whether the flusher looks at it."""
+        self._homes: dict[Any, Home] = {}
+        self._lock = threading.RLock()
+        self._home: Home | None = None  # of the batch that is open
+        self._batch: list[int] = []
+        self._definitions: list[Definition] = []
+        self._leaving: _Packet | None = None
+        self._count = 0
+        self._site = -1
+        self._due = 0.0
+        self._on_their_way: collections.deque[BatchCall] = collections.deque()
+
+    @staticmethod
+    def of(procs: ProcsState, stream: str = MAIN) -> Engine:
+        """The engine of a stream, started at first use."""
+        with _starting:
+            found = procs.streams.get(stream)
+            if found is None:
+                found = procs.streams[stream] = Engine(procs, stream)
+            assert isinstance(found, Engine)
+            return found
+
+    def home(self, shape: Shape, *, is_global: bool = False) -> Home:
+        """Of the processes of a mesh or of a slice of it."""
+        key = (is_global, *shape.labels, *shape.ndslice.sizes, *shape.ranks())
+        found = self._homes.get(key)
+        if found is None:
+            found = self._homes.setdefault(key, Home(self, shape, is_global=is_global))
+        return found
+
+    def issue(self, home: Home, definition: Definition, numbers: list[int]) -> None:
+        """Add a command: the number of its definition, refs and scalars."""
+        site = sites.current()
+        with self._lock:
+            if self.workers.trouble:
+                self._check(home)
+            if home is not self._home:
+                self._turn_to(home)
+            if definition.number not in home.defined:
+                self._definitions.append(definition)
+                if not definition.once:
+                    home.defined.add(definition.number)
+            if home.freed:
+                self._free(home)
+            if site != self._site:
+                self._batch += (SITE, site)
+                self._site = site
+            self._batch += numbers
+            self._count += 1
+            if self._count >= FULL or (time.monotonic() > self._due and self._are_idle()):
+                self._send()
+        if not self.awake:
+            flusher.wake(self)
+
+    def flush(self) -> None:
+        """Send what there is."""
+        with self._lock:
+            for home in [each for each in self._homes.values() if each.freed]:
+                self._flush_freed(home)
+            if self._batch or self._leaving is not None:
+                self._send()
+
+    def ask(self, target: Target, kind: Any, contents: Callable[[int], tuple[Any, ...]]) -> Any:
+        """Send a call to all ranks of a target, behind all that was issued: `contents(i)` are the
+        arguments for rank i of it. All ranks see calls and batches in one order."""
+        with self._lock:
+            self.flush()
+            call = begun(kind, target)
+            proc, left = current.proc(), list(range(len(target.processes)))
+
+            def send() -> None:
+                while left:
+                    index = left[0]
+                    content: Any = (target.method, contents(index), {}, *target.extent, None)
+                    parcel = proc.encode_bytes(pickling.dumps(content))
+                    process, reply = target.processes[index], call.port
+                    proc.send(
+                        process, CALL, target.port, parcel, reply=reply, rank=index, tag=call.tag
+                    )
+                    del left[0]
+                end_if_lost(proc, call)
+
+            unbroken(send)
+            return call
+
+    def flush_if_due(self) -> None:
+        """As `flush`, where nothing was added for a while. What is lost is nobody's here."""
+        if time.monotonic() > self._due and not self.is_idle() and self._are_idle():
+            with contextlib.suppress(MeshError, RuntimeError):
+                self.flush()
+
+    def is_over(self) -> bool:
+        """Whether its mesh was stopped, or ranks of it are lost."""
+        return self.procs.ended is not None or bool(self.procs.lost)
+
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be sent."""
+        freed = any(home.freed for home in list(self._homes.values()))
+        return not (freed or self._batch or self._leaving)
+
+    def _are_idle(self) -> bool:
+        """Whether ranks may have nothing to do. If they have, what is open may grow.
+
+        A large batch costs them and us less than many small ones.
+        """
+        behind = self._on_their_way
+        while behind and behind[0].done():
+            behind.popleft()
+        self._due = time.monotonic() + AGE_S
+        return len(behind) < AHEAD
+
+    def _check(self, home: Home) -> None:
+        """Raises if ranks of it are lost: nothing of it is sent any more."""
+        try:
+            home.target()
+        except (MeshError, RuntimeError):
+            if home is self._home:
+                self._abandon()
+            raise
+
+    def _turn_to(self, home: Home) -> None:
+        if self._batch or self._leaving is not None:
+            try:
+                self._send()
+            except (MeshError, RuntimeError):  # told to whoever uses that home again
+                self._abandon()
+        home.target()
+        self._home = home
+        self._due = time.monotonic() + AGE_S
+
+    def _flush_freed(self, home: Home) -> None:
+        try:
+            if home is not self._home:
+                self._turn_to(home)
+            self._free(home)
+        except (MeshError, RuntimeError):  # gone with its ranks
+            home.freed.clear()
+
+    def _free(self, home: Home) -> None:
+        freed, found = home.freed, list[int]()
+        while freed:
+            found += (FREE, freed.popleft())
+        self._batch += found
+
+    def _send(self) -> None:
+        unbroken(self._post)
+        if not self._are_idle() and len(self._on_their_way) > BEHIND:
+            self._on_their_way[BEHIND // 2].exception()
+
+    def _post(self) -> None:
+        if self._leaving is None and self._batch:
+            assert self._home is not None
+            packet = _Packet(self._home, self._definitions, self._batch)
+            # one step: nothing is called in these two lines
+            self._leaving, self._batch, self._definitions = packet, [], []
+            self._count, self._site = 0, -1
+        if self._leaving is not None:
+            self._leaving.post()
+            self._on_their_way.append(self._leaving.call)
+            self._leaving = None
+
+    def _abandon(self) -> None:
+        """Ranks of the open batch are lost: it goes nowhere."""
+        with self._lock:
+            if self._home is not None:
+                self._home.freed.clear()
+                self._home.defined.clear()
+            self._batch, self._definitions, self._leaving = [], [], None
+            self._count, self._site, self._home = 0, -1, None
+
+
+_starting: Final = threading.Lock()
+
+
+def begun(kind: Any, target: Target) -> Any:
+    """A call to every rank of a target that can be answered, and is not sent yet."""
+    call: Any = make(kind)
+    call._begin(current.proc(), target, context.current_tag())
+    call.expect()
+    return call
+
+
+def unbroken(action: Any) -> None:
+    """Call it until it comes to its end; then raise the interrupt that came up meanwhile."""
+    interrupt: KeyboardInterrupt | None = None
+    while True:
+        try:
+            action()
+            break
+        except KeyboardInterrupt as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt

@@ -1,0 +1,87 @@
+"""Functions as commands: what is no operation of torch, run on each rank in its turn.
+
+Rule: what a function of ours gets is plain data and tensors; what a user's gets was pickled here,
+so that what cannot be fails at the line that gave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from torch.utils import _pytree
+
+from monarch_nb.tensor.commands.learning import numbers
+from monarch_nb.tensor.commands.loans import check_all, watched
+from monarch_nb.tensor.commands.metas import Meta
+from monarch_nb.tensor.commands.templates import Definition
+from monarch_nb.tensor.engine.engine import Home, Ref
+from monarch_nb.tensor.engine.tensors import Tensor
+
+T = TypeVar("T")
+_definitions: dict[Any, Definition] = {}
+_LIMIT = 10_000
+
+
+def tensors_in(values: Any) -> list[Tensor]:
+    """The tensors of a mesh in lists, tuples and dicts, in order."""
+    return [each for each in _pytree.tree_leaves(values) if type(each) is Tensor]
+
+
+def on_each(obj: T, action: Callable[[Tensor], Tensor]) -> T:
+    """The same lists, tuples and dicts with `action` done to each tensor of a mesh in them."""
+    found: T = _pytree.tree_map(lambda leaf: action(leaf) if type(leaf) is Tensor else leaf, obj)
+    return found
+
+
+def run(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    *,
+    inputs: Sequence[Tensor],
+    home: Home,
+    held: object,
+    new: Sequence[Meta] = (),
+    writes: tuple[int, ...] = (),
+    name: str = "",
+    key: Any = None,
+) -> list[Tensor]:
+    """Add a command that calls `function(*args)` on the ranks of a home.
+
+    Args:
+        args: with `Input(i)` for the tensor `inputs[i]`.
+        new: the kinds of the tensors that it returns.
+        writes: the inputs that it changes.
+        key: equal for calls whose function, arguments and kinds are equal: told to ranks once.
+    """
+    definition = _definitions.get(key) if key is not None else None
+    if definition is None:
+        definition = Definition(
+            next(numbers),
+            function,
+            args,
+            {},
+            len(inputs),
+            0,
+            (True,) * len(new),
+            writes,
+            name=name,
+            once=key is None,
+        )
+        if key is not None:
+            if len(_definitions) > _LIMIT:
+                _definitions.clear()
+            _definitions[key] = definition
+    return issue(definition, inputs, home, held, new)
+
+
+def issue(
+    definition: Definition, inputs: Sequence[Tensor], home: Home, held: object, new: Sequence[Meta]
+) -> list[Tensor]:
+    """Add a command of a definition that there is."""
+    if watched:
+        check_all(inputs, definition.name, [inputs[index] for index in definition.writes])
+    made = [Ref(home, held) for _ in new]
+    refs = [each._ref.id for each in inputs]
+    home.engine.issue(home, definition, [definition.number, *refs, *[each.id for each in made]])
+    return [Tensor._of(*each) for each in zip(new, made, strict=True)]

@@ -1,0 +1,396 @@
+"""`Tensor`: one on each rank of a mesh, seen from the controller.
+
+Rule: an operation of torch on such tensors is a command to their ranks, and returns at once. What
+PyTorch makes of it here (autograd, modules, optimizers, shapes) it makes by itself: this class is
+what it finds below all that, where a tensor of the CPU would be computed. The hot path is
+`dispatch`: it looks up what this operation makes of inputs of this kind, and adds a command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NoReturn, Self
+
+import torch
+from torch.utils import _pytree
+
+from monarch_nb.tensor.commands.learning import (
+    LARGEST,
+    Known,
+    Learner,
+    arguments,
+    lifted,
+    numbers,
+    of_the_whole,
+)
+from monarch_nb.tensor.commands.loans import check_all, watched
+from monarch_nb.tensor.commands.metas import Meta, meta_of
+from monarch_nb.tensor.commands.templates import Definition, bits_of
+from monarch_nb.tensor.engine.copies import as_it_is, own_copy
+from monarch_nb.tensor.engine.engine import DROPPED, Home, Ref
+
+_make: Any = getattr(torch.Tensor, "_make_wrapper_subclass")  # noqa: B009  not in its types
+_LIMIT: Final = 20_000
+_ITEM: Final = torch.ops.aten._local_scalar_dense.default
+_TRUE, _FALSE = object(), object()  # True and 1 are equal, and so would be what is known of them
+
+
+class Tensor(torch.Tensor):
+    """A tensor on every rank of a mesh, each with values of its own.
+
+    The controller knows its shape, dtype and device.
+
+    Made by operations of torch inside `with mesh.activate():`, never by hand.
+
+    Example:
+        >>> with mesh.activate():                              # doctest: +SKIP
+        ...     x = torch.ones(3, 4) * mesh.rank_tensor("gpus")
+        ...     total = x.reduce("gpus", "sum")
+        >>> monarch_nb.tensor.inspect(total, gpus=0)           # doctest: +SKIP
+
+    Idea and names are those of Monarch's tensor engine.
+    """
+
+    __slots__ = ("_meta", "_ref")
+    _meta: Meta
+    _ref: Ref
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @staticmethod
+    def _of(meta: Meta, ref: Ref) -> Tensor:
+        found = _make(
+            Tensor,
+            meta.sizes,
+            strides=meta.strides,
+            storage_offset=meta.offset,
+            dtype=meta.dtype,
+            device=meta.device,
+        )
+        found._meta = meta
+        found._ref = ref
+        return found  # type: ignore[no-any-return]
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        raise TypeError(
+            "a Tensor of a mesh is made by operations of torch: with mesh.activate(): ..."
+        )
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        del types
+        return dispatch(func, args, kwargs or {}, None, None)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        del tensor_contents
+        if self._ref is DROPPED:
+            return f"Tensor({self._meta.words()}, dropped)"
+        grad = ", requires_grad=True" if self.requires_grad else ""
+        return f"Tensor({self._meta.words()} on {self._ref.home.words()}{grad})"
+
+    @property
+    def mesh(self) -> Any:
+        """The mesh on whose ranks it is."""
+        return self._ref.home.mesh()
+
+    @property
+    def data(self) -> torch.Tensor:
+        """Without the graph, as of any tensor."""
+        return self.detach()
+
+    @data.setter
+    def data(self, new: torch.Tensor) -> None:
+        if type(new) is not Tensor:
+            raise TypeError(
+                f".data of a tensor of a mesh can be one of a mesh only, not {_kind(new)}"
+            )
+        torch.Tensor.data.__set__(self, new)  # type: ignore[attr-defined]
+        self._meta, self._ref = new._meta, new._ref
+
+    def reduce(
+        self,
+        dims: str | Sequence[str] = (),
+        reduction: str = "sum",
+        scatter: bool = False,
+        mesh: Any = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        """`monarch_nb.tensor.reduce` of this tensor."""
+        found: Tensor = _verbs("moving.reducing").reduce(self, dims, reduction, scatter, mesh, out)
+        return found
+
+    def reduce_(
+        self,
+        dims: str | Sequence[str] = (),
+        reduction: str = "sum",
+        scatter: bool = False,
+        mesh: Any = None,
+    ) -> Tensor:
+        """`monarch_nb.tensor.reduce_` of this tensor."""
+        found: Tensor = _verbs("moving.reducing").reduce_(self, dims, reduction, scatter, mesh)
+        return found
+
+    def slice_mesh(self, **coordinates: int | slice) -> Tensor:
+        """`monarch_nb.tensor.slice_mesh` of this tensor."""
+        found: Tensor = _verbs("moving.moving").slice_mesh(self, **coordinates)
+        return found
+
+    def to_mesh(self, mesh: Any, stream: Any = None) -> Tensor:
+        """`monarch_nb.tensor.to_mesh` of this tensor."""
+        found: Tensor = _verbs("moving.moving").to_mesh(self, mesh, stream)
+        return found
+
+    @property
+    def stream(self) -> Any:
+        """The `Stream` on which it is."""
+        return _verbs("meshes.streams").stream_of(self)
+
+    def drop(self) -> None:
+        """Free it on the ranks now, and not when it is garbage here. It cannot be used any more;
+        its views can. Twice is fine."""
+        self._ref = DROPPED
+
+    def full_tensor(self) -> torch.Tensor:
+        """The values here: of a tensor that is distributed over the mesh all of it, else those of
+        the mesh's first rank. Waits."""
+        found: torch.Tensor = _verbs("moving.fetching").fetch_shard(self).get()
+        return found
+
+    def tolist(self) -> NoReturn:
+        _refuse(self, "tolist()")
+
+    def numpy(self, *, force: bool = False) -> NoReturn:
+        del force
+        _refuse(self, "numpy()")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if id(self) in memo:
+            found: Tensor = memo[id(self)]
+            return found
+        if not self.is_leaf:
+            raise RuntimeError(
+                "only a tensor that is no result of a graph can be copied deeply: t.detach()"
+            )
+        with torch.no_grad():
+            new: Any = self.detach().clone()
+        if self.requires_grad:
+            new.requires_grad_()
+        if getattr(self, "_is_param", False):
+            new._is_param = True
+        memo[id(self)] = new
+        if self.grad is not None:
+            new.grad = copy.deepcopy(self.grad, memo)
+        return new  # type: ignore[no-any-return]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            f"{self!r} lives on its ranks and cannot be pickled; fetch_shard(t).get() brings the "
+            "values of one rank home"
+        )
+
+
+def _verbs(module: str) -> Any:
+    """What has tensors and makes them: above this file."""
+    return importlib.import_module(f"monarch_nb.tensor.{module}")
+
+
+def _refuse(tensor: Tensor, what: str) -> NoReturn:
+    raise RuntimeError(
+        f"{what}: the values of {tensor!r} are on the ranks. Bring those of one home first: "
+        "fetch_shard(t).get(), or inspect(t, gpus=0)"
+    )
+
+
+def _kind(value: Any) -> str:
+    return f"a local tensor {list(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
+
+
+_known: Final[dict[Any, Any]] = {}
+_UNKNOWN: Final = object()
+_learner: Final = Learner(Tensor)
+
+
+def dispatch(
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any], home: Home | None, held: object
+) -> Any:
+    """Run an operation on the ranks of its inputs; of `home`, where it has none."""
+    flat: list[Any] = [func]
+    tensors: list[Any] = []
+    scalars: list[int] = []
+    _flatten(func, args, flat, tensors, scalars)
+    for name, value in kwargs.items():
+        flat.append(name)
+        _flatten(func, (value,), flat, tensors, scalars)
+    refs: list[int] = []
+    for each in tensors:
+        if type(each) is not Tensor:
+            return _with_locals(func, args, kwargs, tensors)
+        ref = each._ref
+        if ref.home is not home:
+            if refs:
+                _refuse_homes(func, tensors)
+            home, held = ref.home, ref._held
+        refs.append(ref.id)
+    assert home is not None
+    if watched:
+        _check_loans(func, args, kwargs, tensors)
+    if home.is_global and (instead := _of_the_whole(func)) is not None:
+        return instead(*args, **kwargs)
+    key = tuple(flat)
+    try:
+        known = _known.get(key, _UNKNOWN)
+    except TypeError:  # a constant that has no hash: learnt each time
+        known = _UNKNOWN
+    if known is _UNKNOWN:
+        known = _learn(key, func, args, kwargs)
+    return _issue(known, func, args, kwargs, tensors, refs + scalars, home, held)
+
+
+def _issue(
+    known: Known | None,
+    func: Any,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    tensors: Sequence[Any],
+    numbers: list[int],
+    home: Home,
+    held: object,
+) -> Any:
+    if known is None:
+        return _learner.answer(func, args, kwargs)
+    definition, meta = known.definition, known.single
+    if meta is not None:
+        new = Ref(home, held)
+        home.engine.issue(home, definition, [definition.number, *numbers, new.id])
+        return Tensor._of(meta, new)
+    assert known.rebuild is not None
+    made = [Ref(home, held) for _ in known.new]
+    ids = [each.id for each in made]
+    home.engine.issue(home, definition, [definition.number, *numbers, *ids])
+    return known.rebuild([Tensor._of(*each) for each in zip(known.new, made, strict=True)], tensors)
+
+
+def _check_loans(
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any], tensors: Sequence[Any]
+) -> None:
+    changed = [leaf for leaf, is_write in _leaves(func, args, kwargs) if is_write]
+    check_all(tensors, str(func), changed)
+
+
+def _leaves(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[tuple[Any, bool]]:
+    """The values that an operation is given, and whether it changes them."""
+    for argument, given in arguments(func, args, kwargs):
+        for leaf in _pytree.tree_leaves(given):
+            yield leaf, argument.is_write
+
+
+def _of_the_whole(func: Any) -> Any:
+    return _item if func is _ITEM else of_the_whole(func)
+
+
+def _item(tensor: Tensor) -> Any:
+    return tensor.full_tensor().item()
+
+
+def _learn(
+    key: tuple[Any, ...], func: Any, args: Sequence[Any], kwargs: dict[str, Any]
+) -> Known | None:
+    found = _learner.learn(func, args, kwargs)
+    with contextlib.suppress(TypeError):
+        if len(_known) > _LIMIT:
+            _known.clear()
+        _known[key] = found
+    return found
+
+
+def _flatten(
+    func: Any, values: Sequence[Any], key: list[Any], tensors: list[Any], scalars: list[int]
+) -> None:
+    """Put what tells this call from others into `key`, and what does not into the others."""
+    for value in values:
+        kind = type(value)
+        if kind is Tensor:
+            key.append(value._meta)
+            tensors.append(value)
+        elif kind is float:
+            if lifted(func):
+                key.append(float)
+                scalars.append(bits_of(value))
+            else:
+                key.append(value.hex())
+        elif kind is int:
+            if lifted(func) and -LARGEST < value < LARGEST:
+                key.append(int)
+                scalars.append(value)
+            else:
+                key.append(value)
+        elif kind is bool:
+            key.append(_TRUE if value else _FALSE)
+        elif kind is list or kind is tuple:
+            key.append(len(value))
+            key.append(kind)
+            _flatten(func, value, key, tensors, scalars)
+        elif isinstance(value, torch.Tensor):
+            tensors.append(value)
+        else:
+            key.append(value)
+
+
+# ------------------------------------------------------------------------------------ local tensors
+
+
+def _with_locals(
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any], tensors: Sequence[Any]
+) -> Any:
+    """Local tensors among the inputs go to the ranks first."""
+    home = next(each._ref for each in tensors if type(each) is Tensor)
+    if func._schema.is_mutable:
+        _check_written(func, args, kwargs)
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and type(value) is not Tensor:
+            return put(value, home.home, home._held)
+        return value
+
+    args, kwargs = _pytree.tree_map(moved, (tuple(args), kwargs))
+    return dispatch(func, args, kwargs, None, None)
+
+
+def _check_written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    for leaf, is_write in _leaves(func, args, kwargs):
+        if is_write and isinstance(leaf, torch.Tensor) and type(leaf) is not Tensor:
+            raise ValueError(  # a TypeError would become "unsupported operand"
+                f"{func} would change {_kind(leaf)}, and its result is on the ranks. Make that "
+                "tensor on the mesh too (inside `with mesh.activate():`), or fetch the other"
+            )
+
+
+def put(value: torch.Tensor, home: Home, held: object) -> Tensor:
+    """A local tensor on every rank of a mesh: each has a copy."""
+    if value.requires_grad and torch.is_grad_enabled():
+        raise ValueError(  # a TypeError would become "unsupported operand"
+            f"{_kind(value)} requires a gradient, which would not come back from the ranks. Make "
+            "it on the mesh, inside `with mesh.activate():`"
+        )
+    own = as_it_is(value)
+    if home.is_global:
+        found: Tensor = _verbs("meshes.distributed").distributed(own, home, held, None)
+        return found
+    ref = Ref(home, held)
+    given = (own.cpu(), own.device.type)
+    definition = Definition(next(numbers), own_copy, given, {}, 0, 0, (True,), once=True)
+    home.engine.issue(home, definition, [definition.number, ref.id])
+    return Tensor._of(meta_of(own), ref)
+
+
+def _refuse_homes(func: Any, tensors: Sequence[Any]) -> NoReturn:
+    homes = dict.fromkeys(each._ref.home.words() for each in tensors)
+    raise ValueError(
+        f"{func} takes tensors of one mesh and stream, not of {' and '.join(homes)}. Move one "
+        "over: t.to_mesh(mesh), t.slice_mesh(...) to a part of its mesh, or stream.borrow(t)"
+    )

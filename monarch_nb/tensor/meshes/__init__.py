@@ -1,0 +1,1 @@
+"""Which mesh computes: activation, streams, device meshes, distributed tensors."""

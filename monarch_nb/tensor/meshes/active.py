@@ -1,0 +1,209 @@
+"""Which mesh torch makes tensors on: `with mesh.activate():`, per thread.
+
+Rule: only what makes a tensor out of nothing is sent to the mesh that is active. Operations on
+tensors of a mesh go to theirs, active or not; those on local tensors alone stay here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Final
+
+import torch
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from monarch_nb.meshes.proc_mesh import ProcMesh
+from monarch_nb.tensor.commands.metas import Meta
+from monarch_nb.tensor.commands.templates import MAIN
+from monarch_nb.tensor.engine import functions
+from monarch_nb.tensor.engine.engine import Engine, Home
+from monarch_nb.tensor.engine.seeding import follow
+from monarch_nb.tensor.engine.tensors import Tensor, dispatch, put
+from monarch_nb.tensor.ranks.interpreter import here
+
+_LIFT: Final = torch.ops.aten.lift_fresh.default
+_REBUILDS: Final = torch._utils._rebuild_tensor.__code__
+"""Makes what is unpickled or read from a file, which is local."""
+
+
+class _Stack(threading.local):
+    """What is active in a thread, the last one first to count. None: no mesh, on purpose."""
+
+    def __init__(self) -> None:
+        self.meshes: list[_Activation] = []
+        self.streams: list[str] = [MAIN]
+
+
+stack: Final = _Stack()
+"""Of this thread."""
+
+
+class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sends factories to a mesh."""
+
+    def __init__(self, mesh: ProcMesh | None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._mesh = mesh
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """PyTorch's way to say that no part of the compiler need be loaded for it, a second."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if Tensor in types:
+            return dispatch(func, args, kwargs, None, None)
+        mesh = self._mesh
+        if mesh is None or stack.meshes[-1]._mode is not self:  # it comes from one inside
+            return func(*args, **kwargs)
+        if sys._getframe(1).f_code is _REBUILDS:
+            return func(*args, **kwargs)
+        if func is _LIFT and args[0].dim():
+            return put(args[0], home_of(mesh), mesh)
+        if types or _has_tensor(args) or not _makes_tensors(func):
+            return func(*args, **kwargs)
+        if kwargs.get("generator") is not None:
+            raise ValueError(
+                f"{func} was given a generator of the controller; ranks have their own, which "
+                "torch.manual_seed(n) seeds too"
+            )
+        return dispatch(func, args, kwargs, home_of(mesh), mesh)
+
+
+def _has_tensor(values: Any) -> bool:
+    return any(isinstance(each, torch.Tensor) for each in _pytree.tree_leaves(values))
+
+
+def _makes_tensors(func: Any) -> bool:
+    returned = getattr(getattr(func, "_schema", None), "returns", ())
+    return any("Tensor" in str(each.type) for each in returned)
+
+
+class _Activation(contextlib.AbstractContextManager[Any]):
+    """From when it is made until it is left."""
+
+    def __init__(self, mesh: ProcMesh | None) -> None:
+        self.mesh = mesh
+        if mesh is not None:
+            follow(Engine.of(mesh._state))
+        self._mode = _Mode(mesh)
+        self._mode.__enter__()  # type: ignore[no-untyped-call]
+        stack.meshes.append(self)
+
+    def __enter__(self) -> Any:
+        return self.mesh
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        if self not in stack.meshes:
+            return  # deactivated meanwhile
+        if stack.meshes[-1] is not self:
+            raise RuntimeError(
+                "another mesh was activated inside, and is active still: leave it first"
+            )
+        stack.meshes.pop()
+        self._mode.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        if self.mesh is not None:
+            home_of(self.mesh).engine.flush()
+
+
+def activate(mesh: ProcMesh) -> contextlib.AbstractContextManager[Any]:
+    """`ProcMesh.activate`."""
+    return _Activation(mesh)
+
+
+def deactivate(mesh: ProcMesh) -> None:
+    """`ProcMesh.deactivate`."""
+    for each in reversed(stack.meshes):
+        if each.mesh is not None and home_of(each.mesh) is home_of(mesh):
+            each.__exit__()
+            return
+
+
+class NoMesh:
+    """`with no_mesh.activate():` torch makes local tensors, whatever is active outside."""
+
+    def activate(self) -> contextlib.AbstractContextManager[Any]:
+        """No mesh is active until the block ends."""
+        return _Activation(None)
+
+
+no_mesh: Final = NoMesh()
+
+
+def get_active_mesh() -> ProcMesh:
+    """The mesh that is active in this thread. Raises `ValueError` if none is."""
+    if not stack.meshes or (found := stack.meshes[-1].mesh) is None:
+        raise ValueError("no device mesh is active: with mesh.activate(): ...")
+    return found
+
+
+@contextlib.contextmanager
+def coalescing() -> Iterator[None]:
+    """What is issued in the block is on its way to the ranks when it ends.
+
+    A name of Monarch's tensor engine, where it saves messages; here commands are batched anyway.
+
+    Example:
+        >>> with coalescing():                             # doctest: +SKIP
+        ...     y = x + x
+    """
+    try:
+        yield
+    finally:
+        for each in stack.meshes:
+            if each.mesh is not None:
+                home_of(each.mesh).engine.flush()
+
+
+def home_of(mesh: ProcMesh) -> Home:
+    """Where operations on a mesh go: its ranks, and the stream that is active."""
+    return Engine.of(mesh._state, stack.streams[-1]).home(mesh._shape)
+
+
+def rank_tensor(mesh: ProcMesh, dim: str | Sequence[str]) -> Tensor:
+    """`ProcMesh.rank_tensor`."""
+    dims = (dim,) if isinstance(dim, str) else tuple(dim)
+    sizes = mesh.sizes
+    for name in dims:
+        if name not in sizes:
+            raise KeyError(f"{mesh!r} does not have dimension {name!r}")
+    found: dict[int, int] = {}
+    for rank in mesh.ranks:
+        coordinates = mesh._shape.coordinates(rank)
+        number = 0
+        for name in dims:
+            number = number * sizes[name] + coordinates[name]
+        found[rank] = number
+    [tensor] = functions.run(
+        _coordinate, (found,), inputs=[], home=home_of(mesh), held=mesh, new=[_NUMBER]
+    )
+    return tensor
+
+
+def holds_tensors(values: Any) -> bool:
+    """Whether there are tensors of a mesh among some values."""
+    try:
+        return bool(functions.tensors_in(values))
+    except RecursionError:  # nested so deeply that they cannot be sent either, which is said there
+        return False
+
+
+_NUMBER: Final = Meta((), (), torch.int64, torch.device("cpu"), 0)
+
+
+def _coordinate(by_rank: dict[int, int]) -> torch.Tensor:
+    """On a rank: the number that is its own."""
+    return torch.tensor(by_rank[here.worker.rank])

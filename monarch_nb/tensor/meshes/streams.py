@@ -1,0 +1,185 @@
+"""Streams: commands of one run in order, those of several beside each other.
+
+Rules: a tensor lives on one stream; another gets it by `borrow`, without a copy, and until that
+ends nobody can change what somebody else reads. What streams wait for of each other follows the
+order in which the controller said it, so they never wait in a circle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Final, Self, final
+
+import torch
+
+from monarch_nb.process import current
+from monarch_nb.tensor.commands.loans import Loan, check
+from monarch_nb.tensor.commands.templates import Input
+from monarch_nb.tensor.engine import functions
+from monarch_nb.tensor.engine.engine import Engine, Home
+from monarch_nb.tensor.engine.tensors import Tensor
+from monarch_nb.tensor.meshes.active import stack
+from monarch_nb.tensor.moving.moving import refuse_grad, refuse_whole
+from monarch_nb.tensor.ranks.interpreter import Cause, Failed, FailedInput
+
+_numbers: Final = itertools.count(1 << 40)  # apart from those of what moves between ranks
+
+
+@final
+class Stream:
+    """An order of its own on the ranks. Equal names are one stream; that of everything else is
+    "main".
+
+    Example:
+        >>> comms = Stream("comms")
+        >>> lent, loan = comms.borrow(gradient, mutable=True)      # doctest: +SKIP
+        >>> with loan:                                             # doctest: +SKIP
+        ...     lent.reduce_("gpus", "avg")        # beside what goes on in "main"
+
+    Name and meaning are Monarch's.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @contextlib.contextmanager
+    def _active(self) -> Iterator[Stream]:
+        stack.streams.append(self.name)
+        try:
+            yield self
+        finally:
+            stack.streams.pop()
+
+    def activate(self) -> contextlib.AbstractContextManager[Stream]:
+        """What makes tensors out of nothing inside the block makes them on this stream."""
+        return self._active()
+
+    def borrow(self, t: Tensor, mutable: bool = False) -> tuple[Tensor, Borrow]:
+        """A tensor of another stream, for use on this one: the same memory.
+
+        Args:
+            t: until the borrow ends nobody may change it.
+            mutable: this stream may change it; its own may not even read it meanwhile.
+
+        Raises:
+            ValueError: for a tensor that is lent already in a way that forbids it, one of this
+                stream, and one cut over the ranks.
+            TypeError: for what is no tensor of a mesh, and for one that requires a gradient.
+        """
+        if type(t) is not Tensor:
+            raise TypeError(f"borrow takes a tensor of a mesh, not {type(t).__name__}")
+        refuse_whole(t, "borrow")
+        refuse_grad(t, "borrow")
+        source = t._ref.home
+        if source.engine.stream == self.name:
+            raise ValueError(f"{t!r} is on {self!r} already")
+        check(t, "borrow", changes=mutable)
+        target = Engine.of(source.engine.procs, self.name).home(source.shape)
+        lent = _passed(t, source, target)
+        return lent, Borrow(lent, Loan(t, lent, self.name, mutable=mutable), source, target)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"Stream({self.name!r})"
+
+
+@final
+class Borrow:
+    """What `Stream.borrow` has begun; `drop()` ends it, and so does the end of a `with` block."""
+
+    def __init__(self, lent: Tensor, loan: Loan, source: Home, target: Home) -> None:
+        self._held = lent._ref._held
+        self._loan = loan
+        self._source = source
+        self._target = target
+
+    def drop(self) -> None:
+        """The tensor's own stream may use it again, when this one has come so far. The borrowed one
+        and its views cannot be used any more. Twice is fine."""
+        if self._loan.ended:
+            return
+        self._loan.end()
+        number = next(_numbers)
+        functions.run(_pass, (None, number), inputs=[], home=self._target, held=None, name="drop")
+        functions.run(_await, (number,), inputs=[], home=self._source, held=None, name="drop")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        self.drop()
+
+
+def get_active_stream() -> Stream:
+    """The stream that is active in this thread: `Stream("main")`, if none was activated."""
+    return Stream(stack.streams[-1])
+
+
+def stream_of(tensor: Tensor) -> Stream:
+    """The stream on which a tensor is."""
+    return Stream(tensor._ref.home.engine.stream)
+
+
+def _passed(t: Tensor, source: Home, target: Home) -> Tensor:
+    """Both commands leave at once: none of them may be lost with a rank without the other."""
+    number = next(_numbers)
+    functions.run(_pass, (Input(0), number), inputs=[t], home=source, held=None, name="borrow")
+    source.engine.flush()
+    [lent] = functions.run(
+        _receive, (number,), inputs=[], home=target, held=t._ref._held, new=[t._meta], name="borrow"
+    )
+    target.engine.flush()
+    return lent
+
+
+def _pass(value: Any, number: int) -> None:
+    """On a rank: for the other stream, with what it has to wait for on a GPU."""
+    runtime = current.runtime()
+    content = tuple(value.cause) if isinstance(value, Failed) else (value, _event())
+    runtime.mail.send(number, content, [runtime.proc.id])
+    if isinstance(value, Failed):
+        raise FailedInput(value.cause)
+
+
+_pass.takes_failed = True  # type: ignore[attr-defined]
+
+
+def _await(number: int) -> Any:
+    """On a rank: until the other stream has come to its `_pass`."""
+    runtime = current.runtime()
+    found = runtime.mail.take(number, runtime.proc.id)
+    if len(found) > 2:
+        raise FailedInput(Cause(*found))
+    value, event = found
+    if event is not None:
+        event.wait()
+    return value
+
+
+def _receive(number: int) -> torch.Tensor:
+    value: torch.Tensor = _await(number)
+    if value.is_cuda:
+        value.record_stream(torch.cuda.current_stream())
+    return value.view_as(value)
+
+
+def _event() -> Any:
+    """What this thread has asked of the GPU so far, to be waited for there."""
+    if not torch.cuda.is_available():
+        return None
+    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    return event

@@ -1,0 +1,1 @@
+"""Tensors that move: to other ranks, to the controller, reduced into one."""

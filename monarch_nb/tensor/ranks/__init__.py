@@ -1,0 +1,1 @@
+"""The part of tensors that runs on ranks."""

@@ -1,0 +1,84 @@
+"""The actor behind a stream of a mesh: one on each rank, which runs batches and answers fetches.
+
+Rule: an actor like any other, so interrupts, deaths, stacks, output and the live view work as for
+actors; it lives on a thread of its own, never on the rank's main thread, which is the user's.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch.utils import _pytree
+
+from monarch_nb.actors.definition import Actor, endpoint
+from monarch_nb.process import context
+from monarch_nb.tensor.commands.templates import MAIN, Definition
+from monarch_nb.tensor.ranks.interpreter import FailedInput, Interpreter, here
+
+VALUE: Final = "value"
+FAILED: Final = "failed"
+
+
+class TensorWorker(Actor):
+    """Holds the tensors of one stream on one rank."""
+
+    takes_main_thread = False
+
+    def __init__(self, mesh: str, stream: str) -> None:
+        self.stream = stream
+        self.rank = context.context().actor_instance.rank.rank
+        self.interpreter = Interpreter(mesh, self.rank)
+        self._taken = -1
+        self._lane: Any = None
+
+    @endpoint
+    def run(self, number: int, definitions: Sequence[Definition], batch: bytes) -> None:
+        """Run a batch. Raises the first error that came up in it, for people to see.
+
+        Whoever fetches what has failed is told by `fetch`.
+        """
+        if number <= self._taken:
+            return  # it came twice, as its sender was interrupted
+        self._taken = number
+        here.worker = self
+        for definition in definitions:
+            self.interpreter.define(definition)
+        numbers = array.array("q")
+        numbers.frombytes(batch)
+        with self._beside_others():
+            errors = self.interpreter.run(number, numbers.tolist())
+        if errors:
+            raise errors[0]
+
+    def _beside_others(self) -> contextlib.AbstractContextManager[Any]:
+        """What it asks of a GPU does not wait for what other streams have asked."""
+        if self.stream == MAIN or not torch.cuda.is_available():
+            return contextlib.nullcontext()
+        if self._lane is None:
+            self._lane = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        lane: contextlib.AbstractContextManager[Any] = torch.cuda.stream(self._lane)
+        return lane
+
+    @endpoint
+    def fetch(
+        self, refs: Sequence[int], is_wanted: bool, collect: Callable[[Any], Any]
+    ) -> tuple[str, Any]:
+        """`("value", tensors)` where they are wanted, else without; or `("failed", cause)`.
+
+        `collect` is what each rank does to a tensor first.
+        """
+        here.worker = self
+        try:
+            with self._beside_others():
+                found = [collect(each) for each in self.interpreter.values(refs)]
+                return VALUE, _pytree.tree_map(_at_home, found) if is_wanted else None
+        except FailedInput as error:
+            return FAILED, tuple(error.cause)
+
+
+def _at_home(leaf: Any) -> Any:
+    return leaf.detach().cpu() if isinstance(leaf, torch.Tensor) else leaf

@@ -1,0 +1,1 @@
+"""Functions, endpoints and generators that run on ranks in turn with operations."""

@@ -1,0 +1,309 @@
+"""`remote`: functions of the user's that ranks run in turn with the operations of torch.
+
+Rule: what a call returns here is known before a rank has run it, from `propagate`: tensors of the
+mesh, of the shapes that are promised there. A function that keeps no promise fails as an operation
+does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+
+import torch
+from torch.utils import _pytree
+
+from monarch_nb.actors.endpoints import Endpoint
+from monarch_nb.core.shape.values import ValueMesh
+from monarch_nb.core.wire import pickling
+from monarch_nb.process.futures.future import Future
+from monarch_nb.tensor.commands.learning import numbers
+from monarch_nb.tensor.commands.metas import Meta, fake_mode, fake_of, meta_of, propagate
+from monarch_nb.tensor.commands.templates import Definition, Input
+from monarch_nb.tensor.engine.engine import Home, Ref
+from monarch_nb.tensor.engine.functions import issue, tensors_in
+from monarch_nb.tensor.engine.tensors import Tensor
+from monarch_nb.tensor.meshes.active import get_active_mesh, home_of
+from monarch_nb.tensor.moving.fetching import common_home, fetch_object, fetch_objects, index_of
+from monarch_nb.tensor.moving.moving import refuse_grad
+from monarch_nb.tensor.remote_functions.methods import Method
+from monarch_nb.tensor.remote_functions.opaque import is_key
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Propagate = Literal["cached", "inspect", "mocked"] | Callable[..., Any] | None
+
+
+class Remote(Generic[P, R]):
+    """A function that runs on every rank of a mesh. Made by `remote`."""
+
+    def __init__(self, function: Callable[P, R] | str, propagate: Propagate) -> None:
+        if propagate == "mocked":
+            raise NotImplementedError('propagate="mocked"; give a function that makes the result')
+        if not (propagate in (None, "cached", "inspect") or callable(propagate)):
+            raise ValueError(
+                f'propagate is None, "cached", "inspect" or a function, not {propagate!r}'
+            )
+        self._function = function
+        self._propagate = propagate
+        self._found: dict[Any, Any] = {}
+        self.__name__ = (
+            function if isinstance(function, str) else getattr(function, "__name__", "function")
+        )
+        self.__doc__ = getattr(function, "__doc__", None) or self.__doc__
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run it on the ranks of the tensors among the arguments, or of the mesh that is active.
+
+        Returns what `propagate` makes of the arguments, with tensors of the mesh in it; at once.
+        """
+        tensors = tensors_in((args, kwargs))
+        home, held = self._home((args, kwargs))
+        result = self._promised(home, held, args, kwargs)
+        leaves, spec = _pytree.tree_flatten(result)
+        new = [meta_of(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        if new:
+            for each in tensors:
+                refuse_grad(each, f"{self.__name__}, a remote function,")
+        definition = self._definition(args, kwargs, len(tensors), new)
+        made = iter(issue(definition, tensors, home, held, new))
+        found = [next(made) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        return cast("R", _pytree.tree_unflatten(found, spec))
+
+    rref = __call__
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
+        """Run it on the ranks, and bring home what it returned on each."""
+        home, held = self._home((args, kwargs))
+        return fetch_objects(self._issued(home, held, args, kwargs))
+
+    def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """`call` on a mesh of one rank; its value. Raises `ValueError` for a mesh of several."""
+        home, held = self._home((args, kwargs))
+        if len(home.ranks) != 1:
+            raise ValueError(
+                f"{self.__name__}.call_one requires exactly 1 rank, but {home.words()} has "
+                f"{len(home.ranks)}"
+            )
+        return cast("Future[R]", self._fetch(home, held, 0, args, kwargs))
+
+    def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Run it on the ranks; nobody waits for what it returns."""
+        home, held = self._home((args, kwargs))
+        self._issued(home, held, args, kwargs)
+
+    def _home(self, values: Any) -> tuple[Home, object]:
+        """Where it runs: where the tensors are, else on the mesh that is active."""
+        if tensors := tensors_in(values):
+            home, held = common_home(tensors, self.__name__), tensors[0]._ref._held
+        else:
+            mesh = get_active_mesh()
+            home, held = home_of(mesh), mesh
+        if isinstance(self._function, Method):
+            self._function.check(home)
+        return home, held
+
+    def _issued(
+        self, home: Home, held: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Ref:
+        """The command; what it returns, whatever it is, has this ref."""
+        tensors = tensors_in((args, kwargs))
+        definition = self._definition(args, kwargs, len(tensors), None)
+        ref = Ref(home, held)
+        refs = [each._ref.id for each in tensors]
+        home.engine.issue(home, definition, [definition.number, *refs, ref.id])
+        return ref
+
+    def _fetch(
+        self,
+        home: Home,
+        held: object,
+        chosen: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Future[Any]:
+        return fetch_object(self._issued(home, held, args, kwargs), chosen)
+
+    def _definition(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        inputs: int,
+        new: list[Meta] | None,
+    ) -> Definition:
+        places = iter(range(inputs))
+
+        def place(leaf: Any) -> Any:
+            return Input(next(places)) if type(leaf) is Tensor else leaf
+
+        given, named = _pytree.tree_map(place, (args, kwargs))
+        packed = pickling.dumps((self.__name__, given, named, runner(self._function)))
+        return Definition(
+            next(numbers),
+            packed,
+            (),
+            {},
+            inputs,
+            0,
+            None if new is None else (True,) * len(new),
+            shapes=None if new is None else tuple(each.sizes for each in new),
+            name=self.__name__,
+            once=True,
+        )
+
+    def _promised(
+        self, home: Home, held: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if self._propagate == "inspect":
+            return None
+        if callable(self._propagate):
+            given, named = _pytree.tree_map(faked, (args, kwargs))
+            return propagate(self._propagate, given, named, self.__name__)
+        return self._asked(home, held, args, kwargs)
+
+    def _asked(
+        self, home: Home, held: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """What it returned when a rank ran it on fake tensors, once for each kind of arguments."""
+        given = _pytree.tree_map(_kind_of, (args, kwargs))
+        key = pickling.dumps((self.__name__, *given))
+        found = self._found.get(key)
+        if found is None:
+            question = Remote(_try_out, "inspect")
+            question.__name__ = f"{self.__name__}, run on fake tensors for the shape of its result,"
+            packed = pickling.dumps((runner(self._function), *given))
+            call = question._fetch(home, held, 0, (packed,), {})
+            found = self._found[key] = pickling.dumps(call.get())
+        return _pytree.tree_map(_fake, pickling.loads(found))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kind:
+    """A tensor in a question and in its answer: a leaf of a tree, as a tensor is."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: str
+
+
+def _kind_of(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    return _Kind(tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.device.type)
+
+
+def _fake(leaf: Any) -> Any:
+    if not isinstance(leaf, _Kind):
+        return leaf
+    with fake_mode():
+        return torch.empty_strided(leaf.sizes, leaf.strides, dtype=leaf.dtype, device=leaf.device)
+
+
+def faked(leaf: Any) -> Any:
+    return fake_of(leaf._meta) if type(leaf) is Tensor else leaf
+
+
+def _try_out(packed: bytes) -> Any:
+    """On a rank: what a function returns for fake tensors, with their kinds in place of tensors."""
+    function, args, kwargs = pickling.loads(packed)
+    given, named = _pytree.tree_map(_fake, (args, kwargs))
+    result = propagate(function, given, named, getattr(function, "__name__", "the function"))
+    return _pytree.tree_map(_kind_of, result)
+
+
+class _Path:
+    """A function by the name of its module and its own; found where it is called."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.__name__ = path
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        module, _, name = self._path.rpartition(".")
+        return getattr(importlib.import_module(module), name)(*args, **kwargs)
+
+
+class _Runner:
+    """Calls a function of the user's as code that knows nothing of meshes expects to be."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.__name__ = getattr(function, "__name__", "function")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with torch.enable_grad():
+            result = self._function(*args, **kwargs)
+        return _pytree.tree_map(_detached, result)
+
+
+def _detached(leaf: Any) -> Any:
+    return leaf.detach() if isinstance(leaf, torch.Tensor) and not is_key(leaf) else leaf
+
+
+def runner(function: Callable[..., Any] | str) -> _Runner:
+    return _Runner(_Path(function) if isinstance(function, str) else function)
+
+
+@overload
+def remote(function: Callable[P, R], *, propagate: Propagate = None) -> Remote[P, R]: ...
+@overload
+def remote(function: str, *, propagate: Propagate = None) -> Remote[Any, Any]: ...
+@overload
+def remote(*, propagate: Propagate = None) -> Callable[[Callable[P, R]], Remote[P, R]]: ...
+def remote(function: Any = None, *, propagate: Propagate = None) -> Any:
+    """Make a function one that ranks run, on their own values, in turn with operations of torch.
+
+    Args:
+        function: a function, or `"module.name"` of one that ranks can import.
+        propagate: what a call returns, as it must be known at once. A function: it is called here
+            with fake tensors, and makes fake ones of the right shape and dtype. `"inspect"`: the
+            call returns None. None or `"cached"`: a rank runs the function on fake tensors, once
+            for each kind of arguments, and the call waits for that.
+
+    Example:
+        >>> @remote(propagate=lambda x: x)                 # doctest: +SKIP
+        ... def sort(x): return x.sort().values
+        >>> y = sort(x)                                    # doctest: +SKIP
+    """
+    if function is None:
+        return lambda wrapped: Remote(wrapped, propagate)
+    return Remote(function, propagate)
+
+
+def remote_method(endpoint: Endpoint[P, R]) -> Remote[P, R]:
+    """An endpoint as a remote function: what tensors of a mesh in a call of an actor mean."""
+    rule = endpoint.propagate
+    return Remote(cast("Callable[P, R]", Method(endpoint)), _no_rule if rule is None else rule)
+
+
+def _no_rule(*_: Any, **__: Any) -> Any:
+    raise TypeError(
+        "rref must know what the endpoint returns before a rank has run it: "
+        "@endpoint(propagate=lambda x: x), with fake tensors in place of its arguments"
+    )
+
+
+def call_on_shard_and_fetch(
+    function: Remote[P, R] | Endpoint[P, R],
+    *args: Any,
+    shard: Mapping[str, int] | None = None,
+    **kwargs: Any,
+) -> Future[R]:
+    """Call a remote function, or an endpoint of actors, on every rank of its tensors' mesh, and
+    bring home what it returned on one: tensors of the CPU, and whatever else can be pickled.
+
+    Example:
+        >>> call_on_shard_and_fetch(norms, model_state, shard={"gpus": 1}).get()   # doctest: +SKIP
+    """
+    if isinstance(function, Endpoint):
+        function = remote_method(function)
+    if not isinstance(function, Remote):
+        raise TypeError(
+            f"call_on_shard_and_fetch takes a remote function or an endpoint, not {function!r}"
+        )
+    home, held = function._home((args, kwargs))
+    chosen = index_of(home, shard or {})
+    return cast("Future[R]", function._fetch(home, held, chosen, args, kwargs))

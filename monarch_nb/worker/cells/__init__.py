@@ -1,0 +1,1 @@
+"""Cells on a rank: the queue, the shell, outcomes, completion, variables."""

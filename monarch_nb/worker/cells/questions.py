@@ -1,0 +1,59 @@
+"""Where requests for completions and help wait in a rank: one place, one thread.
+
+Rule of the file: the newest request is the one that somebody still looks at, so it takes the place
+of one that waits. The thread is neither the main one, which may be busy for hours, nor the inbox.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from monarch_nb.core.wire.frames import Message
+    from monarch_nb.process.process import Proc
+
+Request = tuple[dict[str, Any], "Message"]
+Answer = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class HelpDesk:
+    """Answers the verbs in `answers`, one request at a time."""
+
+    def __init__(self, proc: Proc, answers: Mapping[str, Answer]) -> None:
+        self._proc = proc
+        self._answers = answers
+        self._waiting: Request | None = None
+        self._has_come = threading.Condition()
+        self._thread: threading.Thread | None = None
+        for verb in answers:
+            proc.verbs[verb] = self.on_request
+
+    def on_request(self, body: dict[str, Any], message: Message) -> None:
+        """Inbox thread."""
+        with self._has_come:
+            replaced, self._waiting = self._waiting, (body, message)
+            self._has_come.notify()
+        if replaced is not None:
+            self._proc.answer(replaced[1], {"error": "a newer request came"})
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="monarch-help", daemon=True)
+            vars(self._thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+            self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            body, message = self._next()
+            try:
+                answer = {"ok": True, **self._answers[body["verb"]](body)}
+            except BaseException as error:  # noqa: BLE001  objects of the user's may raise anything
+                answer = {"error": f"{type(error).__name__}: {error}"}
+            self._proc.answer(message, answer)
+
+    def _next(self) -> Request:
+        with self._has_come:
+            self._has_come.wait_for(lambda: self._waiting is not None)
+            assert self._waiting is not None
+            request, self._waiting = self._waiting, None
+        return request

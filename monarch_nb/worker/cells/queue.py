@@ -1,0 +1,277 @@
+"""Cells on their way through a rank: from the control message to the outcome that is sent back.
+
+A cell waits for its turn on the main thread. While a cell waits for an answer, the main-thread
+actor goes on being served, so a cell may call the actor of its own rank. Turns are taken in the
+order in which they were asked for, whatever happens in between: ranks that disagreed about the
+order of two cells with collectives would wait for each other for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from monarch_nb.actors.post_mortem import CELLS
+from monarch_nb.actors.sync_driver import Task
+from monarch_nb.core.wire.frames import CONTROL, OUTPUT, OUTPUT_PORT
+from monarch_nb.process.context import Here, here
+from monarch_nb.process.current import end_fork
+from monarch_nb.process.futures.future import waiting
+from monarch_nb.process.payloads import Parcel
+from monarch_nb.worker.cells.compiler import keep
+from monarch_nb.worker.cells.outcome import CellOutcome, forget_last_error
+from monarch_nb.worker.cells.shell import CellShell, Publish
+from monarch_nb.worker.output.descriptors import Descriptors
+from monarch_nb.worker.scripts.run import ScriptRun
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.sync_driver import Work, WorkQueue
+    from monarch_nb.core.wire.frames import Message
+    from monarch_nb.services.runtime import Runtime
+
+Turn = Callable[["Message"], None]
+
+MAX_RESULTS: Final = 32
+"""Results that are kept for handles of cells; the oldest goes."""
+
+
+class CellQueue:
+    """Runs the cells of a rank, one at a time."""
+
+    def __init__(
+        self, runtime: Runtime, work: WorkQueue, names: dict[str, Any], descriptors: Descriptors
+    ) -> None:
+        self.runtime = runtime
+        self.proc = runtime.proc
+        self.work = work
+        self.shell = CellShell(names, lambda shown: self._display(runtime.root_tag(), shown))
+        self.shell.seen = partial(runtime.hosting.failed.seen, CELLS)
+        self.results: dict[tuple[int, int], Any] = {}
+        """Values of last expressions, by who has asked for that and the reply port of the cell."""
+        self.before_answer: Callable[[], None] = lambda: None
+        """Called when a cell has ended."""
+        self.what = ""  # what the main thread works at
+        self._descriptors = descriptors
+        self._turns: deque[tuple[Turn, Message]] = deque()
+        self._next: Work = (Task(self._take_turn), None)
+        self._wake: Work = (Task(lambda: None), None)
+        self._running: tuple[int, int] | None = None
+        self._attending = 0
+        self._lock = threading.Lock()
+        """Who is to stop a cell finds it either waiting or running."""
+
+    # the inbox thread
+
+    def on_cell(self, body: dict[str, Any], message: Message) -> None:
+        """A cell has come: queue it for the main thread."""
+        self.later(lambda asked: self.run(body, asked), message)
+
+    def later(self, turn: Turn, message: Message) -> None:
+        """Do something between two cells, in the order in which it was asked for."""
+        self._turns.append((turn, message))
+        self.work.put(self._next)
+        if (board := self.runtime.hosting.board) is not None and board.since_ns:
+            board.arrived(self.work.qsize())
+
+    def on_interrupt(self, body: dict[str, Any], message: Message) -> None:
+        """Stop the cell that answers to this port: interrupt it, or drop it from the queue."""
+        key = message.source, body["reply"]
+        with self._lock:
+            if self._running == key or self._attending:  # it waits for a widget's callback to end
+                self.runtime.hosting.interrupt_main()
+            dropped = [turn for turn in self._turns if _key(turn[1]) == key]
+            for turn in dropped:
+                self._turns.remove(turn)
+        # in either case: who has not heard gets a SIGINT, which would hit the cell that runs
+        heard = Parcel(json.dumps({"status": "stopping"}).encode())
+        self.proc.send(message.source, CONTROL, body["reply"], heard)
+        for _, cell in dropped:
+            self._say(cell, {"status": "cancelled"})
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a cell runs, or the user's code in another turn."""
+        return self._running is not None
+
+    def interrupt(self) -> None:
+        """Stop whatever cell runs."""
+        if self._running is not None or self._attending:
+            self.runtime.hosting.interrupt_main()
+
+    # the main thread
+
+    def run(self, body: dict[str, Any], message: Message) -> None:
+        """Run a cell and send its outcome."""
+        self.enter(body.get("what") or "cell", message.tag)
+        data: list[dict[str, Any]] = []
+        waiting.pump = self._pump
+        outcome = self._outcome(body, message, lambda shown: self._publish(shown, message, data))
+        if self.proc.links.forked:
+            end_fork(None if outcome.error is None else sys.last_value)
+        waiting.pump = None
+        if outcome.error is None and self.runtime.hosting.failed.kept:
+            self._forget_failed()
+        self.leave(failed=outcome.status == "error")
+        if body.get("keep") and outcome.error is None:
+            keep(self.results, _key(message), outcome.value, MAX_RESULTS)
+        error = None if outcome.error is None else outcome.error.to_json()
+        self._answer(
+            message,
+            {
+                "status": outcome.status,
+                "error": error,
+                "number": self._note(body, message, outcome, error),
+                "text": outcome.result_text,
+                "data": data[-1] if data else None,
+                "elapsed_s": outcome.elapsed_s,
+                "raw": self._descriptors.is_on_its_way(),
+            },
+        )
+
+    def _take_turn(self) -> None:
+        with self._lock:
+            if not self._turns:
+                return
+            turn, message = self._turns.popleft()
+            self._running = _key(message)
+            self.shell.expect()
+        turn(message)
+        with self._lock:
+            self._running = None
+            self.shell.rest()
+
+    def enter(self, what: str, tag: int) -> None:
+        """The main thread works for a notebook cell now: what is called and printed is of that."""
+        self._work_for(tag)
+        self.what = what
+        if (board := self.runtime.hosting.board) is not None:
+            board.turn(what)
+
+    def leave(self, *, failed: bool = False) -> None:
+        """It has no work."""
+        self.what = ""
+        if (board := self.runtime.hosting.board) is not None:
+            board.turned(failed)
+
+    def _work_for(self, tag: int) -> None:
+        root = self.runtime.root
+        extent = root.rank.extent
+        here.set(Here(root, tuple(extent), tuple(extent.values()), root.rank.rank, tag))
+
+    def _outcome(self, body: dict[str, Any], message: Message, publish: Publish) -> CellOutcome:
+        if "script" not in body:
+            where = {"filename": body["filename"], "first_line": body["first_line"]}
+            return self.shell.run(body["code"], **where, publish=publish)
+        with ScriptRun(body["script"], message.rank) as script:
+            return self.shell.perform(script.run, publish)
+
+    def _publish(self, shown: dict[str, Any], message: Message, data: list[dict[str, Any]]) -> None:
+        """The last expression's display travels with the outcome; the rest at once, in order."""
+        if shown["type"] == "execute_result":
+            data.append(shown)
+            return
+        caller = here.get()  # none in a thread of the cell; an actor may be called by another cell
+        self._display(message.tag if caller is None else caller.tag, shown)
+
+    def _display(self, tag: int, shown: dict[str, Any]) -> None:
+        self.flush()
+        boot = {
+            "mesh": 0,
+            "rank": self.runtime.root.rank.rank,
+            "stream": "display",
+            "content": shown,
+        }
+        parcel = self.proc.encode_bytes(json.dumps(boot).encode())
+        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, parcel, tag=tag)
+
+    def attend(self, tag: int, action: Callable[[], object]) -> None:
+        """Run a callback of a widget for the cell that made it; also while a cell waits."""
+        outer, board = here.get(), self.runtime.hosting.board
+        self._work_for(tag)
+        if board is not None:
+            board.busy("widget")
+        self._attending += 1
+        try:
+            self.shell.attend(action, partial(self._display, tag))
+        finally:
+            self._attending -= 1
+            here.set(outer)
+            if self.proc.links.forked:
+                end_fork(None)
+        self.flush()
+        if board is not None:
+            board.idle()
+
+    def _forget_failed(self) -> None:
+        """A cell has ended well: the frames of the one that failed go."""
+        self.runtime.hosting.failed.forget(CELLS)
+        forget_last_error()
+
+    def _note(
+        self, body: dict[str, Any], cell: Message, outcome: CellOutcome, error: Any
+    ) -> int | None:
+        """The number of its error among those of this rank."""
+        if outcome.status != "error":
+            return None
+        return self.runtime.hosting.raised.note(body.get("what") or "cell", cell.tag, error)
+
+    @property
+    def waiting(self) -> int:
+        """How many cells, and what is done between two, wait for their turn."""
+        return len(self._turns)
+
+    def _answer(self, message: Message, body: dict[str, Any]) -> None:
+        self.before_answer()
+        self.flush()
+        self._say(message, body)
+
+    def _say(self, cell: Message, body: dict[str, Any]) -> None:
+        parcel = self.proc.encode_bytes(json.dumps(body).encode())
+        self.proc.send(cell.source, CONTROL, cell.reply, parcel, rank=cell.rank, tag=cell.tag)
+
+    def flush(self) -> None:
+        """Send what was printed, ahead of what is sent next."""
+        flush = self.runtime.hosting.flush_output
+        if flush is not None:
+            flush()
+
+    def _pump(
+        self,
+        done: Callable[[], bool],
+        wake_on: Callable[[Callable[[], None]], None],
+        timeout: float | None,
+    ) -> bool:
+        """Wait for an answer and serve the main-thread actor meanwhile; cells keep waiting."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        wake_on(lambda: self.work.put(self._wake))
+        is_leaving = False
+        try:
+            while not (done() or is_leaving):
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                try:
+                    item = self.work.get(timeout=left)
+                except queue.Empty:
+                    break
+                is_leaving = item is None
+                if item is not None and item is not self._next:
+                    item[0].step(item[1])
+        finally:  # an interrupt too must leave no turn without a summons; one too many does nothing
+            for _ in range(len(self._turns)):
+                self.work.put(self._next)
+            if is_leaving:
+                self.work.put(None)
+        return done()
+
+
+def _key(message: Message) -> tuple[int, int]:
+    """Who has asked, and the port at which the answer is waited for."""
+    return message.source, message.reply

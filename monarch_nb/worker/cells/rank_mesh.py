@@ -1,0 +1,82 @@
+"""`mesh` in the cells of a rank: the mesh of these cells, as one of its ranks sees it.
+
+It knows shapes and makes groups. Spawning, stopping and healing are the owner's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self, final
+
+from monarch_nb.core.shape.extent import Shape, Slice
+from monarch_nb.core.shape.mesh_trait import MeshTrait
+from monarch_nb.meshes import process_groups
+from monarch_nb.meshes.process_groups import Part, Seat
+
+
+@final
+class RankMesh(MeshTrait):
+    """The mesh that this rank is one of, or a part of it.
+
+    Example:
+        >>> dist.all_reduce(x, group=mesh.group("gpus"))              # doctest: +SKIP
+        >>> fully_shard(model, mesh=mesh.device_mesh())               # doctest: +SKIP
+    """
+
+    def __init__(self, seat: Seat, shape: Shape | None = None) -> None:
+        self._seat = seat
+        self._shape = seat.shape if shape is None else shape
+
+    @property
+    def _ndslice(self) -> Slice:
+        return self._shape.ndslice
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return tuple(self._shape.labels)
+
+    def _new_with_shape(self, shape: Shape) -> Self:
+        return type(self)(self._seat, shape)
+
+    @property
+    def name(self) -> str:
+        """The name given at spawn."""
+        return self._seat.name
+
+    @property
+    def rank(self) -> int:
+        """This process's, in the whole mesh."""
+        return self._seat.rank
+
+    @property
+    def ranks(self) -> list[int]:
+        """Of the members, in the whole mesh."""
+        return self._shape.ranks()
+
+    def group(
+        self, dims: str | Sequence[str] | None = None, *, timeout: float | None = None
+    ) -> Any:
+        """The `ProcessGroup` of this rank's neighbours along an axis, several, or all of them.
+
+        They wait for one another the first time. `timeout`, in seconds, is for that and for each
+        collective from then on; None: 60, or what was said before. Raises `KeyError` for an
+        axis that the mesh has not, `TimeoutError` naming the ranks that did not come.
+        """
+        return process_groups.group(
+            self._part(), process_groups.chosen(self._labels, dims), timeout
+        )
+
+    def device_mesh(self) -> Any:
+        """The `torch.distributed.device_mesh.DeviceMesh` with these axes.
+
+        Waits for the other members the first time. Raises `RuntimeError` on a rank that is none.
+        """
+        return process_groups.device_mesh(self._part())
+
+    def _part(self) -> Part:
+        seat = self._seat
+        return Part(seat.number, seat.name, len(seat.shape), self._shape)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{label}={size}" for label, size in self.sizes.items())
+        return f"<mesh {self.name!r} {{{sizes}}} seen by rank {self.rank}>"

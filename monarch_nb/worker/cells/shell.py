@@ -1,0 +1,406 @@
+"""Cells on a rank: one IPython shell for the life of the process, driven on the main thread.
+
+Rule: `run` always returns an outcome. What a cell raises becomes a record in it; nothing is
+printed. IPython's own `run_cell` is not used: it prints tracebacks and compiles each statement
+apart. Its parts are: transforms, compiler flags, formatters, magics, events. What a cell shows goes
+to the `publish` that came with it; this file knows nothing of sockets.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import dataclasses
+import inspect
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+from IPython.core import application, completer, oinspect, page
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.error import UsageError
+from IPython.core.inputtransformer2 import TransformerManager
+from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, InteractiveShell
+from IPython.utils.process import system as _system  # type: ignore[attr-defined]
+from traitlets import Type
+from traitlets.config import Config
+
+from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.worker.cells.compiler import (
+    MAX_COMPILED,
+    CellCode,
+    CellCompiler,
+    keep,
+    without_blank_start,
+)
+from monarch_nb.worker.cells.completion import Helper
+from monarch_nb.worker.cells.event_loop import CellLoop
+from monarch_nb.worker.cells.interrupt_gate import InterruptGate
+from monarch_nb.worker.cells.jsonable import plain
+from monarch_nb.worker.cells.outcome import CellOutcome, outcome_of, saying_that_the_rank_lives
+
+MAX_OUT: Final = 8  # results kept in Out: they may be large, and on a GPU
+
+LOADED: Final = (application, completer, oinspect)  # so that zygotes have what shells will need
+
+Publish = Callable[[dict[str, Any]], None]
+
+# What IPython's transforms could react to; text without any of it is Python already.
+_SPECIAL: Final = re.compile(r"[%!?]|\A\s|^\s*(?:[,;/]|>>>|\.\.\.|In \[)", re.MULTILINE)
+_SCREENS: Final = ("gtk", "mac", "osx", "qt", "tk", "wx")
+_CONFIG: Final = Config({"HistoryManager": {"enabled": False, "hist_file": ":memory:"}})
+
+
+class CellShell:
+    """Runs cells in the namespace of `__main__`, which is this rank's alone.
+
+    `names` are set in it at the start (rank, size, coords, device ...); `publish` gets what is
+    shown before the first cell. All methods belong to the main thread, where SIGINT is handled; its
+    handler calls `interrupt()`.
+    """
+
+    def __init__(self, names: Mapping[str, Any], publish: Publish | None = None) -> None:
+        self._gate = InterruptGate()
+        self._publish = publish or _discard
+        self.seen: Callable[[BaseException], BaseException] = lambda error: error
+        """What a cell has raised, and what it ends with."""
+        self._loop = CellLoop()
+        self._compiler = CellCompiler()
+        self._shell = self._made()
+        self.namespace.update(names)
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        """The variables of the cells."""
+        namespace: dict[str, Any] = self._shell.user_ns
+        return namespace
+
+    def helper(self, is_busy: Callable[[], bool]) -> Helper:
+        """Who completes and explains the names of cells, on any thread, also while one runs."""
+        return Helper(self._shell, is_busy)
+
+    def run(self, code: str, *, filename: str, first_line: int, publish: Publish) -> CellOutcome:
+        """Run a cell to its end.
+
+        `code` starts at line `first_line` (from 1) of the notebook's cell, for which tracebacks and
+        debuggers know the name `filename`. `publish` gets what the cell shows, as JSON-able dicts:
+        `type` is execute_result, display_data, update_display_data or clear_output. Displays of
+        threads that outlive the cell go to it too, until the next cell runs.
+        """
+        work = partial(self._perform, self._shell, code, filename, first_line)
+        return saying_that_the_rank_lives(self.perform(work, publish))
+
+    def perform(self, work: Callable[[], BaseException | None], publish: Publish) -> CellOutcome:
+        """Do something else in place of a cell: it can be interrupted and may show things.
+
+        `work` returns or raises what it failed with.
+        """
+        started = time.perf_counter()
+        shell = self._shell
+        self._publish = publish
+        shell.displayhook.start()
+        error: BaseException | None
+        with shell.display_trap:
+            try:
+                self._gate.open()
+                error = work()
+            except BaseException as late:  # noqa: BLE001  an interrupt between cell and bookkeeping
+                error = late
+            finally:
+                self._gate.close()
+        hook, took_s = shell.displayhook, time.perf_counter() - started
+        return dataclasses.replace(outcome_of(error, hook.text, took_s), value=hook.value)
+
+    def attend(self, action: Callable[[], object], publish: Publish) -> None:
+        """Run a callback of the user's between two cells, or inside one that waits."""
+        outer, is_inside = self._publish, self._gate.is_open
+        self._publish = publish
+        try:
+            with self._shell.display_trap:
+                self._gate.open()
+                action()
+        except BaseException as raised:
+            if is_inside and isinstance(raised, KeyboardInterrupt):
+                raise
+            self._shell._showtraceback(None, raised, None)  # also of `sys.exit`: the rank lives
+        finally:
+            self._gate.is_open = is_inside
+            self._publish = outer
+
+    def while_awaiting(self, action: Callable[[], object]) -> None:
+        """Do this on the main thread while a cell awaits, if one does. Any thread."""
+        self._loop.soon(action)
+
+    @contextlib.contextmanager
+    def captured(self, publish: Publish) -> Iterator[None]:
+        """Inside the block `publish` gets what is shown."""
+        outer, self._publish = self._publish, publish
+        try:
+            yield
+        finally:
+            self._publish = outer
+
+    def shield(self) -> contextlib.AbstractContextManager[None]:
+        """No interrupt inside: for whoever sends."""
+        return self._gate.shield()
+
+    def expect(self) -> None:
+        """From now on an interrupt is for the cell that is about to run."""
+        self._gate.expect()
+
+    def rest(self) -> None:
+        """No cell is about to run any more."""
+        self._gate.close()
+
+    def interrupt(self) -> bool:
+        """For the handler of SIGINT: raise `KeyboardInterrupt` in the running cell.
+
+        While a message is being sent it is raised right after. False when no cell runs.
+        """
+        return self._gate.interrupt()
+
+    @property
+    def interrupts(self) -> int:
+        """How many interrupts have been raised in cells."""
+        return self._gate.raised
+
+    def show(self, message: dict[str, Any]) -> None:
+        """Publish on behalf of the running cell, safe from interrupts."""
+        with self._gate.shield():
+            self._publish(message)
+
+    def close(self) -> None:
+        """The rank ends."""
+        self._loop.close()
+
+    def _made(self) -> Any:
+        """The shell, which the zygote may have made already, for this rank."""
+        os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+        shell = _the_shell()
+        shell.cells = self
+        sys.modules["__main__"] = shell.user_module
+        vars(builtins)["get_ipython"] = shell.get_ipython  # for good
+        return shell
+
+    def _perform(
+        self, shell: Any, code: str, filename: str, first_line: int
+    ) -> BaseException | None:
+        """Run the cell between IPython's events; what it raised, or None."""
+        result = _result(shell, code)
+        try:
+            text, blank = without_blank_start(code)
+            result.info.transformed_cell = text = shell.transform_cell(text)
+            shell.events.trigger("pre_execute")
+            shell.events.trigger("pre_run_cell", result.info)
+            self._compiler.remember_source(filename, code, first_line)
+            self._execute(
+                shell, self._compiler.compile(shell, text, filename, first_line - 1 + blank)
+            )
+        except BaseException as raised:  # noqa: BLE001  it is the cell's, whatever it is
+            result.error_in_exec = self.seen(raised)
+        error: BaseException | None = result.error_in_exec
+        result.result = shell.displayhook.value
+        shell.last_execution_succeeded = error is None
+        shell.last_execution_result = result
+        shell.events.trigger("post_execute")
+        shell.events.trigger("post_run_cell", result)
+        return error
+
+    def _execute(self, shell: Any, cell: CellCode) -> None:
+        shell.displayhook.is_quiet = cell.is_quiet
+        if cell.awaits:  # all of it inside the loop, so that `create_task` works before an `await`
+            self._loop.run(_execute_awaiting(cell, shell.user_ns))
+            return
+        for code in cell.codes:
+            exec(code, shell.user_ns)  # noqa: S102  a cell is code to run
+
+
+def prepare_shell() -> None:
+    """In the zygote: make the shell that every rank will have."""
+    main = sys.modules["__main__"]
+    _the_shell().display_formatter.format(None)  # makes what the first display would make
+    Helper(_the_shell(), lambda: False).warm()
+    sys.modules["__main__"] = main
+
+
+def _the_shell() -> Any:
+    return _Shell.instance(config=_CONFIG, input_transformer_manager=_Transforms())
+
+
+async def _execute_awaiting(cell: CellCode, namespace: dict[str, Any]) -> None:
+    for code in cell.codes:
+        if code.co_flags & inspect.CO_COROUTINE:
+            await eval(code, namespace)  # noqa: S307
+        else:
+            exec(code, namespace)  # noqa: S102
+
+
+def _result(shell: Any, code: str) -> Any:
+    """What IPython's events are told about a cell."""
+    make_info: Any = ExecutionInfo  # untyped
+    make_result: Any = ExecutionResult
+    result = make_result(make_info(code, False, False, True, None))
+    result.execution_count = shell.execution_count
+    shell.execution_count += 1
+    return result
+
+
+def _discard(_: dict[str, Any]) -> None:
+    """No cell has run yet."""
+
+
+# ------------------------------------------------------------------------- what IPython is made of
+
+
+class _Transforms(TransformerManager):
+    """IPython's syntax, with line numbers kept and plain Python let through."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._standard = self._all()
+        self._done: dict[str, str] = {}
+
+    def transform_cell(self, cell: str) -> str:
+        if self._all() != self._standard:  # an extension added its own, which may have a state
+            return str(super().transform_cell(cell))
+        if not _SPECIAL.search(cell):
+            return cell if cell.endswith("\n") else f"{cell}\n"
+        if cell not in self._done:
+            keep(self._done, cell, str(super().transform_cell(cell)), MAX_COMPILED)
+        return self._done[cell]
+
+    def do_one_token_transform(self, lines: list[str]) -> tuple[bool, list[str]]:
+        """A command over several lines becomes one; empty lines after it keep the count."""
+        changed, new = super().do_one_token_transform(lines)  # type: ignore[no-untyped-call]
+        if len(new) < len(lines):
+            place = next((i for i, line in enumerate(new) if line != lines[i]), len(new))
+            new[place + 1 : place + 1] = ["\n"] * (len(lines) - len(new))
+        return changed, new
+
+    def _all(self) -> tuple[Any, ...]:
+        return *self.cleanup_transforms, *self.line_transforms, *self.token_transformers
+
+
+class _Hook(DisplayHook):
+    """`sys.displayhook` of a cell: publishes a result and keeps the last few."""
+
+    is_quiet = False
+    text: str | None = None
+    value: Any = None
+
+    def start(self) -> None:
+        """A cell starts."""
+        self.text = self.value = None
+
+    def __call__(self, result: Any = None) -> None:
+        if result is None or self.is_quiet:
+            return
+        shell: Any = self.shell
+        data, metadata = shell.display_formatter.format(result)
+        self.value, self.text = result, data.get("text/plain")
+        self._keep_result(shell, result)
+        if data:
+            shown = {"data": plain(data), "metadata": plain(metadata)}
+            shell.cells.show({"type": "execute_result", **shown})
+
+    def _keep_result(self, shell: Any, result: Any) -> None:
+        names, out = shell.user_ns, shell.user_ns.get("_oh")
+        if isinstance(out, dict) and result is not out:
+            keep(out, shell.execution_count - 1, result, MAX_OUT)
+        mine = names.get("_") is self._ and not hasattr(builtins, "_")  # gettext has one there
+        self.___, self.__, self._ = self.__, self._, result
+        if mine:
+            names.update({"_": self._, "__": self.__, "___": self.___})
+
+
+class _Publisher(DisplayPublisher):
+    """Where `display` ends."""
+
+    def publish(
+        self,
+        data: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
+        source: object = None,  # noqa: ARG002  IPython's, without meaning
+        *,
+        transient: Mapping[str, Any] | None = None,
+        update: bool = False,
+        **_: object,
+    ) -> None:
+        kind = "update_display_data" if update else "display_data"
+        message = {"type": kind, "data": plain(data), "metadata": plain(metadata or {})}
+        self.shell.cells.show({**message, "transient": plain(transient or {})})
+
+    def clear_output(self, wait: bool = False) -> None:
+        self.shell.cells.show({"type": "clear_output", "wait": wait})
+
+
+class _Shell(InteractiveShell):
+    """IPython without terminal, history, profile folder and threads."""
+
+    displayhook_class = Type(_Hook)
+    display_pub_class = Type(_Publisher)
+    cells: CellShell
+
+    def init_ipython_dir(self, ipython_dir: object) -> None:
+        """None: ranks do not write to the user's home."""
+
+    def init_profile_dir(self, profile_dir: object) -> None:  # noqa: ARG002
+        db: Any = {}  # %cd and %alias keep things there
+        self._db = db
+
+    def init_virtualenv(self) -> None:
+        """A rank runs in the environment of the agent."""
+
+    def init_hooks(self) -> None:
+        super().init_hooks()  # type: ignore[no-untyped-call]
+        self.set_hook("show_in_pager", page.as_hook(self._show_page), 99)  # type: ignore[no-untyped-call]
+
+    def _show_page(self, text: Any, *_: object, **__: object) -> None:
+        """What `name?` says."""
+        self.display_pub.publish(text if isinstance(text, dict) else {"text/plain": text})
+
+    def system(self, cmd: str) -> None:
+        """`!command`. IPython's swallows an interrupt and goes on with the rest of the cell."""
+        if cmd.rstrip().endswith("&"):
+            raise OSError("commands in the background are not supported; use subprocess.Popen")
+        before = self.cells.interrupts
+        shell: Any = self  # untyped
+        code = self.user_ns["_exit_code"] = _system(shell.var_expand(cmd, depth=1))
+        if self.cells.interrupts != before:
+            raise KeyboardInterrupt
+        if code and self.system_raise_on_error:
+            raise subprocess.CalledProcessError(code, cmd)
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        """Figures are drawn inline; there is no screen."""
+        if gui not in (None, "inline"):
+            raise _no_screen(gui)
+
+    def enable_matplotlib(self, gui: str | None = None) -> Any:
+        """`%matplotlib`: what needs a screen is refused before it is imported."""
+        if str(gui).startswith(_SCREENS):
+            raise _no_screen(gui)
+        return super().enable_matplotlib(gui)  # type: ignore[no-untyped-call]
+
+    def ask_exit(self) -> None:
+        """`exit` and `quit` end the cell."""
+        raise SystemExit
+
+    def safe_execfile(self, fname: Any, *where: Any, **options: Any) -> None:
+        """`%run` of a script that fails, fails the cell."""
+        options.setdefault("raise_exceptions", True)
+        super().safe_execfile(fname, *where, **options)  # type: ignore[no-untyped-call]
+
+    def _showtraceback(self, etype: object, evalue: BaseException, stb: object) -> None:  # noqa: ARG002
+        """A `__repr__` or an event of IPython's has raised; the cell goes on."""
+        print(*ErrorRecord.from_exception(evalue).format(), sep="\n", file=sys.stderr)  # noqa: T201
+
+
+def _no_screen(gui: object) -> UsageError:
+    return UsageError(f"a rank has no screen for {gui!r}; use %matplotlib inline")

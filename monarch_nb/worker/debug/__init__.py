@@ -1,0 +1,1 @@
+"""Debuggers inside a rank: pdb, and the debug adapter."""

@@ -1,0 +1,250 @@
+"""Debuggers on this rank: who stops, where, and how its prompt reaches the controller.
+
+Rules of the file: `breakpoint()` and `pdb` stop the thread that called them, and only that; nothing
+here runs, and no thread is traced, before that. A thread has one debugger, which it keeps. In a
+forked child, which nobody hears, a breakpoint is passed over.
+"""
+
+from __future__ import annotations
+
+import bdb
+import itertools
+import os
+import pdb  # noqa: T100  its prompts are the ones that are moved
+import reprlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from monarch_nb.process.context import Here, here
+from monarch_nb.worker.cells.outcome import forget_last_error
+from monarch_nb.worker.debug.channel import DebugChannel
+from monarch_nb.worker.debug.pdb import RankPdb
+from monarch_nb.worker.status.frame_places import place_of
+
+if TYPE_CHECKING:
+    from monarch_nb.actors.hosting import Hosting
+    from monarch_nb.core.wire.frames import Message
+    from monarch_nb.worker.debug.dap import Dap
+    from monarch_nb.worker.status.board_writer import BoardWriter
+
+NESTED: Final = "a breakpoint inside an expression of the debugger was passed over"
+AT_PROMPT: Final = "this rank is stopped at the prompt of pdb; let it go on there first"
+MAX_VARIABLES: Final = 20
+MAX_FAILED: Final = 8
+MAX_MESSAGE: Final = 2_000
+POST_MORTEM: Final = "post-mortem"
+_short: Final = reprlib.Repr()
+_short.maxstring = _short.maxother = 200
+
+
+class Debugger:
+    """All debuggers of a rank. One per process."""
+
+    def __init__(self, hosting: Hosting, board: BoardWriter, visual: Dap) -> None:
+        self._hosting = hosting
+        self._proc = hosting.proc
+        self._board = board
+        self._visual = visual
+        self._numbers = itertools.count(1)
+        self._of_thread = threading.local()
+        self._stopped: dict[int, DebugChannel] = {}
+        self._class = self._made_class()
+        self._passed: set[tuple[int, str, int]] = set()  # tag and line, where nobody can answer
+
+    def install(self) -> None:
+        """From now on, unless the user has chosen another debugger."""
+        self._proc.verbs["debug_do"] = self._on_do
+        self._proc.verbs["post_mortem"] = self._on_post_mortem
+        self._proc.verbs["stop_at_failure"] = self._on_stop_at_failure
+        self._proc.verbs["forget_failed"] = self._on_forget_failed
+        self._hosting.failed.room = MAX_FAILED
+        self._visual.refuses = lambda: AT_PROMPT if self._stopped else ""
+        if "PYTHONBREAKPOINT" not in os.environ and sys.breakpointhook is sys.__breakpointhook__:
+            sys.breakpointhook = pdb.set_trace = self._on_breakpoint
+            vars(pdb)["Pdb"] = self._class
+
+    # the inbox thread
+
+    def _on_do(self, body: dict[str, Any], _: Message) -> None:
+        """A line for a prompt. One that has gone by now has said so."""
+        channel = self._stopped.get(body["stop"])
+        if channel is not None:
+            channel.put(body)
+
+    def _on_post_mortem(self, body: dict[str, Any], message: Message) -> None:
+        """Open the frames of the last failure, in a thread of their own."""
+        kept = self._hosting.failed.last(body.get("tag"))
+        if kept is None:
+            self._proc.answer(message, {"none": True})
+            return
+        debugger = self._class()
+        debugger.kind = POST_MORTEM
+        self._proc.answer(message, {"stop": debugger.channel.number})
+        args = (debugger, kept.error, kept.here)
+        threading.Thread(
+            target=self._post_mortem, args=args, name="monarch-post-mortem", daemon=True
+        ).start()
+
+    def _on_stop_at_failure(self, body: dict[str, Any], message: Message) -> None:
+        self._hosting.failed.stop = self._stop_at_failure if body["on"] else None
+        self._proc.answer(message, {"ok": True})
+
+    def _on_forget_failed(self, _: dict[str, Any], message: Message) -> None:
+        self._hosting.failed.clear()
+        forget_last_error()
+        self._proc.answer(message, {"ok": True})
+
+    # the thread that stops
+
+    def _on_breakpoint(self, *_: object, header: str | None = None, **__: object) -> None:
+        self._stop(sys._getframe(1), header)
+
+    def _stop(self, frame: FrameType, header: str | None) -> None:
+        if self._proc.links.forked:
+            sys.stderr.write(f"{_place(frame)}: a child of a rank takes no input, going on\n")
+            return
+        if self._visual.is_attached:
+            self._visual.stop_at(frame)
+            return
+        if self._is_passed(frame):
+            return
+        debugger = self._mine()
+        if debugger.is_asking:
+            debugger.message(NESTED)
+            return
+        if header is not None:
+            debugger.message(header)
+        debugger.begin(frame)
+
+    def _post_mortem(self, debugger: RankPdb, error: BaseException, caller: Here | None) -> None:
+        """Ask in the frames of an error, in this thread, until `quit` or `continue`."""
+        here.set(caller)
+        self._ask_where_it_failed(debugger, error)
+
+    def _stop_at_failure(self, error: BaseException) -> None:
+        """`%mesh pdb on`: the same in the thread that has failed, before anybody is told."""
+        if self._proc.links.forked or isinstance(error, bdb.BdbQuit):
+            return
+        debugger = self._class()
+        debugger.kind = "failure"
+        self._ask_where_it_failed(debugger, error)
+
+    def _ask_where_it_failed(self, debugger: RankPdb, error: BaseException) -> None:
+        debugger.message(f"{type(error).__name__}: {_shown_error(error)}")
+        debugger.reset()
+        with self._hosting.failed.looking_into(error):
+            debugger.interaction(None, error.__traceback__)
+
+    def _mine(self) -> RankPdb:
+        """The debugger of this thread."""
+        found: RankPdb | None = getattr(self._of_thread, "debugger", None)
+        if found is None:
+            found = self._of_thread.debugger = self._class()
+        return found
+
+    def _made_class(self) -> Callable[..., RankPdb]:
+        """What stands in place of `pdb.Pdb`. A debugger that is made by another takes its channel;
+        one with a terminal of its own is Python's."""
+        desk, plain = self, pdb.Pdb
+
+        class Pdb(RankPdb):
+            def __new__(cls, *args: Any, **options: Any) -> Any:
+                own = [*args[1:3], options.get("stdin"), options.get("stdout")]
+                if all(each is None or isinstance(each, DebugChannel) for each in own):
+                    return super().__new__(cls)
+                return plain(*args, **options)
+
+            def __init__(self, *args: Any, **_: Any) -> None:
+                inherited = [each for each in args if isinstance(each, DebugChannel)]
+                made = inherited or [DebugChannel(next(desk._numbers), desk._tell)]
+                super().__init__(made[0], desk._paused, desk._resumed)
+
+        return Pdb
+
+    def _paused(self, debugger: RankPdb, frame: FrameType) -> None:
+        channel = debugger.channel
+        self._stopped[channel.number] = channel
+        caller = here.get()
+        channel.about = {
+            "tag": caller.tag if caller is not None else 0,
+            "what": _what(caller),
+            "thread": threading.current_thread().name,
+            "kind": debugger.kind,
+            "file": frame.f_code.co_filename,
+            "line": debugger.stopped_at,
+            "function": frame.f_code.co_name,
+        }
+        channel.pass_over = lambda: self._pass_over(frame)
+        if debugger.kind != POST_MORTEM:  # that holds nobody up
+            self._board.pause(channel.number, place_of(frame))
+
+    def _resumed(self, debugger: RankPdb) -> None:
+        self._stopped.pop(debugger.channel.number, None)
+        debugger.channel.pass_over = _nothing  # it knows the frame
+        self._board.unpause(debugger.channel.number)
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        """What was printed goes first."""
+        if self._hosting.flush_output is not None:
+            self._hosting.flush_output()
+        self._proc.control(self._proc.controller, "debug", event)
+        self._proc.links.flush()
+
+    # where nobody can answer
+
+    def _is_passed(self, frame: FrameType) -> bool:
+        return bool(self._passed) and _key(frame) in self._passed
+
+    def _pass_over(self, frame: FrameType) -> None:
+        self._passed.add(_key(frame))
+        lines = [f"breakpoint in {_place(frame)}: nobody can type here, going on", *_state(frame)]
+        sys.stderr.write("\n".join(lines) + "\n")
+
+
+def _key(frame: FrameType) -> tuple[int, str, int]:
+    """Of a function, for a notebook cell."""
+    caller, code = here.get(), frame.f_code
+    return 0 if caller is None else caller.tag, code.co_filename, code.co_firstlineno
+
+
+def _nothing() -> None:
+    """Nobody is stopped."""
+
+
+def _what(caller: Here | None) -> str:
+    """The actor and its endpoint, or that it is a cell."""
+    if caller is None or not caller.method:
+        return "cell"
+    return f"{caller.instance.name}.{caller.method}"
+
+
+def _place(frame: FrameType) -> str:
+    return f"{frame.f_code.co_name}(), line {frame.f_lineno}"
+
+
+def _shown_error(error: BaseException) -> str:
+    try:
+        return str(error)[:MAX_MESSAGE]
+    except Exception:  # noqa: BLE001  the `__str__` is the user's
+        return ""
+
+
+def _state(frame: FrameType) -> Iterator[str]:
+    """The variables, some of them, a line each; of a module, those that its code names."""
+    known = frame.f_locals
+    is_module = frame.f_code.co_name == "<module>"
+    names = [name for name in (frame.f_code.co_names if is_module else known) if name in known]
+    for name in names[:MAX_VARIABLES]:
+        yield f"  {name} = {_shown(frame.f_locals[name])}"
+    if len(names) > MAX_VARIABLES:
+        yield f"  ... {len(names) - MAX_VARIABLES} more variables"
+
+
+def _shown(value: Any) -> str:
+    try:
+        return _short.repr(value)
+    except Exception as error:  # noqa: BLE001  the `__repr__` is the user's
+        return f"<{type(error).__name__} in its __repr__>"

@@ -1,0 +1,193 @@
+"""What a debugger's panels show of a rank that is not stopped: variables, sources, modules.
+
+Rules of the file: to look is cheap and harmless, as a front end looks after every cell: no
+`__repr__` of the user's runs for a list of variables (that of a tensor would wait for its device),
+and a rich picture of one is made on request, while no cell runs.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import linecache
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from monarch_nb.worker.cells.jsonable import plain
+
+if TYPE_CHECKING:
+    from monarch_nb.worker.cells.queue import CellQueue
+
+MAX_NAMES: Final = 500
+MAX_VALUE: Final = 200  # characters
+MAX_SOURCE: Final = 4_000_000  # bytes
+MAX_RICH: Final = 20_000_000  # characters; a picture may be large
+
+_SCALARS: Final = (bool, int, float, complex, str, bytes, type(None))
+_SIZED: Final = (list, tuple, dict, set, frozenset)
+_CELL_FILE: Final = re.compile(r".*[/\\]ipykernel_[0-9]+[/\\][0-9]+\.py")
+
+
+class Looks:
+    """At the variables of a rank's cells."""
+
+    def __init__(self, cells: CellQueue) -> None:
+        self._cells = cells
+
+    def variables(self) -> dict[str, Any]:
+        """Names, types, and values where they are numbers or text."""
+        names = self._cells.shell.namespace
+        hidden = getattr(_shell(), "user_ns_hidden", {})
+        mine = [name for name in list(names) if name[:1] != "_" and name not in hidden]
+        return {"variables": [_variable(name, names.get(name)) for name in mine[-MAX_NAMES:]]}
+
+    def rich(self, name: str) -> dict[str, Any]:
+        """As its display. Raises `RuntimeError` while a cell runs, `NameError` for no variable."""
+        if self._cells.is_running:
+            raise RuntimeError("the rank is busy: stop it at a breakpoint to look at its variables")
+        names = self._cells.shell.namespace
+        if name not in names:
+            raise NameError(f"no variable {name!r}")
+        bundle: dict[str, Any] = json.loads(rich(names[name]))
+        return bundle
+
+
+def rich(value: object) -> str:
+    """The display of a value as JSON: `data` and `metadata`. In whatever thread is stopped."""
+    data, metadata = _shell().display_formatter.format(value)
+    shown = {"data": plain(data), "metadata": plain(metadata)}
+    text = json.dumps(shown)
+    if len(text) > MAX_RICH:
+        said = {"text/plain": str(shown["data"].get("text/plain", ""))[:MAX_VALUE]}
+        return json.dumps({"data": said, "metadata": {}})
+    return text
+
+
+class CellFiles:
+    """The files of cells, on a host where the kernel has not written them.
+
+    pydevd takes no breakpoint in a file that is not there. The folder has the name that the
+    kernel's has on its own host.
+    """
+
+    def __init__(self) -> None:
+        self._written: list[Path] = []
+
+    def write(self, path: str, code: str) -> dict[str, Any]:
+        """Have a cell's file be there. Raises `ValueError` for any other path, `PermissionError`
+        where the folder is somebody else's."""
+        if not _CELL_FILE.fullmatch(path):
+            raise ValueError(f"{path} is no file of a cell")
+        file = Path(path)
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        if file.parent.stat().st_uid != os.getuid() or file.parent.is_symlink():
+            raise PermissionError(f"{file.parent} belongs to somebody else")
+        try:
+            with file.open("x", encoding="utf-8") as stream:
+                stream.write(code)
+            self._written.append(file)
+        except FileExistsError:
+            pass  # its name says what is in it
+        return {"sourcePath": path}
+
+    def remove(self) -> None:
+        """What was written here."""
+        for file in self._written:
+            file.unlink(missing_ok=True)
+        self._written.clear()
+
+
+def source(path: str) -> dict[str, Any]:
+    """The text of a file or a cell that this rank knows. Raises `FileNotFoundError`, `ValueError`
+    for one that is too long."""
+    file = Path(path)
+    if file.is_file():
+        if file.stat().st_size > MAX_SOURCE:
+            raise ValueError(f"{path} is longer than {MAX_SOURCE // 1_000_000} MB")
+        return {"content": file.read_text(encoding="utf-8", errors="replace")}
+    if not file.exists() and (lines := linecache.getlines(path)):  # a device is never read
+        return {"content": "".join(lines)}
+    raise FileNotFoundError(f"{path} is not on this rank's host")
+
+
+def modules() -> dict[str, Any]:
+    """The Python files that are loaded."""
+    found = []
+    for number, (name, module) in enumerate(sys.modules.copy().items()):
+        path = getattr(getattr(module, "__spec__", None), "origin", None)
+        if isinstance(path, str) and path.endswith(".py"):
+            found.append({"id": number, "name": name, "path": path})
+    return {"modules": found, "totalModules": len(found)}
+
+
+def shortened(response: dict[str, Any], limit: int) -> dict[str, Any]:
+    """A response of the debugger's, for a browser: a long value cut, Python's own frames below the
+    user's left out."""
+    body = response.get("body")
+    if not isinstance(body, dict):
+        return response
+    result = body.get("result")
+    if isinstance(result, str) and len(result) > max(limit, MAX_RICH):
+        body["result"] = f"{result[:limit]}... ({len(result)} characters)"
+    frames = body.get("stackFrames")
+    if isinstance(frames, list):
+        body["stackFrames"] = kept = _users(frames)
+        body["totalFrames"] = len(kept)
+    return response
+
+
+def _users(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without those that started the thread; all of them if no other is there."""
+    last = len(frames)
+    while last and is_pythons(str((frames[last - 1].get("source") or {}).get("path", ""))):
+        last -= 1
+    return frames[:last] or frames
+
+
+def is_pythons(path: str) -> bool:
+    """Whether a file is Python's own."""
+    if path.startswith(("<frozen", "<string>")):
+        return True
+    return path.startswith(_STDLIB) and "-packages/" not in path
+
+
+def is_library(path: str) -> bool:
+    """Whether a file is Python's or was installed, rather than written by the user."""
+    return is_pythons(path) or "-packages/" in path
+
+
+_STDLIB: Final = f"{Path(os.__file__).parent}{os.sep}"
+
+
+def _variable(name: str, value: object) -> dict[str, Any]:
+    return {
+        "name": name,
+        "value": _text(value),
+        "type": type(value).__name__,
+        "evaluateName": name,
+        "variablesReference": 0,
+    }
+
+
+def _text(value: object) -> str:
+    kind = type(value)
+    if kind in _SCALARS:
+        text = repr(value[: MAX_VALUE + 1]) if isinstance(value, str | bytes) else _number(value)
+        return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}..."
+    if kind in _SIZED:
+        return f"{kind.__name__} of {len(value)}"  # type: ignore[arg-type]
+    return kind.__name__
+
+
+def _number(value: object) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # an int of more digits than Python writes
+        return type(value).__name__
+
+
+def _shell() -> Any:
+    return vars(builtins)["get_ipython"]()

@@ -1,0 +1,267 @@
+"""pydevd, the debugger below debugpy, driven inside a rank: the one module that knows it.
+
+Rules of the file: it is imported and started at first use, without debugpy's adapter process and
+without a port; only the thread that reached a breakpoint is held, never the runtime's; after `end`
+and in forked children nothing is traced, so that code runs as fast as before and no child waits for
+somebody who debugs its parent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, Protocol
+
+from monarch_nb.worker.debug.inspecting import is_library
+from monarch_nb.worker.debug.wire import Wire
+from monarch_nb.worker.status.frame_places import place_of
+
+LOOK_S: Final = 0.01
+"""How often a held thread looks whether it may go on; a missed wake-up costs a step that much."""
+_RUNS: Final = 1  # pydevd's STATE_RUN
+_NO_STEP: Final = -1
+_BREAKPOINT: Final = 111  # pydevd's CMD_SET_BREAK
+_CALLERS: Final = ("_driver.py", "/interrupts.py", "/scripts/run.py", "/scripts/loader.py")
+_OURS: Final = f"{Path(__file__).parents[2]}{os.sep}"
+
+
+class Holds(Protocol):
+    """Told of threads that the debugger holds."""
+
+    def pause(self, who: object, where: str) -> None: ...
+    def unpause(self, who: object) -> None: ...
+
+
+class Tracer:
+    """A debugger that is attached to this process. `say` gets its messages, in threads of its own;
+    `on_torn` is called in a thread whose tracing an exception has ended."""
+
+    def __init__(
+        self, say: Callable[[dict[str, Any]], None], holds: Holds, on_torn: Callable[[int], None]
+    ) -> None:
+        self._wire = Wire(say)
+        self._holds = holds
+        self._on_torn = on_torn
+        self._post_mortem: set[int] = set()
+        self._pydevd = _loaded()
+        with _connecting_to(self._pydevd, self._wire):
+            self._pydevd.settrace(
+                host="localhost",
+                port=0,
+                suspend=False,
+                patch_multiprocessing=False,
+                wait_for_ready_to_run=False,
+                block_until_connected=True,
+                notify_stdin=False,
+                protocol="dap",
+            )
+        _set_trace(None)  # this thread is none of the user's
+        self._db: Any = self._pydevd.get_global_debugger()
+        self._wait = self._db.do_wait_suspend
+        self._db.do_wait_suspend = self._hold
+
+    def send(self, request: dict[str, Any]) -> None:
+        """A request of the protocol. Any thread; returns at once."""
+        self._wire.send(request)
+
+    def stop_at(self, frame: FrameType) -> None:
+        """Stop the calling thread in this frame of it, at the next line."""
+        self._pydevd.settrace(
+            suspend=True,
+            trace_only_current_thread=True,
+            patch_multiprocessing=False,
+            stop_at_frame=frame,
+            notify_stdin=False,
+        )
+
+    def pause(self, threads: Iterable[int]) -> None:
+        """Stop these threads (their idents) at the next line of the user's that they run."""
+        api = _part("_pydevd_bundle.pydevd_api").PyDevdAPI()
+        with self._db._main_lock:
+            for name in _names_of(threads):
+                api.request_suspend_thread(self._db, thread_id=name)
+
+    def uncaught(self, error: BaseException) -> None:
+        """Nobody has caught this in the user's code: stop where it arose, if that is wanted."""
+        stop = getattr(self._db, "trigger_exception_handler", None)
+        if stop is None:  # an older debugpy
+            return
+        self._post_mortem.add(threading.get_ident())
+        try:
+            stop((type(error), error, error.__traceback__))
+        finally:
+            self._post_mortem.discard(threading.get_ident())
+
+    def leave_post_mortem(self) -> None:
+        """Threads that are held after their work has failed go on: they were asked to stop it."""
+        self._resume(self._post_mortem)
+
+    def trace_here(self) -> None:
+        """Have the calling thread traced, if it is not any more (see `trace_again`)."""
+        if sys.gettrace() is None and _monitoring() is None:
+            _set_trace(self._db.trace_dispatch)
+
+    def trace_again(self, thread: int) -> None:
+        """An exception that comes up while a thread is traced, an interrupt, ends its tracing."""
+        if _monitoring() is None:
+            tracing = _part("pydevd_tracing")
+            tracing.set_trace_to_threads(self._db.trace_dispatch, [thread], False)
+
+    def end(self) -> None:
+        """Let all threads go on, and leave nothing behind."""
+        api = _part("_pydevd_bundle.pydevd_api").PyDevdAPI()
+        with self._db._main_lock:
+            api.request_disconnect(self._db, resume_threads=True)
+        _stop_tracing()
+        self._db.dispose_and_kill_all_pydevd_threads(wait=False)
+        self._wire.close()
+
+    def _resume(self, threads: Iterable[int]) -> None:
+        api = _part("_pydevd_bundle.pydevd_api").PyDevdAPI()
+        with self._db._main_lock:
+            for name in _names_of(threads):
+                api.request_resume_thread(name)
+
+    def _hold(self, thread: Any, frame: Any, event: str, arg: Any, *rest: Any, **named: Any) -> Any:
+        """In place of pydevd's: the thread waits in it."""
+        if thread.stop_reason != _BREAKPOINT and _is_runtimes(frame):
+            _set_running(thread)
+            return None
+        self._holds.pause(thread.ident, place_of(frame))
+        try:
+            return self._wait(thread, frame, event, arg, *rest, **named)
+        except BaseException as raised:  # noqa: BLE001  an interrupt: it goes on with that
+            self._let_go(thread)
+            raise raised.with_traceback(None) from None
+        finally:
+            self._holds.unpause(thread.ident)
+
+    def _let_go(self, thread: Any) -> None:
+        """Have pydevd know that the thread runs."""
+        _set_running(thread)
+        name = _part("_pydevd_bundle.pydevd_constants").get_current_thread_id(thread)
+        told = self._db.cmd_factory.make_thread_run_message(self._db, name, _NO_STEP)
+        self._db.writer.add_command(told)
+        self._on_torn(thread.ident)
+
+
+def _set_running(thread: Any) -> None:
+    info = thread.additional_info
+    info.pydev_state = _RUNS
+    info.pydev_step_cmd = info.pydev_original_step_cmd = _NO_STEP
+
+
+def _is_runtimes(frame: FrameType) -> bool:
+    """Whether it was our runtime that called this, for itself: a step out of the user's code ends
+    there. A library's function is the user's where a driver has called it, as an endpoint."""
+    called, caller = frame, frame.f_back
+    while caller is not None and not caller.f_code.co_filename.startswith(_OURS):
+        called, caller = caller, caller.f_back
+    if caller is None or not is_library(called.f_code.co_filename):
+        return False
+    return not caller.f_code.co_filename.endswith(_CALLERS)
+
+
+def _names_of(threads: Iterable[int]) -> list[str]:
+    """What pydevd calls these threads."""
+    name_of = _part("_pydevd_bundle.pydevd_constants").get_thread_id
+    wanted = set(threads)
+    return [name_of(each) for each in threading.enumerate() if each.ident in wanted]
+
+
+def untrace_child() -> None:
+    """In a forked child: nobody answers there, so a breakpoint would hold it for ever."""
+    _stop_tracing()
+
+
+def _part(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+def _loaded() -> Any:
+    """pydevd, with nothing of Python's changed by its import."""
+    hook = sys.breakpointhook
+    with _setting("PYDEVD_DISABLE_FILE_VALIDATION", "1"):  # else it warns of frozen modules
+        _part("debugpy._vendored.force_pydevd")
+        pydevd = _part("pydevd")
+    sys.breakpointhook = hook
+    pydevd.TIMEOUT_SLOW = LOOK_S
+    return pydevd
+
+
+@contextlib.contextmanager
+def _setting(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
+
+
+@contextlib.contextmanager
+def _connecting_to(pydevd: Any, wire: Wire) -> Iterator[None]:
+    """Inside, pydevd finds this where it would connect to an adapter."""
+    before = pydevd.start_client
+    pydevd.start_client = lambda _host, _port: wire
+    try:
+        yield
+    finally:
+        pydevd.start_client = before
+
+
+def _monitoring() -> Any:
+    """pydevd's part for Pythons that have `sys.monitoring`; else None."""
+    constants = _part("_pydevd_bundle.pydevd_constants")
+    if not getattr(constants, "PYDEVD_USE_SYS_MONITORING", False):
+        return None
+    return _part("_pydevd_sys_monitoring.pydevd_sys_monitoring")
+
+
+def _set_trace(function: Any) -> None:
+    """`sys.settrace`, which pydevd has replaced."""
+    holder = _part("pydevd_tracing").TracingFunctionHolder
+    (holder._original_tracing or sys.settrace)(function)
+
+
+def _stop_tracing() -> None:
+    """In every thread; those that run do it themselves, at the next call that they make."""
+    monitoring = _monitoring()
+    if monitoring is not None:
+        monitoring.stop_monitoring(all_threads=True)
+    else:
+        future_threads: Any = threading.settrace  # None is allowed, whatever its types say
+        future_threads(None)
+        tracing = _part("pydevd_tracing")
+        others = dict(sys._current_frames())
+        others.pop(threading.get_ident(), None)
+        for top in others.values():
+            _forget_frames(top)
+        if others:
+            set_trace = tracing.TracingFunctionHolder._original_tracing or sys.settrace
+            tracing.set_trace_to_threads(_once(set_trace), list(others), False)
+        _set_trace(None)
+        tracing.restore_sys_set_trace_func()
+    _part("_pydev_bundle.pydev_monkey").undo_patch_thread_modules()
+
+
+def _forget_frames(frame: FrameType | None) -> None:
+    """Calls that are under way have a trace function each, which would begin to trace again."""
+    while frame is not None:
+        frame.f_trace = None
+        frame = frame.f_back
+
+
+def _once(set_trace: Callable[[Any], None]) -> Callable[[FrameType, str, object], None]:
+    def off(_frame: FrameType, _event: str, _arg: object) -> None:
+        set_trace(None)
+
+    return off

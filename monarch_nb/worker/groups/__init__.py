@@ -1,0 +1,1 @@
+"""Process groups of torch.distributed on a rank: made, waited for, broken, made again."""

@@ -1,0 +1,1 @@
+"""What a rank shows: standard streams, progress bars, widgets, metrics."""

@@ -1,0 +1,87 @@
+"""What a rank logs, on its way to the controller: few messages, and none that nobody has room for.
+
+Rules: a message at most every 100 ms (on meshes of more than 100 ranks, every millisecond times
+their number), and one when a cell ends. The controller answers each; while it owes several answers
+nothing is sent, and what is logged meanwhile is folded into fewer points.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from monarch_nb.core.metrics.curves import to_wire
+from monarch_nb.services.metrics import Batch, Recorder
+
+TICK_S: Final = 0.1
+TICK_OF_RANK_S: Final = 0.001
+MAX_UNANSWERED: Final = 4
+
+Send = Callable[[int, dict[str, Any]], None]
+
+
+class MetricsPump:
+    """Sends what a recorder has gathered; `send(tag, content)` gets it by notebook cell."""
+
+    def __init__(self, recorder: Recorder, send: Send, ranks: int) -> None:
+        self._recorder = recorder
+        self._send = send
+        self._tick_s = max(TICK_S, ranks * TICK_OF_RANK_S)
+        self._unanswered = 0
+        self._is_awake = False
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._sending = threading.Lock()
+        recorder.wake = self.wake
+
+    def wake(self) -> None:
+        """There is something to send. Any thread."""
+        if self._is_awake:
+            return
+        self._is_awake = True
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="monarch-metrics", daemon=True)
+            vars(self._thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+            self._thread.start()
+        self._wake.put(None)
+
+    def drain(self) -> None:
+        """Send what has gathered, if there is room."""
+        if not self._recorder or self._unanswered >= MAX_UNANSWERED:
+            return
+        with self._sending:
+            for tag, content in _contents(self._recorder.take()):
+                self._unanswered += 1
+                self._send(tag, content)
+
+    def on_taken(self) -> None:
+        """The controller has taken a message. Inbox thread."""
+        self._unanswered = max(0, self._unanswered - 1)
+        if self._recorder:
+            self.wake()
+
+    def _run(self) -> None:
+        last = 0.0
+        while True:
+            self._wake.get()
+            time.sleep(max(0.0, last + self._tick_s - time.monotonic()))
+            self._is_awake = False
+            with contextlib.suppress(Exception):  # the link is gone, and so will this process be
+                self.drain()
+            last = time.monotonic()
+
+
+def _contents(batch: Batch) -> list[tuple[int, dict[str, Any]]]:
+    """A message for each cell."""
+    by_tag: dict[int, dict[str, Any]] = {}
+    for (tag, name), samples in batch.samples.items():
+        points = by_tag.setdefault(tag, {"points": {}})["points"]
+        points[name] = [to_wire(sample) for sample in samples]
+    if batch.left_out:
+        left_out = [batch.left_out, batch.first_left_out]
+        by_tag.setdefault(0, {"points": {}})["left_out"] = left_out
+    return list(by_tag.items())

@@ -1,0 +1,1 @@
+"""Scripts on a rank, as torchrun would start them."""

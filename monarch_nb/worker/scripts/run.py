@@ -1,0 +1,165 @@
+"""A script on a rank: as if `torchrun` had started it, in a process that lives on.
+
+Rule of the file: the script gets a `__main__` of its own, the world and the environment of its run,
+no process groups and none of the modules beside it that cells have loaded; when it has ended, all
+of this is as it was, and nothing of ours keeps its objects alive. The process itself is the
+rank's: what a script changes in libraries stays changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import linecache
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Self
+
+from monarch_nb.process.current import end_fork
+from monarch_nb.worker.groups import rendezvous
+from monarch_nb.worker.groups.registry import CellGroups
+from monarch_nb.worker.groups.rendezvous import Place
+from monarch_nb.worker.scripts import loader
+from monarch_nb.worker.scripts.at_exit import AtExit
+from monarch_nb.worker.scripts.modules import Modules
+from monarch_nb.worker.scripts.process_state import Surroundings
+from monarch_nb.worker.scripts.torchrun import World
+
+_LAST: Final = ("last_type", "last_value", "last_traceback")  # where pdb looks
+
+
+class ScriptRun:
+    """One run of a script: `with ScriptRun(script, rank) as run: run.run()`. Main thread.
+
+    `script` is what came from the controller, `member` the rank of the mesh that this process is.
+    """
+
+    def __init__(self, script: dict[str, Any], member: int) -> None:
+        self._name: str = script["name"]
+        self._args: list[str] = script["args"]
+        self._is_module: bool = script["module"]
+        self._world = World.of(script, member)
+        self._pid = os.getpid()
+        self._has_failed = False
+        self._problem: Exception | None = None
+        self._undo = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        try:
+            self._prepare()
+        except Exception as error:  # noqa: BLE001  no room for a folder, a name that is none
+            self._problem = error.with_traceback(None)
+        return self
+
+    def _prepare(self) -> None:
+        place = _place(self._world)
+        self._undo.callback(_say_left, place)
+        folder = loader.folder_of(self._name, is_module=self._is_module)
+        surroundings = Surroundings()
+        groups = CellGroups()  # from here on there is something to put back, so nothing may fail
+        self._undo.callback(self._let_go, groups)
+        rendezvous.enter(place)
+        self._undo.callback(rendezvous.leave)
+        self._undo.callback(surroundings.put_back)
+        self._undo.callback(lambda: groups.put_back(failed=self._has_failed))
+        modules = Modules(folder)
+        self._undo.callback(modules.put_back)
+        self._exits = AtExit(modules.has)
+        self._undo.callback(self._exits.close)
+        self._threads = set(threading.enumerate())
+        sys.stdin = self._undo.enter_context(Path(os.devnull).open())  # noqa: SIM115  `exit()` closes it
+        os.environ.update(self._world.environment())
+        sys.path.insert(0, str(folder))
+
+    def run(self) -> BaseException | None:
+        """Run it to its end, what it has left to do at exit included. What it failed with."""
+        if self._problem is not None:
+            return self._problem
+        error = _raised_by(self._execute)
+        late = _raised_by(self._finish)
+        if os.getpid() != self._pid:  # a fork that the script has made and not ended
+            end_fork(error or late)
+        said = self._verdict(error) or late
+        self._has_failed = said is not None
+        return said
+
+    def __exit__(self, *_: object) -> None:
+        self._undo.close()
+
+    def _execute(self) -> None:
+        importlib.invalidate_caches()
+        linecache.checkcache()
+        sys.argv = ["-m", *self._args]
+        where = loader.host_words() if len(set(self._world.hosts)) > 1 else ""
+        program = loader.load(self._name, is_module=self._is_module, where=where)
+        sys.argv[0] = program.argv0
+        sys.modules["__main__"] = program.main
+        exec(program.code, vars(program.main))  # noqa: S102  that is what it is for
+
+    def _verdict(self, error: BaseException | None) -> BaseException | None:
+        """None for success, as a shell sees it."""
+        if isinstance(error, loader.NoProgram):
+            return error.with_traceback(None)
+        if not isinstance(error, SystemExit):
+            return error
+        if error.code is None or (isinstance(error.code, int) and error.code == 0):
+            return None
+        return SystemExit(f"{self._name} called sys.exit({error.code!r})")
+
+    def _finish(self) -> None:
+        """What Python does at the end of a process, as far as it concerns the script alone."""
+        while left := [thread for thread in _own_threads() if thread not in self._threads]:
+            left[0].join()
+        self._exits.run()
+
+    def _let_go(self, groups: CellGroups) -> None:
+        """Peers that wait in a collective are told of the end when the last of its objects goes."""
+        if self._has_failed:
+            for name in _LAST:
+                vars(sys).pop(name, None)
+        gc.collect()
+        groups.release()
+
+
+def _raised_by(part: Callable[[], None]) -> BaseException | None:
+    """The script's code runs: it may be any error, an interrupt too."""
+    try:
+        part()
+    except BaseException as error:  # noqa: BLE001
+        return error
+    return None
+
+
+def _place(world: World) -> Place:
+    """A place to meet for this run alone."""
+    folder = Path(f"{rendezvous.path()}-{world.run}")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Place(str(folder / "store"), world.rank, world.size, marks=str(folder))
+
+
+def _say_left(place: Place) -> None:
+    """Who waits for this rank need not; the last to leave removes the place."""
+    with contextlib.suppress(OSError):
+        place.mark(place.rank).touch()
+    if len(place.gone(list(range(place.size)))) == place.size:
+        shutil.rmtree(place.marks, ignore_errors=True)
+
+
+def _own_threads() -> list[threading.Thread]:
+    """Threads that Python waits for at its end; those of executors it would tell to end."""
+    pools = (("thread", "_threads_queues"), ("process", "_threads_wakeups"))
+    told = [
+        getattr(sys.modules.get(f"concurrent.futures.{module}"), name, ()) for module, name in pools
+    ]
+    return [
+        thread
+        for thread in threading.enumerate()
+        if not thread.daemon
+        and thread is not threading.main_thread()
+        and not any(thread in known for known in told)
+    ]

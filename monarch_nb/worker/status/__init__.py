@@ -1,0 +1,1 @@
+"""What a rank tells of itself while it works."""
