@@ -14,7 +14,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.notebook.view.browser import assets
@@ -253,7 +252,7 @@ class OneMesh:
         self.meshes = meshes
         self.failed: list[Any] = []
         self.looks = 0
-        self.shell = InteractiveShell.instance() if InteractiveShell.initialized() else Shell()
+        self.shell = Shell()
         self.runtime = SimpleNamespace(running_client=lambda: self)
         self.failures = SimpleNamespace(of=lambda name: tuple(self.failed))
 
