@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
@@ -15,8 +14,6 @@ import zmq
 
 import monarch_nb
 from monarch_nb import ProcMesh, this_host
-from tests.actors.owners import Owner, here
-from tests.support import eventually
 
 ROOT = Path(__file__).parents[2]
 Program = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -101,18 +98,3 @@ def other_python(tmp_path_factory) -> str:
     paths = [str(ROOT), *(each for each in sys.path if "site-packages" in each)]
     (packages / "all.pth").write_text("\n".join(paths))
     return str(folder / "bin/python")
-
-
-@pytest.fixture
-def owners(procs):
-    """An actor on each of four ranks; in the end nothing is registered or lent anywhere."""
-    made = procs.spawn("owners", Owner)
-    probe = procs.spawn("probe", Owner)
-    yield made
-    made.stop().get(10)
-    empty = {"buffers": 0, "bytes": 0, "leaving": 0}
-    assert list(probe.registered.call().get(10).values()) == [empty] * 4
-    gc.collect()
-    assert here() == empty
-    eventually(lambda: set(probe.collect.call().get(10).values()) == {0})
-    probe.stop().get(10)

@@ -11,7 +11,7 @@ import torch
 from monarch_nb import RankExited, attach_to_workers
 from monarch_nb.process import current
 from monarch_nb.rdma import RDMATcpFallbackWarning
-from tests.actors.owners import BIG, Owner, offer
+from tests.services.transfer.owners import BIG, Owner, offer
 
 pytestmark = [
     pytest.mark.slow,

@@ -1,0 +1,169 @@
+"""The mesh view over a kernel with real ranks: what a page is told of what they do."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from tests.kernel.client import KernelClient
+from tests.notebook.view.browser.test_comm import Page
+from tests.notebook.view.browser.test_messages import HELLO, v1
+from tests.notebook.view.fake_browser import Browser, check
+
+pytestmark = pytest.mark.slow
+
+ACTOR = """
+from monarch_nb import Actor, endpoint
+class Trainer(Actor):
+    @endpoint
+    def step(self, n):
+        import time
+        print("step", n, flush=True)
+        time.sleep(n)
+    @endpoint
+    def fail(self):
+        raise ValueError("no batch")
+trainers = mesh0.spawn("trainers", Trainer)
+trainers.step.call(0).get();
+"""
+
+
+class Watcher(Page):
+    """A page that keeps a model, and asks."""
+
+    def __init__(self, kernel):
+        super().__init__(kernel)
+        self.name, self.model, self.applied, self.key = uuid.uuid4().hex, Browser(), 0, 0
+        parts = ["strips", "curves", "failures", "actors"]
+        self.say(v1(HELLO, **{"from": self.name, "parts": parts}))
+        self.until(lambda: "mesh0" in self.model.meshes)
+
+    @property
+    def mesh(self):
+        return self.model.meshes["mesh0"]
+
+    def until(self, holds, timeout_s=20.0):
+        def updated():
+            for message in self.messages("state", "delta")[self.applied :]:
+                self.model.apply(message)
+                self.applied += 1
+            return holds()
+
+        return self.kernel.until(updated, timeout_s)
+
+    def ask(self, what, **fields):
+        self.key += 1
+        message = {"v": 1, "type": "ask", "from": self.name, "id": self.key, "what": what}
+        self.say({**message, **fields})
+        [answer] = self.kernel.until(
+            lambda: [m for m in self.messages("answer") if m["id"] == self.key]
+        )
+        check(answer)
+        return answer["value"] if answer["ok"] else answer["error"]
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    with KernelClient("monarch") as client:
+        client.ok("%mesh up --gpus 2", timeout_s=50)
+        client.ok(ACTOR)
+        yield client
+
+
+@pytest.fixture
+def page(kernel):
+    made = Watcher(kernel)
+    yield made
+    made.close()
+
+
+def test_a_page_sees_what_ranks_do_while_the_kernel_waits_for_them(kernel, page):
+    cell = kernel.start("%%mesh\nimport time; time.sleep(1.5)")
+    page.until(lambda: {page.mesh["rows"][rank][0] for rank in (0, 1)} == {"busy"})
+    assert "In[" in page.mesh["rows"][0][1]
+    assert page.mesh["rows"][0][3] > 0, "since when"
+    seconds = page.model.seconds
+    page.until(lambda: page.model.seconds > seconds + 1)
+    assert set(page.mesh["strips"][0]) & set("0123456789")
+    kernel.finish(cell)
+    page.until(lambda: {page.mesh["rows"][rank][0] for rank in (0, 1)} == {"idle"})
+    assert all(isinstance(pid, int) for pid in page.mesh["pids"])
+    page.until(lambda: page.mesh["usage"].get(("rss", 1)))
+
+
+def test_failures_and_actors_come_by_themselves(kernel, page):
+    assert "ValueError" in kernel.run("trainers.fail.call().get()").error
+    # the ranks are asked one by one, and what the first has told is shown at once
+    page.until(lambda: [each["ranks"] for each in page.mesh.get("failures", ())] == ["0-1"])
+    [failure] = page.mesh["failures"]
+    assert failure["headline"] == "ValueError: no batch"
+    assert "line" in failure["where"]
+    whole = page.ask("failure", mesh="mesh0", failure=failure["id"])
+    assert 'raise ValueError("no batch")' in whole["text"]
+    page.until(lambda: [a for a in page.mesh["actors"] if a["name"] == "trainers" and a["calls"]])
+    about = page.ask("rank", mesh="mesh0", rank=1)
+    assert [actor["cls"] for actor in about["actors"]] == ["Trainer"]
+    assert about["error"]["headline"] == "ValueError: no batch"
+    assert "step 0" in about["lines"]
+
+
+def test_curves_and_lines_come_as_they_are_written(kernel, page):
+    page.say({"v": 1, "type": "follow", "from": page.name, "mesh": "mesh0", "ranks": "1",
+              "on": True, "after": None})  # fmt: skip
+    page.ask("cell", number=0)
+    kernel.ok(
+        "%%mesh\nimport monarch_nb\n"
+        "for step in range(3): monarch_nb.log(step, loss=step + rank)\nprint('said', rank)"
+    )
+    page.until(lambda: [p[0] for p in page.mesh["curves"].get("loss", ())] == [0, 1, 2])
+    assert page.mesh["curves"]["loss"][0] == [0, 0.5, 0, 1, 2]
+    assert page.ask("curve", mesh="mesh0", name="loss", rank=1)["points"][2] == [2, 3.0]
+    page.until(lambda: page.messages("log"))
+    lines = [line[2:] for log in page.messages("log") for line in log["lines"]]
+    assert [1, "stdout", "", "said 1"] in lines
+    assert all(line[0] == 1 for line in lines)
+    logs = page.ask("logs", mesh="mesh0", ranks=None, count=50, pattern="said [01]", level="")
+    assert {line[5] for line in logs["lines"]} == {"said 0", "said 1"}
+
+
+def test_stacks_of_busy_ranks(kernel, page):
+    cell = kernel.start("trainers.step.call(1).get()")
+    page.until(lambda: page.mesh["rows"][1][0] == "busy")
+    told = page.ask("stacks", mesh="mesh0", ranks="0-1")
+    assert "time.sleep(n)" in told["stacks"][0]["text"]
+    kernel.finish(cell)
+
+
+@pytest.mark.fault
+def test_the_current_mesh_is_that_of_the_last_magic_or_button(kernel, page):
+    assert page.model.top["current"] == "mesh0"
+    kernel.ok("%mesh up --gpus 1 --name other", timeout_s=50)
+    page.until(lambda: page.model.top["current"] == "other")
+    assert page.ask("use", type="do", mesh="mesh0")["said"] == "%%mesh now means mesh0"
+    page.until(lambda: page.model.top["current"] == "mesh0")
+    kernel.ok("%mesh use other\n%mesh down other")
+    page.until(lambda: "other" not in page.model.meshes)
+    assert page.model.top["current"] == "mesh0"
+
+
+def test_of_meshes_with_one_name_the_newest_is_listed_and_asked(kernel, page):
+    kernel.ok("from monarch_nb import this_host\n"
+              "twins = [this_host().spawn_procs({'gpus': size}, name='twin') for size in (1, 2)]\n"
+              "[twin.initialized.get() for twin in twins]; pass")  # fmt: skip
+    page.until(lambda: "twin" in page.model.meshes)
+    page.until(lambda: page.model.meshes["twin"]["sizes"] == [2])
+    page.until(lambda: page.model.meshes["twin"]["rows"][1][0] == "idle")
+    assert page.ask("rank", mesh="twin", rank=1)["verdict"] == "idle"
+    kernel.ok("twins[1].stop().get()")
+    page.until(lambda: page.model.meshes["twin"]["sizes"] == [1])
+    kernel.ok("twins[0].stop().get()")
+
+
+def test_a_rank_that_dies_is_seen_and_a_page_of_a_dead_mesh_is_told(kernel, page):
+    kernel.ok("%mesh interrupt --kill 1")
+    page.until(lambda: page.mesh["rows"][1][0] == "exited")
+    about = page.ask("rank", mesh="mesh0", rank=1)
+    assert (about["verdict"], about["actors"]) == ("exited", [])
+    kernel.ok("%mesh down")
+    page.until(lambda: page.model.meshes.get("mesh0", {"ended": "gone"})["ended"])
