@@ -12,6 +12,8 @@ import os
 from typing import Final
 
 VERSION: Final = "0.1.0"
+RANK_COMMAND: Final = "-m monarch_nb.host.rank"
+"""What a Python executes to become a rank. Who writes a command for that knows only its words."""
 
 prefix_python_logs_with_actor = True
 """Whether log records of actors and of the client start with `[actor=<...>] `; looked at with each

@@ -75,7 +75,8 @@ def walk_imports(
             yield child, lazy
         else:
             function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-            yield from walk_imports(child, lazy or function)
+            typing = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+            yield from walk_imports(child, lazy or function or typing)
 
 
 @functools.cache

@@ -66,7 +66,11 @@ BOXES = {
     "process": Box("core net data", {"torch": LAZY}),
     "actors": Box("process core net data", {"torch": LAZY}),
     "meshes": Box("actors process core data", {"torch": LAZY}),
-    "services": Box("meshes actors process core net data", {"torch": LAZY}),
+    "services": Box(
+        "meshes actors process core net data",
+        {"torch": LAZY, "opentelemetry": LAZY},
+        only_in={"opentelemetry": "telemetry"},
+    ),
     "host": Box("core net", {"psutil": EAGER}),
     "worker": Box(
         "services meshes actors process core net data",
@@ -220,8 +224,8 @@ def loaded_by(statement: str) -> set[str]:
 @pytest.mark.parametrize(
     "statement, never",
     [
-        ("import monarch_nb.host.agent.agent", "torch IPython numpy ipykernel"),
-        ("import monarch_nb", "torch IPython zmq ipykernel ipywidgets"),
+        ("import monarch_nb.host.agent.agent", "torch IPython numpy ipykernel opentelemetry"),
+        ("import monarch_nb", "torch IPython zmq ipykernel ipywidgets opentelemetry"),
     ],
 )
 def test_light_processes_stay_light(statement, never):

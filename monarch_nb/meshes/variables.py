@@ -15,10 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from monarch_nb.core.errors.folding import fold_outputs, rank_words
-from monarch_nb.core.shape.cutting import cut
 from monarch_nb.core.shape.extent import Extent, Shape, Slice
 from monarch_nb.core.shape.values import ValueMesh
 from monarch_nb.core.wire.frames import REPLY, Message
+from monarch_nb.data.stacking import cut
 from monarch_nb.errors import DecodeError, EncodeError, LimitError, MeshError, RankNameError
 from monarch_nb.process import context, current
 from monarch_nb.process.futures.calls import GatherCall, Target

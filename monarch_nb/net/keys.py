@@ -17,7 +17,6 @@ from typing import Final
 import zmq
 
 from monarch_nb.errors import AuthError
-from monarch_nb.net import wire
 
 IDENTITY: Final = "identity.json"
 AUTHORIZED: Final = "authorized_keys"
@@ -41,7 +40,7 @@ def identity(folder: Path | None = None) -> KeyPair:
     read."""
     place = folder or key_folder()
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    wire.check_private(place)
+    check_private(place)
     path = place / IDENTITY
     if not path.exists():
         with contextlib.suppress(FileExistsError):
@@ -59,6 +58,13 @@ def allowed(folder: Path | None = None) -> frozenset[bytes]:
         lines = (line.partition("#")[0].strip() for line in read_private(path).splitlines())
         keys.update(line.encode() for line in lines if line)
     return frozenset(keys)
+
+
+def check_private(directory: Path) -> None:
+    """Refuse a directory that another user could enter. Raises `AuthError`."""
+    info = directory.lstat()
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
+        raise AuthError(f"{directory} must be a directory of mode 0700 that you own")
 
 
 def read_private(path: Path) -> str:

@@ -28,6 +28,7 @@ import zmq
 from monarch_nb.core.wire import frames
 from monarch_nb.errors import ProtocolError
 from monarch_nb.net import wire
+from monarch_nb.net.keys import check_private
 from monarch_nb.net.outbox import Outbox, open_outbox
 from monarch_nb.net.pulse import Pulse, PulseWatch
 from monarch_nb.net.streams import READ_BYTES, Stream, StreamReader
@@ -49,7 +50,7 @@ class Links:
     def __init__(
         self, run_dir: Path, process: int, deliver: Callable[[frames.Message], None]
     ) -> None:
-        wire.check_private(run_dir)  # before anything is opened
+        check_private(run_dir)  # before anything is opened
         self.run_dir = run_dir
         self.process = process
         self.malformed = 0

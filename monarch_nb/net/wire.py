@@ -1,31 +1,26 @@
 """Every socket of the project is made here: the only `bind` and the only `connect`.
 
 On one host: `ipc://` in a directory of mode 0700. Between hosts: CURVE, always (the allow-list is
-    in `gateway.py`). There is no
-option for plain TCP and no way to listen on every interface by accident.
+in `gateway.py`). There is no option for plain TCP and no way to listen on every interface by
+accident.
 
 Data links have no heartbeats: a unix socket does not partition, and a heartbeat that gives up on a
-    stopped
-peer would drop what is in the pipe. Whether a peer is alive is asked on a link of its own
+stopped peer would drop what is in the pipe. Whether a peer is alive is asked on a link of its own
 (`pulse`).
 """
 
 from __future__ import annotations
 
 import ipaddress
-import os
 import socket
-import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import zmq
 
 from monarch_nb.core.wire.frames import HOST_SHIFT, SERVICE_BIT
-from monarch_nb.errors import AuthError, LaunchError
-
-if TYPE_CHECKING:
-    from monarch_nb.net.keys import KeyPair
+from monarch_nb.errors import LaunchError
+from monarch_nb.net.keys import KeyPair, check_private
 
 _RECONNECT_MS: Final = 5  # a peer that is being forked binds within milliseconds
 _MAX_SOCKETS: Final = 60_000
@@ -47,13 +42,6 @@ def new_context(io_threads: int = 1) -> zmq.Context[zmq.Socket[bytes]]:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
     context.set(zmq.MAX_SOCKETS, _MAX_SOCKETS)
     return context
-
-
-def check_private(directory: Path) -> None:
-    """Refuse a directory that another user could enter. Raises `AuthError`."""
-    info = directory.lstat()
-    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
-        raise AuthError(f"{directory} must be a directory of mode 0700 that you own")
 
 
 def inbox_path(run_dir: Path, process: int) -> str:

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, NoReturn
 
-from monarch_nb.core.metrics.curves import MAX_STEP, Fold, Sample, thinned
+from monarch_nb.core.curves import MAX_STEP, Fold, Sample, thinned
 from monarch_nb.errors import BrokenError
 from monarch_nb.process import context, current
 

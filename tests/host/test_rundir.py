@@ -14,7 +14,7 @@ import pytest
 from monarch_nb.errors import LaunchError
 from monarch_nb.host import rundir
 from monarch_nb.host.rundir import new_run_dir, sweep
-from monarch_nb.net import wire
+from monarch_nb.net import keys, wire
 from tests.support import eventually, is_running
 
 OWNER = """
@@ -42,7 +42,7 @@ def test_a_run_dir_is_private_and_goes_away(tmp_path, monkeypatch):
     made = new_run_dir()
     assert made.path.parent == tmp_path
     assert stat.S_IMODE(made.path.stat().st_mode) == 0o700
-    wire.check_private(made.path)
+    keys.check_private(made.path)
     made.remove()
     made.remove()
     assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ from monarch_nb.control.client import client
 from monarch_nb.errors import AuthError
 from monarch_nb.host.agent.mailbox import Mail
 from monarch_nb.host.rundir import new_run_dir
-from monarch_nb.net import wire
+from monarch_nb.net import keys, wire
 from monarch_nb.net.links import Links
 from tests.faults.actors import Worker
 from tests.support import _socket_inodes
@@ -68,7 +68,7 @@ def test_a_link_to_a_directory_and_a_file_are_refused(tmp_path):
     (tmp_path / "file").touch(mode=0o600)
     for name in ("link", "file"):
         with pytest.raises(AuthError, match="0700"):
-            wire.check_private(tmp_path / name)
+            keys.check_private(tmp_path / name)
 
 
 def test_a_directory_of_somebody_else_is_refused(tmp_path, needs):
@@ -76,7 +76,7 @@ def test_a_directory_of_somebody_else_is_refused(tmp_path, needs):
     tmp_path.chmod(0o700)
     os.chown(tmp_path, 12345, -1)
     with pytest.raises(AuthError, match="you own"):
-        wire.check_private(tmp_path)
+        keys.check_private(tmp_path)
 
 
 def test_a_rank_refuses_a_run_dir_that_was_opened_up(mesh):

@@ -12,15 +12,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.control.debug import tables
+from monarch_nb.control.debug import commands, tables
+from monarch_nb.control.debug.commands import Said
 from monarch_nb.control.debug.sessions import Answer, DebugDesk, Key, Stop
 from monarch_nb.control.hangs import stacks
 from monarch_nb.core.errors.folding import fold_outputs, rank_runs, rank_words
 from monarch_nb.core.shape import selection
 from monarch_nb.core.shape.extent import Point
 from monarch_nb.core.shape.selection import SelectionError
-from monarch_nb.core.text import debug_words
-from monarch_nb.core.text.debug_words import Said
 from monarch_nb.meshes.places import place_of
 from monarch_nb.process import remote_errors
 from monarch_nb.process.supervision.mesh_state import ProcsState
@@ -168,7 +167,7 @@ class Conversation:
     def do(self, line: str) -> None:
         """What a person has typed. Returns when the next line may be asked for."""
         stop = self._focused()
-        said = debug_words.at_mesh(line) if stop is None else debug_words.at_rank(line)
+        said = commands.at_mesh(line) if stop is None else commands.at_rank(line)
         try:
             self._act(said, stop)
         except SelectionError as error:
@@ -266,9 +265,9 @@ class Conversation:
         stops = self.stops()
         state = self._state(stops)
         labels = {} if state is None else _sizes(state)
-        cast = debug_words.read_cast(text, list(labels))
+        cast = commands.read_cast(text, list(labels))
         if cast.places:
-            ranks = debug_words.ranks_at(cast.places, labels)
+            ranks = commands.ranks_at(cast.places, labels)
         elif list(cast.words) == ["all"]:
             ranks = [stop.rank for stop in stops]
         else:
@@ -315,7 +314,7 @@ class Conversation:
     def _help(self, stop: Stop | None) -> None:
         if stop is not None:
             self._type(stop, "help")
-        self._say(debug_words.MESH_HELP if stop is None else debug_words.RANK_HELP)
+        self._say(commands.MESH_HELP if stop is None else commands.RANK_HELP)
 
     # tables
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from monarch_nb.core.curves import CAPACITY, Curve, Sample, from_wire
 from monarch_nb.core.errors.records import clip
-from monarch_nb.core.metrics.curves import CAPACITY, Curve, Sample, from_wire
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.meshes.places import Place, place_of
 from monarch_nb.services import metrics

@@ -10,8 +10,7 @@ import functools
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Final
 
-from monarch_nb.core.errors.records import ErrorRecord, clip
-from monarch_nb.core.errors.traces import Label, Lookup
+from monarch_nb.core.errors.records import ErrorRecord, Label, Lookup, clip
 
 MAX_RUNS: Final = 12  # of ranks in a label
 MAX_MESSAGES: Final = 16  # of differing messages that are listed

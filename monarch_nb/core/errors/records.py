@@ -16,7 +16,6 @@ from itertools import groupby, islice
 from types import TracebackType
 from typing import Any, Final
 
-from monarch_nb.core.errors.traces import format_record
 from monarch_nb.errors import ActorError, RemoteProtocolError
 
 MAX_TEXT: Final = 10_000  # characters of a message; Dask's limit
@@ -30,6 +29,10 @@ MAX_REPEATS: Final = 3  # equal frames in a row, as CPython prints
 
 Hide = Callable[[str], bool]
 Lookup = Callable[[str, int], str | None]
+Label = Callable[[str], str | None]
+
+_CAUSED: Final = "The above exception was the direct cause of the following exception:"
+_DURING: Final = "During handling of the above exception, another exception occurred:"
 
 _OWN: Final = __file__.rpartition("core")[0]
 _MACHINERY: Final = (
@@ -123,17 +126,13 @@ class ErrorRecord:
         members = tuple(one.signature() for one in self.exceptions)
         return self.module, self.ename, frames, place, below, members
 
-    def format(
-        self,
-        lookup: Lookup | None = None,
-        label: Callable[[str], str | None] | None = None,
-    ) -> list[str]:
+    def format(self, lookup: Lookup | None = None, label: Label | None = None) -> list[str]:
         """The traceback as lines without newlines, user frames only.
 
         `lookup(filename, lineno)` gives the text of a line, or None for the one the rank saw;
         `label(filename)` a name for a file that is none ("Cell In[3]"), or None.
         """
-        return format_record(self, lookup or _nothing, label or _nothing)
+        return list(_format(self, lookup or _nothing, label or _nothing))
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts and lists, without the fields that are at their defaults."""
@@ -329,6 +328,61 @@ def _worthwhile(start: int, end: int, line: str) -> tuple[int, int] | None:
     whole = len(line) - len(line.lstrip())
     inside = 0 <= start < end <= len(line)
     return (start, end) if inside and (start > whole or end < len(line)) else None
+
+
+# the text of a record, laid out as Python lays out a traceback
+
+
+def _format(record: ErrorRecord, lookup: Lookup, label: Label) -> Iterator[str]:
+    earlier = record.cause or record.context
+    if earlier:
+        yield from _format(earlier, lookup, label)
+        yield from ("", _CAUSED if record.cause else _DURING, "")
+    yield from _traceback(record, lookup, label)
+
+
+def _traceback(record: ErrorRecord, lookup: Lookup, label: Label) -> Iterator[str]:
+    if record.visible:
+        yield "Traceback (most recent call last):"
+    for frame in record.visible:
+        yield from _frame_lines(frame, lookup, label)
+        if frame.skipped:
+            yield f"  ... {frame.skipped} more frames ..."
+    if record.place:
+        yield from _frame_lines(record.place, lookup, label)
+    yield from record.headline.split("\n")
+    for note in record.notes:
+        yield from note.split("\n")
+    yield from _member_lines(record, lookup, label)
+
+
+def _frame_lines(frame: FrameRecord, lookup: Lookup, label: Label) -> Iterator[str]:
+    name = label(frame.filename)
+    where = name if name is not None else f'File "{frame.filename}"'
+    inside = f", in {frame.function}" if frame.function else ""
+    yield f"  {where}, line {frame.lineno}{inside}"
+    found = lookup(frame.filename, frame.lineno)
+    text = (frame.line or "") if found is None else found.rstrip()
+    if not text.strip():
+        return
+    yield f"    {text.strip()}"
+    # the columns were counted in the line the rank compiled; a magic looks different in a notebook
+    if frame.columns and text == frame.line:
+        start, end = (column - (len(text) - len(text.lstrip())) for column in frame.columns)
+        yield f"    {' ' * max(start, 0)}{'^' * max(end - max(start, 0), 1)}"
+
+
+def _member_lines(record: ErrorRecord, lookup: Lookup, label: Label) -> Iterator[str]:
+    total = len(record.exceptions) + record.left_out
+    for index, member in enumerate(record.exceptions, 1):
+        yield f"  +---- {index} of {total} ----"
+        for line in _format(member, lookup, label):
+            yield f"  | {line}" if line else "  |"
+    if record.left_out:
+        yield f"  +---- {record.left_out} more ----"
+
+
+# from JSON
 
 
 def _revived(data: dict[str, Any]) -> ErrorRecord:

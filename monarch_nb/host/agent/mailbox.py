@@ -15,6 +15,7 @@ from monarch_nb.core.wire import frames
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.host.agent.events import Asker
 from monarch_nb.net import wire
+from monarch_nb.net.keys import check_private
 from monarch_nb.net.outbox import Outbox, open_queue
 from monarch_nb.net.pulse import Pulse
 
@@ -35,7 +36,7 @@ class Mail:
     """One inbox, an outbox for each process that was ever written to and has not ended."""
 
     def __init__(self, run_dir: Path, process: int) -> None:
-        wire.check_private(run_dir)  # before anything is opened
+        check_private(run_dir)  # before anything is opened
         self.malformed = 0
         self._run_dir = run_dir
         self._process = process

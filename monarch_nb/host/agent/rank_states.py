@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from monarch_nb.config import RANK_COMMAND
 from monarch_nb.host.agent.events import (
     Answer,
     Asked,
@@ -285,8 +286,8 @@ class Registry:
         rank.end_at = now + _KILLED_S
         rank.end_reason = (
             f"`{rank.command}` was started {now - rank.since:.0f} s ago and never became a rank. A "
-            "command has to execute `python -m monarch_nb.host.rank` in the end; one that needs "
-            "longer gets it by MONARCH_NB_START_S"
+            f"command has to execute `python {RANK_COMMAND}` in the end; one that needs longer "
+            "gets it by MONARCH_NB_START_S"
         )
         yield Kill(rank.proc, signal.SIGKILL)
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from monarch_nb.core.metrics.curves import to_wire
+from monarch_nb.core.curves import to_wire
 from monarch_nb.services.metrics import Batch, Recorder
 
 TICK_S: Final = 0.1

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch_nb.core.metrics.curves import (
+from monarch_nb.core.curves import (
     CAPACITY,
     MAX_STEP,
     Curve,

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch_nb.core.shape.cutting import cut
+from monarch_nb.data.stacking import cut
 
 
 @given(st.lists(st.integers(), max_size=50), st.integers(1, 9))

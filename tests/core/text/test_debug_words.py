@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monarch_nb.control.debug.commands import Said, at_mesh, at_rank, ranks_at, read_cast
 from monarch_nb.core.shape.selection import SelectionError
-from monarch_nb.core.text.debug_words import Said, at_mesh, at_rank, ranks_at, read_cast
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""Measured numbers over time, thinned to a bounded size."""
