@@ -10,38 +10,37 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from monarch_nb.actors.endpoints import returns_future
 from monarch_nb.config import Config
-from monarch_nb.control import when_started
+from monarch_nb.control import started
 from monarch_nb.control.cells import sources
-from monarch_nb.control.debug import post_mortem
-from monarch_nb.control.debug.dap import DapDesk
-from monarch_nb.control.debug.pauses import HeldDesk
-from monarch_nb.control.debug.server import DebugDoor
-from monarch_nb.control.debug.sessions import DebugDesk
-from monarch_nb.control.exiting import exit_when_told
-from monarch_nb.control.faults import FaultDesk
-from monarch_nb.control.hosts.agent_process import Keeper
+from monarch_nb.control.debug.dap import DapService
+from monarch_nb.control.debug.pauses import PauseService
+from monarch_nb.control.debug.post_mortem import PostMortem
+from monarch_nb.control.debug.server import DebugServer
+from monarch_nb.control.debug.sessions import DebugService
+from monarch_nb.control.faults import FaultService, exit_when_told
+from monarch_nb.control.hosts.agent_process import AgentProcess
 from monarch_nb.control.hosts.attached import AttachedHosts, agent_of
-from monarch_nb.control.output.comms import CommDesk
+from monarch_nb.control.output.comms import CommService
 from monarch_nb.control.output.failures import Failures
 from monarch_nb.control.output.logbook import Logbook
-from monarch_nb.control.output.output import OutputDesk, OutputEvent
-from monarch_nb.control.status.status import Snapshot, StatusDesk
+from monarch_nb.control.output.routing import OutputEvent, OutputService
+from monarch_nb.control.status.sampling import Snapshot, StatusService
 from monarch_nb.core.wire.frames import COMM_PORT, HOST_SHIFT, OUTPUT_PORT, Message
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.rundir import RunDir, new_run_dir
 from monarch_nb.meshes.bootstrap import Environment, changes
 from monarch_nb.net.keys import KeyPair
-from monarch_nb.process import current
+from monarch_nb.process import context, current
 from monarch_nb.process.exit import Exit
 from monarch_nb.process.futures.calls import cancel_made_by, cancel_owed_by
 from monarch_nb.process.futures.future import Future, LazyFuture, completed, make
@@ -50,7 +49,10 @@ from monarch_nb.process.supervision.supervision import MeshFailure
 from monarch_nb.services.controllers import serve_controllers
 from monarch_nb.services.runtime import Runtime
 
+T = TypeVar("T")
 LOCAL_HOST: Final = 1
+NO_CELL: Final = 0
+"""The tag of what no notebook cell has asked for."""
 
 
 class Client(Runtime):
@@ -64,20 +66,20 @@ class Client(Runtime):
         )
         self.config = config
         self._run_dir = run_dir
-        self._keeper: Keeper | None = None
+        self._agent: AgentProcess | None = None
         self._attached: AttachedHosts | None = None
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self.faults = FaultDesk()
-        self.output = OutputDesk(self.supervision, Logbook(self._log_dir(), config.log_bytes))
+        self.faults = FaultService()
+        self.output = OutputService(self.supervision, Logbook(self._log_dir(), config.log_bytes))
         self.tail, self.metrics = self.output.tail, self.output.metrics
         self.failures = Failures(self.proc, self.supervision)
-        self.comms = CommDesk(self.proc, self.supervision)
-        self.debuggers = DapDesk(self.proc)
-        self.status = StatusDesk(self)
-        self.debugging = DebugDesk(self.proc, self.supervision, config.breakpoints)
-        self.supervision.on_heal.append(functools.partial(post_mortem.healed, self))
-        self._door = DebugDoor(self, run_dir.path, os.getuid())
+        self.comms = CommService(self.proc, self.supervision)
+        self.debuggers = DapService(self.proc)
+        self.status = StatusService(self.proc, self.supervision)
+        self.debugging = DebugService(self.proc, self.supervision, config.breakpoints)
+        self.post_mortem = PostMortem(self.debugging)
+        self._debug_server = DebugServer(self.debugging, run_dir.path, os.getuid())
         self.supervision.on_root_failure = self.faults.root_failed
         self.hosting.booted()
         serve_controllers(self)
@@ -90,10 +92,9 @@ class Client(Runtime):
         self.proc.verbs["spawned"] = self.status.on_spawned
         self.proc.verbs["board"] = self.status.on_board
         sources.serve(self.proc)
-        HeldDesk(self.proc, self.supervision)
+        PauseService(self.proc, self.supervision)
 
     def _log_dir(self) -> Path:
-        """Where the logs of ranks are kept."""
         if not self.config.log_dir:
             return self._run_dir.path / "logs"
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{self._run_dir.path.name}"
@@ -128,6 +129,16 @@ class Client(Runtime):
         """The state of every mesh, as one immutable value."""
         return self.status.snapshot()
 
+    def run_untagged(self, run: Callable[[], T]) -> T:
+        """Run this as the root, under the tag of no cell, whatever cell runs meanwhile: a button of
+        the mesh view."""
+
+        def untagged() -> T:
+            context.here.set(context.Here(self.root, (), (), 0, NO_CELL))
+            return run()
+
+        return copy_context().run(untagged)
+
     def interrupt(self, tag: int | None = None) -> None:
         """Interrupt the calls in flight that were made by the cell `tag` (None: all). Returns at
         once."""
@@ -151,8 +162,8 @@ class Client(Runtime):
                 raise RuntimeError(
                     "the client has been shut down; use any mesh function to start a new one"
                 )
-            if self._keeper is None:
-                self._keeper = Keeper(self)
+            if self._agent is None:
+                self._agent = AgentProcess(self.proc, self._agent_ended)
         return self.proc.agent
 
     def living_agent(self, agent: int) -> int:
@@ -160,13 +171,13 @@ class Client(Runtime):
         return self.local_agent() if here and agent in self.proc.dead else agent
 
     def environment_changes(self, agent: int) -> Environment:
-        if agent != self.proc.agent or self._keeper is None:
+        if agent != self.proc.agent or self._agent is None:
             return super().environment_changes(agent)
-        return changes(self._keeper.environment, os.environ)
+        return changes(self._agent.environment, os.environ)
 
     def hosts_ready(self, agents: Sequence[int]) -> Future[bool]:
-        if list(agents) == [self.proc.agent] and self._keeper is not None:
-            return self._keeper.ready
+        if list(agents) == [self.proc.agent] and self._agent is not None:
+            return self._agent.ready
         if self._attached is None:
             return super().hosts_ready(agents)
         waiting = [self._attached.ready[agent >> HOST_SHIFT] for agent in agents]
@@ -204,33 +215,33 @@ class Client(Runtime):
             below = getattr(state, "procs", state)
             if not set(agents).isdisjoint(getattr(below, "agents", ())):
                 state.end("its host was shut down")
-        keeper, here = self._keeper, self.proc.agent in agents
+        agent, here = self._agent, self.proc.agent in agents
         told = super().shut_hosts(agents)
-        if keeper is None or not here:
+        if agent is None or not here:
             return told
         gone: Future[None] = make(Future)
         told.add_done_callback(
-            lambda _: keeper.ended.add_done_callback(lambda _: gone._set_result(None))
+            lambda _: agent.ended.add_done_callback(lambda _: gone._set_result(None))
         )
         return gone
 
     def _on_ready(self, _: dict[str, Any], message: Message) -> None:
-        if self._keeper is not None and message.source == self.proc.agent:
-            self._keeper.ready._set_result(True)
+        if self._agent is not None and message.source == self.proc.agent:
+            self._agent.ready._set_result(True)
 
     def _on_failed(self, body: dict[str, Any], message: Message) -> None:
-        if self._keeper is not None and message.source == self.proc.agent:
+        if self._agent is not None and message.source == self.proc.agent:
             error = LaunchError(f"{body['stage']}: {body['text']}")
-            self._keeper.ready._set_exception(error)
+            self._agent.ready._set_exception(error)
             why = body["text"].partition("\n")[0]
             lost = self._processes_below(message.source)
             self.supervision.exited(*(Exit(each, signal=9, reason=why) for each in lost))
 
-    def agent_ended(self, how: str, last_words: str, silent_s: float | None) -> None:
-        """The agent is gone: so is everything on its host. Keeper's thread."""
+    def _agent_ended(self, how: str, last_words: str, silent_s: float | None) -> None:
+        """The agent is gone: so is everything on its host. Its thread."""
         agent = self.proc.agent
         with self._lock:
-            self._keeper = None
+            self._agent = None
             if not self._closed.is_set():
                 self.proc.agent = new_agent_id(LOCAL_HOST)
         reason = f"the agent of its host {how}"
@@ -260,11 +271,11 @@ class Client(Runtime):
         for state in list(self.supervision.states.values()):
             state.end("the client was shut down")
         self._end_local_actors(limit_s)
-        if self._keeper is not None:
-            self._keeper.end(limit_s)
+        if self._agent is not None:
+            self._agent.end(limit_s)
         self._leave_attached(limit_s)
         self._fail_waiters()
-        self._door.close()
+        self._debug_server.close()
         self.output.close()
         self.comms.close()
         self.status.close()
@@ -310,8 +321,7 @@ def start() -> Client:
         made = _made_ahead(config) or _make(config)
         current.install(made)
     exit_when_told()
-    for callback in when_started:
-        callback()
+    started.tell()
     return made
 
 

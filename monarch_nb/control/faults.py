@@ -1,4 +1,5 @@
-"""Failures that reach the root: told once, to the hook, to listeners, or by ending the program.
+"""Failures that reach the root: told once, to the hook, to listeners, or by ending the program;
+and how a program that drives a mesh ends when it is told to.
 
 A hook that the user has set is always called, as in Monarch. Without one, a failure that a call of
 the user's has raised already is known; another one is shown by the notebook, or ends a script with
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import os
+import signal
 import socket
 import sys
 import threading
@@ -22,7 +24,7 @@ KEPT: Final = 200
 HOOK_MODULES: Final = ("monarch.actor", "monarch_nb")
 
 
-class FaultDesk:
+class FaultService:
     """Keeps the failures of the root and decides who is told."""
 
     def __init__(self) -> None:
@@ -85,3 +87,17 @@ def _end_program(failure: MeshFailure) -> None:
     )
     sys.stderr.flush()
     signals.interrupt_main()  # a KeyboardInterrupt there, even in a C wait
+
+
+def exit_when_told() -> None:
+    """Let a failure interrupt the main thread wherever it waits; and end in an orderly way on
+    SIGTERM, where the program has no plan of its own.
+
+    The default would end this process without its actors' clean-up; a Jupyter kernel has its own
+    way.
+    """
+    if threading.current_thread() is not threading.main_thread() or "ipykernel" in sys.modules:
+        return
+    signals.install()
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

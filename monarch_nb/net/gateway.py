@@ -58,12 +58,22 @@ class Gateway:
     """Runs in a thread of its own. `host` is this host's number; `dial` and `listen` before or
     while it runs."""
 
-    def __init__(self, run_dir: Path, host: int, interval_s: float, timeout_s: float) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        host: int,
+        interval_s: float,
+        timeout_s: float,
+        *,
+        on_lost: Callable[[int, str], None],
+        on_hello: Callable[[bytes], dict[str, Any]] = lambda _: {"error": "nobody listens"},
+        on_welcome: Callable[[int, dict[str, Any]], None] = lambda _host, _answer: None,
+    ) -> None:
         self.run_dir = run_dir
         self.host = host
-        self.on_hello: Callable[[bytes], dict[str, Any]] = lambda _: {"error": "nobody listens"}
-        self.on_welcome: Callable[[int, dict[str, Any]], None] = lambda _host, _answer: None
-        self.on_lost: Callable[[int, str], None] = lambda _host, _why: None
+        self._on_hello = on_hello
+        self._on_welcome = on_welcome
+        self._on_lost = on_lost
         self._timing = (interval_s, timeout_s)
         self._context = wire.new_context(io_threads=2)
         self._inbox = wire.bind_inbox(self._context, run_dir, wire.gateway_id(host))
@@ -197,7 +207,7 @@ class Gateway:
     def _from_host(self, host: int, link: Socket) -> None:
         parts = link.recv_multipart(copy=False)
         if len(parts) == 1:  # the answer to the hello
-            self.on_welcome(host, json.loads(parts[0].bytes))
+            self._on_welcome(host, json.loads(parts[0].bytes))
         else:
             self._relay(parts)
 
@@ -218,7 +228,7 @@ class Gateway:
         if self._guest is not None:
             answer = {"error": "another client is attached to this host; stop it first"}
         else:
-            answer = self.on_hello(hello.bytes)
+            answer = self._on_hello(hello.bytes)
             if "error" not in answer:
                 self._guest, self._guest_hello = who, hello.bytes
                 self._guest_links = {int(hello.get(zmq.SRCFD))}
@@ -232,7 +242,7 @@ class Gateway:
             for socket in self._local.values():
                 socket.close(0)
             self._local.clear()
-            self.on_lost(0, "the client has gone")
+            self._on_lost(0, "the client has gone")
 
     def _host_event(self, host: int, monitor: Socket) -> None:
         event = recv_monitor_message(monitor)["event"]
@@ -240,7 +250,7 @@ class Gateway:
             self._forget(host)
             self._unwatch(monitor)
             refused = "it does not let this key in" if event & _REFUSED else None
-            self.on_lost(host, refused or "the link to the host broke")
+            self._on_lost(host, refused or "the link to the host broke")
 
     def _forget(self, host: int) -> None:
         for link in self._dialled.pop(host, ()):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from monarch_nb import control
+from monarch_nb.control import started
 from monarch_nb.core.hangs.stack_tree import Stack
 
 if TYPE_CHECKING:
@@ -180,9 +180,7 @@ class MonarchRuntime:
 
         Returns what takes the callback back.
         """
-        callbacks: list[Callable[[], object]] = vars(control).setdefault("when_started", [])
-        callbacks.append(callback)
-        return lambda: callbacks.remove(callback)
+        return started.when_started(callback)
 
     def prewarm(self) -> None:
         """Start what the first mesh needs, in the background: it is to come up at once."""
@@ -266,7 +264,7 @@ class MonarchRuntime:
         from monarch_nb.control import client
         from monarch_nb.control.hangs import signals
 
-        signals.strike(client.client().proc, mesh, ranks)
+        signals.interrupt(client.client().proc, mesh, ranks)
 
     def stacks(
         self, mesh: Any, ranks: Iterable[int], *, brief: bool = False
@@ -304,15 +302,14 @@ class MonarchRuntime:
         from monarch_nb.control.hangs import collectives
 
         client: Any = self.running_client()
-        return collectives.Xray(client) if client is not None else None
+        return collectives.Xray(client.proc, client.supervision) if client is not None else None
 
     def beside_cells(self, run: Callable[[], T]) -> T:
         """Run this on behalf of no cell: the stop button of a cell does not reach its calls, and
         their output is not that of the running cell."""
         from monarch_nb.control import client
-        from monarch_nb.control.untagged import on_behalf_of_nobody
 
-        return on_behalf_of_nobody(client.client(), run)
+        return client.client().run_untagged(run)
 
     def help(
         self,

@@ -14,13 +14,13 @@ _HOMES = {
     "meshes.distributed": ("Mesh", "distribute", "module_to_mesh"),
     "moving.fetching": ("fetch_shard", "inspect", "show"),
     "remote_functions.gradients": ("grad_function", "grad_generator"),
-    "moving.moving": ("slice_mesh", "to_mesh"),
+    "moving.between_meshes": ("slice_mesh", "to_mesh"),
     "remote_functions.opaque": ("OpaqueRef",),
     "remote_functions.pipes": ("Pipe", "create_pipe", "remote_generator"),
     "moving.reducing": ("reduce", "reduce_"),
     "remote_functions.remoting": ("Remote", "call_on_shard_and_fetch", "remote"),
     "meshes.streams": ("Borrow", "Stream", "get_active_stream"),
-    "engine.tensors": ("Tensor",),
+    "tensor_class": ("Tensor",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -15,7 +15,7 @@ from monarch_nb.tensor import (
     slice_mesh,
     to_mesh,
 )
-from monarch_nb.tensor.moving import moving
+from monarch_nb.tensor.moving import between_meshes
 from tests.support import eventually
 
 same = torch.testing.assert_close
@@ -226,7 +226,7 @@ def test_what_has_moved_is_contiguous(square, mesh):
 
 @remote(propagate="inspect")
 def move_one_sided(*, on):
-    (moving.one_sided.add if on else moving.one_sided.discard)("cpu")
+    (between_meshes.one_sided.add if on else between_meshes.one_sided.discard)("cpu")
 
 
 @remote(propagate="inspect")

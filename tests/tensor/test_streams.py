@@ -17,7 +17,7 @@ from monarch_nb.tensor import (
     inspect,
     remote,
 )
-from monarch_nb.tensor.commands import loans
+from monarch_nb.tensor.commands import borrows
 from tests.support import eventually, until_exists
 
 COMMS = Stream("comms")
@@ -29,7 +29,7 @@ def nothing_is_lent():
 
     def is_empty():
         gc.collect()
-        return not loans.watched
+        return not borrows.watched
 
     eventually(is_empty)
 

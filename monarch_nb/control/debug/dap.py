@@ -20,7 +20,7 @@ OnEvent = Callable[[dict[str, Any]], None]
 OnEnd = Callable[[str], None]
 
 
-class DapDesk:
+class DapService:
     """Debuggers in ranks, at most one in each."""
 
     def __init__(self, proc: Proc) -> None:

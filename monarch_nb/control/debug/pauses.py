@@ -17,7 +17,7 @@ ANSWER_S: Final = 1.0
 Span = tuple[float, float]  # from and to, in seconds ago: ranks share no clock
 
 
-class HeldDesk:
+class PauseService:
     """Serves the verb `held_of_mesh`."""
 
     def __init__(self, proc: Proc, supervision: Supervision) -> None:
@@ -28,7 +28,7 @@ class HeldDesk:
     def on_asked(self, body: dict[str, Any], message: Message) -> None:
         """Inbox thread: the asking is done by another."""
         args = (float(body["within_s"]), message)
-        name = "monarch-held"
+        name = "monarch-pauses"
         threading.Thread(target=self._answer, args=args, name=name, daemon=True).start()
 
     def _answer(self, within_s: float, message: Message) -> None:

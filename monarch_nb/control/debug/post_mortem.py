@@ -7,66 +7,65 @@ missing. Not to be called in the inbox thread.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from monarch_nb.control.debug.sessions import DebugService, Key
 from monarch_nb.process.futures import ask_all
 from monarch_nb.process.supervision.mesh_state import ProcsState
 from monarch_nb.process.supervision.supervision import MeshState
 
-if TYPE_CHECKING:
-    from monarch_nb.control.client import Client
-    from monarch_nb.control.debug.sessions import Key
-
 ANSWER_S: Final = 2.0
 
 
-def open_failed(client: Client, processes: Iterable[int], tag: int | None = None) -> list[Key]:
-    """Let these stand in the frames of their last failure, or of the last for a notebook cell.
+class PostMortem:
+    """The failures of all ranks."""
 
-    Returns their debuggers; of a process that keeps nothing, none.
-    """
-    body = {} if tag is None else {"tag": tag}
-    told = _ask(client, processes, "post_mortem", body)
-    keys = [(process, int(said["stop"])) for process, said in told.items() if "stop" in said]
-    desk = client.debugging
-    desk.wait(lambda: {stop.key for stop in desk.stops()}.issuperset(keys), ANSWER_S)
-    return keys
+    def __init__(self, service: DebugService) -> None:
+        self._service = service
+        self._proc = service.proc
+        self._supervision = service.supervision
+        self._stopping: set[int] = set()  # meshes, by number, whose ranks stop where they fail
+        self._supervision.on_heal.append(self._healed)
 
+    def open_failed(self, processes: Iterable[int], tag: int | None = None) -> list[Key]:
+        """Let these stand in the frames of their last failure, or of the last for a notebook cell.
 
-def stop_at_failure(client: Client, processes: Iterable[int], *, on: bool) -> list[int]:
-    """From now on these stop where their code fails, or do no longer; so do those that take a
-    place in the same mesh later. Returns who has heard."""
-    wanted, meshes = set(processes), client.debugging.at_failure
-    numbers = [state.number for state in _meshes(client) if wanted.intersection(state.processes)]
-    client.debugging.at_failure = meshes.union(numbers) if on else meshes.difference(numbers)
-    return list(_ask(client, wanted, "stop_at_failure", {"on": on}))
+        Returns their debuggers; of a process that keeps nothing, none.
+        """
+        body = {} if tag is None else {"tag": tag}
+        told = self._ask(processes, "post_mortem", body)
+        keys = [(process, int(said["stop"])) for process, said in told.items() if "stop" in said]
+        service = self._service
+        service.wait(lambda: {stop.key for stop in service.stops()}.issuperset(keys), ANSWER_S)
+        return keys
 
+    def stop_at_failure(self, processes: Iterable[int], *, on: bool) -> list[int]:
+        """From now on these stop where their code fails, or do no longer; so do those that take a
+        place in the same mesh later. Returns who has heard."""
+        wanted = set(processes)
+        numbers = {state.number for state in self._meshes() if wanted & {*state.processes}}
+        self._stopping = self._stopping | numbers if on else self._stopping - numbers
+        return list(self._ask(wanted, "stop_at_failure", {"on": on}))
 
-def healed(client: Client, state: MeshState, ranks: Iterable[int]) -> None:
-    """These ranks of a mesh are there again: they stop at a failure if the others do."""
-    if state.number in client.debugging.at_failure:
-        processes = [state.processes[rank] for rank in ranks]
-        _ask(client, processes, "stop_at_failure", {"on": True})
+    def forget_failed(self, processes: Iterable[int]) -> list[int]:
+        """Let go of the frames, and of what they hold. Returns who has heard."""
+        return list(self._ask(processes, "forget_failed", {}))
 
+    def living(self) -> list[int]:
+        """The ranks of every mesh that is up."""
+        dead = self._proc.dead
+        return [each for state in self._meshes() for each in state.processes if each not in dead]
 
-def forget_failed(client: Client, processes: Iterable[int]) -> list[int]:
-    """Let go of the frames, and of what they hold. Returns who has heard."""
-    return list(_ask(client, processes, "forget_failed", {}))
+    def _healed(self, state: MeshState, ranks: Iterable[int]) -> None:
+        if state.number in self._stopping:
+            processes = [state.processes[rank] for rank in ranks]
+            self._ask(processes, "stop_at_failure", {"on": True})
 
+    def _meshes(self) -> list[ProcsState]:
+        states = list(self._supervision.states.values())
+        return [state for state in states if isinstance(state, ProcsState) and state.ended is None]
 
-def living(client: Client) -> list[int]:
-    """The ranks of every mesh that is up."""
-    dead = client.proc.dead
-    return [each for state in _meshes(client) for each in state.processes if each not in dead]
-
-
-def _meshes(client: Client) -> list[ProcsState]:
-    """That are up."""
-    states = list(client.supervision.states.values())
-    return [state for state in states if isinstance(state, ProcsState) and state.ended is None]
-
-
-def _ask(
-    client: Client, processes: Iterable[int], verb: str, body: dict[str, Any]
-) -> dict[int, dict[str, Any]]:
-    return ask_all.ask(client.proc, verb, dict.fromkeys(processes, body), ANSWER_S)
+    def _ask(
+        self, processes: Iterable[int], verb: str, body: dict[str, Any]
+    ) -> dict[int, dict[str, Any]]:
+        return ask_all.ask(self._proc, verb, dict.fromkeys(processes, body), ANSWER_S)

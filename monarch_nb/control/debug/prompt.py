@@ -7,25 +7,27 @@ since it may wait for ranks that are stopped.
 
 from __future__ import annotations
 
+import io
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from monarch_nb.control.debug import commands, tables
+from rich.console import Console
+from rich.table import Table
+
+from monarch_nb.control.debug import commands
 from monarch_nb.control.debug.commands import Said
-from monarch_nb.control.debug.sessions import Answer, DebugDesk, Key, Stop
+from monarch_nb.control.debug.sessions import Answer, DebugService, Key, Stop
 from monarch_nb.control.hangs import stacks
 from monarch_nb.core.errors.folding import fold_outputs, rank_runs, rank_words
+from monarch_nb.core.hangs.stack_tree import Stack
 from monarch_nb.core.shape import selection
 from monarch_nb.core.shape.extent import Point
 from monarch_nb.core.shape.selection import SelectionError
 from monarch_nb.meshes.places import place_of
 from monarch_nb.process import remote_errors
 from monarch_nb.process.supervision.mesh_state import ProcsState
-
-if TYPE_CHECKING:
-    from monarch_nb.control.client import Client
 
 STEP_S: Final = 0.5
 """How long a step of one rank is waited for before the prompt comes back for others."""
@@ -49,7 +51,7 @@ class Conversation:
 
     def __init__(
         self,
-        client: Client,
+        service: DebugService,
         write: Callable[[str], None],
         wants: Callable[[Stop], bool] = lambda _stop: True,
         name: str = "another prompt",
@@ -58,8 +60,7 @@ class Conversation:
         self.focus: Key | None = None
         self.is_over = False
         self.is_closed = False
-        self._client = client
-        self._desk: DebugDesk = client.debugging
+        self._service = service
         self._write = write
         self.wants = wants
         self._told: dict[Key, int] = {}
@@ -70,7 +71,7 @@ class Conversation:
 
     def stops(self) -> list[Stop]:
         """Those it speaks of."""
-        return [stop for stop in self._desk.stops() if self.wants(stop)]
+        return [stop for stop in self._service.stops() if self.wants(stop)]
 
     @property
     def is_waiting(self) -> bool:
@@ -104,10 +105,14 @@ class Conversation:
             self._go_to(found[0].key)
         return bool(found)
 
+    def close(self) -> None:
+        """Nobody is there any more: no answer is waited for."""
+        self.is_closed = True
+
     def leave(self) -> None:
         """Others may have the prompts."""
         self.focus = None
-        self._desk.release(self)
+        self._service.release(self)
 
     def lose(self, key: Key, to: str) -> None:
         """Somebody else has taken a prompt."""
@@ -126,7 +131,7 @@ class Conversation:
         if stop is None:
             words = ["list", "attach", "cast", "where*", "continue", "quit", "help"]
         own = [each for each in words if " " not in line and each.startswith(line)]
-        return own + ([] if stop is None else self._desk.complete(stop.key, line, 1.0))
+        return own + ([] if stop is None else self._service.complete(stop.key, line, 1.0))
 
     def _focused(self) -> Stop | None:
         return next((stop for stop in self.stops() if stop.key == self.focus), None)
@@ -135,15 +140,15 @@ class Conversation:
         """The rank that was meant may have gone on."""
         if self._is_off or self._focused() is not None:
             return
-        free = (stop.key for stop in self.stops() if not self._desk.hold(stop.key, self))
+        free = (stop.key for stop in self.stops() if not self._service.hold(stop.key, self))
         self.focus = next(free, None)
 
     def _go_to(self, key: Key) -> None:
-        self._desk.hold(key, self, takes=True)
+        self._service.hold(key, self, takes=True)
         self.focus, self._is_off = key, False
 
     def _headlines(self, stops: Iterable[Stop]) -> Iterator[str]:
-        groups: dict[Any, list[Stop]] = {}
+        groups: dict[tuple[str, str, str, str], list[Stop]] = {}
         for stop in stops:
             said = _HEADING.sub("", self._named(stop.text))
             groups.setdefault((stop.mesh, stop.kind, self.place(stop), said), []).append(stop)
@@ -201,7 +206,7 @@ class Conversation:
         """A command for the debugger of one rank."""
         if stop is None:  # its word is read only where there is one
             return
-        answer = self._desk.send(stop.key, line)
+        answer = self._service.send(stop.key, line)
         self._await([answer])
         if answer.text:
             self._write(self._named(answer.text))
@@ -227,12 +232,12 @@ class Conversation:
                 each.is_final or (is_late and each.state == "runs") for each in answers
             )
 
-        while not self._desk.wait(is_enough, LOOK_S):
+        while not self._service.wait(is_enough, LOOK_S):
             continue
 
     def _seen(self, keys: Iterable[Key]) -> None:
         """The answers have told where these are now."""
-        serials = {stop.key: stop.serial for stop in self._desk.stops()}
+        serials = {stop.key: stop.serial for stop in self._service.stops()}
         self._told.update({key: serials[key] for key in keys if key in serials})
 
     def _runs(self, stops: Sequence[Stop]) -> None:
@@ -284,7 +289,7 @@ class Conversation:
         self._send_all(wanted, cast.command)
 
     def _send_all(self, stops: Sequence[Stop], line: str) -> None:
-        answers = {stop.key: self._desk.send(stop.key, line) for stop in stops}
+        answers = {stop.key: self._service.send(stop.key, line) for stop in stops}
         self._await(list(answers.values()))
         texts = {stop.rank: self._named(answers[stop.key].text) for stop in stops}
         self._write_folded({rank: text for rank, text in texts.items() if text})
@@ -298,11 +303,11 @@ class Conversation:
     def _continue(self, *, clears: bool) -> None:
         stops = self.stops()
         if clears:
-            answers = [self._desk.send(stop.key, "clear") for stop in stops]
+            answers = [self._service.send(stop.key, "clear") for stop in stops]
             self._await(answers)
-            answers = [self._desk.send(stop.key, "y") for stop in stops]
+            answers = [self._service.send(stop.key, "y") for stop in stops]
             self._await(answers)
-        answers = [self._desk.send(stop.key, "continue") for stop in stops]
+        answers = [self._service.send(stop.key, "continue") for stop in stops]
         self._await(answers)
 
     def _quit(self) -> None:
@@ -324,11 +329,11 @@ class Conversation:
         return None if focus is None else self._mesh_of(focus)
 
     def _mesh_of(self, stop: Stop) -> ProcsState | None:
-        return place_of(self._client.supervision, stop.key[0]).state
+        return place_of(self._service.supervision, stop.key[0]).state
 
     def _table(self) -> str:
         rows = [(stop, self._coords(stop), self.place(stop)) for stop in self.stops()]
-        return tables.who_is_stopped(rows) if rows else f"{NOBODY}\n"
+        return _table_of(rows) if rows else f"{NOBODY}\n"
 
     def _coords(self, stop: Stop) -> str:
         state = self._mesh_of(stop)
@@ -349,8 +354,8 @@ class Conversation:
             set(range(len(state.processes))) - {stop.rank for stop in stops} - set(state.lost)
         )
         if others:
-            found = stacks.look(self._client.proc, state.view(), others, stacks.LIMIT_S)
-            calls = {rank: tables.calls(of_rank) for rank, of_rank in found.items()}
+            found = stacks.look(self._service.proc, state.view(), others, stacks.LIMIT_S)
+            calls = {rank: _calls(of_rank) for rank, of_rank in found.items()}
             self._write_folded({rank: self._named(text) for rank, text in calls.items()})
 
     def _write_folded(self, texts: Mapping[int, str]) -> None:
@@ -364,3 +369,38 @@ class Conversation:
 def _sizes(state: ProcsState) -> dict[str, int]:
     extent = state.shape.extent
     return dict(zip(extent.labels, extent.sizes, strict=True))
+
+
+def _table_of(rows: Sequence[tuple[Stop, str, str]]) -> str:
+    """A line for each stop; it comes with the coordinates of its rank and its place in words."""
+    table = Table(box=None, header_style="", pad_edge=False)
+    several = len({stop.mesh for stop, _, _ in rows}) > 1
+    for name in (*(["mesh"] if several else []), "rank", "coords", "runs", "at", "for"):
+        table.add_column(name)
+    now = time.monotonic()
+    for stop, coords, place in rows:
+        mesh = [stop.mesh] if several else []
+        table.add_row(*mesh, str(stop.rank), coords, stop.what, place, f"{now - stop.at:.0f} s")
+    return _plain(table)
+
+
+def _calls(of_rank: Iterable[Stack]) -> str:
+    """Stacks as pdb writes them."""
+    lines = [
+        line
+        for stack in of_rank
+        for line in (
+            *([f"{stack.thread}:"] if stack.thread else []),
+            *(f"  {each.file}({each.line}){each.function}()" for each in stack.frames),
+        )
+    ]
+    return "".join(f"{line}\n" for line in lines) or "idle\n"
+
+
+def _plain(table: Table) -> str:
+    shown = io.StringIO()
+    console = Console(
+        file=shown, width=200, color_system=None, highlight=False, force_jupyter=False
+    )
+    console.print(table)
+    return "".join(f"{line.rstrip()}\n" for line in shown.getvalue().splitlines())

@@ -16,14 +16,12 @@ import socket
 import struct
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from monarch_nb.control.debug.prompt import Conversation
+from monarch_nb.control.debug.sessions import DebugService
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.net import wire
-
-if TYPE_CHECKING:
-    from monarch_nb.control.client import Client
 
 MAX_LINE: Final = 1_000_000
 LOOK_S: Final = 0.05
@@ -31,16 +29,18 @@ WAITING: Final = "no rank is stopped; this waits for one (Ctrl-D leaves)\n"
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
 
 
-class DebugDoor:
-    """Of one client. Listens from its making to `close`."""
+class DebugServer:
+    """Listens from its making to `close`."""
 
-    def __init__(self, client: Client, run_dir: Path, user: int) -> None:
-        self._client = client
+    def __init__(self, service: DebugService, run_dir: Path, user: int) -> None:
+        self._service = service
         self._user = user
         self._is_closed = False
         self._visits: set[_Visit] = set()
         self._listener = wire.bind_visitors(run_dir)
-        self._thread = threading.Thread(target=self._accept, name="monarch-debug-door", daemon=True)
+        self._thread = threading.Thread(
+            target=self._accept, name="monarch-debug-server", daemon=True
+        )
         vars(self._thread)["pydev_do_not_trace"] = True
         self._thread.start()
 
@@ -63,7 +63,7 @@ class DebugDoor:
             if _user_of(stream) != self._user:
                 stream.close()
                 continue
-            visit = _Visit(self._client, stream, self._visits)
+            visit = _Visit(self._service, stream, self._visits)
             self._visits.add(visit)
             visit.begin()
 
@@ -76,12 +76,12 @@ def _user_of(stream: socket.socket) -> int:
 class _Visit:
     """One terminal: a thread reads what it sends, another talks."""
 
-    def __init__(self, client: Client, stream: socket.socket, others: set[_Visit]) -> None:
-        self._desk = client.debugging
+    def __init__(self, service: DebugService, stream: socket.socket, others: set[_Visit]) -> None:
+        self._service = service
         self._stream = stream
         self._others = others
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._talk = Conversation(client, self._say, name="a terminal")
+        self._talk = Conversation(service, self._say, name="a terminal")
         self._is_over = False
 
     def begin(self) -> None:
@@ -93,7 +93,8 @@ class _Visit:
 
     def close(self) -> None:
         """It has left, or must."""
-        self._is_over = self._talk.is_closed = True
+        self._is_over = True
+        self._talk.close()
         self._others.discard(self)
         with contextlib.suppress(OSError):
             self._stream.shutdown(socket.SHUT_RDWR)
@@ -127,7 +128,7 @@ class _Visit:
             self.close()
 
     def _converse(self) -> None:
-        stay = self._desk.take(lambda _stop: True)
+        stay = self._service.take(lambda _stop: True)
         try:
             while not (self._is_over or self._talk.is_over):
                 self._wait_for_a_stop()
@@ -145,8 +146,8 @@ class _Visit:
         if not self._talk.is_waiting:
             self._send({"say": WAITING, "ask": None})
         while not self._is_over and not self._talk.stops():
-            self._desk.wait(lambda: bool(self._talk.stops()), LOOK_S)
-        self._desk.gather()
+            self._service.wait(lambda: bool(self._talk.stops()), LOOK_S)
+        self._service.gather()
 
     def _ask(self) -> str | None:
         """A line; None when the question has changed meanwhile."""

@@ -1,4 +1,4 @@
-"""The desk of all debuggers of the ranks: who is stopped where, and lines for their prompts.
+"""All debuggers of the ranks: who is stopped where, and lines for their prompts.
 
 Rules of the file: ranks tell (verb `debug`), in the inbox thread; whoever holds a prompt waits in
 a thread of its own, and what it waits for ends when the rank goes on, dies, or answers. A rank that
@@ -84,12 +84,12 @@ class Answer:
         return self.state in ("asks", "gone", "lost", "busy")
 
 
-class DebugDesk:
+class DebugService:
     """The debuggers of all ranks. `mode` is the setting `breakpoints`."""
 
     def __init__(self, proc: Proc, supervision: Supervision, mode: str) -> None:
-        self._proc = proc
-        self._supervision = supervision
+        self.proc = proc
+        self.supervision = supervision
         self._mode = mode
         self._stops: dict[Key, Stop] = {}
         self._in_order: Sequence[Stop] | None = None  # until one comes or goes
@@ -101,8 +101,6 @@ class DebugDesk:
         self._changed = threading.Condition()
         self._listeners: list[Callable[[], None]] = []
         self._takers: list[Callable[[Stop], bool]] = []
-        self.at_failure: set[int] = set()
-        """The meshes, by number, whose ranks stop where their code fails."""
         proc.verbs["debug"] = self.on_event
         supervision.on_exit.append(self._lost)
 
@@ -165,10 +163,8 @@ class DebugDesk:
 
     def _have_all_stopped(self) -> bool:
         """Of each mesh that has stops, every rank."""
-        stopped, dead = {process for process, _ in self._stops}, self._proc.dead.keys()
-        meshes = [
-            state for state in list(self._supervision.states.values()) if state.kind == "proc"
-        ]
+        stopped, dead = {process for process, _ in self._stops}, self.proc.dead.keys()
+        meshes = [state for state in list(self.supervision.states.values()) if state.kind == "proc"]
         living = [set(state.processes) - dead for state in meshes]
         return all(ranks <= stopped for ranks in living if ranks & stopped)
 
@@ -200,8 +196,8 @@ class DebugDesk:
         with self._changed:
             self._seq = seq = self._seq + 1
         process, number = key
-        self._proc.control(process, "debug_do", {"stop": number, "seq": seq, **body})
-        self._proc.links.flush()
+        self.proc.control(process, "debug_do", {"stop": number, "seq": seq, **body})
+        self.proc.links.flush()
         return seq
 
     # the inbox thread
@@ -238,7 +234,7 @@ class DebugDesk:
             self._tell()
 
     def _stop_of(self, key: Key, body: Mapping[str, Any]) -> Stop:
-        place = place_of(self._supervision, key[0])
+        place = place_of(self.supervision, key[0])
         self._serial += 1
         told = {name: str(body[name]) for name in (
             "what", "thread", "kind", "file", "function", "text", "prompt"

@@ -16,9 +16,10 @@ from monarch_nb.core.hangs.collectives import Entry, Standing
 from monarch_nb.process.futures import ask_all
 
 if TYPE_CHECKING:
-    from monarch_nb.control.client import Client
     from monarch_nb.core.hangs.stack_tree import Stack
     from monarch_nb.meshes.proc_mesh import ProcMesh
+    from monarch_nb.process.process import Proc
+    from monarch_nb.process.supervision.supervision import Supervision
 
 AFTER_S: Final = 2.5
 """So long a rank waits for others before anybody is asked."""
@@ -51,9 +52,9 @@ class Seen(NamedTuple):
 class Xray:
     """Looks into the meshes of a client."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._proc = client.proc
+    def __init__(self, proc: Proc, supervision: Supervision) -> None:
+        self._proc = proc
+        self._supervision = supervision
 
     def places(self, mesh: ProcMesh, ranks: Iterable[int]) -> dict[int, Place]:
         """What the boards say of these ranks, now."""
@@ -114,7 +115,7 @@ class Xray:
         ]
         return [
             state.view()
-            for state in list(self._client.supervision.states.values())
+            for state in list(self._supervision.states.values())
             if state.kind == "proc" and state.ended is None
             if any(each.waits_for(process) for process in state.processes for each in waiters)
         ]

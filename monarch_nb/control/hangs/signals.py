@@ -19,7 +19,7 @@ def kill(proc: Proc, mesh: ProcMesh, ranks: Iterable[int]) -> None:
     _signal(proc, mesh, ranks, signal.SIGKILL)
 
 
-def strike(proc: Proc, mesh: ProcMesh, ranks: Iterable[int]) -> None:
+def interrupt(proc: Proc, mesh: ProcMesh, ranks: Iterable[int]) -> None:
     """Interrupt ranks that do not read their messages. Returns at once.
 
     While C code holds the interpreter (a regular expression, a loop in an extension) no message is

@@ -1,4 +1,4 @@
-"""The keeper of this host's agent: starts it, watches its pulse, learns of its end, ends it.
+"""The agent of this host: starts it, watches its pulse, learns of its end, ends it.
 
 Rule: an agent that is silent cannot tell of its ranks, so it is given up and killed, and its ranks
 end with it. One that is stopped or frozen is given up at once; one that may only be starved of
@@ -13,41 +13,46 @@ import os
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import AgentBoot
 from monarch_nb.host.local import LocalLauncher
+from monarch_nb.net.pulse import PulseWatch
 from monarch_nb.process.futures.future import Future, make
-
-if TYPE_CHECKING:
-    from monarch_nb.control.client import Client
+from monarch_nb.process.process import Proc
 
 _ASK_AGAIN_S: Final = 0.1
 _RANKS_SHARE: Final = 0.8  # of the time to end in: the rest is for killing those that did not
 _CANNOT_RUN: Final = "TtD"  # states of /proc: stopped, traced, frozen
 
 
-class Keeper:
-    """One life of an agent. A thread of its own, as the launcher asks for."""
+OnEnd = Callable[[str, str, float | None], None]
+"""How it ended, its last words, and for how long it was silent, if it was given up for that."""
 
-    def __init__(self, client: Client) -> None:
+
+class AgentProcess:
+    """One life of an agent. A thread of its own, as the launcher asks for, also calls `on_end`."""
+
+    def __init__(self, proc: Proc, on_end: OnEnd) -> None:
         self.ready: Future[bool] = make(Future)
         self.ended: Future[None] = make(Future)  # and everybody has been told
         self.environment = dict(os.environ)  # of the agent, hence of the ranks
-        self._client = client
+        self._proc = proc
+        self._on_end = on_end
         self._launcher = LocalLauncher(self.environment)
         self._ending = threading.Event()
         self._over = threading.Event()
         self._lost_at: float | None = None
         self._silent_s: float | None = None  # for how long it was when it was given up
-        self._thread = threading.Thread(target=self._run, name="monarch-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="monarch-agent", daemon=True)
         self._thread.start()
 
     def end(self, limit_s: float) -> None:
         """Shut the agent down in an orderly way; kill it after `limit_s`."""
         self._ending.set()
-        proc = self._client.proc
+        proc = self._proc
         proc.control(proc.agent, "shutdown", {"grace_s": limit_s * _RANKS_SHARE})
         if self._lost_at is not None or not self._over.wait(limit_s + 0.5):
             self._launcher.kill()
@@ -56,16 +61,15 @@ class Keeper:
         self._thread.join(1)
 
     def _run(self) -> None:
-        client = self._client
-        links, config = client.proc.links, client.config
+        proc, links, config = self._proc, self._proc.links, self._proc.config
         boot = AgentBoot(
             run_dir=str(links.run_dir),
-            agent=client.proc.agent,
-            controller=client.proc.id,
+            agent=proc.agent,
+            controller=proc.id,
             owner_pid=os.getpid(),
             config=dataclasses.asdict(config),
         )
-        pulse: Any = None
+        pulse: PulseWatch | None = None
         how = "could not be started"
         try:
             self._launcher.launch(boot)
@@ -80,7 +84,7 @@ class Keeper:
             words = self._launcher.last_words()
             self.ready._set_exception(LaunchError(f"the agent {how}\n{words}"))
             if not self._ending.is_set():
-                client.agent_ended(how, words, self._silent_s)
+                self._on_end(how, words, self._silent_s)
                 self._launcher.close()
             self.ended._set_result(None)
             if pulse is not None:
@@ -97,9 +101,9 @@ class Keeper:
             self._lost_at = now
         silent_s = now - self._lost_at
         pid = self._launcher.pid
-        if silent_s < self._client.config.grace_s and (pid is None or _may_run(pid)):
+        if silent_s < self._proc.config.grace_s and (pid is None or _may_run(pid)):
             return _ASK_AGAIN_S
-        self._silent_s = silent_s + self._client.config.pulse_timeout_s
+        self._silent_s = silent_s + self._proc.config.pulse_timeout_s
         self._launcher.kill()
         return None
 

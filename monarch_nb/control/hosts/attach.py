@@ -19,7 +19,7 @@ from typing import Any, Final, final
 
 from monarch_nb.config import Config
 from monarch_nb.control.client import client, running_client
-from monarch_nb.control.exiting import exit_when_told
+from monarch_nb.control.faults import exit_when_told
 from monarch_nb.control.hosts.attached import agent_of
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.host.launch import AgentBoot
@@ -56,10 +56,13 @@ class HostWorker:
         self._agent: LocalLauncher | None = None
         self._ended = threading.Event()
         self._gateway = Gateway(
-            self._run_dir.path, 0, config.pulse_interval_s, config.pulse_timeout_s
+            self._run_dir.path,
+            0,
+            config.pulse_interval_s,
+            config.pulse_timeout_s,
+            on_hello=self._on_hello,
+            on_lost=lambda _host, _why: self._drop_agent(),
         )
-        self._gateway.on_hello = self._on_hello
-        self._gateway.on_lost = lambda _host, _why: self._drop_agent()
         try:
             self.address = self._gateway.listen(
                 address, keys.identity(key_folder), keys.allowed(key_folder)
@@ -98,7 +101,7 @@ class HostWorker:
             )
         )
         threading.Thread(
-            target=self._watch, args=(launcher,), name="monarch-keeper", daemon=True
+            target=self._watch, args=(launcher,), name="monarch-agent", daemon=True
         ).start()
         return {"ok": True, "agent": agent_of(host), "host": socket.gethostname()}
 

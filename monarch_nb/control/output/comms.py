@@ -54,7 +54,7 @@ class Listener(Protocol):
     def lost(self, process: int) -> None: ...
 
 
-class CommDesk:
+class CommService:
     """Passes comm messages on, both ways."""
 
     def __init__(self, proc: Proc, supervision: Supervision) -> None:

@@ -111,7 +111,7 @@ class Prompts:
 
         say = partial(cell.output.say, "stdout")
         where = f"Cell In[{cell.number}]"
-        cell.conversation = Conversation(self._client, say, name=where)
+        cell.conversation = Conversation(self._client.debugging, say, name=where)
         return cell.conversation
 
     def converse(self, cell: Cell, talk: Any) -> None:
@@ -166,7 +166,7 @@ class Prompts:
                 continue
             mine = {stop.key for stop in new if stop.tag == tag}
             say = partial(self._session.say, cell)
-            talk = Conversation(self._client, say, partial(_is_one_of, mine))
+            talk = Conversation(self._client.debugging, say, partial(_is_one_of, mine))
             talk.announce()
             talk.leave()
             say("%mesh debug opens the prompt\n")
@@ -189,12 +189,10 @@ class Prompts:
     def open_failed(self, processes: Sequence[int] | None, tag: int | None = None) -> bool:
         """The frames of the last failure of these processes, or of all, in this cell; whether there
         are any. They are left when the prompt is."""
-        from monarch_nb.control.debug import post_mortem
-
         session, cell = self._session, self._cell_here()
         session.attach()
-        wanted = post_mortem.living(self._client) if processes is None else processes
-        keys = post_mortem.open_failed(self._client, wanted, tag)
+        wanted = self._client.post_mortem.living() if processes is None else processes
+        keys = self._client.post_mortem.open_failed(wanted, tag)
         talk = self._conversation(cell)
         talk.wants = partial(_is_one_of, set(keys))
         try:
@@ -213,15 +211,11 @@ class Prompts:
 
     def stop_at_failure(self, processes: Sequence[int], *, on: bool) -> None:
         """Ranks stop where their code fails, or do no longer."""
-        from monarch_nb.control.debug import post_mortem
-
-        post_mortem.stop_at_failure(self._client, processes, on=on)
+        self._client.post_mortem.stop_at_failure(processes, on=on)
 
     def forget_failed(self, processes: Sequence[int]) -> None:
         """Ranks let go of the frames of their failures."""
-        from monarch_nb.control.debug import post_mortem
-
-        post_mortem.forget_failed(self._client, processes)
+        self._client.post_mortem.forget_failed(processes)
 
     def _hold(self, cell: Cell, talk: Any) -> None:
         """Ask here until nobody is stopped."""

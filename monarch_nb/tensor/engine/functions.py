@@ -11,26 +11,28 @@ from typing import Any, TypeVar
 
 from torch.utils import _pytree
 
-from monarch_nb.tensor.commands.learning import numbers
-from monarch_nb.tensor.commands.loans import check_all, watched
-from monarch_nb.tensor.commands.metas import Meta
+from monarch_nb.tensor.commands.borrows import check_all, watched
+from monarch_nb.tensor.commands.metadata import TensorMeta
+from monarch_nb.tensor.commands.propagation import numbers
 from monarch_nb.tensor.commands.templates import Definition
-from monarch_nb.tensor.engine.engine import Home, Ref
-from monarch_nb.tensor.engine.tensors import Tensor
+from monarch_nb.tensor.engine.batches import Home, Ref
+from monarch_nb.tensor.engine.tensors import MeshTensor
 
 T = TypeVar("T")
 _definitions: dict[Any, Definition] = {}
 _LIMIT = 10_000
 
 
-def tensors_in(values: Any) -> list[Tensor]:
+def tensors_in(values: Any) -> list[MeshTensor]:
     """The tensors of a mesh in lists, tuples and dicts, in order."""
-    return [each for each in _pytree.tree_leaves(values) if type(each) is Tensor]
+    return [each for each in _pytree.tree_leaves(values) if isinstance(each, MeshTensor)]
 
 
-def on_each(obj: T, action: Callable[[Tensor], Tensor]) -> T:
+def on_each(obj: T, action: Callable[[MeshTensor], MeshTensor]) -> T:
     """The same lists, tuples and dicts with `action` done to each tensor of a mesh in them."""
-    found: T = _pytree.tree_map(lambda leaf: action(leaf) if type(leaf) is Tensor else leaf, obj)
+    found: T = _pytree.tree_map(
+        lambda leaf: action(leaf) if isinstance(leaf, MeshTensor) else leaf, obj
+    )
     return found
 
 
@@ -38,14 +40,14 @@ def run(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     *,
-    inputs: Sequence[Tensor],
+    inputs: Sequence[MeshTensor],
     home: Home,
     held: object,
-    new: Sequence[Meta] = (),
+    new: Sequence[TensorMeta] = (),
     writes: tuple[int, ...] = (),
     name: str = "",
     key: Any = None,
-) -> list[Tensor]:
+) -> list[MeshTensor]:
     """Add a command that calls `function(*args)` on the ranks of a home.
 
     Args:
@@ -76,12 +78,16 @@ def run(
 
 
 def issue(
-    definition: Definition, inputs: Sequence[Tensor], home: Home, held: object, new: Sequence[Meta]
-) -> list[Tensor]:
+    definition: Definition,
+    inputs: Sequence[MeshTensor],
+    home: Home,
+    held: object,
+    new: Sequence[TensorMeta],
+) -> list[MeshTensor]:
     """Add a command of a definition that there is."""
     if watched:
         check_all(inputs, definition.name, [inputs[index] for index in definition.writes])
     made = [Ref(home, held) for _ in new]
     refs = [each._ref.id for each in inputs]
     home.engine.issue(home, definition, [definition.number, *refs, *[each.id for each in made]])
-    return [Tensor._of(*each) for each in zip(new, made, strict=True)]
+    return [MeshTensor._of(*each) for each in zip(new, made, strict=True)]

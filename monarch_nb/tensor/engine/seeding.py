@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 
 from monarch_nb.tensor.engine import functions
-from monarch_nb.tensor.engine.engine import Engine
+from monarch_nb.tensor.engine.batches import Engine
 
 DEFAULT: Final = 67280421310721
 """PyTorch's own, of a generator that nobody has seeded."""

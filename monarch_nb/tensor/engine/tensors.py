@@ -1,4 +1,4 @@
-"""`Tensor`: one on each rank of a mesh, seen from the controller.
+"""Operations of torch on tensors of a mesh, seen from the controller.
 
 Rule: an operation of torch on such tensors is a command to their ranks, and returns at once. What
 PyTorch makes of it here (autograd, modules, optimizers, shapes) it makes by itself: this class is
@@ -10,27 +10,26 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NoReturn, Self
 
 import torch
 from torch.utils import _pytree
 
-from monarch_nb.tensor.commands.learning import (
+from monarch_nb.tensor.commands.borrows import check_all, watched
+from monarch_nb.tensor.commands.metadata import TensorMeta, meta_of
+from monarch_nb.tensor.commands.propagation import (
     LARGEST,
     Known,
-    Learner,
+    Propagator,
     arguments,
     lifted,
     numbers,
     of_the_whole,
 )
-from monarch_nb.tensor.commands.loans import check_all, watched
-from monarch_nb.tensor.commands.metas import Meta, meta_of
 from monarch_nb.tensor.commands.templates import Definition, bits_of
-from monarch_nb.tensor.engine.copies import as_it_is, own_copy
-from monarch_nb.tensor.engine.engine import DROPPED, Home, Ref
+from monarch_nb.tensor.engine.batches import DROPPED, Home, Ref
+from monarch_nb.tensor.ranks.interpreter import own_copy
 
 _make: Any = getattr(torch.Tensor, "_make_wrapper_subclass")  # noqa: B009  not in its types
 _LIMIT: Final = 20_000
@@ -38,32 +37,20 @@ _ITEM: Final = torch.ops.aten._local_scalar_dense.default
 _TRUE, _FALSE = object(), object()  # True and 1 are equal, and so would be what is known of them
 
 
-class Tensor(torch.Tensor):
-    """A tensor on every rank of a mesh, each with values of its own.
-
-    The controller knows its shape, dtype and device.
-
-    Made by operations of torch inside `with mesh.activate():`, never by hand.
-
-    Example:
-        >>> with mesh.activate():                              # doctest: +SKIP
-        ...     x = torch.ones(3, 4) * mesh.rank_tensor("gpus")
-        ...     total = x.reduce("gpus", "sum")
-        >>> monarch_nb.tensor.inspect(total, gpus=0)           # doctest: +SKIP
-
-    Idea and names are those of Monarch's tensor engine.
-    """
+class MeshTensor(torch.Tensor):
+    """What is common to `Tensor` and to all that works below it: a kind, a ref, and operations of
+    torch. Each engine has the class of its tensors."""
 
     __slots__ = ("_meta", "_ref")
-    _meta: Meta
+    _meta: TensorMeta
     _ref: Ref
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
-    def _of(meta: Meta, ref: Ref) -> Tensor:
+    def _of(meta: TensorMeta, ref: Ref) -> MeshTensor:
         found = _make(
-            Tensor,
+            ref.home.engine.kind,
             meta.sizes,
             strides=meta.strides,
             storage_offset=meta.offset,
@@ -105,61 +92,16 @@ class Tensor(torch.Tensor):
 
     @data.setter
     def data(self, new: torch.Tensor) -> None:
-        if type(new) is not Tensor:
+        if not isinstance(new, MeshTensor):
             raise TypeError(
                 f".data of a tensor of a mesh can be one of a mesh only, not {_kind(new)}"
             )
         torch.Tensor.data.__set__(self, new)  # type: ignore[attr-defined]
         self._meta, self._ref = new._meta, new._ref
 
-    def reduce(
-        self,
-        dims: str | Sequence[str] = (),
-        reduction: str = "sum",
-        scatter: bool = False,
-        mesh: Any = None,
-        out: Tensor | None = None,
-    ) -> Tensor:
-        """`monarch_nb.tensor.reduce` of this tensor."""
-        found: Tensor = _verbs("moving.reducing").reduce(self, dims, reduction, scatter, mesh, out)
-        return found
-
-    def reduce_(
-        self,
-        dims: str | Sequence[str] = (),
-        reduction: str = "sum",
-        scatter: bool = False,
-        mesh: Any = None,
-    ) -> Tensor:
-        """`monarch_nb.tensor.reduce_` of this tensor."""
-        found: Tensor = _verbs("moving.reducing").reduce_(self, dims, reduction, scatter, mesh)
-        return found
-
-    def slice_mesh(self, **coordinates: int | slice) -> Tensor:
-        """`monarch_nb.tensor.slice_mesh` of this tensor."""
-        found: Tensor = _verbs("moving.moving").slice_mesh(self, **coordinates)
-        return found
-
-    def to_mesh(self, mesh: Any, stream: Any = None) -> Tensor:
-        """`monarch_nb.tensor.to_mesh` of this tensor."""
-        found: Tensor = _verbs("moving.moving").to_mesh(self, mesh, stream)
-        return found
-
-    @property
-    def stream(self) -> Any:
-        """The `Stream` on which it is."""
-        return _verbs("meshes.streams").stream_of(self)
-
-    def drop(self) -> None:
-        """Free it on the ranks now, and not when it is garbage here. It cannot be used any more;
-        its views can. Twice is fine."""
-        self._ref = DROPPED
-
     def full_tensor(self) -> torch.Tensor:
-        """The values here: of a tensor that is distributed over the mesh all of it, else those of
-        the mesh's first rank. Waits."""
-        found: torch.Tensor = _verbs("moving.fetching").fetch_shard(self).get()
-        return found
+        """See `Tensor`."""
+        raise NotImplementedError
 
     def tolist(self) -> NoReturn:
         _refuse(self, "tolist()")
@@ -168,9 +110,9 @@ class Tensor(torch.Tensor):
         del force
         _refuse(self, "numpy()")
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+    def __deepcopy__(self, memo: dict[int, Any]) -> MeshTensor:
         if id(self) in memo:
-            found: Tensor = memo[id(self)]
+            found: MeshTensor = memo[id(self)]
             return found
         if not self.is_leaf:
             raise RuntimeError(
@@ -194,12 +136,7 @@ class Tensor(torch.Tensor):
         )
 
 
-def _verbs(module: str) -> Any:
-    """What has tensors and makes them: above this file."""
-    return importlib.import_module(f"monarch_nb.tensor.{module}")
-
-
-def _refuse(tensor: Tensor, what: str) -> NoReturn:
+def _refuse(tensor: MeshTensor, what: str) -> NoReturn:
     raise RuntimeError(
         f"{what}: the values of {tensor!r} are on the ranks. Bring those of one home first: "
         "fetch_shard(t).get(), or inspect(t, gpus=0)"
@@ -212,7 +149,7 @@ def _kind(value: Any) -> str:
 
 _known: Final[dict[Any, Any]] = {}
 _UNKNOWN: Final = object()
-_learner: Final = Learner(Tensor)
+_propagator: Final = Propagator(MeshTensor)
 
 
 def dispatch(
@@ -228,7 +165,7 @@ def dispatch(
         _flatten(func, (value,), flat, tensors, scalars)
     refs: list[int] = []
     for each in tensors:
-        if type(each) is not Tensor:
+        if not isinstance(each, MeshTensor):
             return _with_locals(func, args, kwargs, tensors)
         ref = each._ref
         if ref.home is not home:
@@ -262,17 +199,19 @@ def _issue(
     held: object,
 ) -> Any:
     if known is None:
-        return _learner.answer(func, args, kwargs)
+        return _propagator.answer(func, args, kwargs)
     definition, meta = known.definition, known.single
     if meta is not None:
         new = Ref(home, held)
         home.engine.issue(home, definition, [definition.number, *numbers, new.id])
-        return Tensor._of(meta, new)
+        return MeshTensor._of(meta, new)
     assert known.rebuild is not None
     made = [Ref(home, held) for _ in known.new]
     ids = [each.id for each in made]
     home.engine.issue(home, definition, [definition.number, *numbers, *ids])
-    return known.rebuild([Tensor._of(*each) for each in zip(known.new, made, strict=True)], tensors)
+    return known.rebuild(
+        [MeshTensor._of(*each) for each in zip(known.new, made, strict=True)], tensors
+    )
 
 
 def _check_loans(
@@ -293,14 +232,14 @@ def _of_the_whole(func: Any) -> Any:
     return _item if func is _ITEM else of_the_whole(func)
 
 
-def _item(tensor: Tensor) -> Any:
+def _item(tensor: MeshTensor) -> Any:
     return tensor.full_tensor().item()
 
 
 def _learn(
     key: tuple[Any, ...], func: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Known | None:
-    found = _learner.learn(func, args, kwargs)
+    found = _propagator.learn(func, args, kwargs)
     with contextlib.suppress(TypeError):
         if len(_known) > _LIMIT:
             _known.clear()
@@ -314,7 +253,7 @@ def _flatten(
     """Put what tells this call from others into `key`, and what does not into the others."""
     for value in values:
         kind = type(value)
-        if kind is Tensor:
+        if isinstance(value, MeshTensor):
             key.append(value._meta)
             tensors.append(value)
         elif kind is float:
@@ -348,12 +287,12 @@ def _with_locals(
     func: Any, args: Sequence[Any], kwargs: dict[str, Any], tensors: Sequence[Any]
 ) -> Any:
     """Local tensors among the inputs go to the ranks first."""
-    home = next(each._ref for each in tensors if type(each) is Tensor)
+    home = next(each._ref for each in tensors if isinstance(each, MeshTensor))
     if func._schema.is_mutable:
         _check_written(func, args, kwargs)
 
     def moved(value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and type(value) is not Tensor:
+        if isinstance(value, torch.Tensor) and not isinstance(value, MeshTensor):
             return put(value, home.home, home._held)
         return value
 
@@ -363,14 +302,14 @@ def _with_locals(
 
 def _check_written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     for leaf, is_write in _leaves(func, args, kwargs):
-        if is_write and isinstance(leaf, torch.Tensor) and type(leaf) is not Tensor:
+        if is_write and isinstance(leaf, torch.Tensor) and not isinstance(leaf, MeshTensor):
             raise ValueError(  # a TypeError would become "unsupported operand"
                 f"{func} would change {_kind(leaf)}, and its result is on the ranks. Make that "
                 "tensor on the mesh too (inside `with mesh.activate():`), or fetch the other"
             )
 
 
-def put(value: torch.Tensor, home: Home, held: object) -> Tensor:
+def put(value: torch.Tensor, home: Home, held: object) -> MeshTensor:
     """A local tensor on every rank of a mesh: each has a copy."""
     if value.requires_grad and torch.is_grad_enabled():
         raise ValueError(  # a TypeError would become "unsupported operand"
@@ -378,14 +317,19 @@ def put(value: torch.Tensor, home: Home, held: object) -> Tensor:
             "it on the mesh, inside `with mesh.activate():`"
         )
     own = as_it_is(value)
-    if home.is_global:
-        found: Tensor = _verbs("meshes.distributed").distributed(own, home, held, None)
-        return found
+    target: Callable[..., torch.Tensor] = own_copy
+    given: tuple[Any, ...] = (own.cpu(), own.device.type)
+    if home.part is not None:
+        target, given = home.part, (*given, home.shape, (None,) * len(home.shape.labels))
     ref = Ref(home, held)
-    given = (own.cpu(), own.device.type)
-    definition = Definition(next(numbers), own_copy, given, {}, 0, 0, (True,), once=True)
+    definition = Definition(next(numbers), target, given, {}, 0, 0, (True,), once=True)
     home.engine.issue(home, definition, [definition.number, ref.id])
-    return Tensor._of(meta_of(own), ref)
+    return MeshTensor._of(meta_of(own), ref)
+
+
+def as_it_is(value: torch.Tensor) -> torch.Tensor:
+    """A copy, contiguous: it is sent later, and its owner may change it before."""
+    return value.detach().clone(memory_format=torch.contiguous_format)
 
 
 def _refuse_homes(func: Any, tensors: Sequence[Any]) -> NoReturn:

@@ -18,13 +18,15 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from monarch_nb.meshes.proc_mesh import ProcMesh
-from monarch_nb.tensor.commands.metas import Meta
+from monarch_nb.tensor.commands.metadata import TensorMeta
 from monarch_nb.tensor.commands.templates import MAIN
 from monarch_nb.tensor.engine import functions
-from monarch_nb.tensor.engine.engine import Engine, Home
+from monarch_nb.tensor.engine.batches import Engine, Home
 from monarch_nb.tensor.engine.seeding import follow
-from monarch_nb.tensor.engine.tensors import Tensor, dispatch, put
+from monarch_nb.tensor.engine.tensors import MeshTensor, dispatch, put
+from monarch_nb.tensor.meshes.streams import active_name
 from monarch_nb.tensor.ranks.interpreter import here
+from monarch_nb.tensor.tensor_class import Tensor
 
 _LIFT: Final = torch.ops.aten.lift_fresh.default
 _REBUILDS: Final = torch._utils._rebuild_tensor.__code__
@@ -36,7 +38,6 @@ class _Stack(threading.local):
 
     def __init__(self) -> None:
         self.meshes: list[_Activation] = []
-        self.streams: list[str] = [MAIN]
 
 
 stack: Final = _Stack()
@@ -93,7 +94,7 @@ class _Activation(contextlib.AbstractContextManager[Any]):
     def __init__(self, mesh: ProcMesh | None) -> None:
         self.mesh = mesh
         if mesh is not None:
-            follow(Engine.of(mesh._state))
+            follow(Engine.of(mesh._state, MAIN, Tensor))
         self._mode = _Mode(mesh)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
         stack.meshes.append(self)
@@ -170,10 +171,10 @@ def coalescing() -> Iterator[None]:
 
 def home_of(mesh: ProcMesh) -> Home:
     """Where operations on a mesh go: its ranks, and the stream that is active."""
-    return Engine.of(mesh._state, stack.streams[-1]).home(mesh._shape)
+    return Engine.of(mesh._state, active_name(), Tensor).home(mesh._shape)
 
 
-def rank_tensor(mesh: ProcMesh, dim: str | Sequence[str]) -> Tensor:
+def rank_tensor(mesh: ProcMesh, dim: str | Sequence[str]) -> MeshTensor:
     """`ProcMesh.rank_tensor`."""
     dims = (dim,) if isinstance(dim, str) else tuple(dim)
     sizes = mesh.sizes
@@ -201,7 +202,7 @@ def holds_tensors(values: Any) -> bool:
         return False
 
 
-_NUMBER: Final = Meta((), (), torch.int64, torch.device("cpu"), 0)
+_NUMBER: Final = TensorMeta((), (), torch.int64, torch.device("cpu"), 0)
 
 
 def _coordinate(by_rank: dict[int, int]) -> torch.Tensor:

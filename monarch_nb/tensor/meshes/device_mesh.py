@@ -12,7 +12,7 @@ from typing import Any, Self, final
 from monarch_nb.core.shape.extent import Shape, Slice
 from monarch_nb.core.shape.mesh_trait import MeshTrait
 from monarch_nb.meshes.proc_mesh import ProcMesh
-from monarch_nb.tensor.engine.tensors import Tensor
+from monarch_nb.tensor.tensor_class import Tensor
 
 
 @final

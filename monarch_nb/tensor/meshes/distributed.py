@@ -13,20 +13,17 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, TypeVar
 
 import torch
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
-from monarch_nb.core.shape.extent import Shape
 from monarch_nb.meshes.host_mesh import this_host
 from monarch_nb.meshes.proc_mesh import ProcMesh
-from monarch_nb.tensor.commands.metas import meta_of
+from monarch_nb.tensor.commands.metadata import meta_of
 from monarch_nb.tensor.commands.templates import Input
 from monarch_nb.tensor.engine import functions
-from monarch_nb.tensor.engine.copies import as_it_is, own_copy
-from monarch_nb.tensor.engine.engine import Home
 from monarch_nb.tensor.engine.seeding import follow
-from monarch_nb.tensor.engine.tensors import Tensor
+from monarch_nb.tensor.engine.tensors import as_it_is
 from monarch_nb.tensor.meshes.active import home_of
-from monarch_nb.tensor.ranks.groups import device_mesh_of
+from monarch_nb.tensor.ranks import parts
+from monarch_nb.tensor.tensor_class import Tensor
 
 M = TypeVar("M", bound=torch.nn.Module)
 Spec = Sequence[str | Sequence[str] | None]
@@ -79,19 +76,12 @@ def distribute(tensor: torch.Tensor, mesh: ProcMesh, sharding_spec: Spec | None 
         raise TypeError("distribute takes no part in a graph: give it t.detach()")
     engine = home_of(mesh).engine
     follow(engine)
-    home = engine.home(mesh._shape, is_global=True)
-    found = distributed(as_it_is(tensor), home, mesh, sharding_spec)
-    return found.requires_grad_() if tensor.requires_grad else found  # type: ignore[return-value]
-
-
-def distributed(
-    tensor: torch.Tensor, home: Home, held: object, sharding_spec: Spec | None
-) -> Tensor:
-    """As `distribute`, to a home; of a tensor that nobody changes."""
+    home = engine.home(mesh._shape, parts.part)
+    own = as_it_is(tensor)
     cuts = _cuts(tensor.shape, home.sizes, sharding_spec)
-    given = (tensor.cpu(), tensor.device.type, home.shape, cuts)
-    [found] = functions.run(_part, given, inputs=[], home=home, held=held, new=[meta_of(tensor)])
-    return found
+    given = (own.cpu(), own.device.type, home.shape, cuts)
+    [found] = functions.run(parts.part, given, inputs=[], home=home, held=mesh, new=[meta_of(own)])
+    return found.requires_grad_() if tensor.requires_grad else found  # type: ignore[return-value]
 
 
 def _cuts(
@@ -185,33 +175,13 @@ def _settle(parameter: torch.Tensor) -> None:
     if not isinstance(grad, Tensor):
         return
     [found] = functions.run(
-        _like,
+        parts.like,
         (Input(0), Input(1)),
         inputs=[grad, parameter],
         home=grad._ref.home,
         held=grad._ref._held,
         new=[grad._meta],
         name="the sum of a gradient over ranks",
-        key=_like,
+        key=parts.like,
     )
     parameter.grad = found
-
-
-# ------------------------------------------------------------------------------------- on the ranks
-
-
-def _part(
-    value: torch.Tensor, device: str, shape: Shape, cuts: tuple[int | None, ...]
-) -> torch.Tensor:
-    """This rank's part of a tensor."""
-    placements = [Replicate() if cut is None else Shard(cut) for cut in cuts]
-    mesh = device_mesh_of(shape, device)
-    found = distribute_tensor(value, mesh, placements, src_data_rank=None)
-    own = own_copy(found.to_local(), device)
-    return DTensor.from_local(
-        own, mesh, placements, run_check=False, shape=found.shape, stride=found.stride()
-    )
-
-
-def _like(gradient: Any, parameter: Any) -> Any:
-    return gradient.redistribute(parameter.device_mesh, parameter.placements)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Final, Self, final
@@ -16,16 +17,30 @@ from typing import Any, Final, Self, final
 import torch
 
 from monarch_nb.process import current
-from monarch_nb.tensor.commands.loans import Loan, check
-from monarch_nb.tensor.commands.templates import Input
+from monarch_nb.tensor.commands.borrows import Loan, check
+from monarch_nb.tensor.commands.templates import MAIN, Input
 from monarch_nb.tensor.engine import functions
-from monarch_nb.tensor.engine.engine import Engine, Home
-from monarch_nb.tensor.engine.tensors import Tensor
-from monarch_nb.tensor.meshes.active import stack
-from monarch_nb.tensor.moving.moving import refuse_grad, refuse_whole
+from monarch_nb.tensor.engine.batches import Home
+from monarch_nb.tensor.engine.tensors import MeshTensor
+from monarch_nb.tensor.moving.between_meshes import refuse_grad, refuse_whole
 from monarch_nb.tensor.ranks.interpreter import Cause, Failed, FailedInput
 
 _numbers: Final = itertools.count(1 << 40)  # apart from those of what moves between ranks
+
+
+class _Active(threading.local):
+    """The streams that are active in a thread, the last one first to count."""
+
+    def __init__(self) -> None:
+        self.names = [MAIN]
+
+
+_active: Final = _Active()
+
+
+def active_name() -> str:
+    """The stream that is active in this thread."""
+    return _active.names[-1]
 
 
 @final
@@ -47,17 +62,17 @@ class Stream:
 
     @contextlib.contextmanager
     def _active(self) -> Iterator[Stream]:
-        stack.streams.append(self.name)
+        _active.names.append(self.name)
         try:
             yield self
         finally:
-            stack.streams.pop()
+            _active.names.pop()
 
     def activate(self) -> contextlib.AbstractContextManager[Stream]:
         """What makes tensors out of nothing inside the block makes them on this stream."""
         return self._active()
 
-    def borrow(self, t: Tensor, mutable: bool = False) -> tuple[Tensor, Borrow]:
+    def borrow(self, t: MeshTensor, mutable: bool = False) -> tuple[MeshTensor, Borrow]:
         """A tensor of another stream, for use on this one: the same memory.
 
         Args:
@@ -69,7 +84,7 @@ class Stream:
                 stream, and one cut over the ranks.
             TypeError: for what is no tensor of a mesh, and for one that requires a gradient.
         """
-        if type(t) is not Tensor:
+        if not isinstance(t, MeshTensor):
             raise TypeError(f"borrow takes a tensor of a mesh, not {type(t).__name__}")
         refuse_whole(t, "borrow")
         refuse_grad(t, "borrow")
@@ -77,7 +92,7 @@ class Stream:
         if source.engine.stream == self.name:
             raise ValueError(f"{t!r} is on {self!r} already")
         check(t, "borrow", changes=mutable)
-        target = Engine.of(source.engine.procs, self.name).home(source.shape)
+        target = source.engine.other(source.engine.procs, self.name).home(source.shape)
         lent = _passed(t, source, target)
         return lent, Borrow(lent, Loan(t, lent, self.name, mutable=mutable), source, target)
 
@@ -95,7 +110,7 @@ class Stream:
 class Borrow:
     """What `Stream.borrow` has begun; `drop()` ends it, and so does the end of a `with` block."""
 
-    def __init__(self, lent: Tensor, loan: Loan, source: Home, target: Home) -> None:
+    def __init__(self, lent: MeshTensor, loan: Loan, source: Home, target: Home) -> None:
         self._held = lent._ref._held
         self._loan = loan
         self._source = source
@@ -125,15 +140,15 @@ class Borrow:
 
 def get_active_stream() -> Stream:
     """The stream that is active in this thread: `Stream("main")`, if none was activated."""
-    return Stream(stack.streams[-1])
+    return Stream(active_name())
 
 
-def stream_of(tensor: Tensor) -> Stream:
+def stream_of(tensor: MeshTensor) -> Stream:
     """The stream on which a tensor is."""
     return Stream(tensor._ref.home.engine.stream)
 
 
-def _passed(t: Tensor, source: Home, target: Home) -> Tensor:
+def _passed(t: MeshTensor, source: Home, target: Home) -> MeshTensor:
     """Both commands leave at once: none of them may be lost with a rank without the other."""
     number = next(_numbers)
     functions.run(_pass, (Input(0), number), inputs=[t], home=source, held=None, name="borrow")

@@ -8,10 +8,10 @@ for, once, with the line that issued what has failed.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from torch.distributed.tensor import DTensor
 from torch.utils import _pytree
 
 from monarch_nb.core.errors.folding import rank_words
@@ -24,10 +24,10 @@ from monarch_nb.process import remote_errors
 from monarch_nb.process.futures.calls import GatherCall
 from monarch_nb.process.futures.future import Future, completed
 from monarch_nb.process.process import Wait
-from monarch_nb.tensor.commands.loans import check_all, watched
-from monarch_nb.tensor.commands.sites import sites
-from monarch_nb.tensor.engine.engine import Home, Ref
-from monarch_nb.tensor.engine.tensors import Tensor
+from monarch_nb.tensor.commands.borrows import check_all, watched
+from monarch_nb.tensor.commands.call_sites import call_sites
+from monarch_nb.tensor.engine.batches import Home, Ref
+from monarch_nb.tensor.engine.tensors import MeshTensor
 from monarch_nb.tensor.ranks.interpreter import Cause
 from monarch_nb.tensor.ranks.tensor_worker import FAILED
 
@@ -36,12 +36,18 @@ T = TypeVar("T")
 
 def part(value: Any) -> Any:
     """What ranks do before a tensor is fetched: of a part of one, that is what they have."""
-    return value.to_local() if isinstance(value, DTensor) else value
+    return value.to_local() if _is_distributed(value) else value
 
 
 def whole(value: Any) -> Any:
     """The same: parts are put together."""
-    return value.full_tensor() if isinstance(value, DTensor) else value
+    return value.full_tensor() if _is_distributed(value) else value
+
+
+def _is_distributed(value: object) -> bool:
+    # asked without loading it, which takes seconds: who has parts of tensors has loaded it
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(value, module.DTensor)
 
 
 class FetchCall(GatherCall):
@@ -70,7 +76,7 @@ def _error(failed: Sequence[Cause]) -> RemoteException:
     """One error, of the command that was issued first; of the ranks where it has failed."""
     first = min(failed, key=lambda cause: (cause.number, cause.at))
     where = sorted({each.rank for each in failed if each[:2] == first[:2]})
-    site = sites.of(first.site)
+    site = call_sites.of(first.site)
     _, _, record, original = pickling.loads(first.error)
     stored = ErrorRecord.from_json(record)
     error = RemoteException(
@@ -114,7 +120,7 @@ def fetch_shard(obj: T, shard: Mapping[str, int] | None = None, **coordinates: i
 def fetch(obj: T, coordinates: Mapping[str, int]) -> Future[T]:
     """As `fetch_shard`."""
     leaves, spec = _pytree.tree_flatten(obj)
-    tensors = [each for each in leaves if type(each) is Tensor]
+    tensors = [each for each in leaves if isinstance(each, MeshTensor)]
     if not tensors:
         return cast("Future[T]", completed(obj))
     home = common_home(tensors, "fetch_shard")
@@ -127,14 +133,14 @@ def fetch(obj: T, coordinates: Mapping[str, int]) -> Future[T]:
     def rebuild(answers: list[list[Any]]) -> Any:
         found = iter(answers[index])
         return _pytree.tree_unflatten(
-            [next(found) if type(each) is Tensor else each for each in leaves], spec
+            [next(found) if isinstance(each, MeshTensor) else each for each in leaves], spec
         )
 
     call._rebuild = rebuild
     return cast("Future[T]", call)
 
 
-def common_home(tensors: list[Tensor], what: str) -> Home:
+def common_home(tensors: list[MeshTensor], what: str) -> Home:
     """Where they all are. Raises `ValueError`."""
     homes = list(dict.fromkeys(each._ref.home for each in tensors))
     if len(homes) > 1:

@@ -16,13 +16,14 @@ import torch.distributed as dist
 
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.extent import Shape
-from monarch_nb.tensor.commands.metas import Meta, fake_of, meta_of, propagate
+from monarch_nb.meshes.process_groups import neighbours
+from monarch_nb.process import current
+from monarch_nb.tensor.commands.metadata import TensorMeta, fake_of, meta_of, propagate
 from monarch_nb.tensor.commands.templates import Input
 from monarch_nb.tensor.engine import functions
-from monarch_nb.tensor.engine.engine import Home
-from monarch_nb.tensor.engine.tensors import Tensor
-from monarch_nb.tensor.moving.moving import refuse_grad, refuse_whole, to_mesh
-from monarch_nb.tensor.ranks.groups import group_of, neighbours
+from monarch_nb.tensor.engine.batches import Home
+from monarch_nb.tensor.engine.tensors import MeshTensor
+from monarch_nb.tensor.moving.between_meshes import refuse_grad, refuse_whole, slice_mesh, to_mesh
 from monarch_nb.tensor.ranks.interpreter import Failed, FailedInput, here
 
 T = TypeVar("T")
@@ -97,15 +98,15 @@ def reduce_(
 
 
 def _reduced(
-    tensor: Tensor,
+    tensor: MeshTensor,
     dims: str | Sequence[str],
     reduction: str,
     scatter: bool,
     mesh: Any,
-    out: Tensor | None,
+    out: MeshTensor | None,
     *,
     in_place: bool,
-) -> Tensor:
+) -> MeshTensor:
     home = tensor._ref.home
     axes = _checked_axes(home, dims, reduction, scatter)
     refuse_whole(tensor, "reduce")
@@ -145,10 +146,10 @@ def _reduced(
     return found if mesh is None else _placed(found, axes, mesh)
 
 
-def _placed(tensor: Tensor, axes: tuple[str, ...], mesh: Any) -> Tensor:
+def _placed(tensor: MeshTensor, axes: tuple[str, ...], mesh: Any) -> MeshTensor:
     """What all have along the axes, on a mesh that may be without them."""
     gone = {axis: 0 for axis in axes if axis not in mesh.sizes}
-    return to_mesh(tensor.slice_mesh(**gone) if gone else tensor, mesh)
+    return to_mesh(slice_mesh(tensor, **gone) if gone else tensor, mesh)
 
 
 def _checked_axes(
@@ -172,8 +173,8 @@ def _checked_axes(
     return axes
 
 
-def _check_target(target: Any, promised: Meta, home: Home, in_place: bool) -> None:
-    if type(target) is not Tensor or target._ref.home is not home:
+def _check_target(target: Any, promised: TensorMeta, home: Home, in_place: bool) -> None:
+    if not isinstance(target, MeshTensor) or target._ref.home is not home:
         raise ValueError(f"out of reduce is a tensor of {home.words()}, not {target!r}")
     meta = target._meta
     if (meta.sizes, meta.dtype) != (promised.sizes, promised.dtype):
@@ -182,7 +183,7 @@ def _check_target(target: Any, promised: Meta, home: Home, in_place: bool) -> No
 
 
 @functools.lru_cache(maxsize=4096)
-def _promised(meta: Meta, reduction: str, scatter: bool, size: int) -> Meta:
+def _promised(meta: TensorMeta, reduction: str, scatter: bool, size: int) -> TensorMeta:
     """The kind of the result; raises where there is none."""
     given = fake_of(meta), reduction, scatter, size
     return meta_of(propagate(_result, given, {}, f"reduce({reduction!r})"))
@@ -251,7 +252,7 @@ def _alone(given: torch.Tensor, reduction: str, scatter: bool) -> torch.Tensor:
 def _together(
     given: torch.Tensor, members: tuple[int, ...], reduction: str, scatter: bool, failed: bool
 ) -> torch.Tensor:
-    group = group_of(members)
+    group = current.runtime().group_of(members, here.worker.owner, None)
     position = members.index(here.worker.rank)
     word = torch.tensor([position + 1 if failed else 0], dtype=torch.int32, device=given.device)
     told = dist.all_reduce(word, dist.ReduceOp.MAX, group, async_op=True)

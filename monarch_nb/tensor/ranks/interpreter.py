@@ -343,6 +343,11 @@ def _kinds_of(definition: Definition) -> tuple[bool, ...]:
     return tuple(found[index] for index in range(definition.scalars))
 
 
+def own_copy(value: torch.Tensor, device: str) -> torch.Tensor:
+    """Memory of its own, as what came is lent."""
+    return value.clone() if device == "cpu" else value.to(device)
+
+
 def _count(tensors: int) -> str:
     return "1 tensor" if tensors == 1 else f"{tensors} tensors"
 

@@ -30,6 +30,8 @@ class TensorWorker(Actor):
 
     def __init__(self, mesh: str, stream: str) -> None:
         self.stream = stream
+        self.owner = f"tensors-{stream}"
+        """Of process groups: what others do at the same time with the same ranks must not mix."""
         self.rank = context.context().actor_instance.rank.rank
         self.interpreter = Interpreter(mesh, self.rank)
         self._taken = -1

@@ -18,7 +18,7 @@ from monarch_nb.process import context, current
 from monarch_nb.process.futures.calls import SingleCall
 from monarch_nb.process.futures.future import make
 from monarch_nb.services.transfer.by_number import Handed
-from monarch_nb.tensor.engine.engine import Home
+from monarch_nb.tensor.engine.batches import Home
 
 
 class Method:

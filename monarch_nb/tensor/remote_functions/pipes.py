@@ -22,15 +22,15 @@ from torch.utils import _pytree
 
 from monarch_nb.core.shape.extent import Shape
 from monarch_nb.core.wire import pickling
-from monarch_nb.tensor.commands.learning import numbers
-from monarch_nb.tensor.commands.metas import Meta, meta_of, propagate
+from monarch_nb.tensor.commands.metadata import TensorMeta, meta_of, propagate
+from monarch_nb.tensor.commands.propagation import numbers
 from monarch_nb.tensor.commands.templates import Definition, Input
-from monarch_nb.tensor.engine.engine import Ref
+from monarch_nb.tensor.engine.batches import Ref
 from monarch_nb.tensor.engine.functions import tensors_in
-from monarch_nb.tensor.engine.tensors import Tensor
 from monarch_nb.tensor.meshes.active import get_active_mesh, home_of
 from monarch_nb.tensor.ranks.interpreter import here
 from monarch_nb.tensor.remote_functions.remoting import Remote, faked, remote, runner
+from monarch_nb.tensor.tensor_class import Tensor
 
 SLICE_S: Final = 0.05
 """How often a wait looks for an interrupt and for the end."""
@@ -145,7 +145,7 @@ class Pipe:
         function: Callable[..., Any],
         args: tuple[Any, ...],
         refs: list[int],
-        new: list[Meta] | None,
+        new: list[TensorMeta] | None,
         made: list[int],
     ) -> None:
         definition = Definition(

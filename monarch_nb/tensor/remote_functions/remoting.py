@@ -19,17 +19,17 @@ from monarch_nb.actors.endpoints import Endpoint
 from monarch_nb.core.shape.values import ValueMesh
 from monarch_nb.core.wire import pickling
 from monarch_nb.process.futures.future import Future
-from monarch_nb.tensor.commands.learning import numbers
-from monarch_nb.tensor.commands.metas import Meta, fake_mode, fake_of, meta_of, propagate
+from monarch_nb.tensor.commands.metadata import TensorMeta, fake_mode, fake_of, meta_of, propagate
+from monarch_nb.tensor.commands.propagation import numbers
 from monarch_nb.tensor.commands.templates import Definition, Input
-from monarch_nb.tensor.engine.engine import Home, Ref
+from monarch_nb.tensor.engine.batches import Home, Ref
 from monarch_nb.tensor.engine.functions import issue, tensors_in
-from monarch_nb.tensor.engine.tensors import Tensor
 from monarch_nb.tensor.meshes.active import get_active_mesh, home_of
+from monarch_nb.tensor.moving.between_meshes import refuse_grad
 from monarch_nb.tensor.moving.fetching import common_home, fetch_object, fetch_objects, index_of
-from monarch_nb.tensor.moving.moving import refuse_grad
 from monarch_nb.tensor.remote_functions.methods import Method
 from monarch_nb.tensor.remote_functions.opaque import is_key
+from monarch_nb.tensor.tensor_class import Tensor
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -131,7 +131,7 @@ class Remote(Generic[P, R]):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         inputs: int,
-        new: list[Meta] | None,
+        new: list[TensorMeta] | None,
     ) -> Definition:
         places = iter(range(inputs))
 

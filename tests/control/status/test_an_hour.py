@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from monarch_nb.control.status.mesh_view import MeshView
+from monarch_nb.control.status.sampling import StatusService
 from monarch_nb.control.status.snapshots import Snapshot
-from monarch_nb.control.status.status import StatusDesk
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.notebook.view.browser.messages import PARTS
@@ -61,7 +61,7 @@ def ready() -> Future[None]:
 
 
 def test_while_a_page_looks():
-    desk = StatusDesk(fake_client())
+    desk = StatusService(*fake_client())
     sources = desk._sources
     state: Any = SimpleNamespace(
         name="m", version=0, ended=None, initialized=ready(), actors=[], pids={}, agents=[AGENT],
@@ -88,7 +88,7 @@ def test_while_a_page_looks():
 
 def test_while_nobody_looks():
     """Before the first look, as after the last: what agents may still tell is not even kept."""
-    desk = StatusDesk(fake_client())
+    desk = StatusService(*fake_client())
     threads = threading.active_count()
     message: Any = SimpleNamespace(source=AGENT)
     rss, blocks = growth(lambda number: desk.on_board(told(number), message))
@@ -98,6 +98,6 @@ def test_while_nobody_looks():
     assert threading.active_count() == threads
 
 
-def fake_client() -> Any:
+def fake_client() -> tuple[Any, Any]:
     proc = SimpleNamespace(agent=AGENT, dead={}, closed=False)
-    return SimpleNamespace(proc=proc, supervision=SimpleNamespace(silent={}, states={}, on_exit=[]))
+    return proc, SimpleNamespace(silent={}, states={}, on_exit=[])

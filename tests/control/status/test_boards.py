@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from monarch_nb.control.status.boards import Boards
-from monarch_nb.control.status.known_hosts import KnownHosts
+from monarch_nb.control.status.mesh_view import KnownHosts
 from monarch_nb.control.status.snapshots import HostStatus, Usage
 from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.process.exit import Exit

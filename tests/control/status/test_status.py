@@ -15,8 +15,8 @@ import pytest
 import monarch_nb
 from monarch_nb import Actor, ProcMesh, concurrent_endpoint, endpoint, this_host
 from monarch_nb.control.client import client
-from monarch_nb.control.status import status
-from monarch_nb.control.status.status import MeshStatus, RankStatus
+from monarch_nb.control.status import sampling
+from monarch_nb.control.status.sampling import MeshStatus, RankStatus
 from tests.support import eventually, until_exists
 
 pytestmark = pytest.mark.slow
@@ -287,7 +287,7 @@ def test_agents_sample_only_while_somebody_looks(mesh, monkeypatch):
     slow.close()
     slow.close()
     assert desk._asked == {}
-    monkeypatch.setattr(status, "KEEP_LOOKING_S", 0.01)
+    monkeypatch.setattr(sampling, "KEEP_LOOKING_S", 0.01)
     assert ranks(procs)[0].verdict == "idle"
     assert desk._asked == {agent: 0.1}
     eventually(lambda: not desk._asked, 10.0)

@@ -253,7 +253,7 @@ def test_nobody_waits_for_a_dead_rank_to_come(grid):
 def test_a_regroup_makes_new_groups_and_old_ones_say_so(grid):
     grid.procs["g"] = grid.procs.group()
     assert not ran(grid, SUM.format("g", "6"))
-    found = Xray(grid.client).regroup(grid.procs)
+    found = Xray(grid.client.proc, grid.client.supervision).regroup(grid.procs)
     assert (found.backend, found.dropped) == ("", 1)
     errors = ran(grid, "dist.all_reduce(x, group=g)")
     assert len(errors) == 4
@@ -264,7 +264,7 @@ def test_a_regroup_makes_new_groups_and_old_ones_say_so(grid):
 def test_who_has_not_come_is_known_of_such_groups(grid):
     assert not ran(grid, SUM.format("mesh.group()", "6"))
     run = grid.start("if rank: dist.all_reduce(x, group=mesh.group())")
-    xray = Xray(grid.client)
+    xray = Xray(grid.client.proc, grid.client.supervision)
 
     def told() -> str:
         seen = xray.examine(grid.procs, range(4))

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.control.debug import post_mortem
 from monarch_nb.control.debug.prompt import NOBODY, Conversation
 from monarch_nb.control.debug.sessions import Key, Stop
 from monarch_nb.notebook.view.browser.messages import VERSION, Ask, Do
@@ -109,7 +108,7 @@ class Talks:
 
 def _failed(session: Session, client: Any, mesh: Any, rank: int) -> tuple[Key, ...]:
     processes = session.runtime.processes(mesh, [rank])
-    keys = post_mortem.open_failed(client, processes)
+    keys = client.post_mortem.open_failed(processes)
     if not keys:
         raise ValueError(
             f"rank {rank} keeps no failure: its last cell or call has ended well, or %mesh clear "
@@ -142,7 +141,7 @@ class Talk:
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._prompt = ""
         is_mine = (lambda stop: stop.key in keys) if keys else wants
-        self._talk = Conversation(client, self._write, is_mine, NAME)
+        self._talk = Conversation(client.debugging, self._write, is_mine, NAME)
 
     @property
     def is_closed(self) -> bool:
@@ -176,7 +175,7 @@ class Talk:
 
     def close(self) -> None:
         """Its thread ends soon, whatever it waits for."""
-        self._talk.is_closed = True
+        self._talk.close()
 
     def let_go(self) -> None:
         """Others may have the prompts; failed frames that were opened for it are closed."""

@@ -34,7 +34,7 @@ class Curve(Protocol):
 
 
 class Snapshot(Protocol):
-    """Every mesh and host (`control/status/status.py`); what has not changed is the same object."""
+    """Every mesh and host (`control/status/snapshots.py`); what is as before is the same object."""
 
     @property
     def meshes(self) -> Sequence[Any]: ...

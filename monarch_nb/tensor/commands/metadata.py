@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import (
 _LIMIT: Final = 50_000
 
 
-class Meta:
+class TensorMeta:
     """The kind of a tensor. Equal ones are one object, so they are compared and hashed at once."""
 
     __slots__ = ("device", "dtype", "offset", "sizes", "strides")
@@ -47,10 +47,10 @@ class Meta:
         return f"{str(self.dtype).removeprefix('torch.')}{list(self.sizes)}"
 
 
-_metas: dict[Any, Meta] = {}
+_metas: dict[Any, TensorMeta] = {}
 
 
-def meta_of(tensor: torch.Tensor) -> Meta:
+def meta_of(tensor: torch.Tensor) -> TensorMeta:
     """The kind of a local or a fake tensor. Raises `NotImplementedError` for one that is sparse."""
     if tensor.layout is not torch.strided:
         raise NotImplementedError(
@@ -68,7 +68,7 @@ def meta_of(tensor: torch.Tensor) -> Meta:
     if found is None:
         if len(_metas) > _LIMIT:
             _metas.clear()
-        found = _metas.setdefault(key, Meta(*key))
+        found = _metas.setdefault(key, TensorMeta(*key))
     return found
 
 
@@ -79,7 +79,7 @@ def fake_mode() -> FakeTensorMode:
     return FakeTensorMode(allow_non_fake_inputs=False)
 
 
-def fake_of(meta: Meta) -> torch.Tensor:
+def fake_of(meta: TensorMeta) -> torch.Tensor:
     """A fake tensor of this kind."""
     with fake_mode():
         whole = torch.empty_strided(meta.sizes, meta.strides, dtype=meta.dtype, device=meta.device)

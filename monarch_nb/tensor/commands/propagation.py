@@ -15,7 +15,7 @@ import torch
 from torch._decomp import decomposition_table
 from torch.utils import _pytree
 
-from monarch_nb.tensor.commands.metas import Meta, fake_of, meta_of, propagate
+from monarch_nb.tensor.commands.metadata import TensorMeta, fake_of, meta_of, propagate
 from monarch_nb.tensor.commands.templates import Definition, Input, Scalar
 
 LARGEST: Final = 1 << 62
@@ -44,7 +44,7 @@ class Known:
     def __init__(
         self,
         definition: Definition,
-        new: tuple[Meta, ...],
+        new: tuple[TensorMeta, ...],
         rebuild: Callable[[Sequence[Any], Sequence[Any]], Any] | None,
     ) -> None:
         self.definition = definition
@@ -78,7 +78,7 @@ def of_the_whole(func: Any) -> Callable[..., Any] | None:
     return _wholes[func]
 
 
-class Learner:
+class Propagator:
     """Asks PyTorch. `kind` is the class of tensors of a mesh, each with its `_meta`."""
 
     def __init__(self, kind: type[torch.Tensor]) -> None:
@@ -93,7 +93,7 @@ class Learner:
         places: dict[int, int] = {}  # of a fake among the inputs, as commands count them
 
         def faked(value: Any) -> Any:
-            if type(value) is not self._kind:
+            if not isinstance(value, self._kind):
                 return value
             found = fakes.setdefault(id(value), fake_of(getattr(value, "_meta")))  # noqa: B009
             places.setdefault(id(found), faked.count)  # type: ignore[attr-defined]
@@ -110,7 +110,7 @@ class Learner:
         """To a question that shapes alone answer."""
 
         def faked(value: Any) -> Any:
-            meta: Meta | None = getattr(value, "_meta", None)
+            meta: TensorMeta | None = getattr(value, "_meta", None)
             return value if meta is None else fake_of(meta)
 
         fake_args, fake_kwargs = _pytree.tree_map(faked, (tuple(args), kwargs))
@@ -158,7 +158,7 @@ class Learner:
 
         def place(value: Any) -> Any:
             kind = type(value)
-            if kind is self._kind:
+            if isinstance(value, self._kind):
                 return Input(next(inputs))
             if lifts and (kind is float or (kind is int and -LARGEST < value < LARGEST)):
                 found.append(Scalar(len(found), kind is float))
@@ -178,7 +178,7 @@ class Learner:
         if not schema.is_mutable:
             return ()
         for argument, given in arguments(func, args, kwargs):
-            size = sum(type(leaf) is self._kind for leaf in _pytree.tree_leaves(given))
+            size = sum(isinstance(leaf, self._kind) for leaf in _pytree.tree_leaves(given))
             if argument.is_write:
                 found += range(count, count + size)
             count += size

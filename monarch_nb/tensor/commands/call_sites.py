@@ -23,7 +23,7 @@ _OURS: Final = str(Path(__file__).parents[2]) + os.sep
 _LIMIT: Final = 100_000
 
 
-class Site(NamedTuple):
+class CallSite(NamedTuple):
     """A line: `name` is that of the function."""
 
     filename: str
@@ -37,13 +37,13 @@ class Site(NamedTuple):
         return f"{place}{function}" + (f": {text}" if text else "")
 
 
-class Sites:
+class CallSites:
     """All lines that have issued anything, numbered."""
 
     def __init__(self) -> None:
         self._is_user: dict[CodeType, bool] = {}
         self._numbers: dict[tuple[CodeType, int], int] = {}
-        self._sites: list[Site] = []
+        self._sites: list[CallSite] = []
         self._lock = threading.Lock()
 
     def current(self) -> int:
@@ -63,10 +63,10 @@ class Sites:
         key = (code, frame.f_lasti)
         number = self._numbers.get(key)
         if number is None:
-            number = self._add(key, Site(code.co_filename, frame.f_lineno or 0, code.co_name))
+            number = self._add(key, CallSite(code.co_filename, frame.f_lineno or 0, code.co_name))
         return number
 
-    def of(self, number: int) -> Site:
+    def of(self, number: int) -> CallSite:
         """The line of a number."""
         return self._sites[number]
 
@@ -78,7 +78,7 @@ class Sites:
         self._is_user[code] = not ours
         return not ours
 
-    def _add(self, key: tuple[CodeType, int], site: Site) -> int:
+    def _add(self, key: tuple[CodeType, int], site: CallSite) -> int:
         with self._lock:
             if len(self._numbers) > _LIMIT:
                 self._numbers.clear()
@@ -87,4 +87,4 @@ class Sites:
             return number
 
 
-sites: Final = Sites()
+call_sites: Final = CallSites()

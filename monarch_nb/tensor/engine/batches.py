@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+import torch
+
 from monarch_nb.actors.endpoints import end_if_lost
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.extent import Shape
@@ -32,7 +34,7 @@ from monarch_nb.process.futures.future import make
 from monarch_nb.process.payloads import Parcel
 from monarch_nb.process.process import Wait
 from monarch_nb.process.supervision.mesh_state import ProcsState
-from monarch_nb.tensor.commands.sites import sites
+from monarch_nb.tensor.commands.call_sites import call_sites
 from monarch_nb.tensor.commands.templates import FREE, MAIN, SITE, Definition
 from monarch_nb.tensor.engine.flusher import flusher
 from monarch_nb.tensor.ranks.tensor_worker import TensorWorker
@@ -46,17 +48,23 @@ BEHIND: Final = 256
 """Batches that ranks may be behind before the controller waits for them."""
 
 
+RankPart = Callable[[torch.Tensor, str, Shape, tuple[int | None, ...]], torch.Tensor]
+"""Runs on a rank: its part of a tensor, on a device, of a mesh of that shape; for each axis of the
+mesh, which dimension of the tensor is cut along it."""
+
+
 class Home:
     """Where tensors live: the ranks of a mesh or of a slice of it, and a stream there.
 
-    `is_global`: what ranks hold are parts of one tensor, of torch's `DTensor`. Equal ones are one
-    object. It keeps no mesh alive: a `Ref` does.
+    `is_global`: what ranks hold are parts of one tensor, of torch's `DTensor`, which `part` makes
+    there. Equal ones are one object. It keeps no mesh alive: a `Ref` does.
     """
 
-    def __init__(self, engine: Engine, shape: Shape, *, is_global: bool) -> None:
+    def __init__(self, engine: Engine, shape: Shape, part: RankPart | None) -> None:
         self.engine = engine
         self.shape = shape
-        self.is_global = is_global
+        self.part = part
+        self.is_global = part is not None
         self.freed: collections.deque[int] = collections.deque()
         self.defined: set[int] = set()
         self._target: Target | None = None
@@ -187,11 +195,12 @@ class _Packet:
 
 
 class Engine:
-    """One stream on the processes of one spawn."""
+    """One stream on the processes of one spawn. `kind` is the class of its tensors here."""
 
-    def __init__(self, procs: ProcsState, stream: str) -> None:
+    def __init__(self, procs: ProcsState, stream: str, kind: type[torch.Tensor]) -> None:
         self.procs = procs
         self.stream = stream
+        self.kind = kind
         runtime = current.runtime()
         if flusher.close not in runtime.at_close:
             runtime.at_close.append(flusher.close)
@@ -212,26 +221,30 @@ class Engine:
         self._on_their_way: collections.deque[BatchCall] = collections.deque()
 
     @staticmethod
-    def of(procs: ProcsState, stream: str = MAIN) -> Engine:
+    def of(procs: ProcsState, stream: str, kind: type[torch.Tensor]) -> Engine:
         """The engine of a stream, started at first use."""
         with _starting:
             found = procs.streams.get(stream)
             if found is None:
-                found = procs.streams[stream] = Engine(procs, stream)
+                found = procs.streams[stream] = Engine(procs, stream, kind)
             assert isinstance(found, Engine)
             return found
 
-    def home(self, shape: Shape, *, is_global: bool = False) -> Home:
+    def other(self, procs: ProcsState, stream: str) -> Engine:
+        """That of another stream, or of another spawn."""
+        return Engine.of(procs, stream, self.kind)
+
+    def home(self, shape: Shape, part: RankPart | None = None) -> Home:
         """Of the processes of a mesh or of a slice of it."""
-        key = (is_global, *shape.labels, *shape.ndslice.sizes, *shape.ranks())
+        key = (part is not None, *shape.labels, *shape.ndslice.sizes, *shape.ranks())
         found = self._homes.get(key)
         if found is None:
-            found = self._homes.setdefault(key, Home(self, shape, is_global=is_global))
+            found = self._homes.setdefault(key, Home(self, shape, part))
         return found
 
     def issue(self, home: Home, definition: Definition, numbers: list[int]) -> None:
         """Add a command: the number of its definition, refs and scalars."""
-        site = sites.current()
+        site = call_sites.current()
         with self._lock:
             if self.workers.trouble:
                 self._check(home)

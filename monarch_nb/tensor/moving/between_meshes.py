@@ -17,11 +17,11 @@ from monarch_nb.errors import MeshError
 from monarch_nb.meshes.proc_mesh import ProcMesh
 from monarch_nb.process import current
 from monarch_nb.services.transfer.rdma import RDMABuffer
-from monarch_nb.tensor.commands.metas import Meta, fake_of, meta_of
+from monarch_nb.tensor.commands.metadata import TensorMeta, fake_of, meta_of
 from monarch_nb.tensor.commands.templates import Input
 from monarch_nb.tensor.engine import functions
-from monarch_nb.tensor.engine.engine import Engine, Home
-from monarch_nb.tensor.engine.tensors import Tensor
+from monarch_nb.tensor.engine.batches import Home
+from monarch_nb.tensor.engine.tensors import MeshTensor
 from monarch_nb.tensor.ranks.interpreter import Cause, Failed, FailedInput, here
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class _Moved(torch.autograd.Function):
     """`to_mesh` for autograd."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, mesh: ProcMesh, stream: Any) -> Any:
+    def forward(ctx: Any, tensor: MeshTensor, mesh: ProcMesh, stream: Any) -> Any:
         ctx.source = tensor._ref.home.mesh()
         ctx.stream = tensor._ref.home.engine.stream
         return _moved(tensor, mesh, ctx.stream if stream is None else stream.name)
@@ -74,7 +74,7 @@ class _Moved(torch.autograd.Function):
         return _moved(grad, ctx.source, ctx.stream), None, None
 
 
-def _sliced(tensor: Tensor, coordinates: dict[str, Any]) -> Tensor:
+def _sliced(tensor: MeshTensor, coordinates: dict[str, Any]) -> MeshTensor:
     ref = tensor._ref
     refuse_whole(tensor, "slice_mesh")
     refuse_grad(tensor, "slice_mesh")
@@ -96,7 +96,7 @@ def _same(value: torch.Tensor) -> torch.Tensor:
     return value.view_as(value)
 
 
-def refuse_whole(tensor: Tensor, what: str) -> None:
+def refuse_whole(tensor: MeshTensor, what: str) -> None:
     """A tensor that is cut over the ranks has no value of a rank's own."""
     if tensor._ref.home.is_global:
         raise ValueError(
@@ -105,7 +105,7 @@ def refuse_whole(tensor: Tensor, what: str) -> None:
         )
 
 
-def refuse_grad(tensor: Tensor, what: str) -> None:
+def refuse_grad(tensor: MeshTensor, what: str) -> None:
     """What autograd cannot follow must not look as if it could."""
     if tensor.requires_grad and torch.is_grad_enabled():
         raise TypeError(
@@ -114,10 +114,10 @@ def refuse_grad(tensor: Tensor, what: str) -> None:
         )
 
 
-def _moved(tensor: Tensor, mesh: ProcMesh, stream: str) -> Tensor:
+def _moved(tensor: MeshTensor, mesh: ProcMesh, stream: str) -> MeshTensor:
     refuse_whole(tensor, "to_mesh")
     source, meta = tensor._ref.home, tensor._meta
-    target = Engine.of(mesh._state, stream).home(mesh._shape)
+    target = source.engine.other(mesh._state, stream).home(mesh._shape)
     pairs = _pairs(source, target)
     number = next(_numbers)
     to, back = source.target().processes, target.target().processes
@@ -141,7 +141,7 @@ def _moved(tensor: Tensor, mesh: ProcMesh, stream: str) -> Tensor:
 
 
 @functools.lru_cache(maxsize=4096)
-def _dense(meta: Meta) -> Meta:
+def _dense(meta: TensorMeta) -> TensorMeta:
     """The kind of a copy: contiguous."""
     with torch.no_grad():
         return meta_of(fake_of(meta).contiguous().clone())

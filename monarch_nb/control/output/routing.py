@@ -43,7 +43,7 @@ class OutputEvent:
     content: dict[str, Any] = field(default_factory=dict)
 
 
-class OutputDesk:
+class OutputService:
     """Receives output of all ranks, hands it on."""
 
     def __init__(self, supervision: Supervision, logbook: Logbook) -> None:

@@ -28,8 +28,9 @@ from monarch_nb.process.exit import Exit
 from monarch_nb.process.supervision.mesh_state import ProcsState
 
 if TYPE_CHECKING:
-    from monarch_nb.control.client import Client
     from monarch_nb.core.wire.frames import Message
+    from monarch_nb.process.process import Proc
+    from monarch_nb.process.supervision.supervision import Supervision
 
 __all__ = [
     "ActorStatus",
@@ -37,7 +38,7 @@ __all__ = [
     "MeshStatus",
     "RankStatus",
     "Snapshot",
-    "StatusDesk",
+    "StatusService",
     "Usage",
     "Watch",
 ]
@@ -51,25 +52,28 @@ SLOWEST_S: Final = 1.0  # timelines want a sample each second
 class Watch:
     """Somebody looks, until `close`."""
 
-    def __init__(self, desk: StatusDesk, period_s: float, on_news: Callable[[], None]) -> None:
+    def __init__(
+        self, service: StatusService, period_s: float, on_news: Callable[[], None]
+    ) -> None:
         self.period_s = min(SLOWEST_S, max(FASTEST_S, period_s))
         self.on_news = on_news
-        self._desk = desk
+        self._service = service
 
     def close(self) -> None:
         """Harmless when repeated."""
-        self._desk.end_watch(self)
+        self._service.end_watch(self)
 
 
-class StatusDesk:
+class StatusService:
     """Collects what agents tell; makes snapshots."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, proc: Proc, supervision: Supervision) -> None:
+        self._proc = proc
+        self._supervision = supervision
         self._boards = Boards()
-        self._sources = Sources(self._boards, client.proc.dead, client.supervision.silent)
+        self._sources = Sources(self._boards, proc.dead, supervision.silent)
         self._hosts = self._sources.hosts
-        self._hosts.name(client.proc.agent, socket.gethostname())
+        self._hosts.name(proc.agent, socket.gethostname())
         self._views: dict[int, MeshView] = {}  # by number of the mesh
         self._watches: list[Watch] = []
         self._looking_until = 0.0
@@ -79,7 +83,7 @@ class StatusDesk:
         self._ticking: threading.Thread | None = None
         self._over = threading.Event()
         self._lock = threading.RLock()
-        client.supervision.on_exit.append(self._on_exit)
+        supervision.on_exit.append(self._on_exit)
 
     def name_places(self, name: Callable[[str], str]) -> None:
         """Let `name("123.py:5 step()")` say what people call that place; cells have such files."""
@@ -181,7 +185,7 @@ class StatusDesk:
 
     def _ask(self) -> None:
         """Have the agents with living ranks sample, and no others."""
-        period_s, proc = self._period_s(), self._client.proc
+        period_s, proc = self._period_s(), self._proc
         agents = {agent for view in self._views.values() for agent in view.agents}
         looks = period_s is not None and not proc.closed
         wanted = {agent for agent in agents if agent not in proc.dead} if looks else set()
@@ -205,7 +209,7 @@ class StatusDesk:
                 self._hosts.name(agent, answer["host"])
 
         body = {"on": True, "period_s": period_s}
-        self._client.proc.ask(agent, "status", body, answered)
+        self._proc.ask(agent, "status", body, answered)
 
     def _missing(self) -> set[int]:
         """Ranks that nobody has told of yet; each is waited for once."""
@@ -224,7 +228,7 @@ class StatusDesk:
         changed = self._boards.take_changed()
         states = {
             state.number: state
-            for state in list(self._client.supervision.states.values())
+            for state in list(self._supervision.states.values())
             if isinstance(state, ProcsState)
         }
         if [*self._views] != [*states] or any(
