@@ -5,12 +5,12 @@ import type { INotebookTracker } from '@jupyterlab/notebook';
 import type { CommandRegistry } from '@lumino/commands';
 import type { ReadonlyJSONObject, ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
-import * as acts from './acts.js';
-import { runOnMesh } from './cellrun.js';
-import type { Chooser } from './chooser.js';
-import type { Current } from './current.js';
+import { act, allOf, confirmLoss } from './actions.js';
+import type { Chooser } from './cells/chooser.js';
+import { runOnMesh } from './cells/run.js';
 import type { Connection, Mesh } from './front.js';
-import { chooseIcon, meshIcon, runIcon } from './icons.js';
+import type { Current } from './kernel/current.js';
+import { chooseIcon, meshIcon, runIcon } from './ui/icons.js';
 
 export const OPEN = 'monarch-nb:open-panel';
 /** What the palette offers, in this order. */
@@ -75,11 +75,14 @@ function addMeshCommands(scene: Scene): void {
       }
     });
   };
-  add('interrupt', 'Interrupt the Mesh', acts.interrupt);
-  add('heal', 'Restart Failed Ranks', acts.heal);
+  add('interrupt', 'Interrupt the Mesh', (connection, mesh) =>
+    act(connection, 'interrupt', { mesh: mesh.name, ranks: allOf(mesh) })
+  );
+  add('heal', 'Restart Failed Ranks', (connection, mesh) => act(connection, 'heal', { mesh: mesh.name }));
   add('stop', 'Stop the Mesh…', async (connection, mesh) => {
     const lost = `Its ${mesh.size} processes end, and the values in them are lost.`;
-    await ((await acts.isSure(`Stop ${mesh.name}?`, lost, 'Stop')) && acts.stop(connection, mesh));
+    const isSure = await confirmLoss(`Stop ${mesh.name}?`, lost, 'Stop');
+    await (isSure && act(connection, 'down', { mesh: mesh.name }));
   });
   add('show-logs', 'Show Logs of the Mesh', (_, mesh) => {
     scene.showLogs(mesh.name, null);

@@ -16,4 +16,4 @@ export {
 export { flame } from '../../monarch_nb/notebook/view/front/flame.js';
 export { mountMesh } from '../../monarch_nb/notebook/view/front/view.js';
 export { element, setText } from '../../monarch_nb/notebook/view/front/theme.js';
-export { button, carefulButton, copyText } from '../../monarch_nb/notebook/view/front/buttons.js';
+export { button, copyText } from '../../monarch_nb/notebook/view/front/buttons.js';

@@ -12,16 +12,15 @@ import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 
-import { Chooser } from './chooser.js';
+import { Chooser } from './cells/chooser.js';
+import { jumpToNumber } from './cells/jump.js';
+import { closeOldQuestions } from './cells/questions.js';
 import { addCommands, COMMANDS, OFFERED } from './commands.js';
-import { Current } from './current.js';
-import { jumpToNumber } from './jump.js';
-import { Links } from './links.js';
-import { MainPanels } from './mainpanels.js';
-import { meshRendererFactory, RANK } from './meshrenderer.js';
-import { MeshPanel } from './panel.js';
-import { closeOldQuestions } from './questions.js';
-import { DEFAULTS, followSettings, type Settings } from './settings.js';
+import { Current } from './kernel/current.js';
+import { Links } from './kernel/links.js';
+import { MainPanels } from './mainarea/mainpanels.js';
+import { meshRendererFactory, RANK } from './outputs/meshrenderer.js';
+import { MeshPanel } from './panel/panel.js';
 import { StatusItem } from './status.js';
 
 const ID = 'monarch-nb:plugin';
@@ -146,3 +145,32 @@ function pageOf(current: Current, mains: MainPanels) {
 }
 
 export default plugin;
+
+export interface Settings {
+  /** How often what is looked at is told, ms. */
+  period: number;
+  statusBar: boolean;
+  cellButton: boolean;
+  logLines: number;
+}
+
+export const DEFAULTS: Readonly<Settings> = {
+  period: 100,
+  statusBar: true,
+  cellButton: true,
+  logLines: 50_000
+};
+
+/** Tell the settings, and tell them again whenever the user changes them. */
+export async function followSettings(
+  registry: ISettingRegistry,
+  id: string,
+  tell: (settings: Settings) => void
+): Promise<void> {
+  const settings = await registry.load(id);
+  const read = () => {
+    tell({ ...DEFAULTS, ...(settings.composite as Partial<Settings>) });
+  };
+  settings.changed.connect(read);
+  read();
+}

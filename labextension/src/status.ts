@@ -3,9 +3,9 @@
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 
-import type { Current } from './current.js';
-import { countsText, type Connection, element, isDead, type Mesh, setText } from './front.js';
-import { markNode } from './marknode.js';
+import { type Connection, countsText, element, isDead, type Mesh, setText } from './front.js';
+import type { Current } from './kernel/current.js';
+import { markNode } from './ui/elements.js';
 
 /** The worst first. */
 const CONCERNS = ['exited', 'unreachable', 'failed', 'silent', 'paused', 'starting', 'collective', 'busy'];

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { Links } from '../../labextension/lib/labextension/src/links.js';
+import { Links } from '../../labextension/lib/labextension/src/kernel/links.js';
 
 class FakeSignal {
   slots = new Set();

@@ -8,13 +8,13 @@ import {
   LogLines,
   plain,
   searchOf
-} from '../../labextension/lib/labextension/src/loglines.js';
+} from '../../labextension/lib/labextension/src/mainarea/loglines.js';
 import {
   isSame,
   readSaved,
   stillOf,
   timeText
-} from '../../labextension/lib/labextension/src/saved.js';
+} from '../../labextension/lib/labextension/src/outputs/saved.js';
 import { Model } from '../../monarch_nb/notebook/view/front/model.js';
 
 const line = (seq, rank = 0, text = `line ${seq}`, level = '') => [

@@ -3,16 +3,16 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { Heights } from '../../labextension/lib/labextension/src/heights.js';
-import { filterRanks } from '../../labextension/lib/labextension/src/rankfilter.js';
-import { parseSizes } from '../../labextension/lib/labextension/src/sizes.js';
+import { Heights } from '../../labextension/lib/labextension/src/mainarea/logview.js';
+import { filterRanks } from '../../labextension/lib/labextension/src/panel/ranklist.js';
+import { parseSizes } from '../../labextension/lib/labextension/src/panel/upform.js';
 import {
   choicesOf,
   problemOf,
   refusal,
   remember,
   tidy
-} from '../../labextension/lib/labextension/src/slices.js';
+} from '../../labextension/lib/labextension/src/cells/slices.js';
 import { Mesh } from '../../monarch_nb/notebook/view/front/model.js';
 
 test('sizes are told as they are written', () => {

@@ -1,6 +1,6 @@
 /** The actors of a mesh: class, name, calls, failed, queue. */
 
-import { element, type Mesh } from './front.js';
+import { element, type Mesh } from '../front.js';
 
 const HEADS = ['Actor', 'Calls', 'Failed', 'Waiting'];
 

@@ -6,7 +6,6 @@
 import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 
 import type { Connection, Mesh } from './front.js';
-import type { Wish } from './upform.js';
 
 const SAID_MS = 4_000;
 
@@ -34,34 +33,13 @@ export function showNote(text: string): void {
   Notification.emit(text, 'info', { autoClose: SAID_MS });
 }
 
-export async function bringUp(connection: Connection, wish: Wish): Promise<boolean> {
-  return await act(connection, 'up', { ...wish });
-}
-
-export async function interrupt(connection: Connection, mesh: Mesh, ranks = ''): Promise<boolean> {
-  return await act(connection, 'interrupt', { mesh: mesh.name, ranks: ranks || allOf(mesh) });
-}
-
-export async function heal(connection: Connection, mesh: Mesh): Promise<boolean> {
-  return await act(connection, 'heal', { mesh: mesh.name });
-}
-
-export async function stop(connection: Connection, mesh: Mesh): Promise<boolean> {
-  return await act(connection, 'down', { mesh: mesh.name });
-}
-
-/** Make it the mesh that `%%mesh` means. */
-export async function use(connection: Connection, mesh: string): Promise<boolean> {
-  return await act(connection, 'use', { mesh });
-}
-
 /** All ranks of a mesh, as runs. */
 export function allOf(mesh: Mesh): string {
   return mesh.size === 1 ? '0' : `0-${mesh.size - 1}`;
 }
 
 /** Ask before what loses values, where no button was pressed for it. */
-export async function isSure(title: string, body: string, label: string): Promise<boolean> {
+export async function confirmLoss(title: string, body: string, label: string): Promise<boolean> {
   const buttons = [Dialog.cancelButton(), Dialog.warnButton({ label })];
   const { button } = await showDialog({ title, body, buttons });
   return button.accept;

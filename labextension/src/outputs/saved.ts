@@ -1,6 +1,6 @@
 /** What is saved with an output that shows a mesh: the mesh as it was then. No DOM here. */
 
-import { Connection, type Model, parse, type StateMessage } from './front.js';
+import { Connection, type Model, parse, type StateMessage } from '../front.js';
 
 export interface Saved {
   mesh: string;

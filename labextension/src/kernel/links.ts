@@ -6,9 +6,8 @@
 
 import type { Kernel } from '@jupyterlab/services';
 
-import { ANNOUNCEMENT, hasAnnounced, isMonarch, openComm, transportOf } from './comms.js';
+import { ANNOUNCEMENT, hasAnnounced, isMonarch, openComm, transportOf, WatchedConnection } from './comms.js';
 import { Listeners } from './listeners.js';
-import { WatchedConnection } from './watched.js';
 
 /** plain: no mesh that we know of; gone: there was one, see `why`. */
 export type Phase = 'plain' | 'opening' | 'open' | 'gone';

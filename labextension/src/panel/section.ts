@@ -1,10 +1,10 @@
 /** One mesh in the side panel: the view that widgets show too, and its hosts, ranks and actors as lists. */
 
-import * as acts from './acts.js';
+import { act, allOf } from '../actions.js';
+import { button, type Connection, element, type Mesh, mountMesh, runsText, setText } from '../front.js';
 import { ActorTable } from './actortable.js';
-import { button, type Connection, element, type Mesh, mountMesh, runsText, setText } from './front.js';
+import { DebuggerChoice } from './debuggerchoice.js';
 import { RankList } from './ranklist.js';
-import { Whom } from './whom.js';
 
 /** What the section asks of the page. */
 export interface Page {
@@ -21,9 +21,9 @@ export class MeshSection {
   readonly #actors = new ActorTable();
   readonly #list: RankList;
   readonly #use = button('use for %%mesh', '', () => {
-    void acts.use(this.#connection, this.name);
+    void act(this.#connection, 'use', { mesh: this.name });
   });
-  readonly #whom: Whom;
+  readonly #debugger: DebuggerChoice;
   readonly #ranks = element('details', 'lab-ranks');
   readonly #view: ReturnType<typeof mountMesh>;
 
@@ -46,8 +46,8 @@ export class MeshSection {
       this.#list.update();
     });
     const place = element('div', 'lab-view');
-    this.#whom = new Whom(connection, name);
-    this.node.append(place, this.#use, this.#whom.node, this.#hosts, this.#ranks, this.#actors.node);
+    this.#debugger = new DebuggerChoice(connection, name);
+    this.node.append(place, this.#use, this.#debugger.node, this.#hosts, this.#ranks, this.#actors.node);
     this.#view = mountMesh(place, connection, {
       mesh: name,
       ranks: null,
@@ -58,7 +58,7 @@ export class MeshSection {
         page.showLogs(mesh, ranks);
       },
       onSelect: ranks => {
-        this.#whom.select(ranks);
+        this.#debugger.select(ranks);
       },
       offers: this.#offers()
     });
@@ -105,7 +105,7 @@ export class MeshSection {
     };
     const stacks = () => {
       if (this.#mesh) {
-        this.#page.showStacks(this.name, acts.allOf(this.#mesh));
+        this.#page.showStacks(this.name, allOf(this.#mesh));
       }
     };
     return [

@@ -2,12 +2,12 @@
 
 import { Widget } from '@lumino/widgets';
 
-import * as acts from './acts.js';
-import type { Current } from './current.js';
-import { type Connection, element, setText } from './front.js';
-import { meshIcon } from './icons.js';
+import { act } from '../actions.js';
+import { type Connection, element, setText } from '../front.js';
+import type { Current } from '../kernel/current.js';
+import { meshIcon } from '../ui/icons.js';
 import { MeshSection, type Page } from './section.js';
-import { UpForm } from './upform.js';
+import { UpForm, type Wish } from './upform.js';
 
 export const PANEL_ID = 'monarch-nb-panel';
 
@@ -166,8 +166,8 @@ export class MeshPanel extends Widget {
     }
   }
 
-  async #up(wish: Parameters<typeof acts.bringUp>[1]): Promise<void> {
-    if (this.#shown && (await acts.bringUp(this.#shown, wish))) {
+  async #up(wish: Wish): Promise<void> {
+    if (this.#shown && (await act(this.#shown, 'up', { ...wish }))) {
       this.#more.open = false;
     }
   }

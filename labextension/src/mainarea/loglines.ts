@@ -1,6 +1,6 @@
 /** The lines of a log panel: kept up to a bound, chosen by rank, level and search. No DOM here. */
 
-import type { LogLine } from './front.js';
+import type { LogLine } from '../front.js';
 
 export interface Choice {
   /** null: all */

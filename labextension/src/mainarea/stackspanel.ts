@@ -2,10 +2,9 @@
 
 import { Widget } from '@lumino/widgets';
 
-import { statusLine } from './fields.js';
-import { button, element, flame, runs, setText } from './front.js';
-import type { Link } from './links.js';
-import { ranksPhrase } from './marknode.js';
+import { button, element, flame, runs, setText } from '../front.js';
+import type { Link } from '../kernel/links.js';
+import { ranksPhrase, statusLine } from '../ui/elements.js';
 
 interface Stacks {
   stacks: { ranks: string; text: string }[];

@@ -1,6 +1,6 @@
 /** Fields to write in or choose from, named for those who do not see them. */
 
-import { element } from './front.js';
+import { element, markOf, runsText } from '../front.js';
 
 export function textField(label: string, placeholder: string, type = 'text'): HTMLInputElement {
   const node = named(element('input', 'lab-input'), label);
@@ -29,4 +29,21 @@ export function statusLine(name: string): HTMLElement {
 export function named<T extends Element>(node: T, label: string): T {
   node.setAttribute('aria-label', label);
   return node;
+}
+
+/** A verdict's shape in its colour; words stand beside it. */
+export function markNode(verdict: string): HTMLElement {
+  const { shape, colour } = markOf(verdict);
+  const node = element('span', `glyph mnb-glyph-${shape}`);
+  node.style.color = `var(--mnb-${colour})`;
+  node.setAttribute('aria-hidden', 'true');
+  return node;
+}
+
+/** "rank 3", "ranks 0-3,7", "all ranks". */
+export function ranksPhrase(ranks: readonly number[], size: number): string {
+  if (ranks.length === 0 || ranks.length === size) {
+    return size === 1 ? 'the rank' : `all ${size} ranks`;
+  }
+  return `${ranks.length === 1 ? 'rank' : 'ranks'} ${runsText(ranks)}`;
 }

@@ -2,7 +2,7 @@
 
 import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 
-import type { Connection, Mesh } from './front.js';
+import type { Connection, Mesh } from '../front.js';
 import type { Link, Links } from './links.js';
 import { Listeners } from './listeners.js';
 

@@ -4,8 +4,8 @@ import { InputDialog } from '@jupyterlab/apputils';
 import type { CommandRegistry } from '@lumino/commands';
 import { Menu } from '@lumino/widgets';
 
-import { showNote } from './acts.js';
-import type { Mesh } from './front.js';
+import { showNote } from '../actions.js';
+import type { Mesh } from '../front.js';
 import { choicesOf, problemOf, remember, tidy } from './slices.js';
 
 const RUN = 'monarch-nb:run-on-mesh';

@@ -1,9 +1,8 @@
-/** Whom the visual debugger is for: a choice in the panel, told by the kernel. */
+/** Which ranks the visual debugger is for: a choice in the panel, as the kernel has it. */
 
-import * as acts from './acts.js';
-import { choiceField } from './fields.js';
-import { type Connection, runs, runsText } from './front.js';
-import { ranksPhrase } from './marknode.js';
+import { act } from '../actions.js';
+import { type Connection, runs, runsText } from '../front.js';
+import { choiceField, ranksPhrase } from '../ui/elements.js';
 
 interface Chosen {
   whom: 'ranks' | 'controller' | 'off';
@@ -11,7 +10,7 @@ interface Chosen {
   ranks: string;
 }
 
-export class Whom {
+export class DebuggerChoice {
   readonly node = choiceField('Visual debugger', []);
   #selected: readonly number[] = [];
   #chosen: Chosen | null = null;
@@ -21,7 +20,7 @@ export class Whom {
     private readonly connection: Connection,
     private readonly mesh: string
   ) {
-    this.node.title = 'Whom the bug button of the notebook debugs';
+    this.node.title = 'DebuggerChoice the bug button of the notebook debugs';
     this.node.addEventListener('change', () => { void this.#choose(); });
     this.node.addEventListener('focus', () => { void this.ask(); });
     this.#draw();
@@ -44,7 +43,7 @@ export class Whom {
     const isFixed = value === 'controller' || value === 'off';
     const ranks = value === 'all' ? null : value;
     const args = isFixed ? { whom: value } : { whom: 'ranks', mesh: this.mesh, ranks };
-    await acts.act(this.connection, 'debugger', args);
+    await act(this.connection, 'debugger', args);
     await this.ask();
   }
 

@@ -2,10 +2,10 @@
 
 import { Widget } from '@lumino/widgets';
 
-import { showError } from './acts.js';
-import { choiceField, named, statusLine, textField } from './fields.js';
-import { button, copyText, element, type Connection, type LogLine, runs, setText } from './front.js';
-import type { Link } from './links.js';
+import { showError } from '../actions.js';
+import { button, type Connection, copyText, element, type LogLine, runs, setText } from '../front.js';
+import type { Link } from '../kernel/links.js';
+import { choiceField, named, statusLine, textField } from '../ui/elements.js';
 import { type Choice, LogLines, searchOf } from './loglines.js';
 import { LogView } from './logview.js';
 

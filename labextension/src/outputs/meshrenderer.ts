@@ -7,10 +7,10 @@ import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 import { Widget } from '@lumino/widgets';
 
-import { followLink } from './current.js';
-import { Connection, element, mountMesh } from './front.js';
-import { jumpToNumber } from './jump.js';
-import type { Link, Links } from './links.js';
+import { jumpToNumber } from '../cells/jump.js';
+import { Connection, element, mountMesh } from '../front.js';
+import { followLink } from '../kernel/current.js';
+import type { Link, Links } from '../kernel/links.js';
 import { hasFailures, isSame, readSaved, type Saved, stillOf } from './saved.js';
 
 export const MIME = 'application/vnd.monarch-nb.mesh+json';

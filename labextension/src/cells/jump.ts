@@ -3,8 +3,8 @@
 import type { Cell } from '@jupyterlab/cells';
 import type { NotebookPanel } from '@jupyterlab/notebook';
 
-import { showError, showNote } from './acts.js';
-import type { Connection } from './front.js';
+import { showError, showNote } from '../actions.js';
+import type { Connection } from '../front.js';
 
 const LIT = 'mnb-mod-lit';
 const LIT_MS = 1_600;

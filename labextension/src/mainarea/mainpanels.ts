@@ -1,11 +1,11 @@
 /** Logs and stacks in the main area: one panel for each mesh of a kernel. */
 
-import { MainAreaWidget } from '@jupyterlab/apputils';
 import type { JupyterFrontEnd } from '@jupyterlab/application';
+import { MainAreaWidget } from '@jupyterlab/apputils';
 import type { Widget } from '@lumino/widgets';
 
-import { meshIcon } from './icons.js';
-import type { Link } from './links.js';
+import type { Link } from '../kernel/links.js';
+import { meshIcon } from '../ui/icons.js';
 import { LogPanel } from './logpanel.js';
 import { StacksPanel } from './stackspanel.js';
 
