@@ -21,8 +21,7 @@ class Host:
         self.number = number
         self.process = number << HOST_SHIFT | 1
         self.dir = new_run_dir()
-        self.gateway = Gateway(self.dir.path, number, *PULSE_S)
-        self.gateway.on_hello = lambda _: {"ok": True}
+        self.gateway = Gateway(self.dir.path, number, *PULSE_S, on_hello=lambda _: {"ok": True})
         self.context = wire.new_context()
         self.inbox = wire.bind_inbox(self.context, self.dir.path, self.process)
 

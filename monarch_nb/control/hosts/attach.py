@@ -56,10 +56,13 @@ class HostWorker:
         self._agent: LocalLauncher | None = None
         self._ended = threading.Event()
         self._gateway = Gateway(
-            self._run_dir.path, 0, config.pulse_interval_s, config.pulse_timeout_s
+            self._run_dir.path,
+            0,
+            config.pulse_interval_s,
+            config.pulse_timeout_s,
+            on_hello=self._on_hello,
+            on_lost=lambda _host, _why: self._drop_agent(),
         )
-        self._gateway.on_hello = self._on_hello
-        self._gateway.on_lost = lambda _host, _why: self._drop_agent()
         try:
             self.address = self._gateway.listen(
                 address, keys.identity(key_folder), keys.allowed(key_folder)

@@ -36,14 +36,19 @@ class AttachedHosts:
         controller: int,
         on_lost: Callable[[int, str], None],
     ) -> None:
-        self._gateway = Gateway(run_dir, own_host, config.pulse_interval_s, config.pulse_timeout_s)
+        self._gateway = Gateway(
+            run_dir,
+            own_host,
+            config.pulse_interval_s,
+            config.pulse_timeout_s,
+            on_welcome=self._on_welcome,
+            on_lost=self._lost,
+        )
         self._controller = controller
         self._next = own_host + 1
         self.ready: dict[int, Future[bool]] = {}
         self._addresses: dict[int, str] = {}
-        self._gateway.on_welcome = self._on_welcome
         self._on_lost = on_lost
-        self._gateway.on_lost = self._lost
         self._gateway.start()
 
     def dial(self, address: str, pair: KeyPair) -> int:
