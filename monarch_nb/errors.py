@@ -52,7 +52,7 @@ class ActorError(MeshError):
         """The traceback on the rank, user frames only, as text."""
         return self.exception_formatted
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.exception, self.message), self.__dict__
 
 
@@ -83,7 +83,7 @@ class DeviceMeshError(MeshError):
         self.failure = failure
         self.values: dict[int, Any] = {}
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.args[0], self.__dict__)
 
 
@@ -135,7 +135,7 @@ class RankNameError(MeshError, NameError):
         self.name = name
         self.ranks = ranks
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.args[0], {**self.__dict__, "name": self.name})
 
 
@@ -151,7 +151,7 @@ class LimitError(MeshError, MemoryError):
         self.limit = limit
         self.size = size
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.args[0], self.__dict__)
 
 

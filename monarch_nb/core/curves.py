@@ -125,7 +125,6 @@ class Fold:
 
     @property
     def points(self) -> list[Point]:
-        """All, by step."""
         return [each.point() for each in list(self._bins)]
 
     def samples(self) -> list[Sample]:
@@ -155,7 +154,6 @@ class Fold:
             self._halve()
 
     def clear(self) -> None:
-        """Begin anew."""
         self._bins, self._width = [], 1
         self.version += 1
         self._whole_since = self.version
@@ -172,7 +170,7 @@ class Fold:
         return first, [each.point() for each in bins[first:]]
 
     def _halve(self) -> None:
-        """Twice the width, or more where steps are far apart."""
+        # or more, where steps are far apart
         bins, width = self._bins, self._width
         while len(bins) > self._capacity // 2:
             width *= 2
@@ -243,7 +241,6 @@ class Curve:
 
     @property
     def version(self) -> int:
-        """Grows with each change."""
         return self._fold.version
 
     @property
@@ -252,7 +249,6 @@ class Curve:
         return self._fold.points
 
     def changed_since(self, version: int) -> tuple[int, list[Point]]:
-        """See `Fold.changed_since`."""
         return self._fold.changed_since(version)
 
     def of(self, rank: int) -> list[tuple[int, float | None]]:
@@ -303,7 +299,6 @@ Wire = list[int | float | None]
 
 
 def to_wire(sample: Sample) -> Wire:
-    """As it travels, in JSON."""
     if not sample.weight:
         return [sample.step, None]
     return [sample.step, sample.mean] if sample.weight == 1 else list(sample)

@@ -11,13 +11,16 @@ from __future__ import annotations
 import collections
 import importlib
 import threading
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.data.memory import Memory
 from monarch_nb.data.registry import Place
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 _KEPT: Final = 64  # opened buffers of others; opening takes a millisecond, each holds address space
-_opened: collections.OrderedDict[Place, Any] = collections.OrderedDict()
+_opened: collections.OrderedDict[Place, Tensor] = collections.OrderedDict()
 _lock = threading.Lock()
 
 
@@ -28,11 +31,11 @@ def share(memory: Memory) -> tuple[Any, ...] | None:
     """
     if memory.tensor is None:
         return None
-    flat = memory.tensor
-    return (*flat.untyped_storage()._share_cuda_(), int(flat.storage_offset()), memory.size)
+    storage: Any = memory.tensor.untyped_storage()  # the call is not typed
+    return (*storage._share_cuda_(), int(memory.tensor.storage_offset()), memory.size)
 
 
-def open_shared(place: Place, shared: tuple[Any, ...]) -> Any:
+def open_shared(place: Place, shared: tuple[Any, ...]) -> Tensor:
     """The bytes of another process as a tensor on their GPU."""
     with _lock:
         if place in _opened:
@@ -55,7 +58,7 @@ def forget(place: Place) -> None:
         _opened.pop(place, None)
 
 
-def copy(target: Memory | Any, source: Memory | Any) -> None:
+def copy(target: Memory | Tensor, source: Memory | Tensor) -> None:
     """Copy bytes between two memories of which one or both are on a GPU; both of one size."""
     to, origin = (_tensor(each) for each in (target, source))
     to.copy_(origin)
@@ -65,7 +68,7 @@ def copy(target: Memory | Any, source: Memory | Any) -> None:
             torch.cuda.current_stream(each.device).synchronize()
 
 
-def part(memory: Memory | Any, start: int, size: int) -> Any:
+def part(memory: Memory | Tensor, start: int, size: int) -> Tensor:
     """Bytes [start, start + size) as a tensor; `memory` may be a tensor of bytes."""
     return _tensor(memory)[start : start + size]
 
@@ -77,7 +80,7 @@ def staging(size: int) -> Memory:
     return Memory(flat.data_ptr(), size, True, memoryview(flat.numpy()), None)
 
 
-def _tensor(memory: Memory | Any) -> Any:
+def _tensor(memory: Memory | Tensor) -> Tensor:
     if not isinstance(memory, Memory):
         return memory
     if memory.tensor is not None:
@@ -85,5 +88,7 @@ def _tensor(memory: Memory | Any) -> Any:
     torch = importlib.import_module("torch")
     import numpy as np
 
-    array: Any = np.frombuffer(memory.view, np.uint8)  # type: ignore[arg-type]
-    return torch.from_numpy(array if memory.writable else array.copy())
+    assert memory.view is not None
+    array = np.frombuffer(memory.view, np.uint8)
+    found: Tensor = torch.from_numpy(array if memory.writable else array.copy())
+    return found

@@ -8,7 +8,11 @@ resized once its memory was given out).
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _HINT = "an RDMABuffer is one run of bytes"
 
@@ -20,10 +24,10 @@ class Memory(NamedTuple):
     size: int
     writable: bool
     view: memoryview | None
-    tensor: Any
+    tensor: Tensor | None
 
 
-def memory_of(data: Any, what: str = "data") -> Memory:
+def memory_of(data: object, what: str = "data") -> Memory:
     """The memory of a 1-D contiguous `torch.Tensor` or `memoryview`.
 
     Raises:
@@ -49,7 +53,7 @@ def _of_view(view: memoryview, what: str) -> Memory:
     return Memory(_address(flat), flat.nbytes, not flat.readonly, flat, None)
 
 
-def _of_tensor(torch: Any, tensor: Any, what: str) -> Memory:
+def _of_tensor(torch: ModuleType, tensor: Tensor, what: str) -> Memory:
     if tensor.layout is not torch.strided or not tensor.is_contiguous():
         raise ValueError(
             f"{what} is not contiguous, and {_HINT}; "
@@ -65,7 +69,7 @@ def _of_tensor(torch: Any, tensor: Any, what: str) -> Memory:
         flat = tensor.detach().view(torch.uint8)
         if tensor.device.type == "cuda":
             return Memory(flat.data_ptr(), flat.numel(), True, None, flat)
-        view = memoryview(flat.numpy())
+        view = flat.numpy().data
     except (RuntimeError, TypeError, NotImplementedError) as error:
         why = str(error).splitlines()[0]
         local = "; type t.to_local()" if hasattr(tensor, "to_local") else ""
@@ -79,7 +83,7 @@ def _address(flat: memoryview) -> int:
     return int(np.frombuffer(flat, np.uint8).ctypes.data)
 
 
-def _kind(data: Any) -> str:
+def _kind(data: object) -> str:
     device = getattr(data, "device", None)
     where = f" on {device}" if device is not None else ""
     return f"{type(data).__name__}{where}"

@@ -56,15 +56,13 @@ class Outside(Exception):
 
 
 class Found(NamedTuple):
-    """What the owner's page says."""
-
     address: int
     size: int
     writable: bool
 
 
 @contextlib.contextmanager
-def held(place: Place) -> Iterator[Found]:
+def locked(place: Place) -> Iterator[Found]:
     """Look a buffer up and keep it from being let go meanwhile.
 
     Raises `Dropped`, or `Unreachable` where there is no such page: its owner has ended, say. Also
@@ -123,7 +121,7 @@ def copy(place: Place, address: int, offset: int, size: int, *, write: bool) -> 
 
     Raises `Dropped`, `Outside`, or `Unreachable`.
     """
-    with held(place) as found:
+    with locked(place) as found:
         check(found, offset, size, write=write)
         _move(place.pid, address, found.address + offset, size, write=write)
 

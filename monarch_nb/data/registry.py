@@ -45,13 +45,12 @@ class Place(NamedTuple):
     @classmethod
     def checked(cls, fields: object) -> Place:
         """The place of these fields; RemoteProtocolError if they cannot be one."""
-        whole = isinstance(fields, tuple) and len(fields) == len(cls._fields)
-        if not whole or not all(type(each) is int and 0 <= each < _U64 for each in fields):  # type: ignore[attr-defined]
-            raise RemoteProtocolError(f"not a place of a buffer: {fields!r:.80}")
-        place = cls(*fields)  # type: ignore[misc]
-        if not place.pid or not place.slot or not place.serial:
-            raise RemoteProtocolError(f"not a place of a buffer: {fields!r:.80}")
-        return place
+        if isinstance(fields, tuple) and len(fields) == len(cls._fields):
+            place = cls(*fields)
+            is_plain = all(type(each) is int and 0 <= each < _U64 for each in fields)
+            if is_plain and place.pid and place.slot and place.serial:
+                return place
+        raise RemoteProtocolError(f"not a place of a buffer: {fields!r:.80}")
 
 
 class _Entry(NamedTuple):
@@ -91,7 +90,6 @@ class Registry:
         return Place(self._process, self._pid, self._fd, self._page, slot, serial)
 
     def find(self, serial: int) -> Memory | None:
-        """The memory registered under a serial."""
         entry = self._entries.get(serial)
         return None if entry is None else entry.memory
 
@@ -135,7 +133,7 @@ class Registry:
         os.pwrite(self._fd, ENTRY.pack(*fields), offset_of(slot))
 
     def _start_waiting(self, page: int, entry: _Entry) -> None:
-        """Somebody copies: keep the memory until that has ended."""
+        # somebody copies: keep the memory until that has ended
 
         def wait() -> None:
             lock(page, entry.slot, fcntl.F_WRLCK, wait=True)
@@ -152,7 +150,6 @@ class Registry:
 
 
 def offset_of(slot: int) -> int:
-    """Where an entry begins in the page, which starts with the header."""
     return HEADER.size + (slot - 1) * ENTRY.size
 
 

@@ -73,7 +73,6 @@ class Handle(NamedTuple):
     size: int
 
     def pack(self) -> bytes:
-        """`HANDLE_BYTES` bytes for the wire."""
         return _LAYOUT.pack(*self)
 
     @classmethod
@@ -217,7 +216,7 @@ class Arena:
         return bool(fits) and all(each.leases for each in fits)
 
     def _reserve(self, sizes: list[int]) -> list[_Segment]:
-        """Segments that nobody else can take, warm where possible; new ones have no file yet."""
+        # new ones have no file yet
         with self._locked():
             self._check_open()
             idle = self._idle()
@@ -232,7 +231,7 @@ class Arena:
             return taken
 
     def _finish(self, taken: list[_Segment], lent: list[list[Handle]], to: frozenset[int]) -> None:
-        """Lease what was filled. Failed ones go: a second thread may still be writing in them."""
+        # failed ones go: a second thread may still be writing in them
         with self._locked():
             for segment, handles in zip(taken, lent, strict=False):
                 segment.leases = dict.fromkeys(to - self._dead, len(handles))
@@ -308,7 +307,6 @@ class _Segment:
 
 
 def _runs(views: list[memoryview]) -> Iterator[list[memoryview]]:
-    """Neighbours that go into one segment."""
     run: list[memoryview] = []
     for view in views:
         if run and sum(map(_paged, run)) + _paged(view) > PACK_BYTES:
@@ -324,7 +322,7 @@ def _paged(view: memoryview) -> int:
 
 
 def _best(idle: list[_Segment], size: int) -> _Segment | None:
-    """Take the tightest fit out of `idle`; more than a quarter of padding is not tight."""
+    # the tightest fit; more than a quarter of padding is not tight
     fits = [segment for segment in idle if _is_fit(segment, size)]
     best = min(fits, key=lambda segment: segment.capacity, default=None)
     if best:
@@ -367,7 +365,7 @@ def attach(handle: Handle, on_release: Callable[[], None]) -> memoryview:
 
 
 def _map(fd: int, handle: Handle) -> mmap.mmap:
-    """An anonymous mapping with the file put in its place; `mmap.mmap` would keep the fd open."""
+    # an anonymous mapping with the file put in its place: `mmap.mmap` would keep the fd open
     status = os.fstat(fd)
     if status.st_ino != handle.segment or handle.offset + handle.size > status.st_size:
         raise FileNotFoundError("it is another file by now")

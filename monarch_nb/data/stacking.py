@@ -25,7 +25,6 @@ def cut(value: Any, count: int, dim: int = 0) -> list[Any]:
 
 
 def _slicer(value: Any, dim: int) -> tuple[int, Callable[[int, int], Any]]:
-    """The length along the axis, and what takes a part of it."""
     shape = getattr(value, "shape", None)
     if hasattr(value, "iloc"):  # pandas
         axis = _checked(value, dim, len(shape or ()))
@@ -45,7 +44,7 @@ def _slicer(value: Any, dim: int) -> tuple[int, Callable[[int, int], Any]]:
     )
 
 
-def _checked(value: Any, dim: int, count: int) -> int:
+def _checked(value: object, dim: int, count: int) -> int:
     if not -count <= dim < count:
         has = "one axis, dim=0" if count == 1 else f"{count} axes"
         raise ValueError(f"cannot cut along dim={dim}: a {type(value).__name__} here has {has}")
@@ -57,7 +56,7 @@ def _place(axis: int, start: int, stop: int) -> tuple[slice, ...]:
 
 
 def _dense(part: Any) -> Any:
-    """Without gaps, so that its memory can be handed over as it is."""
+    # without gaps, its memory can be handed over as it is
     if hasattr(part, "is_contiguous"):
         return part.contiguous()
     return part if part.flags.c_contiguous else part.copy()
@@ -88,7 +87,6 @@ def stack(name: str, values: Mapping[int, Any], sizes: tuple[int, ...]) -> Any:
 
 
 def _local(value: Any) -> Any:
-    """A tensor where other ranks have none."""
     return value.detach().cpu() if hasattr(value, "detach") else value
 
 

@@ -1,12 +1,12 @@
 """Nobody outlives the owner: what the Linux kernel offers to end processes with their owner.
 
-Every process below the owner holds two independent ropes, and none of them needs a thread or a live
-interpreter:
+Every process below the owner is bound to it in two independent ways, and neither needs a thread or
+a live interpreter:
 
 - a signal at the death of the parent (PDEATHSIG). It is bound to the *thread* that forked, so only
   main threads fork. Fork clears it; exec keeps it.
-- the end of a pipe that only an ancestor holds open: as SIGKILL from the kernel (`tie_to`), or as
-  EOF in a poll.
+- the end of a pipe that only an ancestor holds open: as SIGKILL from the kernel (`die_with_pipe`),
+  or as EOF in a poll.
 
 What a rank starts may leave its session, lose its parent and clear its environment. It cannot lose
 its `tag`.
@@ -28,9 +28,7 @@ PROC_VARIABLE: Final = "MONARCH_NB_PROC"
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_RLIMIT_LOCKS: Final = (
-    10  # without a meaning since Linux 2.4.24, but inherited through fork and exec
-)
+_RLIMIT_LOCKS: Final = 10  # means nothing since Linux 2.4.24, but fork and exec inherit it
 _F_SETSIG: Final = 10
 _OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -59,7 +57,7 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def tie_to(pipe: int, holder: int | None = None) -> int:
+def die_with_pipe(pipe: int, holder: int | None = None) -> int:
     """Have the kernel kill this process when the last writer of `pipe` is gone; needs no thread.
 
     `pipe` is a descriptor of process `holder`, or of this one. Returns the descriptor that has to
@@ -67,7 +65,7 @@ def tie_to(pipe: int, holder: int | None = None) -> int:
     """
     # the owner of a signal belongs to the open file, which forks share: so open it anew
     fd = os.open(f"/proc/{holder or 'self'}/fd/{pipe}", os.O_RDONLY | os.O_CLOEXEC)
-    with contextlib.suppress(OSError):  # a sandbox without F_SETSIG leaves one rope
+    with contextlib.suppress(OSError):  # a sandbox without F_SETSIG leaves the other way
         fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(fd, _F_SETSIG, signal.SIGKILL)
         flags = fcntl.fcntl(fd, fcntl.F_GETFL)

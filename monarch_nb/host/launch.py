@@ -1,7 +1,7 @@
 """What starting an agent takes, wherever it runs: its boot record, and what a launcher can do.
 
-A launcher starts one agent on one host and holds the rope to it. It does not talk to the agent:
-that goes over the sockets.
+A launcher starts one agent on one host and can end it. It does not talk to the agent: that goes
+over the sockets.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import dataclasses
 import json
 import os
 from typing import Any, Final, Protocol
+
+Record = dict[str, Any]  # a JSON object
 
 RANK_MAIN: Final = "monarch_nb.worker.main:run"
 PRELOAD: Final = ("torch", "numpy", "IPython.core.interactiveshell", "cloudpickle")
@@ -33,12 +35,11 @@ class AgentBoot:
     agent: int
     controller: int
     owner_pid: int | None = None
-    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    config: Record = dataclasses.field(default_factory=dict)
     main: str = RANK_MAIN
     preload: tuple[str, ...] = PRELOAD
 
     def to_line(self) -> bytes:
-        """One line of JSON."""
         return json.dumps(dataclasses.asdict(self)).encode() + b"\n"
 
     @staticmethod
@@ -79,12 +80,11 @@ class Launcher(Protocol):
         """End it now and wait until it is gone; its ranks end with it."""
 
     def close(self) -> None:
-        """Let go of the rope: the agent ends everything of its own accord."""
+        """End the standard input: the agent ends everything of its own accord."""
 
     def last_words(self) -> str:
         """The last lines that agent and zygote wrote to their stderr, for a `LaunchError`."""
 
 
 def last_lines(text: str, count: int = LAST_LINES) -> str:
-    """The end of a text."""
     return "\n".join(text.splitlines()[-count:])

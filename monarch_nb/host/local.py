@@ -1,7 +1,7 @@
 """Starts an agent on this host.
 
-The agent's ropes to this process: its standard input, a pipe that is open as long as we live, and a
-pidfd. The third, the kernel's signal at the death of its parent, only wakes an agent that was
+The agent ends with this process: it watches its standard input, a pipe that is open as long as we
+live, and a pidfd. The kernel's signal at the death of its parent only wakes an agent that was
 stopped, so that it sees the others; it is bound to the thread that called `launch`. So call it from
 a thread that lives as long as the runtime does.
 """
@@ -25,8 +25,6 @@ _LOG_BYTES: Final = 1 << 14
 
 
 class LocalLauncher:
-    """A `Launcher` for the host of this process."""
-
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
@@ -34,11 +32,9 @@ class LocalLauncher:
 
     @property
     def pid(self) -> int | None:
-        """The agent's process, once launched."""
         return None if self._process is None else self._process.pid
 
     def launch(self, boot: AgentBoot) -> None:
-        """Start the agent in a session of its own."""
         self._log = Path(boot.run_dir) / boot.log_name()
         # -P: a random.py beside the notebook is the user's module, not the agent's
         command = [sys.executable, "-P", "-m", "monarch_nb.host.agent.agent"]
@@ -57,7 +53,6 @@ class LocalLauncher:
             raise LaunchError(f"starting the agent ({' '.join(command)}): {error}") from error
 
     def poll(self) -> int | None:
-        """How the agent ended, or None."""
         return None if self._process is None else self._process.poll()
 
     def wait(self) -> int:
@@ -66,7 +61,7 @@ class LocalLauncher:
         return self._process.wait()
 
     def kill(self) -> None:
-        """SIGKILL; zygote and ranks follow by their own ropes."""
+        """SIGKILL; zygote and ranks end by themselves (`guard.py`)."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -102,7 +97,7 @@ class LocalLauncher:
 
 
 def _with_us(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """With this very monarch_nb found first even where it is not installed."""
+    # this very monarch_nb is found first, even where it is not installed
     home = str(Path(__file__).parents[2])
     if home == sysconfig.get_path("purelib"):
         return environment

@@ -1,8 +1,8 @@
 """`python -m monarch_nb.host.rank`: what a command that starts a rank executes in the end.
 
 Rule: until it is known that this interpreter fits, nothing but the standard library is imported and
-nothing is written that an older Python could not read, so that it can say what is wrong. Then the
-ropes are tied, and only then anything of the user's is imported.
+nothing is written that an older Python could not read, so that it can say what is wrong. Then it
+is arranged that the process ends with its host, and only then anything of the user's is imported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ import os
 import select
 import signal
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from monarch_nb.host.launch import Record
 
 BOOT_VARIABLE: Final = "MONARCH_NB_BOOT"
 
@@ -23,13 +26,13 @@ def main() -> None:
     """Be the rank that the file named by `MONARCH_NB_BOOT` describes."""
     boot = _take_record()
     _check_versions(boot.get("python"), boot["rank"])
-    from monarch_nb.host.zygote import birth
+    from monarch_nb.host.zygote import child
 
-    birth.end_with(lambda: _live(boot))
+    child.exit_after(lambda: _run(boot))
 
 
-def _take_record() -> dict[str, Any]:
-    """The boot record. Whoever reads it removes it: a rank is there once."""
+def _take_record() -> Record:
+    # whoever reads it removes it: a rank is there once
     path = os.environ.pop(BOOT_VARIABLE, "")
     if not path:
         raise SystemExit(
@@ -38,7 +41,7 @@ def _take_record() -> dict[str, Any]:
         )
     try:
         with open(path) as file:  # noqa: PTH123  nothing is loaded that is not needed
-            found: dict[str, Any] = json.load(file)
+            found: Record = json.load(file)
         os.unlink(path)  # noqa: PTH108
     except FileNotFoundError:
         raise SystemExit(
@@ -48,7 +51,7 @@ def _take_record() -> dict[str, Any]:
     return found
 
 
-def _check_versions(asker: dict[str, Any] | None, rank: int) -> None:
+def _check_versions(asker: Record | None, rank: int) -> None:
     """Refuse to run code that was pickled by another minor version of Python: it is bytecode."""
     if asker is None:
         return
@@ -73,18 +76,18 @@ def _dotted(version: list[int]) -> str:
     return ".".join(str(number) for number in version)
 
 
-def _live(boot: dict[str, Any]) -> int:
-    from monarch_nb.host.zygote import birth
+def _run(boot: Record) -> int:
+    from monarch_nb.host.zygote import child
 
-    _tie(boot)
-    birth.open_streams()
-    birth.furnish(boot, _import_path(boot), [])  # before anything starts threads
+    _die_with_host(boot)
+    child.open_streams()
+    child.prepare_interpreter(boot, _import_path(boot), [])  # before anything starts threads
     for name in boot["preload"]:
         with contextlib.suppress(ModuleNotFoundError):  # an interpreter without torch is one
             importlib.import_module(name)
-    birth.seed()
+    child.reseed()
     try:
-        found = birth.find(boot["main"])
+        found = child.find_main(boot["main"])
     except ModuleNotFoundError as error:
         raise SystemExit(
             f"monarch_nb: {sys.executable or 'this Python, which does not know its path,'} has no "
@@ -93,21 +96,21 @@ def _live(boot: dict[str, Any]) -> int:
     return found(boot)
 
 
-def _tie(boot: dict[str, Any]) -> None:
-    """End with the parent, which may be a wrapper, and with the zygote and the agent."""
+def _die_with_host(boot: Record) -> None:
+    # the parent may be a wrapper
     from monarch_nb.host import guard
 
     guard.die_with_parent(signal.SIGKILL, os.getppid())
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` has it ignored
     try:
-        rope = guard.tie_to(boot["lifeline"], boot["zygote"])
+        lifeline = guard.die_with_pipe(boot["lifeline"], boot["zygote"])
     except FileNotFoundError:
         raise SystemExit("monarch_nb: the host has ended") from None
-    if select.select([rope], [], [], 0)[0]:  # nobody holds the other end: no signal will come
+    if select.select([lifeline], [], [], 0)[0]:  # nobody holds the other end: no signal will come
         raise SystemExit("monarch_nb: the host has ended")
 
 
-def _import_path(boot: dict[str, Any]) -> list[str] | None:
+def _import_path(boot: Record) -> list[str] | None:
     """As for a fork in the same installation; in another one, libraries are its own.
 
     Then what comes from the one who spawned it is the folder and what else is neither the standard

@@ -72,7 +72,7 @@ def sweep(base: Path) -> list[Path]:
 
 
 class Owner(NamedTuple):
-    """A living process of this user that has a run dir and takes visitors."""
+    """A living process of this user that has a run dir and lets debuggers in."""
 
     pid: int
     path: Path
@@ -80,11 +80,10 @@ class Owner(NamedTuple):
 
 
 def owners() -> list[Owner]:
-    """Those on this machine."""
     found: dict[int, Owner] = {}
     for base in _bases():
         for path in base.glob(f"{PREFIX}*"):
-            if not _is_private(path) or not wire.takes_visitors(path):
+            if not _is_private(path) or not wire.has_debug_server(path):
                 continue
             if (pid := _owner_of(path)) is not None:
                 found[pid] = Owner(pid, path, _command(pid))
@@ -92,7 +91,6 @@ def owners() -> list[Owner]:
 
 
 def _owner_of(path: Path) -> int | None:
-    """The process whose run dir this is; None if that is dead."""
     try:
         lock = os.open(path / _OWNER, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -127,7 +125,7 @@ def _bases() -> Iterator[Path]:
 
 
 def _mark(path: Path) -> int:
-    """Write and lock the owner file. It gets its name last, so no sweep sees it unlocked."""
+    # the file gets its name last, so no sweep sees it unlocked
     draft = path / f".{_OWNER}"
     lock = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     os.write(lock, _MARKER + str(os.getpid()).encode())

@@ -1,11 +1,10 @@
-"""A host's door to other hosts: relays messages between the unix sockets here and one TCP link per
-host.
+"""Relays messages between the unix sockets of this host and one TCP link to each other host.
 
 Rules: every TCP link is CURVE on both ends, and the listening end lets in only keys of its
 allow-list; a stranger's bytes never get past libzmq. Nothing is decoded but the relay header. Each
 host has a second link that carries heartbeats only, so that large frames never look like silence. A
 link that breaks or is silent for `timeout_s` is broken for good: what was in flight is lost, and
-whoever listens to `on_lost` says so to the callers.
+`on_lost` is called so that the callers are told.
 
 A relayed message is a relay header (`port` is the destination process) followed by the message's
 own frames.
@@ -34,6 +33,7 @@ _PULSE: Final = b"pulse of "
 VERSION: Final = 1
 _REFUSED: Final = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 Socket = zmq.Socket[bytes]
+Record = dict[str, Any]
 
 
 def pack_hello(host: int, controller: int) -> bytes:
@@ -55,8 +55,15 @@ def unpack_hello(data: bytes) -> tuple[int, int] | str:
 
 
 class Gateway:
-    """Runs in a thread of its own. `host` is this host's number; `dial` and `listen` before or
-    while it runs."""
+    """Relays in a thread of its own, which calls the three callbacks.
+
+    Args:
+        host: the number of this host.
+        on_hello: gets what a controller says first; its answer is sent back, and one without
+            "error" lets the controller in.
+        on_welcome: gets the number of a host that was dialled, and its answer.
+        on_lost: gets the number of a host whose link broke (0: the controller's), and why.
+    """
 
     def __init__(
         self,
@@ -66,8 +73,8 @@ class Gateway:
         timeout_s: float,
         *,
         on_lost: Callable[[int, str], None],
-        on_hello: Callable[[bytes], dict[str, Any]] = lambda _: {"error": "nobody listens"},
-        on_welcome: Callable[[int, dict[str, Any]], None] = lambda _host, _answer: None,
+        on_hello: Callable[[bytes], Record] = lambda _: {"error": "nobody listens"},
+        on_welcome: Callable[[int, Record], None] = lambda _host, _answer: None,
     ) -> None:
         self.run_dir = run_dir
         self.host = host
@@ -83,40 +90,41 @@ class Gateway:
         self._local: dict[int, Socket] = {}
         self._dialled: dict[int, tuple[Socket, Socket]] = {}  # data, pulse
         self._poller = zmq.Poller()
-        self._handlers: dict[Any, Callable[[], None]] = {}
-        self._door: Socket | None = None
-        self._guest: bytes | None = None  # identity of who was let in
-        self._guest_hello = b""
-        self._guest_links: set[int] = set()  # descriptors of its connections
+        self._handlers: dict[object, Callable[[], None]] = {}
+        self._server: Socket | None = None
+        self._client: bytes | None = None  # identity of who was let in
+        self._client_hello = b""
+        self._client_links: set[int] = set()  # descriptors of its connections
         self._auth: ThreadAuthenticator | None = None
         self._over = False
         self._watch(self._inbox, self._from_here)
         self._thread = threading.Thread(target=self._run, name="monarch-gateway", daemon=True)
 
     def start(self) -> None:
-        """Begin to relay."""
         self._thread.start()
 
     def listen(self, address: str, keys: KeyPair, allowed: frozenset[bytes]) -> str:
-        """Accept one controller at a time. Returns the address with its port. Call before
-        `start`."""
+        """Accept one controller at a time. Returns the address with its port.
+
+        Call it before `start`.
+        """
         self._auth = ThreadAuthenticator(self._context)
         self._auth.start()
         self._auth.configure_curve_callback(
             wire.ZAP_DOMAIN, credentials_provider=_AllowList(allowed)
         )
-        self._door = wire.bind_door(self._context, address, keys)
-        self._watch(self._door, self._from_guest)
-        monitor = self._door.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self._watch(monitor, lambda: self._guest_event(monitor))
-        return str(self._door.get_string(zmq.LAST_ENDPOINT)).rstrip("\0")
+        self._server = wire.bind_server(self._context, address, keys)
+        self._watch(self._server, self._from_client)
+        monitor = self._server.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._watch(monitor, lambda: self._client_event(monitor))
+        return str(self._server.get_string(zmq.LAST_ENDPOINT)).rstrip("\0")
 
     def dial(self, host: int, address: str, keys: KeyPair, server: bytes, hello: bytes) -> None:
         """Connect to another host's gateway, which is to have this number. Any thread."""
 
         def connect() -> None:
-            link = wire.connect_door(self._context, address, keys, server)
-            pulse = wire.connect_door(self._context, address, keys, server, self._timing)
+            link = wire.connect_server(self._context, address, keys, server)
+            pulse = wire.connect_server(self._context, address, keys, server, self._timing)
             self._dialled[host] = link, pulse
             self._watch(link, lambda: self._from_host(host, link))
             for each in (link, pulse):
@@ -131,11 +139,9 @@ class Gateway:
         self._watch(monitor, lambda: self._host_event(host, monitor))
 
     def hang_up(self, host: int) -> None:
-        """End the link to a host. Any thread."""
         self._do(lambda: self._forget(host))
 
     def close(self) -> None:
-        """Stop relaying and close every socket."""
         if self._over:
             return
         self._do(self._finish)
@@ -195,8 +201,8 @@ class Gateway:
             self._local_outbox(process).send_multipart(parts[1:], copy=False)
         elif host in self._dialled:
             self._dialled[host][0].send_multipart(parts, copy=False)
-        elif self._door is not None and self._guest is not None:
-            self._door.send_multipart([self._guest, *parts], copy=False)
+        elif self._server is not None and self._client is not None:
+            self._server.send_multipart([self._client, *parts], copy=False)
 
     def _local_outbox(self, process: int) -> Socket:
         found = self._local.get(process)
@@ -211,34 +217,34 @@ class Gateway:
         else:
             self._relay(parts)
 
-    def _from_guest(self) -> None:
-        assert self._door is not None
-        parts = self._door.recv_multipart(copy=False)
+    def _from_client(self) -> None:
+        assert self._server is not None
+        parts = self._server.recv_multipart(copy=False)
         who, rest = parts[0].bytes, parts[1:]
         if len(rest) > 1:
-            if who == self._guest:
+            if who == self._client:
                 self._relay(rest)
-        elif rest and rest[0].bytes == _PULSE + self._guest_hello:
-            self._guest_links.add(int(rest[0].get(zmq.SRCFD)))
+        elif rest and rest[0].bytes == _PULSE + self._client_hello:
+            self._client_links.add(int(rest[0].get(zmq.SRCFD)))
         elif rest and not rest[0].bytes.startswith(_PULSE):
             self._let_in(who, rest[0])
 
     def _let_in(self, who: bytes, hello: zmq.Frame) -> None:
-        assert self._door is not None
-        if self._guest is not None:
+        assert self._server is not None
+        if self._client is not None:
             answer = {"error": "another client is attached to this host; stop it first"}
         else:
             answer = self._on_hello(hello.bytes)
             if "error" not in answer:
-                self._guest, self._guest_hello = who, hello.bytes
-                self._guest_links = {int(hello.get(zmq.SRCFD))}
-        self._door.send_multipart([who, json.dumps(answer).encode()])
+                self._client, self._client_hello = who, hello.bytes
+                self._client_links = {int(hello.get(zmq.SRCFD))}
+        self._server.send_multipart([who, json.dumps(answer).encode()])
 
-    def _guest_event(self, monitor: Socket) -> None:
+    def _client_event(self, monitor: Socket) -> None:
         event = recv_monitor_message(monitor)
-        if self._guest is not None and event["value"] in self._guest_links:
-            self._guest = None
-            self._guest_links = set()
+        if self._client is not None and event["value"] in self._client_links:
+            self._client = None
+            self._client_links = set()
             for socket in self._local.values():
                 socket.close(0)
             self._local.clear()
@@ -269,11 +275,8 @@ class Gateway:
 
 
 class _AllowList:
-    """The ZAP decision: is this public key on the list?"""
-
     def __init__(self, allowed: frozenset[bytes]) -> None:
         self._allowed = allowed
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """Whether to let the owner of a Z85 key in."""
         return domain == wire.ZAP_DOMAIN and key in self._allowed

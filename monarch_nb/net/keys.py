@@ -81,7 +81,7 @@ def read_private(path: Path) -> str:
 
 
 def _create(path: Path) -> None:
-    """Make the file whole or not at all: several processes may do so at the same time."""
+    # whole or not at all: several processes may do so at the same time
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     public, secret = zmq.curve_keypair()

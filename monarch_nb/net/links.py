@@ -21,7 +21,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import zmq
 
@@ -58,7 +58,7 @@ class Links:
         self._deliver = deliver
         self.forked = False  # this process is a fork: it has no part in the mesh
         self._epoll = select.epoll()
-        self._handlers: dict[int, Callable[[], Any]] = {}
+        self._handlers: dict[int, Callable[[], object]] = {}
         self._writers: dict[int, Callable[[], None]] = {}
         self._retries: deque[Stream] = deque()
         self._retried_since = self._retry_at = 0.0
@@ -66,13 +66,13 @@ class Links:
         self._listener = wire.bind_stream(run_dir, process)
         self._inbox = wire.bind_inbox(self._context, run_dir, process)
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._guests: dict[int, socket.socket] = {}
+        self._peers: dict[int, socket.socket] = {}
         self._outboxes: dict[int, Outbox] = {}
         self._lock = threading.Lock()
         self._closing = False
         self._watches: list[PulseWatch] = []
-        self._held_news: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._is_told = False  # the flusher will look at what is held
+        self._held_queue: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._is_flush_due = False
         _all.add(self)
         self._wait_for(self._listener.fileno(), self._accept)
         self._wait_for(int(self._inbox.fd), self._read_queue)
@@ -83,7 +83,6 @@ class Links:
         ]
 
     def start(self) -> None:
-        """Begin to receive."""
         for thread in self._threads:
             thread.start()
 
@@ -116,23 +115,21 @@ class Links:
 
     def _on_held(self, outbox: Outbox) -> None:
         self.held.append(outbox)
-        if not self._is_told:
-            self._is_told = True
-            self._held_news.put(True)
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._held_queue.put(True)
 
     def _flush_late(self) -> None:
-        while self._held_news.get() and not self._closing:
+        while self._held_queue.get() and not self._closing:
             time.sleep(HOLD_S)
-            self._is_told = False
+            self._is_flush_due = False
             self.flush()
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or is about to be."""
         return self._closing
 
     def knows(self, process: int) -> bool:
-        """Whether this process has an outbox to that one."""
         return process in self._outboxes
 
     def drop(self, process: int) -> None:
@@ -164,7 +161,7 @@ class Links:
             return
         self._closing = True
         os.eventfd_write(self._wakeup, 1)
-        self._held_news.put(False)
+        self._held_queue.put(False)
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join()
@@ -176,7 +173,7 @@ class Links:
             self._outboxes.clear()
         self._inbox.close(0)
         self._context.term()
-        for each in (self._listener, *self._guests.values()):
+        for each in (self._listener, *self._peers.values()):
             each.close()
         self._epoll.close()
         os.close(self._wakeup)
@@ -188,7 +185,7 @@ class Links:
         self.forked = True
         for outbox in list(self._outboxes.values()):
             outbox.sever()
-        for each in (self._listener, *self._guests.values()):
+        for each in (self._listener, *self._peers.values()):
             each.close()
         self._epoll.close()
         os.close(self._wakeup)
@@ -196,7 +193,6 @@ class Links:
     # for streams, any thread
 
     def retry(self, stream: Stream) -> None:
-        """Connect this stream when its peer is there."""
         self._retried_since, self._retry_at = time.monotonic(), 0.0
         self._retries.append(stream)
         os.eventfd_write(self._wakeup, 1)
@@ -206,14 +202,14 @@ class Links:
         self._writers[fd] = action
         self._epoll.register(fd, select.EPOLLOUT)
 
-    def all_written(self, fd: int) -> None:
+    def stop_writing(self, fd: int) -> None:
         """Stop doing so."""
         del self._writers[fd]
         self._epoll.unregister(fd)
 
     # the inbox thread
 
-    def _wait_for(self, fd: int, handler: Callable[[], Any]) -> None:
+    def _wait_for(self, fd: int, handler: Callable[[], object]) -> None:
         self._handlers[fd] = handler
         self._epoll.register(fd, select.EPOLLIN)
 
@@ -252,21 +248,21 @@ class Links:
 
     def _accept(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            guest, _ = self._listener.accept()
-            guest.setblocking(False)
-            self._guests[guest.fileno()] = guest
-            self._wait_for(guest.fileno(), functools.partial(self._read, guest, StreamReader()))
+            peer, _ = self._listener.accept()
+            peer.setblocking(False)
+            self._peers[peer.fileno()] = peer
+            self._wait_for(peer.fileno(), functools.partial(self._read, peer, StreamReader()))
 
-    def _read(self, guest: socket.socket, reader: StreamReader) -> None:
-        """What a peer has written; the stream of one that writes no messages is closed."""
+    def _read(self, peer: socket.socket, reader: StreamReader) -> None:
+        # the stream of a peer that writes no messages is closed
         target = reader.target
         try:
             if target is None:
-                data = guest.recv(READ_BYTES)
+                data = peer.recv(READ_BYTES)
                 count = len(data)
                 found = reader.feed(data) if data else []
             else:
-                count = guest.recv_into(target)
+                count = peer.recv_into(target)
                 found = reader.fill(count)
         except BlockingIOError:
             return
@@ -274,17 +270,17 @@ class Links:
             self.malformed += isinstance(error, ProtocolError)
             count, found = 0, []
         if not count:
-            self._part_with(guest)
+            self._drop_peer(peer)
         for message in found:
-            self._hand_over(message)
+            self._deliver_one(message)
 
-    def _part_with(self, guest: socket.socket) -> None:
-        fd = guest.fileno()
+    def _drop_peer(self, peer: socket.socket) -> None:
+        fd = peer.fileno()
         self._epoll.unregister(fd)
-        del self._handlers[fd], self._guests[fd]
-        guest.close()
+        del self._handlers[fd], self._peers[fd]
+        peer.close()
 
-    def _hand_over(self, message: frames.Message) -> None:
+    def _deliver_one(self, message: frames.Message) -> None:
         try:
             self._deliver(message)
         except ProtocolError:
@@ -299,7 +295,7 @@ class Links:
         while int(self._inbox.events) & zmq.POLLIN:
             try:
                 for message in frames.open_parts(self._inbox.recv_multipart(copy=False)):
-                    self._hand_over(message)
+                    self._deliver_one(message)
             except ProtocolError:
                 self.malformed += 1
             if time.monotonic() > until:
@@ -320,7 +316,7 @@ os.register_at_fork(after_in_child=_sever_all)
 
 
 def _thread(target: Callable[[], None], name: str) -> threading.Thread:
-    """A thread that no debugger stops, or the rank would not answer any more."""
+    # no debugger stops it, or the rank would not answer any more
     made = threading.Thread(target=target, name=name, daemon=True)
     vars(made).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
     return made

@@ -13,11 +13,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import zmq
 
 from monarch_nb.core.wire import frames
+from monarch_nb.core.wire.frames import Buffer
 from monarch_nb.errors import BrokenError
 from monarch_nb.net import wire
 from monarch_nb.net.streams import Loop, Stream, split
@@ -36,7 +37,7 @@ class _Severed:
         raise BrokenError("this process was forked from a member of a mesh and cannot send for it")
 
     def __exit__(self, *_: object) -> None:
-        """Never entered."""
+        return
 
 
 SEVERED: Final = _Severed()
@@ -54,7 +55,6 @@ class Outbox(ABC):
         self._last_ns = 0
 
     def send(self, frame: bytes) -> None:
-        """Send a message of one frame."""
         now_ns = time.perf_counter_ns()
         with self._lock:
             if (
@@ -65,22 +65,21 @@ class Outbox(ABC):
                 self._hold(frame)
             else:
                 if self._held:
-                    self._let_go()
+                    self._send_held()
                 self._transmit(frame)
             self._last_ns = now_ns
 
-    def send_frames(self, parts: Sequence[Any]) -> None:
+    def send_frames(self, parts: Sequence[Buffer]) -> None:
         """Send a message of several frames; large ones go without a copy where possible."""
         with self._lock:
             if self._held:
-                self._let_go()
+                self._send_held()
             self._transmit_frames(parts)
 
     def flush(self) -> None:
-        """Send what is held."""
         with self._lock:
             if self._held:
-                self._let_go()
+                self._send_held()
 
     def sever(self) -> None:
         """This process is a fork: the way is its parent's, and whoever sends is told so."""
@@ -90,7 +89,7 @@ class Outbox(ABC):
         """Close; what was sent is still delivered within `linger_s`."""
         with self._lock:
             if self._held and linger_s > 0:
-                self._let_go()
+                self._send_held()
             self._held = []
             self._on_held = None
             self._close(linger_s)
@@ -100,9 +99,9 @@ class Outbox(ABC):
         if len(self._held) == 1 and self._on_held is not None:
             self._on_held(self)
         elif len(self._held) >= HOLD_MESSAGES:
-            self._let_go()
+            self._send_held()
 
-    def _let_go(self) -> None:
+    def _send_held(self) -> None:
         held, self._held = self._held, []
         self._transmit(held[0] if len(held) == 1 else frames.pack_batch(held))
 
@@ -110,7 +109,7 @@ class Outbox(ABC):
     def _transmit(self, frame: bytes) -> None: ...
 
     @abstractmethod
-    def _transmit_frames(self, parts: Sequence[Any]) -> None: ...
+    def _transmit_frames(self, parts: Sequence[Buffer]) -> None: ...
 
     @abstractmethod
     def _close(self, linger_s: float) -> None: ...
@@ -128,7 +127,7 @@ class StreamOutbox(Outbox):
     def _transmit(self, frame: bytes) -> None:
         self._stream.send(len(frame).to_bytes(4, "little") + frame)
 
-    def _transmit_frames(self, parts: Sequence[Any]) -> None:
+    def _transmit_frames(self, parts: Sequence[Buffer]) -> None:
         self._stream.send_pieces(split(parts))
 
     def _close(self, linger_s: float) -> None:
@@ -152,7 +151,7 @@ class QueueOutbox(Outbox):
         if not self._socket.closed:
             self._socket.send(frame)
 
-    def _transmit_frames(self, parts: Sequence[Any]) -> None:
+    def _transmit_frames(self, parts: Sequence[Buffer]) -> None:
         if not self._socket.closed:
             self._socket.send_multipart(parts)  # copied: the sender may change them at once
 
@@ -174,7 +173,7 @@ class RelayOutbox(QueueOutbox):
     def _transmit(self, frame: bytes) -> None:
         super()._transmit_frames([self._relay, frame])
 
-    def _transmit_frames(self, parts: Sequence[Any]) -> None:
+    def _transmit_frames(self, parts: Sequence[Buffer]) -> None:
         super()._transmit_frames([self._relay, *parts])
 
 

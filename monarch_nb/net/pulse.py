@@ -56,7 +56,6 @@ class Pulse:
         return changes
 
     def close(self) -> None:
-        """Stop watching."""
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close(0)
@@ -69,7 +68,6 @@ class _Monitored:
         self._context = context
 
     def socket(self, kind: int) -> zmq.Socket[bytes]:
-        """The context's socket."""
         made = self._context.socket(kind)
         self.monitor = made.get_monitor_socket(_UP | _DOWN)
         self.monitor.linger = 0

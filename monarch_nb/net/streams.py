@@ -20,9 +20,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from monarch_nb.core.wire import frames
+from monarch_nb.core.wire.frames import Buffer
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.net import wire
 
@@ -44,7 +45,7 @@ class StreamReader:
         self._rest = b""
         self._header: tuple[int, ...] = ()  # of a message whose buffers are still to come
         self._frame = b""
-        self._buffers: list[Any] = []
+        self._buffers: list[Buffer] = []
         self._target: memoryview | None = None
         self._filled = 0
 
@@ -55,7 +56,6 @@ class StreamReader:
         return None if self._target is None else self._target[self._filled :]
 
     def fill(self, count: int) -> list[frames.Message]:
-        """`count` bytes were received into `target`."""
         self._filled += count
         return self._finish_buffer() if self._target is not None else []
 
@@ -142,7 +142,7 @@ def _only_message(data: bytes) -> frames.Message | None:
 
 
 def _room(length: int) -> memoryview:
-    """Where a buffer goes. A large one takes memory only as it fills: the length is the peer's."""
+    # a large buffer takes memory only as it fills: the length is the peer's
     if length < MAPPED_BYTES:
         return memoryview(bytearray(length))
     try:
@@ -151,10 +151,11 @@ def _room(length: int) -> memoryview:
         raise RemoteProtocolError(f"no room for a buffer of {length} bytes") from error
 
 
-def split(parts: Sequence[Any]) -> list[Any]:
+def split(parts: Sequence[Buffer]) -> list[Buffer]:
     """The pieces of a message of several frames, as they go onto the stream."""
     first, *buffers = parts
-    pieces: list[Any] = [_FRAME.pack(len(first)) + first]
+    head = bytes(first)
+    pieces: list[Buffer] = [_FRAME.pack(len(head)) + head]
     for buffer in buffers:
         view = memoryview(buffer).cast("B")
         pieces += [_BUFFER.pack(view.nbytes), view]
@@ -170,7 +171,7 @@ class Loop(Protocol):
     def when_writable(self, fd: int, action: Callable[[], None]) -> None:
         """Call `action()` whenever the descriptor is writable."""
 
-    def all_written(self, fd: int) -> None:
+    def stop_writing(self, fd: int) -> None:
         """Stop doing so."""
 
 
@@ -189,7 +190,6 @@ class Stream:
             loop.retry(self)
 
     def reach(self) -> bool:
-        """Try to reach the peer; False if it is not there yet."""
         with self._lock:
             if self.closed or self._socket is not None:
                 return True
@@ -200,7 +200,6 @@ class Stream:
             return True
 
     def send(self, data: bytes) -> None:
-        """Write, or queue what does not fit."""
         if not self._waiting and self._socket is not None:
             try:
                 sent = self._socket.send(data)
@@ -213,7 +212,7 @@ class Stream:
             data = data[sent:]
         self._queue([data])
 
-    def send_pieces(self, pieces: Sequence[Any]) -> None:
+    def send_pieces(self, pieces: Sequence[Buffer]) -> None:
         """Write pieces that belong together; what has to wait is copied, for it may be changed."""
         if not self._waiting and self._socket is not None:
             try:
@@ -239,7 +238,7 @@ class Stream:
                         found.sendall(piece)
             if self._waiting:
                 self._waiting.clear()
-                self._loop.all_written(found.fileno())
+                self._loop.stop_writing(found.fileno())
             found.close()
 
     def sever(self) -> None:
@@ -248,7 +247,7 @@ class Stream:
         if self._socket is not None:
             self._socket.close()
 
-    def _queue(self, pieces: Sequence[Any]) -> None:
+    def _queue(self, pieces: Sequence[Buffer]) -> None:
         with self._lock:
             if self.closed or not pieces:
                 return
@@ -263,7 +262,7 @@ class Stream:
         with self._lock:
             found = self._socket
             if found is not None and not self._push(registered=True):
-                self._loop.all_written(found.fileno())
+                self._loop.stop_writing(found.fileno())
 
     def _push(self, *, registered: bool = False) -> bool:
         """Write what waits; True if some is left, which is then waited for."""
@@ -286,9 +285,8 @@ class Stream:
         return False
 
 
-def _after(pieces: Sequence[Any], sent: int) -> list[Any]:
-    """The pieces without their first `sent` bytes."""
-    left: list[Any] = []
+def _after(pieces: Sequence[Buffer], sent: int) -> list[Buffer]:
+    left: list[Buffer] = []
     for piece in pieces:
         view = memoryview(piece).cast("B")
         if sent >= view.nbytes:

@@ -30,7 +30,7 @@ _DATA_THREAD: Final = 1  # bits of I/O threads of a gateway's context
 _PULSE_THREAD: Final = 2
 IPC_PATH_LIMIT: Final = 107
 STREAM_SUFFIX: Final = ".s"
-_VISITORS: Final = "visitors"
+_DEBUG_SERVER: Final = "visitors"  # the file
 _BACKLOG: Final = 1024
 ZAP_DOMAIN: Final = "monarch_nb"
 
@@ -96,17 +96,14 @@ def connect_pulse(
 
 
 def stream_path(run_dir: Path, process: int) -> Path:
-    """Where the process of this id accepts streams of its host."""
     return run_dir / f"{process:016x}{STREAM_SUFFIX}"
 
 
 def socket_paths(run_dir: Path, process: int) -> tuple[Path, Path]:
-    """Both files of a process."""
     return run_dir / f"{process:016x}", stream_path(run_dir, process)
 
 
 def bind_stream(run_dir: Path, process: int) -> socket.socket:
-    """Accept streams from the processes of this host."""
     check_private(run_dir)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.setblocking(False)
@@ -127,26 +124,25 @@ def connect_stream(run_dir: Path, process: int) -> socket.socket | None:
     return stream
 
 
-def bind_visitors(run_dir: Path) -> socket.socket:
-    """Accept programs of the same user that want to look on."""
+def bind_debug_server(run_dir: Path) -> socket.socket:
+    """Accept debuggers: programs of the same user."""
     check_private(run_dir)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(run_dir / _VISITORS))
+    listener.bind(str(run_dir / _DEBUG_SERVER))
     listener.listen(_BACKLOG)
     return listener
 
 
-def takes_visitors(run_dir: Path) -> bool:
-    """Whether its owner has called `bind_visitors`."""
-    return (run_dir / _VISITORS).is_socket()
+def has_debug_server(run_dir: Path) -> bool:
+    return (run_dir / _DEBUG_SERVER).is_socket()
 
 
-def connect_visitor(run_dir: Path) -> socket.socket:
+def connect_debug_server(run_dir: Path) -> socket.socket:
     """A stream to the owner of a run dir. Raises `OSError`, `AuthError`."""
     check_private(run_dir)
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        stream.connect(str(run_dir / _VISITORS))
+        stream.connect(str(run_dir / _DEBUG_SERVER))
     except OSError:
         stream.close()
         raise
@@ -158,7 +154,7 @@ def gateway_id(host: int) -> int:
     return host << HOST_SHIFT | SERVICE_BIT | 1
 
 
-def bind_door(
+def bind_server(
     context: zmq.Context[zmq.Socket[bytes]], address: str, keys: KeyPair
 ) -> zmq.Socket[bytes]:
     """Listen for other hosts at an address that the user gave, with CURVE.
@@ -181,14 +177,14 @@ def bind_door(
     return socket
 
 
-def connect_door(
+def connect_server(
     context: zmq.Context[zmq.Socket[bytes]],
     address: str,
     keys: KeyPair,
     server: bytes,
     pulse: tuple[float, float] | None = None,
 ) -> zmq.Socket[bytes]:
-    """Connect to another host's door, whose public key must be `server`.
+    """Connect to another host's server, whose public key must be `server`.
 
     With `pulse` (interval and time-out in seconds) the link has heartbeats, on both ends, and must
     carry no data.
@@ -229,10 +225,7 @@ def _is_everywhere(host: str) -> bool:
 
 def _data_socket(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes]:
     socket = context.socket(kind)
-    socket.sndhwm = (
-        0  # replies are never dropped; memory is bounded by who submits, not by the pipe
-    )
-    socket.rcvhwm = 0
+    socket.sndhwm = socket.rcvhwm = 0  # replies are never dropped; who submits bounds the memory
     socket.linger = _LINGER_MS
     socket.reconnect_ivl = _RECONNECT_MS
     return socket

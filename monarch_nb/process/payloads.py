@@ -112,7 +112,9 @@ class Parcels:
     def decode_user_data(self, message: Message) -> Any:
         """The parcel that came with a control message."""
         *buffers, payload = message.buffers
-        carried = Message((0, message.flags, 0, 0, 0, 0, message.source, 0), payload, buffers)
+        carried = Message(
+            (0, message.flags, 0, 0, 0, 0, message.source, 0), memoryview(payload), buffers
+        )
         return self.decode(carried)
 
     def discard(self, message: Message) -> None:

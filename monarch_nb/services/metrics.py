@@ -14,7 +14,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, SupportsIndex
 
 from monarch_nb.core.curves import MAX_STEP, Fold, Sample, thinned
 from monarch_nb.errors import BrokenError
@@ -38,17 +38,22 @@ class Batch(NamedTuple):
 
 
 class Recorder:
-    """Collects what this process logs."""
-
     def __init__(self) -> None:
-        self.wake: Callable[[], None] = _nobody
-        """Called with each value: there is something to send."""
+        self._wake: Callable[[], None] = _nobody
         self._values: deque[tuple[int, str, int, float]] = deque()
         self._folds: dict[Key, Fold] = {}
         self._folding = threading.Lock()
         self._last_step: dict[str, int] = {}
         self._left_out = 0
         self._first_left_out = ""
+
+    def attach(self, wake: Callable[[], None]) -> None:
+        """Call `wake` with each value from now on: there is something to send."""
+        self._wake = wake
+
+    @property
+    def is_attached(self) -> bool:
+        return self._wake is not _nobody
 
     def add(self, name: str, step: int | None, value: float) -> None:
         """One value. Any thread."""
@@ -62,7 +67,7 @@ class Recorder:
         self._values.append((_tag(), name, step, value))
         if len(self._values) > MAX_WAITING:
             self._fold(0.0)
-        self.wake()
+        self._wake()
 
     def __bool__(self) -> bool:
         return bool(self._values or self._folds or self._left_out)
@@ -80,20 +85,19 @@ class Recorder:
         """This process is a fork: what has gathered is its parent's."""
         self._values, self._folds, self._last_step = deque(), {}, {}
         self._folding = threading.Lock()
-        self.wake = _nobody
+        self._wake = _nobody
 
     def _admit(self, name: str) -> bool:
         if len(self._last_step) < MAX_NAMES:
             return True
         self._first_left_out = self._first_left_out or name
         self._left_out += 1
-        self.wake()
+        self._wake()
         return False
 
-    def _fold(self, patience_s: float) -> bool:
-        """Put what waits together; False if another thread, or what a signal has interrupted, is
-        at it."""
-        if not self._folding.acquire(timeout=patience_s):
+    def _fold(self, timeout_s: float) -> bool:
+        # False if another thread, or what a signal has interrupted, is at it
+        if not self._folding.acquire(timeout=timeout_s):
             return False
         try:
             gathered: dict[Key, tuple[list[int], list[float]]] = {}
@@ -143,7 +147,7 @@ def log(step: int | None = None, **values: Any) -> None:
         recorder.add(name, at, value)
 
 
-def _step(step: Any) -> int:
+def _step(step: SupportsIndex) -> int:
     try:
         found = operator.index(step)
     except TypeError:
@@ -186,10 +190,10 @@ def _tag() -> int:
 
 
 def _nobody() -> None:
-    """Nobody sends."""
+    return None
 
 
-def _severed() -> NoReturn:
+def _refuse() -> NoReturn:
     raise BrokenError(
         "this process was forked from a rank of a mesh and is none itself; log in the rank"
     )
@@ -200,10 +204,10 @@ recorder: Final = Recorder()
 
 
 def _after_fork() -> None:
-    is_of_rank = recorder.wake is not _nobody
+    is_of_rank = recorder.is_attached
     recorder.forget()
     if is_of_rank:
-        recorder.wake = _severed
+        recorder.attach(_refuse)
 
 
 os.register_at_fork(after_in_child=_after_fork)

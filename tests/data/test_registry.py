@@ -170,7 +170,7 @@ def test_memory_is_kept_while_somebody_copies(registry):
     data = np.zeros(8, np.uint8)
     place = register(registry, data)
     count = sys.getrefcount(data)
-    with onesided.held(place) as found:
+    with onesided.locked(place) as found:
         assert found.size == 8
         registry.drop(place.serial)
         with pytest.raises(Dropped):
@@ -187,7 +187,7 @@ def test_a_copier_that_dies_holds_nothing(registry):
     source = (
         "import sys; from monarch_nb.data import onesided; "
         "from monarch_nb.data.registry import Place; "
-        f"held = onesided.held(Place(*{tuple(place)})); held.__enter__(); "
+        f"held = onesided.locked(Place(*{tuple(place)})); held.__enter__(); "
         "print('held', flush=True); sys.stdin.read()"
     )
     child = subprocess.Popen(
@@ -232,7 +232,7 @@ def test_a_forked_child_drops_nothing_of_its_parent(registry):
 
 def test_locks_are_of_entries(registry):
     one, other = register(registry, bytearray(8)), register(registry, bytearray(8))
-    with onesided.held(one):
+    with onesided.locked(one):
         assert lock(other.fd, other.slot, fcntl.F_WRLCK) is True
         assert lock(one.fd, one.slot, fcntl.F_WRLCK) is False
         lock(other.fd, other.slot, fcntl.F_UNLCK)

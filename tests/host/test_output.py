@@ -14,7 +14,7 @@ import pytest
 
 from monarch_nb.core.wire.board import BOARD_BYTES, ReadCount
 from monarch_nb.host.agent.loop import Loop
-from monarch_nb.host.output.flow_control import FLUSH_S, PATIENCE_S, WINDOW_BYTES, Outflow
+from monarch_nb.host.output.flow_control import FLUSH_S, STUCK_S, WINDOW_BYTES, FlowControl
 from monarch_nb.host.output.pipes import PIECE_BYTES, Output
 from tests.host.support import Host, host
 from tests.support import eventually
@@ -48,7 +48,7 @@ class Ranks:
 
     def __init__(self, count: int) -> None:
         self.loop = Loop()
-        self.outflow = Outflow(self.loop)
+        self.flow = FlowControl(self.loop)
         self.fds: list[int] = []
         self.outputs = []
         self.counts: list[ReadCount] = []
@@ -58,7 +58,7 @@ class Ranks:
             self.outputs.append(Output(proc, (out, err)))
             self.fds += [write_out, write_err]
             self.counts.append(ReadCount(bytearray(BOARD_BYTES), proc))
-            self.outflow.add(self.outputs[-1], self.counts[-1])
+            self.flow.add(self.outputs[-1], self.counts[-1])
 
     def write(self, proc: int, text: str) -> int:
         """As much as the pipe takes."""
@@ -70,11 +70,11 @@ class Ranks:
     def flush(self, now: float) -> list[tuple[int, int]]:
         """Who sends how much."""
         self.loop.wait(0)
-        return [(piece.proc, piece.bytes) for piece in self.outflow.flush(now)]
+        return [(piece.proc, piece.bytes) for piece in self.flow.flush(now)]
 
     def close(self) -> None:
         for output in self.outputs:
-            self.outflow.remove(output)
+            self.flow.remove(output)
         for fd in self.fds:
             os.close(fd)
         self.loop.close()
@@ -100,8 +100,8 @@ def test_a_writer_waits_while_the_controller_takes_nothing(ranks):
     sent = flood(ranks, 0.0)
     assert WINDOW_BYTES - PIECE_BYTES < sent <= WINDOW_BYTES
     assert ranks.flush(2.0) == []
-    ranks.outflow.taken(PIECE_BYTES, 2.1)
-    assert ranks.outflow.due() <= 2.1  # at once
+    ranks.flow.taken(PIECE_BYTES, 2.1)
+    assert ranks.flow.due() <= 2.1  # at once
     assert [proc for proc, _ in ranks.flush(2.1)] == [0]
     ranks.flush(2.2)
     assert ranks.write(0, LINE) == len(LINE)
@@ -111,26 +111,26 @@ def test_pipes_take_turns(ranks):
     flood(ranks, 0.0)
     ranks.write(1, "a line\n")
     ranks.flush(1.9)
-    ranks.outflow.taken(PIECE_BYTES, 2.0)
-    ranks.outflow.taken(PIECE_BYTES, 2.0)
+    ranks.flow.taken(PIECE_BYTES, 2.0)
+    ranks.flow.taken(PIECE_BYTES, 2.0)
     assert (1, 7) in ranks.flush(2.0)
 
 
 def test_a_controller_that_is_stopped_holds_nobody_up_and_is_told_how_much_it_missed(ranks):
     sent = flood(ranks, 0.0)
-    now = PATIENCE_S * 2
+    now = STUCK_S * 2
     ranks.flush(now)
     dropped = 0
     for _ in range(100):
         dropped += ranks.write(0, LINE * 1000)
         ranks.flush(now)
     assert dropped > 100 * PIECE_BYTES // 2
-    ranks.outflow.taken(sent, now)
+    ranks.flow.taken(sent, now)
     texts = []
     for _ in range(10):
         now += FLUSH_S
         ranks.loop.wait(0)
-        texts += [piece.text for piece in ranks.outflow.flush(now)]
+        texts += [piece.text for piece in ranks.flow.flush(now)]
     [skipped] = re.findall(r"\[monarch_nb: (\d+) bytes skipped: .*\]\n", "".join(texts))
     assert dropped - 4 * PIECE_BYTES < int(skipped) <= dropped + 4 * PIECE_BYTES
     assert ranks.write(0, LINE) == len(LINE)
@@ -139,20 +139,20 @@ def test_a_controller_that_is_stopped_holds_nobody_up_and_is_told_how_much_it_mi
 def test_who_waits_for_what_was_written_hears_when_it_has_gone_on(ranks):
     passed = []
     ranks.write(0, "before\n")
-    ranks.outflow.when_passed(ranks.outputs[:1], lambda: passed.append(0))
-    ranks.outflow.when_passed(ranks.outputs[1:], lambda: passed.append(1))
+    ranks.flow.when_forwarded(ranks.outputs[:1], lambda: passed.append(0))
+    ranks.flow.when_forwarded(ranks.outputs[1:], lambda: passed.append(1))
     ranks.write(0, "after\n")
-    ranks.outflow.tell()
+    ranks.flow.tell()
     assert passed == [1]
     assert ranks.counts[0].value == 0
     ranks.loop.wait(0)
     assert ranks.counts[0].value == 1
     assert ranks.counts[1].value == 0
-    ranks.outflow.tell()
+    ranks.flow.tell()
     assert passed == [1]
-    assert ranks.outflow.due() < 0.0  # at once, whenever the last flush was
+    assert ranks.flow.due() < 0.0  # at once, whenever the last flush was
     ranks.flush(0.0)
-    ranks.outflow.tell()
+    ranks.flow.tell()
     assert passed == [1, 0]
 
 
@@ -212,8 +212,8 @@ def test_a_rank_goes_on_when_the_controller_takes_nothing():
         agent.takes = False
         before = peak_bytes(agent.agent_pid)
         agent.send(proc, "write", text=LINE, times=FLOOD)
-        agent.hear("done", proc, within_s=PATIENCE_S + 20)
-        assert agent.when("done", proc) - agent.when("doing", proc) > PATIENCE_S
+        agent.hear("done", proc, within_s=STUCK_S + 20)
+        assert agent.when("done", proc) - agent.when("doing", proc) > STUCK_S
         assert peak_bytes(agent.agent_pid) - before < SPARE_BYTES
         on_its_way = sum(body["bytes"] for body in agent.find("raw", proc))
         assert on_its_way <= WINDOW_BYTES

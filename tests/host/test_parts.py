@@ -20,7 +20,7 @@ from monarch_nb.host.local import LocalLauncher
 from monarch_nb.host.output.pipes import Output
 from monarch_nb.host.status.board import SLOTS, Board, Sampler
 from monarch_nb.host.status.gpus import Gpus
-from monarch_nb.host.status.oom import KillLedger, MemoryGroup
+from monarch_nb.host.status.oom import KillCounter, MemoryGroup
 from monarch_nb.host.status.viewers import Viewers
 from monarch_nb.host.zygote import threads
 from monarch_nb.host.zygote.channel import Channel, _pack
@@ -153,13 +153,13 @@ def test_a_flood_is_cut_between_lines(streams):
 
 
 def test_each_kill_of_the_kernels_is_credited_once():
-    ledger = KillLedger(5)
+    ledger = KillCounter(5)
     assert not ledger.claim(5, 0)
     assert [ledger.claim(7, 1) for _ in range(3)] == [True, True, False]
 
 
 def test_a_kill_that_hit_somebody_else_is_forgotten():
-    ledger = KillLedger(0)
+    ledger = KillCounter(0)
     assert ledger.claim(2, 0)
     assert not ledger.claim(2, 10)
 
@@ -293,7 +293,7 @@ def test_the_rope_alone_ends_a_process():
     code = """
 import sys, threading
 from monarch_nb.host import guard
-rope = guard.tie_to(int(sys.argv[1]))
+lifeline = guard.die_with_pipe(int(sys.argv[1]))
 print("tied", flush=True)
 threading.Event().wait()
 """

@@ -26,7 +26,7 @@ from monarch_nb.host.agent.events import (
     Watched,
     ZygoteLost,
 )
-from monarch_nb.host.agent.rank_states import Registry, Timing
+from monarch_nb.host.agent.rank_states import RankStates, Timing
 
 AGENT, CONTROLLER, OWNER, STRANGER = 1, 2, 3, 4
 FIRST = 10
@@ -34,7 +34,7 @@ FIRST = 10
 
 @pytest.fixture
 def registry():
-    return Registry(AGENT, CONTROLLER)
+    return RankStates(AGENT, CONTROLLER)
 
 
 def told(effects, verb):
@@ -269,7 +269,7 @@ class Life(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.registry = Registry(AGENT, CONTROLLER, Timing(start_s=30.0))
+        self.registry = RankStates(AGENT, CONTROLLER, Timing(start_s=30.0))
         self.now = 0.0
         self.next_proc = FIRST
         self.next_port = 1

@@ -11,7 +11,7 @@ import pytest
 from monarch_nb import RankExited, this_host
 from monarch_nb.control.client import client
 from monarch_nb.errors import AuthError
-from monarch_nb.host.agent.mailbox import Mail
+from monarch_nb.host.agent.mailbox import Mailbox
 from monarch_nb.host.rundir import new_run_dir
 from monarch_nb.net import keys, wire
 from monarch_nb.net.links import Links
@@ -53,7 +53,7 @@ def test_a_loose_directory_is_refused(tmp_path, mode):
     tmp_path.chmod(mode)
     for bind in (
         lambda: Links(tmp_path, 5, lambda _: None),
-        lambda: Mail(tmp_path, 6),
+        lambda: Mailbox(tmp_path, 6),
         lambda: wire.bind_stream(tmp_path, 7),
     ):
         with pytest.raises(AuthError, match="0700"):

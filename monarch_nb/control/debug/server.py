@@ -37,7 +37,7 @@ class DebugServer:
         self._user = user
         self._is_closed = False
         self._visits: set[_Visit] = set()
-        self._listener = wire.bind_visitors(run_dir)
+        self._listener = wire.bind_debug_server(run_dir)
         self._thread = threading.Thread(
             target=self._accept, name="monarch-debug-server", daemon=True
         )

@@ -29,7 +29,7 @@ class Line:
     """The line to a controller."""
 
     def __init__(self, owner: Owner) -> None:
-        self._stream = wire.connect_visitor(owner.path)
+        self._stream = wire.connect_debug_server(owner.path)
         self.questions: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._words: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
         self._is_open = True

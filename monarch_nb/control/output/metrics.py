@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.curves import CAPACITY, Curve, Sample, from_wire
 from monarch_nb.core.errors.records import clip
@@ -34,8 +34,6 @@ _NOTHING: Final[Mapping[str, Curve]] = MappingProxyType({})
 
 
 class _Mesh:
-    """The curves of one mesh."""
-
     def __init__(self, number: int, size: int) -> None:
         self.number = number
         self.curves: dict[str, Curve] = {}
@@ -43,7 +41,6 @@ class _Mesh:
         self._capacity = min(CAPACITY, max(16, MAX_TRACE_POINTS // (MAX_NAMES * size)))
 
     def curve(self, name: str) -> Curve | None:
-        """None where there are too many."""
         found = self.curves.get(name)
         if found is None and len(self.curves) < MAX_NAMES:
             # a new dict: readers go through the old one
@@ -77,7 +74,7 @@ class Metrics:
         found = self._meshes.get(mesh)
         return 0 if found is None else found.left_out
 
-    def on_message(self, content: Any, message: Message) -> None:
+    def on_message(self, content: object, message: Message) -> None:
         """What a rank has sent. Inbox thread. Raises `RemoteProtocolError` for anything else."""
         self._supervision.proc.control(message.source, "metrics_taken", {})
         place = place_of(self._supervision, message.source)
@@ -128,7 +125,7 @@ class Metrics:
         mesh.left_out += values
 
 
-def _read(content: Any) -> tuple[dict[str, list[Sample]], tuple[int, str] | None]:
+def _read(content: object) -> tuple[dict[str, list[Sample]], tuple[int, str] | None]:
     match content:
         case {"points": dict(points), "left_out": [int(values), str(name)]}:
             return _samples(points), (values, name)
@@ -137,7 +134,10 @@ def _read(content: Any) -> tuple[dict[str, list[Sample]], tuple[int, str] | None
     raise RemoteProtocolError("metrics without points")
 
 
-def _samples(points: dict[str, Any]) -> dict[str, list[Sample]]:
-    if not all(isinstance(each, list) for each in points.values()):
-        raise RemoteProtocolError("metrics without points")
-    return {name: [from_wire(point) for point in each] for name, each in points.items()}
+def _samples(points: dict[str, object]) -> dict[str, list[Sample]]:
+    found = {}
+    for name, each in points.items():
+        if not isinstance(each, list):
+            raise RemoteProtocolError("metrics without points")
+        found[name] = [from_wire(point) for point in each]
+    return found

@@ -28,7 +28,6 @@ def rank_list(ranks: Iterable[int]) -> str:
 
 
 def listed_ranks(text: str) -> list[int]:
-    """What `rank_list` has written."""
     runs = [run.partition("-") for run in text.split(",") if run]
     return [rank for a, _, b in runs for rank in range(int(a), int(b or a) + 1)]
 

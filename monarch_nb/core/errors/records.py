@@ -115,10 +115,9 @@ class ErrorRecord:
 
     @property
     def visible(self) -> tuple[FrameRecord, ...]:
-        """The frames a user should see."""
         return tuple(frame for frame in self.frames if not frame.is_internal)
 
-    def signature(self) -> tuple[Any, ...]:
+    def signature(self) -> tuple[object, ...]:
         """Equal for errors that arose in the same way; messages and notes may differ by rank."""
         frames = tuple((frame.filename, frame.lineno, frame.function) for frame in self.visible)
         place = self.place and (self.place.filename, self.place.lineno)
@@ -197,8 +196,8 @@ class _Reader:
             left_out=len(members) - len(exceptions),
         )
 
-    def _linked(self, exc: Any) -> ErrorRecord | None:
-        """A cause, a context or a member; None if it closes a ring or there were too many."""
+    def _linked(self, exc: BaseException | None) -> ErrorRecord | None:
+        # None if it closes a ring or there were too many
         if exc is None or id(exc) in self._seen or len(self._seen) >= MAX_RECORDS:
             return None
         return self.read(exc)
@@ -244,8 +243,7 @@ def _message(exc: BaseException) -> str:
     return clip(str.__str__(text))
 
 
-def _attribute_text(owner: Any, name: str) -> str:
-    """An attribute that ought to be a string, whatever it is."""
+def _attribute_text(owner: object, name: str) -> str:
     try:
         value = getattr(owner, name)
     except BaseException:  # noqa: BLE001  a metaclass may do anything
@@ -276,7 +274,7 @@ def _walk(trace: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _is_doubled(trace: TracebackType) -> bool:
-    """Where an interrupt comes up while a debugger holds a line, Python notes that line twice."""
+    # where an interrupt comes up while a debugger holds a line, Python notes that line twice
     after = trace.tb_next
     return (
         after is not None
@@ -324,7 +322,7 @@ def _syntax_columns(exc: SyntaxError, line: str) -> tuple[int, int] | None:
 
 
 def _worthwhile(start: int, end: int, line: str) -> tuple[int, int] | None:
-    """None when the columns are the whole line: they would say nothing."""
+    # columns that are the whole line would say nothing
     whole = len(line) - len(line.lstrip())
     inside = 0 <= start < end <= len(line)
     return (start, end) if inside and (start > whole or end < len(line)) else None

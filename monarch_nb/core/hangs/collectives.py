@@ -100,15 +100,15 @@ def disagreement(standings: Mapping[int, Standing]) -> str:
         'rank 0 waits in all_reduce #18 f32[1024]; rank 1 is in broadcast #18 f32[1024]'
     """
     for group in _groups(standings):
-        ledgers = _ledgers(standings, group)
-        for seq in _numbers(ledgers):
-            there = {rank: ledger[seq] for rank, ledger in ledgers.items() if seq in ledger}
+        by_rank = _entries_by_rank(standings, group)
+        for seq in _numbers(by_rank):
+            there = {rank: entries[seq] for rank, entries in by_rank.items() if seq in entries}
             if len({_signature(entry) for entry in there.values()}) > 1:
                 return _differing(there)
             missing = [
                 rank
-                for rank, ledger in ledgers.items()
-                if seq not in ledger and max(ledger, default=0) < seq
+                for rank, entries in by_rank.items()
+                if seq not in entries and max(entries, default=0) < seq
             ]
             if missing and not all(entry.done for entry in there.values()):
                 return _missing(there, missing, standings)
@@ -156,7 +156,6 @@ def _waiting_text(standing: Standing, *, sized: bool) -> str:
 
 
 def _differs_in_size(standings: Mapping[int, Standing]) -> bool:
-    """Whether two ranks wait in the same collective with other tensors."""
     waiting = [pending(each.entries) for each in standings.values() if each.waits_in]
     found = {(each.group, each.seq, each.op, each.tensors) for each in waiting if each is not None}
     return len({each[:3] for each in found}) < len(found)
@@ -167,22 +166,21 @@ def _groups(standings: Mapping[int, Standing]) -> list[str]:
     return sorted(found, key=lambda group: (group != DEFAULT_GROUP, group))
 
 
-def _ledgers(standings: Mapping[int, Standing], group: str) -> dict[int, dict[int, Entry]]:
+def _entries_by_rank(standings: Mapping[int, Standing], group: str) -> dict[int, dict[int, Entry]]:
     """Of the members of a group: by number. A rank that is in no group yet is one of the first."""
     found = {}
     members = {rank for each in standings.values() for rank in each.members.get(group, ())}
     for rank, standing in sorted(standings.items()):
-        ledger = {entry.seq: entry for entry in standing.entries if entry.group == group}
-        if ledger or rank in members:
-            found[rank] = ledger
+        entries = {entry.seq: entry for entry in standing.entries if entry.group == group}
+        if entries or rank in members:
+            found[rank] = entries
     return found
 
 
-def _numbers(ledgers: Mapping[int, Mapping[int, Entry]]) -> range:
-    """Of the collectives that nobody's ledger has lost yet."""
-    filled = [ledger for ledger in ledgers.values() if ledger]
-    first = max((min(ledger) for ledger in filled), default=1)
-    return range(first, max((max(ledger) for ledger in filled), default=0) + 1)
+def _numbers(by_rank: Mapping[int, Mapping[int, Entry]]) -> range:
+    filled = [entries for entries in by_rank.values() if entries]
+    first = max((min(entries) for entries in filled), default=1)
+    return range(first, max((max(entries) for entries in filled), default=0) + 1)
 
 
 def _signature(entry: Entry) -> tuple[str, str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from monarch_nb.core.errors.records import is_internal
 from monarch_nb.core.hangs.stack_tree import Stack
@@ -29,7 +28,7 @@ def read(text: str) -> list[Stack]:
     return sorted((each for each in found if each.frames), key=lambda stack: bool(stack.thread))
 
 
-def _frame(told: Mapping[str, Any]) -> Frame:
+def _frame(told: Mapping[str, str | int]) -> Frame:
     file = str(told.get("filename") or told.get("module") or "?")
     return Frame(file, int(told.get("line") or 0), str(told.get("name")))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from monarch_nb.core.errors.folding import rank_list
 from monarch_nb.core.hangs.stacks import Frame
@@ -40,9 +40,9 @@ class Node:
         deeper = {rank for child in self.children for rank in child.ranks}
         return tuple(rank for rank in self.ranks if rank not in deeper)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain data: ranks as `0-2,5`, the frame as file, line and function."""
-        told: dict[str, Any] = {"ranks": rank_list(self.ranks)}
+        told: dict[str, object] = {"ranks": rank_list(self.ranks)}
         if self.frame is not None:
             told["frame"] = self.frame._asdict()
         if self.thread:

@@ -78,10 +78,10 @@ class Extent(Record, Mapping[str, int]):
     def __len__(self) -> int:
         return len(self._labels)
 
-    def _key(self) -> tuple[Any, ...]:
+    def _key(self) -> tuple[object, ...]:
         return self._labels, self._sizes
 
-    def __reduce__(self) -> tuple[type[Extent], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[type[Extent], tuple[object, ...]]:
         return Extent, self._key()
 
     def __repr__(self) -> str:
@@ -145,7 +145,7 @@ class Point(Mapping[str, int]):
 
     __hash__ = None  # type: ignore[assignment]  # as for dict
 
-    def __reduce__(self) -> tuple[type[Point], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[type[Point], tuple[object, ...]]:
         return Point, (self.rank, self.extent)
 
     def __repr__(self) -> str:
@@ -244,7 +244,7 @@ class Shape(Record):
     def __len__(self) -> int:
         return len(self._ndslice)
 
-    def _key(self) -> tuple[Any, ...]:
+    def _key(self) -> tuple[object, ...]:
         return self._labels, self._ndslice
 
     def __str__(self) -> str:
@@ -284,7 +284,7 @@ class Region(Record):
         """Return where a rank of the base sits in this region; `ValueError` if it does not."""
         return Point(self.slice().index(rank), self._shape.extent)
 
-    def _key(self) -> tuple[Any, ...]:
+    def _key(self) -> tuple[object, ...]:
         return (self._shape,)
 
     def __repr__(self) -> str:
@@ -350,7 +350,7 @@ class Selection(Record):
             bounds.append(int(piece) + 1)
         return checked_range(slice(*bounds), size)
 
-    def _key(self) -> tuple[Any, ...]:
+    def _key(self) -> tuple[object, ...]:
         return self._pieces, self._rest
 
     def __repr__(self) -> str:

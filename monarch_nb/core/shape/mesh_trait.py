@@ -140,7 +140,6 @@ def _names(label: str, names: Sequence[str]) -> list[str]:
 
 
 def _sizes(names: Sequence[str], total: int, given: Mapping[str, int]) -> list[int]:
-    """Sizes of the axes that one axis of `total` is cut into."""
     missing = [name for name in names if name not in given]
     known = math.prod(given[name] for name in names if name in given)
     if len(missing) > 1:

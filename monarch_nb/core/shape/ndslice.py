@@ -6,7 +6,7 @@ import builtins
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Self, final, overload
+from typing import Self, final, overload
 
 
 def checked_range(wanted: builtins.slice, size: int) -> range:
@@ -46,7 +46,7 @@ class Record:
     __slots__ = ()
 
     @abstractmethod
-    def _key(self) -> tuple[Any, ...]:
+    def _key(self) -> tuple[object, ...]:
         """Everything that makes two of them different."""
 
     def __eq__(self, other: object) -> bool:
@@ -184,7 +184,7 @@ class Slice(Record):
             raise TypeError(f"a slice has no negative index: {index}")
         return self.get(index)
 
-    def _key(self) -> tuple[Any, ...]:
+    def _key(self) -> tuple[object, ...]:
         return self._offset, self._sizes, self._strides
 
     def __repr__(self) -> str:

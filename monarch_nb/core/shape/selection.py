@@ -1,5 +1,5 @@
-"""Which ranks of a mesh a cell is for: `gpus=0:2`, `hosts=0 gpus=::2`, `0,2`, `0-3`, `all`, and as
-ipyparallel has them `[0,2]`, `::2`, `-1`.
+"""Select ranks of a mesh: `gpus=0:2`, `hosts=0 gpus=::2`, `0,2`, `0-3`, `all`, and as ipyparallel
+has them `[0,2]`, `::2`, `-1`.
 
 Rule of the file: a selection names ranks that exist or is refused; nothing is clipped. It knows
 axes and numbers only. A mesh part is what the mesh's own `slice` gives; ranks that are no regular
@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Protocol, TypeVar
 
 from monarch_nb.core.errors.folding import rank_runs, rank_words
 from monarch_nb.core.shape.extent import Shape, Slice
+from monarch_nb.core.shape.mesh_trait import MeshTrait
 from monarch_nb.errors import MeshError
 
 EXAMPLES = "%%mesh gpus=0:2, %%mesh 0,2, %%mesh 0-3 or %%mesh all"
@@ -23,11 +24,23 @@ _RANGE = re.compile(r"([0-9]*):([0-9]*)(?::([0-9]*))?")
 _RANKS = re.compile(r"([0-9]+)-([0-9]+)")
 
 
+M = TypeVar("M", bound=MeshTrait)
+
+
+class Named(Protocol):
+    """A mesh with a name, and the numbers of its ranks in the whole mesh."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def ranks(self) -> Sequence[int]: ...
+
+
 class SelectionError(MeshError, ValueError):
     """Words that select no ranks of a mesh. The text says what is wrong and what to type."""
 
 
-def parts(mesh: Any, words: Sequence[str]) -> list[Any]:
+def parts(mesh: M, words: Sequence[str]) -> list[M]:
     """The mesh, cut to what the words select. Raises `SelectionError`."""
     if not words or list(words) == ["all"]:
         return [mesh]
@@ -41,7 +54,7 @@ def parts(mesh: Any, words: Sequence[str]) -> list[Any]:
     return _by_ranks(mesh, text[1:-1].replace(" ", "") if is_list else text)
 
 
-def check_ranks(mesh: Any, ranks: Iterable[int]) -> None:
+def check_ranks(mesh: Named, ranks: Iterable[int]) -> None:
     """Raise `SelectionError` for ranks that the mesh does not have."""
     if missing := sorted(set(ranks) - set(mesh.ranks)):
         raise SelectionError(
@@ -49,7 +62,7 @@ def check_ranks(mesh: Any, ranks: Iterable[int]) -> None:
         )
 
 
-def _by_axes(mesh: Any, words: Sequence[str]) -> Any:
+def _by_axes(mesh: M, words: Sequence[str]) -> M:
     wanted: dict[str, int | slice] = {}
     for word in words:
         label, _, text = word.partition("=")
@@ -82,8 +95,7 @@ def _place(label: str, text: str, size: int) -> int | slice:
 
 
 def _range(text: str, size: int) -> range | None:
-    """The places of `0:4` or `::2`; empty if there are none or some are missing; None for another
-    kind of text."""
+    # the places of `0:4` or `::2`; empty if some are missing; None for another kind of text
     match = _RANGE.fullmatch(text)
     if match is None:
         return None
@@ -92,7 +104,7 @@ def _range(text: str, size: int) -> range | None:
     return range(first, last, step or 1) if last <= size and step != 0 else range(0)
 
 
-def _by_ranks(mesh: Any, text: str) -> list[Any]:
+def _by_ranks(mesh: M, text: str) -> list[M]:
     present = list(mesh._ndslice)
     wanted = [rank for piece in text.split(",") for rank in _ranks(text, piece, present)]
     missing = [str(rank) for rank in wanted if rank not in present]
@@ -129,5 +141,5 @@ def _ranks(text: str, piece: str, present: Sequence[int]) -> Iterator[int]:
         raise SelectionError(f"{text!r} selects no ranks. Type: {EXAMPLES}")
 
 
-def _sizes(mesh: Any) -> str:
+def _sizes(mesh: MeshTrait) -> str:
     return ", ".join(f"{label}={size}" for label, size in mesh.sizes.items()) or "none"

@@ -17,7 +17,7 @@ from monarch_nb.core.shape.mesh_trait import MeshTrait
 R = TypeVar("R")
 
 
-class _Deferred:
+class _Deferred(Generic[R]):
     """A value to be made once, shared by every mesh that was sliced from the first.
 
     There is no lock (core knows no threads): if two threads look at the same moment, it may be
@@ -26,11 +26,11 @@ class _Deferred:
 
     __slots__ = ("_box", "_make")
 
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make: Callable[[], Any] | None = make
-        self._box: list[Any] = []
+    def __init__(self, make: Callable[[], R]) -> None:
+        self._make: Callable[[], R] | None = make
+        self._box: list[R] = []
 
-    def value(self) -> Any:
+    def value(self) -> R:
         make = self._make  # None only once the box is full
         if make is not None:
             self._box.append(make())

@@ -69,12 +69,10 @@ class Bar:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has come to its end."""
         return self.closed if self.total is None else self.done >= self.total
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it was closed before its end."""
         return self.closed and not self.is_complete
 
 
@@ -98,7 +96,6 @@ def rows(bars: Mapping[int, Bar]) -> Iterator[Row]:
 
 
 def _split(members: list[tuple[int, Bar]]) -> Iterator[Row]:
-    """By position; from the slowest on."""
     parts: list[list[tuple[int, Bar]]] = []
     for member in members:
         if parts and _is_near(parts[-1][0][1], member[1], members[-1][1]):
@@ -147,7 +144,7 @@ def position(bar: Bar, farthest: Bar | None = None) -> str:
     if bar.fraction is None:
         return ""
     slow = math.floor(bar.fraction * 100)
-    fast = math.floor((farthest or bar).fraction * 100)  # type: ignore[operator]  # same total
+    fast = math.floor(((farthest or bar).fraction or 0.0) * 100)
     return f"{slow:3}%" if fast - slow <= NEAR * 100 else f"{slow:3}-{fast}%"
 
 
@@ -192,8 +189,8 @@ def _count(number: float, scaled: bool) -> str:
     return f"{number / 1000**power:.3g}{'kMGTPE'[power - 1]}"
 
 
-def _number(value: object) -> float | None:
+def _number(value: str | float | None) -> float | None:
     if value is None:
         return None
-    number = float(value)  # type: ignore[arg-type]
+    number = float(value)
     return number if math.isfinite(number) else None

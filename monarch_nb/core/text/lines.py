@@ -73,7 +73,6 @@ class LineAssembler:
 
     @staticmethod
     def _overwritten(text: str) -> str:
-        """The last state of a line that was taken back, which a trailing return will take back."""
         visible = text.rstrip("\r")
         return visible.rpartition("\r")[2] + ("\r" if visible != text else "")
 

@@ -25,8 +25,8 @@ DISPLAY: Final = "display"  # the stream whose labels name all ranks, for progra
 Key = tuple[str, str]  # stream, line
 
 
-class _Equals:
-    """The ranks that have an equal line waiting, how many each, and how many of them still run."""
+class _WaitingLine:
+    """The ranks that have this line waiting, how many each, and how many of them still run."""
 
     __slots__ = ("ranks", "running")
 
@@ -64,7 +64,7 @@ class StreamFolder:
         self._partials: dict[tuple[int, str], float] = {}  # unfinished lines, and since when
         self._torn: set[tuple[int, str]] = set()  # lines that were shown before they ended
         self._queues: dict[int, deque[Key]] = {}
-        self._equals: dict[Key, _Equals] = {}
+        self._equals: dict[Key, _WaitingLine] = {}
         self._order: deque[tuple[float, int, int]] = deque()  # when, rank, how manyth of the rank
         self._pushed: dict[int, int] = {}
         self._released: dict[int, int] = {}
@@ -131,7 +131,6 @@ class StreamFolder:
         return True
 
     def tick(self, now: float) -> list[Text]:
-        """Time has passed."""
         for (rank, stream), since in list(self._partials.items()):
             if since + PARTIAL_S <= now and not self._assemblers[rank, stream].is_progress:
                 self._torn.add((rank, stream))
@@ -156,7 +155,7 @@ class StreamFolder:
     def _push(self, rank: int, stream: str, line: str, now: float) -> None:
         key = stream, line
         queue = self._queues.setdefault(rank, deque())
-        equals = self._equals.setdefault(key, _Equals())
+        equals = self._equals.setdefault(key, _WaitingLine())
         if rank not in equals.ranks:
             equals.running += rank in self._running
         equals.ranks[rank] = equals.ranks.get(rank, 0) + 1
@@ -168,7 +167,7 @@ class StreamFolder:
             self._release(rank, set())
 
     def _settle(self, key: Key) -> None:
-        """Release the line if no rank that runs can still add to it."""
+        # if no rank that runs can still add to it
         equals = self._equals.get(key)
         if equals and equals.running == len(self._running):
             rank = next(iter(equals.ranks))
@@ -204,7 +203,6 @@ class StreamFolder:
             self._ready.append((key, ranks))
 
     def _advance(self, rank: int, key: Key, waiting: set[int]) -> None:
-        """Release what stands before the line in the rank's queue."""
         while self._holds(rank, key) and self._first(rank) != key:
             self._release(rank, waiting)
 
@@ -272,7 +270,7 @@ class StreamFolder:
         return _merged([one for texts in shown for one in texts])
 
     def _shown_alone(self, rank: int, stream: str, lines: list[str], now: float) -> list[Text]:
-        """Lines of the one rank that runs, while nothing waits: there may be a million."""
+        # there may be a million lines
         if not lines:
             return []
         label = rank_label([rank], self.total)
@@ -301,15 +299,15 @@ class StreamFolder:
 def _by_rank(lines: list[tuple[Key, list[int]]]) -> list[tuple[Key, list[int]]]:
     """What is shown at once in the order of ranks, as far as the lines of each rank allow."""
     ordered: list[tuple[Key, list[int]]] = []
-    apart: list[tuple[Key, list[int]]] = []  # of ranks of which none has spoken twice
+    once: list[tuple[Key, list[int]]] = []  # of ranks of which none has spoken twice
     seen: set[int] = set()
     for one in lines:
         if not seen.isdisjoint(one[1]):
-            ordered += sorted(apart, key=_first_rank)
-            apart, seen = [], set()
-        apart.append(one)
+            ordered += sorted(once, key=_first_rank)
+            once, seen = [], set()
+        once.append(one)
         seen.update(one[1])
-    return ordered + sorted(apart, key=_first_rank)
+    return ordered + sorted(once, key=_first_rank)
 
 
 def _first_rank(line: tuple[Key, list[int]]) -> int:

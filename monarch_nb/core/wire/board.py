@@ -9,9 +9,10 @@ reads no clock.
 
 from __future__ import annotations
 
+import mmap
 import struct
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 # counter u32 | state u8 | length of what u8 | queue depth u16 | since (monotonic ns) u64
 # | busy ns u64 | calls u32 | failed u32 | what 92 bytes | counter u32
@@ -40,8 +41,6 @@ STATES: Final = ("starting", "idle", "busy", "collective", "paused", "failed", "
 
 
 class Status(NamedTuple):
-    """What a rank wrote last."""
-
     state: int
     since_ns: int
     what: str
@@ -53,7 +52,6 @@ class Status(NamedTuple):
 
     @property
     def state_name(self) -> str:
-        """The state as a word."""
         return STATES[self.state] if self.state < len(STATES) else f"state {self.state}"
 
 
@@ -62,7 +60,7 @@ class BoardSlot:
 
     __slots__ = ("_buffer", "_counter", "_offset")
 
-    def __init__(self, buffer: Any, index: int) -> None:
+    def __init__(self, buffer: mmap.mmap | bytearray, index: int) -> None:
         self._buffer = buffer
         self._offset = index * SLOT_BYTES
         self._counter = 0
@@ -139,7 +137,7 @@ class ReadCount:
 
     __slots__ = ("_buffer", "_offset")
 
-    def __init__(self, buffer: Any, index: int) -> None:
+    def __init__(self, buffer: mmap.mmap | bytearray, index: int) -> None:
         self._buffer = buffer
         self._offset = SLOTS * SLOT_BYTES + index * _COUNT.size
 
@@ -153,14 +151,12 @@ class ReadCount:
         _COUNT.pack_into(self._buffer, self._offset, (self.value + 1) & 0xFFFFFFFF)
 
 
-@lru_cache(256)
+@lru_cache(256)  # a rank runs the same few endpoints again and again
 def _encoded(what: str) -> bytes:
-    """A rank runs the same few endpoints again and again."""
     return what.encode("utf-8", "replace")[:WHAT_BYTES]
 
 
 def parse(record: bytes) -> Status:
-    """The meaning of a whole record."""
     beat, state, size, queue, since_ns, busy_ns, calls, failed, what, _ = _RECORD.unpack(record)
     text = what[:size].decode("utf-8", "ignore")
     return Status(state, since_ns, text, busy_ns, calls, failed, queue, beat)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final, Protocol
 
 from monarch_nb.errors import RemoteProtocolError
 
@@ -49,12 +49,29 @@ HOST_SHIFT: Final = 48
 SERVICE_BIT: Final = 1 << 47  # set in the ids of agents and gateways, which run no user code
 
 
+class Buffer(Protocol):
+    """Bytes, a memoryview, a `PickleBuffer`, a frame of ZeroMQ: what `memoryview()` takes."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+
+class QueueFrame(Protocol):
+    """A frame as ZeroMQ gives it."""
+
+    @property
+    def bytes(self) -> bytes: ...
+    @property
+    def buffer(self) -> memoryview: ...
+
+
 class Message:
     """A message as received: header fields, payload (bytes-like) and buffers."""
 
     __slots__ = ("buffers", "flags", "kind", "payload", "port", "rank", "reply", "source", "tag")
 
-    def __init__(self, header: tuple[int, ...], payload: Any, buffers: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, header: tuple[int, ...], payload: bytes | memoryview, buffers: Sequence[Buffer] = ()
+    ) -> None:
         (
             self.kind,
             self.flags,
@@ -87,7 +104,6 @@ def parse_header(frame: bytes) -> tuple[int, ...]:
 
 
 def pack_batch(messages: Sequence[bytes]) -> bytes:
-    """Messages of one frame each, as one."""
     count = len(messages)
     header = HEADER.pack(BATCH, 0, 0, count, 0, 0, 0, 0)
     lengths = struct.pack(f"<{count}I", *map(len, messages))
@@ -111,7 +127,7 @@ def unpack_batch(header: tuple[int, ...], frame: bytes) -> list[Message]:
     return found
 
 
-def open_parts(parts: Sequence[Any]) -> list[Message]:
+def open_parts(parts: Sequence[QueueFrame]) -> list[Message]:
     """The message, or the messages of a batch, in frames as ZeroMQ gives them."""
     frame = parts[0].bytes
     header = parse_header(frame)
@@ -130,13 +146,16 @@ def parse(frames: Sequence[bytes]) -> Message:
     header = parse_header(frames[0])
     if header[2] != len(frames) - 1:
         raise RemoteProtocolError(f"{header[2]} buffers announced, {len(frames) - 1} came")
-    return build(header, memoryview(frames[0])[HEADER.size :], list(frames[1:]))
+    return build(header, memoryview(frames[0])[HEADER.size :], frames[1:])
 
 
-def build(header: tuple[int, ...], payload: Any, buffers: list[Any]) -> Message:
+def build(
+    header: tuple[int, ...], payload: bytes | memoryview, buffers: Sequence[Buffer]
+) -> Message:
     """Put a message together; a detached payload is taken back from the buffers."""
     if header[1] & DETACHED:
         if not buffers:
             raise RemoteProtocolError("the payload was announced as a buffer but none came")
-        payload = buffers.pop()
+        *buffers, last = buffers
+        payload = memoryview(last)
     return Message(header, payload, buffers)

@@ -14,7 +14,10 @@ import io
 import pickle
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, Final
+
+from monarch_nb.core.wire.frames import Buffer
 
 Reducer = Callable[[Any], Any]
 
@@ -46,15 +49,15 @@ class _LookedAt:
 _looked_at: Final = _LookedAt()
 
 
-def _of_torch(torch: Any) -> dict[type, Reducer]:
+def _of_torch(torch: ModuleType) -> dict[type, Reducer]:
     return {torch.Tensor: _reduce_tensor}
 
 
-def _of_pyarrow(pyarrow: Any) -> dict[type, Reducer]:
+def _of_pyarrow(pyarrow: ModuleType) -> dict[type, Reducer]:
     return {pyarrow.Table: _reduce_table, pyarrow.RecordBatch: _reduce_table}
 
 
-def _of_polars(polars: Any) -> dict[type, Reducer]:
+def _of_polars(polars: ModuleType) -> dict[type, Reducer]:
     return {polars.DataFrame: _reduce_frame, polars.Series: _reduce_series}
 
 
@@ -64,7 +67,6 @@ waiting: Final = {"torch": _of_torch, "pyarrow": _of_pyarrow, "polars": _of_pola
 
 
 def _reduce_tensor(tensor: Any) -> Any:
-    """The memory from the first element to the last, and the strides."""
     torch = sys.modules["torch"]
     if not _is_plain(torch, tensor):
         return tensor.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
@@ -77,7 +79,7 @@ def _reduce_tensor(tensor: Any) -> Any:
     return _tensor, (pickle.PickleBuffer(flat), *how)
 
 
-def _is_plain(torch: Any, tensor: Any) -> bool:
+def _is_plain(torch: ModuleType, tensor: Any) -> bool:
     return (
         tensor.device.type == "cpu"
         and tensor.layout is torch.strided
@@ -93,7 +95,7 @@ def _is_plain(torch: Any, tensor: Any) -> bool:
 
 
 def _tensor(
-    buffer: Any, dtype: Any, size: tuple[int, ...], stride: tuple[int, ...], has_grad: bool
+    buffer: Buffer, dtype: Any, size: tuple[int, ...], stride: tuple[int, ...], has_grad: bool
 ) -> Any:
     torch = importlib.import_module("torch")
     view = memoryview(buffer)
@@ -108,7 +110,7 @@ def _tensor(
 
 
 def _reduce_table(table: Any) -> Any:
-    """A part of a table: without the rest, which pyarrow would send too."""
+    # a part of a table without the rest, which pyarrow would send too
     if table.get_total_buffer_size() <= _WASTE * table.nbytes:
         return table.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
     pyarrow = sys.modules["pyarrow"]
@@ -119,14 +121,14 @@ def _reduce_table(table: Any) -> Any:
     return _table, (pickle.PickleBuffer(sink.getvalue()), isinstance(table, pyarrow.RecordBatch))
 
 
-def _table(buffer: Any, is_batch: bool) -> Any:
+def _table(buffer: Buffer, is_batch: bool) -> Any:
     pyarrow, ipc = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.ipc")
     stream = ipc.open_stream(pyarrow.py_buffer(buffer))
     return stream.read_next_batch() if is_batch else stream.read_all()
 
 
 def _reduce_frame(frame: Any) -> Any:
-    """Through Arrow, whose memory polars shares; without pyarrow, as bytes of Arrow's format."""
+    # through Arrow, whose memory polars shares; without pyarrow, as bytes of Arrow's format
     polars = sys.modules["polars"]
     try:
         table = _arrow(polars, frame)
@@ -140,7 +142,7 @@ def _reduce_frame(frame: Any) -> Any:
         return frame.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
 
 
-def _arrow(polars: Any, frame: Any) -> Any:
+def _arrow(polars: ModuleType, frame: Any) -> Any:
     """The same memory as an Arrow table; None where the frame is not that, or only a part of it."""
     if not _has_pyarrow():
         return None
@@ -163,7 +165,7 @@ def _frame(table: Any) -> Any:
     return importlib.import_module("polars").from_arrow(table)
 
 
-def _frame_of_bytes(buffer: Any) -> Any:
+def _frame_of_bytes(buffer: Buffer) -> Any:
     if _has_pyarrow():
         return _frame(_table(buffer, False))
     return importlib.import_module("polars").read_ipc_stream(bytes(buffer))

@@ -1,7 +1,7 @@
 """The agent of a host: forks ranks from a zygote, watches them, and outlives nobody.
 
 `python -m monarch_nb.host.agent.agent`, with its boot record as a line on standard input, which
-stays open as the rope to the owner. One thread, one poll. What a message or an exit means is
+stays open: the agent ends with its owner. One thread, one poll. What a message or an exit means is
 decided by `rank_states.py`; here it is done. It never imports torch or IPython.
 """
 
@@ -16,23 +16,21 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from monarch_nb.config import Config
 from monarch_nb.host import guard, rundir
 from monarch_nb.host.agent import events, rank_states, requests
 from monarch_nb.host.agent.loop import Loop
-from monarch_nb.host.agent.mailbox import Letter, Mail
-from monarch_nb.host.agent.ranks import FDS_PER_RANK, Wards
-from monarch_nb.host.agent.zygote_client import Forks, settings_for
-from monarch_nb.host.launch import AgentBoot, last_lines
+from monarch_nb.host.agent.mailbox import Mailbox, Request
+from monarch_nb.host.agent.ranks import FDS_PER_RANK, Ranks
+from monarch_nb.host.agent.zygote_client import ZygoteClient, settings_for
+from monarch_nb.host.launch import AgentBoot, Record, last_lines
 from monarch_nb.host.output.pipes import Piece
-from monarch_nb.host.status import dumps
-from monarch_nb.host.status.inspect import Looks
+from monarch_nb.host.status.inspect import Inspector
 from monarch_nb.host.status.oom import MemoryGroup
 from monarch_nb.host.status.viewers import FASTEST_S, Viewers
 
-Record = dict[str, Any]
 _END_S: Final = 2.0
 _OWNER_END_S: Final = 0.3
 _SPARE_FDS: Final = 64
@@ -40,34 +38,34 @@ _EXITED: Final = 0
 
 
 class Agent:
-    """Everything of one host."""
-
     def __init__(self, boot: AgentBoot) -> None:
         self._boot = boot
         self._config = config = Config(**boot.config)
         self._over = False
         self._owner_gone = False
         self._owner: int | None = None  # a pidfd
-        self._greeted = False
+        self._is_ready = False
         self._killed: set[int] = set()  # by us: no business of the out-of-memory killer
         self._viewers = Viewers()
         self._ranks_file_limit, self._file_limit = guard.raise_file_limit()
         self._memory = MemoryGroup()
         self._loop = Loop()
-        self._mail = Mail(Path(boot.run_dir), boot.agent)
-        self._wards = Wards(self._loop, self._mail, config, self._viewers.sampler, self._on_pulse)
+        self._mailbox = Mailbox(Path(boot.run_dir), boot.agent)
+        self._ranks = Ranks(
+            self._loop, self._mailbox, config, self._viewers.sampler, self._on_pulse
+        )
         run_dir, sampler = Path(boot.run_dir), self._viewers.sampler
-        self._looks = Looks(run_dir, self._wards, sampler, self._loop)
+        self._inspector = Inspector(run_dir, self._ranks, sampler, self._loop)
         timing = rank_states.Timing(
             config.pulse_interval_s / 2, config.exit_s, config.grace_s, config.start_s
         )
-        self._registry = rank_states.Registry(boot.agent, boot.controller, timing)
-        self._loop.add(self._mail.fileno(), lambda: None)  # read in every round
+        self._states = rank_states.RankStates(boot.agent, boot.controller, timing)
+        self._loop.add(self._mailbox.fileno(), lambda: None)  # read in every round
         self._watch_owner()
         self._watch_children()
         self._lifeline, self._lifeline_held = os.pipe()
-        self._forks: Forks | None = None
-        self._zygote()
+        self._zygote: ZygoteClient | None = None
+        self._running_zygote()
 
     # --------------------------------------------------------------------------------- the loop
 
@@ -75,36 +73,36 @@ class Agent:
         """Serve until the owner is gone or says so, then leave nothing behind."""
         while not self._over:
             self._loop.wait(self._timeout())
-            for letter in self._mail.receive():
-                self._on_letter(letter)
+            for request in self._mailbox.receive():
+                self._on_request(request)
             now = time.monotonic()
             self._feed(events.Tick())
-            self._looks.native.expire(now)
-            self._pass_on(self._wards.outflow.flush(now))
-            self._wards.outflow.tell()
-            self._show(now)
+            self._inspector.native.expire(now)
+            self._pass_on(self._ranks.flow.flush(now))
+            self._ranks.flow.tell()
+            self._send_status(now)
         self._end()
 
     def _timeout(self) -> float | None:
-        if self._over or self._mail.ready():
+        if self._over or self._mailbox.ready():
             return 0.0
-        dues = [self._registry.deadline(), self._wards.outflow.due(), self._viewers.due()]
-        dues.append(self._looks.native.due())
+        dues = [self._states.deadline(), self._ranks.flow.due(), self._viewers.due()]
+        dues.append(self._inspector.native.due())
         due = min((due for due in dues if due is not None), default=None)
         return None if due is None else due - time.monotonic()
 
     def _end(self) -> None:
-        for proc in self._registry.procs:
-            self._wards.signal(proc, signal.SIGKILL)
+        for proc in self._states.procs:
+            self._ranks.signal(proc, signal.SIGKILL)
         guard.end_children(_END_S)
-        for proc in self._registry.procs:
-            self._mail.drop(proc)
-        self._wards.close()
-        self._mail.close(deliver=not self._owner_gone)
+        for proc in self._states.procs:
+            self._mailbox.drop(proc)
+        self._ranks.close()
+        self._mailbox.close(deliver=not self._owner_gone)
         if self._owner_is_dead():
             shutil.rmtree(self._boot.run_dir, ignore_errors=True)
 
-    # ------------------------------------------------------------------------------------ ropes
+    # ----------------------------------------------------------------------- owner and children
 
     def _watch_owner(self) -> None:
         self._loop.add(0, self._on_stdin)
@@ -134,76 +132,74 @@ class Agent:
         self._over = self._owner_gone = True
 
     def _owner_is_dead(self) -> bool:
-        """Whether nobody is left to remove the run dir. Its files are closed a moment before."""
+        # then nobody is left to remove the run dir; its files are closed a moment before
         if not self._owner_gone or self._boot.owner_pid is None:
             return self._owner_gone
         return self._owner is None or bool(select.select([self._owner], [], [], _OWNER_END_S)[0])
 
     # ------------------------------------------------------------------------------- the zygote
 
-    def _zygote(self) -> Forks:
-        """The running zygote; another one if the last has died."""
-        if self._forks is None:
+    def _running_zygote(self) -> ZygoteClient:
+        if self._zygote is None:
             settings = settings_for(self._boot, self._ranks_file_limit)
-            self._forks = Forks(settings, self._lifeline, self._loop, self._on_zygote)
-        return self._forks
+            self._zygote = ZygoteClient(settings, self._lifeline, self._loop, self._on_zygote)
+        return self._zygote
 
     def _on_zygote(self, record: Record, fds: list[int]) -> None:
         match record["event"]:
             case "ready":
-                self._greet(record)
+                self._report_ready(record)
             case "forked":
-                self._wards.admit(record["proc"], record["pid"], fds)
+                self._ranks.add(record["proc"], record["pid"], fds)
                 self._feed(events.Forked(record["proc"], record["pid"]))
             case "unforked":
-                self._wards.dismiss(record["proc"])
+                self._ranks.remove(record["proc"])
                 self._feed(events.Ended(record["proc"], reason=record["reason"]))
             case "ended":
                 self._rank_ended(record["proc"], record["status"])
 
-    def _greet(self, report: Record) -> None:
-        if self._greeted:
+    def _report_ready(self, report: Record) -> None:
+        if self._is_ready:
             return
-        self._greeted = True
+        self._is_ready = True
         facts = {name: report[name] for name in ("versions", "preload_s", "threads")}
         body = {"verb": "ready", "pid": os.getpid(), "host": socket.gethostname(), **facts}
         self._tell(self._boot.controller, {**body, "zygote": report["pid"]})
 
     def _on_child(self) -> None:
-        """A child has ended: the zygote, or a rank or an orphan that the zygote has left us."""
+        # the zygote has ended, or a rank or an orphan that it has left us
         self._wakeups.recv(4096)
-        if self._forks is not None:
-            self._forks.listen()  # of a rank that it has left us it has told us before
+        if self._zygote is not None:
+            self._zygote.listen()  # of a rank that it has left us it has told us before
         ended = dict(iter(_reap, None))
-        if self._forks is not None and self._forks.pid in ended:
+        if self._zygote is not None and self._zygote.pid in ended:
             # before its ranks: who hears of their ends knows why
-            lost, self._forks = self._forks, None
+            lost, self._zygote = self._zygote, None
             lost.ended(ended[lost.pid])
             self._zygote_lost(lost)
         for pid, status in ended.items():
-            if (proc := self._wards.proc_of(pid)) is not None:
+            if (proc := self._ranks.proc_of(pid)) is not None:
                 self._rank_ended(proc, status)
-        for pid in (
-            guard.children() - self._looks.native.pids - {self._forks.pid if self._forks else 0}
-        ):
+        ours = {self._zygote.pid} if self._zygote else set()
+        for pid in guard.children() - self._inspector.native.pids - ours:
             guard.kill(pid)
 
-    def _zygote_lost(self, forks: Forks) -> None:
-        text = forks.broken or f"{forks.how()}\n{self._last_words()}"
+    def _zygote_lost(self, zygote: ZygoteClient) -> None:
+        text = zygote.broken or f"{zygote.how()}\n{self._zygote_log()}"
         self._feed(events.ZygoteLost(text))
 
-    def _last_words(self) -> str:
+    def _zygote_log(self) -> str:
         log = Path(self._boot.run_dir) / self._boot.log_name()
         return last_lines(log.read_text(errors="replace")) if log.exists() else ""
 
     def _rank_ended(self, proc: int, status: int) -> None:
         exitcode = os.waitstatus_to_exitcode(status)
         oom = self._was_out_of_memory(proc, exitcode)
-        output = self._wards.dismiss(proc)
-        dumps.forget(Path(self._boot.run_dir), proc)
+        output = self._ranks.remove(proc)
+        self._inspector.forget(proc)
         self._viewers.end(proc)
         if output is not None:
-            self._pass_on(self._wards.outflow.rest(output, time.monotonic()))
+            self._pass_on(self._ranks.flow.rest(output, time.monotonic()))
         self._feed(
             events.Ended(
                 proc,
@@ -214,7 +210,7 @@ class Agent:
                 oom=oom,
             )
         )
-        self._mail.drop(proc)
+        self._mailbox.drop(proc)
 
     def _was_out_of_memory(self, proc: int, exitcode: int) -> bool:
         if exitcode != -signal.SIGKILL or proc in self._killed:
@@ -224,7 +220,7 @@ class Agent:
     # ------------------------------------------------------------------------ events and effects
 
     def _feed(self, event: events.Event) -> None:
-        for effect in self._registry.feed(event, time.monotonic()):
+        for effect in self._states.feed(event, time.monotonic()):
             match effect:
                 case events.Tell(process, body):
                     self._tell(process, body)
@@ -241,120 +237,120 @@ class Agent:
     def _signal(self, proc: int, number: int) -> None:
         if number == signal.SIGKILL:
             self._killed.add(proc)
-        self._wards.signal(proc, number)
+        self._ranks.signal(proc, number)
 
     def _tell(self, process: int, body: Record) -> None:
-        if not self._registry.is_gone(process):
-            self._mail.send(process, body)
+        if not self._states.is_gone(process):
+            self._mailbox.send(process, body)
 
     def _answer(self, asker: events.Asker, body: Record) -> None:
-        if not self._registry.is_gone(asker.process):
-            self._mail.answer(asker, body)
+        if not self._states.is_gone(asker.process):
+            self._mailbox.answer(asker, body)
 
     def _pass_on(self, pieces: Iterable[Piece]) -> None:
         for piece in pieces:
             self._tell(self._boot.controller, {"verb": "raw", **piece._asdict()})
 
-    def _show(self, now: float) -> None:
+    def _send_status(self, now: float) -> None:
         if (news := self._viewers.news(now)) is not None:
             viewers, body = news
             for viewer in viewers:
                 self._tell(viewer, body)
 
-    # ------------------------------------------------------------------------------------ verbs
+    # --------------------------------------------------------------------------------- requests
 
-    def _on_letter(self, letter: Letter) -> None:
-        verb = str(letter.body.get("verb"))
+    def _on_request(self, request: Request) -> None:
+        verb = str(request.body.get("verb"))
         try:
-            _VERBS.get(verb, Agent._unknown)(self, letter)
+            _VERBS.get(verb, Agent._unknown)(self, request)
         except (KeyError, TypeError, ValueError, OSError) as error:
             text = f"{verb}: {type(error).__name__}: {error}"
-            self._answer(letter.asker, {"error": text})
+            self._answer(request.asker, {"error": text})
 
-    def _unknown(self, _: Letter) -> None:
+    def _unknown(self, _: Request) -> None:
         raise ValueError(f"an agent knows {', '.join(_VERBS)}")
 
-    def _spawn(self, letter: Letter) -> None:
-        procs = requests.check_procs(letter.body["procs"])
+    def _spawn(self, request: Request) -> None:
+        procs = requests.check_procs(request.body["procs"])
         self._check_room(procs)
-        owner = letter.body.get("owner", letter.asker.process)
-        places = [self._wards.reserve(proc) for proc in procs]
+        owner = request.body.get("owner", request.asker.process)
+        places = [self._ranks.reserve(proc) for proc in procs]
         try:
-            request = requests.fork_request(letter.body, letter.buffers, self._boot, places)
+            wanted = requests.fork_request(request.body, request.buffers, self._boot, places)
         except ValueError:
             for proc in procs:
-                self._wards.dismiss(proc)
+                self._ranks.remove(proc)
             raise
-        self._feed(events.Asked(procs, owner, requests.commands_of(request)))
-        self._zygote().fork(request)
-        self._answer(letter.asker, {"ok": True})
+        self._feed(events.Asked(procs, owner, requests.commands_of(wanted)))
+        self._running_zygote().fork(wanted)
+        self._answer(request.asker, {"ok": True})
 
     def _check_room(self, procs: list[int]) -> None:
-        if self._registry.ending:
+        if self._states.ending:
             raise ValueError("this agent is shutting down")
-        if used := [proc for proc in procs if self._registry.knows(proc)]:
+        if used := [proc for proc in procs if self._states.knows(proc)]:
             raise ValueError(f"process ids are used once: {used}")
-        if len(procs) > self._wards.board.room:
-            raise ValueError(f"room for {self._wards.board.room} more ranks, not {len(procs)}")
-        needed = (len(self._registry.procs) + len(procs)) * FDS_PER_RANK + _SPARE_FDS
+        if len(procs) > self._ranks.board.room:
+            raise ValueError(f"room for {self._ranks.board.room} more ranks, not {len(procs)}")
+        needed = (len(self._states.procs) + len(procs)) * FDS_PER_RANK + _SPARE_FDS
         if needed > self._file_limit:
             raise ValueError(
                 f"{len(procs)} more ranks need {needed} open files in the agent, the limit is "
                 f"{self._file_limit} (ulimit -Hn)"
             )
 
-    def _stop(self, letter: Letter) -> None:
-        procs = requests.check_procs(letter.body["procs"])
-        grace_s = float(letter.body.get("grace_s", self._config.exit_s))
-        self._feed(events.StopAsked(letter.asker, procs, grace_s))
+    def _stop(self, request: Request) -> None:
+        procs = requests.check_procs(request.body["procs"])
+        grace_s = float(request.body.get("grace_s", self._config.exit_s))
+        self._feed(events.StopAsked(request.asker, procs, grace_s))
 
-    def _kill(self, letter: Letter) -> None:
-        number = signal.Signals(letter.body.get("signal", signal.SIGKILL))
-        self._feed(events.KillAsked(requests.check_procs(letter.body["procs"]), number))
-        self._answer(letter.asker, {"ok": True})
+    def _kill(self, request: Request) -> None:
+        number = signal.Signals(request.body.get("signal", signal.SIGKILL))
+        self._feed(events.KillAsked(requests.check_procs(request.body["procs"]), number))
+        self._answer(request.asker, {"ok": True})
 
-    def _watch(self, letter: Letter) -> None:
-        procs = requests.check_procs(letter.body["procs"])
-        self._answer(letter.asker, {"ok": True})
-        self._feed(events.Watched(letter.asker.process, procs))
+    def _watch(self, request: Request) -> None:
+        procs = requests.check_procs(request.body["procs"])
+        self._answer(request.asker, {"ok": True})
+        self._feed(events.Watched(request.asker.process, procs))
 
-    def _status(self, letter: Letter) -> None:
-        viewer, on = letter.asker.process, letter.body["on"]
-        period_s = float(letter.body.get("period_s", FASTEST_S))
+    def _status(self, request: Request) -> None:
+        viewer, on = request.asker.process, request.body["on"]
+        period_s = float(request.body.get("period_s", FASTEST_S))
         told = self._viewers.begin(viewer, period_s, time.monotonic()) if on else None
-        self._answer(letter.asker, {"ok": True, "host": socket.gethostname()})
+        self._answer(request.asker, {"ok": True, "host": socket.gethostname()})
         if told is None:
             self._viewers.end(viewer)
         else:
             self._tell(viewer, told)
 
-    def _taken(self, letter: Letter) -> None:
-        self._wards.outflow.taken(int(letter.body["bytes"]), time.monotonic())
+    def _taken(self, request: Request) -> None:
+        self._ranks.flow.taken(int(request.body["bytes"]), time.monotonic())
 
-    def _drain(self, letter: Letter) -> None:
-        procs = requests.check_procs(letter.body["procs"])
-        self._wards.when_passed(procs, lambda: self._answer(letter.asker, {"ok": True}))
+    def _drain(self, request: Request) -> None:
+        procs = requests.check_procs(request.body["procs"])
+        self._ranks.when_forwarded(procs, lambda: self._answer(request.asker, {"ok": True}))
 
-    def _tail(self, letter: Letter) -> None:
-        self._answer(letter.asker, {"text": self._wards.tail(letter.body["proc"])})
+    def _tail(self, request: Request) -> None:
+        self._answer(request.asker, {"text": self._ranks.tail(request.body["proc"])})
 
-    def _look(self, letter: Letter) -> None:
-        self._looks.ask(letter.body, lambda body: self._answer(letter.asker, body))
+    def _inspect(self, request: Request) -> None:
+        self._inspector.ask(request.body, lambda body: self._answer(request.asker, body))
 
-    def _hello(self, letter: Letter) -> None:
+    def _hello(self, request: Request) -> None:
         facts = {"pid": os.getpid(), "host": socket.gethostname()}
-        self._answer(letter.asker, {"ok": True, "malformed": self._mail.malformed, **facts})
+        self._answer(request.asker, {"ok": True, "malformed": self._mailbox.malformed, **facts})
 
-    def _stop_all(self, letter: Letter) -> None:
-        grace_s = float(letter.body.get("grace_s", self._config.exit_s))
-        self._feed(events.StopAsked(letter.asker, list(self._registry.procs), grace_s))
+    def _stop_all(self, request: Request) -> None:
+        grace_s = float(request.body.get("grace_s", self._config.exit_s))
+        self._feed(events.StopAsked(request.asker, list(self._states.procs), grace_s))
 
-    def _shutdown(self, letter: Letter) -> None:
-        grace_s = float(letter.body.get("grace_s", self._config.exit_s))
-        self._feed(events.StopAsked(letter.asker, None, grace_s))
+    def _shutdown(self, request: Request) -> None:
+        grace_s = float(request.body.get("grace_s", self._config.exit_s))
+        self._feed(events.StopAsked(request.asker, None, grace_s))
 
 
-_VERBS: Final[dict[str, Callable[[Agent, Letter], None]]] = {
+_VERBS: Final[dict[str, Callable[[Agent, Request], None]]] = {
     "spawn": Agent._spawn,
     "stop": Agent._stop,
     "kill": Agent._kill,
@@ -363,10 +359,10 @@ _VERBS: Final[dict[str, Callable[[Agent, Letter], None]]] = {
     "taken": Agent._taken,
     "drain": Agent._drain,
     "tail": Agent._tail,
-    "dump": Agent._look,
-    "dumped": Agent._look,
-    "rows": Agent._look,
-    "native": Agent._look,
+    "dump": Agent._inspect,
+    "dumped": Agent._inspect,
+    "rows": Agent._inspect,
+    "native": Agent._inspect,
     "shutdown": Agent._shutdown,
     "hello": Agent._hello,
     "stop_all": Agent._stop_all,
@@ -382,7 +378,6 @@ def _reap() -> tuple[int, int] | None:
 
 
 def main() -> None:
-    """Run one agent, if its owner lives."""
     try:
         boot = AgentBoot.read(0)
         if boot.owner_pid is not None:

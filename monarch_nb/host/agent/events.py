@@ -1,12 +1,12 @@
-"""What the agent's registry is told, and what it wants done: plain values without behaviour."""
+"""What `RankStates` is told, and what it wants done: plain values without behaviour."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Record = dict[str, Any]
+from monarch_nb.host.launch import Record
 
 
 class Asker(NamedTuple):
@@ -72,8 +72,6 @@ class StopAsked(NamedTuple):
 
 
 class KillAsked(NamedTuple):
-    """Signal these."""
-
     procs: Sequence[int]
     number: int
 

@@ -42,6 +42,5 @@ class Loop:
                 callback()
 
     def close(self) -> None:
-        """Let go of everything."""
         self._callbacks.clear()
         self._epoll.close()

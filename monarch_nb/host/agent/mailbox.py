@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from monarch_nb.core.wire import frames
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.host.agent.events import Asker
+from monarch_nb.host.launch import Record
 from monarch_nb.net import wire
 from monarch_nb.net.keys import check_private
 from monarch_nb.net.outbox import Outbox, open_queue
@@ -21,10 +22,9 @@ from monarch_nb.net.pulse import Pulse
 
 _AT_ONCE: Final = 200  # messages taken in one go, so that exits are noticed under any load
 _LINGER_S: Final = 0.5
-Record = dict[str, Any]
 
 
-class Letter(NamedTuple):
+class Request(NamedTuple):
     """A control message as received."""
 
     asker: Asker
@@ -32,7 +32,7 @@ class Letter(NamedTuple):
     buffers: list[bytes]
 
 
-class Mail:
+class Mailbox:
     """One inbox, an outbox for each process that was ever written to and has not ended."""
 
     def __init__(self, run_dir: Path, process: int) -> None:
@@ -49,10 +49,9 @@ class Mail:
         return int(self._inbox.fd)
 
     def ready(self) -> bool:
-        """Whether something has come."""
         return bool(self._inbox.poll(0))
 
-    def receive(self) -> Iterator[Letter]:
+    def receive(self) -> Iterator[Request]:
         """What has come, up to a limit; then `ready` says whether there is more."""
         for _ in range(_AT_ONCE):
             if not self.ready():
@@ -64,7 +63,6 @@ class Mail:
                     self.malformed += 1
 
     def send(self, process: int, body: Record) -> None:
-        """A control message to a process."""
         self._post(Asker(process, frames.CONTROL_PORT), body)
 
     def answer(self, asker: Asker, body: Record) -> None:
@@ -80,7 +78,6 @@ class Mail:
             path.unlink(missing_ok=True)
 
     def pulse(self, process: int, interval_s: float, timeout_s: float) -> Pulse:
-        """Watch the pulse of a process of this host."""
         return Pulse(self._context, self._run_dir, process, interval_s, timeout_s)
 
     def close(self, *, deliver: bool = True) -> None:
@@ -93,7 +90,6 @@ class Mail:
         self.drop(self._process)
 
     def _parse(self, parts: list[bytes]) -> list[frames.Message]:
-        """One message, or the several of a batch; none if this is noise."""
         try:
             header = frames.parse_header(parts[0])
             if header[0] == frames.BATCH:
@@ -116,9 +112,9 @@ class Mail:
         return self._outboxes[process]
 
 
-def _open(message: frames.Message) -> Letter:
+def _open(message: frames.Message) -> Request:
     body = json.loads(bytes(message.payload))
     if message.kind != frames.CONTROL or not isinstance(body, dict):
         raise RemoteProtocolError("an agent takes control messages only")
     asker = Asker(message.source, message.reply, message.rank, message.tag)
-    return Letter(asker, body, [bytes(part) for part in message.buffers])
+    return Request(asker, body, [bytes(part) for part in message.buffers])

@@ -25,13 +25,13 @@ from monarch_nb.host.agent.events import (
     Kill,
     KillAsked,
     Pulsed,
-    Record,
     StopAsked,
     Tell,
     Tick,
     Watched,
     ZygoteLost,
 )
+from monarch_nb.host.launch import Record
 
 _REMEMBERED: Final = 20_000  # gone ranks that a late watcher is told of in full
 _ORPHANED_S: Final = 2.0  # by then a rank that has lost its zygote was seen to end
@@ -66,10 +66,10 @@ class _Rank:
     heard: bool = False
     lost_at: float | None = None
     silent: bool = False
-    cut_at: float | None = None  # unless it is heard before
+    unreachable_at: float | None = None  # unless it is heard before
     kill_at: float | None = None
     stopping: bool = False
-    asked: bool = False  # to stop, by somebody; not as the heir of a dead owner
+    asked: bool = False  # to stop, by somebody; not because its owner has ended
     end_at: float | None = None  # without its zygote
     end_reason: str = ""
 
@@ -82,9 +82,7 @@ class _Stop:
 
 
 @dataclass
-class Registry:
-    """All ranks of one agent."""
-
+class RankStates:
     agent: int
     controller: int
     timing: Timing = field(default_factory=Timing)
@@ -98,11 +96,9 @@ class Registry:
 
     @property
     def procs(self) -> list[int]:
-        """The ranks that are not gone."""
         return list(self._ranks)
 
     def knows(self, proc: int) -> bool:
-        """Whether this id was ever used."""
         return proc in self._ranks or proc in self._gone
 
     def is_gone(self, proc: int) -> bool:
@@ -112,13 +108,13 @@ class Registry:
     def feed(self, event: Event, now: float) -> list[Effect]:
         """What is to be done about `event`, and about all that is due by now."""
         effects = [*self._on(event, now), *self._due(now)]
-        return [effect for effect in effects if not self._is_for_the_dead(effect)]
+        return [effect for effect in effects if not self._is_for_ended(effect)]
 
     def deadline(self) -> float | None:
         """When `Tick` has to come at the latest."""
         return min(self._deadlines(), default=None)
 
-    def _is_for_the_dead(self, effect: Effect) -> bool:
+    def _is_for_ended(self, effect: Effect) -> bool:
         match effect:
             case Tell(process, _) | Answer(Asker(process), _):
                 return process in self._gone
@@ -157,7 +153,7 @@ class Registry:
             command = event.commands.get(proc, "")
             self._ranks[proc] = _Rank(proc, owner, watchers, now, command)
         if owner in self._gone:
-            yield from self._bequeath(owner, now)
+            yield from self._stop_owned_by(owner, now)
 
     def _forked(self, proc: int, pid: int, now: float) -> Iterator[Effect]:
         if (rank := self._ranks.get(proc)) is None:
@@ -169,15 +165,15 @@ class Registry:
     def _ended(self, event: Ended, now: float) -> Iterator[Effect]:
         if (rank := self._ranks.pop(event.proc, None)) is None:
             return
-        event = event._replace(reason=event.reason or _story(rank))
+        event = event._replace(reason=event.reason or _reason_of(rank))
         body = {"verb": "exited", "pid": rank.pid, "asked": rank.asked, **event._asdict()}
         self._remember(event.proc, body)
         for other in self._ranks.values():
             other.watchers.discard(event.proc)
         for watcher in sorted(rank.watchers):
             yield Tell(watcher, body)
-        yield from self._bequeath(event.proc, now)
-        yield from self._settle(event.proc)
+        yield from self._stop_owned_by(event.proc, now)
+        yield from self._answer_stops(event.proc)
 
     def _remember(self, proc: int, body: Record) -> None:
         self._gone[proc] = body
@@ -186,14 +182,12 @@ class Registry:
         for key in [key for key in self._expected if key[0] == proc]:
             del self._expected[key]
 
-    def _bequeath(self, owner: int, now: float) -> Iterator[Effect]:
-        """What a rank has spawned does not outlive it."""
+    def _stop_owned_by(self, owner: int, now: float) -> Iterator[Effect]:
         for rank in list(self._ranks.values()):
             if rank.owner == owner:
-                yield from self._tell_exit(rank, self.timing.exit_s, now)
+                yield from self._ask_to_exit(rank, self.timing.exit_s, now)
 
-    def _settle(self, proc: int) -> Iterator[Effect]:
-        """Answer the stops that waited for this rank last."""
+    def _answer_stops(self, proc: int) -> Iterator[Effect]:
         for stop in list(self._stops):
             stop.remaining.discard(proc)
             if not stop.remaining:
@@ -219,7 +213,7 @@ class Registry:
             return
         if rank.silent:
             yield from self._tell_pulse(rank, "heard", now)
-        rank.heard, rank.lost_at, rank.silent, rank.cut_at = True, None, False, None
+        rank.heard, rank.lost_at, rank.silent, rank.unreachable_at = True, None, False, None
 
     def _stop_asked(self, event: StopAsked, now: float) -> Iterator[Effect]:
         wanted = self._ranks if event.procs is None else event.procs
@@ -228,13 +222,13 @@ class Registry:
         self.ending = self.ending or final
         for rank in ranks:
             rank.asked = True
-            yield from self._tell_exit(rank, event.grace_s, now)
+            yield from self._ask_to_exit(rank, event.grace_s, now)
         stop = _Stop(event.asker, {rank.proc for rank in ranks}, final)
         self._stops.append(stop)
-        yield from self._settle(0)
+        yield from self._answer_stops(0)
 
-    def _tell_exit(self, rank: _Rank, grace_s: float, now: float) -> Iterator[Effect]:
-        rank.stopping, rank.cut_at = True, None
+    def _ask_to_exit(self, rank: _Rank, grace_s: float, now: float) -> Iterator[Effect]:
+        rank.stopping, rank.unreachable_at = True, None
         due = now if rank.silent else now + grace_s  # one that is silent would not hear it
         rank.kill_at = min(due, rank.kill_at or due)
         if grace_s > 0:
@@ -267,22 +261,22 @@ class Registry:
                 yield from self._ended(Ended(rank.proc, reason=rank.end_reason), now)
                 continue
             if (due := self._started_by(rank)) is not None and due <= now:
-                yield from self._give_up(rank, now)
+                yield from self._kill_unstarted(rank, now)
             if rank.pid is not None and rank.kill_at is not None and rank.kill_at <= now:
                 rank.kill_at = None
                 yield Kill(rank.proc, signal.SIGKILL)
             if (due := self._silent_at(rank)) is not None and due <= now:
-                rank.silent, rank.cut_at = True, now + self.timing.grace_s
+                rank.silent, rank.unreachable_at = True, now + self.timing.grace_s
                 yield from self._tell_pulse(rank, "silent", now)
-            if rank.cut_at is not None and rank.cut_at <= now:
-                yield from self._cut_off(rank, now)
+            if rank.unreachable_at is not None and rank.unreachable_at <= now:
+                yield from self._give_up_silent(rank, now)
         for (watcher, proc), due in list(self._expected.items()):
             if due <= now:
                 del self._expected[watcher, proc]
-                yield Tell(watcher, _never_heard_of(proc))
+                yield Tell(watcher, _unknown_process(proc))
 
-    def _give_up(self, rank: _Rank, now: float) -> Iterator[Effect]:
-        """Its command runs and is no rank. Its end will be told with its last words."""
+    def _kill_unstarted(self, rank: _Rank, now: float) -> Iterator[Effect]:
+        # its command runs and is no rank; its end will be told with what it wrote last
         rank.end_at = now + _KILLED_S
         rank.end_reason = (
             f"`{rank.command}` was started {now - rank.since:.0f} s ago and never became a rank. A "
@@ -291,8 +285,8 @@ class Registry:
         )
         yield Kill(rank.proc, signal.SIGKILL)
 
-    def _cut_off(self, rank: _Rank, now: float) -> Iterator[Effect]:
-        """Nobody waits for it any longer, and it must not come back."""
+    def _give_up_silent(self, rank: _Rank, now: float) -> Iterator[Effect]:
+        # it must not come back
         since = rank.since if rank.lost_at is None else rank.lost_at
         yield Kill(rank.proc, signal.SIGKILL)
         yield from self._ended(Ended(rank.proc, unreachable_s=round(now - since, 3)), now)
@@ -301,8 +295,8 @@ class Registry:
         for rank in self._ranks.values():
             if rank.end_at is not None:
                 yield rank.end_at
-            if rank.cut_at is not None:
-                yield rank.cut_at
+            if rank.unreachable_at is not None:
+                yield rank.unreachable_at
             if rank.kill_at is not None and rank.pid is not None:
                 yield rank.kill_at
             if (due := self._silent_at(rank)) is not None:
@@ -312,7 +306,7 @@ class Registry:
         yield from self._expected.values()
 
     def _silent_at(self, rank: _Rank) -> float | None:
-        """When this rank counts as silent, as things stand. One that was told to exit never."""
+        # one that was told to exit never counts as silent
         if rank.silent or rank.stopping or rank.pid is None:
             return None
         if rank.lost_at is not None:
@@ -322,7 +316,6 @@ class Registry:
         return rank.since + _BOOT_GRACES * self.timing.grace_s
 
     def _started_by(self, rank: _Rank) -> float | None:
-        """When the command of this rank must have become a rank."""
         if not rank.command or rank.heard or rank.stopping or rank.pid is None or rank.end_at:
             return None
         return rank.since + self.timing.start_s
@@ -334,14 +327,13 @@ class Registry:
             yield Tell(watcher, body)
 
 
-def _story(rank: _Rank) -> str | None:
-    """What is to be said of the end of a command that was no rank yet."""
+def _reason_of(rank: _Rank) -> str | None:
     if not rank.command or rank.asked:
         return None
     unheard = None if rank.heard else f"`{rank.command}` ended before it was heard as a rank"
     return rank.end_reason or unheard
 
 
-def _never_heard_of(proc: int) -> Record:
+def _unknown_process(proc: int) -> Record:
     reason = "no such process was ever asked for on this host"
     return {"verb": "exited", "pid": None, **Ended(proc, reason=reason)._asdict()}

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from monarch_nb.host.guard import PROC_VARIABLE
-from monarch_nb.host.launch import AgentBoot
+from monarch_nb.host.launch import AgentBoot, Record
 
-Record = dict[str, Any]
 _COMMON: Final = (
     "owner", "mesh", "name", "labels", "sizes", "host_size", "cwd", "path", "store", "config",
     "ready_port", "python",
@@ -78,8 +77,8 @@ def commands_of(request: Record) -> dict[int, str]:
     }
 
 
-def _command(wanted: Any, env: Mapping[str, str | None], cwd: str | None) -> Record | None:
-    """Where the program is, looked for as an exec in the rank would; and its argv."""
+def _command(wanted: object, env: Mapping[str, str | None], cwd: str | None) -> Record | None:
+    # the program is looked for as an exec in the rank would
     if wanted is None:
         return None
     if not isinstance(wanted, list) or not all(isinstance(word, str) for word in wanted):
@@ -95,7 +94,7 @@ def _command(wanted: Any, env: Mapping[str, str | None], cwd: str | None) -> Rec
     return {"asked": asked, "program": str(Path(cwd or "", program)), "argv": argv}
 
 
-def check_procs(procs: Any) -> list[int]:
+def check_procs(procs: object) -> list[int]:
     """The ids of a message as such. Raises `ValueError`."""
     if not isinstance(procs, list) or not all(type(proc) is int for proc in procs):
         raise ValueError(f"procs must be a list of process ids, not {procs!r:.80}")

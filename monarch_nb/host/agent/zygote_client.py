@@ -8,34 +8,31 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from monarch_nb.host import guard
 from monarch_nb.host.agent.loop import Loop
-from monarch_nb.host.launch import WHEN_IDLE, AgentBoot
+from monarch_nb.host.launch import WHEN_IDLE, AgentBoot, Record
 from monarch_nb.host.zygote.channel import Channel
 
-Record = dict[str, Any]
-Hear = Callable[[Record, list[int]], None]
+OnMessage = Callable[[Record, list[int]], None]
 
 
-class Forks:
-    """One zygote process. `hear` gets each of its messages with the descriptors that came along."""
+class ZygoteClient:
+    """One zygote process. `on_message` gets each message with the descriptors that came along."""
 
-    def __init__(self, settings: Record, lifeline: int, loop: Loop, hear: Hear) -> None:
+    def __init__(self, settings: Record, lifeline: int, loop: Loop, on_message: OnMessage) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = _start(theirs.fileno(), lifeline)
         self.pid = self._process.pid
         self.broken: str | None = None
         self._loop = loop
-        self._hear = hear
+        self._on_message = on_message
         self._channel = Channel(ours)
         loop.add(self._channel.fileno(), self._on_channel)
         self._post(settings)
 
     def fork(self, request: Record) -> None:
-        """Ask for ranks."""
         self._post(request)
 
     def ended(self, status: int) -> None:
@@ -46,24 +43,20 @@ class Forks:
         self._channel.close()
 
     def how(self) -> str:
-        """How it ended, for a person."""
         code = self._process.returncode or 0
         if code < 0:
             return f"the zygote (process {self.pid}) was ended by {signal.Signals(-code).name}"
         return f"the zygote (process {self.pid}) ended with code {code}"
 
     def listen(self) -> None:
-        """Pass on what it has said."""
         for record, fds in self._channel.receive():
             if record["event"] == "broken":
                 self.broken = record["text"]
             else:
-                self._hear(record, fds)
+                self._on_message(record, fds)
 
     def _post(self, record: Record) -> None:
-        if (
-            not self._channel.closed
-        ):  # else its end is about to be noticed, and all that is asked of it
+        if not self._channel.closed:  # else its end is about to be noticed
             self._loop.want_write(self._channel.fileno(), wanted=self._channel.post(record))
 
     def _on_channel(self) -> None:

@@ -1,9 +1,8 @@
-"""What the ranks of a host wrote, on its way to the controller: whole, and no faster than it is
-taken.
+"""Sends what the ranks of a host wrote to the controller: whole, and no faster than it is taken.
 
 Rule: so much is on its way at a time; the controller says what it has taken. While there is no room
 a pipe that is full is not read, and who writes to it waits, as before a slow terminal. If nothing
-is taken for `PATIENCE_S`, the controller is stopped or gone: nobody waits any longer, pipes are
+is taken for `STUCK_S`, the controller is stopped or gone: nobody waits any longer, pipes are
 read, and what does not fit is counted in a note. Pipes take turns, so that a flood delays the lines
 of others by one round.
 """
@@ -21,41 +20,33 @@ from monarch_nb.host.output.pipes import PIECE_BYTES, Output, Piece, Pipe
 
 FLUSH_S: Final = 0.05
 WINDOW_BYTES: Final = 1 << 18  # what a kernel does with short lines of many ranks in 0.2 s
-PATIENCE_S: Final = 5.0
+STUCK_S: Final = 5.0
 _LEAST_BYTES: Final = 1 << 12  # of a turn, however many pipes there are
 
 
 class Window:
-    """How much is on its way."""
-
     def __init__(self) -> None:
         self._on_its_way = 0
         self._heard_at = 0.0
 
     @property
     def room(self) -> int:
-        """How many bytes more may be sent."""
         return max(0, WINDOW_BYTES - self._on_its_way)
 
     def sent(self, size: int, now: float) -> None:
-        """So many bytes were sent."""
         if not self._on_its_way:
             self._heard_at = now  # the wait begins
         self._on_its_way += size
 
     def taken(self, size: int, now: float) -> None:
-        """The controller has taken so many."""
         self._on_its_way = max(0, self._on_its_way - size)
         self._heard_at = now
 
     def is_stuck(self, now: float) -> bool:
-        """Whether the controller takes nothing."""
-        return bool(self._on_its_way) and now > self._heard_at + PATIENCE_S
+        return bool(self._on_its_way) and now > self._heard_at + STUCK_S
 
 
-class Outflow:
-    """The pipes of all ranks."""
-
+class FlowControl:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._window = Window()
@@ -66,12 +57,10 @@ class Outflow:
         self._flushed_at = float("-inf")
 
     def add(self, output: Output, reads: ReadCount) -> None:
-        """Read what this rank writes."""
         for pipe in output.pipes:
             self._loop.add(pipe.fd, functools.partial(self._read, output, pipe, reads))
 
     def remove(self, output: Output) -> None:
-        """The rank has ended."""
         output.finish()
         for pipe in output.pipes:
             self._noisy.pop(pipe, None)
@@ -84,37 +73,33 @@ class Outflow:
             yield piece
 
     def taken(self, size: int, now: float) -> None:
-        """The controller has taken so many bytes."""
         self._window.taken(size, now)
         self._drops = False
 
-    def when_passed(self, outputs: Iterable[Output], action: Callable[[], None]) -> None:
+    def when_forwarded(self, outputs: Iterable[Output], action: Callable[[], None]) -> None:
         """Call `action`, in `tell`, when all has gone on that these ranks have written by now."""
         pipes = [pipe for output in outputs for pipe in output.pipes if not pipe.closed]
         self._awaited.append(({pipe: pipe.written for pipe in pipes}, action))
 
     def tell(self) -> None:
-        """Call what waits for something that has gone on."""
         for wait in list(self._awaited):
             marks, action = wait
-            if all(pipe.passed >= mark for pipe, mark in marks.items()):
+            if all(pipe.forwarded >= mark for pipe, mark in marks.items()):
                 self._awaited.remove(wait)
                 action()
 
     def due(self) -> float | None:
-        """When `flush` has something to do."""
         if not self._noisy:
             return None
         is_awaited = bool(self._paused or self._awaited) and self._window.room >= self._share()
         return self._flushed_at if is_awaited else self._flushed_at + FLUSH_S
 
     def flush(self, now: float) -> list[Piece]:
-        """What is to be sent now."""
         due = self.due()
         if due is None or now < due:
             return []
         self._flushed_at = now
-        found = list(self._turns(now))
+        found = list(self._shares(now))
         self._drops = self._window.is_stuck(now)
         for pipe, callback in list(self._paused.items()):
             if self._drops or not pipe.is_full:
@@ -122,8 +107,7 @@ class Outflow:
                 self._loop.add(pipe.fd, callback)
         return found
 
-    def _turns(self, now: float) -> Iterator[Piece]:
-        """A share of each pipe, as long as there is room."""
+    def _shares(self, now: float) -> Iterator[Piece]:
         share = self._share()
         for pipe in list(self._noisy):
             if min(pipe.size, share) > self._window.room:

@@ -1,6 +1,6 @@
 """What a rank writes to descriptors 1 and 2, by C code or by its children; the end is kept.
 
-Knows bytes and text. When a pipe is read, and when what it holds goes on, is for `outflow.py`.
+Knows bytes and text. When a pipe is read, and when what it holds goes on, is for `flow_control.py`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,10 @@ class Piece(NamedTuple):
 
 
 class Pipe:
-    """The read end of one stream, and what was read from it and has not gone on."""
-
     def __init__(self, proc: int, stream: str, fd: int) -> None:
         self.fd = fd
         self.closed = False
-        self._come = 0
+        self._received = 0
         self._proc = proc
         self._stream = stream
         self._skipped = 0
@@ -50,20 +48,19 @@ class Pipe:
 
     @property
     def size(self) -> int:
-        """How many bytes wait."""
         return len(self._waiting)
 
     @property
-    def passed(self) -> int:
+    def forwarded(self) -> int:
         """How many bytes have gone on, ever."""
-        return self._come - len(self._waiting)
+        return self._received - len(self._waiting)
 
     @property
     def written(self) -> int:
         """How many bytes were ever written to it, until now."""
         unread = bytearray(4)
         fcntl.ioctl(self.fd, termios.FIONREAD, unread)
-        return self._come + int.from_bytes(unread, sys.byteorder)
+        return self._received + int.from_bytes(unread, sys.byteorder)
 
     @property
     def is_full(self) -> bool:
@@ -81,7 +78,7 @@ class Pipe:
         except BlockingIOError:
             return b""
         self.closed = not data
-        self._come += len(data)
+        self._received += len(data)
         kept = data[: max(0, PIECE_BYTES - len(self._waiting))] if drops else data
         if kept:
             self._waiting += self._note().encode() + kept
@@ -100,7 +97,6 @@ class Pipe:
         return Piece(self._proc, self._stream, text, len(data)) if text else None
 
     def _note(self) -> str:
-        """What is missing at this place."""
         skipped, self._skipped = self._skipped, 0
         if not skipped:
             return ""
@@ -130,7 +126,6 @@ class Output:
         return len(data)
 
     def rest(self) -> Iterator[Piece]:
-        """All that waits, when nothing more comes."""
         for pipe in self.pipes:
             while piece := pipe.take(final=True):
                 yield piece

@@ -10,7 +10,7 @@ import contextlib
 import mmap
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from monarch_nb.core.wire.board import (
     BOARD_BYTES,
@@ -27,7 +27,7 @@ _USAGE_S: Final = 1.0  # /proc is read this often at most
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _COARSE_BYTES: Final = 1 << 20  # a change of less is no news
-Row = list[Any]
+Row = list[int | str | None]
 
 
 class Board:
@@ -46,41 +46,32 @@ class Board:
 
     @property
     def room(self) -> int:
-        """How many slots are free."""
         return len(self._free)
 
     def take(self) -> int:
-        """A free slot, empty."""
         index = self._free.pop()
         BoardSlot(self._memory, index).clear()
         return index
 
     def give_back(self, index: int) -> None:
-        """The rank of this slot has ended."""
         self._free.append(index)
 
     def slot(self, index: int) -> BoardSlot:
-        """To read it."""
         return BoardSlot(self._memory, index)
 
     def reads(self, index: int) -> ReadCount:
-        """To count."""
         return ReadCount(self._memory, index)
 
     def close(self) -> None:
-        """Unmap."""
         self._memory.close()
         os.close(self._fd)
 
 
 def no_gpu(_: int) -> tuple[int | None, int | None]:
-    """Nothing is known of GPUs."""
     return None, None
 
 
 class Usage(NamedTuple):
-    """What a process uses."""
-
     cpu_percent: int = 0
     rss_bytes: int = 0
     gpu_percent: int | None = None
@@ -88,8 +79,6 @@ class Usage(NamedTuple):
 
 
 class _Seen:
-    """One rank as it was last sampled."""
-
     def __init__(self, proc: int, pid: int, slot: BoardSlot) -> None:
         self.proc = proc
         self.pid = pid
@@ -120,11 +109,9 @@ class Sampler:
         self._measure_at = float("-inf")
 
     def add(self, proc: int, pid: int, slot: BoardSlot) -> None:
-        """Include a rank."""
         self._seen[proc] = _Seen(proc, pid, slot)
 
     def remove(self, proc: int) -> None:
-        """Its rank has ended."""
         self._seen.pop(proc, None)
 
     def changes(self, now: float) -> News:
@@ -137,7 +124,6 @@ class Sampler:
         return News(ranks, [_usage_row(seen) for seen in changed])
 
     def all(self) -> News:
-        """Everything as last sampled."""
         seen = self._seen.values()
         return News([each.row for each in seen], [_usage_row(each) for each in seen])
 
@@ -147,7 +133,6 @@ class Sampler:
         return [_row(each.proc, each.slot.read()) for each in found]
 
     def _measure(self, seen: _Seen, now: float) -> bool:
-        """Whether it uses more or less than before."""
         before = seen.usage
         with contextlib.suppress(OSError, IndexError, ValueError):
             cpu_s, rss = _usage_of(seen.pid)
@@ -161,7 +146,7 @@ class Sampler:
 
 
 def _has_news(seen: _Seen) -> bool:
-    """Look at its record: nearly always it is the one of last time."""
+    # nearly always it is the one of last time
     raw = seen.slot.raw()
     if raw == seen.raw:
         return False
@@ -188,7 +173,7 @@ def _usage_row(seen: _Seen) -> Row:
 
 
 def _usage_of(pid: int) -> tuple[float, int]:
-    """Seconds of processor time, and bytes of memory."""
+    # seconds of processor time, bytes of memory
     fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     try:
         text = os.read(fd, 4096)

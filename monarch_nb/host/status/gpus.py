@@ -11,7 +11,8 @@ import contextlib
 import importlib
 import threading
 from collections.abc import Callable
-from typing import Any, Final
+from types import ModuleType
+from typing import Final
 
 GpuUse = tuple[int | None, int | None]
 """Percent of the time in which its busiest GPU computed, and bytes on all of them."""
@@ -23,18 +24,18 @@ _UNKNOWN: Final[GpuUse] = (None, None)
 class Gpus:
     """`use_of(pid)`, between `look` and `rest`. `load` gives the module of NVML."""
 
-    def __init__(self, load: Callable[[], Any] = lambda: importlib.import_module("pynvml")) -> None:
+    def __init__(
+        self, load: Callable[[], ModuleType] = lambda: importlib.import_module("pynvml")
+    ) -> None:
         self._load = load
         self._use: dict[int, GpuUse] = {}
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
     def use_of(self, pid: int) -> GpuUse:
-        """As of the last second."""
         return self._use.get(pid, _UNKNOWN)
 
     def look(self) -> None:
-        """Somebody looks."""
         if self._thread is None:
             self._over = over = threading.Event()
             self._thread = threading.Thread(
@@ -43,7 +44,6 @@ class Gpus:
             self._thread.start()
 
     def rest(self) -> None:
-        """Nobody does any more."""
         self._over.set()
         self._thread = None
         self._use = {}
@@ -57,7 +57,7 @@ class Gpus:
             finally:
                 nvml.nvmlShutdown()
 
-    def _ask(self, nvml: Any, over: threading.Event) -> None:
+    def _ask(self, nvml: ModuleType, over: threading.Event) -> None:
         count = nvml.nvmlDeviceGetCount()
         devices = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
         while devices and not over.is_set():
@@ -67,7 +67,7 @@ class Gpus:
             over.wait(ASK_S)
 
 
-def use_of_all(nvml: Any, devices: list[Any]) -> dict[int, GpuUse]:
+def use_of_all(nvml: ModuleType, devices: list[object]) -> dict[int, GpuUse]:
     """By process id. A device that does not answer hides no other."""
     found: dict[int, GpuUse] = {}
     for device in devices:
@@ -79,7 +79,7 @@ def use_of_all(nvml: Any, devices: list[Any]) -> dict[int, GpuUse]:
     return found
 
 
-def _percent(nvml: Any, device: Any) -> int | None:
+def _percent(nvml: ModuleType, device: object) -> int | None:
     with contextlib.suppress(Exception):  # not told of a part of a GPU (MIG)
         return int(nvml.nvmlDeviceGetUtilizationRates(device).gpu)
     return None

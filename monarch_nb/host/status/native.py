@@ -8,35 +8,34 @@ forbidden: then it says so itself.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from monarch_nb.host import guard
 from monarch_nb.host.agent.loop import Loop
+from monarch_nb.host.launch import Record
 
 LIMIT_S: Final = 8.0
 REAP_S: Final = 0.1  # it was killed
 MAX_BYTES: Final = 4 << 20
 MISSING: Final = "py-spy is not installed there: pip install py-spy"
 
-Answer = Callable[[dict[str, Any]], None]
+Answer = Callable[[Record], None]
 
 
 class Native:
-    """The py-spies that run now."""
-
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._running: dict[int, _Spy] = {}  # by descriptor
 
     @property
     def pids(self) -> set[int]:
-        """Children of the agent that are no orphans."""
         return {spy.process.pid for spy in self._running.values()}
 
     def ask(self, pids: Mapping[int, int], now: float, answer: Answer) -> None:
@@ -50,15 +49,13 @@ class Native:
             spy = _Spy(program, proc, pid, now + LIMIT_S, asked)
             fd = spy.out
             self._running[fd] = spy
-            self._loop.add(fd, lambda fd=fd: self._read(fd))  # type: ignore[misc]
+            self._loop.add(fd, functools.partial(self._read, fd))
         asked.finish_if_complete()
 
     def due(self) -> float | None:
-        """When to call `expire`."""
         return min((spy.deadline for spy in self._running.values()), default=None)
 
     def expire(self, now: float) -> None:
-        """End those that take too long."""
         for fd, spy in list(self._running.items()):
             if spy.deadline <= now:
                 self._end(fd, f"py-spy took more than {LIMIT_S:g} s")
@@ -113,7 +110,6 @@ class _Spy:
             os.close(end)
 
     def close(self, error: str) -> None:
-        """Nothing more will come."""
         os.close(self.out)
         text = self.text.decode("utf-8", "replace")
         is_dump = text.lstrip().startswith("[")
@@ -126,6 +122,5 @@ class _Spy:
 
 
 def _program() -> str | None:
-    """On the path, or beside this interpreter."""
     beside = Path(sys.executable).with_name("py-spy")
     return shutil.which("py-spy") or (str(beside) if beside.exists() else None)

@@ -17,7 +17,7 @@ _LIMITS: Final = ("memory.limit_in_bytes", "memory.max")
 _PEAKS: Final = ("memory.max_usage_in_bytes", "memory.peak")
 
 
-class KillLedger:
+class KillCounter:
     """Credits the kernel's kills to ranks. Pure: it is told count and time."""
 
     def __init__(self, count: int) -> None:
@@ -38,11 +38,9 @@ class KillLedger:
 
 
 class MemoryGroup:
-    """The memory cgroup of this process."""
-
     def __init__(self) -> None:
         self._folder = _folder()
-        self._ledger = KillLedger(self.kills())
+        self._kills = KillCounter(self.kills())
 
     def kills(self) -> int:
         """How many processes of the group the kernel has killed for memory."""
@@ -54,22 +52,22 @@ class MemoryGroup:
 
     def killed(self, now: float) -> bool:
         """Whether a SIGKILL that was just seen came from the out-of-memory killer."""
-        return self._ledger.claim(self.kills(), now)
+        return self._kills.claim(self.kills(), now)
 
     def reason(self) -> str:
-        """What to tell a person."""
         limit, peak = self._read(_LIMITS).strip(), self._read(_PEAKS).strip()
         return f"out of memory (limit {_size(limit)}, peak {_size(peak)})"
 
     def _read(self, names: tuple[str, ...]) -> str:
-        for name in names if self._folder else ():
-            with contextlib.suppress(OSError):
-                return (self._folder / name).read_text()  # type: ignore[operator]
+        if self._folder is not None:
+            for name in names:
+                with contextlib.suppress(OSError):
+                    return (self._folder / name).read_text()
         return ""
 
 
 def _folder() -> Path | None:
-    """Where the kernel shows our group. In a container the group may be shown as the root."""
+    # in a container the group may be shown as the root
     own = {}
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():

@@ -5,8 +5,9 @@ All are told at the pace of the most eager; nothing is sampled while nobody look
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
+from monarch_nb.host.launch import Record
 from monarch_nb.host.status.board import News, Sampler
 from monarch_nb.host.status.gpus import Gpus
 
@@ -23,7 +24,7 @@ class Viewers:
         self._periods: dict[int, float] = {}
         self._sample_at = 0.0
 
-    def begin(self, viewer: int, period_s: float, now: float) -> dict[str, Any]:
+    def begin(self, viewer: int, period_s: float, now: float) -> Record:
         """It looks from now on, or at another pace; everything as it is now."""
         self._periods[viewer] = min(SLOWEST_S, max(FASTEST_S, period_s))
         self._gpus.look()
@@ -34,15 +35,13 @@ class Viewers:
         return _told(self.sampler.all(), now)
 
     def end(self, viewer: int) -> None:
-        """It does not look any more."""
         if self._periods.pop(viewer, None) is not None and not self._periods:
             self._gpus.rest()
 
     def due(self) -> float | None:
-        """When to call `news` next."""
         return self._sample_at if self._periods else None
 
-    def news(self, now: float) -> tuple[list[int], dict[str, Any]] | None:
+    def news(self, now: float) -> tuple[list[int], Record] | None:
         """Whom to tell what, if a sample is due and something has changed."""
         if not self._periods or now < self._sample_at:
             return None
@@ -56,7 +55,7 @@ class Viewers:
         return min(self._periods.values())
 
 
-def _told(news: News, now: float) -> dict[str, Any]:
-    """Sampled at `now`, or when the last of the ranks wrote: while others were read."""
-    now_ns = max([int(now * 1e9), *(row[2] for row in news.ranks)])
+def _told(news: News, now: float) -> Record:
+    # ranks may have written while others were read
+    now_ns = max([int(now * 1e9), *(int(row[2] or 0) for row in news.ranks)])
     return {"verb": "board", "now_ns": now_ns, **news._asdict()}

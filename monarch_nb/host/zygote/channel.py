@@ -14,13 +14,14 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
+
+from monarch_nb.host.launch import Record
 
 _LENGTH: Final = struct.Struct("<I")
 _CHUNK: Final = 1 << 16
 _FDS_BYTES: Final = socket.CMSG_SPACE(253 * 4)  # SCM_MAX_FD; `socket.recv_fds` forgets its flags
 _FLAGS: Final = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
-Record = dict[str, Any]
 
 
 class Channel:
@@ -34,7 +35,6 @@ class Channel:
         self._waiting = bytearray()
 
     def fileno(self) -> int:
-        """The descriptor to poll."""
         return self._end.fileno()
 
     def send(self, record: Record, fds: Sequence[int] = ()) -> None:
@@ -104,7 +104,6 @@ class Channel:
         return record, count
 
 
-def _pack(record: Record, fds: int = 0) -> bytes:
-    """`fds`: how many descriptors come along."""
-    data = json.dumps([record, fds]).encode()
+def _pack(record: Record, fd_count: int = 0) -> bytes:
+    data = json.dumps([record, fd_count]).encode()
     return _LENGTH.pack(len(data)) + data

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 _NODES: Final = Path("/sys/devices/system/node")
 _MPOL_BIND: Final = 2
@@ -14,7 +15,7 @@ _SET_MEMPOLICY: Final = {"x86_64": 238, "aarch64": 237}  # libc has no function 
 _MAX_NODES: Final = 64
 
 
-def bind(wanted: dict[str, Any]) -> None:
+def bind(wanted: Mapping[str, list[int]]) -> None:
     """Bind this process. Raises `ValueError` for processors or nodes that are not there."""
     processors = {*wanted.get("cpus", ()), *_of_nodes(wanted.get("nodes", ()))}
     if processors:
@@ -28,8 +29,8 @@ def bind(wanted: dict[str, Any]) -> None:
         _bind_memory(memory)
 
 
-def _of_nodes(nodes: Any) -> set[int]:
-    """The processors of these nodes that we may use; a machine without nodes is node 0."""
+def _of_nodes(nodes: Sequence[int]) -> set[int]:
+    # a machine without nodes is node 0
     if not nodes:
         return set()
     allowed = os.sched_getaffinity(0)

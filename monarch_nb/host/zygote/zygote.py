@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Final
 
 from monarch_nb.host import guard
-from monarch_nb.host.zygote import birth, start, threads
-from monarch_nb.host.zygote.channel import Channel, Record
+from monarch_nb.host.launch import Record
+from monarch_nb.host.zygote import child, command, threads
+from monarch_nb.host.zygote.channel import Channel
 
 _END_S: Final = 2.0
 _IDLE_MS: Final = 1000
@@ -40,10 +41,14 @@ class Zygote:
     """Forks on request, one at a time, and listens in between."""
 
     def __init__(
-        self, channel: Channel, cradle: birth.Cradle, owner: int | None, when_idle: Sequence[str]
+        self,
+        channel: Channel,
+        inherited: child.Inherited,
+        owner: int | None,
+        when_idle: Sequence[str],
     ) -> None:
         self._channel = channel
-        self._cradle = cradle
+        self._inherited = inherited
         self._when_idle = deque(when_idle)  # modules
         self._asked: deque[Record] = deque()
         self._ranks: dict[int, int] = {}  # pid -> proc
@@ -62,9 +67,9 @@ class Zygote:
     def run(self) -> None:
         """Serve until agent or owner is gone, then end every descendant."""
         while not self._over:
-            ready = {fd for fd, _ in self._poll.poll(self._patience_ms())}
+            ready = {fd for fd, _ in self._poll.poll(self._timeout_ms())}
             if self._channel.fileno() in ready:
-                self._hear()
+                self._read_requests()
             self._over = self._over or self._owner in ready
             if self._wakeups.fileno() in ready:
                 self._wakeups.recv(4096)
@@ -75,9 +80,8 @@ class Zygote:
                 load_also(self._when_idle.popleft())
         guard.end_children(_END_S)
 
-    def _patience_ms(self) -> int | None:
-        """How long to wait for news; then it is idle. Nobody is in the middle of something before
-        the first ranks."""
+    def _timeout_ms(self) -> int | None:
+        # how long to wait until it is idle; before the first ranks nobody is in the middle of work
         if self._asked:
             return 0
         if not self._when_idle or len(self._ranks) + _OWNERS >= self._cores:
@@ -85,10 +89,9 @@ class Zygote:
         return _IDLE_MS if self._has_served else 0
 
     def ask(self, request: Record) -> None:
-        """Queue the ranks of one `fork` request."""
         self._asked.extend({**request["common"], **rank} for rank in request["ranks"])
 
-    def _hear(self) -> None:
+    def _read_requests(self) -> None:
         for request, _ in self._channel.receive():
             self.ask(request)
         self._over = self._channel.closed
@@ -109,11 +112,11 @@ class Zygote:
             err_read, err_write = _pipe(files)
             pid = os.fork()
             if pid == 0:
-                born = start.execute if boot.get("command") else birth.become
-                born(boot, out_write, err_write, self._cradle)
+                run = command.execute if boot.get("command") else child.become_rank
+                run(boot, out_write, err_write, self._inherited)
             self._ranks[pid] = boot["proc"]
             if boot.get("command"):
-                self._records[pid] = start.record_path(boot)
+                self._records[pid] = command.record_path(boot)
             handle = _pidfd(pid)
             files.callback(os.close, handle)
             record = {"event": "forked", "proc": boot["proc"], "pid": pid}
@@ -154,7 +157,6 @@ def _pipe(files: contextlib.ExitStack) -> tuple[int, int]:
 
 
 def _pidfd(pid: int) -> int:
-    """A handle on a child that keeps its meaning when the number is used again."""
     try:
         return os.pidfd_open(pid)
     except OSError:
@@ -163,7 +165,6 @@ def _pidfd(pid: int) -> int:
 
 
 def _ended_child() -> int | None:
-    """A child that has ended and is still to be reaped."""
     try:
         found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -172,7 +173,6 @@ def _ended_child() -> int | None:
 
 
 def _wake_on_child() -> socket.socket:
-    """A socket that becomes readable when a child ends."""
     reader, writer = socket.socketpair()
     reader.setblocking(False)
     writer.setblocking(False)
@@ -188,7 +188,7 @@ def preload(modules: list[str], main: str) -> Record:
     with threads.single():
         for name in modules:
             importlib.import_module(name)
-        birth.prepare(main)
+        child.prepare_main(main)
     _freeze()
     return {
         "event": "ready",
@@ -210,7 +210,7 @@ def load_also(name: str) -> None:
 
 
 def _freeze() -> None:
-    """A collection in a rank shall not touch, hence copy, every page of this heap."""
+    # a collection in a rank shall not touch, hence copy, every page of this heap
     gc.collect()
     gc.freeze()
 
@@ -224,7 +224,7 @@ def _versions() -> dict[str, str]:
 
 
 def _first(channel: Channel) -> list[Record]:
-    """Wait for the agent's first message, the settings; requests may have come with it."""
+    # the agent's first message is the settings; requests may have come with it
     while not channel.closed:
         select.select([channel], [], [])
         if messages := channel.receive():
@@ -248,8 +248,8 @@ def main(arguments: list[str]) -> None:
         report = preload(settings["preload"], settings["main"])
         setters = threads.find_setters()
         main, modules = settings["main"], settings["preload"]
-        cradle = birth.Cradle(os.getpid(), lifeline, main, modules, setters)
-        zygote = Zygote(channel, cradle, settings["owner_pid"], settings["when_idle"])
+        inherited = child.Inherited(os.getpid(), lifeline, main, modules, setters)
+        zygote = Zygote(channel, inherited, settings["owner_pid"], settings["when_idle"])
     except Exception:  # noqa: BLE001  an import may raise anything; the agent reports it
         channel.send({"event": "broken", "text": traceback.format_exc()})
         return
@@ -262,6 +262,4 @@ def main(arguments: list[str]) -> None:
 if __name__ == "__main__":
     main(sys.argv[1:])
     sys.stdout.flush()
-    os._exit(
-        0
-    )  # what preloaded libraries have registered for the end of an interpreter is not for us
+    os._exit(0)  # what preloaded libraries have registered for the end is not for us

@@ -298,7 +298,7 @@ def _between_devices(operation: Operation) -> Move:
 
     def move(offset: int, count: int) -> None:
         try:
-            with onesided.held(remote.place) as found:
+            with onesided.locked(remote.place) as found:
                 onesided.check(found, offset, count, write=write)
                 there = device.part(device.open_shared(remote.place, shared), offset, count)
                 here = device.part(local, offset, count)

@@ -36,10 +36,9 @@ class MetricsPump:
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._sending = threading.Lock()
-        recorder.wake = self.wake
+        recorder.attach(self.wake)
 
     def wake(self) -> None:
-        """There is something to send. Any thread."""
         if self._is_awake:
             return
         self._is_awake = True
@@ -50,7 +49,6 @@ class MetricsPump:
         self._wake.put(None)
 
     def drain(self) -> None:
-        """Send what has gathered, if there is room."""
         if not self._recorder or self._unanswered >= MAX_UNANSWERED:
             return
         with self._sending:
@@ -76,7 +74,6 @@ class MetricsPump:
 
 
 def _contents(batch: Batch) -> list[tuple[int, dict[str, Any]]]:
-    """A message for each cell."""
     by_tag: dict[int, dict[str, Any]] = {}
     for (tag, name), samples in batch.samples.items():
         points = by_tag.setdefault(tag, {"points": {}})["points"]

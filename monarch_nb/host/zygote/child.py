@@ -1,8 +1,8 @@
-"""What a forked child does before it is a rank: shed the zygote, tie the ropes, run its main.
+"""What a forked child does before it is a rank: leave the zygote behind, then run the rank's main.
 
-It never returns into the zygote's loop. Nothing of the user's runs before the ropes are tied. It
-knows the rank's main only by name. A rank that is started by a command (`start.py`, `rank.py`) is
-made of the same pieces.
+It never returns into the zygote's loop. Nothing of the user's runs before it is certain that the
+process ends with its parents (`guard.py`). It knows the rank's main only by name. A rank that is
+started by a command (`command.py`, `rank.py`) is made of the same pieces.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import traceback
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from monarch_nb.host import guard
+from monarch_nb.host.launch import Record
 from monarch_nb.host.zygote import threads
 from monarch_nb.host.zygote.cpu_binding import bind
 
@@ -29,8 +30,8 @@ _first_main: Final = sys.modules["__main__"]  # kept: its functions are still on
 
 
 @dataclass(frozen=True)
-class Cradle:
-    """What the zygote hands to each child."""
+class Inherited:
+    """What each child gets from the zygote."""
 
     zygote: int
     lifeline: int
@@ -39,31 +40,31 @@ class Cradle:
     setters: list[threads.Setter] = field(default_factory=list)
 
 
-def become(boot: dict[str, Any], out: int, err: int, cradle: Cradle) -> NoReturn:
+def become_rank(boot: Record, out: int, err: int, inherited: Inherited) -> NoReturn:
     """Turn this freshly forked child into the rank that `boot` describes, and end with it."""
 
-    def life() -> int:
-        if not guard.die_with_parent(signal.SIGKILL, cradle.zygote):
+    def run() -> int:
+        if not guard.die_with_parent(signal.SIGKILL, inherited.zygote):
             return 1
-        rope = guard.tie_to(cradle.lifeline)
-        separate(boot, out, err)
-        os.closerange(3, rope)
-        os.closerange(rope + 1, os.sysconf("SC_OPEN_MAX"))
+        lifeline = guard.die_with_pipe(inherited.lifeline)
+        detach(boot, out, err)
+        os.closerange(3, lifeline)
+        os.closerange(lifeline + 1, os.sysconf("SC_OPEN_MAX"))
         open_streams()
-        place(boot)
-        furnish(boot, boot["path"], cradle.setters)
-        seed()
+        apply_settings(boot)
+        prepare_interpreter(boot, boot["path"], inherited.setters)
+        reseed()
         gc.enable()
-        return find(cradle.main)(boot)
+        return find_main(inherited.main)(boot)
 
-    end_with(life)
+    exit_after(run)
 
 
-def end_with(life: Callable[[], int]) -> NoReturn:
-    """Live, say what went wrong, and end this process whatever it was."""
+def exit_after(run: Callable[[], int]) -> NoReturn:
+    """Call `run`, say what went wrong, and end this process whatever it was."""
     code = 1
     try:
-        code = life()
+        code = run()
     except SystemExit as end:
         code = _exit_code(end)
     except BaseException:  # noqa: BLE001  whatever it was, this process must not return
@@ -73,7 +74,7 @@ def end_with(life: Callable[[], int]) -> NoReturn:
         os._exit(code if isinstance(code, int) else 0)
 
 
-def separate(boot: dict[str, Any], out: int, err: int) -> None:
+def detach(boot: Record, out: int, err: int) -> None:
     """A session, signals and streams of its own; marks for the ones that clean up."""
     os.setsid()
     guard.tag(boot["proc"])
@@ -105,7 +106,7 @@ def _stream(fd: int) -> io.TextIOWrapper:
     )
 
 
-def place(boot: dict[str, Any]) -> None:
+def apply_settings(boot: Record) -> None:
     """Processors, environment and folder as the mesh was asked for. All of it survives an exec."""
     if boot.get("bind"):
         bind(boot["bind"])
@@ -117,8 +118,9 @@ def place(boot: dict[str, Any]) -> None:
         os.chdir(boot["cwd"])
 
 
-def furnish(boot: dict[str, Any], path: list[str] | None, setters: list[threads.Setter]) -> None:
-    """Import path, an empty `__main__` and a share of the processors."""
+def prepare_interpreter(
+    boot: Record, path: list[str] | None, setters: list[threads.Setter]
+) -> None:
     if path:
         sys.path[:] = path
     sys.argv[:] = [""]
@@ -126,21 +128,21 @@ def furnish(boot: dict[str, Any], path: list[str] | None, setters: list[threads.
     threads.share(1 if boot.get("bind") else boot.get("host_size") or 1, setters)
 
 
-def seed() -> None:
-    """Ranks must not draw the same numbers. Python reseeds its own `random` after a fork."""
+def reseed() -> None:
+    # Python reseeds its own `random` after a fork
     if (numpy_random := sys.modules.get("numpy.random")) is not None:
         numpy_random.seed()
     if (torch := sys.modules.get("torch")) is not None:
         torch.default_generator.seed()
 
 
-def find(main: str) -> Callable[[dict[str, Any]], int]:
+def find_main(main: str) -> Callable[[Record], int]:
     module, _, function = main.partition(":")
-    found: Callable[[dict[str, Any]], int] = getattr(importlib.import_module(module), function)
+    found: Callable[[Record], int] = getattr(importlib.import_module(module), function)
     return found
 
 
-def prepare(main: str) -> None:
+def prepare_main(main: str) -> None:
     """In the zygote: the module of the rank's main may make what every rank will have."""
     module = importlib.import_module(main.partition(":")[0])
     if (made := getattr(module, "prepare", None)) is not None:
