@@ -85,8 +85,14 @@ BOXES = {
     ),
     "notebook": Box(
         "control core",
-        {"IPython": EAGER, "ipywidgets": EAGER, "anywidget": EAGER, "rich": EAGER},
-        only_in={"anywidget": "widget"},
+        {
+            "IPython": EAGER,
+            "ipywidgets": EAGER,
+            "anywidget": EAGER,
+            "rich": EAGER,
+            "fastjsonschema": LAZY,
+        },
+        only_in={"anywidget": "widget", "fastjsonschema": "protocol"},
     ),
     "kernel": Box("notebook", {"ipykernel": EAGER}),
     "errors": Box(),

@@ -18,7 +18,6 @@ from monarch_nb.control.status.sampling import StatusService
 from monarch_nb.control.status.snapshots import Snapshot
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.core.wire.frames import HOST_SHIFT
-from monarch_nb.notebook.view.browser.messages import PARTS
 from monarch_nb.notebook.view.feed.feed import Feed
 from monarch_nb.notebook.view.feed.inputs import Look, View
 
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.slow
 RANKS = 64
 UPDATES = 36_000
 AGENT = 1 << HOST_SHIFT | 1
-ALL = View(frozenset(PARTS), None)
+ALL = View(frozenset({"strips", "curves", "failures", "actors"}), None)
 
 
 def told(update: int) -> dict[str, Any]:

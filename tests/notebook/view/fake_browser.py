@@ -32,6 +32,13 @@ def check(message: Any, what: str = "to_browser") -> Any:
     return found
 
 
+def schema_of(part: str) -> Any:
+    return validator().schema["$defs"][part]
+
+
+PARTS = frozenset(schema_of("hello")["properties"]["parts"]["items"]["enum"])
+
+
 class Browser:
     """What a page knows of the meshes."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from monarch_nb.notebook import lifecycle
 from monarch_nb.notebook.debug.target import CONTROLLER, NOBODY
-from monarch_nb.notebook.view.browser.messages import Do
+from monarch_nb.notebook.view.browser.protocol import Do
 from monarch_nb.notebook.view.feed.texts import MAX_WHAT, plain
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Action(NamedTuple):
 
 def action_of(do: Do) -> Action:
     """How this is done."""
-    return _ACTIONS[do.what]
+    return ACTIONS[do.what]
 
 
 def late(do: Do) -> str:
@@ -95,7 +95,7 @@ def _mesh(session: Session, args: Args) -> Any:
     return mesh
 
 
-_ACTIONS: Final = {
+ACTIONS: Final = {
     "interrupt": Action(_interrupt, 10.0),
     "restart": Action(_restart, 60.0),
     "heal": Action(_heal, 60.0),

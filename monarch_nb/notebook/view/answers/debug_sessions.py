@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.control.debug.prompt import NOBODY, Conversation
 from monarch_nb.control.debug.sessions import Key, Stop
-from monarch_nb.notebook.view.browser.messages import VERSION, Ask, Do
+from monarch_nb.notebook.view.browser.protocol import VERSION, Ask, Do
 from monarch_nb.notebook.view.feed.texts import MAX_WHAT, plain
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from monarch_nb.notebook.view.answers.questions import Desk
 from monarch_nb.notebook.view.answers.requests import Requests
 from monarch_nb.notebook.view.browser.channels import MAX_CLIENTS, Channels, Turn
 from monarch_nb.notebook.view.browser.followers import MAX_LINES, Followers
-from monarch_nb.notebook.view.browser.messages import (
+from monarch_nb.notebook.view.browser.protocol import (
     VERSION,
     Ask,
     Bye,

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from monarch_nb.core.errors.folding import fold_outputs
 from monarch_nb.core.hangs.stack_tree import tree
 from monarch_nb.notebook.view.answers.source import NO_ANSWER, Source
-from monarch_nb.notebook.view.browser.messages import Ask
+from monarch_nb.notebook.view.browser.protocol import Ask
 from monarch_nb.notebook.view.feed.feed import Feed
 from monarch_nb.notebook.view.feed.texts import MAX_HEADLINE, MAX_WHAT, number, plain, runs
 
@@ -40,7 +40,7 @@ class Question(NamedTuple):
 
 def question_of(ask: Ask) -> Question:
     """How this is answered."""
-    return _QUESTIONS[ask.what]
+    return QUESTIONS[ask.what]
 
 
 def silence(rank: int) -> str:
@@ -190,7 +190,7 @@ def _debugger(desk: Desk, _: Args) -> dict[str, Any]:
 
 _SLOW: Final = f"nothing was found within {5 * ANSWER_S:g} s; ask for less"
 
-_QUESTIONS: Final = {
+QUESTIONS: Final = {
     "rank": Question(_rank, 2 * ANSWER_S, "the rank has told nothing; %mesh status says more"),
     "failure": Question(_failure, 5 * ANSWER_S, _SLOW),
     "stacks": Question(_stacks, 2 * ANSWER_S, "the ranks' hosts do not answer"),

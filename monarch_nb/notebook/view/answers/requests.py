@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from monarch_nb.errors import MeshError
-from monarch_nb.notebook.view.browser.messages import VERSION, Do
+from monarch_nb.notebook.view.browser.protocol import VERSION, Do
 from monarch_nb.notebook.view.feed.texts import plain
 
 MAX_THREADS: Final = 8

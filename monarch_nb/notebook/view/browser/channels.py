@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from monarch_nb.notebook.view.browser.messages import Hello
+from monarch_nb.notebook.view.browser.protocol import Hello
 from monarch_nb.notebook.view.feed.inputs import View
 
 SILENCE_S: Final = 30.0

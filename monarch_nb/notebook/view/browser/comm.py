@@ -16,7 +16,7 @@ from typing import Any, Final
 from comm.base_comm import BaseComm
 
 from monarch_nb.notebook.view.answers.hub import Hub
-from monarch_nb.notebook.view.browser.messages import VERSION
+from monarch_nb.notebook.view.browser.protocol import VERSION
 
 MESH: Final = "monarch_nb.mesh"
 ANNOUNCE: Final = "monarch_nb.announce"

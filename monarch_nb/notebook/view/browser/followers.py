@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from monarch_nb.notebook.view.browser.messages import Follow
+from monarch_nb.notebook.view.browser.protocol import Follow
 
 MAX_LINES: Final = 500  # of one message; of more the last are sent
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final
 
-from monarch_nb.notebook.view.browser.messages import VERSION
+from monarch_nb.notebook.view.browser.protocol import VERSION
 from monarch_nb.notebook.view.feed.inputs import Look, View
 from monarch_nb.notebook.view.feed.mesh_feed import SECONDS, MeshFeed, Where
 from monarch_nb.notebook.view.feed.texts import MAX_WHAT, plain

@@ -8,7 +8,7 @@ from monarch_nb.notebook.extension import load_ipython_extension
 from monarch_nb.notebook.session import session_of
 from monarch_nb.notebook.view.answers import actions
 from monarch_nb.notebook.view.answers.requests import answer_of
-from monarch_nb.notebook.view.browser.messages import parse
+from monarch_nb.notebook.view.browser.protocol import parse
 from tests.kernel.client import KernelClient
 from tests.notebook.fake_client import install
 from tests.notebook.view.browser.test_comm import Page

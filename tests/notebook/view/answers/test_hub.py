@@ -217,8 +217,8 @@ def test_what_else_is_asked(hub, source):
 
 
 def test_a_question_that_hangs_is_answered_late_and_stops_nothing(hub, source, monkeypatch):
-    slow = questions._QUESTIONS["rank"]._replace(limit_s=0.3)
-    monkeypatch.setitem(questions._QUESTIONS, "rank", slow)
+    slow = questions.QUESTIONS["rank"]._replace(limit_s=0.3)
+    monkeypatch.setitem(questions.QUESTIONS, "rank", slow)
     page = Page(hub)
     page.hello()
     source.hangs.clear()
@@ -248,7 +248,7 @@ def test_threads_are_bounded_and_too_much_is_refused(hub, source):
 
 def test_a_bug_in_a_question_is_a_sentence(hub, monkeypatch, caplog):
     bad = Question(lambda *_: {}["key"], 1.0, "late")
-    monkeypatch.setitem(questions._QUESTIONS, "cell", bad)
+    monkeypatch.setitem(questions.QUESTIONS, "cell", bad)
     assert Page(hub).ask("cell", number=1)["error"] == "KeyError: 'key'"
 
 

@@ -13,7 +13,7 @@ from monarch_nb.notebook.view.browser.channels import (
     Channels,
     Turn,
 )
-from monarch_nb.notebook.view.browser.messages import Hello
+from monarch_nb.notebook.view.browser.protocol import Hello
 from monarch_nb.notebook.view.feed.inputs import View
 
 

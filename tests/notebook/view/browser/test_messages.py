@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch_nb.notebook.view.browser import messages
-from monarch_nb.notebook.view.browser.messages import (
-    ASKS,
-    DOS,
+from monarch_nb.notebook.view.answers import actions, debug_sessions, questions
+from monarch_nb.notebook.view.browser.protocol import (
     Ask,
     Bye,
     Do,
@@ -21,7 +20,7 @@ from monarch_nb.notebook.view.browser.messages import (
     Ping,
     parse,
 )
-from tests.notebook.view.fake_browser import check
+from tests.notebook.view.fake_browser import check, schema_of
 
 HELLO = {"type": "hello", "from": "a", "period_ms": 100, "parts": ["strips"], "mesh": None}
 FOLLOW = {"type": "follow", "from": "a", "mesh": "m", "ranks": "0-2", "on": True, "after": 7}
@@ -129,8 +128,12 @@ _JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=8), inner),
     max_leaves=20,
 )
-_WORDS = st.sampled_from([*ASKS, *DOS, "hello", "ping", "bye", "ask", "do", "follow"])
-_NAMES = sorted({name for table in (*ASKS.values(), *DOS.values()) for name in table})
+_ASKS, _DOS = (
+    {each["properties"]["what"]["const"]: each["properties"] for each in schema_of(kind)["oneOf"]}
+    for kind in ("ask", "do")
+)
+_WORDS = st.sampled_from([*_ASKS, *_DOS, "hello", "ping", "bye", "ask", "do", "follow"])
+_NAMES = sorted({name for table in (*_ASKS.values(), *_DOS.values()) for name in table})
 _FIELD = st.sampled_from([*_NAMES, "v", "type", "from", "id", "what", "period_ms", "parts", "on",
                           "after"])  # fmt: skip
 _VALUE = _JSON | _WORDS | st.just(1) | st.sampled_from(["0-3,7", "0-3,", "1-", "٣", "mesh0", "(a"])
@@ -158,15 +161,15 @@ def test_the_schema_takes_what_browsers_send(message):
     check(v1(message), "to_kernel")
 
 
-def test_the_schema_knows_every_question_and_action():
-    for kind, table in (("ask", messages.ASKS), ("do", messages.DOS)):
-        known = [each["properties"] for each in schema_of(kind)["oneOf"]]
-        assert [each["what"]["const"] for each in known] == list(table)
-        for fields, checks in zip(known, table.values(), strict=True):
-            assert set(fields) == {"v", "type", "from", "id", "what", *checks}
+def test_every_question_and_action_of_the_schema_is_answered():
+    debugging = set(debug_sessions.WORDS)
+    assert set(_ASKS) == questions.QUESTIONS.keys() | (debugging & {"words"})
+    assert set(_DOS) == actions.ACTIONS.keys() | (debugging - {"words"})
 
 
-def schema_of(kind):
-    from tests.notebook.view.fake_browser import validator
-
-    return validator("to_kernel").schema["$defs"][kind]
+def test_a_message_is_read_in_less_than_a_millisecond():
+    messages = [v1(message) for message in (HELLO, FOLLOW, RANK, UP, LOGS)] * 100
+    parse_all = [parse(message) for message in messages[:5]]  # the checks are made now
+    began = time.thread_time()
+    assert [parse(message) for message in messages] == parse_all * 100
+    assert time.thread_time() - began < len(messages) / 1000

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monarch_nb.core.errors.records import ErrorRecord
-from monarch_nb.notebook.view.browser.messages import PARTS
 from monarch_nb.notebook.view.feed.feed import Feed
 from monarch_nb.notebook.view.feed.inputs import CellAtWork, View
-from tests.notebook.view.fake_browser import Browser, check
+from tests.notebook.view.fake_browser import PARTS, Browser, check
 from tests.notebook.view.fake_source import (
     FakeActor,
     FakeCurve,
@@ -24,7 +23,7 @@ from tests.notebook.view.fake_source import (
     FakeUsage,
 )
 
-ALL = View(frozenset(PARTS), None)
+ALL = View(PARTS, None)
 BARE = View(frozenset(), None)
 
 
@@ -39,7 +38,7 @@ class World:
 
     def look(self, after_s=0.1):
         self.now += after_s
-        self.feed.update(self.source.look(0.1, frozenset(PARTS)), self.now)
+        self.feed.update(self.source.look(0.1, PARTS), self.now)
         return self.feed
 
     def state(self, view=ALL):
