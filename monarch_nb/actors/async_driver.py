@@ -15,16 +15,14 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.actors.driver import Driver, Spec, State, is_failure
-from monarch_nb.actors.tombstone import ActorEnded
+from monarch_nb.actors.driver import ActorEnded, ActorHost, Driver, Spec, State, is_failure
 from monarch_nb.process.current import end_fork
 from monarch_nb.process.interrupts.interrupts import Key, Steps
 
 if TYPE_CHECKING:
-    from monarch_nb.actors.hosting import Hosting
     from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope
     from monarch_nb.core.wire.frames import Message
-    from monarch_nb.process.payloads import Parcel
+    from monarch_nb.process.payloads import Payload
     from monarch_nb.process.supervision.supervision import MeshFailure
 
 THREAD_NAME: Final = "monarch-actor-event-loop"
@@ -34,7 +32,7 @@ DISPATCH_BATCH: Final = 64  # concurrent calls admitted before the loop gets a t
 class AsyncDriver(Driver):
     """Runs an actor on its own event loop."""
 
-    def __init__(self, hosting: Hosting, spec: Spec, request: Message) -> None:
+    def __init__(self, hosting: ActorHost, spec: Spec, request: Message) -> None:
         super().__init__(hosting, spec, request)
         self._backlog: collections.deque[Message] = collections.deque()
         self.waiting = self._backlog.__len__
@@ -203,7 +201,7 @@ class AsyncDriver(Driver):
     ) -> bool:
         """Run a call and answer it; whether it failed."""
         key = (message.source, message.reply)
-        sealed: Parcel | None = None
+        sealed: Payload | None = None
         try:
             if after is not None and after in self._tasks:
                 await asyncio.sleep(0)  # what was called before begins before

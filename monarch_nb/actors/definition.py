@@ -10,7 +10,9 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from monarch_nb.actors.signatures import BoundCheck, Propagate
 
 if TYPE_CHECKING:
     from monarch_nb.actors.endpoints import Endpoint
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Propagate = Literal["cached", "inspect", "mocked"] | Callable[..., Any] | None
 
 RETURN_HOOK = "_handle_undeliverable_message"
 HOOKS = ("__supervise__", "__cleanup__", RETURN_HOOK)
@@ -170,8 +171,8 @@ class Actor:
     has one thread for life; else it has an event loop of its own.
 
     Hooks, all optional: `__supervise__(self, failure) -> bool` is called on the owner when a mesh
-        that it spawned
-    fails (truthy: handled); `__cleanup__(self, exc)` runs once when the actor stops (3 s);
+    that it spawned fails (truthy: handled); `__cleanup__(self, exc)` runs once when the actor stops
+    (3 s);
     `_handle_undeliverable_message(self, envelope) -> bool` is called on the actor that sent a
     message which nobody got and of which nobody else is told: a broadcast, a `send`, or a value
     sent to a port, when the actor there has ended (also while the message was queued), its process
@@ -269,28 +270,6 @@ def _by_kind(marked: dict[str, EndpointProperty[Any, Any]]) -> str:
         for kind in ("async def", "def")
     }
     return f"async def: {names['async def']}; def: {names['def']}; make them all one kind"
-
-
-class BoundCheck:
-    """Binds arguments as Python would, before anything is sent. Fast where the signature is
-    plain."""
-
-    __slots__ = ("_defaults_from", "_plain", "_positional", "_signature")
-
-    def __init__(self, function: Callable[..., Any], skip: int) -> None:
-        signature = inspect.signature(function)
-        parameters = list(signature.parameters.values())[skip:]
-        self._signature = signature.replace(parameters=parameters)
-        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        self._plain = all(each.kind in kinds for each in parameters)
-        self._positional = len(parameters)
-        self._defaults_from = sum(each.default is inspect.Parameter.empty for each in parameters)
-
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise `TypeError` ("missing a required argument: 'x'") for arguments that do not fit."""
-        if self._plain and not kwargs and self._defaults_from <= len(args) <= self._positional:
-            return
-        self._signature.bind(*args, **kwargs)
 
 
 @functools.lru_cache(maxsize=4096)

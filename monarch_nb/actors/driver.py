@@ -14,28 +14,56 @@ import inspect
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from monarch_nb.actors.definition import RETURN_HOOK, endpoints_of
 from monarch_nb.actors.ports import Port
-from monarch_nb.actors.tombstone import ActorEnded
 from monarch_nb.core.shape.extent import Extent, Point
 from monarch_nb.core.wire.frames import ERROR, REPLY, Message
-from monarch_nb.meshes.proc_mesh import restore_procs
 from monarch_nb.process import remote_errors
-from monarch_nb.process.context import Here, Instance, here
 from monarch_nb.process.current import end_fork
+from monarch_nb.process.instance import CallContext, Instance, here
 from monarch_nb.process.interrupts.interrupts import Interrupts, Key
 
 if TYPE_CHECKING:
-    from monarch_nb.actors.hosting import Hosting
+    from monarch_nb.actors.post_mortem import LastFailures
     from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope
     from monarch_nb.process.futures.future import Future
-    from monarch_nb.process.payloads import Parcel
+    from monarch_nb.process.payloads import Payload
+    from monarch_nb.process.process import Proc
     from monarch_nb.process.supervision.supervision import MeshFailure
 
 _INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)
 _SURVIVED = (Exception, SystemExit, *_INTERRUPTS)  # the caller is told and the actor lives on
+
+
+class ActorEnded(Exception):
+    """Why an actor is not there any more; `text` completes "Endpoint call x() failed, ..."."""
+
+    def __init__(
+        self,
+        text: str,
+        cause: BaseException | None = None,
+        kind: str = remote_errors.LOST,
+        record: Any = None,
+    ) -> None:
+        super().__init__(text)
+        self.text = text
+        self.cause = cause
+        self.kind = kind
+        self._record = record  # of the cause, where it has been made
+        self._payload: bytes | None = None
+
+    def sealed(self) -> bytes:
+        """The payload of the answer to whoever calls."""
+        if self._payload is None:
+            self._payload = remote_errors.pack(self.kind, self.cause, self.text, self._record)
+        return self._payload
+
+    def forget_cause(self) -> None:
+        """Answers go on; the frames of the cause, and the actor in them, are let go."""
+        self.sealed()
+        self.cause = None
 
 
 class State(enum.IntEnum):
@@ -76,6 +104,57 @@ class Spec:
         )
 
 
+class Board(Protocol):
+    """Where a rank writes what it does, for everyone to see without asking."""
+
+    since_ns: int
+    """When user code began to run; 0: none does."""
+
+    def busy(self, what: str) -> None:
+        """User code begins."""
+
+    def idle(self, failed: bool = False) -> None:
+        """User code has ended, with an exception if it has `failed`."""
+
+    def count(self, failed: bool) -> None:
+        """As `idle`, but other calls of the same actor go on."""
+
+    def turn(self, what: str) -> None:
+        """The main thread begins a turn, which calls may interrupt."""
+
+    def turned(self, failed: bool) -> None:
+        """The turn has ended."""
+
+    def arrived(self, waiting: int) -> None:
+        """A message has come while user code runs; so many are in its queue now."""
+
+
+class ActorHost(Protocol):
+    """What a driver needs of the process that its actor lives in."""
+
+    @property
+    def proc(self) -> Proc: ...
+    @property
+    def board(self) -> Board | None: ...
+    @property
+    def queues(self) -> list[Callable[[], int]]: ...
+    @property
+    def flush_output(self) -> Callable[[], None] | None: ...
+    @property
+    def interrupt_main(self) -> Callable[[], None]: ...
+    @property
+    def failed(self) -> LastFailures: ...
+    def boot_error(self) -> BaseException | None: ...
+    def restore_mesh(self, reference: tuple[Any, ...]) -> Any: ...
+    def sealed(self, message: Message, value: Any) -> Payload: ...
+    def refuse(self, message: Message, ended: ActorEnded, address: str) -> None: ...
+    def note_error(self, error: BaseException, what: str, tag: int, record: Any) -> None: ...
+    def mark_ended(self, driver: Driver, ended: ActorEnded) -> None: ...
+    def tell_owner(self, spec: Spec, ended: ActorEnded) -> None: ...
+    def stop_owned_by(self, port: int) -> list[Future[None]]: ...
+    def log_exception(self, text: str) -> None: ...
+
+
 class Driver:
     """What both kinds share: decoding, invoking, answering, ending."""
 
@@ -83,7 +162,9 @@ class Driver:
     """How much waits in its queue. Any thread."""
     thread: threading.Thread | None = None  # of its own
 
-    def __init__(self, hosting: Hosting, spec: Spec, request: Message) -> None:
+    on_main = False
+
+    def __init__(self, hosting: ActorHost, spec: Spec, request: Message) -> None:
         self.hosting = hosting
         self.proc = hosting.proc
         self.spec = spec
@@ -95,6 +176,7 @@ class Driver:
         self._over = threading.Event()  # ended, and `__cleanup__` has run
         self.interrupts = Interrupts()
         self.instance = Instance(
+            self,
             process=self.proc.id,
             port=spec.port,
             name=spec.name,
@@ -103,10 +185,10 @@ class Driver:
             creator=spec.creator,
             owner=spec.owner,
         )
-        self.instance._stop = self._stop_self
-        self.instance._abort = self._abort_self
+        self.wants_returns = False
         self._request: Message | None = request
         self._actor: Any = None
+        self._procs: tuple[Any, ...] = ()  # how the mesh that it was spawned on is restored
         self._methods: dict[str, tuple[Callable[..., Any], bool, bool]] = {}
         self._stop_requests: list[Message] = []
         self._owned_stops: list[Future[None]] = []
@@ -181,9 +263,8 @@ class Driver:
             self.end(ActorEnded("", unbooted, remote_errors.UNBOOTED), tell=False)
             return
         try:
-            cls, args, kwargs, procs = self.proc.decode_user_data(request)
-            self.instance._proc_mesh = functools.cache(lambda: restore_procs(*procs))
-            self.instance.wants_returns = hasattr(cls, RETURN_HOOK)
+            cls, args, kwargs, self._procs = self.proc.decode_user_data(request)
+            self.wants_returns = hasattr(cls, RETURN_HOOK)
             self._actor = cls(*args, **kwargs)
             self._bind_methods(cls)
         except BaseException as error:  # noqa: BLE001  user code; anything may come out
@@ -201,9 +282,16 @@ class Driver:
             self.state = State.RUNNING
             self.reply(request, self.seal(request, None))
 
-    def enter(self, rank: int, labels: Any, sizes: Any, tag: int) -> None:
+    @functools.cached_property
+    def _proc_mesh(self) -> Any:
+        return self.hosting.restore_mesh(self._procs)
+
+    def proc_mesh(self) -> Any:
+        return self._proc_mesh
+
+    def enter(self, rank: int, labels: tuple[str, ...], sizes: tuple[int, ...], tag: int) -> None:
         """Set the context that user code sees."""
-        here.set(Here(self.instance, labels, sizes, rank, tag))
+        here.set(CallContext(self.instance, labels, sizes, rank, tag))
 
     def _bind_methods(self, cls: type) -> None:
         for name, marked in endpoints_of(cls).items():
@@ -233,7 +321,7 @@ class Driver:
             raise
         message.buffers = ()  # whoever waits for the next call still has this one
         self.endpoint = name
-        here.set(Here(self.instance, labels, sizes, message.rank, message.tag, name))
+        here.set(CallContext(self.instance, labels, sizes, message.rank, message.tag, name))
         method, has_port, concurrent = self._method(name, explicit)
         if has_port:
             args = (Port(message.source, message.reply, message.rank), *args)
@@ -253,11 +341,11 @@ class Driver:
             raise AttributeError(f"{self.spec.class_name} has no endpoint {name!r}")
         return found
 
-    def seal(self, message: Message, value: Any) -> Parcel | None:
+    def seal(self, message: Message, value: Any) -> Payload | None:
         """The answer, if somebody waits for it. User code runs while pickling, and may raise."""
         return self.hosting.sealed(message, value) if message.reply else None
 
-    def reply(self, message: Message, sealed: Parcel | None) -> None:
+    def reply(self, message: Message, sealed: Payload | None) -> None:
         """Send the answer back."""
         if sealed is not None:
             self._answer(message, REPLY, sealed)
@@ -292,8 +380,7 @@ class Driver:
         if not issubclass(type(error), _INTERRUPTS):
             self.failed += 1
             what = f"{self.spec.name}.{method}" if method else self.spec.name
-            self.hosting.raised.note(what, tag, record)
-            self.hosting.on_raised(error)
+            self.hosting.note_error(error, what, tag, record)
         return record
 
     def refuse(self, message: Message) -> None:
@@ -306,13 +393,13 @@ class Driver:
         raise NotImplementedError
 
     def finish(self, ended: ActorEnded, *, tell: bool) -> bool:
-        """Once: a tombstone, answers for the queue, the owner, the owned. False if it was done."""
+        """Once: the port, answers for the queue, the owner, the owned. False if it was done."""
         with self._lock:
             if self.ended is not None:
                 return False
             self.ended = ended
             self.state = State.ENDED
-        self.hosting.entomb(self)
+        self.hosting.mark_ended(self, ended)
         self.refuse_backlog()
         if tell:
             self.hosting.tell_owner(self.spec, ended)
@@ -374,7 +461,7 @@ class Driver:
         if message.reply:
             self._answer(message, ERROR, self.proc.encode_bytes(ended.sealed()))
 
-    def _answer(self, message: Message, kind: int, parcel: Parcel) -> None:
+    def _answer(self, message: Message, kind: int, parcel: Payload) -> None:
         if not message.reply:
             return
         flush = self.hosting.flush_output
@@ -384,10 +471,10 @@ class Driver:
             message.source, kind, message.reply, parcel, rank=message.rank, tag=message.tag
         )
 
-    def _stop_self(self, reason: str) -> Any:
+    def stop_self(self, reason: str) -> None:
         self.request_stop(None, reason)
 
-    def _abort_self(self, reason: str) -> None:
+    def abort_self(self, reason: str) -> None:
         text = self._failed_text(reason)
         self.urgent(lambda: self.end(ActorEnded(text), tell=True))
 
@@ -398,4 +485,4 @@ def is_failure(error: BaseException | None) -> bool:
 
 
 def _initialized() -> None:
-    """What foreign handles call to know that the constructor has run."""
+    """Called by handles that came by message, to know that the constructor has run."""

@@ -16,10 +16,10 @@ from monarch_nb.actors import undeliverable
 from monarch_nb.core.wire.frames import ERROR, REPLY, Message
 from monarch_nb.process import context, current, remote_errors
 from monarch_nb.process.futures.future import LazyFuture
+from monarch_nb.process.process import ANY_PORT, Proc
 
 if TYPE_CHECKING:
-    from monarch_nb.process.payloads import Parcel
-    from monarch_nb.process.process import Proc
+    from monarch_nb.process.payloads import Payload
 
 R = TypeVar("R")
 
@@ -49,7 +49,7 @@ class Port(Generic[R]):
         proc = current.proc()
         self._put(ERROR, proc, proc.encode_bytes(remote_errors.pack(remote_errors.RAW, error)))
 
-    def _put(self, kind: int, proc: Proc, parcel: Parcel) -> None:
+    def _put(self, kind: int, proc: Proc, parcel: Payload) -> None:
         self._used = self._once
         if not self._port:
             return  # nobody waits: it came with a broadcast
@@ -59,7 +59,7 @@ class Port(Generic[R]):
         proc.send(self._process, kind, self._port, parcel, rank=self._rank)
         if sender is not None:
             dest = address_of_port(self._process, self._port)
-            current.runtime().hosting.returns.sent(sender, self._process, dest, "port")
+            current.part(undeliverable.Returns).sent(sender, self._process, dest, "port")
 
     @property
     def rank(self) -> int:
@@ -177,7 +177,7 @@ class RankedPortReceiver(PortReceiver[R]):
 def _deliver(box: weakref.ref[_Mailbox], proc: Proc, message: Message) -> None:
     found = box()
     if found is None:
-        proc.unknown(message)
+        proc.ports[ANY_PORT](message)
     else:
         found.deliver(message)
 

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from monarch_nb.process.context import Here, here
+from monarch_nb.process.instance import CallContext, here
 
 CELLS: Final = 0
 """The origin that is no actor; an actor's is its port."""
@@ -22,11 +22,11 @@ class Kept(NamedTuple):
     """An error, and on whose behalf it was raised."""
 
     error: BaseException
-    here: Here | None
+    here: CallContext | None
     at: float
 
 
-class Failed:
+class LastFailures:
     """Of one process. A rank gives it room; elsewhere nothing is kept.
 
     `stop(error)` is called where something fails, before anybody is told; None: nothing is.

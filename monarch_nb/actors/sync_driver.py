@@ -14,17 +14,15 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from monarch_nb.actors.driver import Driver, Spec, State, is_failure
-from monarch_nb.actors.tombstone import ActorEnded
+from monarch_nb.actors.driver import ActorEnded, ActorHost, Driver, Spec, State, is_failure
 from monarch_nb.process import remote_errors
 from monarch_nb.process.current import end_fork
 from monarch_nb.process.interrupts.interrupts import raise_in_thread, take_back
 
 if TYPE_CHECKING:
-    from monarch_nb.actors.hosting import Hosting
     from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope
     from monarch_nb.core.wire.frames import Message
-    from monarch_nb.process.payloads import Parcel
+    from monarch_nb.process.payloads import Payload
     from monarch_nb.process.supervision.supervision import MeshFailure
 
 THREAD_NAME = "monarch-actor-driver"
@@ -47,7 +45,7 @@ class SyncDriver(Driver):
     """Runs a sync actor on the thread that serves `work`."""
 
     def __init__(
-        self, hosting: Hosting, spec: Spec, request: Message, work: WorkQueue | None
+        self, hosting: ActorHost, spec: Spec, request: Message, work: WorkQueue | None
     ) -> None:
         super().__init__(hosting, spec, request)
         self._urgent: collections.deque[Callable[[], Any]] = collections.deque([self.construct])
@@ -107,7 +105,7 @@ class SyncDriver(Driver):
         key = (message.source, message.reply)
         outer = interrupts.running  # while a cell waits, calls may nest
         error: BaseException | None = None
-        sealed: Parcel | None = None
+        sealed: Payload | None = None
         has_port = False
         try:
             interrupts.enter(key)

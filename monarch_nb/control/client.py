@@ -58,9 +58,14 @@ class Client(Runtime):
 
     def __init__(self, run_dir: RunDir, config: Config) -> None:
         [process] = new_process_ids(LOCAL_HOST, 1)
-        agent = new_agent_id(LOCAL_HOST)
+        self.faults = FaultDesk()
         super().__init__(
-            process=process, agent=agent, controller=process, run_dir=run_dir.path, config=config
+            process=process,
+            agent=new_agent_id(LOCAL_HOST),
+            controller=process,
+            run_dir=run_dir.path,
+            config=config,
+            on_root_failure=self.faults.root_failed,
         )
         self.config = config
         self._run_dir = run_dir
@@ -68,7 +73,6 @@ class Client(Runtime):
         self._attached: AttachedHosts | None = None
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self.faults = FaultDesk()
         self.output = OutputDesk(self.supervision, Logbook(self._log_dir(), config.log_bytes))
         self.tail, self.metrics = self.output.tail, self.output.metrics
         self.failures = Failures(self.proc, self.supervision)
@@ -78,9 +82,8 @@ class Client(Runtime):
         self.debugging = DebugDesk(self.proc, self.supervision, config.breakpoints)
         self.supervision.on_heal.append(functools.partial(post_mortem.healed, self))
         self._door = DebugDoor(self, run_dir.path, os.getuid())
-        self.supervision.on_root_failure = self.faults.root_failed
         self.hosting.booted()
-        serve_controllers(self)
+        serve_controllers(self.proc)
         self.proc.ports[OUTPUT_PORT] = self.output.on_output
         self.proc.ports[COMM_PORT] = self.comms.on_message
         self.proc.verbs["raw"] = self.output.on_raw

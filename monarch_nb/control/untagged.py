@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import TYPE_CHECKING, TypeVar
 
-from monarch_nb.process.context import Here, here
+from monarch_nb.process.instance import CallContext, here
 
 if TYPE_CHECKING:
     from monarch_nb.control.client import Client
@@ -20,7 +20,7 @@ def on_behalf_of_nobody(client: Client, run: Callable[[], T]) -> T:
     """Run this as the root, under no cell's tag, whatever cell runs meanwhile."""
 
     def apart() -> T:
-        here.set(Here(client.root, (), (), 0, NOBODY))
+        here.set(CallContext(client.root, (), (), 0, NOBODY))
         return run()
 
     return copy_context().run(apart)

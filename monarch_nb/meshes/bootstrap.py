@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
+from monarch_nb import late
 from monarch_nb.config import VERSION
 from monarch_nb.core.shape.extent import Extent, Point
 
 Environment = dict[str, str | None]
 _PROCESSORS: Final = ("cpus", "physcpubind")
-_ENTRY: Final = ("-m", "monarch_nb.host.rank")
+_ENTRY: Final = ("-m", f"{late.PACKAGE}.{late.RANK}")
 BIND_KEYS: Final = frozenset({*_PROCESSORS, "cpunodebind", "membind"})
 
 

@@ -60,7 +60,7 @@ class SyncReport:
 
 
 @dataclass
-class Landing:
+class SyncedFolders:
     """Where folders of this host are on another: `pairs` from here to there."""
 
     root: str

@@ -14,7 +14,7 @@ import os
 import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from monarch_nb.config import Config
 from monarch_nb.core.wire import frames
@@ -31,8 +31,10 @@ from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.net.links import Links
 from monarch_nb.net.outbox import Outbox
 from monarch_nb.process.exit import Exit
-from monarch_nb.process.payloads import Parcel, Parcels
+from monarch_nb.process.payloads import Payload, Payloads
 
+ANY_PORT: Final = -1
+"""Whoever is registered here gets what is for a port that nobody has. No message can name it."""
 Handler = Callable[[Message], None]
 Verb = Callable[[dict[str, Any], Message], None]
 
@@ -52,14 +54,13 @@ class Proc:
         self.dead: dict[int, Exit] = {}
         self._cut_off: set[int] = set()
         self.verbs: dict[str, Verb] = {"release": self._on_release}
-        self.parcels = Parcels(self.host, config, self.dead, self._release)
+        self.parcels = Payloads(self.host, config, self.dead, self._release)
         self.encode = self.parcels.encode
         self.encode_bytes = self.parcels.encode_bytes
         self.decode = self.parcels.decode
         self.decode_user_data = self.parcels.decode_user_data
         self.discard = self.parcels.discard
-        self.ports: dict[int, Handler] = {CONTROL_PORT: self._on_control}
-        self.unknown: Handler = self.discard
+        self.ports: dict[int, Handler] = {CONTROL_PORT: self._on_control, ANY_PORT: self.discard}
         self.closed = False
         self._numbers = itertools.count(frames.FIRST_PORT)
         self._boxes: dict[int, Outbox] = {}
@@ -79,7 +80,7 @@ class Proc:
             return
         handler = self.ports.get(message.port)
         if handler is None:
-            self.unknown(message)
+            self.ports[ANY_PORT](message)
         else:
             handler(message)
 
@@ -90,7 +91,7 @@ class Proc:
         process: int,
         kind: int,
         port: int,
-        parcel: Parcel,
+        parcel: Payload,
         *,
         reply: int = 0,
         rank: int = 0,
@@ -109,7 +110,7 @@ class Proc:
             box.send(header + parcel.payload)
 
     def send_for(
-        self, source: int, process: int, port: int, parcel: Parcel, reply: int, rank: int, tag: int
+        self, source: int, process: int, port: int, parcel: Payload, reply: int, rank: int, tag: int
     ) -> None:
         """Send a call in the name of another process, which gets the answer. Nothing may be
         lent."""
@@ -121,7 +122,7 @@ class Proc:
         process: int,
         kind: int,
         port: int,
-        parcel: Parcel,
+        parcel: Payload,
         reply: int,
         rank: int,
         tag: int,
@@ -150,7 +151,7 @@ class Proc:
         verb: str,
         body: dict[str, Any] | None = None,
         *,
-        parcel: Parcel | None = None,
+        parcel: Payload | None = None,
         reply: int = 0,
         rank: int = 0,
         tag: int = 0,
@@ -167,7 +168,7 @@ class Proc:
             process,
             CONTROL,
             CONTROL_PORT,
-            Parcel(text, buffers, flags),
+            Payload(text, buffers, flags),
             reply=reply,
             rank=rank,
             tag=tag,
@@ -177,7 +178,7 @@ class Proc:
         """Answer a control message, if an answer was asked for."""
         if message.reply:
             payload = json.dumps(body).encode()
-            self.send(message.source, CONTROL, message.reply, Parcel(payload), rank=message.rank)
+            self.send(message.source, CONTROL, message.reply, Payload(payload), rank=message.rank)
 
     def ask(
         self,
@@ -186,7 +187,7 @@ class Proc:
         body: dict[str, Any],
         then: Callable[[dict[str, Any]], None],
         *,
-        parcel: Parcel | None = None,
+        parcel: Payload | None = None,
     ) -> None:
         """Send a control message and call `then(answer)` in the inbox thread.
 
@@ -227,7 +228,7 @@ class Proc:
         else:
             self.answer(message, {"error": f"unknown verb {name!r:.80}"})
 
-    def bury(self, ended: Exit) -> None:
+    def mark_dead(self, ended: Exit) -> None:
         """A process is gone: forget its outbox and leases. `end_waits` has to follow."""
         self.dead[ended.process] = ended
         if ended.unreachable_s is not None:

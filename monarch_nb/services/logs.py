@@ -10,7 +10,8 @@ import logging
 from typing import Any
 
 from monarch_nb import config
-from monarch_nb.process import context, current
+from monarch_nb.process import current
+from monarch_nb.process.instance import here
 
 
 class _Before:
@@ -47,7 +48,7 @@ def _writer() -> str:
     runtime = current.running()
     if runtime is None:
         return ""
-    found = context.here.get()
+    found = here.get()
     instance = runtime.root if found is None else found.instance
     is_rank = runtime.proc.id != runtime.proc.controller
     return "" if instance is runtime.root and is_rank else str(instance)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from monarch_nb.meshes.states import ProcsState
 from monarch_nb.process.futures import ask_all
-from monarch_nb.process.supervision.mesh_state import ProcsState
 from monarch_nb.process.supervision.supervision import MeshState
 
 if TYPE_CHECKING:

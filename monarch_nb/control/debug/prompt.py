@@ -21,9 +21,8 @@ from monarch_nb.core.shape.extent import Point
 from monarch_nb.core.shape.selection import SelectionError
 from monarch_nb.core.text import debug_words
 from monarch_nb.core.text.debug_words import Said
-from monarch_nb.meshes.places import place_of
+from monarch_nb.meshes.states import ProcsState, place_of
 from monarch_nb.process import remote_errors
-from monarch_nb.process.supervision.mesh_state import ProcsState
 
 if TYPE_CHECKING:
     from monarch_nb.control.client import Client

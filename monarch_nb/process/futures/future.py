@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from monarch_nb.process import current
+
 R = TypeVar("R")
 
 _PENDING, _ARRIVED, _VALUE, _ERROR = range(4)
@@ -32,19 +34,6 @@ class Pump(Protocol):
 
 class _Waiting(threading.local):
     pump: Pump | None = None
-
-
-def _nothing_to_flush() -> None:
-    """No runtime yet."""
-
-
-class _BeforeWait:
-    """What a thread does before it waits: send what it has held back. Set by the runtime."""
-
-    flush: Callable[[], None] = staticmethod(_nothing_to_flush)
-
-
-before_wait = _BeforeWait()
 
 
 waiting = _Waiting()
@@ -152,7 +141,7 @@ class Future(Generic[R]):
                 return
 
         self.add_done_callback(wake)
-        before_wait.flush()
+        current.flush()
         await arrived.wait()
 
     def __repr__(self) -> str:
@@ -189,7 +178,7 @@ class Future(Generic[R]):
             raise
 
     def _block(self, timeout: float | None) -> bool:
-        before_wait.flush()
+        current.flush()
         if waiting.pump is not None:
             return waiting.pump(self.done, self._wake_on, timeout)
         lock = threading.Lock()

@@ -17,7 +17,7 @@ from monarch_nb.process.process import Proc
 from monarch_nb.process.supervision.supervision import MeshState, Supervision
 
 
-class Handles:
+class MovedRanks:
     """What this process knows of the meshes of others."""
 
     def __init__(self, proc: Proc, supervision: Supervision) -> None:

@@ -14,11 +14,11 @@ from typing import Any, Final
 KEPT: Final = 16
 
 
-class Raised:
+class RecentErrors:
     """Cells and calls that have failed here.
 
     Example:
-        >>> raised = Raised()
+        >>> raised = RecentErrors()
         >>> raised.note("trainer.step", 0, {"ename": "ValueError"})
         1
         >>> raised.since(0)[0]["what"]

@@ -16,7 +16,7 @@ from monarch_nb.core.wire.frames import CONTROL, Message
 from monarch_nb.data import device, onesided
 from monarch_nb.data.memory import Memory
 from monarch_nb.data.registry import Place, Registry
-from monarch_nb.process.payloads import Parcel
+from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Proc
 from monarch_nb.services.transfer.copiers import Copiers
 
@@ -38,7 +38,7 @@ class Buffers:
         proc.verbs["buffer_read"] = self._on_read
         proc.verbs["buffer_write"] = self._on_write
         proc.verbs["buffer_drop"] = self._on_drop
-        hosting.on_entombed.append(self.drop_of)
+        hosting.on_ended.append(self.drop_of)
 
     def add(self, memory: Memory, owner: int) -> Place:
         """Register memory for an actor of this process, by its port."""
@@ -129,5 +129,5 @@ class Buffers:
         return memory
 
     def _send(self, message: Message, chunk: Any) -> None:
-        answer = Parcel(json.dumps({"ok": True}).encode(), [chunk])
+        answer = Payload(json.dumps({"ok": True}).encode(), [chunk])
         self._proc.send(message.source, CONTROL, message.reply, answer, rank=message.rank)

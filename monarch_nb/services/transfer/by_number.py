@@ -2,12 +2,11 @@
 
 Rules: what arrives is kept as it came until somebody takes it, and decoded by who takes it. A wait
 ends with an interrupt, with the value, or with the death of the sender. What a process sends to
-itself is not copied, `Handed` also not inside of a call and its answer.
+itself is not copied.
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -20,33 +19,6 @@ if TYPE_CHECKING:
 
 SLICE_S: Final = 0.05
 """How often a wait looks for an interrupt and for the dead."""
-
-
-class Handed:
-    """Stands for a value in a message of a process to itself: what comes out is the value itself.
-
-    It comes out once; `let_go` when it is known that it will not.
-    """
-
-    _numbers: Final = itertools.count(1)
-
-    def __init__(self, value: Any) -> None:
-        self._number = next(self._numbers)
-        _handed[self._number] = value
-
-    def let_go(self) -> None:
-        """Nobody will take it any more, if it is there still."""
-        _handed.pop(self._number, None)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _taken, (self._number,)
-
-
-_handed: Final[dict[int, Any]] = {}
-
-
-def _taken(number: int) -> Any:
-    return _handed.pop(number)
 
 
 class Mail:

@@ -18,6 +18,7 @@ from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.process import context, current
 from monarch_nb.process.futures.future import Future, completed, make
 from monarch_nb.services.transfer import transfers
+from monarch_nb.services.transfer.buffers import Buffers
 from monarch_nb.services.transfer.transfers import Operation, Remote
 
 _U64: Final = 1 << 64
@@ -81,10 +82,9 @@ class RDMABuffer:
         memory = memory_of(data)
         if not memory.size:
             raise ValueError("data has no bytes: an RDMABuffer of size 0 cannot be made")
-        runtime = current.runtime()
         instance = context.current_instance()
-        mine = instance.process == runtime.proc.id
-        place = runtime.buffers.add(memory, instance.port if mine else ROOT_PORT)
+        mine = instance.process == current.proc().id
+        place = current.part(Buffers).add(memory, instance.port if mine else ROOT_PORT)
         owner = str(instance.actor_id)
         self._remote = Remote(place, memory.size, memory.writable, owner, device.share(memory))
 
@@ -104,13 +104,13 @@ class RDMABuffer:
 
     def drop(self) -> Future[None]:
         """Let go of the memory: later reads and writes fail. Any process may; twice is fine."""
-        runtime, place = current.runtime(), self._remote.place
+        proc, place = current.proc(), self._remote.place
         device.forget(place)
-        if place.process == runtime.proc.id:
-            runtime.buffers.drop(place.serial)
+        if place.process == proc.id:
+            current.part(Buffers).drop(place.serial)
             return completed(None)
         dropped: Future[None] = make(Future)
-        runtime.proc.ask(
+        proc.ask(
             place.process,
             "buffer_drop",
             {"serial": place.serial},

@@ -20,7 +20,7 @@ from monarch_nb.data.onesided import Dropped, Outside
 from monarch_nb.data.registry import Place
 from monarch_nb.errors import RankExited, RankUnreachable, RemoteProtocolError, SupervisionError
 from monarch_nb.process.exit import Exit
-from monarch_nb.process.payloads import Parcel
+from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Proc, Waiter, json_of
 from monarch_nb.services.transfer.buffers import DROPPED
 
@@ -122,7 +122,7 @@ class Served(Waiter):
         if self._verb == "buffer_read":
             body["size"] = chunk.nbytes
         else:
-            parcel = Parcel(b"", [chunk])
+            parcel = Payload(b"", [chunk])
         self._proc.control(
             self._place.process, self._verb, body, parcel=parcel, reply=self._port, rank=number
         )

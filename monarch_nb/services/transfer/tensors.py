@@ -22,6 +22,7 @@ from monarch_nb.process.exit import Exit
 from monarch_nb.process.futures.future import Future, make
 from monarch_nb.process.process import Proc, Waiter
 from monarch_nb.services.transfer import transfers
+from monarch_nb.services.transfer.copiers import Copiers
 from monarch_nb.services.transfer.rdma import RDMABuffer
 from monarch_nb.services.transfer.relayed import error_of, time_limit
 from monarch_nb.services.transfer.transfers import Operation
@@ -32,8 +33,9 @@ Key = tuple[int, int]  # process, tag
 class Exchange:
     """Offers that came and receives that wait, of one process."""
 
-    def __init__(self, proc: Proc) -> None:
+    def __init__(self, proc: Proc, copiers: Copiers) -> None:
         self._proc = proc
+        self._copiers = copiers
         self._lock = threading.Lock()
         self._arrived: dict[Key, collections.deque[Message]] = {}
         self._wanted: dict[Key, collections.deque[_Receive]] = {}
@@ -49,7 +51,7 @@ class Exchange:
             message = offers.popleft()
             if not offers:
                 del self._arrived[receive.key]
-        _later(receive, message)
+        self._later(receive, message)
 
     def unwant(self, receive: _Receive) -> bool:
         """It waits no longer; False if it has its offer already."""
@@ -72,19 +74,19 @@ class Exchange:
             receive = waiting.popleft()
             if not waiting:
                 del self._wanted[key]
-        _later(receive, message)
+        self._later(receive, message)
 
-
-def _later(receive: _Receive, message: Message) -> None:
-    """Not in the inbox thread: memory is allocated, and the offer unpickled."""
-    current.runtime().buffers.copiers.put(lambda: receive.take(message))
+    def _later(self, receive: _Receive, message: Message) -> None:
+        # not in the inbox thread: memory is allocated, and the offer unpickled
+        self._copiers.put(lambda: receive.take(message))
 
 
 class _Receive(Waiter):
     """One `recv_tensor`."""
 
-    def __init__(self, proc: Proc, key: Key, out: Any, timeout: float) -> None:
+    def __init__(self, proc: Proc, exchange: Exchange, key: Key, out: Any, timeout: float) -> None:
         self.key = key
+        self._exchange = exchange
         self.future: Future[Any] = make(Future)
         self._proc = proc
         self._out = out
@@ -96,7 +98,7 @@ class _Receive(Waiter):
     def start(self) -> None:
         self._proc.ports[self._port] = self.deliver
         self._limit.start()
-        current.runtime().exchange.want(self)
+        self._exchange.want(self)
         self._proc._open(self.key[0])  # so that its death is told
         if (gone := self._proc.dead.get(self.key[0])) is not None:
             self.lost(gone)
@@ -150,7 +152,7 @@ class _Receive(Waiter):
         return process == self.key[0]
 
     def lost(self, ended: Exit) -> None:
-        if current.runtime().exchange.unwant(self):
+        if self._exchange.unwant(self):
             self._close()
             error = error_of(ended)
             error.args = (f"recv_tensor: {error}", *error.args[1:])
@@ -160,7 +162,7 @@ class _Receive(Waiter):
         self.lost(ended)
 
     def _expired(self) -> None:
-        if current.runtime().exchange.unwant(self):
+        if self._exchange.unwant(self):
             self._close()
             text = f"no tensor with tag {self.key[1]} came within {self._timeout:g} s"
             self.future._set_exception(TimeoutError(f"recv_tensor: {text}"))
@@ -233,7 +235,8 @@ def recv_tensor(source: Any, *, out: Any = None, tag: int = 0, timeout: float = 
             fit.
         RankExited, TimeoutError: by the future.
     """
-    receive = _Receive(current.proc(), (_process_of(source), tag), out, timeout)
+    key = _process_of(source), tag
+    receive = _Receive(current.proc(), current.part(Exchange), key, out, timeout)
     receive.start()
     return receive.future
 

@@ -26,6 +26,7 @@ from monarch_nb.data.registry import Place
 from monarch_nb.errors import BrokenError, CallCancelled, ClosedError, MeshError
 from monarch_nb.process import current
 from monarch_nb.process.futures.future import Future, make
+from monarch_nb.services.transfer.buffers import Buffers
 from monarch_nb.services.transfer.copiers import THREADS
 from monarch_nb.services.transfer.relayed import Served
 
@@ -155,8 +156,7 @@ class Transfer(Future[None]):
 
     def _serve(self, operation: Operation, chain: collections.deque[Operation]) -> None:
         """Through the owner; memory on a GPU by way of pinned memory, on a copier's time."""
-        runtime = current.runtime()
-        local, later = operation.local, runtime.buffers.copiers.put
+        local, later = operation.local, current.part(Buffers).copiers.put
         staged = local if local.tensor is None else device.staging(operation.size)
         if staged is not local and operation.write:
             device.copy(staged, device.part(local, 0, operation.size))
@@ -171,7 +171,7 @@ class Transfer(Future[None]):
             self._advance(chain)
 
         served = Served(
-            runtime.proc,
+            current.proc(),
             operation.remote.place,
             staged,
             operation.size,
@@ -205,7 +205,7 @@ class _Pieces:
         self._reached = True
 
     def start(self) -> None:
-        put = current.runtime().buffers.copiers.put
+        put = current.part(Buffers).copiers.put
         for _ in range(self._runners):
             put(self._run)
 
@@ -261,7 +261,7 @@ def _own(operation: Operation) -> Move:
     remote, local, _, write = operation
 
     def move(offset: int, count: int) -> None:
-        found = current.runtime().buffers.find(remote.place.serial)
+        found = current.part(Buffers).find(remote.place.serial)
         if found is None:
             raise Dropped
         onesided.check(found, offset, count, write=write)

@@ -16,8 +16,7 @@ import torch
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 from monarch_nb.core.shape.extent import Shape
-from monarch_nb.meshes.host_mesh import this_host
-from monarch_nb.meshes.proc_mesh import ProcMesh
+from monarch_nb.meshes.proc_mesh import ProcMesh, this_host
 from monarch_nb.tensor.commands.metas import meta_of
 from monarch_nb.tensor.commands.templates import Input
 from monarch_nb.tensor.engine import functions

@@ -16,6 +16,7 @@ from typing import Any, Final, Self, final
 import torch
 
 from monarch_nb.process import current
+from monarch_nb.services.transfer.by_number import Mail
 from monarch_nb.tensor.commands.loans import Loan, check
 from monarch_nb.tensor.commands.templates import Input
 from monarch_nb.tensor.engine import functions
@@ -147,9 +148,9 @@ def _passed(t: Tensor, source: Home, target: Home) -> Tensor:
 
 def _pass(value: Any, number: int) -> None:
     """On a rank: for the other stream, with what it has to wait for on a GPU."""
-    runtime = current.runtime()
+    proc, mail = current.proc(), current.part(Mail)
     content = tuple(value.cause) if isinstance(value, Failed) else (value, _event())
-    runtime.mail.send(number, content, [runtime.proc.id])
+    mail.send(number, content, [proc.id])
     if isinstance(value, Failed):
         raise FailedInput(value.cause)
 
@@ -159,8 +160,8 @@ _pass.takes_failed = True  # type: ignore[attr-defined]
 
 def _await(number: int) -> Any:
     """On a rank: until the other stream has come to its `_pass`."""
-    runtime = current.runtime()
-    found = runtime.mail.take(number, runtime.proc.id)
+    proc, mail = current.proc(), current.part(Mail)
+    found = mail.take(number, proc.id)
     if len(found) > 2:
         raise FailedInput(Cause(*found))
     value, event = found

@@ -14,8 +14,8 @@ from typing import Any
 from torch.distributed.device_mesh import DeviceMesh
 
 from monarch_nb.core.shape.extent import Shape
-from monarch_nb.meshes import device_meshes
-from monarch_nb.meshes.process_groups import neighbours
+from monarch_nb.meshes import process_groups
+from monarch_nb.meshes.process_groups import Membership, neighbours
 from monarch_nb.process import current
 from monarch_nb.tensor.ranks import attention as _attention  # noqa: F401  its rules
 from monarch_nb.tensor.ranks.interpreter import here
@@ -28,12 +28,13 @@ logging.getLogger("torch.distributed.tensor._collective_utils").setLevel(logging
 
 def group_of(members: Sequence[int]) -> Any:
     """The `ProcessGroup` of these ranks, of which this is one."""
-    return current.runtime().group_of(members, _owner(), None)
+    return current.part(Membership).group_of(members, _owner(), None)
 
 
 def device_mesh_of(shape: Shape, device: str) -> DeviceMesh:
     """PyTorch's word for a mesh of this shape, with its axes."""
-    found: DeviceMesh = device_meshes.of(shape, here.worker.rank, device, _owner())
+    rank = here.worker.rank
+    found: DeviceMesh = process_groups.device_mesh_of(shape, rank, device, _owner())
     return found
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.process.context import Here, here
+from monarch_nb.process.instance import CallContext, here
 from monarch_nb.worker.cells.outcome import forget_last_error
 from monarch_nb.worker.debug.channel import DebugChannel
 from monarch_nb.worker.debug.pdb import RankPdb
@@ -119,7 +119,9 @@ class Debugger:
             debugger.message(header)
         debugger.begin(frame)
 
-    def _post_mortem(self, debugger: RankPdb, error: BaseException, caller: Here | None) -> None:
+    def _post_mortem(
+        self, debugger: RankPdb, error: BaseException, caller: CallContext | None
+    ) -> None:
         """Ask in the frames of an error, in this thread, until `quit` or `continue`."""
         here.set(caller)
         self._ask_where_it_failed(debugger, error)
@@ -214,7 +216,7 @@ def _nothing() -> None:
     """Nobody is stopped."""
 
 
-def _what(caller: Here | None) -> str:
+def _what(caller: CallContext | None) -> str:
     """The actor and its endpoint, or that it is a cell."""
     if caller is None or not caller.method:
         return "cell"
