@@ -30,8 +30,6 @@ DISPATCH_BATCH: Final = 64  # concurrent calls admitted before the loop gets a t
 
 
 class AsyncDriver(Driver):
-    """Runs an actor on its own event loop."""
-
     def __init__(self, hosting: ActorHost, spec: Spec, request: Message) -> None:
         super().__init__(hosting, spec, request)
         self._backlog: collections.deque[Message] = collections.deque()
@@ -62,7 +60,7 @@ class AsyncDriver(Driver):
         if self._drained:
             self.refuse_backlog()
 
-    def urgent(self, action: Callable[[], Any]) -> None:
+    def urgent(self, action: Callable[[], object]) -> None:
         self._urgent.append(action)
         self._nudge()
 
@@ -159,7 +157,6 @@ class AsyncDriver(Driver):
         await self._wakeup.wait()
 
     async def _handle(self, message: Message) -> bool:
-        """Run a call, or start it if its endpoint is concurrent (then True)."""
         opened = self._opened(message) if self.admit(message) else None
         if opened is None:
             return False
@@ -194,7 +191,7 @@ class AsyncDriver(Driver):
         self,
         message: Message,
         method: Callable[..., Any],
-        args: tuple[Any, ...],
+        args: tuple[object, ...],
         kwargs: dict[str, Any],
         has_port: bool,
         after: asyncio.Task[bool] | None = None,
@@ -248,7 +245,6 @@ class AsyncDriver(Driver):
             return None
 
     def _done_with(self, message: Message, error: BaseException | None = None) -> bool:
-        """Whether its caller has interrupted it."""
         if self.proc.links.forked:
             end_fork(error)
         key = (message.source, message.reply)

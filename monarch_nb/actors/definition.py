@@ -63,12 +63,12 @@ class EndpointProperty(Generic[P, R]):
         @overload
         def __get__(self, instance: None, owner: type) -> EndpointProperty[P, R]: ...
         @overload
-        def __get__(self, instance: Any, owner: type) -> Endpoint[P, R]: ...
-        def __get__(self, instance: Any, owner: type) -> Any: ...
+        def __get__(self, instance: object, owner: type) -> Endpoint[P, R]: ...
+        def __get__(self, instance: object, owner: type) -> Any: ...
 
     else:
 
-        def __get__(self, instance: Any, owner: type) -> Any:
+        def __get__(self, instance: object, owner: type) -> Any:
             return self if instance is None else self.method.__get__(instance, owner)
 
 
@@ -208,7 +208,6 @@ class Actor:
 
 @functools.lru_cache(maxsize=4096)
 def endpoints_of(cls: type) -> dict[str, EndpointProperty[Any, Any]]:
-    """The endpoints of a class, inherited ones included."""
     found: dict[str, EndpointProperty[Any, Any]] = {}
     for base in reversed(cls.__mro__):
         for name, value in vars(base).items():
@@ -226,14 +225,14 @@ def is_sync(cls: type) -> bool:
     return bool(marked) and not any(each.is_async for each in marked)
 
 
-def check_class(cls: Any) -> None:
+def check_class(cls: object) -> None:
     """Raise `ValueError` with one sentence for a class that cannot be spawned."""
     if not (isinstance(cls, type) and issubclass(cls, Actor)):
         raise ValueError(  # noqa: TRY004  Monarch's type
             f"{getattr(cls, '__name__', cls)!r} must subclass monarch.service.Actor: "
             "write `class Name(monarch_nb.Actor)` to spawn it"
         )
-    actor: Any = cls
+    actor: object = cls
     marked = endpoints_of(actor)
     kinds = {each.is_async for each in marked.values()}
     if len(kinds) == 2:

@@ -55,7 +55,6 @@ class ActorEnded(Exception):
         self._payload: bytes | None = None
 
     def sealed(self) -> bytes:
-        """The payload of the answer to whoever calls."""
         if self._payload is None:
             self._payload = remote_errors.pack(self.kind, self.cause, self.text, self._record)
         return self._payload
@@ -67,8 +66,6 @@ class ActorEnded(Exception):
 
 
 class State(enum.IntEnum):
-    """Forward only."""
-
     STARTING = 0
     RUNNING = 1
     ENDED = 2
@@ -91,7 +88,6 @@ class Spec:
 
     @staticmethod
     def from_body(body: dict[str, Any]) -> Spec:
-        """From a `spawn_actor` control message."""
         return Spec(
             body["port"],
             body["name"],
@@ -105,28 +101,19 @@ class Spec:
 
 
 class Board(Protocol):
-    """Where a rank writes what it does, for everyone to see without asking."""
+    """Where a rank writes what it does, for everyone to see without asking: user code begins and
+    ends (`failed`: with an exception); a call ends while others of its actor go on (`count`); the
+    main thread has a turn, which calls may interrupt; a message comes meanwhile."""
 
     since_ns: int
     """When user code began to run; 0: none does."""
 
-    def busy(self, what: str) -> None:
-        """User code begins."""
-
-    def idle(self, failed: bool = False) -> None:
-        """User code has ended, with an exception if it has `failed`."""
-
-    def count(self, failed: bool) -> None:
-        """As `idle`, but other calls of the same actor go on."""
-
-    def turn(self, what: str) -> None:
-        """The main thread begins a turn, which calls may interrupt."""
-
-    def turned(self, failed: bool) -> None:
-        """The turn has ended."""
-
-    def arrived(self, waiting: int) -> None:
-        """A message has come while user code runs; so many are in its queue now."""
+    def busy(self, what: str) -> None: ...
+    def idle(self, failed: bool = False) -> None: ...
+    def count(self, failed: bool) -> None: ...
+    def turn(self, what: str) -> None: ...
+    def turned(self, failed: bool) -> None: ...
+    def arrived(self, waiting: int) -> None: ...
 
 
 class ActorHost(Protocol):
@@ -145,10 +132,10 @@ class ActorHost(Protocol):
     @property
     def failed(self) -> LastFailures: ...
     def boot_error(self) -> BaseException | None: ...
-    def restore_mesh(self, reference: tuple[Any, ...]) -> Any: ...
-    def sealed(self, message: Message, value: Any) -> Payload: ...
+    def restore_mesh(self, reference: tuple[object, ...]) -> Any: ...
+    def sealed(self, message: Message, value: object) -> Payload: ...
     def refuse(self, message: Message, ended: ActorEnded, address: str) -> None: ...
-    def note_error(self, error: BaseException, what: str, tag: int, record: Any) -> None: ...
+    def note_error(self, error: BaseException, what: str, tag: int, record: object) -> None: ...
     def mark_ended(self, driver: Driver, ended: ActorEnded) -> None: ...
     def tell_owner(self, spec: Spec, ended: ActorEnded) -> None: ...
     def stop_owned_by(self, port: int) -> list[Future[None]]: ...
@@ -188,7 +175,7 @@ class Driver:
         self.wants_returns = False
         self._request: Message | None = request
         self._actor: Any = None
-        self._procs: tuple[Any, ...] = ()  # how the mesh that it was spawned on is restored
+        self._procs: tuple[object, ...] = ()  # how the mesh that it was spawned on is restored
         self._methods: dict[str, tuple[Callable[..., Any], bool, bool]] = {}
         self._stop_requests: list[Message] = []
         self._owned_stops: list[Future[None]] = []
@@ -200,18 +187,16 @@ class Driver:
         """Queue a call. Inbox thread; returns at once."""
         raise NotImplementedError
 
-    def urgent(self, action: Callable[[], Any]) -> None:
+    def urgent(self, action: Callable[[], object]) -> None:
         """Run `action` on the actor's thread before the backlog."""
         raise NotImplementedError
 
     @property
     def running(self) -> Key | None:
-        """The call whose code runs."""
         return self.interrupts.running
 
     @property
     def current(self) -> str | None:
-        """The endpoint that runs."""
         return self.endpoint if self.running is not None else None
 
     @property
@@ -235,11 +220,9 @@ class Driver:
             self.proc.answer(message, {"ok": True})
 
     def wait_until_over(self, limit_s: float) -> bool:
-        """Wait until the actor has ended and its `__cleanup__` has run."""
         return self._over.wait(limit_s)
 
     def begin_stop(self, reason: str) -> None:
-        """Arrange for the end on the actor's thread."""
         self._stopped = ActorEnded(self.stopped_text(reason))
         self.urgent(functools.partial(self.end, self._stopped, tell=False))
 
@@ -290,7 +273,6 @@ class Driver:
         return self._proc_mesh
 
     def enter(self, rank: int, labels: tuple[str, ...], sizes: tuple[int, ...], tag: int) -> None:
-        """Set the context that user code sees."""
         here.set(CallContext(self.instance, labels, sizes, rank, tag))
 
     def _bind_methods(self, cls: type) -> None:
@@ -328,7 +310,6 @@ class Driver:
         return method, args, kwargs, has_port, concurrent
 
     def _method(self, name: str, explicit: bool | None) -> tuple[Callable[..., Any], bool, bool]:
-        """An endpoint, or a plain method called by `as_endpoint` (then `explicit` is not None)."""
         found = self._methods.get(name)
         if found is None and explicit is not None:
             method = getattr(self._actor, name)
@@ -341,12 +322,11 @@ class Driver:
             raise AttributeError(f"{self.spec.class_name} has no endpoint {name!r}")
         return found
 
-    def seal(self, message: Message, value: Any) -> Payload | None:
+    def seal(self, message: Message, value: object) -> Payload | None:
         """The answer, if somebody waits for it. User code runs while pickling, and may raise."""
         return self.hosting.sealed(message, value) if message.reply else None
 
     def reply(self, message: Message, sealed: Payload | None) -> None:
-        """Send the answer back."""
         if sealed is not None:
             self._answer(message, REPLY, sealed)
 
@@ -375,7 +355,6 @@ class Driver:
         return self._note(error, "" if caller is None else caller.method, message.tag)
 
     def _note(self, error: BaseException, method: str, tag: int) -> Any:
-        """Count an error of the user's and keep its record, which is returned."""
         record = remote_errors.record_of(error)
         if not issubclass(type(error), _INTERRUPTS):
             self.failed += 1
@@ -384,7 +363,6 @@ class Driver:
         return record
 
     def refuse(self, message: Message) -> None:
-        """Answer a call to an actor that has ended."""
         assert self.ended is not None
         self.hosting.refuse(message, self.ended, str(self.instance.actor_id))
 
@@ -406,7 +384,7 @@ class Driver:
         self._owned_stops = self.hosting.stop_owned_by(self.spec.port)
         return True
 
-    def return_hook(self) -> Callable[[UndeliverableMessageEnvelope], Any] | None:
+    def return_hook(self) -> Callable[[UndeliverableMessageEnvelope], object] | None:
         """The user's `_handle_undeliverable_message`, in its context; None after the end."""
         if self.state == State.ENDED:
             return None
@@ -420,8 +398,7 @@ class Driver:
         why = f"{message}; then {RETURN_HOOK} raised {error!r}"
         self.end(ActorEnded(self._failed_text(why), error), tell=True)
 
-    def cleanup_hook(self) -> Callable[[], Any] | None:
-        """The user's `__cleanup__`, ready to be called."""
+    def cleanup_hook(self) -> Callable[[], object] | None:
         hook = getattr(self._actor, "__cleanup__", None)
         if hook is None:
             return None
@@ -447,11 +424,10 @@ class Driver:
         return f"The actor {self.instance} and all its descendants have failed: {why}"
 
     def stopped_text(self, reason: str) -> str:
-        """What later callers are told after an orderly stop."""
         return f"The actor {self.instance} has status stopped: {reason}"
 
     def _reply_error(
-        self, message: Message, kind: str, error: BaseException | None, record: Any = None
+        self, message: Message, kind: str, error: BaseException | None, record: object = None
     ) -> None:
         if message.reply:
             payload = remote_errors.pack(kind, error, record=record)

@@ -136,7 +136,6 @@ class Endpoint(Generic[P, R]):
         return self._on_tensors()(*args, **kwargs)
 
     def _takes_tensors(self, args: Any, kwargs: Any) -> bool:
-        """Whether there are tensors of a mesh among the arguments."""
         engine = late.loaded(late.TENSORS)
         if engine is None or (not kwargs and pickling.ATOMS.issuperset(map(type, args))):
             return False
@@ -210,7 +209,7 @@ class PlainMethod:
         self.name = name
         self.function = function
 
-    def __call__(self, *_: Any, **__: Any) -> Any:
+    def __call__(self, *_: object, **__: object) -> Any:
         raise self._refusal()
 
     def __getattr__(self, name: str) -> Any:
@@ -227,7 +226,7 @@ class PlainMethod:
 
 
 def as_endpoint(
-    bound: Any, *, propagate: Propagate = None, explicit_response_port: bool = False
+    bound: object, *, propagate: Propagate = None, explicit_response_port: bool = False
 ) -> Endpoint[Any, Any]:
     """Call a plain method of a spawned actor as an endpoint:
     `as_endpoint(mesh.method).call_one(...)`.
@@ -242,7 +241,7 @@ def as_endpoint(
 
 def send(
     endpoint: Endpoint[Any, Any],
-    args: tuple[Any, ...],
+    args: tuple[object, ...],
     kwargs: dict[str, Any],
     port: Port[Any] | None = None,
     selection: str = "all",

@@ -190,7 +190,6 @@ class Hosting:
         return self._parked.pop(port, [])
 
     def close(self) -> None:
-        """This process leaves the mesh."""
         with self._parking:
             for port in list(self._limits):
                 self._unpark(port)
@@ -204,15 +203,14 @@ class Hosting:
 
     # for drivers
 
-    def sealed(self, message: Message, value: Any) -> Payload:
+    def sealed(self, message: Message, value: object) -> Payload:
         """The answer to a call. User code runs while pickling, and may raise."""
         if self.uncopied and message.source == self.proc.id and message.reply in self.uncopied:
             handed = self.uncopied[message.reply] = Handed(value)
             return self.proc.encode_bytes(pickling.dumps_plain(handed))
         return self.proc.encode(value, (message.source,))
 
-    def note_error(self, error: BaseException, what: str, tag: int, record: Any) -> None:
-        """User code has raised it."""
+    def note_error(self, error: BaseException, what: str, tag: int, record: object) -> None:
         self.raised.note(what, tag, record)
         for listener in self.on_raised:
             listener(error)
@@ -238,7 +236,6 @@ class Hosting:
         send_back(self.proc, message, address, ended.text)
 
     def answer_lost(self, message: Message, ended: ActorEnded) -> None:
-        """Tell a caller that the actor is gone."""
         if message.reply:
             self.proc.send(
                 message.source,
@@ -260,11 +257,9 @@ class Hosting:
         )
 
     def interrupt_all(self) -> None:
-        """Interrupt whatever runs here."""
         for driver in list(self.drivers.values()):
             if (key := driver.running) is not None:
                 driver.interrupt(key)
 
     def log_exception(self, text: str) -> None:
-        """Something of the user's raised where no caller waits."""
         log.warning("%s:\n%s", text, traceback.format_exc())

@@ -67,7 +67,6 @@ class Port(Generic[R]):
         return self._rank
 
     def _claimed(self) -> tuple[int, int]:
-        """Process and number, to be given to whoever shall send here."""
         self._check_unused()
         self._used = self._once
         return self._process, self._port
@@ -76,7 +75,7 @@ class Port(Generic[R]):
         if self._used:
             raise RuntimeError("OncePortRef already used")
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _restore_port, (self._process, self._port, self._rank, self._once)
 
     def __repr__(self) -> str:
@@ -84,7 +83,6 @@ class Port(Generic[R]):
 
 
 def address_of_port(process: int, port: int) -> str:
-    """Where messages to a port go, as text."""
     return f"port {port:x} of process {process:016x}"
 
 
@@ -108,7 +106,7 @@ class _Mailbox:
             future = self.wanted.popleft()
         future._arrive(message)
 
-    def claim(self, future: LazyFuture[Any]) -> None:
+    def claim(self, future: LazyFuture[object]) -> None:
         with self._lock:
             if not self.arrived:
                 self.wanted.append(future)

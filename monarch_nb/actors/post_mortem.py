@@ -19,8 +19,6 @@ CELLS: Final = 0
 
 
 class Kept(NamedTuple):
-    """An error, and on whose behalf it was raised."""
-
     error: BaseException
     here: CallContext | None
     at: float
@@ -58,13 +56,11 @@ class LastFailures:
             self.kept.pop(next(iter(self.kept)), None)
 
     def forget(self, origin: int) -> None:
-        """It has run something well."""
         kept = self.kept.pop(origin, None)
         if kept is not None and id(kept.error) not in self._looked_into:
             _empty(kept.error)
 
     def clear(self) -> None:
-        """Keep nothing."""
         for origin in list(self.kept):
             self.forget(origin)
 

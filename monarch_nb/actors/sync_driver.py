@@ -32,8 +32,6 @@ WorkQueue = queue.SimpleQueue["Work | None"]
 
 
 class Task:
-    """Something small for the thread that serves a work queue."""
-
     def __init__(self, action: Callable[[], Any]) -> None:
         self._action = action
 
@@ -42,8 +40,6 @@ class Task:
 
 
 class SyncDriver(Driver):
-    """Runs a sync actor on the thread that serves `work`."""
-
     def __init__(
         self, hosting: ActorHost, spec: Spec, request: Message, work: WorkQueue | None
     ) -> None:
@@ -68,7 +64,7 @@ class SyncDriver(Driver):
         if self.state == State.ENDED and not self.on_main:
             self.refuse_backlog()  # the thread may have looked for the last time already
 
-    def urgent(self, action: Callable[[], Any]) -> None:
+    def urgent(self, action: Callable[[], object]) -> None:
         self._urgent.append(action)
         self._work.put((self, None))
 

@@ -61,8 +61,6 @@ class UndeliverableMessageEnvelope:
 
 @dataclass(frozen=True)
 class _Note:
-    """A message on its way."""
-
     number: int
     sender: int
     dest: str
@@ -124,13 +122,11 @@ class Returns:
             self.sent_call(sender, target, index)
 
     def sent_call(self, sender: Instance, target: Target, index: int) -> None:
-        """A call has been written to this member; whether the process gets it will be seen."""
         process = target.processes[index]
         dest = f"{process:016x}/{target.state.name}[{target.ranks[index]}]"
         self.sent(sender, process, dest, target.what)
 
     def sent(self, sender: Instance, process: int, dest: str, what: str) -> None:
-        """Something has been written to this process."""
         if process == self._proc.id:
             return
         with self._lock:

@@ -145,7 +145,6 @@ class ActorMesh(MeshTrait, Generic[A]):
 
 @returns_future
 async def _constructed(mesh: ActorMesh[Any]) -> None:
-    """For a handle that came by message: the actors answer once they are there."""
     await Endpoint(_whole(mesh._state), "initialized", _NO_ARGUMENTS).call()
 
 
@@ -157,7 +156,7 @@ def spawn_actors(
     procs: Part,
     name: str,
     cls: type,
-    args: tuple[Any, ...],
+    args: tuple[object, ...],
     kwargs: dict[str, Any],
     *,
     port: int | None = None,

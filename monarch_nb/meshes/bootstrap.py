@@ -71,13 +71,11 @@ def default_bootstrap_cmd() -> BootstrapCommand:
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Environment:
-    """What turns one environment into another."""
     gone: Environment = {name: None for name in before if name not in now}
     return gone | {name: value for name, value in now.items() if before.get(name) != value}
 
 
 def python_command(path: str) -> BootstrapCommand:
-    """The command that starts ranks with this interpreter."""
     return BootstrapCommand(path, args=_ENTRY)
 
 
@@ -92,7 +90,6 @@ def is_this_python(path: str) -> bool:
 
 
 def starts(extent: Extent, command: Command, env: Mapping[str, str | None] | None) -> list[Start]:
-    """How each rank is started."""
     chosen = [_chosen(command, Point(rank, extent)) for rank in range(extent.nelements)]
     return [Start({**_environment(each), **(env or {})}, _line(each)) for each in chosen]
 

@@ -26,8 +26,6 @@ REGROUP_S: Final = 2.0
 
 
 class Healing:
-    """Heals the meshes that this process owns."""
-
     def __init__(
         self,
         proc: Proc,
@@ -42,7 +40,6 @@ class Healing:
         self._one_at_a_time = threading.RLock()
 
     def procs(self, state: ProcsState, *, shrink: bool) -> ProcsState:
-        """`ProcMesh.heal`."""
         if not state.owned:
             raise RuntimeError("only the process that spawned a mesh can heal it")
         if state.ended is not None:
@@ -90,7 +87,6 @@ class Healing:
         self._regroup(state, [rank for rank in range(len(state.processes)) if rank not in lost])
 
     def _missing(self, actors: ActorsState, procs: ProcsState) -> list[int]:
-        """The ranks whose actor was lost with its process or had failed by itself."""
         processes = [procs.processes[rank] for rank in actors.proc_ranks]
         moved = {r for r, process in enumerate(processes) if process != actors.processes[r]}
         wanted = moved | actors.lost.keys()
@@ -106,7 +102,6 @@ class Healing:
         return actors.respawn(ranks)
 
     def actors(self, state: ActorsState, *, shrink: bool) -> ActorsState:
-        """`ActorMesh.heal`: heals the processes below, then the actors."""
         if state.procs is None or not state.owned:
             raise RuntimeError("only the process that spawned a mesh can heal it")
         if shrink:

@@ -52,7 +52,7 @@ class SpawnOptions(NamedTuple):
     """What `HostMesh.spawn_procs` was told. `anywhere`: the processes are the runtime's own, and
     need neither our current folder nor a workspace."""
 
-    bootstrap: Callable[[], Any] | None = None
+    bootstrap: Callable[[], object] | None = None
     name: str | None = None
     bind: Sequence[Mapping[str, str]] | None = None
     command: Command | None = None
@@ -77,13 +77,11 @@ class Hosts:
         options: SpawnOptions,
         wrap: Callable[[ProcsState], Any],
     ) -> ProcsState:
-        """Start processes on hosts: a mesh of this process."""
         request = _Request(self, place, per_host, options, wrap)
         self.spawner.register(request.state, request.send)
         return request.state
 
     def local_agent(self) -> int:
-        """The agent of this host."""
         return self.proc.agent
 
     def living_agent(self, agent: int) -> int:
@@ -113,15 +111,12 @@ class Hosts:
         self.proc.ask(agent, "spawn", body, answered, parcel=bootstrap)
 
     def hosts_ready(self, agents: Sequence[int]) -> Future[bool]:
-        """Done when the agents can spawn."""
         return self._ask_all(agents, "hello", {}, True)
 
     def stop_hosts(self, agents: Sequence[int]) -> Future[None]:
-        """End every process on these hosts."""
         return self._ask_all(agents, "stop_all", {"grace_s": self.proc.config.exit_s}, None)
 
     def shut_hosts(self, agents: Sequence[int]) -> Future[None]:
-        """End these hosts."""
         return self._ask_all(agents, "shutdown", {"grace_s": self.proc.config.exit_s}, None)
 
     def _ask_all(
@@ -202,14 +197,12 @@ class _Request:
             self.hosts.request_spawn(agent, body, self.bootstrap, refused)
 
     def _refused(self, ranks: list[int], text: str) -> None:
-        """The agent cannot spawn: the ranks are as dead as if they had died."""
         processes = [self.state.processes[rank] for rank in ranks]
         self.hosts.supervision.exited(*(Exit(process, reason=text) for process in processes))
 
     def _commands(
         self, lines: list[list[str] | None], synced: SyncedFolders | None
     ) -> dict[str, Any]:
-        """Nothing where all are forked."""
         if not any(lines):
             return {}
         python = this_python()

@@ -45,7 +45,6 @@ class FunctionRunner(Actor):
     def run(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Call it."""
         return function(*args, **kwargs)
 
 
@@ -354,7 +353,6 @@ class ProcMesh(MeshTrait):
 
 
 def whole_mesh(state: ProcsState) -> ProcMesh:
-    """A handle of all its processes."""
     return ProcMesh(state, state.shape)
 
 
@@ -386,8 +384,6 @@ def _restore_procs(
 
 
 class HostsState:
-    """What the handles of one host mesh share."""
-
     def __init__(self, agents: list[int], *, copied: bool = False) -> None:
         self.agents = agents
         self.copied = copied
@@ -431,7 +427,7 @@ class HostMesh(MeshTrait):
     def spawn_procs(
         self,
         per_host: Mapping[str, int] | None = None,
-        bootstrap: Callable[[], Any] | None = None,
+        bootstrap: Callable[[], object] | None = None,
         name: str | None = None,
         proc_bind: Sequence[Mapping[str, str]] | None = None,
         bootstrap_command: Command | None = None,
@@ -559,7 +555,7 @@ class HostMesh(MeshTrait):
     def __hash__(self) -> int:
         return hash(tuple(self._state.agents))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _restore_hosts, (list(self._state.agents), self._shape, self._python)
 
     def __repr__(self) -> str:

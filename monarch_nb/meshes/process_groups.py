@@ -65,13 +65,11 @@ class GroupPart:
     shape: Shape
 
     def member(self) -> RankIdentity | None:
-        """This process, if it is one of these ranks."""
         me = _this_rank()
         is_of_mesh = me is not None and (me.number, len(me.shape)) == (self.number, self.size)
         return me if is_of_mesh and me is not None and me.rank in self.ranks() else None
 
     def ranks(self) -> list[int]:
-        """In the whole mesh."""
         return self.shape.ranks()
 
 
@@ -95,7 +93,7 @@ class AxisGroup:
         self._dims = dims
         self._timeout = timeout
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return group, (self._part, self._dims, self._timeout)
 
     def __eq__(self, other: object) -> bool:
@@ -104,7 +102,7 @@ class AxisGroup:
     def __hash__(self) -> int:
         return hash(self._key())
 
-    def _key(self) -> tuple[Any, ...]:
+    def _key(self) -> tuple[object, ...]:
         return self._part.number, self._part.size, *self._part.ranks(), *self._dims
 
     def __repr__(self) -> str:
@@ -115,7 +113,6 @@ class AxisGroup:
         return f"AxisGroup({axes}{size} of mesh {self._part.name!r})"
 
     def __getattr__(self, name: str) -> NoReturn:
-        """What torch would do with a group here."""
         if name.startswith("_"):  # asked by copy, pickle and displays, which take no for an answer
             raise AttributeError(name)
         raise RuntimeError(_not_here(self))
@@ -142,7 +139,6 @@ def group(part: GroupPart, dims: tuple[str, ...], timeout: float | None) -> Any:
 
 
 def device_mesh(part: GroupPart) -> Any:
-    """See `ProcMesh.device_mesh`."""
     me = part.member()
     if me is None:
         raise RuntimeError(
@@ -177,10 +173,10 @@ def device_mesh_of(shape: Shape, rank: int, device: str, owner: str = "") -> Any
     return found
 
 
-_device_meshes: Final[dict[Any, tuple[list[Any], Any]]] = {}
+_device_meshes: Final[dict[Any, tuple[list[object], Any]]] = {}
 
 
-def _make_device_mesh(shape: Shape, groups: list[Any], device: str) -> Any:
+def _make_device_mesh(shape: Shape, groups: list[object], device: str) -> Any:
     # torch takes a second to import, and only members of a group need it
     torch = importlib.import_module("torch")
     module = importlib.import_module("torch.distributed.device_mesh")

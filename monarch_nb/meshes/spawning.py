@@ -31,8 +31,6 @@ from monarch_nb.process.supervision.supervision import MeshFailure, MeshState, S
 
 
 class Spawner:
-    """Everything this process spawns."""
-
     def __init__(self, proc: Proc, supervision: Supervision) -> None:
         self.proc = proc
         self.supervision = supervision
@@ -51,7 +49,6 @@ class Spawner:
         wrap: Callable[[ActorsState], Any],
         port: int | None,
     ) -> ActorsState:
-        """`ProcMesh.spawn`."""
         check_class(cls)
         check_constructor(cls, args, kwargs)
         self._check_usable(procs)
@@ -168,7 +165,6 @@ class Spawner:
         threading.Thread(target=report, name="monarch-failure", daemon=True).start()
 
     def stop_actors(self, state: ActorsState, reason: str) -> Future[None]:
-        """`ActorMesh.stop`."""
         return self._stop_once(state, reason, functools.partial(self._end_actors, state))
 
     def _end_actors(self, state: ActorsState, then: Callable[[], None]) -> None:
@@ -187,7 +183,6 @@ class Spawner:
     # processes
 
     def new_name(self) -> str:
-        """A name for a mesh that was given none."""
         return f"mesh{next(self._names)}"
 
     def register(self, state: ProcsState, request: Callable[[list[int]], None]) -> None:
@@ -226,7 +221,6 @@ class Spawner:
         return future
 
     def stop_procs(self, state: ProcsState, reason: str) -> Future[None]:
-        """`ProcMesh.stop`: lazy, then it goes through whoever watches."""
         if not state.owned:
             raise RuntimeError("only the process that spawned a ProcMesh can stop it")
         if self.proc.id in state.processes:
@@ -258,7 +252,6 @@ class Spawner:
     def _stop_once(
         self, state: MeshState, reason: str, stop: Callable[[Callable[[], None]], None]
     ) -> Future[None]:
-        """End a mesh; who asks again waits for the same end."""
         stopped: Future[None] = make(Future)
         with self._stopping:
             if state.stopping is not None:
@@ -298,7 +291,6 @@ class Spawner:
         return completed(None)
 
     def set_logging(self, procs: Part, *, window_s: float | None, level: int) -> None:
-        """`ProcMesh.logging_option`."""
         processes = procs.processes
         body = {"procs": processes, "name": procs.state.name, "window_s": window_s}
         self.proc.control(self.proc.controller, "logging_option", body)
@@ -321,17 +313,14 @@ def _actor_body(state: ActorsState, instance: Instance, process: int) -> dict[st
     }
 
 
-def _ignore(_: Any) -> None:
+def _ignore(_: object) -> None:
     """Nobody waits for it."""
 
 
 class BootCall(Future[bool], Waiter):
-    """Waits for processes to say that they are up (`booted`)."""
-
     __slots__ = ("_mesh", "_missing", "_port", "_proc")
 
     def begin(self, proc: Proc, state: ProcsState, ranks: list[int]) -> None:
-        """Expect these ranks."""
         self._proc = proc
         self._mesh = state
         self._missing = {state.processes[rank]: rank for rank in ranks}
@@ -342,7 +331,6 @@ class BootCall(Future[bool], Waiter):
             self._set_result(True)
 
     def deliver(self, message: Message) -> None:
-        """A rank is up, or its bootstrap function raised."""
         rank = self._missing.pop(message.source, None)
         if rank is None:
             return

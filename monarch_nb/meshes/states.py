@@ -25,8 +25,6 @@ class HandleToken:
 
 
 class ProcsState(MeshState):
-    """One spawn of processes."""
-
     kind = "proc"
 
     def __init__(self, agents: list[int], **rest: Any) -> None:
@@ -89,7 +87,6 @@ class Part:
 
     @property
     def ranks(self) -> list[int]:
-        """In the mesh that was spawned."""
         return self.shape.ranks()
 
     @property

@@ -75,10 +75,8 @@ class SyncedFolders:
         return None
 
     def cwd(self, here: str) -> str:
-        """The current folder of ranks that are spawned there."""
         return self.there(here) or next(iter(self.pairs.values()), self.root)
 
     def import_path(self, here: Sequence[str]) -> list[str]:
-        """`sys.path` of ranks that are spawned there."""
         places = [*self.pairs.values(), *(self.there(each) or each for each in here)]
         return list(dict.fromkeys([*places, *([self.packages] if self.packages else [])]))

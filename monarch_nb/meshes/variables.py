@@ -49,7 +49,7 @@ def put(parts: Sequence[Part], values: Mapping[str, Any]) -> Future[None]:
     return _sent(proc, target, "set_names", {"names": list(values)}, [parcel] * len(target.ranks))
 
 
-def scatter(parts: Sequence[Part], name: str, value: Any, dim: int = 0) -> Future[None]:
+def scatter(parts: Sequence[Part], name: str, value: object, dim: int = 0) -> Future[None]:
     """Set a variable to another part of the value on each rank."""
     _check(name)
     proc, target = _target(parts, f"scatter {name}")
@@ -137,8 +137,6 @@ def _send(
 
 
 class _Put(GatherCall):
-    """Waits for every rank, also when some refuse."""
-
     __slots__ = ()
     can_be_cancelled = False
 
@@ -172,15 +170,13 @@ class _Put(GatherCall):
 
 
 class _Get(_Put):
-    """The values come with the answers."""
-
     __slots__ = ("name",)
     name: str
 
     def _outcome(self) -> ValueMesh[Any]:
         return self._gathered()
 
-    def _unread(self, rank: int, answer: Message) -> Callable[[], Any]:
+    def _unread(self, rank: int, answer: Message) -> Callable[[], object]:
         # not of this call: a cycle would keep what ranks have lent
         return partial(_opened, self.name, rank, super()._unread(rank, answer))
 
@@ -197,7 +193,6 @@ def _opened(name: str, rank: int, decode: Callable[[], Any]) -> Any:
 
 
 def _refusal(target: Target, refused: Mapping[int, dict[str, Any]]) -> MeshError:
-    """One error for all ranks that have refused."""
     missing = {rank: each for rank, each in refused.items() if "missing" in each}
     if missing:
         return _missing(target, missing)

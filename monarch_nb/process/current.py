@@ -77,12 +77,10 @@ def runtime() -> Runtime:
 
 
 def proc() -> Proc:
-    """The messaging of this process."""
     return runtime().proc
 
 
 def part(kind: type[T]) -> T:
-    """The one object of this class that the runtime is made of."""
     found: T = runtime().parts[kind]
     return found
 

@@ -27,7 +27,6 @@ class Exit:
 
     @staticmethod
     def from_body(body: dict[str, Any]) -> Exit:
-        """From the agent's `exited`."""
         return Exit(
             body["proc"],
             body.get("code"),
@@ -40,7 +39,6 @@ class Exit:
         )
 
     def crash(self) -> Crash | None:
-        """Where Python crashed, if it did."""
         return crash(self.tail)
 
     def crashed_at(self) -> list[Frame]:

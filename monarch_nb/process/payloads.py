@@ -101,7 +101,6 @@ class Payloads:
                         self.taken_back(handle.segment, receiver)
 
     def encode_bytes(self, payload: bytes, buffers: Sequence[Any] = ()) -> Payload:
-        """A parcel of something that is encoded already."""
         return Payload(payload, buffers, DETACHED if len(payload) >= DETACH_BYTES else 0)
 
     def decode(self, message: Message) -> Any:
@@ -131,7 +130,6 @@ class Payloads:
         return _Unread(self, message)
 
     def discard_later(self, message: Message) -> None:
-        """As `discard`, from a finalizer."""
         if message.flags & SHARED:
             for handle in _read_table(message.buffers[0]):
                 if handle is not None:
@@ -183,7 +181,6 @@ class Payloads:
         return attach(handle, lambda: put(item))
 
     def _lender(self) -> Arena:
-        """The shared memory this process lends, made at first use."""
         with self._lock:
             if self._arena is None:
                 self._arena = Arena(self._config.shared_bytes)
@@ -212,7 +209,6 @@ class Payloads:
             self._release(*item)
 
     def close(self) -> None:
-        """Stop lending."""
         self._releases.put(None)
         if self._releaser is not None and self._releaser is not threading.current_thread():
             self._releaser.join(1)
@@ -252,7 +248,7 @@ class Handed:
         """Nobody will take it any more, if it is there still."""
         _handed.pop(self._number, None)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _taken, (self._number,)
 
 

@@ -70,11 +70,9 @@ class Proc:
     # ports
 
     def new_port(self) -> int:
-        """A number for a reply port, never used twice in this process."""
         return next(self._numbers)
 
     def deliver(self, message: Message) -> None:
-        """Hand a message to the port it is for."""
         if self._cut_off and message.source in self._cut_off:
             self.discard(message)  # it was given up: what it says now is too late
             return
@@ -159,7 +157,7 @@ class Proc:
         """Send a control message; `parcel` is user data that the receiver's inbox thread leaves
         alone."""
         text = json.dumps({"verb": verb, **(body or {})}).encode()
-        buffers: list[Any] = []
+        buffers: list[object] = []
         flags = 0
         if parcel is not None:
             buffers = [*parcel.buffers, parcel.payload]
@@ -175,7 +173,6 @@ class Proc:
         )
 
     def answer(self, message: Message, body: dict[str, Any]) -> None:
-        """Answer a control message, if an answer was asked for."""
         if message.reply:
             payload = json.dumps(body).encode()
             self.send(message.source, CONTROL, message.reply, Payload(payload), rank=message.rank)
@@ -253,7 +250,6 @@ class Proc:
         return [each for each in owners if isinstance(each, Waiter)]
 
     def close(self, linger_s: float = 0.5) -> None:
-        """End the messaging of this process."""
         if self.closed:
             return
         self.closed = True
@@ -307,8 +303,6 @@ class Waiter:
 
 
 class _Asked(Waiter):
-    """One control message that wants an answer."""
-
     __slots__ = ("_proc", "_process", "_then", "port")
 
     def __init__(self, proc: Proc, process: int, then: Callable[[dict[str, Any]], None]) -> None:
@@ -353,7 +347,6 @@ def new_process_ids(host: int, count: int) -> list[int]:
 
 
 def new_agent_id(host: int) -> int:
-    """An id for an agent to come."""
     return new_process_ids(host, 1)[0] | frames.SERVICE_BIT
 
 

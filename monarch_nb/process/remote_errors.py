@@ -24,7 +24,7 @@ SETUP: Final = "setup.setup"  # Monarch's name for the bootstrap function
 SETUP_FAILED: Final = f"Actor call {SETUP} failed"
 
 
-def pack(kind: str, error: BaseException | None, text: str = "", record: Any = None) -> bytes:
+def pack(kind: str, error: BaseException | None, text: str = "", record: object = None) -> bytes:
     """The payload of an ERROR message. Never raises for anything that `error` does.
 
     `record` is that of `error`, where it has been made already.
@@ -34,7 +34,7 @@ def pack(kind: str, error: BaseException | None, text: str = "", record: Any = N
     return pickling.dumps((kind, text, record, None if error is None else _survivor(error)))
 
 
-def summary(payload: Any) -> str | None:
+def summary(payload: object) -> str | None:
     """What an endpoint raised, in one line: "ValueError: bad". None where it was not user code.
 
     Runs nothing of the user's: the exception itself stays as it came.
@@ -46,7 +46,7 @@ def summary(payload: Any) -> str | None:
     return f"{stored.ename}: {stored.evalue}".splitlines()[0][:500]
 
 
-def unpack(payload: Any, *, what: str, rank: int | None, size: int) -> BaseException:
+def unpack(payload: object, *, what: str, rank: int | None, size: int) -> BaseException:
     """The exception to raise for an ERROR message about the call `what`."""
     kind, text, record, original = pickling.loads(payload)
     if kind in {RAW, RAISED}:
@@ -67,7 +67,7 @@ def unpack(payload: Any, *, what: str, rank: int | None, size: int) -> BaseExcep
     return lost
 
 
-def unbooted(record: Any, rank: int, size: int) -> ActorError:
+def unbooted(record: object, rank: int, size: int) -> ActorError:
     """The error of a process whose bootstrap function raised; `record` as JSON."""
     return _actor_error(revive(None, record), record, SETUP, rank, size)
 
@@ -94,8 +94,6 @@ def _quoted(filename: str) -> str:
 
 
 class _Names:
-    """What files that are none are called ("Cell In[3]"). A notebook knows."""
-
     of_file: Callable[[str], str | None] | None = None
 
 
@@ -149,7 +147,7 @@ def _survivor(error: BaseException) -> bytes | None:
         return None
 
 
-def revive(original: bytes | None, record: Any) -> BaseException:
+def revive(original: bytes | None, record: object) -> BaseException:
     """The exception itself, or its stand-in where it could not make the journey."""
     stored = ErrorRecord.from_json(record)
     stand_in = RemoteException(stored.ename, stored.evalue)
@@ -174,7 +172,7 @@ class RemoteException(Exception):
 
 
 def _actor_error(
-    error: BaseException, record: Any, what: str, rank: int | None, size: int
+    error: BaseException, record: object, what: str, rank: int | None, size: int
 ) -> ActorError:
     stored = ErrorRecord.from_json(record)
     place = f" on rank {rank} of {size}" if rank is not None and size > 1 else ""

@@ -38,7 +38,6 @@ class ControllerRegistry(Actor):
     async def get_or_spawn(
         self, name: str, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The controller of this name, made if there is none."""
         async with self._making:
             if name not in self._known:
                 self._known[name] = await self._spawn(name, cls, args, kwargs)
@@ -61,7 +60,7 @@ class ControllerRegistry(Actor):
         return True
 
 
-def get_or_spawn_controller(name: str, cls: type[T], *args: Any, **kwargs: Any) -> Future[T]:
+def get_or_spawn_controller(name: str, cls: type[T], *args: object, **kwargs: object) -> Future[T]:
     """The one actor of this name in the whole job; the first caller's class and arguments make it.
 
     It lives in the controller's process and can be reached from every actor. Raises `ActorError`

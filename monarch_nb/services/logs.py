@@ -7,6 +7,7 @@ As in Monarch, in the client and in actors; cells and threads of a rank are none
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from monarch_nb import config
@@ -15,13 +16,10 @@ from monarch_nb.process.instance import here
 
 
 class _Before:
-    """The factory that was there before ours."""
-
-    make: Any = logging.LogRecord
+    make: Callable[..., logging.LogRecord] = logging.LogRecord
 
 
 def install() -> None:
-    """From now on records of this process are marked."""
     found = logging.getLogRecordFactory()
     if found is not _marked:
         _Before.make = found
@@ -29,13 +27,12 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Put back what was there, unless somebody has come after us."""
     if logging.getLogRecordFactory() is _marked:
         logging.setLogRecordFactory(_Before.make)
 
 
 def _marked(*args: Any, **kwargs: Any) -> logging.LogRecord:
-    record: logging.LogRecord = _Before.make(*args, **kwargs)
+    record = _Before.make(*args, **kwargs)
     name = _writer() if config.prefix_python_logs_with_actor else ""
     if name:
         mark = f"[actor={name}] "

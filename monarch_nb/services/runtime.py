@@ -26,7 +26,7 @@ from monarch_nb.process.supervision.moved_ranks import MovedRanks
 from monarch_nb.process.supervision.supervision import MeshFailure, Supervision
 from monarch_nb.services import logs
 from monarch_nb.services.transfer.buffers import Buffers
-from monarch_nb.services.transfer.by_number import Mail
+from monarch_nb.services.transfer.mailbox import Mail
 from monarch_nb.services.transfer.tensors import Exchange
 
 
@@ -40,7 +40,6 @@ class _Root:
         self._state: ProcsState | None = None
 
     def proc_mesh(self) -> ProcMesh:
-        """`this_proc()`."""
         if self._state is None:
             self._state = ProcsState(
                 [self._proc.agent],
@@ -124,12 +123,10 @@ class Runtime(Hosts):
             sys.stderr.write(f"Unhandled failure on {self.root.name}: {failure.report()}\n")
 
     def start(self) -> None:
-        """Begin to receive."""
         logs.install()
         self.proc.links.start()
 
     def close(self, linger_s: float = 0.5) -> None:
-        """End this process's part in the mesh."""
         for ending in self.at_close:
             ending()
         logs.uninstall()

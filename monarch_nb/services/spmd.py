@@ -12,7 +12,7 @@ import runpy
 import socket
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from monarch_nb.actors.definition import Actor, endpoint
 from monarch_nb.net import wire
@@ -22,6 +22,39 @@ if TYPE_CHECKING:
     from monarch_nb.meshes.proc_mesh import ProcMesh
 
 LOOPBACK: Final = "127.0.0.1"
+
+
+class TorchrunPlace(NamedTuple):
+    """A rank as torchrun counts: in all, and on its host, which is one of several (`group`).
+
+    What counts as a host is the caller's: the real ones for cells and scripts, all but the last
+    axis of a mesh for `SPMDActor`, as in Monarch.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    group: int
+
+    def environment(self) -> dict[str, str]:
+        values = {
+            "RANK": self.rank,
+            "LOCAL_RANK": self.local_rank,
+            "WORLD_SIZE": self.size,
+            "LOCAL_WORLD_SIZE": self.local_size,
+            "GROUP_RANK": self.group,
+        }
+        return {name: str(value) for name, value in values.items()}
+
+    def groups(self, count: int, role: str) -> dict[str, str]:
+        """What torchrun says besides: of hosts, and of the one role that there is."""
+        return {
+            "GROUP_WORLD_SIZE": str(count),
+            "ROLE_RANK": str(self.rank),
+            "ROLE_WORLD_SIZE": str(self.size),
+            "ROLE_NAME": role,
+        }
 
 
 class SPMDActor(Actor):
@@ -144,17 +177,6 @@ def _environment(master_addr: str, master_port: int) -> dict[str, str]:
     point = current_rank()
     sizes = list(point.extent.sizes) or [1]
     world, local = len(point.extent.region.as_shape()), sizes[-1]
-    values = {
-        "RANK": point.rank,
-        "LOCAL_RANK": point.rank % local,
-        "WORLD_SIZE": world,
-        "LOCAL_WORLD_SIZE": local,
-        "GROUP_RANK": point.rank // local,
-        "GROUP_WORLD_SIZE": world // local,
-        "ROLE_RANK": point.rank,
-        "ROLE_WORLD_SIZE": world,
-        "ROLE_NAME": "rank",
-        "MASTER_ADDR": master_addr,
-        "MASTER_PORT": master_port,
-    }
-    return {name: str(value) for name, value in values.items()}
+    place = TorchrunPlace(point.rank, world, point.rank % local, local, point.rank // local)
+    master = {"MASTER_ADDR": master_addr, "MASTER_PORT": str(master_port)}
+    return place.environment() | place.groups(world // local, "rank") | master

@@ -35,6 +35,7 @@ from monarch_nb.process.interrupts import signals
 from monarch_nb.process.payloads import Payload
 from monarch_nb.services.metrics import recorder
 from monarch_nb.services.runtime import Runtime
+from monarch_nb.services.spmd import TorchrunPlace
 from monarch_nb.worker import interruptible_sleep
 from monarch_nb.worker.cells import sources
 from monarch_nb.worker.cells.questions import HelpDesk
@@ -126,15 +127,9 @@ class Rank:
 
     def _prepare_environment(self) -> None:
         rank, boot = self.boot["rank"], self.boot
-        per_host = boot["host_size"]
-        values = {
-            "RANK": rank,
-            "LOCAL_RANK": rank % per_host,
-            "WORLD_SIZE": boot["world_size"],
-            "LOCAL_WORLD_SIZE": per_host,
-            "GROUP_RANK": rank // per_host,
-        }
-        os.environ.update({name: str(value) for name, value in values.items()})
+        host, local_rank = divmod(rank, boot["host_size"])
+        place = TorchrunPlace(rank, boot["world_size"], local_rank, boot["host_size"], host)
+        os.environ.update(place.environment())
         rendezvous.prepare(boot["store"], rank, boot["world_size"])
 
     def _names(self) -> dict[str, Any]:

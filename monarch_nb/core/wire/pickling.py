@@ -1,9 +1,8 @@
 """Values to bytes and back. The only `loads` of the project lives here.
 
 Protocol 5 with buffers out of band: an array's memory is handed over as it is, not copied into the
-    pickle.
-cloudpickle sends functions and classes of `__main__` (the notebook) by value. What is unpickled
-here has come over an authenticated link; nothing else may be given to `loads`.
+pickle. cloudpickle sends functions and classes of `__main__` (the notebook) by value. What is
+unpickled here has come over an authenticated link; nothing else may be given to `loads`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, ClassVar
 import cloudpickle
 
 from monarch_nb.core.wire import reducers
-from monarch_nb.errors import DecodeError, EncodeError
+from monarch_nb.errors import EncodeError
 
 _PROTOCOL = 5
 _MAX_SEARCH = 2000
@@ -60,14 +59,6 @@ def dumps_plain(value: Any) -> bytes:
 def loads(payload: Any, buffers: Sequence[Any] = ()) -> Any:
     """Unpickle what `dumps` made. Raises whatever the value's own code raises."""
     return pickle.loads(payload, buffers=buffers)  # noqa: S301  links are authenticated, see above
-
-
-def loads_or_explain(payload: Any, buffers: Sequence[Any], what: str) -> Any:
-    """As `loads`; a failure becomes a `DecodeError` that says what could not be decoded."""
-    try:
-        return loads(payload, buffers)
-    except Exception as error:
-        raise DecodeError(f"{what} cannot be unpickled here: {_line(error)}") from error
 
 
 def _collector(buffers: list[pickle.PickleBuffer]) -> Callable[[pickle.PickleBuffer], bool]:

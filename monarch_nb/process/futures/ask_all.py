@@ -40,14 +40,12 @@ class _Question(Waiter):
             self._settle(process)
 
     def wait(self, timeout_s: float) -> dict[int, dict[str, Any]]:
-        """The answers that have come by then."""
         if self._owing:
             self._all.wait(timeout_s)
         self.is_given_up = True
         return dict(self.answers)
 
     def deliver(self, message: Message) -> None:
-        """Inbox thread."""
         if message.source in self._owing:
             self.answers[message.source] = json_of(message)
         self._settle(message.source)

@@ -82,8 +82,6 @@ class Target:
 
 
 class _Pending(Future[R], Waiter):
-    """A call that has been sent."""
-
     __slots__ = ("_proc", "port", "tag", "target")
     can_be_cancelled = True
     interrupts_what_runs = False
@@ -116,7 +114,6 @@ class _Pending(Future[R], Waiter):
         )
 
     def _unanswered(self) -> Sequence[int]:
-        """Processes that have not answered yet."""
         return self.target.processes
 
     def waits_for(self, process: int) -> bool:
@@ -137,7 +134,6 @@ class _Pending(Future[R], Waiter):
             self._arrive(ended)
 
     def _loss(self, ended: Exit) -> BaseException:
-        """The error for the end of a process, and of all that were lost with it."""
         target = self.target
         gone = {ended.process} | (self._proc.dead.keys() & set(self._unanswered()))
         pairs = zip(target.ranks, target.processes, strict=True)
@@ -167,7 +163,6 @@ def cancel_owed_by(proc: Proc, processes: Sequence[int]) -> bool:
 
 
 def _in_flight(proc: Proc) -> list[Any]:
-    """Calls, and cells that run on ranks; the oldest first."""
     return [each for each in proc.waiters() if hasattr(each, "tag")]
 
 
@@ -200,8 +195,6 @@ def cancel_all(proc: Proc, calls: Sequence[_Pending[Any]]) -> None:
 
 
 class SingleCall(_Pending[R]):
-    """One rank is asked."""
-
     __slots__ = ()
 
     def deliver(self, message: Message) -> None:
@@ -222,7 +215,6 @@ class GatherCall(_Pending[Any]):
     __slots__ = ("_answers", "_found", "_missing")
 
     def expect(self) -> None:
-        """Room for an answer per member."""
         self._missing = len(self.target.processes)
         self._answers: list[Message | None] = [None] * self._missing
         self._found: ValueMesh[Any] | None = None
@@ -276,8 +268,6 @@ class GatherCall(_Pending[Any]):
 
 
 class _StreamItem(Future[R]):
-    """One of the futures of a stream."""
-
     __slots__ = ("_source",)
     _source: StreamCall
 
@@ -296,7 +286,6 @@ class StreamCall(_Pending[None]):
     __slots__ = ("_answered", "_items", "_missing", "_next")
 
     def expect(self) -> list[Future[Any]]:
-        """As many futures as there are members."""
         self._missing = len(self.target.processes)
         self._answered: set[int] = set()
         self._next: queue.SimpleQueue[_StreamItem[Any]] = queue.SimpleQueue()

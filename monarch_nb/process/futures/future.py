@@ -53,7 +53,7 @@ class Future(Generic[R]):
 
     __slots__ = ("__weakref__", "_callbacks", "_content", "_keep", "_state", "_waiters")
 
-    def __new__(cls, *_: Any, **__: Any) -> Future[R]:
+    def __new__(cls, *_: object, **__: object) -> Future[R]:
         raise TypeError("a Future cannot be made by hand; it is what a call returns")
 
     def get(self, timeout: float | None = None) -> R:
@@ -208,16 +208,16 @@ class Future(Generic[R]):
         else:
             self._content, self._state = value, _VALUE
 
-    def _arrive(self, content: Any) -> None:
+    def _arrive(self, content: object) -> None:
         self._complete(_ARRIVED, content)
 
-    def _set_result(self, value: Any) -> None:
+    def _set_result(self, value: object) -> None:
         self._complete(_VALUE, value)
 
     def _set_exception(self, error: BaseException) -> None:
         self._complete(_ERROR, error)
 
-    def _complete(self, state: int, content: Any) -> None:
+    def _complete(self, state: int, content: object) -> None:
         if self._state != _PENDING:
             return
         self._content = content
@@ -229,7 +229,7 @@ class Future(Generic[R]):
             _call_each(self._waiters)
 
 
-def _call_each(callbacks: list[Callable[..., None]], *args: Any) -> None:
+def _call_each(callbacks: list[Callable[..., None]], *args: object) -> None:
     """Call each once, in order, whoever comes first: `pop` hands it to one thread only."""
     while callbacks:
         try:
@@ -247,15 +247,13 @@ def make(kind: type[Future[R]]) -> Future[R]:
 
 
 def completed(value: R) -> Future[R]:
-    """A future that is done."""
     future: Future[R] = make(Future)
     future._set_result(value)
     return future
 
 
-def failed(error: BaseException) -> Future[Any]:
-    """A future that has failed."""
-    future: Future[Any] = make(Future)
+def failed(error: BaseException) -> Future[object]:
+    future: Future[object] = make(Future)
     future._set_exception(error)
     return future
 

@@ -136,7 +136,7 @@ def _loop_runs_here() -> bool:
     return True
 
 
-def _in_loop(loop: asyncio.AbstractEventLoop, action: Callable[[], Any]) -> None:
+def _in_loop(loop: asyncio.AbstractEventLoop, action: Callable[[], object]) -> None:
     try:
         loop.call_soon_threadsafe(action)
     except RuntimeError:  # the loop has ended, and the body with it

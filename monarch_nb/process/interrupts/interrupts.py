@@ -34,7 +34,6 @@ class Interrupts:
 
     @property
     def thread(self) -> int:
-        """The ident of the thread that runs its calls; 0 before the first."""
         return self._thread
 
     # the inbox thread
@@ -119,7 +118,7 @@ class Interrupts:
         return None
 
 
-def calmly(action: Callable[[], Any]) -> Any:
+def calmly(action: Callable[[], object]) -> Any:
     """Call `leave` or `finish` until it comes to its end."""
     while True:
         try:
@@ -151,8 +150,8 @@ class Steps:
 
 
 def _pass_on(
-    inner: Generator[Any, Any, Any], wanted: Any
-) -> Generator[Any, Any, Callable[[], Any]]:
+    inner: Generator[Any, Any, Any], wanted: object
+) -> Generator[Any, Any, Callable[[], object]]:
     """Give the loop what the code waits for; how to go on after that."""
     try:
         value = yield wanted

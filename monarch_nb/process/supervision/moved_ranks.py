@@ -29,7 +29,6 @@ class MovedRanks:
         proc.verbs["healed"] = self._on_healed
 
     def adopt(self, state: MeshState) -> None:
-        """A handle has arrived."""
         with self._lock:
             self._known.setdefault(state.number, weakref.WeakSet()).add(state)
             moved = self._moved.get(state.number)

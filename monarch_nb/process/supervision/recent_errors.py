@@ -29,7 +29,7 @@ class RecentErrors:
         self._numbers = itertools.count(1)
         self._last: deque[tuple[int, float, str, int, Any]] = deque(maxlen=KEPT)
 
-    def note(self, what: str, tag: int, record: Any) -> int:
+    def note(self, what: str, tag: int, record: object) -> int:
         """Something has failed: its number. `record` is that of the error, as JSON. Any thread."""
         number = next(self._numbers)
         self._last.append((number, time.monotonic(), what, tag, record))

@@ -66,7 +66,7 @@ class MeshFailure:
 
     __repr__ = __str__
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         cause = None if self.cause is None else remote_errors.pack(remote_errors.RAW, self.cause)
         return _restore_failure, (self.mesh, self.crashed_ranks, self.event, cause, self.ended)
 
@@ -102,7 +102,6 @@ _SAID_KEPT = 256
 
 
 def _crashed(ended: Exit) -> str:
-    """Where, as in a traceback."""
     if (crash := ended.crash()) is None:
         return ""
     lines = [
@@ -147,23 +146,19 @@ class MeshState:
         self._said: dict[Any, SupervisionError] = {}  # see `loss`
 
     def view(self) -> Any:
-        """A handle of the whole mesh."""
         return self.wrap(self)
 
     def end(self, reason: str) -> None:
-        """Stopped: later calls are told so."""
         if self.ended is None:
             self.ended = reason
             self.trouble = True
 
     def lose(self, failure: MeshFailure) -> None:
-        """Some ranks are gone."""
         for rank in failure.crashed_ranks:
             self.lost.setdefault(rank, failure)
         self.trouble = True
 
     def restore(self, ranks: Iterable[int]) -> None:
-        """New incarnations live at these ranks."""
         for rank in ranks:
             self.lost.pop(rank, None)
         self.version += 1
@@ -200,7 +195,6 @@ class MeshState:
         return f"rank {rank} {Point(rank, self.shape.extent)}"
 
     def advice(self, ranks: Sequence[int]) -> str:
-        """What to do about lost ranks."""
         others = len(self.processes) - len(self.lost.keys() | set(ranks))
         if not self.owned:
             return ""
@@ -244,12 +238,10 @@ class Supervision:
         proc.verbs["heard"] = self._on_heard
 
     def own(self, state: MeshState) -> None:
-        """From now on this process is told of failures of the mesh."""
         with self._lock:
             self.states[state.number] = state
 
     def disown(self, state: MeshState) -> None:
-        """The mesh has been stopped."""
         with self._lock:
             self.states.pop(state.number, None)
 

@@ -26,7 +26,6 @@ class Copiers:
         self._threads: list[threading.Thread] = []
 
     def put(self, job: Callable[[], None]) -> None:
-        """Run it soon."""
         self._jobs.put(job)
         if not self._threads:
             self._start()

@@ -88,7 +88,7 @@ class RDMABuffer:
         owner = str(instance.actor_id)
         self._remote = Remote(place, memory.size, memory.writable, owner, device.share(memory))
 
-    def read_into(self, dst: Any, *, timeout: float = 60) -> Future[None]:
+    def read_into(self, dst: object, *, timeout: float = 60) -> Future[None]:
         """Copy the whole buffer into `dst`, of its size or larger. `timeout` in seconds.
 
         Raises:
@@ -98,7 +98,7 @@ class RDMABuffer:
         """
         return RDMAAction().read_remote(dst, self).submit(timeout=timeout)
 
-    def write_from(self, src: Any, *, timeout: float = 60) -> Future[None]:
+    def write_from(self, src: object, *, timeout: float = 60) -> Future[None]:
         """Copy all of `src`, at most the buffer's size, to its start. Errors as `read_into`."""
         return RDMAAction().write_remote(self, src).submit(timeout=timeout)
 
@@ -132,7 +132,7 @@ class RDMABuffer:
         """How this process reaches it: "memory" (its own), "cma", "cuda_ipc" (same host), "tcp"."""
         return transfers.way(self._remote)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         place, *rest = self._remote
         return _restore, (tuple(place), *rest)
 
@@ -168,7 +168,7 @@ class RDMAAction:
     def __init__(self) -> None:
         self._operations: list[Operation] = []
 
-    def read_remote(self, dst: Any, src: RDMABuffer) -> RDMAAction:
+    def read_remote(self, dst: object, src: RDMABuffer) -> RDMAAction:
         """Add a read of `src` into `dst`. Raises `ValueError` as `RDMABuffer.read_into`."""
         memory, remote = memory_of(dst, "dst"), _remote_of(src)
         if memory.size < remote.size:
@@ -179,7 +179,7 @@ class RDMAAction:
             raise ValueError("dst is read-only: nothing can be read into it")
         return self._add(Operation(remote, memory, remote.size, write=False))
 
-    def write_remote(self, dst: RDMABuffer, src: Any) -> RDMAAction:
+    def write_remote(self, dst: RDMABuffer, src: object) -> RDMAAction:
         """Add a write of `src` to `dst`. Raises `ValueError` as `RDMABuffer.write_from`."""
         memory, remote = memory_of(src, "src"), _remote_of(dst)
         if memory.size > remote.size:
@@ -188,11 +188,11 @@ class RDMAAction:
             raise ValueError(f"{remote} was made of read-only memory: it can only be read")
         return self._add(Operation(remote, memory, memory.size, write=True))
 
-    def fetch_add(self, src: RDMABuffer, dst: Any, add: int) -> RDMAAction:
+    def fetch_add(self, src: RDMABuffer, dst: object, add: int) -> RDMAAction:
         """Not there, as in Monarch: `NotImplementedError`."""
         raise NotImplementedError("fetch_add: no transport here has atomic operations")
 
-    def compare_and_swap(self, src: RDMABuffer, dst: Any, compare: int, swap: int) -> RDMAAction:
+    def compare_and_swap(self, src: RDMABuffer, dst: object, compare: int, swap: int) -> RDMAAction:
         """Not there, as in Monarch: `NotImplementedError`."""
         raise NotImplementedError("compare_and_swap: no transport here has atomic operations")
 
@@ -222,7 +222,7 @@ class RDMAAction:
         return self
 
 
-def _remote_of(buffer: Any) -> Remote:
+def _remote_of(buffer: object) -> Remote:
     if not isinstance(buffer, RDMABuffer):
         raise TypeError(f"an RDMABuffer is needed here, not {type(buffer).__name__}")
     return buffer._remote

@@ -29,7 +29,6 @@ WINDOW: Final = 4
 
 
 def time_limit(seconds: float, action: Callable[[], None]) -> threading.Timer:
-    """A timer that ends a transfer; not started."""
     made = threading.Timer(min(max(0.0, seconds), threading.TIMEOUT_MAX), action)
     made.daemon, made.name = True, "monarch-transfer-limit"
     return made
@@ -66,7 +65,6 @@ class Served(Waiter):
         self._limit = time_limit(deadline - time.monotonic(), self._expired)
 
     def start(self) -> None:
-        """Ask for the first chunks."""
         self._proc.ports[self._port] = self.deliver
         self._limit.start()
         if (gone := self._proc.dead.get(self._place.process)) is not None:
@@ -76,7 +74,6 @@ class Served(Waiter):
             self._ask()
 
     def deliver(self, message: Message) -> None:
-        """A chunk, or the answer to one. Inbox thread."""
         if self._port not in self._proc.ports:
             return
         answer = json_of(message)

@@ -7,9 +7,7 @@ in the order of their calls; nothing is read before it is wanted; the death of t
 
 from __future__ import annotations
 
-import collections
 import importlib
-import threading
 import time
 from typing import Any
 
@@ -23,67 +21,23 @@ from monarch_nb.process.futures.future import Future, make
 from monarch_nb.process.process import Proc, Waiter
 from monarch_nb.services.transfer import transfers
 from monarch_nb.services.transfer.copiers import Copiers
+from monarch_nb.services.transfer.mailbox import Key, Mailbox
 from monarch_nb.services.transfer.rdma import RDMABuffer
 from monarch_nb.services.transfer.relayed import error_of, time_limit
 from monarch_nb.services.transfer.transfers import Operation
 
-Key = tuple[int, int]  # process, tag
 
-
-class Exchange:
-    """Offers that came and receives that wait, of one process."""
-
+class Exchange(Mailbox[Message]):
     def __init__(self, proc: Proc, copiers: Copiers) -> None:
-        self._proc = proc
-        self._copiers = copiers
-        self._lock = threading.Lock()
-        self._arrived: dict[Key, collections.deque[Message]] = {}
-        self._wanted: dict[Key, collections.deque[_Receive]] = {}
+        super().__init__()
+        self.copiers = copiers
         proc.verbs["tensor_offer"] = self._on_offer
 
-    def want(self, receive: _Receive) -> None:
-        """Take the oldest offer, or wait for the next."""
-        with self._lock:
-            offers = self._arrived.get(receive.key)
-            if not offers:
-                self._wanted.setdefault(receive.key, collections.deque()).append(receive)
-                return
-            message = offers.popleft()
-            if not offers:
-                del self._arrived[receive.key]
-        self._later(receive, message)
-
-    def unwant(self, receive: _Receive) -> bool:
-        """It waits no longer; False if it has its offer already."""
-        with self._lock:
-            waiting = self._wanted.get(receive.key, collections.deque())
-            if receive not in waiting:
-                return False
-            waiting.remove(receive)
-            if not waiting:
-                del self._wanted[receive.key]
-            return True
-
     def _on_offer(self, body: dict[str, Any], message: Message) -> None:
-        key = (message.source, body["tag"])
-        with self._lock:
-            waiting = self._wanted.get(key)
-            if not waiting:
-                self._arrived.setdefault(key, collections.deque()).append(message)
-                return
-            receive = waiting.popleft()
-            if not waiting:
-                del self._wanted[key]
-        self._later(receive, message)
-
-    def _later(self, receive: _Receive, message: Message) -> None:
-        # not in the inbox thread: memory is allocated, and the offer unpickled
-        self._copiers.put(lambda: receive.take(message))
+        self.put((message.source, body["tag"]), message)
 
 
 class _Receive(Waiter):
-    """One `recv_tensor`."""
-
     def __init__(self, proc: Proc, exchange: Exchange, key: Key, out: Any, timeout: float) -> None:
         self.key = key
         self._exchange = exchange
@@ -98,7 +52,7 @@ class _Receive(Waiter):
     def start(self) -> None:
         self._proc.ports[self._port] = self.deliver
         self._limit.start()
-        self._exchange.want(self)
+        self._exchange.want(self.key, self._accept)
         self._proc._open(self.key[0])  # so that its death is told
         if (gone := self._proc.dead.get(self.key[0])) is not None:
             self.lost(gone)
@@ -107,8 +61,11 @@ class _Receive(Waiter):
         """Nobody sends here: the port only says whose death is waited for."""
         self._proc.discard(message)
 
-    def take(self, message: Message) -> None:
-        """The offer is here. A copier's thread."""
+    def _accept(self, message: Message) -> None:
+        # not in the inbox thread: memory is allocated, and the offer unpickled
+        self._exchange.copiers.put(lambda: self._take(message))
+
+    def _take(self, message: Message) -> None:
         try:
             buffer, dtype, shape, device = self._proc.decode_user_data(message)
             target = self._target(dtype, shape, device)
@@ -140,7 +97,7 @@ class _Receive(Waiter):
             raise ValueError(said)
         return out
 
-    def _end(self, message: Message, error: BaseException | None, value: Any) -> None:
+    def _end(self, message: Message, error: BaseException | None, value: object) -> None:
         self._close()
         self._proc.answer(message, {"ok": True} if error is None else {"error": str(error)})
         if error is None:
@@ -152,7 +109,7 @@ class _Receive(Waiter):
         return process == self.key[0]
 
     def lost(self, ended: Exit) -> None:
-        if self._exchange.unwant(self):
+        if self._exchange.unwant(self.key, self._accept):
             self._close()
             error = error_of(ended)
             error.args = (f"recv_tensor: {error}", *error.args[1:])
@@ -162,7 +119,7 @@ class _Receive(Waiter):
         self.lost(ended)
 
     def _expired(self) -> None:
-        if self._exchange.unwant(self):
+        if self._exchange.unwant(self.key, self._accept):
             self._close()
             text = f"no tensor with tag {self.key[1]} came within {self._timeout:g} s"
             self.future._set_exception(TimeoutError(f"recv_tensor: {text}"))
@@ -242,7 +199,6 @@ def recv_tensor(source: Any, *, out: Any = None, tag: int = 0, timeout: float = 
 
 
 def _process_of(peer: Any) -> int:
-    """The process of a slice of one rank, or of a rank beside the calling actor."""
     mesh, ranks = peer, getattr(peer, "ranks", None)
     if isinstance(peer, int) or hasattr(peer, "rank"):
         rank = peer if isinstance(peer, int) else peer.rank

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.data import device, onesided
@@ -41,7 +41,7 @@ class Remote(NamedTuple):
     size: int
     writable: bool
     owner: str
-    shared: tuple[Any, ...] | None
+    shared: tuple[object, ...] | None
 
     @property
     def actor(self) -> str:
@@ -67,7 +67,6 @@ class Transfer(Future[None]):
     __slots__ = ("_deadline", "_error", "_left", "_lock", "_served", "_timeout")
 
     def begin(self, operations: Sequence[Operation], timeout: float) -> None:
-        """Start them."""
         self._lock = threading.Lock()
         self._error: BaseException | None = None
         self._timeout = timeout
@@ -95,7 +94,6 @@ class Transfer(Future[None]):
         return self._error is not None
 
     def ended(self, operation: Operation, error: BaseException | None) -> None:
-        """An operation is over. Any thread."""
         if error is not None:
             self._fail(_explained(operation, error, self._timeout))
 
@@ -227,7 +225,6 @@ class _Pieces:
 
 
 def submit(operations: Iterable[Operation], timeout: float) -> Future[None]:
-    """Begin a batch; `timeout` in seconds."""
     transfer = make(Transfer)
     assert isinstance(transfer, Transfer)
     transfer.begin(list(operations), timeout)

@@ -57,7 +57,6 @@ class WorkspaceReceiver(Actor):
 
     @endpoint
     def write(self, place: str, pieces: Sequence[Piece]) -> None:
-        """Bytes of files that were announced."""
         for path, offset, data in pieces:
             with _named(path):
                 self._folders[place].write(path, offset, data)
@@ -81,7 +80,6 @@ class WorkspaceReceiver(Actor):
 
 @contextlib.contextmanager
 def _named(path: str) -> Any:
-    """What goes wrong says with which file."""
     try:
         yield
     except OSError as error:
@@ -89,8 +87,6 @@ def _named(path: str) -> Any:
 
 
 class _Folder:
-    """One folder of a workspace, while it is synced."""
-
     def __init__(self, root: Path, place: str) -> None:
         if place:
             check_path(place)
@@ -234,7 +230,6 @@ class _Folder:
             self._written.append(str(path))
 
     def _clear(self, path: str, here: Entry) -> None:
-        """Another kind of file takes its place."""
         if here.kind != FOLDER:
             (self._top / path).unlink(missing_ok=True)  # two hosts may share a folder
             return

@@ -40,8 +40,6 @@ PACKAGES: Final = "conda/site-packages"
 
 @dataclass(frozen=True)
 class _Source:
-    """A folder of this host, as it is now."""
-
     local: Path
     place: str
     entries: list[Entry]
@@ -113,8 +111,6 @@ def _in_one(failed: Sequence[BaseException]) -> BaseException:
 
 
 class _Sender:
-    """Brings everything to one host."""
-
     def __init__(
         self, proc: Proc, agent: int, point: Point, spawn: Callable[[int], ProcMesh]
     ) -> None:
@@ -156,7 +152,6 @@ class _Sender:
         return self._spawn(self.agent)
 
     async def send(self, source: _Source, receiver: Any) -> None:
-        """One folder: what differs, then the word that it is all."""
         pieces = Pieces(source.local, await self._differing(source, receiver))
         batches = iter(pieces)
         window: collections.deque[Future[None]] = collections.deque()
@@ -173,7 +168,6 @@ class _Sender:
         self.deleted += changed["deleted"]
 
     async def _differing(self, source: _Source, receiver: Any) -> list[Entry]:
-        """The files whose bytes have to be sent."""
         differs: dict[str, bytes] = {}
         for at in range(0, max(1, len(source.entries)), PAGE):
             page = source.entries[at : at + PAGE]
@@ -198,7 +192,6 @@ class _Sender:
         return found
 
     def report(self) -> HostSync:
-        """What it took."""
         return HostSync(self._host, self._root, self._files, self._bytes, len(self.deleted))
 
 
