@@ -286,11 +286,10 @@ class AsyncDriver(Driver):
                 handled = await handled
         # the owner fails too, with both errors in the text
         except BaseException as error:  # noqa: BLE001
-            text = self._failed_text(f"{failure.report()}; then __supervise__ raised {error!r}")
-            self.end(ActorEnded(text, error), tell=True)
+            self.not_handled(failure, error)
             return
         if not handled:
-            self.end(ActorEnded(self._failed_text(failure.report()), failure.cause), tell=True)
+            self.not_handled(failure)
 
     def end(self, ended: ActorEnded, *, tell: bool) -> None:
         self.finish(ended, tell=tell)

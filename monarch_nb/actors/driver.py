@@ -151,7 +151,13 @@ class Driver:
 
     on_main = False
 
-    def __init__(self, hosting: ActorHost, spec: Spec, request: Message) -> None:
+    def __init__(
+        self,
+        hosting: ActorHost,
+        spec: Spec,
+        request: Message,
+        signal_main: Callable[[], None] | None = None,
+    ) -> None:
         self.hosting = hosting
         self.proc = hosting.proc
         self.spec = spec
@@ -161,7 +167,7 @@ class Driver:
         self.endpoint = ""  # that was called last
         self._stopped: ActorEnded | None = None  # asked for, and about to be
         self._over = threading.Event()  # ended, and `__cleanup__` has run
-        self.interrupts = Interrupts()
+        self.interrupts = Interrupts(signal_main)
         self.instance = Instance(
             self,
             process=self.proc.id,
@@ -383,6 +389,12 @@ class Driver:
             self.hosting.tell_owner(self.spec, ended)
         self._owned_stops = self.hosting.stop_owned_by(self.spec.port)
         return True
+
+    def not_handled(self, failure: MeshFailure, raised: BaseException | None = None) -> None:
+        """A mesh that it owns has failed, and no `__supervise__` takes that: it fails too."""
+        then = "" if raised is None else f"; then __supervise__ raised {raised!r}"
+        text = self._failed_text(f"{failure.report()}{then}")
+        self.end(ActorEnded(text, raised or failure.cause), tell=True)
 
     def return_hook(self) -> Callable[[UndeliverableMessageEnvelope], object] | None:
         """The user's `_handle_undeliverable_message`, in its context; None after the end."""

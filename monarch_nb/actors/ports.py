@@ -6,22 +6,23 @@ claims none.
 
 from __future__ import annotations
 
-import collections
-import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
 from monarch_nb.actors import undeliverable
 from monarch_nb.core.wire.frames import ERROR, REPLY, Message
 from monarch_nb.process import context, current, remote_errors
-from monarch_nb.process.futures.future import LazyFuture
+from monarch_nb.process.futures.future import Future, LazyFuture
+from monarch_nb.process.mailbox import Mailbox
 from monarch_nb.process.process import ANY_PORT, Proc
 
 if TYPE_CHECKING:
     from monarch_nb.process.payloads import Payload
 
 R = TypeVar("R")
+
+_ANYBODY: Final = (0, 0)  # receivers take what comes, from whoever it is
 
 
 @final
@@ -90,31 +91,6 @@ def _restore_port(process: int, port: int, rank: int, once: bool) -> Port[Any]:
     return Port(process, port, rank, once=once)
 
 
-class _Mailbox:
-    """Messages that came and receives that wait, whichever is longer."""
-
-    def __init__(self) -> None:
-        self.arrived: collections.deque[Message] = collections.deque()
-        self.wanted: collections.deque[LazyFuture[Any]] = collections.deque()
-        self._lock = threading.Lock()
-
-    def deliver(self, message: Message) -> None:
-        with self._lock:
-            if not self.wanted:
-                self.arrived.append(message)
-                return
-            future = self.wanted.popleft()
-        future._arrive(message)
-
-    def claim(self, future: LazyFuture[object]) -> None:
-        with self._lock:
-            if not self.arrived:
-                self.wanted.append(future)
-                return
-            message = self.arrived.popleft()
-        future._arrive(message)
-
-
 class _Receive(LazyFuture[R]):
     __slots__ = ("decode",)
     decode: Callable[[Message], Any]
@@ -131,7 +107,7 @@ class PortReceiver(Generic[R]):
 
     def __init__(self, proc: Proc, port: int, *, once: bool, ranked: bool = False) -> None:
         self._proc = proc
-        self._box = _Mailbox()
+        self._box: Mailbox[Message] = Mailbox()
         self._once = once
         self._received = False
         self._is_ranked = ranked
@@ -145,10 +121,13 @@ class PortReceiver(Generic[R]):
         if self._once and self._received:
             raise ValueError("this port receives once and has been received from already")
         self._received = True
-        future: _Receive[R] = _Receive.starting(self._box.claim)  # type: ignore[assignment]
+        future: _Receive[R] = _Receive.starting(self._claim)  # type: ignore[assignment]
         future.decode = self._decode
         future._keep = self
         return future
+
+    def _claim(self, future: Future[R]) -> None:
+        self._box.want(_ANYBODY, future._arrive)
 
     def ranked(self) -> RankedPortReceiver[R]:
         """The same mailbox, each message with the rank it came from."""
@@ -172,12 +151,12 @@ class RankedPortReceiver(PortReceiver[R]):
     _source: PortReceiver[R] | None = None
 
 
-def _deliver(box: weakref.ref[_Mailbox], proc: Proc, message: Message) -> None:
+def _deliver(box: weakref.ref[Mailbox[Message]], proc: Proc, message: Message) -> None:
     found = box()
     if found is None:
         proc.ports[ANY_PORT](message)
     else:
-        found.deliver(message)
+        found.put(_ANYBODY, message)
 
 
 @final

@@ -31,15 +31,22 @@ class LastFailures:
     """
 
     def __init__(self) -> None:
-        self.room = 0
         self.kept: dict[int, Kept] = {}
         self.stop: Callable[[BaseException], None] | None = None
+        self._room = 0
         self._looked_into: set[int] = set()
+
+    def make_room(self, count: int) -> None:
+        """Keep so many from now on."""
+        self._room = count
+
+    def stop_with(self, stop: Callable[[BaseException], None] | None) -> None:
+        self.stop = stop
 
     def seen(self, origin: int, error: BaseException) -> BaseException:
         """User code has raised this, in this thread. Returns the error with which it ends: an
         interrupt, if it was stopped and interrupted there."""
-        if not self.room or not isinstance(error, Exception):
+        if not self._room or not isinstance(error, Exception):
             return error
         try:
             self._keep(origin, error)
@@ -52,7 +59,7 @@ class LastFailures:
     def _keep(self, origin: int, error: BaseException) -> None:
         self.kept.pop(origin, None)
         self.kept[origin] = Kept(error, here.get(), time.monotonic())
-        while len(self.kept) > self.room:
+        while len(self.kept) > self._room:
             self.kept.pop(next(iter(self.kept)), None)
 
     def forget(self, origin: int) -> None:

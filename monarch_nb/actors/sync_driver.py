@@ -43,11 +43,10 @@ class SyncDriver(Driver):
     def __init__(
         self, hosting: ActorHost, spec: Spec, request: Message, work: WorkQueue | None
     ) -> None:
-        super().__init__(hosting, spec, request)
+        signal_main = None if work is None else hosting.interrupt_main
+        super().__init__(hosting, spec, request, signal_main)
         self._urgent: collections.deque[Callable[[], Any]] = collections.deque([self.construct])
         self.on_main = work is not None
-        if self.on_main:
-            self.interrupts.strike_main = hosting.interrupt_main
         self._work: WorkQueue = queue.SimpleQueue() if work is None else work
         self.waiting = self._work.qsize
         self._links = self.proc.links
@@ -143,12 +142,10 @@ class SyncDriver(Driver):
             handled = handler is not None and handler(failure)
         # the owner fails too, with both errors in the text
         except BaseException as error:  # noqa: BLE001
-            text = self._failed_text(f"{failure.report()}; then __supervise__ raised {error!r}")
-            self.end(ActorEnded(text, error), tell=True)
+            self.not_handled(failure, error)
             return
         if not handled:
-            text = self._failed_text(failure.report())
-            self.end(ActorEnded(text, failure.cause), tell=True)
+            self.not_handled(failure)
 
     def _returned(self, message: UndeliverableMessageEnvelope) -> None:
         hook = self.return_hook()

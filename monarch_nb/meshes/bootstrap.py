@@ -182,9 +182,8 @@ def _numbers(key: str, text: str) -> list[int]:
     found: list[int] = []
     for piece in str(text).split(","):
         first, dash, last = piece.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ValueError(f"proc_bind: {key}={text!r} is no list of numbers such as '0,2-3'")
-        run = range(int(first), int(last or first) + 1)
+        is_run = first.isdecimal() and (last.isdecimal() or not dash)
+        run = range(int(first), int(last or first) + 1) if is_run else ()
         if not run:
             raise ValueError(f"proc_bind: {key}={text!r} is no list of numbers such as '0,2-3'")
         found += run

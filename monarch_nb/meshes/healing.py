@@ -42,10 +42,7 @@ class Healing:
     def procs(self, state: ProcsState, *, shrink: bool) -> ProcsState:
         if not state.owned:
             raise RuntimeError("only the process that spawned a mesh can heal it")
-        if state.ended is not None:
-            raise RuntimeError(
-                f"`ProcMesh` has already been stopped: {state.name!r}, {state.ended}"
-            )
+        state.check_not_stopped()
         if shrink:
             return self._shrunk(state)
         if state.respawn is None:

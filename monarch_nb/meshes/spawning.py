@@ -77,10 +77,7 @@ class Spawner:
 
     def _check_usable(self, procs: Part) -> None:
         state = procs.state
-        if state.ended is not None:
-            raise RuntimeError(
-                f"`ProcMesh` has already been stopped: {state.name!r}, {state.ended}"
-            )
+        state.check_not_stopped()
         lost = [
             rank
             for rank in procs.ranks

@@ -42,6 +42,10 @@ class ProcsState(MeshState):
         self.when_garbage: Callable[[], None] | None = None
         self._token: weakref.ref[HandleToken] | None = None
 
+    def check_not_stopped(self) -> None:
+        if self.ended is not None:
+            raise RuntimeError(f"`ProcMesh` has already been stopped: {self.name!r}, {self.ended}")
+
     def store(self, run_dir: Path) -> str:
         """The file where this generation's process groups meet."""
         return str(run_dir / f"store-{self.number:x}-{self.generation}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import keyword
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -44,7 +44,7 @@ def put(parts: Sequence[Part], values: Mapping[str, Any]) -> Future[None]:
     """Set variables, to the same values on all ranks of these parts of a mesh."""
     for name in values:
         _check(name)
-    proc, target = _target(parts, _words("put", values))
+    proc, target = _target(parts, f"put {' '.join(values)}")
     parcel = proc.encode(("set_names", (), dict(values)), target.processes)
     return _sent(proc, target, "set_names", {"names": list(values)}, [parcel] * len(target.ranks))
 
@@ -78,10 +78,6 @@ def _check(name: object) -> None:
         )
     if not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(f"{name!r:.80} cannot be the name of a variable")
-
-
-def _words(verb: str, names: Iterable[str]) -> str:
-    return f"{verb} {' '.join(names)}"
 
 
 # ------------------------------------------------------------------------------ on their way

@@ -69,25 +69,21 @@ class Exit:
 
     def describe(self) -> str:
         """One clause: "the process this actor was running on exited with non-zero code 3"."""
+        return f"the process this actor was running on {self._how()}"
+
+    def _how(self) -> str:
         if self.asked:
-            return "the process this actor was running on has been stopped"
+            return "has been stopped"
         if self.oom:
-            return "the process this actor was running on was killed: out of memory (Killed(sig=9))"
+            return "was killed: out of memory (Killed(sig=9))"
         why = f": {self.reason}" if self.reason else ""
         if self.signal is not None:
-            return (
-                f"the process this actor was running on failed: Killed(sig={self.signal}, "
-                f"{_signal_name(self.signal)}){why}"
-            )
+            return f"failed: Killed(sig={self.signal}, {_signal_name(self.signal)}){why}"
         if self.unreachable_s is not None:
-            return (
-                "the process this actor was running on was not heard for "
-                f"{self.unreachable_s:.1f} s{why}"
-            )
+            return f"was not heard for {self.unreachable_s:.1f} s{why}"
         if self.code is not None:
-            kind = "non-zero code" if self.code else "code"
-            return f"the process this actor was running on exited with {kind} {self.code}{why}"
-        return f"the process this actor was running on is gone: {self.reason or 'unknown reason'}"
+            return f"exited with {'non-zero code' if self.code else 'code'} {self.code}{why}"
+        return f"is gone: {self.reason or 'unknown reason'}"
 
 
 def _signal_name(number: int) -> str:

@@ -21,7 +21,6 @@ UNBOOTED: Final = "unbooted"  # the bootstrap function of its process raised: Ac
 CANCELLED: Final = "cancelled"
 INTERRUPTED: Final = "interrupted"
 SETUP: Final = "setup.setup"  # Monarch's name for the bootstrap function
-SETUP_FAILED: Final = f"Actor call {SETUP} failed"
 
 
 def pack(kind: str, error: BaseException | None, text: str = "", record: object = None) -> bytes:

@@ -26,7 +26,7 @@ from monarch_nb.process.supervision.moved_ranks import MovedRanks
 from monarch_nb.process.supervision.supervision import MeshFailure, Supervision
 from monarch_nb.services import logs
 from monarch_nb.services.transfer.buffers import Buffers
-from monarch_nb.services.transfer.mailbox import Mail
+from monarch_nb.services.transfer.mail import Mail
 from monarch_nb.services.transfer.tensors import Exchange
 
 

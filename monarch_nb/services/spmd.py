@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from monarch_nb.actors.definition import Actor, endpoint
+from monarch_nb.actors.endpoints import returns_future
 from monarch_nb.net import wire
 from monarch_nb.process.context import current_rank
 
@@ -126,11 +127,14 @@ async def setup_torch_elastic_env_async(
 
     Raises `ValueError` where only one of address and port is given.
     """
-    actors = _spawned(proc_mesh, master_addr, master_port)
+    if (master_addr is None) != (master_port is None):
+        raise ValueError("give master_addr and master_port, or neither")
+    actors: Any = proc_mesh.spawn("spmd_environment", SPMDActor)
     try:
         if master_addr is None:
-            host, master_port = await _first(actors).get_host_port.call_one(use_ipaddr)
-            master_addr = _address(proc_mesh, host)
+            first = actors.slice(**dict.fromkeys(actors.extent.labels, 0))
+            host, master_port = await first.get_host_port.call_one(use_ipaddr)
+            master_addr = LOOPBACK if len(set(proc_mesh._agents())) == 1 else host
         await actors.setup_env.call(master_addr, master_port)
     finally:
         await actors.stop()
@@ -147,28 +151,8 @@ def setup_torch_elastic_env(
     Example:
         >>> setup_torch_elastic_env(procs)                                     # doctest: +SKIP
     """
-    actors = _spawned(proc_mesh, master_addr, master_port)
-    try:
-        if master_addr is None:
-            host, master_port = _first(actors).get_host_port.call_one(use_ipaddr).get()
-            master_addr = _address(proc_mesh, host)
-        actors.setup_env.call(master_addr, master_port).get()
-    finally:
-        actors.stop().get()
-
-
-def _spawned(procs: ProcMesh, addr: str | None, port: int | None) -> Any:
-    if (addr is None) != (port is None):
-        raise ValueError("give master_addr and master_port, or neither")
-    return procs.spawn("spmd_environment", SPMDActor)
-
-
-def _first(actors: Any) -> Any:
-    return actors.slice(**dict.fromkeys(actors.extent.labels, 0))
-
-
-def _address(procs: ProcMesh, host: str) -> str:
-    return LOOPBACK if len(set(procs._agents())) == 1 else host
+    setup = returns_future(setup_torch_elastic_env_async)
+    setup(proc_mesh, master_addr, master_port, use_ipaddr).get()
 
 
 def _environment(master_addr: str, master_port: int) -> dict[str, str]:

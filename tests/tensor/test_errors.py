@@ -16,7 +16,7 @@ import torch
 import monarch_nb
 from monarch_nb import CallCancelled, RemoteException, SupervisionError, this_host
 from monarch_nb.process import current
-from monarch_nb.services.transfer.mailbox import Mail
+from monarch_nb.services.transfer.mail import Mail
 from monarch_nb.tensor import Stream, call_on_shard_and_fetch, fetch_shard, inspect, remote
 from tests.support import eventually, is_running, until_exists
 

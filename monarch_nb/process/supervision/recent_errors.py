@@ -15,15 +15,7 @@ KEPT: Final = 16
 
 
 class RecentErrors:
-    """Cells and calls that have failed here.
-
-    Example:
-        >>> raised = RecentErrors()
-        >>> raised.note("trainer.step", 0, {"ename": "ValueError"})
-        1
-        >>> raised.since(0)[0]["what"]
-        'trainer.step'
-    """
+    """Cells and calls that have failed here."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)

@@ -16,7 +16,7 @@ from typing import Any, Final, Self, final
 import torch
 
 from monarch_nb.process import current
-from monarch_nb.services.transfer.mailbox import Mail
+from monarch_nb.services.transfer.mail import Mail
 from monarch_nb.tensor.commands.loans import Loan, check
 from monarch_nb.tensor.commands.templates import Input
 from monarch_nb.tensor.engine import functions

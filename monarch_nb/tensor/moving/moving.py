@@ -16,7 +16,7 @@ import torch
 from monarch_nb.errors import MeshError
 from monarch_nb.meshes.proc_mesh import ProcMesh
 from monarch_nb.process import current
-from monarch_nb.services.transfer.mailbox import Mail
+from monarch_nb.services.transfer.mail import Mail
 from monarch_nb.services.transfer.rdma import RDMABuffer
 from monarch_nb.tensor.commands.metas import Meta, fake_of, meta_of
 from monarch_nb.tensor.commands.templates import Input

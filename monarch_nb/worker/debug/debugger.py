@@ -60,7 +60,7 @@ class Debugger:
         self._proc.verbs["post_mortem"] = self._on_post_mortem
         self._proc.verbs["stop_at_failure"] = self._on_stop_at_failure
         self._proc.verbs["forget_failed"] = self._on_forget_failed
-        self._hosting.failed.room = MAX_FAILED
+        self._hosting.failed.make_room(MAX_FAILED)
         self._visual.refuses = lambda: AT_PROMPT if self._stopped else ""
         if "PYTHONBREAKPOINT" not in os.environ and sys.breakpointhook is sys.__breakpointhook__:
             sys.breakpointhook = pdb.set_trace = self._on_breakpoint
@@ -89,7 +89,7 @@ class Debugger:
         ).start()
 
     def _on_stop_at_failure(self, body: dict[str, Any], message: Message) -> None:
-        self._hosting.failed.stop = self._stop_at_failure if body["on"] else None
+        self._hosting.failed.stop_with(self._stop_at_failure if body["on"] else None)
         self._proc.answer(message, {"ok": True})
 
     def _on_forget_failed(self, _: dict[str, Any], message: Message) -> None:

@@ -1,4 +1,4 @@
-"""What ranks send one another, kept until it is wanted; and values by number, for `to_mesh`.
+"""Values from rank to rank by number, for `to_mesh`: sent by one, waited for by another.
 
 Rules: what arrives is kept as it came until somebody takes it, and decoded by who takes it. What a
 process sends to itself is not copied.
@@ -6,76 +6,24 @@ process sends to itself is not copied.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import queue
-import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from monarch_nb.core.wire.frames import CALL, MAIL_PORT, Message
 from monarch_nb.errors import RankExited
+from monarch_nb.process.mailbox import Key, Mailbox
 from monarch_nb.process.process import Proc
 
-T = TypeVar("T")
-Key = tuple[int, int]  # the sender's process, and a number that both sides use
 Value = Message | Callable[[], object]
 
 SLICE_S: Final = 0.05
 """How often a wait looks for an interrupt and for the dead."""
 
 
-class Mailbox(Generic[T]):
-    """What came and receivers that wait, whichever is longer: of one key, each in order."""
-
-    def __init__(self) -> None:
-        self._arrived: dict[Key, collections.deque[T]] = {}
-        self._wanted: dict[Key, collections.deque[Callable[[T], None]]] = {}
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return sum(map(len, self._arrived.values()))
-
-    def put(self, key: Key, content: T) -> None:
-        with self._lock:
-            receiver = _first(self._wanted, key)
-            if receiver is None:
-                self._arrived.setdefault(key, collections.deque()).append(content)
-                return
-        receiver(content)
-
-    def want(self, key: Key, receiver: Callable[[T], None]) -> None:
-        """Call `receiver` with the oldest that has come, or with what comes next."""
-        with self._lock:
-            content = _first(self._arrived, key)
-            if content is None:
-                self._wanted.setdefault(key, collections.deque()).append(receiver)
-                return
-        receiver(content)
-
-    def unwant(self, key: Key, receiver: Callable[[T], None]) -> bool:
-        """It waits no longer; False if it has been called already."""
-        with self._lock:
-            waiting = self._wanted.get(key, collections.deque())
-            if receiver not in waiting:
-                return False
-            waiting.remove(receiver)
-            if not waiting:
-                del self._wanted[key]
-            return True
-
-
-def _first(queues: dict[Key, collections.deque[T]], key: Key) -> T | None:
-    if (found := queues.get(key)) is None:
-        return None
-    first = found.popleft()
-    if not found:
-        del queues[key]
-    return first
-
-
 class Mail(Mailbox[Value]):
-    """Values that have come to this process by number: sent by one, waited for by another."""
+    """The values that have come to this process."""
 
     def __init__(self, proc: Proc) -> None:
         super().__init__()
