@@ -196,7 +196,6 @@ class AsyncDriver(Driver):
         has_port: bool,
         after: asyncio.Task[bool] | None = None,
     ) -> bool:
-        """Run a call and answer it; whether it failed."""
         key = (message.source, message.reply)
         sealed: Payload | None = None
         try:

@@ -273,7 +273,6 @@ def _by_kind(marked: dict[str, EndpointProperty[Any, Any]]) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def binder(marked: EndpointProperty[Any, Any]) -> BoundCheck:
-    """The argument check of an endpoint: without `self`, and without the explicit port."""
     return BoundCheck(marked.method, 2 if marked.explicit_response_port else 1)
 
 

@@ -190,11 +190,9 @@ class Driver:
     # the inbox thread
 
     def deliver(self, message: Message) -> None:
-        """Queue a call. Inbox thread; returns at once."""
         raise NotImplementedError
 
     def urgent(self, action: Callable[[], object]) -> None:
-        """Run `action` on the actor's thread before the backlog."""
         raise NotImplementedError
 
     @property
@@ -207,11 +205,9 @@ class Driver:
 
     @property
     def queue(self) -> int:
-        """How many calls wait; for an actor on the main thread with the cells that wait there."""
         raise NotImplementedError
 
     def interrupt(self, key: Key) -> None:
-        """The caller of this call has gone away: stop it if it runs, drop it if it is queued."""
         self.interrupts.interrupt(key)
 
     def request_stop(self, message: Message | None, reason: str) -> None:
@@ -233,11 +229,9 @@ class Driver:
         self.urgent(functools.partial(self.end, self._stopped, tell=False))
 
     def supervise(self, failure: MeshFailure) -> None:
-        """A mesh that this actor owns has failed."""
         raise NotImplementedError
 
     def returned(self, message: UndeliverableMessageEnvelope) -> None:
-        """A message of this actor's came back. Any thread."""
         raise NotImplementedError
 
     # the actor's thread
@@ -406,7 +400,6 @@ class Driver:
     def return_hook_raised(
         self, message: UndeliverableMessageEnvelope, error: BaseException
     ) -> None:
-        """Nobody waits for it: the actor fails, with both in the text."""
         why = f"{message}; then {RETURN_HOOK} raised {error!r}"
         self.end(ActorEnded(self._failed_text(why), error), tell=True)
 
@@ -429,7 +422,6 @@ class Driver:
         self._stop_requests = []
 
     def refuse_backlog(self) -> None:
-        """Answer everything that is queued."""
         raise NotImplementedError
 
     def _failed_text(self, why: str) -> str:

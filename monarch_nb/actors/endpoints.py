@@ -195,7 +195,6 @@ def _cast(proc: Proc, target: Target, parcel: Payload, reply: int, tag: int) -> 
 
 
 def end_if_lost(proc: Proc, call: Any) -> None:
-    """A process that has died before it was sent to answers nothing."""
     for process in list(proc.dead):
         if call.waits_for(process) and not call.done():
             call.lost(proc.dead[process])

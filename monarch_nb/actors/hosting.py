@@ -95,7 +95,6 @@ class Hosting:
     # the process's start
 
     def booted(self, error: BaseException | None = None) -> None:
-        """The bootstrap function has run; actors may be made. Main thread."""
         self._boot_error = error
         with self._parking:
             self._booted.set()
@@ -216,7 +215,6 @@ class Hosting:
             listener(error)
 
     def mark_ended(self, driver: Driver, ended: ActorEnded) -> None:
-        """The port answers from now on that the actor has ended."""
         port, address = driver.spec.port, str(driver.instance.actor_id)
         self.proc.ports[port] = lambda message: self.refuse(message, ended, address)
         self.failed.forget(port)  # frames hold the actor, and that what is on its GPU
@@ -247,7 +245,6 @@ class Hosting:
             )
 
     def tell_owner(self, spec: Spec, ended: ActorEnded) -> None:
-        """An actor died here: its owner decides what that means."""
         self.proc.control(
             spec.owner[0],
             "actor_failed",

@@ -37,7 +37,6 @@ class LastFailures:
         self._looked_into: set[int] = set()
 
     def make_room(self, count: int) -> None:
-        """Keep so many from now on."""
         self._room = count
 
     def stop_with(self, stop: Callable[[BaseException], None] | None) -> None:

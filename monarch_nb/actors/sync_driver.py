@@ -82,7 +82,6 @@ class SyncDriver(Driver):
         super().construct()
 
     def step(self, message: Message | None) -> None:
-        """One item of the queue, on the actor's thread."""
         while self._urgent:
             self._urgent.popleft()()
         if message is not None and self.admit(message):

@@ -90,8 +90,6 @@ def send_back(proc: Proc, message: Message, dest: str, why: str) -> None:
 
 
 class Sender(Protocol):
-    """An actor of this process, as one that sends."""
-
     @property
     def instance(self) -> Instance: ...
     def returned(self, message: UndeliverableMessageEnvelope) -> None: ...
@@ -114,7 +112,6 @@ class Returns:
     def cast(
         self, sender: Instance, target: Target, parcel: Payload, tag: int, indices: Iterable[int]
     ) -> None:
-        """Send a call that nobody waits for to some members of a target."""
         parcel = sealed(parcel, sender, target.what)
         for index in indices:
             self._proc.send(target.processes[index], CALL, target.port, parcel, rank=index, tag=tag)

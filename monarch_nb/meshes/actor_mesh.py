@@ -170,7 +170,6 @@ _NO_ARGUMENTS = BoundCheck(lambda _self: None, 1)
 
 
 def restore_actors(whole: tuple[Any, ...], shape: Shape) -> ActorMesh[Any]:
-    """A handle as it comes out of a pickle: the owner's own state where it is known."""
     number, name, cls, full, processes = whole
     runtime = current.running()
     known = runtime.parts[Supervision].states.get(number) if runtime is not None else None

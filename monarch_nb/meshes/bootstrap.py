@@ -110,7 +110,6 @@ def check_programs(starts: Iterable[Start]) -> None:
 
 
 def this_python() -> dict[str, Any]:
-    """What a started rank has to fit: versions, and the import path without the libraries."""
     return {
         "version": list(sys.version_info[:3]),
         "monarch_nb": VERSION,
@@ -120,7 +119,6 @@ def this_python() -> dict[str, Any]:
 
 
 def _is_library(entry: Path) -> bool:
-    """Whether it belongs to the interpreter and its installed packages."""
     packed = f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
     return (
         entry.name == packed
@@ -178,7 +176,6 @@ def _binding(wanted: Mapping[str, str]) -> dict[str, list[int]]:
 
 
 def _numbers(key: str, text: str) -> list[int]:
-    """`0,2-3` as taskset and numactl read it."""
     found: list[int] = []
     for piece in str(text).split(","):
         first, dash, last = piece.strip().partition("-")

@@ -148,7 +148,6 @@ class Healing:
 
 
 def state_of_living(state: S, living: list[int], shape: Shape) -> S:
-    """A state of its own for the survivors, their ranks counted from 0."""
     common = {
         "number": state.number,
         "name": state.name,

@@ -61,8 +61,6 @@ class SpawnOptions(NamedTuple):
 
 
 class Hosts:
-    """Of one process. The client overrides what it can do more."""
-
     def __init__(self, proc: Proc, spawner: Spawner, supervision: Supervision) -> None:
         self.proc = proc
         self.spawner = spawner
@@ -138,8 +136,6 @@ class Hosts:
 
 
 class _Request:
-    """One `spawn_procs`: what is the same when ranks are spawned again by a heal."""
-
     def __init__(
         self,
         hosts: Hosts,

@@ -357,7 +357,6 @@ def whole_mesh(state: ProcsState) -> ProcMesh:
 
 
 def restore_procs(reference: tuple[Any, ...]) -> ProcMesh:
-    """A handle of what `ProcMesh` pickles as: with the owner's own state where it is known."""
     return _restore_procs(*reference)
 
 

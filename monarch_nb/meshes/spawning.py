@@ -183,14 +183,12 @@ class Spawner:
         return f"mesh{next(self._names)}"
 
     def register(self, state: ProcsState, request: Callable[[list[int]], None]) -> None:
-        """Own a mesh of processes that are being spawned by `request(ranks)`."""
         state.when_garbage = lambda: self._stop_in_background(state)
         state.respawn = functools.partial(self._start, state, request)
         self.supervision.own(state)
         state.initialized = self._start(state, request, list(range(len(state.processes))))
 
     def when_booted(self, state: ProcsState) -> Future[bool]:
-        """For a handle that came by message: the processes answer once they are up."""
         future: Future[bool] = make(Future)
         size = len(state.processes)
         countdown = Countdown(size, lambda: future._set_result(True))
@@ -273,7 +271,6 @@ class Spawner:
             ).start()
 
     def stop_owned_by(self, port: int) -> list[Future[None]]:
-        """An actor of this process has ended: end what it had spawned."""
         owned = self.supervision.owned_by(port)
         stops = [self._stop_state(state, "its owner has ended") for state in owned]
         for stop in stops:

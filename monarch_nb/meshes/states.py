@@ -47,7 +47,6 @@ class ProcsState(MeshState):
             raise RuntimeError(f"`ProcMesh` has already been stopped: {self.name!r}, {self.ended}")
 
     def store(self, run_dir: Path) -> str:
-        """The file where this generation's process groups meet."""
         return str(run_dir / f"store-{self.number:x}-{self.generation}")
 
     def token(self) -> HandleToken | None:
@@ -116,7 +115,6 @@ class Place(NamedTuple):
 
 
 def place_of(supervision: Supervision, process: int) -> Place:
-    """Where a process sits. Any thread."""
     for state in list(supervision.states.values()):
         if isinstance(state, ProcsState) and process in state.processes:
             rank, size = state.processes.index(process), len(state.processes)

@@ -68,7 +68,6 @@ class SyncedFolders:
     packages: str | None = None
 
     def there(self, path: str) -> str | None:
-        """The place of a local path on that host; None if it was not synced."""
         for local, remote in self.pairs.items():
             if path == local or path.startswith(f"{local}/"):
                 return remote + path[len(local) :]

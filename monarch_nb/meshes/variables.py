@@ -35,13 +35,11 @@ _ERRORS: Final = {each.__name__: each for each in (EncodeError, DecodeError, Lim
 
 
 def get(parts: Sequence[Part], name: str) -> Future[ValueMesh[Any]]:
-    """A variable of the ranks of these parts of a mesh, unpickled when looked at."""
     _check(name)
     return _asked(parts, "get_names", {"names": [name]}, name)
 
 
 def put(parts: Sequence[Part], values: Mapping[str, Any]) -> Future[None]:
-    """Set variables, to the same values on all ranks of these parts of a mesh."""
     for name in values:
         _check(name)
     proc, target = _target(parts, f"put {' '.join(values)}")
@@ -50,7 +48,6 @@ def put(parts: Sequence[Part], values: Mapping[str, Any]) -> Future[None]:
 
 
 def scatter(parts: Sequence[Part], name: str, value: object, dim: int = 0) -> Future[None]:
-    """Set a variable to another part of the value on each rank."""
     _check(name)
     proc, target = _target(parts, f"scatter {name}")
     pieces = cut(value, len(target.ranks), dim)
@@ -66,7 +63,6 @@ def scatter(parts: Sequence[Part], name: str, value: object, dim: int = 0) -> Fu
 
 
 def fetch_result(part: Part, reply: int) -> Future[ValueMesh[Any]]:
-    """What the cell that answered to port `reply` has left on these ranks."""
     return _asked([part], "get_result", {"reply": reply}, "result")
 
 

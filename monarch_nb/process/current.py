@@ -49,12 +49,10 @@ _slot = _Slot()
 
 
 def install(runtime: Runtime | None) -> None:
-    """Make this the process's runtime; None when it has ended."""
     _slot.runtime = runtime
 
 
 def running() -> Runtime | None:
-    """The runtime, if there is one. A forked child of a member has none."""
     return _slot.runtime
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from monarch_nb.core.errors.records import is_internal
 from monarch_nb.core.hangs.stacks import Crash, Frame, crash
+from monarch_nb.errors import RankExited, RankUnreachable, SupervisionError
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,16 @@ class Exit:
         said = (self.tail if crashed is None else crashed.before).rstrip()
         lines = "".join(f"\n  {line}" for line in said.splitlines()[-count:])
         return f"\nThe last lines it printed:{lines}" if lines else ""
+
+    def error(self, text: str = "", *, ranks: tuple[int, ...] = ()) -> SupervisionError:
+        """For whoever needs the process; without a text it says what `describe` does."""
+        if self.unreachable_s is not None:
+            lost = RankUnreachable(text or self.describe(), ranks=ranks)
+            lost.last_heard_s = self.unreachable_s
+            return lost
+        gone = RankExited(text or self.describe(), ranks=ranks)
+        gone.exitcode, gone.signal, gone.log_tail = self.code, self.signal, self.tail
+        return gone
 
     def plainly(self) -> str:
         """The same for people who run cells: "exited with code 3"."""

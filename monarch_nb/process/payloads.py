@@ -27,8 +27,6 @@ _LENT: Final = struct.Struct("<B")
 
 
 class Payload:
-    """A value encoded once, ready to go to any number of processes."""
-
     __slots__ = ("buffers", "flags", "payload")
 
     def __init__(self, payload: bytes, buffers: Sequence[Any] = (), flags: int = 0) -> None:
@@ -38,8 +36,6 @@ class Payload:
 
 
 class _Unread:
-    """A message that borrows memory, and was not looked at yet."""
-
     __slots__ = ("_message", "_parcels")
 
     def __init__(self, parcels: Payloads, message: Message) -> None:
@@ -93,7 +89,6 @@ class Payloads:
         return Payload(payload, raws, flags)
 
     def take_back(self, parcel: Payload, receivers: Sequence[int]) -> None:
-        """It is not sent after all: nobody holds what was lent with it."""
         if parcel.flags & SHARED:
             for handle in _read_table(parcel.buffers[0]):
                 if handle is not None:
@@ -110,7 +105,6 @@ class Payloads:
         return pickling.loads(message.payload, message.buffers)
 
     def decode_user_data(self, message: Message) -> Any:
-        """The parcel that came with a control message."""
         *buffers, payload = message.buffers
         carried = Message((0, message.flags, 0, 0, 0, 0, message.source, 0), payload, buffers)
         return self.decode(carried)
@@ -187,12 +181,10 @@ class Payloads:
             return self._arena
 
     def taken_back(self, segment: int, holder: int) -> None:
-        """A receiver has let go of what was lent to it."""
         if self._arena is not None:
             self._arena.release(segment, holder)
 
     def forget(self, holder: int) -> None:
-        """A receiver is dead: take back all that it held."""
         if self._arena is not None:
             self._arena.forget(holder)
 

@@ -211,7 +211,6 @@ class Proc:
             self.control(self.agent, "watch", {"procs": [process]})
 
     def watching(self, processes: Iterable[int]) -> None:
-        """The agent tells of these without being asked (we own them)."""
         self._watched.update(processes)
 
     # peers
@@ -245,7 +244,6 @@ class Proc:
         return told
 
     def waiters(self) -> list[Waiter]:
-        """Everything of this process that waits for an answer."""
         owners = [getattr(handler, "__self__", None) for handler in list(self.ports.values())]
         return [each for each in owners if isinstance(each, Waiter)]
 
@@ -286,15 +284,12 @@ class Waiter:
     __slots__ = ()
 
     def wait_for_people(self) -> Wait | None:
-        """What to say of it while it lasts; None: nothing."""
         return None
 
     def waits_for(self, process: int) -> bool:
-        """Whether an answer of this process is still missing."""
         raise NotImplementedError
 
     def lost(self, ended: Exit) -> None:
-        """The process is gone: end the wait."""
         raise NotImplementedError
 
     def abandon(self, ended: Exit) -> None:
@@ -351,5 +346,4 @@ def new_agent_id(host: int) -> int:
 
 
 def new_actor_port() -> int:
-    """A port for an actor, the same on all ranks of its mesh."""
     return frames.ACTOR_BIT | random.SystemRandom().getrandbits(62)

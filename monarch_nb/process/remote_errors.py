@@ -46,7 +46,6 @@ def summary(payload: object) -> str | None:
 
 
 def unpack(payload: object, *, what: str, rank: int | None, size: int) -> BaseException:
-    """The exception to raise for an ERROR message about the call `what`."""
     kind, text, record, original = pickling.loads(payload)
     if kind in {RAW, RAISED}:
         error = revive(original, record)
@@ -67,7 +66,6 @@ def unpack(payload: object, *, what: str, rank: int | None, size: int) -> BaseEx
 
 
 def unbooted(record: object, rank: int, size: int) -> ActorError:
-    """The error of a process whose bootstrap function raised; `record` as JSON."""
     return _actor_error(revive(None, record), record, SETUP, rank, size)
 
 
@@ -84,7 +82,6 @@ def place(filename: str, lineno: int) -> tuple[str, str]:
 
 
 def name_of(filename: str) -> str | None:
-    """What a file that is none is called: "Cell In[3]"; None for files."""
     return _names.of_file(filename) if _names.of_file is not None else None
 
 
@@ -118,7 +115,6 @@ def said_plainly(error: BaseException) -> BaseException:
 
 
 def one_line(error: BaseException) -> str:
-    """`ValueError: bad`. Never raises."""
     try:
         text = str(error).splitlines()[0][:300] if str(error) else ""
     except BaseException:  # noqa: BLE001  a __str__ that raises

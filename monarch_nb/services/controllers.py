@@ -28,8 +28,6 @@ NAME = "controllers"
 
 
 class ControllerRegistry(Actor):
-    """Lives in the controller's process; knows every controller by name."""
-
     def __init__(self) -> None:
         self._known: dict[str, Any] = {}
         self._making = asyncio.Lock()

@@ -41,7 +41,6 @@ def _marked(*args: Any, **kwargs: Any) -> logging.LogRecord:
 
 
 def _writer() -> str:
-    """The actor that runs; the client outside of actors; nothing on a rank outside of actors."""
     runtime = current.running()
     if runtime is None:
         return ""

@@ -114,7 +114,6 @@ class Runtime(Hosts):
         )} | {Hosts: self}  # fmt: skip
 
     def root_tag(self) -> int:
-        """The notebook cell on whose behalf the calling thread runs."""
         found = here.get()
         return self.root.tag if found is None else found.tag
 

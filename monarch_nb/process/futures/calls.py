@@ -69,11 +69,9 @@ class Target:
 
     @property
     def what(self) -> str:
-        """The call as people name it: "trainer.step"."""
         return f"{self.state.name}.{self.method}"
 
     def member(self, index: int) -> Target:
-        """One of the members, by itself. It is still told where in the mesh it was called."""
         one = object.__new__(Target)
         for name in Target.__slots__:
             setattr(one, name, getattr(self, name))
@@ -96,11 +94,9 @@ class _Pending(Future[R], Waiter):
         proc.ports[self.port] = self.deliver
 
     def deliver(self, message: Message) -> None:
-        """An answer. Inbox thread."""
         raise NotImplementedError
 
     def _close(self) -> bool:
-        """Stop listening; False if somebody else was first."""
         return self._proc.ports.pop(self.port, None) is not None
 
     def _error_of(self, message: Message | Exit) -> BaseException:
@@ -257,7 +253,6 @@ class GatherCall(_Pending[Any]):
         return self._proc.parcels.unread(answer)
 
     def answered(self) -> dict[int, Any]:
-        """Values of the ranks that have answered, by rank in the mesh."""
         found = {}
         for rank, answer in zip(self.target.ranks, self._answers, strict=True):
             if answer is not None:

@@ -240,7 +240,6 @@ def _call_each(callbacks: list[Callable[..., None]], *args: object) -> None:
 
 
 def make(kind: type[Future[R]]) -> Future[R]:
-    """A pending future of this class: the only way to make one."""
     future = object.__new__(kind)
     future._init()
     return future
@@ -266,7 +265,6 @@ class LazyFuture(Future[R]):
 
     @classmethod
     def starting(cls, start: Callable[[LazyFuture[R]], None]) -> LazyFuture[R]:
-        """`start(future)` runs at the first observation and sees to its completion."""
         future = cast("LazyFuture[R]", make(cls))
         future._start = [start]
         return future

@@ -21,8 +21,6 @@ Body = Callable[[], Awaitable[R]]
 
 
 class TaskFuture(Future[R]):
-    """What `returns_future` makes."""
-
     __slots__ = ("_context", "_make", "_started", "_stop", "_task")
     _make: list[Body[R]]
     _context: contextvars.Context
@@ -32,7 +30,6 @@ class TaskFuture(Future[R]):
 
     @classmethod
     def of(cls, body: Body[R]) -> TaskFuture[R]:
-        """A future whose body has not started; it will run in the context of this call."""
         future = cast("TaskFuture[R]", make(cls))
         future._make = [body]
         future._context = contextvars.copy_context()

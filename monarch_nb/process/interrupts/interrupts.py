@@ -119,7 +119,6 @@ class Interrupts:
 
 
 def calmly(action: Callable[[], object]) -> Any:
-    """Call `leave` or `finish` until it comes to its end."""
     while True:
         try:
             return action()
@@ -152,7 +151,6 @@ class Steps:
 def _pass_on(
     inner: Generator[Any, Any, Any], wanted: object
 ) -> Generator[Any, Any, Callable[[], object]]:
-    """Give the loop what the code waits for; how to go on after that."""
     try:
         value = yield wanted
     except BaseException as error:  # noqa: BLE001  thrown in by the loop, for the code to handle

@@ -18,8 +18,6 @@ from monarch_nb.process.supervision.supervision import MeshState, Supervision
 
 
 class MovedRanks:
-    """What this process knows of the meshes of others."""
-
     def __init__(self, proc: Proc, supervision: Supervision) -> None:
         self._proc = proc
         self._supervision = supervision

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 from monarch_nb.core.shape.extent import Point, Shape
 from monarch_nb.core.wire import pickling
 from monarch_nb.core.wire.frames import ROOT_PORT, Message
-from monarch_nb.errors import RankExited, RankUnreachable, SupervisionError
+from monarch_nb.errors import SupervisionError
 from monarch_nb.process import remote_errors
 from monarch_nb.process.exit import Exit
 from monarch_nb.process.process import Proc
@@ -74,17 +74,9 @@ class MeshFailure:
         """The exception for a call that met this failure."""
         call = f"Endpoint call {what}() failed, " if what else ""
         text = f"{call}{self.report()}{self._state.advice(self.crashed_ranks)}"
-        error: SupervisionError
-        if self.ended is not None and self.ended.unreachable_s is not None:
-            error = RankUnreachable(text, ranks=tuple(self.crashed_ranks), failure=None)
-            error.last_heard_s = self.ended.unreachable_s
-        elif self.ended is not None:
-            error = RankExited(text, ranks=tuple(self.crashed_ranks), failure=None)
-            error.exitcode = self.ended.code
-            error.signal = self.ended.signal
-            error.log_tail = self.ended.tail
-        else:
-            error = SupervisionError(text, ranks=tuple(self.crashed_ranks), failure=None)
+        ranks = tuple(self.crashed_ranks)
+        ended = self.ended
+        error = ended.error(text, ranks=ranks) if ended else SupervisionError(text, ranks=ranks)
         error.failure = self
         error.endpoint = f"{what}()" if what else None
         error.__cause__ = self.cause
@@ -191,7 +183,6 @@ class MeshState:
         return error
 
     def describe_rank(self, rank: int) -> str:
-        """The rank and where it sits: "rank 2 {'gpus': 2/4}"."""
         return f"rank {rank} {Point(rank, self.shape.extent)}"
 
     def advice(self, ranks: Sequence[int]) -> str:
@@ -246,7 +237,6 @@ class Supervision:
             self.states.pop(state.number, None)
 
     def owned_by(self, port: int) -> list[MeshState]:
-        """The meshes spawned by an actor of this process, newest first."""
         with self._lock:
             return [
                 each for each in reversed(list(self.states.values())) if each.owner_port == port

@@ -47,7 +47,6 @@ class Copiers:
             job()
 
     def close(self) -> None:
-        """Finish the jobs that are there, then end."""
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:

@@ -18,7 +18,7 @@ from monarch_nb.core.wire.frames import Message
 from monarch_nb.data.memory import Memory
 from monarch_nb.data.onesided import Dropped, Outside
 from monarch_nb.data.registry import Place
-from monarch_nb.errors import RankExited, RankUnreachable, RemoteProtocolError, SupervisionError
+from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.process.exit import Exit
 from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Proc, Waiter, json_of
@@ -100,7 +100,7 @@ class Served(Waiter):
         return process == self._place.process
 
     def lost(self, ended: Exit) -> None:
-        self.finish(error_of(ended))
+        self.finish(ended.error())
 
     def abandon(self, ended: Exit) -> None:
         self.lost(ended)
@@ -133,15 +133,3 @@ class Served(Waiter):
             return False
         self._chunk(message.rank)[:] = memoryview(data).cast("B")
         return True
-
-
-def error_of(ended: Exit) -> SupervisionError:
-    """What whoever uses the memory of a process that has ended gets."""
-    text = ended.describe()
-    if ended.unreachable_s is not None:
-        lost = RankUnreachable(text)
-        lost.last_heard_s = ended.unreachable_s
-        return lost
-    error = RankExited(text)
-    error.exitcode, error.signal, error.log_tail = ended.code, ended.signal, ended.tail
-    return error

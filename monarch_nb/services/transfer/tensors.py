@@ -23,7 +23,7 @@ from monarch_nb.process.process import Proc, Waiter
 from monarch_nb.services.transfer import transfers
 from monarch_nb.services.transfer.copiers import Copiers
 from monarch_nb.services.transfer.rdma import RDMABuffer
-from monarch_nb.services.transfer.relayed import error_of, time_limit
+from monarch_nb.services.transfer.relayed import time_limit
 from monarch_nb.services.transfer.transfers import Operation
 
 
@@ -111,7 +111,7 @@ class _Receive(Waiter):
     def lost(self, ended: Exit) -> None:
         if self._exchange.unwant(self.key, self._accept):
             self._close()
-            error = error_of(ended)
+            error = ended.error()
             error.args = (f"recv_tensor: {error}", *error.args[1:])
             self.future._set_exception(error)
 
@@ -166,7 +166,7 @@ def send_tensor(tensor: Any, to: Any, *, tag: int = 0, timeout: float = 60) -> F
 
     def answered(answer: dict[str, Any]) -> None:
         if (gone := proc.dead.get(process)) is not None:
-            over(error_of(gone))
+            over(gone.error())
         else:
             error = answer.get("error")
             over(BrokenError(f"send_tensor: not received: {error}") if error else None)

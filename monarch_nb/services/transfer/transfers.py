@@ -126,7 +126,6 @@ class Transfer(Future[None]):
             self._set_exception(TimeoutError(text) if late else error)
 
     def _start(self, operation: Operation, chain: collections.deque[Operation]) -> bool:
-        """Begin an operation; True if it is over already."""
         move = _move_of(operation)
         try:
             if move is None:
@@ -183,8 +182,6 @@ class Transfer(Future[None]):
 
 
 class _Pieces:
-    """The rest of a large operation, taken piece by piece by as many copiers as there are."""
-
     def __init__(
         self,
         transfer: Transfer,

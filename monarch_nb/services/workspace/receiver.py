@@ -30,7 +30,6 @@ _FORGOTTEN_S: Final = 3600.0  # staged by a sync that never ended
 
 
 def workspace_root() -> Path:
-    """The workspace folder of this host: `$WORKSPACE_DIR`, or one beside the user's keys."""
     return Path(os.environ.get(WORKSPACE_DIR) or key_folder() / "workspace").absolute()
 
 
@@ -43,7 +42,6 @@ class WorkspaceReceiver(Actor):
 
     @endpoint
     def where(self) -> tuple[str, str]:
-        """The host's name and its workspace folder."""
         self._root.mkdir(parents=True, exist_ok=True)
         return socket.gethostname(), str(self._root.resolve())
 
@@ -121,7 +119,6 @@ class _Folder:
         return None if here.mtime_ns == entry.mtime_ns else digest(self._top / entry.path)
 
     def _look(self, path: str) -> Entry | None:
-        """What is there, if the way to it passes through no link."""
         if not self._is_real((self._top / path).parent):
             return None
         with contextlib.suppress(ValueError):  # a link of somebody else's

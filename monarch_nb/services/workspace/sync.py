@@ -128,7 +128,6 @@ class _Sender:
         self.deleted: list[str] = []
 
     async def run(self, sources: Sequence[_Source]) -> None:
-        """All folders, one after the other. Raises `MeshError` that names the host."""
         self._sources = sources
         try:
             async with self._process() as procs:
@@ -175,7 +174,6 @@ class _Sender:
         return await asyncio.to_thread(_unlike, source, differs)
 
     def synced(self, known: SyncedFolders | None) -> SyncedFolders:
-        """Where the folders are now, and those of earlier syncs."""
         found = SyncedFolders(self._root)
         for source in self._sources:
             remote = str(Path(self._root, source.place))
@@ -212,7 +210,6 @@ def _unlike(source: _Source, differs: dict[str, bytes]) -> list[Entry]:
 async def _tell_ranks(
     hosts: Hosts, senders: Sequence[_Sender], auto_reload: bool
 ) -> tuple[str, ...]:
-    """Ranks that are there already get the folders too; the modules that they loaded again."""
     by_agent = {each.agent: each for each in senders}
     told: list[tuple[str, int, dict[str, Any]]] = []
     for state in list(hosts.supervision.states.values()):

@@ -72,7 +72,6 @@ def _file(path: str, status: os.stat_result) -> Entry:
 
 
 def _target(top: Path, path: str) -> str:
-    """Where a link leads; an absolute one into the folder is made relative."""
     target = str((top / path).readlink())
     if target.startswith("/"):
         inside = os.path.normpath(target)
