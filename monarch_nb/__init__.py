@@ -6,10 +6,10 @@ processes of a mesh (the host agent) never import what they do not need.
 
 from __future__ import annotations
 
-import importlib
 import os
 from typing import Any
 
+from monarch_nb import late
 from monarch_nb.config import VERSION as __version__  # noqa: N811
 
 _HOMES = {
@@ -26,8 +26,7 @@ _HOMES = {
     ),
     "process.ids": ("ProcId", "Uid"),
     "meshes.actor_mesh": ("ActorMesh",),
-    "meshes.proc_mesh": ("ProcMesh",),
-    "meshes.host_mesh": ("HostMesh", "this_host", "this_proc"),
+    "meshes.proc_mesh": ("HostMesh", "ProcMesh", "this_host", "this_proc"),
     "meshes.workspace": ("Workspace",),
     "meshes.bootstrap": ("BootstrapCommand", "default_bootstrap_cmd"),
     "process.supervision.supervision": ("MeshFailure",),
@@ -85,7 +84,7 @@ def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'monarch_nb' has no attribute {name!r}")
-    found = getattr(importlib.import_module(f"monarch_nb.{home}"), name)
+    found = getattr(late.load(home), name)
     if name != "unhandled_fault_hook":  # a user's assignment must be told from the default
         globals()[name] = found
     return found
@@ -96,4 +95,4 @@ def __dir__() -> list[str]:
 
 
 if os.environ.get("MONARCH_NB_COMPAT", "0") not in {"", "0"}:
-    importlib.import_module("monarch_nb.compat")
+    late.load(late.COMPAT)

@@ -40,7 +40,11 @@ MAX_FILES = 12  # in one folder, `__init__.py` aside
 FILES = "README.md LICENSE CHANGELOG.md CONTRIBUTING.md Makefile pyproject.toml package.json"
 FOLDERS = "benchmarks docs kernel labextension monarch_nb notebooks tests"
 
-EVERYWHERE = {"errors", "config"}  # of the package root; they import the standard library only
+EVERYWHERE = {
+    "errors",
+    "config",
+    "late",
+}  # of the package root; they import the standard library only
 EAGER, LAZY = "at the top", "inside functions"
 
 
@@ -97,6 +101,7 @@ BOXES = {
     "kernel": Box("notebook", {"ipykernel": EAGER}),
     "errors": Box(),
     "config": Box(),
+    "late": Box(),
     "compat": Box(),
     "rdma": Box("services"),  # names, gathered as Monarch's modules have them
     "spmd": Box("services"),

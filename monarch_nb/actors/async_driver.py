@@ -15,16 +15,14 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.actors.driver import Driver, Spec, State, is_failure
-from monarch_nb.actors.tombstone import ActorEnded
+from monarch_nb.actors.driver import ActorEnded, ActorHost, Driver, Spec, State, is_failure
 from monarch_nb.process.current import end_fork
 from monarch_nb.process.interrupts.interrupts import Key, Steps
 
 if TYPE_CHECKING:
-    from monarch_nb.actors.hosting import Hosting
     from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope
     from monarch_nb.core.wire.frames import Message
-    from monarch_nb.process.payloads import Parcel
+    from monarch_nb.process.payloads import Payload
     from monarch_nb.process.supervision.supervision import MeshFailure
 
 THREAD_NAME: Final = "monarch-actor-event-loop"
@@ -32,9 +30,7 @@ DISPATCH_BATCH: Final = 64  # concurrent calls admitted before the loop gets a t
 
 
 class AsyncDriver(Driver):
-    """Runs an actor on its own event loop."""
-
-    def __init__(self, hosting: Hosting, spec: Spec, request: Message) -> None:
+    def __init__(self, hosting: ActorHost, spec: Spec, request: Message) -> None:
         super().__init__(hosting, spec, request)
         self._backlog: collections.deque[Message] = collections.deque()
         self.waiting = self._backlog.__len__
@@ -64,7 +60,7 @@ class AsyncDriver(Driver):
         if self._drained:
             self.refuse_backlog()
 
-    def urgent(self, action: Callable[[], Any]) -> None:
+    def urgent(self, action: Callable[[], object]) -> None:
         self._urgent.append(action)
         self._nudge()
 
@@ -161,7 +157,6 @@ class AsyncDriver(Driver):
         await self._wakeup.wait()
 
     async def _handle(self, message: Message) -> bool:
-        """Run a call, or start it if its endpoint is concurrent (then True)."""
         opened = self._opened(message) if self.admit(message) else None
         if opened is None:
             return False
@@ -196,14 +191,13 @@ class AsyncDriver(Driver):
         self,
         message: Message,
         method: Callable[..., Any],
-        args: tuple[Any, ...],
+        args: tuple[object, ...],
         kwargs: dict[str, Any],
         has_port: bool,
         after: asyncio.Task[bool] | None = None,
     ) -> bool:
-        """Run a call and answer it; whether it failed."""
         key = (message.source, message.reply)
-        sealed: Parcel | None = None
+        sealed: Payload | None = None
         try:
             if after is not None and after in self._tasks:
                 await asyncio.sleep(0)  # what was called before begins before
@@ -250,7 +244,6 @@ class AsyncDriver(Driver):
             return None
 
     def _done_with(self, message: Message, error: BaseException | None = None) -> bool:
-        """Whether its caller has interrupted it."""
         if self.proc.links.forked:
             end_fork(error)
         key = (message.source, message.reply)
@@ -292,11 +285,10 @@ class AsyncDriver(Driver):
                 handled = await handled
         # the owner fails too, with both errors in the text
         except BaseException as error:  # noqa: BLE001
-            text = self._failed_text(f"{failure.report()}; then __supervise__ raised {error!r}")
-            self.end(ActorEnded(text, error), tell=True)
+            self.not_handled(failure, error)
             return
         if not handled:
-            self.end(ActorEnded(self._failed_text(failure.report()), failure.cause), tell=True)
+            self.not_handled(failure)
 
     def end(self, ended: ActorEnded, *, tell: bool) -> None:
         self.finish(ended, tell=tell)

@@ -10,7 +10,9 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from monarch_nb.actors.signatures import BoundCheck, Propagate
 
 if TYPE_CHECKING:
     from monarch_nb.actors.endpoints import Endpoint
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Propagate = Literal["cached", "inspect", "mocked"] | Callable[..., Any] | None
 
 RETURN_HOOK = "_handle_undeliverable_message"
 HOOKS = ("__supervise__", "__cleanup__", RETURN_HOOK)
@@ -62,12 +63,12 @@ class EndpointProperty(Generic[P, R]):
         @overload
         def __get__(self, instance: None, owner: type) -> EndpointProperty[P, R]: ...
         @overload
-        def __get__(self, instance: Any, owner: type) -> Endpoint[P, R]: ...
-        def __get__(self, instance: Any, owner: type) -> Any: ...
+        def __get__(self, instance: object, owner: type) -> Endpoint[P, R]: ...
+        def __get__(self, instance: object, owner: type) -> Any: ...
 
     else:
 
-        def __get__(self, instance: Any, owner: type) -> Any:
+        def __get__(self, instance: object, owner: type) -> Any:
             return self if instance is None else self.method.__get__(instance, owner)
 
 
@@ -170,8 +171,8 @@ class Actor:
     has one thread for life; else it has an event loop of its own.
 
     Hooks, all optional: `__supervise__(self, failure) -> bool` is called on the owner when a mesh
-        that it spawned
-    fails (truthy: handled); `__cleanup__(self, exc)` runs once when the actor stops (3 s);
+    that it spawned fails (truthy: handled); `__cleanup__(self, exc)` runs once when the actor stops
+    (3 s);
     `_handle_undeliverable_message(self, envelope) -> bool` is called on the actor that sent a
     message which nobody got and of which nobody else is told: a broadcast, a `send`, or a value
     sent to a port, when the actor there has ended (also while the message was queued), its process
@@ -207,7 +208,6 @@ class Actor:
 
 @functools.lru_cache(maxsize=4096)
 def endpoints_of(cls: type) -> dict[str, EndpointProperty[Any, Any]]:
-    """The endpoints of a class, inherited ones included."""
     found: dict[str, EndpointProperty[Any, Any]] = {}
     for base in reversed(cls.__mro__):
         for name, value in vars(base).items():
@@ -225,14 +225,14 @@ def is_sync(cls: type) -> bool:
     return bool(marked) and not any(each.is_async for each in marked)
 
 
-def check_class(cls: Any) -> None:
+def check_class(cls: object) -> None:
     """Raise `ValueError` with one sentence for a class that cannot be spawned."""
     if not (isinstance(cls, type) and issubclass(cls, Actor)):
         raise ValueError(  # noqa: TRY004  Monarch's type
             f"{getattr(cls, '__name__', cls)!r} must subclass monarch.service.Actor: "
             "write `class Name(monarch_nb.Actor)` to spawn it"
         )
-    actor: Any = cls
+    actor: object = cls
     marked = endpoints_of(actor)
     kinds = {each.is_async for each in marked.values()}
     if len(kinds) == 2:
@@ -271,31 +271,8 @@ def _by_kind(marked: dict[str, EndpointProperty[Any, Any]]) -> str:
     return f"async def: {names['async def']}; def: {names['def']}; make them all one kind"
 
 
-class BoundCheck:
-    """Binds arguments as Python would, before anything is sent. Fast where the signature is
-    plain."""
-
-    __slots__ = ("_defaults_from", "_plain", "_positional", "_signature")
-
-    def __init__(self, function: Callable[..., Any], skip: int) -> None:
-        signature = inspect.signature(function)
-        parameters = list(signature.parameters.values())[skip:]
-        self._signature = signature.replace(parameters=parameters)
-        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        self._plain = all(each.kind in kinds for each in parameters)
-        self._positional = len(parameters)
-        self._defaults_from = sum(each.default is inspect.Parameter.empty for each in parameters)
-
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise `TypeError` ("missing a required argument: 'x'") for arguments that do not fit."""
-        if self._plain and not kwargs and self._defaults_from <= len(args) <= self._positional:
-            return
-        self._signature.bind(*args, **kwargs)
-
-
 @functools.lru_cache(maxsize=4096)
 def binder(marked: EndpointProperty[Any, Any]) -> BoundCheck:
-    """The argument check of an endpoint: without `self`, and without the explicit port."""
     return BoundCheck(marked.method, 2 if marked.explicit_response_port else 1)
 
 

@@ -14,33 +14,58 @@ import inspect
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from monarch_nb.actors.definition import RETURN_HOOK, endpoints_of
 from monarch_nb.actors.ports import Port
-from monarch_nb.actors.tombstone import ActorEnded
 from monarch_nb.core.shape.extent import Extent, Point
 from monarch_nb.core.wire.frames import ERROR, REPLY, Message
-from monarch_nb.meshes.proc_mesh import restore_procs
 from monarch_nb.process import remote_errors
-from monarch_nb.process.context import Here, Instance, here
 from monarch_nb.process.current import end_fork
+from monarch_nb.process.instance import CallContext, Instance, here
 from monarch_nb.process.interrupts.interrupts import Interrupts, Key
 
 if TYPE_CHECKING:
-    from monarch_nb.actors.hosting import Hosting
+    from monarch_nb.actors.post_mortem import LastFailures
     from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope
     from monarch_nb.process.futures.future import Future
-    from monarch_nb.process.payloads import Parcel
+    from monarch_nb.process.payloads import Payload
+    from monarch_nb.process.process import Proc
     from monarch_nb.process.supervision.supervision import MeshFailure
 
 _INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)
 _SURVIVED = (Exception, SystemExit, *_INTERRUPTS)  # the caller is told and the actor lives on
 
 
-class State(enum.IntEnum):
-    """Forward only."""
+class ActorEnded(Exception):
+    """Why an actor is not there any more; `text` completes "Endpoint call x() failed, ..."."""
 
+    def __init__(
+        self,
+        text: str,
+        cause: BaseException | None = None,
+        kind: str = remote_errors.LOST,
+        record: Any = None,
+    ) -> None:
+        super().__init__(text)
+        self.text = text
+        self.cause = cause
+        self.kind = kind
+        self._record = record  # of the cause, where it has been made
+        self._payload: bytes | None = None
+
+    def sealed(self) -> bytes:
+        if self._payload is None:
+            self._payload = remote_errors.pack(self.kind, self.cause, self.text, self._record)
+        return self._payload
+
+    def forget_cause(self) -> None:
+        """Answers go on; the frames of the cause, and the actor in them, are let go."""
+        self.sealed()
+        self.cause = None
+
+
+class State(enum.IntEnum):
     STARTING = 0
     RUNNING = 1
     ENDED = 2
@@ -63,7 +88,6 @@ class Spec:
 
     @staticmethod
     def from_body(body: dict[str, Any]) -> Spec:
-        """From a `spawn_actor` control message."""
         return Spec(
             body["port"],
             body["name"],
@@ -76,6 +100,48 @@ class Spec:
         )
 
 
+class Board(Protocol):
+    """Where a rank writes what it does, for everyone to see without asking: user code begins and
+    ends (`failed`: with an exception); a call ends while others of its actor go on (`count`); the
+    main thread has a turn, which calls may interrupt; a message comes meanwhile."""
+
+    since_ns: int
+    """When user code began to run; 0: none does."""
+
+    def busy(self, what: str) -> None: ...
+    def idle(self, failed: bool = False) -> None: ...
+    def count(self, failed: bool) -> None: ...
+    def turn(self, what: str) -> None: ...
+    def turned(self, failed: bool) -> None: ...
+    def arrived(self, waiting: int) -> None: ...
+
+
+class ActorHost(Protocol):
+    """What a driver needs of the process that its actor lives in."""
+
+    @property
+    def proc(self) -> Proc: ...
+    @property
+    def board(self) -> Board | None: ...
+    @property
+    def queues(self) -> list[Callable[[], int]]: ...
+    @property
+    def flush_output(self) -> Callable[[], None] | None: ...
+    @property
+    def interrupt_main(self) -> Callable[[], None]: ...
+    @property
+    def failed(self) -> LastFailures: ...
+    def boot_error(self) -> BaseException | None: ...
+    def restore_mesh(self, reference: tuple[object, ...]) -> Any: ...
+    def sealed(self, message: Message, value: object) -> Payload: ...
+    def refuse(self, message: Message, ended: ActorEnded, address: str) -> None: ...
+    def note_error(self, error: BaseException, what: str, tag: int, record: object) -> None: ...
+    def mark_ended(self, driver: Driver, ended: ActorEnded) -> None: ...
+    def tell_owner(self, spec: Spec, ended: ActorEnded) -> None: ...
+    def stop_owned_by(self, port: int) -> list[Future[None]]: ...
+    def log_exception(self, text: str) -> None: ...
+
+
 class Driver:
     """What both kinds share: decoding, invoking, answering, ending."""
 
@@ -83,7 +149,15 @@ class Driver:
     """How much waits in its queue. Any thread."""
     thread: threading.Thread | None = None  # of its own
 
-    def __init__(self, hosting: Hosting, spec: Spec, request: Message) -> None:
+    on_main = False
+
+    def __init__(
+        self,
+        hosting: ActorHost,
+        spec: Spec,
+        request: Message,
+        signal_main: Callable[[], None] | None = None,
+    ) -> None:
         self.hosting = hosting
         self.proc = hosting.proc
         self.spec = spec
@@ -93,8 +167,9 @@ class Driver:
         self.endpoint = ""  # that was called last
         self._stopped: ActorEnded | None = None  # asked for, and about to be
         self._over = threading.Event()  # ended, and `__cleanup__` has run
-        self.interrupts = Interrupts()
+        self.interrupts = Interrupts(signal_main)
         self.instance = Instance(
+            self,
             process=self.proc.id,
             port=spec.port,
             name=spec.name,
@@ -103,10 +178,10 @@ class Driver:
             creator=spec.creator,
             owner=spec.owner,
         )
-        self.instance._stop = self._stop_self
-        self.instance._abort = self._abort_self
+        self.wants_returns = False
         self._request: Message | None = request
         self._actor: Any = None
+        self._procs: tuple[object, ...] = ()  # how the mesh that it was spawned on is restored
         self._methods: dict[str, tuple[Callable[..., Any], bool, bool]] = {}
         self._stop_requests: list[Message] = []
         self._owned_stops: list[Future[None]] = []
@@ -115,30 +190,24 @@ class Driver:
     # the inbox thread
 
     def deliver(self, message: Message) -> None:
-        """Queue a call. Inbox thread; returns at once."""
         raise NotImplementedError
 
-    def urgent(self, action: Callable[[], Any]) -> None:
-        """Run `action` on the actor's thread before the backlog."""
+    def urgent(self, action: Callable[[], object]) -> None:
         raise NotImplementedError
 
     @property
     def running(self) -> Key | None:
-        """The call whose code runs."""
         return self.interrupts.running
 
     @property
     def current(self) -> str | None:
-        """The endpoint that runs."""
         return self.endpoint if self.running is not None else None
 
     @property
     def queue(self) -> int:
-        """How many calls wait; for an actor on the main thread with the cells that wait there."""
         raise NotImplementedError
 
     def interrupt(self, key: Key) -> None:
-        """The caller of this call has gone away: stop it if it runs, drop it if it is queued."""
         self.interrupts.interrupt(key)
 
     def request_stop(self, message: Message | None, reason: str) -> None:
@@ -153,20 +222,16 @@ class Driver:
             self.proc.answer(message, {"ok": True})
 
     def wait_until_over(self, limit_s: float) -> bool:
-        """Wait until the actor has ended and its `__cleanup__` has run."""
         return self._over.wait(limit_s)
 
     def begin_stop(self, reason: str) -> None:
-        """Arrange for the end on the actor's thread."""
         self._stopped = ActorEnded(self.stopped_text(reason))
         self.urgent(functools.partial(self.end, self._stopped, tell=False))
 
     def supervise(self, failure: MeshFailure) -> None:
-        """A mesh that this actor owns has failed."""
         raise NotImplementedError
 
     def returned(self, message: UndeliverableMessageEnvelope) -> None:
-        """A message of this actor's came back. Any thread."""
         raise NotImplementedError
 
     # the actor's thread
@@ -181,9 +246,8 @@ class Driver:
             self.end(ActorEnded("", unbooted, remote_errors.UNBOOTED), tell=False)
             return
         try:
-            cls, args, kwargs, procs = self.proc.decode_user_data(request)
-            self.instance._proc_mesh = functools.cache(lambda: restore_procs(*procs))
-            self.instance.wants_returns = hasattr(cls, RETURN_HOOK)
+            cls, args, kwargs, self._procs = self.proc.decode_user_data(request)
+            self.wants_returns = hasattr(cls, RETURN_HOOK)
             self._actor = cls(*args, **kwargs)
             self._bind_methods(cls)
         except BaseException as error:  # noqa: BLE001  user code; anything may come out
@@ -201,9 +265,15 @@ class Driver:
             self.state = State.RUNNING
             self.reply(request, self.seal(request, None))
 
-    def enter(self, rank: int, labels: Any, sizes: Any, tag: int) -> None:
-        """Set the context that user code sees."""
-        here.set(Here(self.instance, labels, sizes, rank, tag))
+    @functools.cached_property
+    def _proc_mesh(self) -> Any:
+        return self.hosting.restore_mesh(self._procs)
+
+    def proc_mesh(self) -> Any:
+        return self._proc_mesh
+
+    def enter(self, rank: int, labels: tuple[str, ...], sizes: tuple[int, ...], tag: int) -> None:
+        here.set(CallContext(self.instance, labels, sizes, rank, tag))
 
     def _bind_methods(self, cls: type) -> None:
         for name, marked in endpoints_of(cls).items():
@@ -233,14 +303,13 @@ class Driver:
             raise
         message.buffers = ()  # whoever waits for the next call still has this one
         self.endpoint = name
-        here.set(Here(self.instance, labels, sizes, message.rank, message.tag, name))
+        here.set(CallContext(self.instance, labels, sizes, message.rank, message.tag, name))
         method, has_port, concurrent = self._method(name, explicit)
         if has_port:
             args = (Port(message.source, message.reply, message.rank), *args)
         return method, args, kwargs, has_port, concurrent
 
     def _method(self, name: str, explicit: bool | None) -> tuple[Callable[..., Any], bool, bool]:
-        """An endpoint, or a plain method called by `as_endpoint` (then `explicit` is not None)."""
         found = self._methods.get(name)
         if found is None and explicit is not None:
             method = getattr(self._actor, name)
@@ -253,12 +322,11 @@ class Driver:
             raise AttributeError(f"{self.spec.class_name} has no endpoint {name!r}")
         return found
 
-    def seal(self, message: Message, value: Any) -> Parcel | None:
+    def seal(self, message: Message, value: object) -> Payload | None:
         """The answer, if somebody waits for it. User code runs while pickling, and may raise."""
         return self.hosting.sealed(message, value) if message.reply else None
 
-    def reply(self, message: Message, sealed: Parcel | None) -> None:
-        """Send the answer back."""
+    def reply(self, message: Message, sealed: Payload | None) -> None:
         if sealed is not None:
             self._answer(message, REPLY, sealed)
 
@@ -287,17 +355,14 @@ class Driver:
         return self._note(error, "" if caller is None else caller.method, message.tag)
 
     def _note(self, error: BaseException, method: str, tag: int) -> Any:
-        """Count an error of the user's and keep its record, which is returned."""
         record = remote_errors.record_of(error)
         if not issubclass(type(error), _INTERRUPTS):
             self.failed += 1
             what = f"{self.spec.name}.{method}" if method else self.spec.name
-            self.hosting.raised.note(what, tag, record)
-            self.hosting.on_raised(error)
+            self.hosting.note_error(error, what, tag, record)
         return record
 
     def refuse(self, message: Message) -> None:
-        """Answer a call to an actor that has ended."""
         assert self.ended is not None
         self.hosting.refuse(message, self.ended, str(self.instance.actor_id))
 
@@ -306,20 +371,26 @@ class Driver:
         raise NotImplementedError
 
     def finish(self, ended: ActorEnded, *, tell: bool) -> bool:
-        """Once: a tombstone, answers for the queue, the owner, the owned. False if it was done."""
+        """Once: the port, answers for the queue, the owner, the owned. False if it was done."""
         with self._lock:
             if self.ended is not None:
                 return False
             self.ended = ended
             self.state = State.ENDED
-        self.hosting.entomb(self)
+        self.hosting.mark_ended(self, ended)
         self.refuse_backlog()
         if tell:
             self.hosting.tell_owner(self.spec, ended)
         self._owned_stops = self.hosting.stop_owned_by(self.spec.port)
         return True
 
-    def return_hook(self) -> Callable[[UndeliverableMessageEnvelope], Any] | None:
+    def not_handled(self, failure: MeshFailure, raised: BaseException | None = None) -> None:
+        """A mesh that it owns has failed, and no `__supervise__` takes that: it fails too."""
+        then = "" if raised is None else f"; then __supervise__ raised {raised!r}"
+        text = self._failed_text(f"{failure.report()}{then}")
+        self.end(ActorEnded(text, raised or failure.cause), tell=True)
+
+    def return_hook(self) -> Callable[[UndeliverableMessageEnvelope], object] | None:
         """The user's `_handle_undeliverable_message`, in its context; None after the end."""
         if self.state == State.ENDED:
             return None
@@ -329,12 +400,10 @@ class Driver:
     def return_hook_raised(
         self, message: UndeliverableMessageEnvelope, error: BaseException
     ) -> None:
-        """Nobody waits for it: the actor fails, with both in the text."""
         why = f"{message}; then {RETURN_HOOK} raised {error!r}"
         self.end(ActorEnded(self._failed_text(why), error), tell=True)
 
-    def cleanup_hook(self) -> Callable[[], Any] | None:
-        """The user's `__cleanup__`, ready to be called."""
+    def cleanup_hook(self) -> Callable[[], object] | None:
         hook = getattr(self._actor, "__cleanup__", None)
         if hook is None:
             return None
@@ -353,18 +422,16 @@ class Driver:
         self._stop_requests = []
 
     def refuse_backlog(self) -> None:
-        """Answer everything that is queued."""
         raise NotImplementedError
 
     def _failed_text(self, why: str) -> str:
         return f"The actor {self.instance} and all its descendants have failed: {why}"
 
     def stopped_text(self, reason: str) -> str:
-        """What later callers are told after an orderly stop."""
         return f"The actor {self.instance} has status stopped: {reason}"
 
     def _reply_error(
-        self, message: Message, kind: str, error: BaseException | None, record: Any = None
+        self, message: Message, kind: str, error: BaseException | None, record: object = None
     ) -> None:
         if message.reply:
             payload = remote_errors.pack(kind, error, record=record)
@@ -374,7 +441,7 @@ class Driver:
         if message.reply:
             self._answer(message, ERROR, self.proc.encode_bytes(ended.sealed()))
 
-    def _answer(self, message: Message, kind: int, parcel: Parcel) -> None:
+    def _answer(self, message: Message, kind: int, parcel: Payload) -> None:
         if not message.reply:
             return
         flush = self.hosting.flush_output
@@ -384,10 +451,10 @@ class Driver:
             message.source, kind, message.reply, parcel, rank=message.rank, tag=message.tag
         )
 
-    def _stop_self(self, reason: str) -> Any:
+    def stop_self(self, reason: str) -> None:
         self.request_stop(None, reason)
 
-    def _abort_self(self, reason: str) -> None:
+    def abort_self(self, reason: str) -> None:
         text = self._failed_text(reason)
         self.urgent(lambda: self.end(ActorEnded(text), tell=True))
 
@@ -398,4 +465,4 @@ def is_failure(error: BaseException | None) -> bool:
 
 
 def _initialized() -> None:
-    """What foreign handles call to know that the constructor has run."""
+    """Called by handles that came by message, to know that the constructor has run."""

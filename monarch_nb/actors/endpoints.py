@@ -6,13 +6,13 @@ sent; the caller is registered before the first byte leaves.
 
 from __future__ import annotations
 
-import importlib
 import random
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, final
 
-from monarch_nb.actors.definition import BoundCheck, EndpointProperty, Propagate, binder
+from monarch_nb import late
+from monarch_nb.actors.signatures import BoundCheck, Propagate
+from monarch_nb.actors.undeliverable import Returns
 from monarch_nb.core.shape.values import ValueMesh
 from monarch_nb.core.wire import pickling
 from monarch_nb.core.wire.frames import CALL
@@ -23,14 +23,25 @@ from monarch_nb.process.futures.tasks import TaskFuture
 
 if TYPE_CHECKING:
     from monarch_nb.actors.ports import Port
-    from monarch_nb.actors.undeliverable import Returns
-    from monarch_nb.meshes.actor_mesh import ActorMesh
-    from monarch_nb.process.payloads import Parcel
+    from monarch_nb.process.payloads import Payload
     from monarch_nb.process.process import Proc
+    from monarch_nb.process.supervision.supervision import MeshState
 
 P = ParamSpec("P")
 R = TypeVar("R")
 A = TypeVar("A")
+
+
+class Members(Protocol):
+    """The actors that are called, as their endpoints know them: an `ActorMesh`."""
+
+    _cls: type
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def _state(self) -> MeshState: ...
+    def _target(self, method: str) -> Target: ...
 
 
 @final
@@ -46,7 +57,7 @@ class Endpoint(Generic[P, R]):
 
     def __init__(
         self,
-        mesh: ActorMesh[Any],
+        mesh: Members,
         name: str,
         check: BoundCheck,
         propagate: Propagate = None,
@@ -112,7 +123,7 @@ class Endpoint(Generic[P, R]):
         if sender is None:
             _cast(proc, target, parcel, 0, tag)
         else:
-            _returns().cast(sender, target, parcel, tag, range(len(target.processes)))
+            current.part(Returns).cast(sender, target, parcel, tag, range(len(target.processes)))
 
     def rref(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """The result as tensors of the mesh, which stay on the ranks; its kind is known from
@@ -125,8 +136,7 @@ class Endpoint(Generic[P, R]):
         return self._on_tensors()(*args, **kwargs)
 
     def _takes_tensors(self, args: Any, kwargs: Any) -> bool:
-        """Whether there are tensors of a mesh among the arguments."""
-        engine = sys.modules.get("monarch_nb.tensor.meshes.active")
+        engine = late.loaded(late.TENSORS)
         if engine is None or (not kwargs and pickling.ATOMS.issuperset(map(type, args))):
             return False
         if found := engine.holds_tensors((args, kwargs)):
@@ -134,9 +144,7 @@ class Endpoint(Generic[P, R]):
         return bool(found)
 
     def _on_tensors(self) -> Any:
-        return importlib.import_module("monarch_nb.tensor.remote_functions.remoting").remote_method(
-            self
-        )
+        return late.load(late.REMOTE_METHODS).remote_method(self)
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise TypeError(
@@ -160,7 +168,7 @@ class Endpoint(Generic[P, R]):
         args: Any,
         kwargs: Any,
         lend_to: Sequence[int] | None = None,
-    ) -> Parcel:
+    ) -> Payload:
         content = (self._name, args, kwargs, *target.extent, self._explicit)
         if not kwargs and pickling.ATOMS.issuperset(map(type, args)):
             return proc.encode_bytes(pickling.dumps_plain(content))
@@ -180,39 +188,27 @@ class Endpoint(Generic[P, R]):
         return call
 
 
-def _cast(proc: Proc, target: Target, parcel: Parcel, reply: int, tag: int) -> None:
+def _cast(proc: Proc, target: Target, parcel: Payload, reply: int, tag: int) -> None:
     send, port = proc.send, target.port
     for index, process in enumerate(target.processes):
         send(process, CALL, port, parcel, reply=reply, rank=index, tag=tag)
 
 
-def _returns() -> Returns:
-    return current.runtime().hosting.returns
-
-
 def end_if_lost(proc: Proc, call: Any) -> None:
-    """A process that has died before it was sent to answers nothing."""
     for process in list(proc.dead):
         if call.waits_for(process) and not call.done():
             call.lost(proc.dead[process])
 
 
-def endpoint_of(
-    mesh: ActorMesh[Any], name: str, marked: EndpointProperty[Any, Any]
-) -> Endpoint[Any, Any]:
-    """The endpoint `name` of a mesh's class."""
-    return Endpoint(mesh, name, binder(marked), marked.propagate)
-
-
 class PlainMethod:
     """What `mesh.method` is for a method that is no endpoint: an error with a way out."""
 
-    def __init__(self, mesh: ActorMesh[Any], name: str, function: Callable[..., Any]) -> None:
+    def __init__(self, mesh: Members, name: str, function: Callable[..., Any]) -> None:
         self.mesh = mesh
         self.name = name
         self.function = function
 
-    def __call__(self, *_: Any, **__: Any) -> Any:
+    def __call__(self, *_: object, **__: object) -> Any:
         raise self._refusal()
 
     def __getattr__(self, name: str) -> Any:
@@ -229,7 +225,7 @@ class PlainMethod:
 
 
 def as_endpoint(
-    bound: Any, *, propagate: Propagate = None, explicit_response_port: bool = False
+    bound: object, *, propagate: Propagate = None, explicit_response_port: bool = False
 ) -> Endpoint[Any, Any]:
     """Call a plain method of a spawned actor as an endpoint:
     `as_endpoint(mesh.method).call_one(...)`.
@@ -244,7 +240,7 @@ def as_endpoint(
 
 def send(
     endpoint: Endpoint[Any, Any],
-    args: tuple[Any, ...],
+    args: tuple[object, ...],
     kwargs: dict[str, Any],
     port: Port[Any] | None = None,
     selection: str = "all",
@@ -264,7 +260,7 @@ def send(
     parcel = endpoint._encode(proc, target, args, kwargs, lend_to)
     sender = context.current_sender()
     if sender is not None and not reply:
-        _returns().cast(sender, target, parcel, tag, whole)
+        current.part(Returns).cast(sender, target, parcel, tag, whole)
         return
     for index in whole:
         process = target.processes[index]
@@ -273,7 +269,7 @@ def send(
         else:
             proc.send_for(answer_to, process, target.port, parcel, reply, index, tag)
         if sender is not None:
-            _returns().sent_call(sender, target, index)
+            current.part(Returns).sent_call(sender, target, index)
 
 
 def returns_future(function: Callable[P, Any]) -> Callable[P, Future[Any]]:
@@ -298,8 +294,8 @@ class Accumulator(Generic[P, R, A]):
     """Folds the answers of a mesh from the left, in the order in which they come.
 
     Example:
-        >>> total = Accumulator(counters.value, 0, operator.add).accumulate().get()   # doctest:
-            +SKIP
+        >>> total = Accumulator(counters.value, 0, operator.add)       # doctest: +SKIP
+        >>> total.accumulate().get()                                   # doctest: +SKIP
     """
 
     def __init__(self, endpoint: Endpoint[P, R], identity: A, combine: Callable[[A, R], A]) -> None:

@@ -1,6 +1,6 @@
 """`Hosting`: the actors that live in this process, by port.
 
-Rules: a port that had an actor answers for ever (a tombstone says why it ended); a message for an
+Rules: a port that had an actor answers for ever, saying why it ended; a message for an
 actor that is still on its way here waits for it, but not for ever. Everything here runs in the
 inbox thread unless it says otherwise.
 """
@@ -11,78 +11,74 @@ import logging
 import threading
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.actors.async_driver import AsyncDriver
-from monarch_nb.actors.driver import Driver, Spec
+from monarch_nb.actors.driver import ActorEnded, Board, Driver, Spec
 from monarch_nb.actors.ports import address_of_port
-from monarch_nb.actors.post_mortem import Failed
+from monarch_nb.actors.post_mortem import LastFailures
 from monarch_nb.actors.sync_driver import SyncDriver, WorkQueue
-from monarch_nb.actors.tombstone import ActorEnded
-from monarch_nb.actors.undeliverable import Returns, send_back
+from monarch_nb.actors.undeliverable import send_back
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.wire import pickling
 from monarch_nb.core.wire.frames import ACTOR_BIT, CALL, ERROR, Message
-from monarch_nb.process.payloads import Parcel
-from monarch_nb.process.process import Proc
-from monarch_nb.process.supervision.recent_errors import Raised
-from monarch_nb.services.transfer.by_number import Handed
+from monarch_nb.process.payloads import Handed, Payload
+from monarch_nb.process.process import ANY_PORT, Proc
+from monarch_nb.process.supervision.recent_errors import RecentErrors
 
 if TYPE_CHECKING:
     from monarch_nb.process.futures.future import Future
-    from monarch_nb.process.supervision.supervision import Supervision
 
 log = logging.getLogger("monarch_nb")
 PARKING_S: Final = 30.0
 
 
-class Board(Protocol):
-    """Where a rank writes what it does, for everyone to see without asking."""
+@dataclass(frozen=True)
+class RankHooks:
+    """What only a rank gives its actors; the defaults are those of a process that is none."""
 
-    since_ns: int
-    """When user code began to run; 0: none does."""
-
-    def busy(self, what: str) -> None:
-        """User code begins."""
-
-    def idle(self, failed: bool = False) -> None:
-        """User code has ended, with an exception if it has `failed`."""
-
-    def count(self, failed: bool) -> None:
-        """As `idle`, but other calls of the same actor go on."""
-
-    def turn(self, what: str) -> None:
-        """The main thread begins a turn, which calls may interrupt."""
-
-    def turned(self, failed: bool) -> None:
-        """The turn has ended."""
-
-    def arrived(self, waiting: int) -> None:
-        """A message has come while user code runs; so many are in its queue now."""
+    board: Board | None = None
+    queues: list[Callable[[], int]] = field(default_factory=list)
+    """How much waits in each queue of this process; actors add theirs."""
+    main_queue: WorkQueue | None = None
+    interrupt_main: Callable[[], None] = lambda: None
+    flush_output: Callable[[], None] | None = None
 
 
 class Hosting:
-    """Spawns, finds, stops and interrupts the actors of this process."""
+    """Spawns, finds, stops and interrupts the actors of this process.
 
-    def __init__(self, proc: Proc) -> None:
+    `restore_mesh` makes a handle of what `ProcMesh` pickles as; `stop_owned_by` ends what an actor
+    has spawned, by its port.
+    """
+
+    def __init__(
+        self,
+        proc: Proc,
+        drivers: dict[int, Driver],
+        hooks: RankHooks,
+        *,
+        restore_mesh: Callable[[tuple[Any, ...]], Any],
+        stop_owned_by: Callable[[int], list[Future[None]]],
+    ) -> None:
         self.proc = proc
-        self.drivers: dict[int, Driver] = {}
-        self.supervision: Supervision
-        self.returns = Returns(self)
-        self.raised = Raised()
-        self.failed = Failed()
-        self.board: Board | None = None
-        self.queues: list[Callable[[], int]] = []
-        """How much waits in each queue of this process."""
-        self.flush_output: Callable[[], None] | None = None
-        self.main_queue: WorkQueue | None = None
-        self.interrupt_main: Callable[[], None] = lambda: None
-        self.on_raised: Callable[[BaseException], None] = lambda _: None
+        self.drivers = drivers
+        self.restore_mesh = restore_mesh
+        self.stop_owned_by = stop_owned_by
+        self.board = hooks.board
+        self.queues = hooks.queues
+        self.flush_output = hooks.flush_output
+        self.interrupt_main = hooks.interrupt_main
+        self.raised = RecentErrors()
+        self.failed = LastFailures()
+        self.on_raised: list[Callable[[BaseException], None]] = []
         """Called with what a call has raised, in its thread, before the caller is told."""
-        self.on_entombed: list[Callable[[int], None]] = []
+        self.on_ended: list[Callable[[int], None]] = []
         """Called with the port of each actor that has ended."""
         self.uncopied: dict[int, Handed | None] = {}
         """Ports of this process that take an answer from an actor of it as it is; the answer."""
+        self._main_queue = hooks.main_queue
         self._main_taken = False
         self._booted = threading.Event()
         self._boot_error: BaseException | None = None
@@ -90,7 +86,7 @@ class Hosting:
         self._parked: dict[int, list[Message]] = {}
         self._limits: dict[int, threading.Timer] = {}
         self._parking = threading.Lock()
-        proc.unknown = self._on_unknown
+        proc.ports[ANY_PORT] = self._on_unknown
         proc.verbs["booted"] = self._on_booted
         proc.verbs["spawn_actor"] = self._on_spawn
         proc.verbs["stop_actor"] = self._on_stop
@@ -99,7 +95,6 @@ class Hosting:
     # the process's start
 
     def booted(self, error: BaseException | None = None) -> None:
-        """The bootstrap function has run; actors may be made. Main thread."""
         self._boot_error = error
         with self._parking:
             self._booted.set()
@@ -144,10 +139,10 @@ class Hosting:
             driver.deliver(each)
 
     def _main_queue_for_first(self) -> WorkQueue | None:
-        if self.main_queue is None or self._main_taken:
+        if self._main_taken:
             return None
-        self._main_taken = True
-        return self.main_queue
+        self._main_taken = self._main_queue is not None
+        return self._main_queue
 
     def _on_stop(self, body: dict[str, Any], message: Message) -> None:
         driver = self.drivers.get(body["port"])
@@ -194,7 +189,6 @@ class Hosting:
         return self._parked.pop(port, [])
 
     def close(self) -> None:
-        """This process leaves the mesh."""
         with self._parking:
             for port in list(self._limits):
                 self._unpark(port)
@@ -208,25 +202,27 @@ class Hosting:
 
     # for drivers
 
-    def sealed(self, message: Message, value: Any) -> Parcel:
+    def sealed(self, message: Message, value: object) -> Payload:
         """The answer to a call. User code runs while pickling, and may raise."""
         if self.uncopied and message.source == self.proc.id and message.reply in self.uncopied:
             handed = self.uncopied[message.reply] = Handed(value)
             return self.proc.encode_bytes(pickling.dumps_plain(handed))
         return self.proc.encode(value, (message.source,))
 
-    def entomb(self, driver: Driver) -> None:
-        """From now on the port answers that the actor has ended."""
-        ended = driver.ended
-        assert ended is not None
-        address = str(driver.instance.actor_id)
-        self.proc.ports[driver.spec.port] = lambda message: self.refuse(message, ended, address)
-        self.failed.forget(driver.spec.port)  # frames hold the actor, and that what is on its GPU
-        for listener in self.on_entombed:
-            listener(driver.spec.port)
-        if self.drivers.get(driver.spec.port) is driver:
-            del self.drivers[driver.spec.port]
-        if isinstance(driver, SyncDriver) and driver.on_main:
+    def note_error(self, error: BaseException, what: str, tag: int, record: object) -> None:
+        self.raised.note(what, tag, record)
+        for listener in self.on_raised:
+            listener(error)
+
+    def mark_ended(self, driver: Driver, ended: ActorEnded) -> None:
+        port, address = driver.spec.port, str(driver.instance.actor_id)
+        self.proc.ports[port] = lambda message: self.refuse(message, ended, address)
+        self.failed.forget(port)  # frames hold the actor, and that what is on its GPU
+        for listener in self.on_ended:
+            listener(port)
+        if self.drivers.get(port) is driver:
+            del self.drivers[port]
+        if driver.on_main:
             self._main_taken = False
         else:
             self.queues.remove(driver.waiting)
@@ -238,43 +234,29 @@ class Hosting:
         send_back(self.proc, message, address, ended.text)
 
     def answer_lost(self, message: Message, ended: ActorEnded) -> None:
-        """Tell a caller that the actor is gone."""
         if message.reply:
             self.proc.send(
                 message.source,
                 ERROR,
                 message.reply,
-                Parcel(ended.sealed()),
+                Payload(ended.sealed()),
                 rank=message.rank,
                 tag=message.tag,
             )
 
     def tell_owner(self, spec: Spec, ended: ActorEnded) -> None:
-        """An actor died here: its owner decides what that means."""
         self.proc.control(
             spec.owner[0],
             "actor_failed",
             {"port": spec.port, "text": ended.text},
-            parcel=Parcel(ended.sealed()),
+            parcel=Payload(ended.sealed()),
             rank=spec.rank,
         )
 
-    def stop_owned_by(self, port: int) -> list[Future[None]]:
-        """An actor of this process has ended: stop what it had spawned."""
-        return self.supervision.stop_owned_by(port)
-
-    def owner_died(self, process: int) -> None:
-        """A process is gone: what it had spawned here ends too."""
-        for driver in list(self.drivers.values()):
-            if driver.spec.owner[0] == process:
-                driver.request_stop(None, "its owner's process has ended")
-
     def interrupt_all(self) -> None:
-        """Interrupt whatever runs here."""
         for driver in list(self.drivers.values()):
             if (key := driver.running) is not None:
                 driver.interrupt(key)
 
     def log_exception(self, text: str) -> None:
-        """Something of the user's raised where no caller waits."""
         log.warning("%s:\n%s", text, traceback.format_exc())

@@ -6,22 +6,23 @@ claims none.
 
 from __future__ import annotations
 
-import collections
-import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
 from monarch_nb.actors import undeliverable
 from monarch_nb.core.wire.frames import ERROR, REPLY, Message
 from monarch_nb.process import context, current, remote_errors
-from monarch_nb.process.futures.future import LazyFuture
+from monarch_nb.process.futures.future import Future, LazyFuture
+from monarch_nb.process.mailbox import Mailbox
+from monarch_nb.process.process import ANY_PORT, Proc
 
 if TYPE_CHECKING:
-    from monarch_nb.process.payloads import Parcel
-    from monarch_nb.process.process import Proc
+    from monarch_nb.process.payloads import Payload
 
 R = TypeVar("R")
+
+_ANYBODY: Final = (0, 0)  # receivers take what comes, from whoever it is
 
 
 @final
@@ -49,7 +50,7 @@ class Port(Generic[R]):
         proc = current.proc()
         self._put(ERROR, proc, proc.encode_bytes(remote_errors.pack(remote_errors.RAW, error)))
 
-    def _put(self, kind: int, proc: Proc, parcel: Parcel) -> None:
+    def _put(self, kind: int, proc: Proc, parcel: Payload) -> None:
         self._used = self._once
         if not self._port:
             return  # nobody waits: it came with a broadcast
@@ -59,7 +60,7 @@ class Port(Generic[R]):
         proc.send(self._process, kind, self._port, parcel, rank=self._rank)
         if sender is not None:
             dest = address_of_port(self._process, self._port)
-            current.runtime().hosting.returns.sent(sender, self._process, dest, "port")
+            current.part(undeliverable.Returns).sent(sender, self._process, dest, "port")
 
     @property
     def rank(self) -> int:
@@ -67,7 +68,6 @@ class Port(Generic[R]):
         return self._rank
 
     def _claimed(self) -> tuple[int, int]:
-        """Process and number, to be given to whoever shall send here."""
         self._check_unused()
         self._used = self._once
         return self._process, self._port
@@ -76,7 +76,7 @@ class Port(Generic[R]):
         if self._used:
             raise RuntimeError("OncePortRef already used")
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _restore_port, (self._process, self._port, self._rank, self._once)
 
     def __repr__(self) -> str:
@@ -84,37 +84,11 @@ class Port(Generic[R]):
 
 
 def address_of_port(process: int, port: int) -> str:
-    """Where messages to a port go, as text."""
     return f"port {port:x} of process {process:016x}"
 
 
 def _restore_port(process: int, port: int, rank: int, once: bool) -> Port[Any]:
     return Port(process, port, rank, once=once)
-
-
-class _Mailbox:
-    """Messages that came and receives that wait, whichever is longer."""
-
-    def __init__(self) -> None:
-        self.arrived: collections.deque[Message] = collections.deque()
-        self.wanted: collections.deque[LazyFuture[Any]] = collections.deque()
-        self._lock = threading.Lock()
-
-    def deliver(self, message: Message) -> None:
-        with self._lock:
-            if not self.wanted:
-                self.arrived.append(message)
-                return
-            future = self.wanted.popleft()
-        future._arrive(message)
-
-    def claim(self, future: LazyFuture[Any]) -> None:
-        with self._lock:
-            if not self.arrived:
-                self.wanted.append(future)
-                return
-            message = self.arrived.popleft()
-        future._arrive(message)
 
 
 class _Receive(LazyFuture[R]):
@@ -133,7 +107,7 @@ class PortReceiver(Generic[R]):
 
     def __init__(self, proc: Proc, port: int, *, once: bool, ranked: bool = False) -> None:
         self._proc = proc
-        self._box = _Mailbox()
+        self._box: Mailbox[Message] = Mailbox()
         self._once = once
         self._received = False
         self._is_ranked = ranked
@@ -147,10 +121,13 @@ class PortReceiver(Generic[R]):
         if self._once and self._received:
             raise ValueError("this port receives once and has been received from already")
         self._received = True
-        future: _Receive[R] = _Receive.starting(self._box.claim)  # type: ignore[assignment]
+        future: _Receive[R] = _Receive.starting(self._claim)  # type: ignore[assignment]
         future.decode = self._decode
         future._keep = self
         return future
+
+    def _claim(self, future: Future[R]) -> None:
+        self._box.want(_ANYBODY, future._arrive)
 
     def ranked(self) -> RankedPortReceiver[R]:
         """The same mailbox, each message with the rank it came from."""
@@ -174,12 +151,12 @@ class RankedPortReceiver(PortReceiver[R]):
     _source: PortReceiver[R] | None = None
 
 
-def _deliver(box: weakref.ref[_Mailbox], proc: Proc, message: Message) -> None:
+def _deliver(box: weakref.ref[Mailbox[Message]], proc: Proc, message: Message) -> None:
     found = box()
     if found is None:
-        proc.unknown(message)
+        proc.ports[ANY_PORT](message)
     else:
-        found.deliver(message)
+        found.put(_ANYBODY, message)
 
 
 @final

@@ -12,36 +12,40 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from monarch_nb.process.context import Here, here
+from monarch_nb.process.instance import CallContext, here
 
 CELLS: Final = 0
 """The origin that is no actor; an actor's is its port."""
 
 
 class Kept(NamedTuple):
-    """An error, and on whose behalf it was raised."""
-
     error: BaseException
-    here: Here | None
+    here: CallContext | None
     at: float
 
 
-class Failed:
+class LastFailures:
     """Of one process. A rank gives it room; elsewhere nothing is kept.
 
     `stop(error)` is called where something fails, before anybody is told; None: nothing is.
     """
 
     def __init__(self) -> None:
-        self.room = 0
         self.kept: dict[int, Kept] = {}
         self.stop: Callable[[BaseException], None] | None = None
+        self._room = 0
         self._looked_into: set[int] = set()
+
+    def make_room(self, count: int) -> None:
+        self._room = count
+
+    def stop_with(self, stop: Callable[[BaseException], None] | None) -> None:
+        self.stop = stop
 
     def seen(self, origin: int, error: BaseException) -> BaseException:
         """User code has raised this, in this thread. Returns the error with which it ends: an
         interrupt, if it was stopped and interrupted there."""
-        if not self.room or not isinstance(error, Exception):
+        if not self._room or not isinstance(error, Exception):
             return error
         try:
             self._keep(origin, error)
@@ -54,17 +58,15 @@ class Failed:
     def _keep(self, origin: int, error: BaseException) -> None:
         self.kept.pop(origin, None)
         self.kept[origin] = Kept(error, here.get(), time.monotonic())
-        while len(self.kept) > self.room:
+        while len(self.kept) > self._room:
             self.kept.pop(next(iter(self.kept)), None)
 
     def forget(self, origin: int) -> None:
-        """It has run something well."""
         kept = self.kept.pop(origin, None)
         if kept is not None and id(kept.error) not in self._looked_into:
             _empty(kept.error)
 
     def clear(self) -> None:
-        """Keep nothing."""
         for origin in list(self.kept):
             self.forget(origin)
 

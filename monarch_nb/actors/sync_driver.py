@@ -14,17 +14,15 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from monarch_nb.actors.driver import Driver, Spec, State, is_failure
-from monarch_nb.actors.tombstone import ActorEnded
+from monarch_nb.actors.driver import ActorEnded, ActorHost, Driver, Spec, State, is_failure
 from monarch_nb.process import remote_errors
 from monarch_nb.process.current import end_fork
 from monarch_nb.process.interrupts.interrupts import raise_in_thread, take_back
 
 if TYPE_CHECKING:
-    from monarch_nb.actors.hosting import Hosting
     from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope
     from monarch_nb.core.wire.frames import Message
-    from monarch_nb.process.payloads import Parcel
+    from monarch_nb.process.payloads import Payload
     from monarch_nb.process.supervision.supervision import MeshFailure
 
 THREAD_NAME = "monarch-actor-driver"
@@ -34,8 +32,6 @@ WorkQueue = queue.SimpleQueue["Work | None"]
 
 
 class Task:
-    """Something small for the thread that serves a work queue."""
-
     def __init__(self, action: Callable[[], Any]) -> None:
         self._action = action
 
@@ -44,16 +40,13 @@ class Task:
 
 
 class SyncDriver(Driver):
-    """Runs a sync actor on the thread that serves `work`."""
-
     def __init__(
-        self, hosting: Hosting, spec: Spec, request: Message, work: WorkQueue | None
+        self, hosting: ActorHost, spec: Spec, request: Message, work: WorkQueue | None
     ) -> None:
-        super().__init__(hosting, spec, request)
+        signal_main = None if work is None else hosting.interrupt_main
+        super().__init__(hosting, spec, request, signal_main)
         self._urgent: collections.deque[Callable[[], Any]] = collections.deque([self.construct])
         self.on_main = work is not None
-        if self.on_main:
-            self.interrupts.strike_main = hosting.interrupt_main
         self._work: WorkQueue = queue.SimpleQueue() if work is None else work
         self.waiting = self._work.qsize
         self._links = self.proc.links
@@ -70,7 +63,7 @@ class SyncDriver(Driver):
         if self.state == State.ENDED and not self.on_main:
             self.refuse_backlog()  # the thread may have looked for the last time already
 
-    def urgent(self, action: Callable[[], Any]) -> None:
+    def urgent(self, action: Callable[[], object]) -> None:
         self._urgent.append(action)
         self._work.put((self, None))
 
@@ -89,7 +82,6 @@ class SyncDriver(Driver):
         super().construct()
 
     def step(self, message: Message | None) -> None:
-        """One item of the queue, on the actor's thread."""
         while self._urgent:
             self._urgent.popleft()()
         if message is not None and self.admit(message):
@@ -107,7 +99,7 @@ class SyncDriver(Driver):
         key = (message.source, message.reply)
         outer = interrupts.running  # while a cell waits, calls may nest
         error: BaseException | None = None
-        sealed: Parcel | None = None
+        sealed: Payload | None = None
         has_port = False
         try:
             interrupts.enter(key)
@@ -149,12 +141,10 @@ class SyncDriver(Driver):
             handled = handler is not None and handler(failure)
         # the owner fails too, with both errors in the text
         except BaseException as error:  # noqa: BLE001
-            text = self._failed_text(f"{failure.report()}; then __supervise__ raised {error!r}")
-            self.end(ActorEnded(text, error), tell=True)
+            self.not_handled(failure, error)
             return
         if not handled:
-            text = self._failed_text(failure.report())
-            self.end(ActorEnded(text, failure.cause), tell=True)
+            self.not_handled(failure)
 
     def _returned(self, message: UndeliverableMessageEnvelope) -> None:
         hook = self.return_hook()

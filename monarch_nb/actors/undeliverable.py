@@ -12,18 +12,17 @@ import collections
 import itertools
 import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 from monarch_nb.core.wire.frames import CALL, RETURN, Message
 from monarch_nb.process.ids import ActorId
-from monarch_nb.process.payloads import Parcel
+from monarch_nb.process.payloads import Payload
 
 if TYPE_CHECKING:
-    from monarch_nb.actors.hosting import Hosting
-    from monarch_nb.process.context import Instance
     from monarch_nb.process.futures.calls import Target
+    from monarch_nb.process.instance import Instance
     from monarch_nb.process.process import Proc
 
 _TRAILER: Final = struct.Struct("<QH")  # the sender's port, and the length of what stands before
@@ -62,19 +61,17 @@ class UndeliverableMessageEnvelope:
 
 @dataclass(frozen=True)
 class _Note:
-    """A message on its way."""
-
     number: int
     sender: int
     dest: str
     what: str
 
 
-def sealed(parcel: Parcel, sender: Instance, what: str) -> Parcel:
+def sealed(parcel: Payload, sender: Instance, what: str) -> Payload:
     """The same parcel, with its sender behind the pickle, where unpickling does not look."""
     name = what.encode()[:_LONGEST]
     trailer = name + _TRAILER.pack(sender.port, len(name))
-    return Parcel(parcel.payload + trailer, parcel.buffers, parcel.flags | RETURN)
+    return Payload(parcel.payload + trailer, parcel.buffers, parcel.flags | RETURN)
 
 
 def _unsealed(message: Message) -> tuple[int, str]:
@@ -92,12 +89,18 @@ def send_back(proc: Proc, message: Message, dest: str, why: str) -> None:
         proc.control(message.source, "undelivered", body)
 
 
+class Sender(Protocol):
+    @property
+    def instance(self) -> Instance: ...
+    def returned(self, message: UndeliverableMessageEnvelope) -> None: ...
+
+
 class Returns:
     """What the actors of this process have sent, until it has arrived."""
 
-    def __init__(self, hosting: Hosting) -> None:
-        self._hosting = hosting
-        self._proc = hosting.proc
+    def __init__(self, proc: Proc, senders: Mapping[int, Sender]) -> None:
+        self._proc = proc
+        self._senders = senders
         self._unproven: dict[int, collections.deque[_Note]] = {}
         self._numbers = itertools.count()
         self._lock = threading.Lock()
@@ -107,9 +110,8 @@ class Returns:
     # the sender's thread
 
     def cast(
-        self, sender: Instance, target: Target, parcel: Parcel, tag: int, indices: Iterable[int]
+        self, sender: Instance, target: Target, parcel: Payload, tag: int, indices: Iterable[int]
     ) -> None:
-        """Send a call that nobody waits for to some members of a target."""
         parcel = sealed(parcel, sender, target.what)
         for index in indices:
             self._proc.send(target.processes[index], CALL, target.port, parcel, rank=index, tag=tag)
@@ -117,13 +119,11 @@ class Returns:
             self.sent_call(sender, target, index)
 
     def sent_call(self, sender: Instance, target: Target, index: int) -> None:
-        """A call has been written to this member; whether the process gets it will be seen."""
         process = target.processes[index]
         dest = f"{process:016x}/{target.state.name}[{target.ranks[index]}]"
         self.sent(sender, process, dest, target.what)
 
     def sent(self, sender: Instance, process: int, dest: str, what: str) -> None:
-        """Something has been written to this process."""
         if process == self._proc.id:
             return
         with self._lock:
@@ -160,7 +160,7 @@ class Returns:
         self._tell(body["sender"], body["dest"], body["what"], body["why"])
 
     def _tell(self, port: int, dest: str, what: str, why: str) -> None:
-        driver = self._hosting.drivers.get(port)
-        if driver is not None:
-            sender = driver.instance.actor_id
-            driver.returned(UndeliverableMessageEnvelope(sender, dest, what, why))
+        sender = self._senders.get(port)
+        if sender is not None:
+            address = sender.instance.actor_id
+            sender.returned(UndeliverableMessageEnvelope(address, dest, what, why))

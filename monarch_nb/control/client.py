@@ -40,10 +40,11 @@ from monarch_nb.errors import LaunchError
 from monarch_nb.host.rundir import RunDir, new_run_dir
 from monarch_nb.meshes.bootstrap import Environment, changes
 from monarch_nb.net.keys import KeyPair
-from monarch_nb.process import context, current
+from monarch_nb.process import current
 from monarch_nb.process.exit import Exit
 from monarch_nb.process.futures.calls import cancel_made_by, cancel_owed_by
 from monarch_nb.process.futures.future import Future, LazyFuture, completed, make
+from monarch_nb.process.instance import CallContext, here
 from monarch_nb.process.process import Wait, new_agent_id, new_process_ids
 from monarch_nb.process.supervision.supervision import MeshFailure
 from monarch_nb.services.controllers import serve_controllers
@@ -60,9 +61,14 @@ class Client(Runtime):
 
     def __init__(self, run_dir: RunDir, config: Config) -> None:
         [process] = new_process_ids(LOCAL_HOST, 1)
-        agent = new_agent_id(LOCAL_HOST)
+        self.faults = FaultService()
         super().__init__(
-            process=process, agent=agent, controller=process, run_dir=run_dir.path, config=config
+            process=process,
+            agent=new_agent_id(LOCAL_HOST),
+            controller=process,
+            run_dir=run_dir.path,
+            config=config,
+            on_root_failure=self.faults.root_failed,
         )
         self.config = config
         self._run_dir = run_dir
@@ -70,7 +76,6 @@ class Client(Runtime):
         self._attached: AttachedHosts | None = None
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self.faults = FaultService()
         self.output = OutputService(self.supervision, Logbook(self._log_dir(), config.log_bytes))
         self.tail, self.metrics = self.output.tail, self.output.metrics
         self.failures = Failures(self.proc, self.supervision)
@@ -80,9 +85,8 @@ class Client(Runtime):
         self.debugging = DebugService(self.proc, self.supervision, config.breakpoints)
         self.post_mortem = PostMortem(self.debugging)
         self._debug_server = DebugServer(self.debugging, run_dir.path, os.getuid())
-        self.supervision.on_root_failure = self.faults.root_failed
         self.hosting.booted()
-        serve_controllers(self)
+        serve_controllers(self.proc)
         self.proc.ports[OUTPUT_PORT] = self.output.on_output
         self.proc.ports[COMM_PORT] = self.comms.on_message
         self.proc.verbs["raw"] = self.output.on_raw
@@ -134,7 +138,7 @@ class Client(Runtime):
         the mesh view."""
 
         def untagged() -> T:
-            context.here.set(context.Here(self.root, (), (), 0, NO_CELL))
+            here.set(CallContext(self.root, (), (), 0, NO_CELL))
             return run()
 
         return copy_context().run(untagged)

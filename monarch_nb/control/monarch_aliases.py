@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from monarch_nb.actors.endpoints import returns_future
-from monarch_nb.meshes.host_mesh import this_host
-from monarch_nb.meshes.proc_mesh import ProcMesh
+from monarch_nb.meshes.proc_mesh import ProcMesh, this_host
 from monarch_nb.process.futures.future import Future
 
 M = TypeVar("M")

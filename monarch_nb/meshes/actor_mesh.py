@@ -6,43 +6,24 @@ stop and heal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
+from collections.abc import Generator
+from typing import Any, Generic, TypeVar, final
 
-from monarch_nb.actors.definition import BoundCheck, endpoints_of
-from monarch_nb.actors.endpoints import Endpoint, PlainMethod, endpoint_of, returns_future
+from monarch_nb.actors.definition import binder, endpoints_of
+from monarch_nb.actors.endpoints import Endpoint, PlainMethod, returns_future
+from monarch_nb.actors.signatures import BoundCheck
 from monarch_nb.core.shape.extent import Shape, Slice
 from monarch_nb.core.shape.mesh_trait import MeshTrait
-from monarch_nb.core.wire.frames import ERROR, Message
-from monarch_nb.errors import ActorError
+from monarch_nb.meshes.healing import Healing
+from monarch_nb.meshes.spawning import Spawner
+from monarch_nb.meshes.states import ActorsState, Part
 from monarch_nb.process import current
-from monarch_nb.process.exit import Exit
-from monarch_nb.process.futures.calls import GatherCall, Target
-from monarch_nb.process.futures.future import Future, completed
-from monarch_nb.process.supervision.supervision import MeshState
-
-if TYPE_CHECKING:
-    from monarch_nb.process.supervision.mesh_state import ProcsState
+from monarch_nb.process.futures.calls import Target
+from monarch_nb.process.futures.future import Future
+from monarch_nb.process.supervision.moved_ranks import MovedRanks
+from monarch_nb.process.supervision.supervision import Supervision
 
 A = TypeVar("A")
-
-
-class ActorsState(MeshState):
-    """One spawn. `number` is the actors' port, the same in every process of the mesh."""
-
-    kind = "actor"
-
-    def __init__(self, cls: type, procs: ProcsState | None, **rest: Any) -> None:
-        super().__init__(**rest)
-        self.cls = cls
-        self.procs = procs
-        self.proc_ranks: tuple[int, ...] = ()  # in `procs`, of the processes it was spawned on
-        self.initialized: Future[Any] = completed(None)
-        self.respawn: Callable[[list[int]], Future[Any]] | None = None
-        self.held: Any = None
-
-    def view(self) -> ActorMesh[Any]:
-        return ActorMesh(self, self.shape)
 
 
 @final
@@ -64,7 +45,7 @@ class ActorMesh(MeshTrait, Generic[A]):
         self._ranks = shape.ranks()
         self._targets: dict[str, Target] = {}
         self._answer_shape = Shape(shape.labels, Slice.new_row_major(shape.ndslice.sizes))
-        self._held = state.procs.held_by_handles() if state.procs is not None else None
+        self._held = state.procs.token() if state.procs is not None else None
 
     @property
     def _ndslice(self) -> Slice:
@@ -99,7 +80,7 @@ class ActorMesh(MeshTrait, Generic[A]):
             raise RuntimeError(
                 "only the process that spawned an actor mesh can stop it, and not a slice"
             )
-        return current.runtime().meshes.stop_actors(self._state, reason)
+        return current.part(Spawner).stop_actors(self._state, reason)
 
     def heal(self, *, shrink: bool = False) -> ActorMesh[A]:
         """Bring lost ranks back: new processes at the same coordinates, actors made again from
@@ -108,7 +89,8 @@ class ActorMesh(MeshTrait, Generic[A]):
         Args:
             shrink: do not start anything; return a smaller mesh of the ranks that live.
         """
-        return current.runtime().healing.actors(self, shrink=shrink)
+        healed = current.part(Healing).actors(self._state, shrink=shrink)
+        return self if healed is self._state else ActorMesh(healed, healed.shape)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -116,7 +98,7 @@ class ActorMesh(MeshTrait, Generic[A]):
         found: Any
         marked = endpoints_of(self._cls).get(name)
         if marked is not None:
-            found = endpoint_of(self, name, marked)
+            found = Endpoint(self, name, binder(marked), marked.propagate)
         elif callable(function := getattr(self._cls, name, None)):
             found = PlainMethod(self, name, function)
         else:
@@ -163,18 +145,34 @@ class ActorMesh(MeshTrait, Generic[A]):
 
 @returns_future
 async def _constructed(mesh: ActorMesh[Any]) -> None:
-    """For a handle that came by message: the actors answer once they are there."""
-    await Endpoint(mesh._state.view(), "initialized", _NO_ARGUMENTS).call()
+    await Endpoint(_whole(mesh._state), "initialized", _NO_ARGUMENTS).call()
+
+
+def _whole(state: ActorsState) -> ActorMesh[Any]:
+    return ActorMesh(state, state.shape)
+
+
+def spawn_actors(
+    procs: Part,
+    name: str,
+    cls: type,
+    args: tuple[object, ...],
+    kwargs: dict[str, Any],
+    *,
+    port: int | None = None,
+) -> ActorMesh[Any]:
+    """`ProcMesh.spawn`; `port`: one that everybody knows, instead of a new one."""
+    made = current.part(Spawner).spawn_actors(procs, name, cls, args, kwargs, _whole, port)
+    return _whole(made)
 
 
 _NO_ARGUMENTS = BoundCheck(lambda _self: None, 1)
 
 
 def restore_actors(whole: tuple[Any, ...], shape: Shape) -> ActorMesh[Any]:
-    """A handle as it comes out of a pickle: the owner's own state where it is known."""
     number, name, cls, full, processes = whole
     runtime = current.running()
-    known = runtime.supervision.states.get(number) if runtime is not None else None
+    known = runtime.parts[Supervision].states.get(number) if runtime is not None else None
     if isinstance(known, ActorsState):
         return ActorMesh(known, shape)
     state = ActorsState(
@@ -186,61 +184,8 @@ def restore_actors(whole: tuple[Any, ...], shape: Shape) -> ActorMesh[Any]:
         shape=full,
         processes=processes,
         owned=False,
+        wrap=_whole,
     )
     if runtime is not None:
-        runtime.handles.adopt(state)
+        runtime.parts[MovedRanks].adopt(state)
     return ActorMesh(state, shape)
-
-
-class SpawnCall(GatherCall):
-    """Waits for every constructor; all errors are gathered, so that one failure tells of all
-    ranks."""
-
-    __slots__ = ("_errors", "_gone", "on_failure")
-    on_failure: Callable[[list[int], list[Message]], None]
-
-    def expect(self) -> None:
-        super().expect()
-        self._errors: list[Message] = []
-        self._gone: dict[int, Exit] = {}
-
-    def deliver(self, message: Message) -> None:
-        if message.rank >= len(self._answers) or self._answers[message.rank] is not None:
-            return
-        self._answers[message.rank] = message
-        if message.kind == ERROR:
-            self._errors.append(message)
-        self._count_down()
-
-    def lost(self, ended: Exit) -> None:
-        for index, process in enumerate(self.target.processes):
-            is_waited_for = self._answers[index] is None and index not in self._gone
-            if process == ended.process and is_waited_for:
-                self._gone[index] = ended
-                self._count_down()
-
-    def _count_down(self) -> None:
-        self._missing -= 1
-        if self._missing or not self._close():
-            return
-        if self._errors:
-            self.on_failure(self._failed(), self._errors)
-            self._arrive(self._errors[0])
-        elif self._gone:
-            self._arrive(next(iter(self._gone.values())))
-        else:
-            self._set_result(None)
-
-    def _failed(self) -> list[int]:
-        return sorted(self.target.ranks[each.rank] for each in self._errors)
-
-    def _error_of(self, message: Message | Exit) -> BaseException:
-        error = super()._error_of(message)
-        if isinstance(error, ActorError) and len(self._errors) > 1:
-            error.message += f" The constructor raised on ranks {self._failed()}."
-        return error
-
-    can_be_cancelled = False  # an interrupted wait undoes no spawn; stop the mesh to end it
-
-    def cancel(self) -> bool:
-        return False

@@ -70,13 +70,11 @@ def default_bootstrap_cmd() -> BootstrapCommand:
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Environment:
-    """What turns one environment into another."""
     gone: Environment = {name: None for name in before if name not in now}
     return gone | {name: value for name, value in now.items() if before.get(name) != value}
 
 
 def python_command(path: str) -> BootstrapCommand:
-    """The command that starts ranks with this interpreter."""
     return BootstrapCommand(path, args=_ENTRY)
 
 
@@ -91,7 +89,6 @@ def is_this_python(path: str) -> bool:
 
 
 def starts(extent: Extent, command: Command, env: Mapping[str, str | None] | None) -> list[Start]:
-    """How each rank is started."""
     chosen = [_chosen(command, Point(rank, extent)) for rank in range(extent.nelements)]
     return [Start({**_environment(each), **(env or {})}, _line(each)) for each in chosen]
 
@@ -112,7 +109,6 @@ def check_programs(starts: Iterable[Start]) -> None:
 
 
 def this_python() -> dict[str, Any]:
-    """What a started rank has to fit: versions, and the import path without the libraries."""
     return {
         "version": list(sys.version_info[:3]),
         "monarch_nb": VERSION,
@@ -122,7 +118,6 @@ def this_python() -> dict[str, Any]:
 
 
 def _is_library(entry: Path) -> bool:
-    """Whether it belongs to the interpreter and its installed packages."""
     packed = f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
     return (
         entry.name == packed
@@ -180,13 +175,11 @@ def _binding(wanted: Mapping[str, str]) -> dict[str, list[int]]:
 
 
 def _numbers(key: str, text: str) -> list[int]:
-    """`0,2-3` as taskset and numactl read it."""
     found: list[int] = []
     for piece in str(text).split(","):
         first, dash, last = piece.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ValueError(f"proc_bind: {key}={text!r} is no list of numbers such as '0,2-3'")
-        run = range(int(first), int(last or first) + 1)
+        is_run = first.isdecimal() and (last.isdecimal() or not dash)
+        run = range(int(first), int(last or first) + 1) if is_run else ()
         if not run:
             raise ValueError(f"proc_bind: {key}={text!r} is no list of numbers such as '0,2-3'")
         found += run

@@ -8,45 +8,43 @@ the thread that asks.
 from __future__ import annotations
 
 import threading
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from monarch_nb.core.shape.extent import Extent, Shape, Slice
 from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.errors import SupervisionError
-from monarch_nb.meshes.actor_mesh import ActorMesh, ActorsState
-from monarch_nb.meshes.proc_mesh import ProcMesh
-from monarch_nb.process import current
-from monarch_nb.process.boot import Countdown
+from monarch_nb.meshes.states import ActorsState, ProcsState
+from monarch_nb.process.futures.ask_all import Countdown
 from monarch_nb.process.futures.future import Future, completed
 from monarch_nb.process.process import Proc, new_process_ids
-from monarch_nb.process.supervision.mesh_state import ProcsState
-from monarch_nb.process.supervision.moved_ranks import Handles
-from monarch_nb.process.supervision.supervision import MeshState, Supervision
+from monarch_nb.process.supervision.moved_ranks import MovedRanks
+from monarch_nb.process.supervision.supervision import Supervision
 
+S = TypeVar("S", ProcsState, ActorsState)
 REGROUP_S: Final = 2.0
 
 
 class Healing:
-    """Heals the meshes that this process owns."""
-
-    def __init__(self, proc: Proc, supervision: Supervision, handles: Handles) -> None:
+    def __init__(
+        self,
+        proc: Proc,
+        supervision: Supervision,
+        moved: MovedRanks,
+        living_agent: Callable[[int], int],
+    ) -> None:
         self._proc = proc
-        self._handles = handles
+        self._moved = moved
         self._supervision = supervision
+        self._living_agent = living_agent
         self._one_at_a_time = threading.RLock()
 
-    def procs(self, mesh: ProcMesh, *, shrink: bool) -> ProcMesh:
-        """`ProcMesh.heal`."""
-        state = mesh._state
+    def procs(self, state: ProcsState, *, shrink: bool) -> ProcsState:
         if not state.owned:
             raise RuntimeError("only the process that spawned a mesh can heal it")
-        if state.ended is not None:
-            raise RuntimeError(
-                f"`ProcMesh` has already been stopped: {state.name!r}, {state.ended}"
-            )
+        state.check_not_stopped()
         if shrink:
-            smaller: ProcMesh = self._shrunk(state)
-            return smaller
+            return self._shrunk(state)
         if state.respawn is None:
             raise RuntimeError(
                 f"{state.name!r} has been shrunk, it cannot grow again; use heal(shrink=True)"
@@ -59,13 +57,13 @@ class Healing:
                 if actors.respawn is not None and actors.ended is None
             ]
             missing = [self._missing(actors, state) for actors in alive]
-            self._handles.announce([state, *alive])
+            self._moved.announce([state, *alive])
             constructed = [
                 self._construct(actors, ranks) for actors, ranks in zip(alive, missing, strict=True)
             ]
             for each in constructed:
                 each.get()
-        return mesh
+        return state
 
     def _respawn_lost(self, state: ProcsState) -> None:
         """New processes in the places of the dead. May be tried again when one of them dies too."""
@@ -75,10 +73,9 @@ class Healing:
             lost = [rank for rank, process in enumerate(state.processes) if process in dead]
         if not lost:
             return
-        living_agent = current.runtime().living_agent
         state.generation += 1
         for rank in lost:
-            agent = state.agents[rank] = living_agent(state.agents[rank])
+            agent = state.agents[rank] = self._living_agent(state.agents[rank])
             [state.processes[rank]] = new_process_ids(agent >> HOST_SHIFT, 1)
         state.restore(lost)
         state.respawn(lost).get()
@@ -87,7 +84,6 @@ class Healing:
         self._regroup(state, [rank for rank in range(len(state.processes)) if rank not in lost])
 
     def _missing(self, actors: ActorsState, procs: ProcsState) -> list[int]:
-        """The ranks whose actor was lost with its process or had failed by itself."""
         processes = [procs.processes[rank] for rank in actors.proc_ranks]
         moved = {r for r, process in enumerate(processes) if process != actors.processes[r]}
         wanted = moved | actors.lost.keys()
@@ -102,23 +98,19 @@ class Healing:
         actors.restore(ranks)
         return actors.respawn(ranks)
 
-    def actors(self, mesh: ActorMesh[Any], *, shrink: bool) -> ActorMesh[Any]:
-        """`ActorMesh.heal`: heals the processes below, then the actors."""
-        state = mesh._state
+    def actors(self, state: ActorsState, *, shrink: bool) -> ActorsState:
         if state.procs is None or not state.owned:
             raise RuntimeError("only the process that spawned a mesh can heal it")
         if shrink:
-            smaller: ActorMesh[Any] = self._shrunk(state)
-            return smaller
-        self.procs(state.procs.view(), shrink=False)
-        return mesh
+            return self._shrunk(state)
+        self.procs(state.procs, shrink=False)
+        return state
 
     def _regroup(self, state: ProcsState, ranks: list[int]) -> None:
         """Tell processes who they are now, and where their process groups meet from now on.
 
         Waits until they know: the next call may reach an actor on another thread before. One whose
-            main thread is held by
-        user code is not waited for very long; it learns when that ends.
+        main thread is held by user code is not waited for very long; it learns when that ends.
         """
         extent = state.shape.extent
         known = threading.Event()
@@ -134,7 +126,7 @@ class Healing:
             self._proc.ask(state.processes[rank], "regroup", body, lambda _: countdown.one_less())
         known.wait(REGROUP_S)
 
-    def _shrunk(self, state: MeshState) -> Any:
+    def _shrunk(self, state: S) -> S:
         """The living part: a grid where whole slices of one axis are gone, else a line.
 
         It takes the place of the mesh that it was made from, whose handles and slices end.
@@ -152,11 +144,10 @@ class Healing:
         self._supervision.own(smaller)
         if isinstance(smaller, ProcsState):
             self._regroup(smaller, list(range(len(living))))
-        return smaller.view()
+        return smaller
 
 
-def state_of_living(state: MeshState, living: list[int], shape: Shape) -> MeshState:
-    """A state of its own for the survivors, their ranks counted from 0."""
+def state_of_living(state: S, living: list[int], shape: Shape) -> S:
     common = {
         "number": state.number,
         "name": state.name,
@@ -164,16 +155,14 @@ def state_of_living(state: MeshState, living: list[int], shape: Shape) -> MeshSt
         "shape": shape,
         "processes": [state.processes[rank] for rank in living],
         "owned": True,
+        "wrap": state.wrap,
     }
-    smaller: MeshState
     if isinstance(state, ActorsState):
-        smaller = ActorsState(state.cls, state.procs, **common)
-    else:
-        assert isinstance(state, ProcsState)
-        smaller = ProcsState([state.agents[rank] for rank in living], **common)
-        smaller.generation = state.generation + 1
-        smaller.pids = {i: state.pids[rank] for i, rank in enumerate(living) if rank in state.pids}
-        smaller.actors = state.actors
+        return ActorsState(state.cls, state.procs, **common)
+    smaller = ProcsState([state.agents[rank] for rank in living], **common)
+    smaller.generation = state.generation + 1
+    smaller.pids = {i: state.pids[rank] for i, rank in enumerate(living) if rank in state.pids}
+    smaller.actors = state.actors
     return smaller
 
 

@@ -1,29 +1,37 @@
-"""`ProcMesh`: processes laid out on named axes; where actors are spawned.
+"""`HostMesh` and `ProcMesh`: hosts and processes laid out on named axes; where processes and actors
+are spawned. Each returns the other, so they are of one module.
 
-Handles only; what spawning, stopping and healing do is in `meshes.py` and `healing.py`.
+Handles only; what spawning, stopping and healing do is in `hosts.py`, `spawning.py`, `healing.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
-import sys
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, final
 
+from monarch_nb import late
 from monarch_nb.actors.definition import Actor, endpoint
 from monarch_nb.core.shape.extent import Extent, Point, Shape, Slice
 from monarch_nb.core.shape.mesh_trait import MeshTrait
 from monarch_nb.meshes import process_groups, variables
+from monarch_nb.meshes.actor_mesh import ActorMesh, spawn_actors
+from monarch_nb.meshes.bootstrap import Command, is_this_python
+from monarch_nb.meshes.healing import Healing
+from monarch_nb.meshes.hosts import HostPart, Hosts, SpawnOptions
+from monarch_nb.meshes.process_groups import GroupPart
+from monarch_nb.meshes.spawning import Spawner
+from monarch_nb.meshes.states import Part, ProcsState
 from monarch_nb.process import current
 from monarch_nb.process.futures.future import Future
-from monarch_nb.process.supervision.mesh_state import ProcsState
+from monarch_nb.process.supervision.moved_ranks import MovedRanks
+from monarch_nb.process.supervision.supervision import Supervision
 
 if TYPE_CHECKING:
     from monarch_nb.core.shape.values import ValueMesh
-    from monarch_nb.meshes.host_mesh import HostMesh
     from monarch_nb.meshes.synced import SyncReport
     from monarch_nb.meshes.workspace import Workspace
 
@@ -37,13 +45,7 @@ class FunctionRunner(Actor):
     def run(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Call it."""
         return function(*args, **kwargs)
-
-
-def _tensor_engine() -> Any:
-    """Known by name only: it is made of what is here."""
-    return importlib.import_module("monarch_nb.tensor.meshes.active")
 
 
 spawn_callbacks: list[Callable[[ProcMesh], None]] = []
@@ -74,7 +76,7 @@ class ProcMesh(MeshTrait):
         self._state = state
         self._shape = shape
         self._ranks = shape.ranks()
-        self._held = state.held_by_handles()
+        self._part = Part(state, shape, state.token())
 
     @property
     def _ndslice(self) -> Slice:
@@ -97,7 +99,7 @@ class ProcMesh(MeshTrait):
         """Done when every process has started and its bootstrap function has run."""
         if self._state.owned:
             return self._state.initialized
-        return current.runtime().meshes.when_booted(self._state)
+        return current.part(Spawner).when_booted(self._state)
 
     @property
     def ranks(self) -> list[int]:
@@ -109,23 +111,18 @@ class ProcMesh(MeshTrait):
         """The host of a slice of one process. Raises `NotImplementedError` for more."""
         if len(self._ranks) != 1:
             raise NotImplementedError("host_mesh is there for a slice of one process only")
-        from monarch_nb.meshes.host_mesh import HostMesh, HostsState
-
-        return HostMesh(
-            HostsState([self._state.agents[self._ranks[0]]], copied=True), Shape.unity()
-        )
+        return HostMesh(HostsState(self._agents(), copied=True), Shape.unity())
 
     def spawn(self, name: str, cls: type[T], *args: Any, **kwargs: Any) -> T:
         """Make an instance of an `Actor` class in every process. Does not block.
 
         Raises at once: `ValueError` for a class that cannot be an actor, `TypeError` for arguments
-            that its
-        constructor would refuse, `RuntimeError` after `stop`, `SupervisionError` when some of these
-        processes are lost. What a constructor raises comes with `.initialized` and with the first
-        call.
+        that its constructor would refuse, `RuntimeError` after `stop`, `SupervisionError` when some
+        of these processes are lost. What a constructor raises comes with `.initialized` and with
+        the first call.
         """
-        made: Any = current.runtime().meshes.spawn_actors(self, name, cls, args, kwargs)
-        return made  # type: ignore[no-any-return]
+        made: Any = spawn_actors(self._part, name, cls, args, kwargs)
+        return made  # type: ignore[no-any-return]  # endpoints of `cls` are attributes of it
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:
         """End the processes. Starts when the future is first observed; twice is fine.
@@ -134,7 +131,7 @@ class ProcMesh(MeshTrait):
         """
         if len(self._ranks) != len(self._state.processes):
             raise RuntimeError("a slice of a ProcMesh cannot be stopped, only the mesh itself")
-        return current.runtime().meshes.stop_procs(self._state, reason)
+        return current.part(Spawner).stop_procs(self._state, reason)
 
     def heal(self, *, shrink: bool = False) -> ProcMesh:
         """Bring lost ranks back: new processes at the same coordinates with their actors made
@@ -147,7 +144,8 @@ class ProcMesh(MeshTrait):
             The healed mesh. Handles of the old one (and of actors on it) work again too, without
             `shrink`.
         """
-        return current.runtime().healing.procs(self, shrink=shrink)
+        healed = current.part(Healing).procs(self._state, shrink=shrink)
+        return self if healed is self._state else whole_mesh(healed)
 
     async def logging_option(
         self,
@@ -168,7 +166,7 @@ class ProcMesh(MeshTrait):
         """
         if aggregate_window_sec is not None and not stream_to_client:
             raise RuntimeError("cannot set aggregate window without streaming to client")
-        current.runtime().meshes.set_logging(self, window_s=aggregate_window_sec, level=level)
+        current.part(Spawner).set_logging(self._part, window_s=aggregate_window_sec, level=level)
 
     def execute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run `function(*args, **kwargs)` once in every process and wait: the values by rank.
@@ -181,17 +179,13 @@ class ProcMesh(MeshTrait):
         Example:
             >>> mesh.execute(lambda x: x * 2, batch)      # doctest: +SKIP
         """
-        if "monarch_nb.tensor.engine.tensors" in sys.modules and _tensor_engine().holds_tensors(
-            (args, kwargs)
-        ):
+        tensors = late.loaded(late.TENSORS)
+        if tensors is not None and tensors.holds_tensors((args, kwargs)):
             return function(*args, **kwargs)
         state = self._state
         runner = next((each for each in state.actors if each.cls is FunctionRunner), None)
         if runner is None:
-            whole: Any = state.view().spawn("execute", FunctionRunner)
-            runner = whole._state
-        from monarch_nb.meshes.actor_mesh import ActorMesh
-
+            runner = spawn_actors(whole_mesh(state)._part, "execute", FunctionRunner, (), {})._state
         found: ValueMesh[Any] = (
             ActorMesh(runner, self._shape).run.call(function, args, kwargs).get()
         )
@@ -207,14 +201,14 @@ class ProcMesh(MeshTrait):
             >>> mesh.slice(gpus=0)["loss"].item()         # doctest: +SKIP
             0.25
         """
-        return variables.get([self], name).get()
+        return variables.get([self._part], name).get()
 
     def __setitem__(self, name: str, value: Any) -> None:
         """Set a variable of the cells on each of these ranks: `mesh["lr"] = 0.1`.
 
         Waits for the ranks; one that runs a cell has it when the cell ends.
         """
-        variables.put([self], {name: value}).get()
+        variables.put([self._part], {name: value}).get()
 
     def scatter(self, name: str, value: Any, dim: int = 0) -> None:
         """Cut a value into as many parts as there are ranks; each has its own as variable `name`.
@@ -227,7 +221,7 @@ class ProcMesh(MeshTrait):
         Example:
             >>> mesh.scatter("batch", torch.arange(8))    # doctest: +SKIP
         """
-        variables.scatter([self], name, value, dim).get()
+        variables.scatter([self._part], name, value, dim).get()
 
     def activate(self) -> contextlib.AbstractContextManager[ProcMesh]:
         """Operations of torch make tensors on these ranks from here on, until the `with` block ends
@@ -237,12 +231,12 @@ class ProcMesh(MeshTrait):
             >>> with mesh.activate():                     # doctest: +SKIP
             ...     x = torch.zeros(3, 4)                 # a tensor on each rank
         """
-        found: contextlib.AbstractContextManager[ProcMesh] = _tensor_engine().activate(self)
+        found: contextlib.AbstractContextManager[ProcMesh] = late.load(late.TENSORS).activate(self)
         return found
 
     def deactivate(self) -> None:
         """End what `activate` has begun, where no `with` block does. Nothing if not active."""
-        _tensor_engine().deactivate(self)
+        late.load(late.TENSORS).deactivate(self)
 
     def rank_tensor(self, dim: str | Sequence[str]) -> Any:
         """A tensor of the mesh (int64, no dimensions) that is each rank's coordinate on an axis; of
@@ -250,7 +244,7 @@ class ProcMesh(MeshTrait):
 
         Raises `KeyError` for an axis that the mesh has not.
         """
-        return _tensor_engine().rank_tensor(self, dim)
+        return late.load(late.TENSORS).rank_tensor(self, dim)
 
     def rank_tensors(self) -> dict[str, Any]:
         """`rank_tensor` of every axis, by name."""
@@ -278,7 +272,7 @@ class ProcMesh(MeshTrait):
             AxisGroup(hosts, gpus: 8 ranks of mesh 'mesh0')
         """
         return process_groups.group(
-            self._part(), process_groups.chosen(self._labels, dims), timeout
+            self._group_part(), process_groups.chosen(self._labels, dims), timeout
         )
 
     def device_mesh(self) -> Any:
@@ -291,22 +285,19 @@ class ProcMesh(MeshTrait):
         Example:
             >>> fully_shard(model, mesh=mesh.device_mesh()["dp"])         # doctest: +SKIP
         """
-        return process_groups.device_mesh(self._part())
+        return process_groups.device_mesh(self._group_part())
 
-    def _part(self) -> process_groups.Part:
+    def _group_part(self) -> GroupPart:
         state = self._state
-        return process_groups.Part(state.number, state.name, len(state.processes), self._shape)
+        return GroupPart(state.number, state.name, len(state.processes), self._shape)
 
     async def sync_workspace(
         self, workspace: Workspace | Path | str, conda: bool = False, auto_reload: bool = False
     ) -> SyncReport:
         """As `HostMesh.sync_workspace`, for the hosts of these processes."""
-        from monarch_nb.meshes.host_mesh import HostMesh, HostsState
-
         agents = list(dict.fromkeys(self._agents()))
-        shape = Extent(["hosts"], [len(agents)]).region.as_shape()
-        hosts = HostMesh(HostsState(agents, copied=True), shape)
-        return await hosts.sync_workspace(workspace, conda=conda, auto_reload=auto_reload)
+        extent = Extent(["hosts"], [len(agents)])
+        return await _sync(agents, extent, workspace, conda, auto_reload)
 
     def to_table(self) -> str:
         """Rank, coordinates, process id and state, a line each."""
@@ -336,32 +327,21 @@ class ProcMesh(MeshTrait):
         self.stop("left its `with` block").get()
 
     def _processes(self) -> list[int]:
-        return [self._state.processes[rank] for rank in self._ranks]
+        return self._part.processes
 
     def _agents(self) -> list[int]:
         return [self._state.agents[rank] for rank in self._ranks]
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._state.shared = True
-        return restore_procs, self._reference()
-
-    def _reference(self) -> tuple[Any, ...]:
-        state = self._state
-        return (
-            state.number,
-            state.name,
-            state.shape,
-            list(state.processes),
-            state.agents,
-            self._shape,
-        )
+        return _restore_procs, self._part.reference()
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{label}={size}" for label, size in self.sizes.items())
         lost = [rank for rank in self._ranks if rank in self._state.lost]
         condition = "ready" if self._state.initialized.done() else "starting"
         runtime = current.running()
-        quiet = runtime.supervision.silent if runtime is not None else {}
+        quiet = runtime.parts[Supervision].silent if runtime is not None else {}
         silent = [rank for rank in self._ranks if self._state.processes[rank] in quiet]
         if silent:
             condition = f"silent ranks {silent}"
@@ -372,17 +352,253 @@ class ProcMesh(MeshTrait):
         return f"<ProcMesh {self._state.name!r} {{{sizes}}} {condition}>"
 
 
-def restore_procs(
+def whole_mesh(state: ProcsState) -> ProcMesh:
+    return ProcMesh(state, state.shape)
+
+
+def restore_procs(reference: tuple[Any, ...]) -> ProcMesh:
+    return _restore_procs(*reference)
+
+
+def _restore_procs(
     number: int, name: str, full: Shape, processes: list[int], agents: list[int], shape: Shape
 ) -> ProcMesh:
-    """A handle as it comes out of a pickle: the owner's own state where it is known."""
     runtime = current.running()
-    known = runtime.supervision.states.get(number) if runtime is not None else None
+    known = runtime.parts[Supervision].states.get(number) if runtime is not None else None
     if isinstance(known, ProcsState):
         return ProcMesh(known, shape)
     state = ProcsState(
-        agents, number=number, name=name, owner_port=0, shape=full, processes=processes, owned=False
+        agents,
+        number=number,
+        name=name,
+        owner_port=0,
+        shape=full,
+        processes=processes,
+        owned=False,
+        wrap=whole_mesh,
     )
     if runtime is not None:
-        runtime.handles.adopt(state)
+        runtime.parts[MovedRanks].adopt(state)
     return ProcMesh(state, shape)
+
+
+class HostsState:
+    def __init__(self, agents: list[int], *, copied: bool = False) -> None:
+        self.agents = agents
+        self.copied = copied
+        self.stopped = False
+
+
+@final
+class HostMesh(MeshTrait):
+    """Hosts, one per point; `this_host()` is a mesh of one without axes.
+
+    Example:
+        >>> procs = this_host().spawn_procs(per_host={"gpus": 8})       # doctest: +SKIP
+    """
+
+    def __init__(self, state: HostsState, shape: Shape, python: str | None = None) -> None:
+        self._state = state
+        self._shape = shape
+        self._python = python  # that ranks are started with; None: they are forked
+
+    @property
+    def _ndslice(self) -> Slice:
+        return self._shape.ndslice
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return tuple(self._shape.labels)
+
+    def _new_with_shape(self, shape: Shape) -> Self:
+        return type(self)(self._state, shape, self._python)
+
+    @property
+    def _agents(self) -> list[int]:
+        living = current.part(Hosts).living_agent
+        return [living(self._state.agents[rank]) for rank in self._shape.ranks()]
+
+    @property
+    def initialized(self) -> Future[bool]:
+        """Done when the hosts can spawn processes; raises `LaunchError` if one cannot."""
+        return current.part(Hosts).hosts_ready(self._agents)
+
+    def spawn_procs(
+        self,
+        per_host: Mapping[str, int] | None = None,
+        bootstrap: Callable[[], object] | None = None,
+        name: str | None = None,
+        proc_bind: Sequence[Mapping[str, str]] | None = None,
+        bootstrap_command: Command | None = None,
+        *,
+        env: Mapping[str, str | None] | None = None,
+    ) -> ProcMesh:
+        """Start processes on each host. Does not block; `.initialized` says when they are up.
+
+        Args:
+            per_host: axes and sizes on each host, e.g. `{"gpus": 4}`; none: one process.
+            bootstrap: runs in each process before anything else; may be async.
+            name: for views and errors.
+            proc_bind: per process of a host, on which processors it runs.
+            bootstrap_command: the command that starts a process, and its environment; for all or
+                per `Point`. See `BootstrapCommand`.
+            env: environment changes for all; None removes.
+
+        Raises:
+            ValueError: a size below 1, an axis named twice, a `proc_bind` of the wrong length, a
+                program that is not there (other hosts say so by `.initialized`).
+        """
+        self._check_open()
+        wanted = dict(per_host or {})
+        _check_axes(self._labels, wanted)
+        options = SpawnOptions(bootstrap, name, proc_bind, bootstrap_command, env)
+        mesh = self._spawn(wanted, options)
+        for callback in spawn_callbacks:
+            callback(mesh)
+        return mesh
+
+    def _spawn(self, per_host: Mapping[str, int], options: SpawnOptions) -> ProcMesh:
+        place = HostPart(self._agents, self._shape, self._python)
+        state = current.part(Hosts).spawn(place, per_host, options, whole_mesh)
+        return whole_mesh(state)
+
+    def shutdown(self) -> Future[None]:
+        """End the hosts for good, with everything on them."""
+        self._checkwhole_mesh("shut down")
+        self._check_open()
+        self._state.stopped = True
+        return current.part(Hosts).shut_hosts(self._agents)
+
+    def stop(self) -> Future[None]:
+        """End every process on the hosts and release them."""
+        self._checkwhole_mesh("stopped")
+        self._check_open()
+        return current.part(Hosts).stop_hosts(self._agents)
+
+    async def sync_workspace(
+        self, workspace: Workspace | Path | str, conda: bool = False, auto_reload: bool = False
+    ) -> SyncReport:
+        """Copy folders of this host to hosts of `attach_to_workers`: only what differs is sent.
+
+        They land in the workspace folder of each host (`$WORKSPACE_DIR` of its worker, or
+        `~/.monarch_nb/workspace`). Each synced folder is first in `sys.path` of ranks spawned from
+        now on and of those this process has spawned there already; for new ranks, the current
+        folder and entries of `sys.path` below a synced folder are the synced ones, and
+        `$WORKSPACE_DIR` is set. What a sync has brought and is gone here is deleted there; files
+        of others stay. A file that is being written is copied as far as it was written.
+
+        Args:
+            workspace: the folders; a path means that one folder.
+            conda: also copy the packages (`site-packages`) of the conda environment of the
+                workspace, by default the active one; they come last in `sys.path`.
+            auto_reload: ranks load modules of the workspace again whose file has changed, and those
+                that import them, on their main thread: after the cell or call that runs there and
+                before later ones. The sync waits for that. Objects keep the class they were made
+                of; names that are gone from a file stay in its module.
+
+        Returns:
+            Per host: files and bytes sent, files deleted. `str` names them.
+
+        Raises:
+            NotImplementedError: for hosts that share this one's files (`this_host()`).
+            ValueError: no such folder, a symbolic link that leaves it, no conda environment.
+            MeshError: a host and a file that failed: what is there stays as it was, and the other
+                hosts are synced. Or a module that could not be loaded again.
+
+        Example:
+            >>> await hosts.sync_workspace("/home/me/project", auto_reload=True)  # doctest: +SKIP
+        """
+        self._check_open()
+        return await _sync(self._agents, self.extent, workspace, conda, auto_reload)
+
+    def _spawn_anywhere(self, name: str) -> ProcMesh:
+        """One process per host, wherever it starts: the current folder may be missing there."""
+        return self._spawn({}, SpawnOptions(name=name, anywhere=True))
+
+    def with_python_executable(self, path: str) -> HostMesh:
+        """The same hosts, whose processes run another interpreter, as in `spawn_procs` of it.
+
+        It needs this monarch_nb and the same minor version of Python. Processes are started, not
+        forked, which takes seconds. They find the modules that this process finds outside of its
+        standard library and `site-packages`, then their own. A `bootstrap_command` takes the place
+        of this interpreter.
+        """
+        python = os.fspath(path)
+        return HostMesh(self._state, self._shape, None if is_this_python(python) else python)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.shutdown()
+
+    def _check_open(self) -> None:
+        if self._state.stopped:
+            raise RuntimeError("HostMesh has already been shut down")
+
+    def _checkwhole_mesh(self, what: str) -> None:
+        if self._state.copied or len(self) != len(self._state.agents):
+            raise RuntimeError(
+                f"a slice or a copy of a HostMesh cannot be {what}, only the mesh itself"
+            )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, HostMesh):
+            return NotImplemented
+        return (self._state.agents, self._shape, self._python) == (
+            other._state.agents,
+            other._shape,
+            other._python,
+        )
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._state.agents))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore_hosts, (list(self._state.agents), self._shape, self._python)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{label}={size}" for label, size in self.sizes.items())
+        python = f" with {self._python}" if self._python else ""
+        return f"<HostMesh {{{sizes}}}{python}{' shut down' if self._state.stopped else ''}>"
+
+
+def _restore_hosts(agents: list[int], shape: Shape, python: str | None) -> HostMesh:
+    return HostMesh(HostsState(agents, copied=True), shape, python)
+
+
+async def _sync(
+    agents: list[int],
+    extent: Extent,
+    workspace: Workspace | Path | str,
+    conda: bool,
+    auto_reload: bool,
+) -> SyncReport:
+    def spawn(agent: int) -> ProcMesh:
+        return HostMesh(HostsState([agent]), Shape.unity())._spawn_anywhere("workspace")
+
+    report: SyncReport = await late.load(late.WORKSPACE_SYNC).sync(
+        agents, extent, workspace, conda=conda, auto_reload=auto_reload, spawn=spawn
+    )
+    return report
+
+
+def _check_axes(host_labels: tuple[str, ...], per_host: dict[str, int]) -> None:
+    for label, size in per_host.items():
+        if label in host_labels:
+            raise ValueError(
+                f"axis {label!r} is a host axis already; name the axis of processes otherwise"
+            )
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"{label}={size!r}: the size of an axis is a whole number, 1 or more")
+
+
+def this_host() -> HostMesh:
+    """The host of the calling process, as a mesh of one."""
+    return HostMesh(HostsState([current.part(Hosts).local_agent()]), Shape.unity())
+
+
+def this_proc() -> ProcMesh:
+    """The calling process, as a mesh of one; actors spawned on it live beside you."""
+    found: ProcMesh = current.runtime().root.proc_mesh
+    return found

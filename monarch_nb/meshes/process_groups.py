@@ -2,16 +2,20 @@
 
 Rule: which ranks work together follows from the shape of a mesh, so nobody is asked. A handle
 becomes the `torch.distributed.ProcessGroup` where it arrives in a member, and stays a handle
-everywhere else. How a group is made is the rank's business (`Runtime.group_of`).
+everywhere else. How a group is made is the rank's business (`Membership.group_of`). A torch
+`DeviceMesh` is made of the groups of its axes, and nothing is initialised again; after a heal or a
+regroup the groups are others, so the next one asked for is another object.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, final
+from typing import Any, Final, NoReturn, final
 
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.extent import Shape
@@ -19,7 +23,7 @@ from monarch_nb.process import current
 
 
 @dataclass(frozen=True)
-class Seat:
+class RankIdentity:
     """Which rank of which mesh this process is; `device` is `cpu` or `cuda:<i>`."""
 
     number: int
@@ -29,8 +33,30 @@ class Seat:
     device: str
 
 
+GroupOf = Callable[[Sequence[int], str, float | None], Any]
+"""The process group of some ranks of the mesh, of which this process is one; another for each
+owner, of which "" is everybody. At last its timeout in seconds, None: as it is."""
+
+
+def _no_groups(ranks: Sequence[int], _: str = "", __: float | None = None) -> NoReturn:
+    raise RuntimeError(
+        f"ranks {list(ranks)}: process groups are made on ranks of a mesh, not on the controller"
+    )
+
+
+class Membership:
+    """Of this process in a mesh: none on the controller. A rank is another after a heal."""
+
+    def __init__(self, rank: RankIdentity | None = None, group_of: GroupOf = _no_groups) -> None:
+        self.rank = rank
+        self.group_of = group_of
+
+    def become(self, rank: RankIdentity) -> None:
+        self.rank = rank
+
+
 @dataclass(frozen=True)
-class Part:
+class GroupPart:
     """Some ranks of a mesh of `size` ranks, by the mesh's number and name."""
 
     number: int
@@ -38,14 +64,12 @@ class Part:
     size: int
     shape: Shape
 
-    def seat(self) -> Seat | None:
-        """That of this process, if it is one of these ranks."""
-        seat = _seat()
-        is_of_mesh = seat is not None and (seat.number, len(seat.shape)) == (self.number, self.size)
-        return seat if is_of_mesh and seat is not None and seat.rank in self.ranks() else None
+    def member(self) -> RankIdentity | None:
+        me = _this_rank()
+        is_of_mesh = me is not None and (me.number, len(me.shape)) == (self.number, self.size)
+        return me if is_of_mesh and me is not None and me.rank in self.ranks() else None
 
     def ranks(self) -> list[int]:
-        """In the whole mesh."""
         return self.shape.ranks()
 
 
@@ -62,12 +86,14 @@ class AxisGroup:
         >>> # dist.all_reduce(x, group=g)
     """
 
-    def __init__(self, part: Part, dims: tuple[str, ...], timeout: float | None = None) -> None:
+    def __init__(
+        self, part: GroupPart, dims: tuple[str, ...], timeout: float | None = None
+    ) -> None:
         self._part = part
         self._dims = dims
         self._timeout = timeout
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return group, (self._part, self._dims, self._timeout)
 
     def __eq__(self, other: object) -> bool:
@@ -76,7 +102,7 @@ class AxisGroup:
     def __hash__(self) -> int:
         return hash(self._key())
 
-    def _key(self) -> tuple[Any, ...]:
+    def _key(self) -> tuple[object, ...]:
         return self._part.number, self._part.size, *self._part.ranks(), *self._dims
 
     def __repr__(self) -> str:
@@ -87,13 +113,12 @@ class AxisGroup:
         return f"AxisGroup({axes}{size} of mesh {self._part.name!r})"
 
     def __getattr__(self, name: str) -> NoReturn:
-        """What torch would do with a group here."""
         if name.startswith("_"):  # asked by copy, pickle and displays, which take no for an answer
             raise AttributeError(name)
         raise RuntimeError(_not_here(self))
 
 
-def group(part: Part, dims: tuple[str, ...], timeout: float | None) -> Any:
+def group(part: GroupPart, dims: tuple[str, ...], timeout: float | None) -> Any:
     """The `ProcessGroup` of this rank's neighbours, which waits for them the first time; a handle
     where this process is no member.
 
@@ -106,25 +131,61 @@ def group(part: Part, dims: tuple[str, ...], timeout: float | None) -> Any:
     """
     if timeout is not None and not 0 < timeout < math.inf:
         raise ValueError(f"timeout={timeout!r}: seconds, more than none; None means 60")
-    seat = part.seat()
-    if seat is None:
+    me = part.member()
+    if me is None:
         return AxisGroup(part, dims, timeout)
-    members = neighbours(part.shape, dims, seat.rank)
-    return current.runtime().group_of(members, "", timeout)
+    members = neighbours(part.shape, dims, me.rank)
+    return current.part(Membership).group_of(members, "", timeout)
 
 
-def device_mesh(part: Part) -> Any:
-    """See `ProcMesh.device_mesh`."""
-    from monarch_nb.meshes import device_meshes
-
-    seat = part.seat()
-    if seat is None:
+def device_mesh(part: GroupPart) -> Any:
+    me = part.member()
+    if me is None:
         raise RuntimeError(
             f"{_who()} is no rank of this part of mesh {part.name!r} ({rank_words(part.ranks())}): "
             "a torch DeviceMesh is made on its members. Type `mesh.device_mesh()` in a %%mesh cell "
             "on these ranks, or in an endpoint that gets the mesh as an argument"
         )
-    return device_meshes.of(part.shape, seat.rank, seat.device.partition(":")[0])
+    return device_mesh_of(part.shape, me.rank, me.device.partition(":")[0])
+
+
+def device_mesh_of(shape: Shape, rank: int, device: str, owner: str = "") -> Any:
+    """The `DeviceMesh` of this shape, on a device of this type (`cpu`, `cuda`), with the groups of
+    an owner.
+
+    Waits the first time for the other members, of one axis after the other. Raises `ValueError`
+    for a shape without axes.
+    """
+    if not shape.labels:
+        raise ValueError(
+            f"rank {rank} alone has no axes, a DeviceMesh needs one: keep the axis, as in "
+            "mesh.slice(gpus=slice(0, 1))"
+        )
+    # it advises to flatten axes that a program names apart on purpose
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
+    group_of = current.part(Membership).group_of
+    groups = [group_of(neighbours(shape, (label,), rank), owner, None) for label in shape.labels]
+    key = (*shape.labels, *shape.ndslice.sizes, *shape.ranks(), device, owner)
+    known, found = _device_meshes.get(key, ([], None))
+    if found is None or any(a is not b for a, b in zip(known, groups, strict=True)):
+        found = _make_device_mesh(shape, groups, device)
+        _device_meshes[key] = (groups, found)
+    return found
+
+
+_device_meshes: Final[dict[Any, tuple[list[object], Any]]] = {}
+
+
+def _make_device_mesh(shape: Shape, groups: list[object], device: str) -> Any:
+    # torch takes a second to import, and only members of a group need it
+    torch = importlib.import_module("torch")
+    module = importlib.import_module("torch.distributed.device_mesh")
+    return module.DeviceMesh.from_group(
+        groups if len(groups) > 1 else groups[0],
+        device,
+        mesh=torch.tensor(shape.ranks()).reshape(tuple(shape.ndslice.sizes)),
+        mesh_dim_names=tuple(shape.labels),
+    )
 
 
 def chosen(labels: Sequence[str], dims: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -148,18 +209,21 @@ def neighbours(shape: Shape, axes: tuple[str, ...], rank: int) -> tuple[int, ...
     )
 
 
-def _seat() -> Seat | None:
+def _this_rank() -> RankIdentity | None:
     runtime = current.running()
-    return None if runtime is None else runtime.seat
+    if runtime is None:
+        return None
+    membership: Membership = runtime.parts[Membership]
+    return membership.rank
 
 
 def _who() -> str:
-    seat = _seat()
-    return "the controller" if seat is None else f"rank {seat.rank} of mesh {seat.name!r}"
+    me = _this_rank()
+    return "the controller" if me is None else f"rank {me.rank} of mesh {me.name!r}"
 
 
 def _not_here(handle: AxisGroup) -> str:
-    if _seat() is None:
+    if _this_rank() is None:
         return (
             f"{handle} is a handle here: collectives run on the ranks. Send it to them, "
             '`mesh["g"] = mesh.group(...)` or as an argument of an endpoint, and use it there'

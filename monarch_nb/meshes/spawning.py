@@ -1,4 +1,4 @@
-"""`Meshes`: how processes and actors are spawned and stopped by whoever owns them (healing:
+"""`Spawner`: how processes and actors are spawned and stopped by whoever owns them (healing:
 `healing.py`).
 
 Rules: ids are chosen here, so nothing waits for an answer before it can be used; what a heal needs
@@ -12,82 +12,72 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from monarch_nb.actors.definition import check_class, check_constructor, is_sync
 from monarch_nb.core.shape.extent import Shape, Slice
-from monarch_nb.core.wire.frames import SHARED, Message
-from monarch_nb.errors import SupervisionError
-from monarch_nb.meshes.actor_mesh import ActorMesh, ActorsState, SpawnCall
-from monarch_nb.meshes.proc_mesh import ProcMesh, spawn_callbacks
+from monarch_nb.core.wire.frames import ERROR, SHARED, Message
+from monarch_nb.errors import ActorError, SupervisionError
+from monarch_nb.meshes.states import ActorsState, Part, ProcsState
 from monarch_nb.process import context, remote_errors
-from monarch_nb.process.boot import BootCall, Countdown
-from monarch_nb.process.futures.calls import Target
+from monarch_nb.process.exit import Exit
+from monarch_nb.process.futures.ask_all import Countdown
+from monarch_nb.process.futures.calls import GatherCall, Target
 from monarch_nb.process.futures.future import Future, LazyFuture, completed, make
-from monarch_nb.process.payloads import Parcel
-from monarch_nb.process.process import Proc, new_actor_port
-from monarch_nb.process.supervision.mesh_state import ProcsState
+from monarch_nb.process.instance import Instance
+from monarch_nb.process.payloads import Payload
+from monarch_nb.process.process import Proc, Wait, Waiter, new_actor_port
 from monarch_nb.process.supervision.supervision import MeshFailure, MeshState, Supervision
 
-if TYPE_CHECKING:
-    from monarch_nb.actors.hosting import Hosting
 
-
-class Meshes:
-    """Everything this process spawns."""
-
-    def __init__(self, proc: Proc, hosting: Hosting, supervision: Supervision) -> None:
+class Spawner:
+    def __init__(self, proc: Proc, supervision: Supervision) -> None:
         self.proc = proc
-        self.hosting = hosting
         self.supervision = supervision
         self._stopping = threading.Lock()
         self._names = itertools.count()
-        supervision.stop_state = self._stop_state
 
     # actors
 
     def spawn_actors(
         self,
-        procs: ProcMesh,
+        procs: Part,
         name: str,
         cls: type,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        *,
-        port: int | None = None,
-    ) -> ActorMesh[Any]:
-        """`ProcMesh.spawn`."""
+        wrap: Callable[[ActorsState], Any],
+        port: int | None,
+    ) -> ActorsState:
         check_class(cls)
         check_constructor(cls, args, kwargs)
         self._check_usable(procs)
         instance = context.current_instance()
         state = ActorsState(
             cls,
-            procs._state,
+            procs.state,
             number=port or new_actor_port(),
             name=name,
             owner_port=instance.port,
-            shape=Shape(procs._labels, Slice.new_row_major(procs._shape.ndslice.sizes)),
-            processes=procs._processes(),
+            shape=Shape(procs.shape.labels, Slice.new_row_major(procs.shape.ndslice.sizes)),
+            processes=procs.processes,
             owned=True,
+            wrap=wrap,
         )
         state.proc_ranks = tuple(procs.ranks)
         body = _actor_body(state, instance, self.proc.id)
-        content = (cls, args, kwargs, procs._reference())
+        content = (cls, args, kwargs, procs.reference())
         parcel = self.proc.encode(content, state.processes)
         kept = None if parcel.flags & SHARED else parcel
         state.respawn = functools.partial(self._construct, state, body, content, kept)
         self.supervision.own(state)
-        procs._state.actors.append(state)
+        procs.state.actors.append(state)
         state.initialized = self._construct_with(state, body, parcel, range(len(state.processes)))
-        return ActorMesh(state, state.shape)
+        return state
 
-    def _check_usable(self, procs: ProcMesh) -> None:
-        state = procs._state
-        if state.ended is not None:
-            raise RuntimeError(
-                f"`ProcMesh` has already been stopped: {state.name!r}, {state.ended}"
-            )
+    def _check_usable(self, procs: Part) -> None:
+        state = procs.state
+        state.check_not_stopped()
         lost = [
             rank
             for rank in procs.ranks
@@ -107,7 +97,7 @@ class Meshes:
         state: ActorsState,
         body: dict[str, Any],
         content: tuple[Any, ...],
-        kept: Parcel | None,
+        kept: Payload | None,
         ranks: list[int],
     ) -> Future[Any]:
         parcel = kept or self.proc.encode(content, [state.processes[rank] for rank in ranks])
@@ -117,7 +107,7 @@ class Meshes:
         self,
         state: ActorsState,
         body: dict[str, Any],
-        parcel: Parcel,
+        parcel: Payload,
         ranks: Sequence[int],
         *,
         again: bool = False,
@@ -172,7 +162,6 @@ class Meshes:
         threading.Thread(target=report, name="monarch-failure", daemon=True).start()
 
     def stop_actors(self, state: ActorsState, reason: str) -> Future[None]:
-        """`ActorMesh.stop`."""
         return self._stop_once(state, reason, functools.partial(self._end_actors, state))
 
     def _end_actors(self, state: ActorsState, then: Callable[[], None]) -> None:
@@ -191,22 +180,15 @@ class Meshes:
     # processes
 
     def new_name(self) -> str:
-        """A name for a mesh that was given none."""
         return f"mesh{next(self._names)}"
 
-    def register(self, state: ProcsState, request: Callable[[list[int]], None]) -> ProcMesh:
-        """Own a mesh of processes that are being spawned by `request(ranks)`."""
+    def register(self, state: ProcsState, request: Callable[[list[int]], None]) -> None:
         state.when_garbage = lambda: self._stop_in_background(state)
         state.respawn = functools.partial(self._start, state, request)
         self.supervision.own(state)
-        mesh: ProcMesh = state.view()
         state.initialized = self._start(state, request, list(range(len(state.processes))))
-        for callback in () if state.internal else list(spawn_callbacks):
-            callback(mesh)
-        return mesh
 
     def when_booted(self, state: ProcsState) -> Future[bool]:
-        """For a handle that came by message: the processes answer once they are up."""
         future: Future[bool] = make(Future)
         size = len(state.processes)
         countdown = Countdown(size, lambda: future._set_result(True))
@@ -234,7 +216,6 @@ class Meshes:
         return future
 
     def stop_procs(self, state: ProcsState, reason: str) -> Future[None]:
-        """`ProcMesh.stop`: lazy, then it goes through whoever watches."""
         if not state.owned:
             raise RuntimeError("only the process that spawned a ProcMesh can stop it")
         if self.proc.id in state.processes:
@@ -266,7 +247,6 @@ class Meshes:
     def _stop_once(
         self, state: MeshState, reason: str, stop: Callable[[Callable[[], None]], None]
     ) -> Future[None]:
-        """End a mesh; who asks again waits for the same end."""
         stopped: Future[None] = make(Future)
         with self._stopping:
             if state.stopping is not None:
@@ -290,6 +270,13 @@ class Meshes:
                 daemon=True,
             ).start()
 
+    def stop_owned_by(self, port: int) -> list[Future[None]]:
+        owned = self.supervision.owned_by(port)
+        stops = [self._stop_state(state, "its owner has ended") for state in owned]
+        for stop in stops:
+            stop.add_done_callback(_ignore)
+        return stops
+
     def _stop_state(self, state: MeshState, reason: str) -> Future[None]:
         if isinstance(state, ProcsState):
             return self.stop_procs(state, reason)
@@ -297,16 +284,15 @@ class Meshes:
             return self.stop_actors(state, reason)
         return completed(None)
 
-    def set_logging(self, mesh: ProcMesh, *, window_s: float | None, level: int) -> None:
-        """`ProcMesh.logging_option`."""
-        processes = mesh._processes()
-        body = {"procs": processes, "name": mesh.name, "window_s": window_s}
+    def set_logging(self, procs: Part, *, window_s: float | None, level: int) -> None:
+        processes = procs.processes
+        body = {"procs": processes, "name": procs.state.name, "window_s": window_s}
         self.proc.control(self.proc.controller, "logging_option", body)
         for process in processes:
             self.proc.control(process, "logging", {"level": level})
 
 
-def _actor_body(state: ActorsState, instance: context.Instance, process: int) -> dict[str, Any]:
+def _actor_body(state: ActorsState, instance: Instance, process: int) -> dict[str, Any]:
     cls = state.cls
     return {
         "port": state.number,
@@ -321,5 +307,113 @@ def _actor_body(state: ActorsState, instance: context.Instance, process: int) ->
     }
 
 
-def _ignore(_: Any) -> None:
+def _ignore(_: object) -> None:
     """Nobody waits for it."""
+
+
+class BootCall(Future[bool], Waiter):
+    __slots__ = ("_mesh", "_missing", "_port", "_proc")
+
+    def begin(self, proc: Proc, state: ProcsState, ranks: list[int]) -> None:
+        self._proc = proc
+        self._mesh = state
+        self._missing = {state.processes[rank]: rank for rank in ranks}
+        self._port = proc.new_port()
+        proc.ports[self._port] = self.deliver
+        state.boot_port = self._port
+        if not self._missing:
+            self._set_result(True)
+
+    def deliver(self, message: Message) -> None:
+        rank = self._missing.pop(message.source, None)
+        if rank is None:
+            return
+        body, payload = message.payload, message.buffers
+        self._mesh.pids[rank] = int.from_bytes(bytes(body)[:8], "little")
+        if payload:
+            self._end()
+            self._arrive((rank, bytes(payload[0])))
+        elif not self._missing:
+            self._end()
+            self._set_result(True)
+
+    def _decode(self, content: Any) -> bool:
+        rank, payload = content
+        raise remote_errors.unpack(
+            payload, what=remote_errors.SETUP, rank=rank, size=len(self._mesh.processes)
+        )
+
+    def _end(self) -> None:
+        self._proc.ports.pop(self._port, None)
+
+    def wait_for_people(self) -> Wait:
+        mesh = self._mesh
+        missing = tuple(sorted(self._missing.copy().values()))
+        return Wait("start", mesh.name, missing, len(mesh.processes), None)
+
+    def waits_for(self, process: int) -> bool:
+        return process in self._missing
+
+    def abandon(self, ended: Exit) -> None:
+        for process in list(self._missing)[:1]:
+            self.lost(Exit(process, reason=ended.reason))
+
+    def lost(self, ended: Exit) -> None:
+        rank = self._missing.pop(ended.process)
+        self._end()
+        failure = MeshFailure(self._mesh, [rank], ended.describe(), ended=ended)
+        self._set_exception(failure.error(f"{self._mesh.name}.start"))
+
+
+class SpawnCall(GatherCall):
+    """Waits for every constructor; all errors are gathered, so that one failure tells of all
+    ranks."""
+
+    __slots__ = ("_errors", "_gone", "on_failure")
+    on_failure: Callable[[list[int], list[Message]], None]
+
+    def expect(self) -> None:
+        super().expect()
+        self._errors: list[Message] = []
+        self._gone: dict[int, Exit] = {}
+
+    def deliver(self, message: Message) -> None:
+        if message.rank >= len(self._answers) or self._answers[message.rank] is not None:
+            return
+        self._answers[message.rank] = message
+        if message.kind == ERROR:
+            self._errors.append(message)
+        self._count_down()
+
+    def lost(self, ended: Exit) -> None:
+        for index, process in enumerate(self.target.processes):
+            is_waited_for = self._answers[index] is None and index not in self._gone
+            if process == ended.process and is_waited_for:
+                self._gone[index] = ended
+                self._count_down()
+
+    def _count_down(self) -> None:
+        self._missing -= 1
+        if self._missing or not self._close():
+            return
+        if self._errors:
+            self.on_failure(self._failed(), self._errors)
+            self._arrive(self._errors[0])
+        elif self._gone:
+            self._arrive(next(iter(self._gone.values())))
+        else:
+            self._set_result(None)
+
+    def _failed(self) -> list[int]:
+        return sorted(self.target.ranks[each.rank] for each in self._errors)
+
+    def _error_of(self, message: Message | Exit) -> BaseException:
+        error = super()._error_of(message)
+        if isinstance(error, ActorError) and len(self._errors) > 1:
+            error.message += f" The constructor raised on ranks {self._failed()}."
+        return error
+
+    can_be_cancelled = False  # an interrupted wait undoes no spawn; stop the mesh to end it
+
+    def cancel(self) -> bool:
+        return False

@@ -60,7 +60,7 @@ class SyncReport:
 
 
 @dataclass
-class Landing:
+class SyncedFolders:
     """Where folders of this host are on another: `pairs` from here to there."""
 
     root: str
@@ -68,17 +68,14 @@ class Landing:
     packages: str | None = None
 
     def there(self, path: str) -> str | None:
-        """The place of a local path on that host; None if it was not synced."""
         for local, remote in self.pairs.items():
             if path == local or path.startswith(f"{local}/"):
                 return remote + path[len(local) :]
         return None
 
     def cwd(self, here: str) -> str:
-        """The current folder of ranks that are spawned there."""
         return self.there(here) or next(iter(self.pairs.values()), self.root)
 
     def import_path(self, here: Sequence[str]) -> list[str]:
-        """`sys.path` of ranks that are spawned there."""
         places = [*self.pairs.values(), *(self.there(each) or each for each in here)]
         return list(dict.fromkeys([*places, *([self.packages] if self.packages else [])]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import keyword
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -26,35 +26,32 @@ from monarch_nb.process.futures.future import Future, make
 from monarch_nb.process.process import json_of
 
 if TYPE_CHECKING:
-    from monarch_nb.meshes.proc_mesh import ProcMesh
-    from monarch_nb.process.payloads import Parcel
+    from monarch_nb.meshes.states import Part
+    from monarch_nb.process.payloads import Payload
     from monarch_nb.process.process import Proc
 
 _SHOWN: Final = 12  # names of variables in an error
 _ERRORS: Final = {each.__name__: each for each in (EncodeError, DecodeError, LimitError)}
 
 
-def get(parts: Sequence[ProcMesh], name: str) -> Future[ValueMesh[Any]]:
-    """A variable of the ranks of these parts of a mesh, unpickled when looked at."""
+def get(parts: Sequence[Part], name: str) -> Future[ValueMesh[Any]]:
     _check(name)
     return _asked(parts, "get_names", {"names": [name]}, name)
 
 
-def put(parts: Sequence[ProcMesh], values: Mapping[str, Any]) -> Future[None]:
-    """Set variables, to the same values on all ranks of these parts of a mesh."""
+def put(parts: Sequence[Part], values: Mapping[str, Any]) -> Future[None]:
     for name in values:
         _check(name)
-    proc, target = _target(parts, _words("put", values))
+    proc, target = _target(parts, f"put {' '.join(values)}")
     parcel = proc.encode(("set_names", (), dict(values)), target.processes)
     return _sent(proc, target, "set_names", {"names": list(values)}, [parcel] * len(target.ranks))
 
 
-def scatter(parts: Sequence[ProcMesh], name: str, value: Any, dim: int = 0) -> Future[None]:
-    """Set a variable to another part of the value on each rank."""
+def scatter(parts: Sequence[Part], name: str, value: object, dim: int = 0) -> Future[None]:
     _check(name)
     proc, target = _target(parts, f"scatter {name}")
     pieces = cut(value, len(target.ranks), dim)
-    parcels: list[Parcel] = []
+    parcels: list[Payload] = []
     try:
         for piece, process in zip(pieces, target.processes, strict=True):
             parcels.append(proc.encode(("set_names", (), {name: piece}), [process]))
@@ -65,8 +62,7 @@ def scatter(parts: Sequence[ProcMesh], name: str, value: Any, dim: int = 0) -> F
     return _sent(proc, target, "set_names", {"names": [name]}, parcels)
 
 
-def fetch_result(part: ProcMesh, reply: int) -> Future[ValueMesh[Any]]:
-    """What the cell that answered to port `reply` has left on these ranks."""
+def fetch_result(part: Part, reply: int) -> Future[ValueMesh[Any]]:
     return _asked([part], "get_result", {"reply": reply}, "result")
 
 
@@ -80,30 +76,25 @@ def _check(name: object) -> None:
         raise ValueError(f"{name!r:.80} cannot be the name of a variable")
 
 
-def _words(verb: str, names: Iterable[str]) -> str:
-    return f"{verb} {' '.join(names)}"
-
-
 # ------------------------------------------------------------------------------ on their way
 
 
-def _target(parts: Sequence[ProcMesh], what: str) -> tuple[Proc, Target]:
+def _target(parts: Sequence[Part], what: str) -> tuple[Proc, Target]:
     """The ranks of parts of one mesh, as one. Raises if some are lost or the mesh was stopped."""
-    state = parts[0]._state
+    state = parts[0].state
     ranks = [rank for part in parts for rank in part.ranks]
     if state.trouble:
         state.check(ranks, f"{state.name}.{what}")
     shape = Extent(["rank"], [len(ranks)]).region.as_shape()
     if len(parts) == 1:
-        whole = parts[0]._shape
+        whole = parts[0].shape
         shape = Shape(whole.labels, Slice.new_row_major(whole.ndslice.sizes))
     processes = [state.processes[rank] for rank in ranks]
-    held = [part._held for part in parts]
-    return current.runtime().proc, Target(state, what, processes, ranks, shape, held)
+    return current.proc(), Target(state, what, processes, ranks, shape, parts)
 
 
 def _asked(
-    parts: Sequence[ProcMesh], verb: str, body: dict[str, Any], name: str
+    parts: Sequence[Part], verb: str, body: dict[str, Any], name: str
 ) -> Future[ValueMesh[Any]]:
     proc, target = _target(parts, f"get {name}")
     call: _Get = _begun(proc, target, _Get)
@@ -113,7 +104,7 @@ def _asked(
 
 
 def _sent(
-    proc: Proc, target: Target, verb: str, body: dict[str, Any], parcels: Sequence[Parcel]
+    proc: Proc, target: Target, verb: str, body: dict[str, Any], parcels: Sequence[Payload]
 ) -> Future[None]:
     call: _Put = _begun(proc, target, _Put)
     _send(proc, call, verb, body, parcels)
@@ -128,7 +119,7 @@ def _begun(proc: Proc, target: Target, kind: type[Any]) -> Any:
 
 
 def _send(
-    proc: Proc, call: _Put, verb: str, body: dict[str, Any], parcels: Sequence[Parcel | None]
+    proc: Proc, call: _Put, verb: str, body: dict[str, Any], parcels: Sequence[Payload | None]
 ) -> None:
     for index, (process, parcel) in enumerate(zip(call.target.processes, parcels, strict=True)):
         proc.control(process, verb, body, parcel=parcel, reply=call.port, rank=index, tag=call.tag)
@@ -138,8 +129,6 @@ def _send(
 
 
 class _Put(GatherCall):
-    """Waits for every rank, also when some refuse."""
-
     __slots__ = ()
     can_be_cancelled = False
 
@@ -173,15 +162,13 @@ class _Put(GatherCall):
 
 
 class _Get(_Put):
-    """The values come with the answers."""
-
     __slots__ = ("name",)
     name: str
 
     def _outcome(self) -> ValueMesh[Any]:
         return self._gathered()
 
-    def _unread(self, rank: int, answer: Message) -> Callable[[], Any]:
+    def _unread(self, rank: int, answer: Message) -> Callable[[], object]:
         # not of this call: a cycle would keep what ranks have lent
         return partial(_opened, self.name, rank, super()._unread(rank, answer))
 
@@ -198,7 +185,6 @@ def _opened(name: str, rank: int, decode: Callable[[], Any]) -> Any:
 
 
 def _refusal(target: Target, refused: Mapping[int, dict[str, Any]]) -> MeshError:
-    """One error for all ranks that have refused."""
     missing = {rank: each for rank, each in refused.items() if "missing" in each}
     if missing:
         return _missing(target, missing)

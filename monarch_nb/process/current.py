@@ -1,26 +1,42 @@
-"""The one `Runtime` of this process: set once by whoever starts it, read by everybody.
+"""The one runtime of this process: set once by whoever starts it, found by what users call.
 
-A rank sets it while it boots. Elsewhere the first use starts the client; it is known here by name
-only, as the worker is to the host, because nothing may point up.
+A rank sets it while it boots. Elsewhere the first use starts the client. What is made here with
+the runtime at hand is given what it needs; only what a user calls, or a message brings, looks here.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
+from monarch_nb import late
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.errors import BrokenError
 
 if TYPE_CHECKING:
+    from monarch_nb.process.instance import Instance
     from monarch_nb.process.process import Proc
-    from monarch_nb.services.runtime import Runtime
 
-CLIENT = "monarch_nb.control.client"
+T = TypeVar("T")
+
+
+class Runtime(Protocol):
+    """What every process of a mesh has. `parts`: what the boxes above give it, by class."""
+
+    @property
+    def proc(self) -> Proc: ...
+    @property
+    def root(self) -> Instance: ...
+    @property
+    def parts(self) -> Mapping[type, Any]: ...
+    @property
+    def at_close(self) -> list[Callable[[], None]]: ...
+
+
 _lock = threading.RLock()
 
 
@@ -33,12 +49,10 @@ _slot = _Slot()
 
 
 def install(runtime: Runtime | None) -> None:
-    """Make this the process's runtime; None when it has ended."""
     _slot.runtime = runtime
 
 
 def running() -> Runtime | None:
-    """The runtime, if there is one. A forked child of a member has none."""
     return _slot.runtime
 
 
@@ -54,15 +68,25 @@ def runtime() -> Runtime:
         )
     with _lock:
         if _slot.runtime is None:
-            importlib.import_module(CLIENT).start()
+            late.load(late.CLIENT).start()
     found = _slot.runtime
     assert found is not None
     return found
 
 
 def proc() -> Proc:
-    """The messaging of this process."""
     return runtime().proc
+
+
+def part(kind: type[T]) -> T:
+    found: T = runtime().parts[kind]
+    return found
+
+
+def flush() -> None:
+    """Send what is held back: the calling thread is about to wait."""
+    if (found := _slot.runtime) is not None:
+        found.proc.links.flush()
 
 
 def _forget_after_fork() -> None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from monarch_nb.core.errors.records import is_internal
 from monarch_nb.core.hangs.stacks import Crash, Frame, crash
+from monarch_nb.errors import RankExited, RankUnreachable, SupervisionError
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,6 @@ class Exit:
 
     @staticmethod
     def from_body(body: dict[str, Any]) -> Exit:
-        """From the agent's `exited`."""
         return Exit(
             body["proc"],
             body.get("code"),
@@ -40,7 +40,6 @@ class Exit:
         )
 
     def crash(self) -> Crash | None:
-        """Where Python crashed, if it did."""
         return crash(self.tail)
 
     def crashed_at(self) -> list[Frame]:
@@ -55,6 +54,16 @@ class Exit:
         said = (self.tail if crashed is None else crashed.before).rstrip()
         lines = "".join(f"\n  {line}" for line in said.splitlines()[-count:])
         return f"\nThe last lines it printed:{lines}" if lines else ""
+
+    def error(self, text: str = "", *, ranks: tuple[int, ...] = ()) -> SupervisionError:
+        """For whoever needs the process; without a text it says what `describe` does."""
+        if self.unreachable_s is not None:
+            lost = RankUnreachable(text or self.describe(), ranks=ranks)
+            lost.last_heard_s = self.unreachable_s
+            return lost
+        gone = RankExited(text or self.describe(), ranks=ranks)
+        gone.exitcode, gone.signal, gone.log_tail = self.code, self.signal, self.tail
+        return gone
 
     def plainly(self) -> str:
         """The same for people who run cells: "exited with code 3"."""
@@ -71,25 +80,21 @@ class Exit:
 
     def describe(self) -> str:
         """One clause: "the process this actor was running on exited with non-zero code 3"."""
+        return f"the process this actor was running on {self._how()}"
+
+    def _how(self) -> str:
         if self.asked:
-            return "the process this actor was running on has been stopped"
+            return "has been stopped"
         if self.oom:
-            return "the process this actor was running on was killed: out of memory (Killed(sig=9))"
+            return "was killed: out of memory (Killed(sig=9))"
         why = f": {self.reason}" if self.reason else ""
         if self.signal is not None:
-            return (
-                f"the process this actor was running on failed: Killed(sig={self.signal}, "
-                f"{_signal_name(self.signal)}){why}"
-            )
+            return f"failed: Killed(sig={self.signal}, {_signal_name(self.signal)}){why}"
         if self.unreachable_s is not None:
-            return (
-                "the process this actor was running on was not heard for "
-                f"{self.unreachable_s:.1f} s{why}"
-            )
+            return f"was not heard for {self.unreachable_s:.1f} s{why}"
         if self.code is not None:
-            kind = "non-zero code" if self.code else "code"
-            return f"the process this actor was running on exited with {kind} {self.code}{why}"
-        return f"the process this actor was running on is gone: {self.reason or 'unknown reason'}"
+            return f"exited with {'non-zero code' if self.code else 'code'} {self.code}{why}"
+        return f"is gone: {self.reason or 'unknown reason'}"
 
 
 def _signal_name(number: int) -> str:

@@ -92,7 +92,6 @@ class ProcId(str):
 
     @staticmethod
     def from_string(text: str) -> ProcId:
-        """Raises `ValueError` for what is no id."""
         if Uid(text).value is None:
             raise ValueError(f"{text!r} is no process id: those end with 16 hexadecimal digits")
         return ProcId(text)

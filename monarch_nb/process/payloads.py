@@ -9,6 +9,7 @@ lender. Nothing here sends a message but by the `release` it was given.
 from __future__ import annotations
 
 import functools
+import itertools
 import queue
 import struct
 import threading
@@ -25,9 +26,7 @@ from monarch_nb.net.links import DETACH_BYTES
 _LENT: Final = struct.Struct("<B")
 
 
-class Parcel:
-    """A value encoded once, ready to go to any number of processes."""
-
+class Payload:
     __slots__ = ("buffers", "flags", "payload")
 
     def __init__(self, payload: bytes, buffers: Sequence[Any] = (), flags: int = 0) -> None:
@@ -37,11 +36,9 @@ class Parcel:
 
 
 class _Unread:
-    """A message that borrows memory, and was not looked at yet."""
-
     __slots__ = ("_message", "_parcels")
 
-    def __init__(self, parcels: Parcels, message: Message) -> None:
+    def __init__(self, parcels: Payloads, message: Message) -> None:
         self._parcels = parcels
         self._message = message
 
@@ -52,7 +49,7 @@ class _Unread:
         self._parcels.discard_later(self._message)
 
 
-class Parcels:
+class Payloads:
     """Encodes and decodes for one process.
 
     `dead` are processes that get nothing any more; `release(owner, segment)` tells another process
@@ -75,33 +72,31 @@ class Parcels:
         self._releases: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
         self._releaser: threading.Thread | None = None
 
-    def encode(self, value: Any, receivers: Sequence[int]) -> Parcel:
+    def encode(self, value: Any, receivers: Sequence[int]) -> Payload:
         """Pickle a value for some processes; large buffers go to shared memory once for all of
         them."""
         buffers: list[Any] = []
         payload = pickling.dumps(value, buffers)
         if not buffers and len(payload) < DETACH_BYTES:
-            return Parcel(payload)
+            return Payload(payload)
         raws = [buffer.raw() for buffer in buffers]
         self._check_size(payload, raws)
         flags = DETACHED if len(payload) >= DETACH_BYTES else 0
         if any(raw.nbytes >= self._config.shared_threshold_bytes for raw in raws):
             shared = self._share(raws, receivers)
             if shared is not None:
-                return Parcel(payload, shared, flags | SHARED)
-        return Parcel(payload, raws, flags)
+                return Payload(payload, shared, flags | SHARED)
+        return Payload(payload, raws, flags)
 
-    def take_back(self, parcel: Parcel, receivers: Sequence[int]) -> None:
-        """It is not sent after all: nobody holds what was lent with it."""
+    def take_back(self, parcel: Payload, receivers: Sequence[int]) -> None:
         if parcel.flags & SHARED:
             for handle in _read_table(parcel.buffers[0]):
                 if handle is not None:
                     for receiver in receivers:
                         self.taken_back(handle.segment, receiver)
 
-    def encode_bytes(self, payload: bytes, buffers: Sequence[Any] = ()) -> Parcel:
-        """A parcel of something that is encoded already."""
-        return Parcel(payload, buffers, DETACHED if len(payload) >= DETACH_BYTES else 0)
+    def encode_bytes(self, payload: bytes, buffers: Sequence[Any] = ()) -> Payload:
+        return Payload(payload, buffers, DETACHED if len(payload) >= DETACH_BYTES else 0)
 
     def decode(self, message: Message) -> Any:
         """The value of a message; unpickles, so never called in the inbox thread."""
@@ -110,7 +105,6 @@ class Parcels:
         return pickling.loads(message.payload, message.buffers)
 
     def decode_user_data(self, message: Message) -> Any:
-        """The parcel that came with a control message."""
         *buffers, payload = message.buffers
         carried = Message(
             (0, message.flags, 0, 0, 0, 0, message.source, 0), memoryview(payload), buffers
@@ -132,7 +126,6 @@ class Parcels:
         return _Unread(self, message)
 
     def discard_later(self, message: Message) -> None:
-        """As `discard`, from a finalizer."""
         if message.flags & SHARED:
             for handle in _read_table(message.buffers[0]):
                 if handle is not None:
@@ -184,19 +177,16 @@ class Parcels:
         return attach(handle, lambda: put(item))
 
     def _lender(self) -> Arena:
-        """The shared memory this process lends, made at first use."""
         with self._lock:
             if self._arena is None:
                 self._arena = Arena(self._config.shared_bytes)
             return self._arena
 
     def taken_back(self, segment: int, holder: int) -> None:
-        """A receiver has let go of what was lent to it."""
         if self._arena is not None:
             self._arena.release(segment, holder)
 
     def forget(self, holder: int) -> None:
-        """A receiver is dead: take back all that it held."""
         if self._arena is not None:
             self._arena.forget(holder)
 
@@ -213,7 +203,6 @@ class Parcels:
             self._release(*item)
 
     def close(self) -> None:
-        """Stop lending."""
         self._releases.put(None)
         if self._releaser is not None and self._releaser is not threading.current_thread():
             self._releaser.join(1)
@@ -235,3 +224,30 @@ def _read_table(table: Any) -> list[Handle | None]:
         raise RemoteProtocolError(f"a table of leases of {len(table)} bytes")
     entries = [bytes(table[at : at + step]) for at in range(0, len(table), step)]
     return [Handle.unpack(each[1:]) if each[0] else None for each in entries]
+
+
+class Handed:
+    """Stands for a value in a message of a process to itself: what comes out is the value itself.
+
+    It comes out once; `let_go` when it is known that it will not.
+    """
+
+    _numbers: Final = itertools.count(1)
+
+    def __init__(self, value: Any) -> None:
+        self._number = next(self._numbers)
+        _handed[self._number] = value
+
+    def let_go(self) -> None:
+        """Nobody will take it any more, if it is there still."""
+        _handed.pop(self._number, None)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _taken, (self._number,)
+
+
+_handed: Final[dict[int, Any]] = {}
+
+
+def _taken(number: int) -> Any:
+    return _handed.pop(number)

@@ -14,7 +14,7 @@ import os
 import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from monarch_nb.config import Config
 from monarch_nb.core.wire import frames
@@ -31,8 +31,10 @@ from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.net.links import Links
 from monarch_nb.net.outbox import Outbox
 from monarch_nb.process.exit import Exit
-from monarch_nb.process.payloads import Parcel, Parcels
+from monarch_nb.process.payloads import Payload, Payloads
 
+ANY_PORT: Final = -1
+"""Whoever is registered here gets what is for a port that nobody has. No message can name it."""
 Handler = Callable[[Message], None]
 Verb = Callable[[dict[str, Any], Message], None]
 
@@ -52,14 +54,13 @@ class Proc:
         self.dead: dict[int, Exit] = {}
         self._cut_off: set[int] = set()
         self.verbs: dict[str, Verb] = {"release": self._on_release}
-        self.parcels = Parcels(self.host, config, self.dead, self._release)
+        self.parcels = Payloads(self.host, config, self.dead, self._release)
         self.encode = self.parcels.encode
         self.encode_bytes = self.parcels.encode_bytes
         self.decode = self.parcels.decode
         self.decode_user_data = self.parcels.decode_user_data
         self.discard = self.parcels.discard
-        self.ports: dict[int, Handler] = {CONTROL_PORT: self._on_control}
-        self.unknown: Handler = self.discard
+        self.ports: dict[int, Handler] = {CONTROL_PORT: self._on_control, ANY_PORT: self.discard}
         self.closed = False
         self._numbers = itertools.count(frames.FIRST_PORT)
         self._boxes: dict[int, Outbox] = {}
@@ -69,17 +70,15 @@ class Proc:
     # ports
 
     def new_port(self) -> int:
-        """A number for a reply port, never used twice in this process."""
         return next(self._numbers)
 
     def deliver(self, message: Message) -> None:
-        """Hand a message to the port it is for."""
         if self._cut_off and message.source in self._cut_off:
             self.discard(message)  # it was given up: what it says now is too late
             return
         handler = self.ports.get(message.port)
         if handler is None:
-            self.unknown(message)
+            self.ports[ANY_PORT](message)
         else:
             handler(message)
 
@@ -90,7 +89,7 @@ class Proc:
         process: int,
         kind: int,
         port: int,
-        parcel: Parcel,
+        parcel: Payload,
         *,
         reply: int = 0,
         rank: int = 0,
@@ -109,7 +108,7 @@ class Proc:
             box.send(header + parcel.payload)
 
     def send_for(
-        self, source: int, process: int, port: int, parcel: Parcel, reply: int, rank: int, tag: int
+        self, source: int, process: int, port: int, parcel: Payload, reply: int, rank: int, tag: int
     ) -> None:
         """Send a call in the name of another process, which gets the answer. Nothing may be
         lent."""
@@ -121,7 +120,7 @@ class Proc:
         process: int,
         kind: int,
         port: int,
-        parcel: Parcel,
+        parcel: Payload,
         reply: int,
         rank: int,
         tag: int,
@@ -150,7 +149,7 @@ class Proc:
         verb: str,
         body: dict[str, Any] | None = None,
         *,
-        parcel: Parcel | None = None,
+        parcel: Payload | None = None,
         reply: int = 0,
         rank: int = 0,
         tag: int = 0,
@@ -158,7 +157,7 @@ class Proc:
         """Send a control message; `parcel` is user data that the receiver's inbox thread leaves
         alone."""
         text = json.dumps({"verb": verb, **(body or {})}).encode()
-        buffers: list[Any] = []
+        buffers: list[object] = []
         flags = 0
         if parcel is not None:
             buffers = [*parcel.buffers, parcel.payload]
@@ -167,17 +166,16 @@ class Proc:
             process,
             CONTROL,
             CONTROL_PORT,
-            Parcel(text, buffers, flags),
+            Payload(text, buffers, flags),
             reply=reply,
             rank=rank,
             tag=tag,
         )
 
     def answer(self, message: Message, body: dict[str, Any]) -> None:
-        """Answer a control message, if an answer was asked for."""
         if message.reply:
             payload = json.dumps(body).encode()
-            self.send(message.source, CONTROL, message.reply, Parcel(payload), rank=message.rank)
+            self.send(message.source, CONTROL, message.reply, Payload(payload), rank=message.rank)
 
     def ask(
         self,
@@ -186,7 +184,7 @@ class Proc:
         body: dict[str, Any],
         then: Callable[[dict[str, Any]], None],
         *,
-        parcel: Parcel | None = None,
+        parcel: Payload | None = None,
     ) -> None:
         """Send a control message and call `then(answer)` in the inbox thread.
 
@@ -213,7 +211,6 @@ class Proc:
             self.control(self.agent, "watch", {"procs": [process]})
 
     def watching(self, processes: Iterable[int]) -> None:
-        """The agent tells of these without being asked (we own them)."""
         self._watched.update(processes)
 
     # peers
@@ -227,7 +224,7 @@ class Proc:
         else:
             self.answer(message, {"error": f"unknown verb {name!r:.80}"})
 
-    def bury(self, ended: Exit) -> None:
+    def mark_dead(self, ended: Exit) -> None:
         """A process is gone: forget its outbox and leases. `end_waits` has to follow."""
         self.dead[ended.process] = ended
         if ended.unreachable_s is not None:
@@ -247,12 +244,10 @@ class Proc:
         return told
 
     def waiters(self) -> list[Waiter]:
-        """Everything of this process that waits for an answer."""
         owners = [getattr(handler, "__self__", None) for handler in list(self.ports.values())]
         return [each for each in owners if isinstance(each, Waiter)]
 
     def close(self, linger_s: float = 0.5) -> None:
-        """End the messaging of this process."""
         if self.closed:
             return
         self.closed = True
@@ -289,15 +284,12 @@ class Waiter:
     __slots__ = ()
 
     def wait_for_people(self) -> Wait | None:
-        """What to say of it while it lasts; None: nothing."""
         return None
 
     def waits_for(self, process: int) -> bool:
-        """Whether an answer of this process is still missing."""
         raise NotImplementedError
 
     def lost(self, ended: Exit) -> None:
-        """The process is gone: end the wait."""
         raise NotImplementedError
 
     def abandon(self, ended: Exit) -> None:
@@ -306,8 +298,6 @@ class Waiter:
 
 
 class _Asked(Waiter):
-    """One control message that wants an answer."""
-
     __slots__ = ("_proc", "_process", "_then", "port")
 
     def __init__(self, proc: Proc, process: int, then: Callable[[dict[str, Any]], None]) -> None:
@@ -352,10 +342,8 @@ def new_process_ids(host: int, count: int) -> list[int]:
 
 
 def new_agent_id(host: int) -> int:
-    """An id for an agent to come."""
     return new_process_ids(host, 1)[0] | frames.SERVICE_BIT
 
 
 def new_actor_port() -> int:
-    """A port for an actor, the same on all ranks of its mesh."""
     return frames.ACTOR_BIT | random.SystemRandom().getrandbits(62)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.wire import pickling
+from monarch_nb.core.wire.frames import Buffer
 from monarch_nb.errors import ActorError, CallCancelled, CallInterrupted, SupervisionError
 
 RAISED: Final = "raised"  # an endpoint raised: ActorError
@@ -21,10 +22,9 @@ UNBOOTED: Final = "unbooted"  # the bootstrap function of its process raised: Ac
 CANCELLED: Final = "cancelled"
 INTERRUPTED: Final = "interrupted"
 SETUP: Final = "setup.setup"  # Monarch's name for the bootstrap function
-SETUP_FAILED: Final = f"Actor call {SETUP} failed"
 
 
-def pack(kind: str, error: BaseException | None, text: str = "", record: Any = None) -> bytes:
+def pack(kind: str, error: BaseException | None, text: str = "", record: object = None) -> bytes:
     """The payload of an ERROR message. Never raises for anything that `error` does.
 
     `record` is that of `error`, where it has been made already.
@@ -34,7 +34,7 @@ def pack(kind: str, error: BaseException | None, text: str = "", record: Any = N
     return pickling.dumps((kind, text, record, None if error is None else _survivor(error)))
 
 
-def summary(payload: Any) -> str | None:
+def summary(payload: Buffer) -> str | None:
     """What an endpoint raised, in one line: "ValueError: bad". None where it was not user code.
 
     Runs nothing of the user's: the exception itself stays as it came.
@@ -46,8 +46,7 @@ def summary(payload: Any) -> str | None:
     return f"{stored.ename}: {stored.evalue}".splitlines()[0][:500]
 
 
-def unpack(payload: Any, *, what: str, rank: int | None, size: int) -> BaseException:
-    """The exception to raise for an ERROR message about the call `what`."""
+def unpack(payload: Buffer, *, what: str, rank: int | None, size: int) -> BaseException:
     kind, text, record, original = pickling.loads(payload)
     if kind in {RAW, RAISED}:
         error = revive(original, record)
@@ -67,8 +66,7 @@ def unpack(payload: Any, *, what: str, rank: int | None, size: int) -> BaseExcep
     return lost
 
 
-def unbooted(record: Any, rank: int, size: int) -> ActorError:
-    """The error of a process whose bootstrap function raised; `record` as JSON."""
+def unbooted(record: object, rank: int, size: int) -> ActorError:
     return _actor_error(revive(None, record), record, SETUP, rank, size)
 
 
@@ -85,7 +83,6 @@ def place(filename: str, lineno: int) -> tuple[str, str]:
 
 
 def name_of(filename: str) -> str | None:
-    """What a file that is none is called: "Cell In[3]"; None for files."""
     return _names.of_file(filename) if _names.of_file is not None else None
 
 
@@ -94,8 +91,6 @@ def _quoted(filename: str) -> str:
 
 
 class _Names:
-    """What files that are none are called ("Cell In[3]"). A notebook knows."""
-
     of_file: Callable[[str], str | None] | None = None
 
 
@@ -121,7 +116,6 @@ def said_plainly(error: BaseException) -> BaseException:
 
 
 def one_line(error: BaseException) -> str:
-    """`ValueError: bad`. Never raises."""
     try:
         text = str(error).splitlines()[0][:300] if str(error) else ""
     except BaseException:  # noqa: BLE001  a __str__ that raises
@@ -149,7 +143,7 @@ def _survivor(error: BaseException) -> bytes | None:
         return None
 
 
-def revive(original: bytes | None, record: Any) -> BaseException:
+def revive(original: bytes | None, record: object) -> BaseException:
     """The exception itself, or its stand-in where it could not make the journey."""
     stored = ErrorRecord.from_json(record)
     stand_in = RemoteException(stored.ename, stored.evalue)
@@ -174,7 +168,7 @@ class RemoteException(Exception):
 
 
 def _actor_error(
-    error: BaseException, record: Any, what: str, rank: int | None, size: int
+    error: BaseException, record: object, what: str, rank: int | None, size: int
 ) -> ActorError:
     stored = ErrorRecord.from_json(record)
     place = f" on rank {rank} of {size}" if rank is not None and size > 1 else ""

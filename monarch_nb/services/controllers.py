@@ -13,22 +13,21 @@ from monarch_nb.actors.definition import Actor, check_class, check_constructor, 
 from monarch_nb.core.shape.extent import Shape
 from monarch_nb.core.wire.frames import CONTROLLERS_PORT
 from monarch_nb.errors import ActorError
-from monarch_nb.meshes.actor_mesh import restore_actors
+from monarch_nb.meshes.actor_mesh import restore_actors, spawn_actors
+from monarch_nb.meshes.proc_mesh import this_proc
 from monarch_nb.process import current
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
     from monarch_nb.process.futures.future import Future
+    from monarch_nb.process.process import Proc
     from monarch_nb.process.supervision.supervision import MeshFailure
-    from monarch_nb.services.runtime import Runtime
 
 T = TypeVar("T")
 NAME = "controllers"
 
 
 class ControllerRegistry(Actor):
-    """Lives in the controller's process; knows every controller by name."""
-
     def __init__(self) -> None:
         self._known: dict[str, Any] = {}
         self._making = asyncio.Lock()
@@ -37,7 +36,6 @@ class ControllerRegistry(Actor):
     async def get_or_spawn(
         self, name: str, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The controller of this name, made if there is none."""
         async with self._making:
             if name not in self._known:
                 self._known[name] = await self._spawn(name, cls, args, kwargs)
@@ -46,8 +44,7 @@ class ControllerRegistry(Actor):
     async def _spawn(
         self, name: str, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        procs = current.runtime().own_mesh()
-        made: Any = procs.spawn(name, cls, *args, **kwargs)
+        made: Any = this_proc().spawn(name, cls, *args, **kwargs)
         try:
             await made.initialized
         except ActorError as error:
@@ -61,7 +58,7 @@ class ControllerRegistry(Actor):
         return True
 
 
-def get_or_spawn_controller(name: str, cls: type[T], *args: Any, **kwargs: Any) -> Future[T]:
+def get_or_spawn_controller(name: str, cls: type[T], *args: object, **kwargs: object) -> Future[T]:
     """The one actor of this name in the whole job; the first caller's class and arguments make it.
 
     It lives in the controller's process and can be reached from every actor. Raises `ActorError`
@@ -79,14 +76,12 @@ def get_or_spawn_controller(name: str, cls: type[T], *args: Any, **kwargs: Any) 
     return registry.get_or_spawn.call_one(name, cls, args, kwargs)  # type: ignore[no-any-return]
 
 
-def serve_controllers(runtime: Runtime) -> None:
+def serve_controllers(proc: Proc) -> None:
     """In the controller's process: make the registry when it is first asked."""
 
     def first(message: Message) -> None:
-        del runtime.proc.ports[CONTROLLERS_PORT]
-        runtime.meshes.spawn_actors(
-            runtime.own_mesh(), NAME, ControllerRegistry, (), {}, port=CONTROLLERS_PORT
-        )
-        runtime.proc.deliver(message)
+        del proc.ports[CONTROLLERS_PORT]
+        spawn_actors(this_proc()._part, NAME, ControllerRegistry, (), {}, port=CONTROLLERS_PORT)
+        proc.deliver(message)
 
-    runtime.proc.ports[CONTROLLERS_PORT] = first
+    proc.ports[CONTROLLERS_PORT] = first

@@ -7,20 +7,19 @@ As in Monarch, in the client and in actors; cells and threads of a rank are none
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from monarch_nb import config
-from monarch_nb.process import context, current
+from monarch_nb.process import current
+from monarch_nb.process.instance import here
 
 
 class _Before:
-    """The factory that was there before ours."""
-
-    make: Any = logging.LogRecord
+    make: Callable[..., logging.LogRecord] = logging.LogRecord
 
 
 def install() -> None:
-    """From now on records of this process are marked."""
     found = logging.getLogRecordFactory()
     if found is not _marked:
         _Before.make = found
@@ -28,13 +27,12 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Put back what was there, unless somebody has come after us."""
     if logging.getLogRecordFactory() is _marked:
         logging.setLogRecordFactory(_Before.make)
 
 
 def _marked(*args: Any, **kwargs: Any) -> logging.LogRecord:
-    record: logging.LogRecord = _Before.make(*args, **kwargs)
+    record = _Before.make(*args, **kwargs)
     name = _writer() if config.prefix_python_logs_with_actor else ""
     if name:
         mark = f"[actor={name}] "
@@ -43,11 +41,10 @@ def _marked(*args: Any, **kwargs: Any) -> logging.LogRecord:
 
 
 def _writer() -> str:
-    """The actor that runs; the client outside of actors; nothing on a rank outside of actors."""
     runtime = current.running()
     if runtime is None:
         return ""
-    found = context.here.get()
+    found = here.get()
     instance = runtime.root if found is None else found.instance
     is_rank = runtime.proc.id != runtime.proc.controller
     return "" if instance is runtime.root and is_rank else str(instance)

@@ -18,7 +18,8 @@ from typing import Any, Final, NamedTuple, NoReturn, SupportsIndex
 
 from monarch_nb.core.curves import MAX_STEP, Fold, Sample, thinned
 from monarch_nb.errors import BrokenError
-from monarch_nb.process import context, current
+from monarch_nb.process import current
+from monarch_nb.process.instance import here
 
 MAX_NAMES: Final = 32
 MAX_WAITING: Final = 4_096  # values; then those that wait are folded
@@ -182,9 +183,8 @@ def _shown(value: object) -> str:
 
 
 def _tag() -> int:
-    here = context.here.get()
-    if here is not None:
-        return here.tag
+    if (found := here.get()) is not None:
+        return found.tag
     runtime = current.running()
     return 0 if runtime is None else runtime.root.tag
 

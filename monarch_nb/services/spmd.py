@@ -12,9 +12,10 @@ import runpy
 import socket
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from monarch_nb.actors.definition import Actor, endpoint
+from monarch_nb.actors.endpoints import returns_future
 from monarch_nb.net import wire
 from monarch_nb.process.context import current_rank
 
@@ -22,6 +23,39 @@ if TYPE_CHECKING:
     from monarch_nb.meshes.proc_mesh import ProcMesh
 
 LOOPBACK: Final = "127.0.0.1"
+
+
+class TorchrunPlace(NamedTuple):
+    """A rank as torchrun counts: in all, and on its host, which is one of several (`group`).
+
+    What counts as a host is the caller's: the real ones for cells and scripts, all but the last
+    axis of a mesh for `SPMDActor`, as in Monarch.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    group: int
+
+    def environment(self) -> dict[str, str]:
+        values = {
+            "RANK": self.rank,
+            "LOCAL_RANK": self.local_rank,
+            "WORLD_SIZE": self.size,
+            "LOCAL_WORLD_SIZE": self.local_size,
+            "GROUP_RANK": self.group,
+        }
+        return {name: str(value) for name, value in values.items()}
+
+    def groups(self, count: int, role: str) -> dict[str, str]:
+        """What torchrun says besides: of hosts, and of the one role that there is."""
+        return {
+            "GROUP_WORLD_SIZE": str(count),
+            "ROLE_RANK": str(self.rank),
+            "ROLE_WORLD_SIZE": str(self.size),
+            "ROLE_NAME": role,
+        }
 
 
 class SPMDActor(Actor):
@@ -93,11 +127,14 @@ async def setup_torch_elastic_env_async(
 
     Raises `ValueError` where only one of address and port is given.
     """
-    actors = _spawned(proc_mesh, master_addr, master_port)
+    if (master_addr is None) != (master_port is None):
+        raise ValueError("give master_addr and master_port, or neither")
+    actors: Any = proc_mesh.spawn("spmd_environment", SPMDActor)
     try:
         if master_addr is None:
-            host, master_port = await _first(actors).get_host_port.call_one(use_ipaddr)
-            master_addr = _address(proc_mesh, host)
+            first = actors.slice(**dict.fromkeys(actors.extent.labels, 0))
+            host, master_port = await first.get_host_port.call_one(use_ipaddr)
+            master_addr = LOOPBACK if len(set(proc_mesh._agents())) == 1 else host
         await actors.setup_env.call(master_addr, master_port)
     finally:
         await actors.stop()
@@ -114,28 +151,8 @@ def setup_torch_elastic_env(
     Example:
         >>> setup_torch_elastic_env(procs)                                     # doctest: +SKIP
     """
-    actors = _spawned(proc_mesh, master_addr, master_port)
-    try:
-        if master_addr is None:
-            host, master_port = _first(actors).get_host_port.call_one(use_ipaddr).get()
-            master_addr = _address(proc_mesh, host)
-        actors.setup_env.call(master_addr, master_port).get()
-    finally:
-        actors.stop().get()
-
-
-def _spawned(procs: ProcMesh, addr: str | None, port: int | None) -> Any:
-    if (addr is None) != (port is None):
-        raise ValueError("give master_addr and master_port, or neither")
-    return procs.spawn("spmd_environment", SPMDActor)
-
-
-def _first(actors: Any) -> Any:
-    return actors.slice(**dict.fromkeys(actors.extent.labels, 0))
-
-
-def _address(procs: ProcMesh, host: str) -> str:
-    return LOOPBACK if len(set(procs._agents())) == 1 else host
+    setup = returns_future(setup_torch_elastic_env_async)
+    setup(proc_mesh, master_addr, master_port, use_ipaddr).get()
 
 
 def _environment(master_addr: str, master_port: int) -> dict[str, str]:
@@ -144,17 +161,6 @@ def _environment(master_addr: str, master_port: int) -> dict[str, str]:
     point = current_rank()
     sizes = list(point.extent.sizes) or [1]
     world, local = len(point.extent.region.as_shape()), sizes[-1]
-    values = {
-        "RANK": point.rank,
-        "LOCAL_RANK": point.rank % local,
-        "WORLD_SIZE": world,
-        "LOCAL_WORLD_SIZE": local,
-        "GROUP_RANK": point.rank // local,
-        "GROUP_WORLD_SIZE": world // local,
-        "ROLE_RANK": point.rank,
-        "ROLE_WORLD_SIZE": world,
-        "ROLE_NAME": "rank",
-        "MASTER_ADDR": master_addr,
-        "MASTER_PORT": master_port,
-    }
-    return {name: str(value) for name, value in values.items()}
+    place = TorchrunPlace(point.rank, world, point.rank % local, local, point.rank // local)
+    master = {"MASTER_ADDR": master_addr, "MASTER_PORT": str(master_port)}
+    return place.environment() | place.groups(world // local, "rank") | master

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import importlib
 import inspect
 import json
 import logging
@@ -18,20 +17,25 @@ import queue
 import signal
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from monarch_nb import late
+from monarch_nb.actors.hosting import RankHooks
 from monarch_nb.actors.sync_driver import Task, WorkQueue
 from monarch_nb.config import Config
 from monarch_nb.core.shape.extent import Extent, Point
 from monarch_nb.core.wire import pickling
 from monarch_nb.core.wire.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
-from monarch_nb.meshes.process_groups import Seat
+from monarch_nb.meshes.process_groups import Membership, RankIdentity
 from monarch_nb.process import current, remote_errors
 from monarch_nb.process.interrupts import signals
-from monarch_nb.process.payloads import Parcel
+from monarch_nb.process.payloads import Payload
 from monarch_nb.services.metrics import recorder
 from monarch_nb.services.runtime import Runtime
+from monarch_nb.services.spmd import TorchrunPlace
 from monarch_nb.worker import interruptible_sleep
 from monarch_nb.worker.cells import sources
 from monarch_nb.worker.cells.questions import HelpDesk
@@ -79,6 +83,10 @@ class Rank:
     def __init__(self, boot: dict[str, Any]) -> None:
         self.boot = boot
         self.point = Point(boot["rank"], Extent(boot["labels"], boot["sizes"]))
+        self.work: WorkQueue = queue.SimpleQueue()
+        self._drains: list[Callable[[], None]] = []  # of what is printed
+        queues: list[Callable[[], int]] = [self.work.qsize]
+        self.board = BoardWriter(boot["board"], queues)
         self.runtime = Runtime(
             process=boot["proc"],
             agent=boot["agent"],
@@ -87,10 +95,17 @@ class Rank:
             config=Config(**boot["config"]),
             point=self.point,
             name=f"{boot['name']}[{boot['rank']}]",
+            hooks=RankHooks(
+                board=self.board,
+                queues=queues,
+                main_queue=self.work,
+                interrupt_main=partial(signals.interrupt_main, collectives.interrupted),
+                flush_output=self._flush_output,
+            ),
+            membership=Membership(self._identity(), subgroups.of),
         )
         self.proc = self.runtime.proc
         self.hosting = self.runtime.hosting
-        self.work: WorkQueue = queue.SimpleQueue()
         self.cells = CellQueue(self.runtime, self.work, self._names(), Descriptors(boot["board"]))
         self.dap = Dap(self.hosting, self.cells)
         self._leaving = False
@@ -100,7 +115,7 @@ class Rank:
         current.install(self.runtime)
         self._prepare_environment()
         if os.environ.get(COMPAT, "0") not in {"", "0"}:
-            importlib.import_module("monarch_nb.compat")
+            late.load(late.COMPAT)
         self._attach_main_thread()
         self.runtime.start()
         self._boot_user_code()
@@ -112,15 +127,9 @@ class Rank:
 
     def _prepare_environment(self) -> None:
         rank, boot = self.boot["rank"], self.boot
-        per_host = boot["host_size"]
-        values = {
-            "RANK": rank,
-            "LOCAL_RANK": rank % per_host,
-            "WORLD_SIZE": boot["world_size"],
-            "LOCAL_WORLD_SIZE": per_host,
-            "GROUP_RANK": rank // per_host,
-        }
-        os.environ.update({name: str(value) for name, value in values.items()})
+        host, local_rank = divmod(rank, boot["host_size"])
+        place = TorchrunPlace(rank, boot["world_size"], local_rank, boot["host_size"], host)
+        os.environ.update(place.environment())
         rendezvous.prepare(boot["store"], rank, boot["world_size"])
 
     def _names(self) -> dict[str, Any]:
@@ -131,38 +140,25 @@ class Rank:
             "local_rank": self.boot["rank"] % self.boot["host_size"],
             "coords": dict(self.point),
             "device": self.boot["device"] or "cpu",
-            "mesh": RankMesh(self._sit_down()),
+            "mesh": RankMesh(self._identity()),
         }
 
-    def _sit_down(self) -> Seat:
-        """Who this rank is, told to the runtime; again when the mesh has changed."""
+    def _identity(self) -> RankIdentity:
         boot = self.boot
         shape = self.point.extent.region.as_shape()
         device = boot["device"] or "cpu"
-        self.runtime.seat = Seat(boot["mesh"], boot["name"], self.point.rank, shape, device)
-        return self.runtime.seat
+        return RankIdentity(boot["mesh"], boot["name"], self.point.rank, shape, device)
 
     def _attach_main_thread(self) -> None:
-        self.hosting.main_queue = self.work
-        self.hosting.interrupt_main = signals.interrupt_main
         signal.signal(signal.SIGINT, self._on_sigint)
         signals.install()
         interruptible_sleep.install()
         stacks.install(Path(self.boot["run_dir"]), self.proc.id)
         streams = install(self.runtime.root_tag, self._send_output)
         bars = progress.install(self.runtime.root_tag, self._send_bars)
-
-        def drain() -> None:
-            streams.drain()
-            bars.drain()
-
-        self.hosting.flush_output = drain
-        self.hosting.queues.append(self.work.qsize)
-        self.board = self.hosting.board = BoardWriter(self.boot["board"], self.hosting.queues)
-        signals.in_vain[:] = [collectives.interrupted]
+        self._drains += streams.drain, bars.drain
         collectives.install(self.board, Pauses(self.proc, self.board).of_mesh_s)
         default_group.install()
-        self.runtime.group_of = subgroups.of
         self._serve_metrics()
         Details(self.hosting, self.cells).install()
         self.dap.install()
@@ -224,7 +220,9 @@ class Rank:
         self.hosting.booted(error)
         payload = os.getpid().to_bytes(8, "little")
         buffers = [] if error is None else [remote_errors.pack(remote_errors.RAISED, error)]
-        self.proc.send(self.boot["owner"], REPLY, self.boot["ready_port"], Parcel(payload, buffers))
+        self.proc.send(
+            self.boot["owner"], REPLY, self.boot["ready_port"], Payload(payload, buffers)
+        )
 
     # life
 
@@ -268,10 +266,13 @@ class Rank:
 
     def _flush(self) -> None:
         self.cells.before_answer()
-        if self.hosting.flush_output is not None:
-            self.hosting.flush_output()
+        self._flush_output()
 
     # output
+
+    def _flush_output(self) -> None:
+        for drain in self._drains:
+            drain()
 
     def _send_output(self, tag: int, stream: str, text: str) -> None:
         self._send(tag, stream, {"text": text})
@@ -305,8 +306,9 @@ class Rank:
         rank, size = body["rank"], body["world_size"]
         os.environ.update({"RANK": str(rank), "WORLD_SIZE": str(size)})
         self.point = Point(rank, Extent(body["labels"], body["sizes"]))
-        self.runtime.root.rank = self.point
+        self.runtime.root.move_to(self.point)
         self.boot.update(rank=rank, world_size=size)
+        self.runtime.membership.become(self._identity())
         self.cells.shell.namespace.update(self._names())
         rendezvous.regroup(body["store"], rank, size)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from monarch_nb.actors.sync_driver import Task
-from monarch_nb.meshes.synced import WORKSPACE_DIR, Landing
+from monarch_nb.meshes.synced import WORKSPACE_DIR, SyncedFolders
 
 if TYPE_CHECKING:
     from monarch_nb.actors.sync_driver import WorkQueue
@@ -38,7 +38,7 @@ class Workspaces:
 
     def _on_workspace(self, body: dict[str, Any], message: Message) -> None:
         """A sync has ended. Inbox thread."""
-        landing = Landing(body["root"], dict(body["pairs"]), body["packages"])
+        landing = SyncedFolders(body["root"], dict(body["pairs"]), body["packages"])
         os.environ[WORKSPACE_DIR] = landing.root
         sys.path[:] = landing.import_path(sys.path)
         importlib.invalidate_caches()
@@ -48,7 +48,7 @@ class Workspaces:
         else:
             self._proc.answer(message, {"ok": True})
 
-    def _reload(self, changed: Sequence[str], landing: Landing, message: Message) -> None:
+    def _reload(self, changed: Sequence[str], landing: SyncedFolders, message: Message) -> None:
         """Load again, and tell. Main thread."""
         reloaded, failed = reload_changed(changed, landing.pairs.values())
         self._proc.answer(message, {"reloaded": reloaded, "failed": failed})

@@ -18,6 +18,7 @@ from monarch_nb import (
     this_host,
     this_proc,
 )
+from monarch_nb.actors.undeliverable import Returns
 from monarch_nb.process import current
 from tests import support
 from tests.actors.fragile import Holding, only
@@ -108,7 +109,7 @@ class Sender(Actor):
 
     @endpoint
     def unproven(self):
-        return len(current.runtime().hosting.returns._unproven)
+        return len(current.part(Returns)._unproven)
 
     def _handle_undeliverable_message(self, envelope):
         where = current_actor_name(), threading.current_thread().name
@@ -142,7 +143,7 @@ class AsyncSender(Actor):
 
     @endpoint
     async def unproven(self):
-        return len(current.runtime().hosting.returns._unproven)
+        return len(current.part(Returns)._unproven)
 
     async def _handle_undeliverable_message(self, envelope):
         where = current_actor_name(), threading.current_thread().name

@@ -85,13 +85,13 @@ def test_the_mesh_heals_and_handles_of_the_host_go_on(mesh, victim):
 def test_a_heal_sees_all_that_was_lost_together(mesh, monkeypatch):
     made = mesh(2)
     proc = client().proc
-    bury = proc.bury
+    mark_dead = proc.mark_dead
 
     def slowly(ended):
-        bury(ended)
+        mark_dead(ended)
         threading.Event().wait(0.3)
 
-    monkeypatch.setattr(proc, "bury", slowly)
+    monkeypatch.setattr(proc, "mark_dead", slowly)
     first, second = made.procs._state.processes
     os.kill(process_of("agent", made.pids), signal.SIGKILL)
     eventually(lambda: first in proc.dead or second in proc.dead, 10.0)

@@ -21,8 +21,8 @@ from monarch_nb import (
     this_host,
     this_proc,
 )
-from monarch_nb.meshes.host_mesh import HostsState
 from monarch_nb.meshes.proc_mesh import (
+    HostsState,
     register_proc_mesh_spawn_callback,
     unregister_proc_mesh_spawn_callback,
 )

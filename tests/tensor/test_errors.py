@@ -16,6 +16,7 @@ import torch
 import monarch_nb
 from monarch_nb import CallCancelled, RemoteException, SupervisionError, this_host
 from monarch_nb.process import current
+from monarch_nb.services.transfer.mail import Mail
 from monarch_nb.tensor import Stream, call_on_shard_and_fetch, fetch_shard, inspect, remote
 from tests.support import eventually, is_running, until_exists
 
@@ -301,7 +302,7 @@ def test_what_comes_after_an_interrupt_is_thrown_away(mesh, tmp_path):
 
     @remote(propagate="inspect")
     def kept():
-        return len(current.runtime().mail._here)
+        return len(current.part(Mail))
 
     there, here = mesh.slice(gpus=0), mesh.slice(gpus=1)
     with there.activate():

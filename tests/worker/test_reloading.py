@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from monarch_nb.meshes.synced import Landing
+from monarch_nb.meshes.synced import SyncedFolders
 from monarch_nb.worker.reloading import imports_of, in_order, reload_changed
 
 
@@ -57,7 +57,7 @@ def test_those_that_import_a_changed_one_follow(package):
 
 
 def test_the_synced_folder_takes_the_place_of_its_original():
-    landing = Landing("/ws", {"/home/me/a": "/ws/a"}, "/ws/conda")
+    landing = SyncedFolders("/ws", {"/home/me/a": "/ws/a"}, "/ws/conda")
     path = ["/home/me/a/src", "/usr/lib", "/home/me/ab", "/home/me/a"]
     for _ in range(2):
         path = landing.import_path(path)

@@ -34,7 +34,7 @@ class Results:
         """The values of all ranks, with the shape of the mesh; unpickled when looked at."""
         found = self._all
         if found is None or _has_failed(found):
-            found = self._all = variables.fetch_result(self._mesh, self._reply)
+            found = self._all = variables.fetch_result(self._mesh._part, self._reply)
             found.add_done_callback(self._fetched)
         return found
 
@@ -43,7 +43,7 @@ class Results:
         if self._all is not None and not _has_failed(self._all):
             return self._all.get()[self._mesh.ranks.index(rank)]
         alone = self._mesh._new_with_shape(Shape([], Slice(offset=rank, sizes=[], strides=[])))
-        return variables.fetch_result(alone, self._reply).get().item()
+        return variables.fetch_result(alone._part, self._reply).get().item()
 
     def _fetched(self, answered: Future[Any]) -> None:
         """All values are here: the ranks need not keep them. Inbox thread."""

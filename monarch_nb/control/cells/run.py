@@ -21,7 +21,7 @@ from monarch_nb.core.wire.frames import CONTROL, CONTROL_PORT, Message
 from monarch_nb.errors import SupervisionError
 from monarch_nb.meshes.proc_mesh import ProcMesh
 from monarch_nb.process.exit import Exit
-from monarch_nb.process.payloads import Parcel
+from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Proc, Wait, Waiter
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class CellRun(Waiter):
     def send(self, body: dict[str, Any]) -> None:
         """Send the cell to every rank."""
         self._what = body.get("what") or self._what
-        payload = Parcel(json.dumps({"verb": "cell", **body}).encode())
+        payload = Payload(json.dumps({"verb": "cell", **body}).encode())
         for process, rank in self._rank_of.items():
             self._client.output.cell_of[process] = self.tag
             if process in self._proc.dead:

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 def put(parts: Sequence[ProcMesh], values: Mapping[str, Any]) -> None:
     """Set variables on all ranks of the parts."""
-    variables.put(parts, values).get()
+    variables.put([each._part for each in parts], values).get()
 
 
 def get(parts: Sequence[ProcMesh], name: str) -> ValueMesh[Any]:
     """A variable of all ranks of the parts; several have one axis, `rank`."""
-    return variables.get(parts, name).get()
+    return variables.get([each._part for each in parts], name).get()
 
 
 def get_stacked(parts: Sequence[ProcMesh], name: str) -> Any:

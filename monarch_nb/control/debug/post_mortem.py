@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from monarch_nb.control.debug.sessions import DebugService, Key
+from monarch_nb.meshes.states import ProcsState
 from monarch_nb.process.futures import ask_all
-from monarch_nb.process.supervision.mesh_state import ProcsState
 from monarch_nb.process.supervision.supervision import MeshState
 
 ANSWER_S: Final = 2.0

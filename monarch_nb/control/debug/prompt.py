@@ -25,9 +25,8 @@ from monarch_nb.core.hangs.stack_tree import Stack
 from monarch_nb.core.shape import selection
 from monarch_nb.core.shape.extent import Point
 from monarch_nb.core.shape.selection import SelectionError
-from monarch_nb.meshes.places import place_of
+from monarch_nb.meshes.states import ProcsState, place_of
 from monarch_nb.process import remote_errors
-from monarch_nb.process.supervision.mesh_state import ProcsState
 
 STEP_S: Final = 0.5
 """How long a step of one rank is waited for before the prompt comes back for others."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from monarch_nb.meshes.places import place_of
+from monarch_nb.meshes.states import place_of
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message

@@ -25,7 +25,7 @@ from monarch_nb.core.shape.extent import Extent
 from monarch_nb.host.launch import AgentBoot
 from monarch_nb.host.local import LocalLauncher
 from monarch_nb.host.rundir import new_run_dir
-from monarch_nb.meshes.host_mesh import HostMesh, HostsState
+from monarch_nb.meshes.proc_mesh import HostMesh, HostsState
 from monarch_nb.net import keys, wire
 from monarch_nb.net.gateway import Gateway, unpack_hello
 from monarch_nb.process.futures.future import Future, make

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from monarch_nb.core.wire.frames import CONTROL, CONTROL_PORT
 from monarch_nb.errors import RemoteProtocolError
-from monarch_nb.process.payloads import Parcel
+from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Proc, json_of
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class CommService:
         """Send the browser's message to the rank: `type`, `comm_id`, `data`, `metadata` and
         `parent` (its id). Any thread."""
         text = json.dumps({"verb": "comm", **body}).encode()
-        self._proc.send(process, CONTROL, CONTROL_PORT, Parcel(text, list(buffers)))
+        self._proc.send(process, CONTROL, CONTROL_PORT, Payload(text, list(buffers)))
 
     def close(self) -> None:
         """The client ends, and so do all ranks."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.core.errors.records import ErrorRecord, FrameRecord
 from monarch_nb.errors import RemoteProtocolError
-from monarch_nb.meshes.places import Place, place_of
+from monarch_nb.meshes.states import Place, place_of
 from monarch_nb.process.supervision.recent_errors import KEPT
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from monarch_nb.core.curves import CAPACITY, Curve, Sample, from_wire
 from monarch_nb.core.errors.records import clip
 from monarch_nb.errors import RemoteProtocolError
-from monarch_nb.meshes.places import Place, place_of
+from monarch_nb.meshes.states import Place, place_of
 from monarch_nb.services import metrics
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from monarch_nb.control.output.tail import Tail
 from monarch_nb.core.hangs.stacks import FATAL
 from monarch_nb.core.text import bars
 from monarch_nb.errors import RemoteProtocolError
-from monarch_nb.meshes.places import place_of
+from monarch_nb.meshes.states import place_of
 from monarch_nb.process.process import json_of
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from monarch_nb.process.futures import ask_all
 
 if TYPE_CHECKING:
+    from monarch_nb.meshes.states import ProcsState
     from monarch_nb.process.process import Proc
-    from monarch_nb.process.supervision.mesh_state import ProcsState
 
 _OUR_CLASSES: Final = "monarch_nb."
 

@@ -15,9 +15,8 @@ from monarch_nb.control.status.snapshots import ActorStatus, HostStatus, MeshSta
 from monarch_nb.control.status.timeline import Sample, Timeline
 from monarch_nb.core.shape.extent import Point
 from monarch_nb.core.wire.frames import HOST_SHIFT
-from monarch_nb.meshes.actor_mesh import ActorsState
+from monarch_nb.meshes.states import ActorsState, ProcsState
 from monarch_nb.process.exit import Exit
-from monarch_nb.process.supervision.mesh_state import ProcsState
 
 SILENT = "no sign of life: stopped, frozen or swapped out"
 _RUNNING = {"busy", "collective"}

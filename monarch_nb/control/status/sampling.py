@@ -24,8 +24,8 @@ from monarch_nb.control.status.snapshots import (
     Usage,
 )
 from monarch_nb.control.status.timeline import Timeline
+from monarch_nb.meshes.states import ProcsState
 from monarch_nb.process.exit import Exit
-from monarch_nb.process.supervision.mesh_state import ProcsState
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message

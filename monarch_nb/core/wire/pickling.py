@@ -17,7 +17,7 @@ import cloudpickle
 
 from monarch_nb.core.wire import reducers
 from monarch_nb.core.wire.frames import Buffer
-from monarch_nb.errors import DecodeError, EncodeError
+from monarch_nb.errors import EncodeError
 
 _PROTOCOL = 5
 _MAX_SEARCH = 2000
@@ -60,14 +60,6 @@ def dumps_plain(value: object) -> bytes:
 def loads(payload: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
     """Unpickle what `dumps` made. Raises whatever the value's own code raises."""
     return pickle.loads(payload, buffers=buffers)  # noqa: S301  links are authenticated, see above
-
-
-def loads_or_explain(payload: Buffer, buffers: Sequence[Buffer], what: str) -> Any:
-    """As `loads`; a failure becomes a `DecodeError` that says what could not be decoded."""
-    try:
-        return loads(payload, buffers)
-    except Exception as error:
-        raise DecodeError(f"{what} cannot be unpickled here: {_line(error)}") from error
 
 
 def _collector(buffers: list[pickle.PickleBuffer]) -> Callable[[pickle.PickleBuffer], bool]:

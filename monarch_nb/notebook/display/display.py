@@ -152,7 +152,7 @@ _RANKS = (
     ("monarch_nb.meshes.proc_mesh", "ProcMesh"),
     ("monarch_nb.meshes.actor_mesh", "ActorMesh"),
 )
-_HOSTS = ("monarch_nb.meshes.host_mesh", "HostMesh")
+_HOSTS = ("monarch_nb.meshes.proc_mesh", "HostMesh")
 
 
 def register(shell: Any, session: Session) -> None:

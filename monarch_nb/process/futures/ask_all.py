@@ -1,4 +1,4 @@
-"""One question to any number of ranks, and the answers that come in time.
+"""One question to any number of ranks, and the answers that come in time; and counting answers.
 
 Rules of the file: asking waits no longer than it is told to, whatever ranks do; who does not answer
 is missing. A rank that has not answered a question the last time is not asked it again before it
@@ -8,7 +8,7 @@ has: one that is stopped is not buried in questions. Not to be called in the inb
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from monarch_nb.process.process import Waiter, json_of
@@ -40,14 +40,12 @@ class _Question(Waiter):
             self._settle(process)
 
     def wait(self, timeout_s: float) -> dict[int, dict[str, Any]]:
-        """The answers that have come by then."""
         if self._owing:
             self._all.wait(timeout_s)
         self.is_given_up = True
         return dict(self.answers)
 
     def deliver(self, message: Message) -> None:
-        """Inbox thread."""
         if message.source in self._owing:
             self.answers[message.source] = json_of(message)
         self._settle(message.source)
@@ -85,3 +83,21 @@ def ask(
     }
     found = _Question(proc, verb, asked).wait(timeout_s) if asked else {}
     return {process: answer for process, answer in found.items() if "error" not in answer}
+
+
+class Countdown:
+    """Calls back when as many events have come as were expected."""
+
+    def __init__(self, count: int, then: Callable[[], None]) -> None:
+        self._left = count
+        self._then = then
+        self._lock = threading.Lock()
+        if count == 0:
+            then()
+
+    def one_less(self) -> None:
+        with self._lock:
+            self._left -= 1
+            done = self._left == 0
+        if done:
+            self._then()

@@ -69,11 +69,9 @@ class Target:
 
     @property
     def what(self) -> str:
-        """The call as people name it: "trainer.step"."""
         return f"{self.state.name}.{self.method}"
 
     def member(self, index: int) -> Target:
-        """One of the members, by itself. It is still told where in the mesh it was called."""
         one = object.__new__(Target)
         for name in Target.__slots__:
             setattr(one, name, getattr(self, name))
@@ -82,8 +80,6 @@ class Target:
 
 
 class _Pending(Future[R], Waiter):
-    """A call that has been sent."""
-
     __slots__ = ("_proc", "port", "tag", "target")
     can_be_cancelled = True
     interrupts_what_runs = False
@@ -98,11 +94,9 @@ class _Pending(Future[R], Waiter):
         proc.ports[self.port] = self.deliver
 
     def deliver(self, message: Message) -> None:
-        """An answer. Inbox thread."""
         raise NotImplementedError
 
     def _close(self) -> bool:
-        """Stop listening; False if somebody else was first."""
         return self._proc.ports.pop(self.port, None) is not None
 
     def _error_of(self, message: Message | Exit) -> BaseException:
@@ -116,7 +110,6 @@ class _Pending(Future[R], Waiter):
         )
 
     def _unanswered(self) -> Sequence[int]:
-        """Processes that have not answered yet."""
         return self.target.processes
 
     def waits_for(self, process: int) -> bool:
@@ -137,7 +130,6 @@ class _Pending(Future[R], Waiter):
             self._arrive(ended)
 
     def _loss(self, ended: Exit) -> BaseException:
-        """The error for the end of a process, and of all that were lost with it."""
         target = self.target
         gone = {ended.process} | (self._proc.dead.keys() & set(self._unanswered()))
         pairs = zip(target.ranks, target.processes, strict=True)
@@ -167,7 +159,6 @@ def cancel_owed_by(proc: Proc, processes: Sequence[int]) -> bool:
 
 
 def _in_flight(proc: Proc) -> list[Any]:
-    """Calls, and cells that run on ranks; the oldest first."""
     return [each for each in proc.waiters() if hasattr(each, "tag")]
 
 
@@ -200,8 +191,6 @@ def cancel_all(proc: Proc, calls: Sequence[_Pending[Any]]) -> None:
 
 
 class SingleCall(_Pending[R]):
-    """One rank is asked."""
-
     __slots__ = ()
 
     def deliver(self, message: Message) -> None:
@@ -222,7 +211,6 @@ class GatherCall(_Pending[Any]):
     __slots__ = ("_answers", "_found", "_missing")
 
     def expect(self) -> None:
-        """Room for an answer per member."""
         self._missing = len(self.target.processes)
         self._answers: list[Message | None] = [None] * self._missing
         self._found: ValueMesh[Any] | None = None
@@ -265,7 +253,6 @@ class GatherCall(_Pending[Any]):
         return self._proc.parcels.unread(answer)
 
     def answered(self) -> dict[int, Any]:
-        """Values of the ranks that have answered, by rank in the mesh."""
         found = {}
         for rank, answer in zip(self.target.ranks, self._answers, strict=True):
             if answer is not None:
@@ -276,8 +263,6 @@ class GatherCall(_Pending[Any]):
 
 
 class _StreamItem(Future[R]):
-    """One of the futures of a stream."""
-
     __slots__ = ("_source",)
     _source: StreamCall
 
@@ -296,7 +281,6 @@ class StreamCall(_Pending[None]):
     __slots__ = ("_answered", "_items", "_missing", "_next")
 
     def expect(self) -> list[Future[Any]]:
-        """As many futures as there are members."""
         self._missing = len(self.target.processes)
         self._answered: set[int] = set()
         self._next: queue.SimpleQueue[_StreamItem[Any]] = queue.SimpleQueue()

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from monarch_nb.process import current
+
 R = TypeVar("R")
 
 _PENDING, _ARRIVED, _VALUE, _ERROR = range(4)
@@ -34,19 +36,6 @@ class _Waiting(threading.local):
     pump: Pump | None = None
 
 
-def _nothing_to_flush() -> None:
-    """No runtime yet."""
-
-
-class _BeforeWait:
-    """What a thread does before it waits: send what it has held back. Set by the runtime."""
-
-    flush: Callable[[], None] = staticmethod(_nothing_to_flush)
-
-
-before_wait = _BeforeWait()
-
-
 waiting = _Waiting()
 
 
@@ -64,7 +53,7 @@ class Future(Generic[R]):
 
     __slots__ = ("__weakref__", "_callbacks", "_content", "_keep", "_state", "_waiters")
 
-    def __new__(cls, *_: Any, **__: Any) -> Future[R]:
+    def __new__(cls, *_: object, **__: object) -> Future[R]:
         raise TypeError("a Future cannot be made by hand; it is what a call returns")
 
     def get(self, timeout: float | None = None) -> R:
@@ -152,7 +141,7 @@ class Future(Generic[R]):
                 return
 
         self.add_done_callback(wake)
-        before_wait.flush()
+        current.flush()
         await arrived.wait()
 
     def __repr__(self) -> str:
@@ -189,7 +178,7 @@ class Future(Generic[R]):
             raise
 
     def _block(self, timeout: float | None) -> bool:
-        before_wait.flush()
+        current.flush()
         if waiting.pump is not None:
             return waiting.pump(self.done, self._wake_on, timeout)
         lock = threading.Lock()
@@ -219,16 +208,16 @@ class Future(Generic[R]):
         else:
             self._content, self._state = value, _VALUE
 
-    def _arrive(self, content: Any) -> None:
+    def _arrive(self, content: object) -> None:
         self._complete(_ARRIVED, content)
 
-    def _set_result(self, value: Any) -> None:
+    def _set_result(self, value: object) -> None:
         self._complete(_VALUE, value)
 
     def _set_exception(self, error: BaseException) -> None:
         self._complete(_ERROR, error)
 
-    def _complete(self, state: int, content: Any) -> None:
+    def _complete(self, state: int, content: object) -> None:
         if self._state != _PENDING:
             return
         self._content = content
@@ -240,7 +229,7 @@ class Future(Generic[R]):
             _call_each(self._waiters)
 
 
-def _call_each(callbacks: list[Callable[..., None]], *args: Any) -> None:
+def _call_each(callbacks: list[Callable[..., None]], *args: object) -> None:
     """Call each once, in order, whoever comes first: `pop` hands it to one thread only."""
     while callbacks:
         try:
@@ -251,22 +240,19 @@ def _call_each(callbacks: list[Callable[..., None]], *args: Any) -> None:
 
 
 def make(kind: type[Future[R]]) -> Future[R]:
-    """A pending future of this class: the only way to make one."""
     future = object.__new__(kind)
     future._init()
     return future
 
 
 def completed(value: R) -> Future[R]:
-    """A future that is done."""
     future: Future[R] = make(Future)
     future._set_result(value)
     return future
 
 
-def failed(error: BaseException) -> Future[Any]:
-    """A future that has failed."""
-    future: Future[Any] = make(Future)
+def failed(error: BaseException) -> Future[object]:
+    future: Future[object] = make(Future)
     future._set_exception(error)
     return future
 
@@ -279,7 +265,6 @@ class LazyFuture(Future[R]):
 
     @classmethod
     def starting(cls, start: Callable[[LazyFuture[R]], None]) -> LazyFuture[R]:
-        """`start(future)` runs at the first observation and sees to its completion."""
         future = cast("LazyFuture[R]", make(cls))
         future._start = [start]
         return future

@@ -21,8 +21,6 @@ Body = Callable[[], Awaitable[R]]
 
 
 class TaskFuture(Future[R]):
-    """What `returns_future` makes."""
-
     __slots__ = ("_context", "_make", "_started", "_stop", "_task")
     _make: list[Body[R]]
     _context: contextvars.Context
@@ -32,7 +30,6 @@ class TaskFuture(Future[R]):
 
     @classmethod
     def of(cls, body: Body[R]) -> TaskFuture[R]:
-        """A future whose body has not started; it will run in the context of this call."""
         future = cast("TaskFuture[R]", make(cls))
         future._make = [body]
         future._context = contextvars.copy_context()
@@ -136,7 +133,7 @@ def _loop_runs_here() -> bool:
     return True
 
 
-def _in_loop(loop: asyncio.AbstractEventLoop, action: Callable[[], Any]) -> None:
+def _in_loop(loop: asyncio.AbstractEventLoop, action: Callable[[], object]) -> None:
     try:
         loop.call_soon_threadsafe(action)
     except RuntimeError:  # the loop has ended, and the body with it

@@ -19,28 +19,27 @@ _REMEMBERED: Final = 1_000_000  # cancelled calls that have not arrived: as many
 
 
 class Interrupts:
-    """Of one actor. `strike_main`, for one on the main thread, makes a SIGINT come up there."""
+    """Of one actor. `signal_main`, for one on the main thread, makes a SIGINT come up there."""
 
-    def __init__(self) -> None:
+    def __init__(self, signal_main: Callable[[], None] | None) -> None:
         self.running: Key | None = None
-        self.strike_main: Callable[[], None] | None = None
+        self._signal_main = signal_main
         self._active: set[Key] = set()
         self._cancelled: dict[Key, None] = {}
         self._meant: set[Key] = set()
-        self._struck = False
+        self._signalled = False
         self._stale = False  # a SIGINT is on its way for a call that has ended
         self._thread = 0
         self._lock = threading.Lock()
 
     @property
     def thread(self) -> int:
-        """The ident of the thread that runs its calls; 0 before the first."""
         return self._thread
 
     # the inbox thread
 
     def interrupt(self, key: Key) -> bool:
-        """Cancel or strike a call. True when it has begun."""
+        """Cancel or interrupt a call. True when it has begun."""
         self._cancelled[key] = None
         if len(self._cancelled) > _REMEMBERED:
             self._cancelled.pop(next(iter(self._cancelled)), None)
@@ -50,13 +49,13 @@ class Interrupts:
         self._meant.add(key)
         with self._lock:
             if self.running == key:
-                self._struck = True
-                self._strike()
+                self._signalled = True
+                self._signal()
         return True
 
-    def _strike(self) -> None:
-        if self.strike_main is not None:
-            self.strike_main()
+    def _signal(self) -> None:
+        if self._signal_main is not None:
+            self._signal_main()
         else:
             raise_in_thread(self._thread, KeyboardInterrupt)
 
@@ -82,8 +81,8 @@ class Interrupts:
         """From here on none comes up. May itself be interrupted: to be called `calmly`."""
         with self._lock:
             self.running = None
-            if self._struck:
-                self._struck = False
+            if self._signalled:
+                self._signalled = False
                 self._take_back()
 
     def finish(self, key: Key) -> bool:
@@ -103,15 +102,15 @@ class Interrupts:
             calmly(self.leave)
 
     def _take_back(self) -> None:
-        if self.strike_main is not None:
+        if self._signal_main is not None:
             self._stale = True
         else:
             take_back()
 
     def hit(self) -> bool | None:
         """For the handler of SIGINT: True: raise; False: it came too late; None: it is not ours."""
-        if self._struck:
-            self._struck = False
+        if self._signalled:
+            self._signalled = False
             return self.running is not None
         if self._stale:
             self._stale = False
@@ -119,8 +118,7 @@ class Interrupts:
         return None
 
 
-def calmly(action: Callable[[], Any]) -> Any:
-    """Call `leave` or `finish` until it comes to its end."""
+def calmly(action: Callable[[], object]) -> Any:
     while True:
         try:
             return action()
@@ -129,7 +127,7 @@ def calmly(action: Callable[[], Any]) -> Any:
 
 
 class Steps:
-    """An awaitable whose every step may be struck, while the loop's own code in between is safe."""
+    """An awaitable whose every step may be interrupted; the loop's own code in between may not."""
 
     def __init__(self, interrupts: Interrupts, key: Key, awaitable: Any) -> None:
         self._interrupts = interrupts
@@ -151,9 +149,8 @@ class Steps:
 
 
 def _pass_on(
-    inner: Generator[Any, Any, Any], wanted: Any
-) -> Generator[Any, Any, Callable[[], Any]]:
-    """Give the loop what the code waits for; how to go on after that."""
+    inner: Generator[Any, Any, Any], wanted: object
+) -> Generator[Any, Any, Callable[[], object]]:
     try:
         value = yield wanted
     except BaseException as error:  # noqa: BLE001  thrown in by the loop, for the code to handle

@@ -17,9 +17,7 @@ from monarch_nb.process.process import Proc
 from monarch_nb.process.supervision.supervision import MeshState, Supervision
 
 
-class Handles:
-    """What this process knows of the meshes of others."""
-
+class MovedRanks:
     def __init__(self, proc: Proc, supervision: Supervision) -> None:
         self._proc = proc
         self._supervision = supervision
@@ -29,7 +27,6 @@ class Handles:
         proc.verbs["healed"] = self._on_healed
 
     def adopt(self, state: MeshState) -> None:
-        """A handle has arrived."""
         with self._lock:
             self._known.setdefault(state.number, weakref.WeakSet()).add(state)
             moved = self._moved.get(state.number)

@@ -14,22 +14,14 @@ from typing import Any, Final
 KEPT: Final = 16
 
 
-class Raised:
-    """Cells and calls that have failed here.
-
-    Example:
-        >>> raised = Raised()
-        >>> raised.note("trainer.step", 0, {"ename": "ValueError"})
-        1
-        >>> raised.since(0)[0]["what"]
-        'trainer.step'
-    """
+class RecentErrors:
+    """Cells and calls that have failed here."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
         self._last: deque[tuple[int, float, str, int, Any]] = deque(maxlen=KEPT)
 
-    def note(self, what: str, tag: int, record: Any) -> int:
+    def note(self, what: str, tag: int, record: object) -> int:
         """Something has failed: its number. `record` is that of the error, as JSON. Any thread."""
         number = next(self._numbers)
         self._last.append((number, time.monotonic(), what, tag, record))

@@ -8,29 +8,28 @@ being stopped is no failure. Runs in the inbox thread; user code runs elsewhere.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from monarch_nb.core.shape.extent import Point, Shape
 from monarch_nb.core.wire import pickling
 from monarch_nb.core.wire.frames import ROOT_PORT, Message
-from monarch_nb.errors import RankExited, RankUnreachable, SupervisionError
+from monarch_nb.errors import SupervisionError
 from monarch_nb.process import remote_errors
 from monarch_nb.process.exit import Exit
 from monarch_nb.process.process import Proc
 
 if TYPE_CHECKING:
-    from monarch_nb.actors.hosting import Hosting
     from monarch_nb.process.futures.future import Future
+    from monarch_nb.process.instance import Instance
 
 
 @final
 class MeshFailure:
     """Some ranks of a mesh have failed. Given to `__supervise__` and to `unhandled_fault_hook`.
 
-    Attributes: `mesh` (the mesh, as this process knows it), `mesh_name`, `crashed_ranks` (in that
-        mesh), `event` (what happened),
-    `cause` (the exception, where there was one).
+    Attributes: `mesh` (as this process knows it), `mesh_name`, `crashed_ranks` (in that mesh),
+    `event` (what happened), `cause` (the exception, where there was one).
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class MeshFailure:
 
     __repr__ = __str__
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         cause = None if self.cause is None else remote_errors.pack(remote_errors.RAW, self.cause)
         return _restore_failure, (self.mesh, self.crashed_ranks, self.event, cause, self.ended)
 
@@ -75,17 +74,9 @@ class MeshFailure:
         """The exception for a call that met this failure."""
         call = f"Endpoint call {what}() failed, " if what else ""
         text = f"{call}{self.report()}{self._state.advice(self.crashed_ranks)}"
-        error: SupervisionError
-        if self.ended is not None and self.ended.unreachable_s is not None:
-            error = RankUnreachable(text, ranks=tuple(self.crashed_ranks), failure=None)
-            error.last_heard_s = self.ended.unreachable_s
-        elif self.ended is not None:
-            error = RankExited(text, ranks=tuple(self.crashed_ranks), failure=None)
-            error.exitcode = self.ended.code
-            error.signal = self.ended.signal
-            error.log_tail = self.ended.tail
-        else:
-            error = SupervisionError(text, ranks=tuple(self.crashed_ranks), failure=None)
+        ranks = tuple(self.crashed_ranks)
+        ended = self.ended
+        error = ended.error(text, ranks=ranks) if ended else SupervisionError(text, ranks=ranks)
         error.failure = self
         error.endpoint = f"{what}()" if what else None
         error.__cause__ = self.cause
@@ -103,7 +94,6 @@ _SAID_KEPT = 256
 
 
 def _crashed(ended: Exit) -> str:
-    """Where, as in a traceback."""
     if (crash := ended.crash()) is None:
         return ""
     lines = [
@@ -114,7 +104,10 @@ def _crashed(ended: Exit) -> str:
 
 
 class MeshState:
-    """What all handles of one mesh in this process share. Forward only, but for `heal`."""
+    """What all handles of one mesh in this process share. Forward only, but for `heal`.
+
+    `wrap(state)` makes a handle of the whole mesh.
+    """
 
     kind = "mesh"
     internal = False  # the runtime's own: whoever uses it raises what happens, nobody else is told
@@ -128,6 +121,7 @@ class MeshState:
         shape: Shape,
         processes: list[int],
         owned: bool,
+        wrap: Callable[[Any], Any],
     ) -> None:
         self.number = number
         self.name = name
@@ -140,26 +134,23 @@ class MeshState:
         self.stopping: Future[None] | None = None
         self.trouble = False
         self.version = 0
+        self.wrap = wrap
         self._said: dict[Any, SupervisionError] = {}  # see `loss`
 
     def view(self) -> Any:
-        """A handle of the whole mesh."""
-        raise NotImplementedError
+        return self.wrap(self)
 
     def end(self, reason: str) -> None:
-        """Stopped: later calls are told so."""
         if self.ended is None:
             self.ended = reason
             self.trouble = True
 
     def lose(self, failure: MeshFailure) -> None:
-        """Some ranks are gone."""
         for rank in failure.crashed_ranks:
             self.lost.setdefault(rank, failure)
         self.trouble = True
 
     def restore(self, ranks: Iterable[int]) -> None:
-        """New incarnations live at these ranks."""
         for rank in ranks:
             self.lost.pop(rank, None)
         self.version += 1
@@ -192,11 +183,9 @@ class MeshState:
         return error
 
     def describe_rank(self, rank: int) -> str:
-        """The rank and where it sits: "rank 2 {'gpus': 2/4}"."""
         return f"rank {rank} {Point(rank, self.shape.extent)}"
 
     def advice(self, ranks: Sequence[int]) -> str:
-        """What to do about lost ranks."""
         others = len(self.processes) - len(self.lost.keys() | set(ranks))
         if not self.owned:
             return ""
@@ -204,21 +193,33 @@ class MeshState:
         return f"\n{living} Bring the lost back: mesh.heal(), or %mesh heal.".replace("\n ", "\n")
 
 
+class OwningActor(Protocol):
+    """An actor of this process, as an owner of meshes."""
+
+    @property
+    def instance(self) -> Instance: ...
+    def supervise(self, failure: MeshFailure) -> None: ...
+    def request_stop(self, message: None, reason: str) -> None: ...
+
+
 class Supervision:
     """The meshes that this process owns, and the failures that concern them."""
 
-    def __init__(self, proc: Proc, hosting: Hosting) -> None:
+    def __init__(
+        self,
+        proc: Proc,
+        actors: Mapping[int, OwningActor],
+        on_root_failure: Callable[[MeshFailure, bool], None],
+    ) -> None:
         self.proc = proc
-        self.hosting = hosting
-        hosting.supervision = self
+        self._actors = actors
+        self._on_root_failure = on_root_failure
         self.states: dict[int, MeshState] = {}
         self.silent: dict[int, float] = {}
-        self.on_root_failure: Callable[[MeshFailure, bool], None] = lambda _failure, _seen: None
         self.on_exit: list[Callable[[Exit], None]] = []
         self.on_heal: list[Callable[[MeshState, Sequence[int]], None]] = []
         """Each is called with a mesh of processes and those of its ranks that have new ones, before
         these run code of the user's, in the thread that heals."""
-        self.stop_state: Callable[[MeshState, str], Future[None]]
         self._lock = threading.Lock()
         self.marking = threading.RLock()
         """Held while losses are noted; who holds it sees all of what was lost together."""
@@ -228,32 +229,18 @@ class Supervision:
         proc.verbs["heard"] = self._on_heard
 
     def own(self, state: MeshState) -> None:
-        """From now on this process is told of failures of the mesh."""
         with self._lock:
             self.states[state.number] = state
 
     def disown(self, state: MeshState) -> None:
-        """The mesh has been stopped."""
         with self._lock:
             self.states.pop(state.number, None)
 
     def owned_by(self, port: int) -> list[MeshState]:
-        """The meshes spawned by an actor of this process, newest first."""
         with self._lock:
             return [
                 each for each in reversed(list(self.states.values())) if each.owner_port == port
             ]
-
-    def stop_owned_by(self, port: int) -> list[Future[None]]:
-        """The owner has ended: end what it owns."""
-        stops = [self.stop_state(state, "its owner has ended") for state in self.owned_by(port)]
-        for stop in stops:
-            stop.add_done_callback(_ignore)
-        return stops
-
-    def report_gone(self, processes: Iterable[int], reason: str) -> None:
-        """Processes that were asked for together never came to live."""
-        self.exited(*(Exit(process, reason=reason) for process in processes))
 
     def _on_exited(self, body: dict[str, Any], _: Message) -> None:
         self.exited(Exit.from_body(body))
@@ -267,16 +254,21 @@ class Supervision:
             new = {each.process: each for each in ended if each.process not in self.proc.dead}
             for process, each in new.items():
                 self.silent.pop(process, None)
-                self.proc.bury(each)
+                self.proc.mark_dead(each)
             failures = self._failures_of(new)  # who is woken next finds the mesh as it is
         waiters = self.proc.end_waits(*new.values())
         told = {getattr(getattr(each, "target", None), "state", None) for each in waiters}
         for process, each in new.items():
-            self.hosting.owner_died(process)
+            self._stop_owned_by(process)
             for listener in self.on_exit:
                 listener(each)
         for owner_port, (failure, states) in failures.items():
             self.raise_to(owner_port, failure, seen=not told.isdisjoint(states))
+
+    def _stop_owned_by(self, process: int) -> None:
+        for actor in list(self._actors.values()):
+            if actor.instance.owner[0] == process:
+                actor.request_stop(None, "its owner's process has ended")
 
     def _failures_of(
         self, ended: dict[int, Exit]
@@ -329,18 +321,14 @@ class Supervision:
 
     def raise_to(self, owner_port: int, failure: MeshFailure, *, seen: bool) -> None:
         """Tell the owner. `seen`: a call of its own has raised this failure already."""
-        driver = self.hosting.drivers.get(owner_port)
-        if driver is not None:
-            driver.supervise(failure)
+        owner = self._actors.get(owner_port)
+        if owner is not None:
+            owner.supervise(failure)
         elif owner_port == ROOT_PORT:
-            self.on_root_failure(failure, seen)
+            self._on_root_failure(failure, seen)
 
     def _on_silent(self, body: dict[str, Any], _: Message) -> None:
         self.silent[body["proc"]] = body.get("since_s", 0.0)
 
     def _on_heard(self, body: dict[str, Any], _: Message) -> None:
         self.silent.pop(body["proc"], None)
-
-
-def _ignore(_: Any) -> None:
-    """Nobody waits for it."""

@@ -16,7 +16,7 @@ from monarch_nb.core.wire.frames import CONTROL, Message
 from monarch_nb.data import device, onesided
 from monarch_nb.data.memory import Memory
 from monarch_nb.data.registry import Place, Registry
-from monarch_nb.process.payloads import Parcel
+from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Proc
 from monarch_nb.services.transfer.copiers import Copiers
 
@@ -38,10 +38,9 @@ class Buffers:
         proc.verbs["buffer_read"] = self._on_read
         proc.verbs["buffer_write"] = self._on_write
         proc.verbs["buffer_drop"] = self._on_drop
-        hosting.on_entombed.append(self.drop_of)
+        hosting.on_ended.append(self.drop_of)
 
     def add(self, memory: Memory, owner: int) -> Place:
-        """Register memory for an actor of this process, by its port."""
         with self._lock:
             if self._registry is None:
                 onesided.allow_copies()
@@ -49,26 +48,21 @@ class Buffers:
         return self._registry.add(memory, owner)
 
     def find(self, serial: int) -> Memory | None:
-        """The memory that is registered under a serial."""
         return None if self._registry is None else self._registry.find(serial)
 
     def drop(self, serial: int) -> None:
-        """Let go of a buffer; nothing happens if that was done."""
         if self._registry is not None:
             self._registry.drop(serial)
 
     def drop_of(self, owner: int) -> None:
-        """An actor has ended."""
         if self._registry is not None:
             self._registry.drop_of(owner)
 
     def statistics(self) -> dict[str, int]:
-        """As `Registry.statistics`."""
         empty = {"buffers": 0, "bytes": 0, "leaving": 0}
         return empty if self._registry is None else self._registry.statistics()
 
     def close(self) -> None:
-        """This process leaves the mesh."""
         self.copiers.close()
         if self._registry is not None:
             self._registry.close()
@@ -128,6 +122,6 @@ class Buffers:
             return None
         return memory
 
-    def _send(self, message: Message, chunk: Any) -> None:
-        answer = Parcel(json.dumps({"ok": True}).encode(), [chunk])
+    def _send(self, message: Message, chunk: object) -> None:
+        answer = Payload(json.dumps({"ok": True}).encode(), [chunk])
         self._proc.send(message.source, CONTROL, message.reply, answer, rank=message.rank)

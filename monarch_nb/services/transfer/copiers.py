@@ -26,7 +26,6 @@ class Copiers:
         self._threads: list[threading.Thread] = []
 
     def put(self, job: Callable[[], None]) -> None:
-        """Run it soon."""
         self._jobs.put(job)
         if not self._threads:
             self._start()
@@ -48,7 +47,6 @@ class Copiers:
             job()
 
     def close(self) -> None:
-        """Finish the jobs that are there, then end."""
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:

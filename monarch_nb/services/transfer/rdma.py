@@ -18,6 +18,7 @@ from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.process import context, current
 from monarch_nb.process.futures.future import Future, completed, make
 from monarch_nb.services.transfer import transfers
+from monarch_nb.services.transfer.buffers import Buffers
 from monarch_nb.services.transfer.transfers import Operation, Remote
 
 _U64: Final = 1 << 64
@@ -81,14 +82,13 @@ class RDMABuffer:
         memory = memory_of(data)
         if not memory.size:
             raise ValueError("data has no bytes: an RDMABuffer of size 0 cannot be made")
-        runtime = current.runtime()
         instance = context.current_instance()
-        mine = instance.process == runtime.proc.id
-        place = runtime.buffers.add(memory, instance.port if mine else ROOT_PORT)
+        mine = instance.process == current.proc().id
+        place = current.part(Buffers).add(memory, instance.port if mine else ROOT_PORT)
         owner = str(instance.actor_id)
         self._remote = Remote(place, memory.size, memory.writable, owner, device.share(memory))
 
-    def read_into(self, dst: Any, *, timeout: float = 60) -> Future[None]:
+    def read_into(self, dst: object, *, timeout: float = 60) -> Future[None]:
         """Copy the whole buffer into `dst`, of its size or larger. `timeout` in seconds.
 
         Raises:
@@ -98,19 +98,19 @@ class RDMABuffer:
         """
         return RDMAAction().read_remote(dst, self).submit(timeout=timeout)
 
-    def write_from(self, src: Any, *, timeout: float = 60) -> Future[None]:
+    def write_from(self, src: object, *, timeout: float = 60) -> Future[None]:
         """Copy all of `src`, at most the buffer's size, to its start. Errors as `read_into`."""
         return RDMAAction().write_remote(self, src).submit(timeout=timeout)
 
     def drop(self) -> Future[None]:
         """Let go of the memory: later reads and writes fail. Any process may; twice is fine."""
-        runtime, place = current.runtime(), self._remote.place
+        proc, place = current.proc(), self._remote.place
         device.forget(place)
-        if place.process == runtime.proc.id:
-            runtime.buffers.drop(place.serial)
+        if place.process == proc.id:
+            current.part(Buffers).drop(place.serial)
             return completed(None)
         dropped: Future[None] = make(Future)
-        runtime.proc.ask(
+        proc.ask(
             place.process,
             "buffer_drop",
             {"serial": place.serial},
@@ -132,7 +132,7 @@ class RDMABuffer:
         """How this process reaches it: "memory" (its own), "cma", "cuda_ipc" (same host), "tcp"."""
         return transfers.way(self._remote)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         place, *rest = self._remote
         return _restore, (tuple(place), *rest)
 
@@ -168,7 +168,7 @@ class RDMAAction:
     def __init__(self) -> None:
         self._operations: list[Operation] = []
 
-    def read_remote(self, dst: Any, src: RDMABuffer) -> RDMAAction:
+    def read_remote(self, dst: object, src: RDMABuffer) -> RDMAAction:
         """Add a read of `src` into `dst`. Raises `ValueError` as `RDMABuffer.read_into`."""
         memory, remote = memory_of(dst, "dst"), _remote_of(src)
         if memory.size < remote.size:
@@ -179,7 +179,7 @@ class RDMAAction:
             raise ValueError("dst is read-only: nothing can be read into it")
         return self._add(Operation(remote, memory, remote.size, write=False))
 
-    def write_remote(self, dst: RDMABuffer, src: Any) -> RDMAAction:
+    def write_remote(self, dst: RDMABuffer, src: object) -> RDMAAction:
         """Add a write of `src` to `dst`. Raises `ValueError` as `RDMABuffer.write_from`."""
         memory, remote = memory_of(src, "src"), _remote_of(dst)
         if memory.size > remote.size:
@@ -188,11 +188,11 @@ class RDMAAction:
             raise ValueError(f"{remote} was made of read-only memory: it can only be read")
         return self._add(Operation(remote, memory, memory.size, write=True))
 
-    def fetch_add(self, src: RDMABuffer, dst: Any, add: int) -> RDMAAction:
+    def fetch_add(self, src: RDMABuffer, dst: object, add: int) -> RDMAAction:
         """Not there, as in Monarch: `NotImplementedError`."""
         raise NotImplementedError("fetch_add: no transport here has atomic operations")
 
-    def compare_and_swap(self, src: RDMABuffer, dst: Any, compare: int, swap: int) -> RDMAAction:
+    def compare_and_swap(self, src: RDMABuffer, dst: object, compare: int, swap: int) -> RDMAAction:
         """Not there, as in Monarch: `NotImplementedError`."""
         raise NotImplementedError("compare_and_swap: no transport here has atomic operations")
 
@@ -222,7 +222,7 @@ class RDMAAction:
         return self
 
 
-def _remote_of(buffer: Any) -> Remote:
+def _remote_of(buffer: object) -> Remote:
     if not isinstance(buffer, RDMABuffer):
         raise TypeError(f"an RDMABuffer is needed here, not {type(buffer).__name__}")
     return buffer._remote

@@ -18,9 +18,9 @@ from monarch_nb.core.wire.frames import Message
 from monarch_nb.data.memory import Memory
 from monarch_nb.data.onesided import Dropped, Outside
 from monarch_nb.data.registry import Place
-from monarch_nb.errors import RankExited, RankUnreachable, RemoteProtocolError, SupervisionError
+from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.process.exit import Exit
-from monarch_nb.process.payloads import Parcel
+from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Proc, Waiter, json_of
 from monarch_nb.services.transfer.buffers import DROPPED
 
@@ -29,7 +29,6 @@ WINDOW: Final = 4
 
 
 def time_limit(seconds: float, action: Callable[[], None]) -> threading.Timer:
-    """A timer that ends a transfer; not started."""
     made = threading.Timer(min(max(0.0, seconds), threading.TIMEOUT_MAX), action)
     made.daemon, made.name = True, "monarch-transfer-limit"
     return made
@@ -66,7 +65,6 @@ class Served(Waiter):
         self._limit = time_limit(deadline - time.monotonic(), self._expired)
 
     def start(self) -> None:
-        """Ask for the first chunks."""
         self._proc.ports[self._port] = self.deliver
         self._limit.start()
         if (gone := self._proc.dead.get(self._place.process)) is not None:
@@ -76,7 +74,6 @@ class Served(Waiter):
             self._ask()
 
     def deliver(self, message: Message) -> None:
-        """A chunk, or the answer to one. Inbox thread."""
         if self._port not in self._proc.ports:
             return
         answer = json_of(message)
@@ -103,7 +100,7 @@ class Served(Waiter):
         return process == self._place.process
 
     def lost(self, ended: Exit) -> None:
-        self.finish(error_of(ended))
+        self.finish(ended.error())
 
     def abandon(self, ended: Exit) -> None:
         self.lost(ended)
@@ -122,7 +119,7 @@ class Served(Waiter):
         if self._verb == "buffer_read":
             body["size"] = chunk.nbytes
         else:
-            parcel = Parcel(b"", [chunk])
+            parcel = Payload(b"", [chunk])
         self._proc.control(
             self._place.process, self._verb, body, parcel=parcel, reply=self._port, rank=number
         )
@@ -136,15 +133,3 @@ class Served(Waiter):
             return False
         self._chunk(message.rank)[:] = memoryview(data).cast("B")
         return True
-
-
-def error_of(ended: Exit) -> SupervisionError:
-    """What whoever uses the memory of a process that has ended gets."""
-    text = ended.describe()
-    if ended.unreachable_s is not None:
-        lost = RankUnreachable(text)
-        lost.last_heard_s = ended.unreachable_s
-        return lost
-    error = RankExited(text)
-    error.exitcode, error.signal, error.log_tail = ended.code, ended.signal, ended.tail
-    return error

@@ -7,9 +7,7 @@ in the order of their calls; nothing is read before it is wanted; the death of t
 
 from __future__ import annotations
 
-import collections
 import importlib
-import threading
 import time
 from typing import Any
 
@@ -20,71 +18,29 @@ from monarch_nb.errors import BrokenError
 from monarch_nb.process import context, current
 from monarch_nb.process.exit import Exit
 from monarch_nb.process.futures.future import Future, make
+from monarch_nb.process.mailbox import Key, Mailbox
 from monarch_nb.process.process import Proc, Waiter
 from monarch_nb.services.transfer import transfers
+from monarch_nb.services.transfer.copiers import Copiers
 from monarch_nb.services.transfer.rdma import RDMABuffer
-from monarch_nb.services.transfer.relayed import error_of, time_limit
+from monarch_nb.services.transfer.relayed import time_limit
 from monarch_nb.services.transfer.transfers import Operation
 
-Key = tuple[int, int]  # process, tag
 
-
-class Exchange:
-    """Offers that came and receives that wait, of one process."""
-
-    def __init__(self, proc: Proc) -> None:
-        self._proc = proc
-        self._lock = threading.Lock()
-        self._arrived: dict[Key, collections.deque[Message]] = {}
-        self._wanted: dict[Key, collections.deque[_Receive]] = {}
+class Exchange(Mailbox[Message]):
+    def __init__(self, proc: Proc, copiers: Copiers) -> None:
+        super().__init__()
+        self.copiers = copiers
         proc.verbs["tensor_offer"] = self._on_offer
 
-    def want(self, receive: _Receive) -> None:
-        """Take the oldest offer, or wait for the next."""
-        with self._lock:
-            offers = self._arrived.get(receive.key)
-            if not offers:
-                self._wanted.setdefault(receive.key, collections.deque()).append(receive)
-                return
-            message = offers.popleft()
-            if not offers:
-                del self._arrived[receive.key]
-        _later(receive, message)
-
-    def unwant(self, receive: _Receive) -> bool:
-        """It waits no longer; False if it has its offer already."""
-        with self._lock:
-            waiting = self._wanted.get(receive.key, collections.deque())
-            if receive not in waiting:
-                return False
-            waiting.remove(receive)
-            if not waiting:
-                del self._wanted[receive.key]
-            return True
-
     def _on_offer(self, body: dict[str, Any], message: Message) -> None:
-        key = (message.source, body["tag"])
-        with self._lock:
-            waiting = self._wanted.get(key)
-            if not waiting:
-                self._arrived.setdefault(key, collections.deque()).append(message)
-                return
-            receive = waiting.popleft()
-            if not waiting:
-                del self._wanted[key]
-        _later(receive, message)
-
-
-def _later(receive: _Receive, message: Message) -> None:
-    """Not in the inbox thread: memory is allocated, and the offer unpickled."""
-    current.runtime().buffers.copiers.put(lambda: receive.take(message))
+        self.put((message.source, body["tag"]), message)
 
 
 class _Receive(Waiter):
-    """One `recv_tensor`."""
-
-    def __init__(self, proc: Proc, key: Key, out: Any, timeout: float) -> None:
+    def __init__(self, proc: Proc, exchange: Exchange, key: Key, out: Any, timeout: float) -> None:
         self.key = key
+        self._exchange = exchange
         self.future: Future[Any] = make(Future)
         self._proc = proc
         self._out = out
@@ -96,7 +52,7 @@ class _Receive(Waiter):
     def start(self) -> None:
         self._proc.ports[self._port] = self.deliver
         self._limit.start()
-        current.runtime().exchange.want(self)
+        self._exchange.want(self.key, self._accept)
         self._proc._open(self.key[0])  # so that its death is told
         if (gone := self._proc.dead.get(self.key[0])) is not None:
             self.lost(gone)
@@ -105,8 +61,11 @@ class _Receive(Waiter):
         """Nobody sends here: the port only says whose death is waited for."""
         self._proc.discard(message)
 
-    def take(self, message: Message) -> None:
-        """The offer is here. A copier's thread."""
+    def _accept(self, message: Message) -> None:
+        # not in the inbox thread: memory is allocated, and the offer unpickled
+        self._exchange.copiers.put(lambda: self._take(message))
+
+    def _take(self, message: Message) -> None:
         try:
             buffer, dtype, shape, device = self._proc.decode_user_data(message)
             target = self._target(dtype, shape, device)
@@ -138,7 +97,7 @@ class _Receive(Waiter):
             raise ValueError(said)
         return out
 
-    def _end(self, message: Message, error: BaseException | None, value: Any) -> None:
+    def _end(self, message: Message, error: BaseException | None, value: object) -> None:
         self._close()
         self._proc.answer(message, {"ok": True} if error is None else {"error": str(error)})
         if error is None:
@@ -150,9 +109,9 @@ class _Receive(Waiter):
         return process == self.key[0]
 
     def lost(self, ended: Exit) -> None:
-        if current.runtime().exchange.unwant(self):
+        if self._exchange.unwant(self.key, self._accept):
             self._close()
-            error = error_of(ended)
+            error = ended.error()
             error.args = (f"recv_tensor: {error}", *error.args[1:])
             self.future._set_exception(error)
 
@@ -160,7 +119,7 @@ class _Receive(Waiter):
         self.lost(ended)
 
     def _expired(self) -> None:
-        if current.runtime().exchange.unwant(self):
+        if self._exchange.unwant(self.key, self._accept):
             self._close()
             text = f"no tensor with tag {self.key[1]} came within {self._timeout:g} s"
             self.future._set_exception(TimeoutError(f"recv_tensor: {text}"))
@@ -207,7 +166,7 @@ def send_tensor(tensor: Any, to: Any, *, tag: int = 0, timeout: float = 60) -> F
 
     def answered(answer: dict[str, Any]) -> None:
         if (gone := proc.dead.get(process)) is not None:
-            over(error_of(gone))
+            over(gone.error())
         else:
             error = answer.get("error")
             over(BrokenError(f"send_tensor: not received: {error}") if error else None)
@@ -233,13 +192,13 @@ def recv_tensor(source: Any, *, out: Any = None, tag: int = 0, timeout: float = 
             fit.
         RankExited, TimeoutError: by the future.
     """
-    receive = _Receive(current.proc(), (_process_of(source), tag), out, timeout)
+    key = _process_of(source), tag
+    receive = _Receive(current.proc(), current.part(Exchange), key, out, timeout)
     receive.start()
     return receive.future
 
 
 def _process_of(peer: Any) -> int:
-    """The process of a slice of one rank, or of a rank beside the calling actor."""
     mesh, ranks = peer, getattr(peer, "ranks", None)
     if isinstance(peer, int) or hasattr(peer, "rank"):
         rank = peer if isinstance(peer, int) else peer.rank

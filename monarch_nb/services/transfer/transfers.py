@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.data import device, onesided
@@ -26,6 +26,7 @@ from monarch_nb.data.registry import Place
 from monarch_nb.errors import BrokenError, CallCancelled, ClosedError, MeshError
 from monarch_nb.process import current
 from monarch_nb.process.futures.future import Future, make
+from monarch_nb.services.transfer.buffers import Buffers
 from monarch_nb.services.transfer.copiers import THREADS
 from monarch_nb.services.transfer.relayed import Served
 
@@ -40,7 +41,7 @@ class Remote(NamedTuple):
     size: int
     writable: bool
     owner: str
-    shared: tuple[Any, ...] | None
+    shared: tuple[object, ...] | None
 
     @property
     def actor(self) -> str:
@@ -66,7 +67,6 @@ class Transfer(Future[None]):
     __slots__ = ("_deadline", "_error", "_left", "_lock", "_served", "_timeout")
 
     def begin(self, operations: Sequence[Operation], timeout: float) -> None:
-        """Start them."""
         self._lock = threading.Lock()
         self._error: BaseException | None = None
         self._timeout = timeout
@@ -94,7 +94,6 @@ class Transfer(Future[None]):
         return self._error is not None
 
     def ended(self, operation: Operation, error: BaseException | None) -> None:
-        """An operation is over. Any thread."""
         if error is not None:
             self._fail(_explained(operation, error, self._timeout))
 
@@ -127,7 +126,6 @@ class Transfer(Future[None]):
             self._set_exception(TimeoutError(text) if late else error)
 
     def _start(self, operation: Operation, chain: collections.deque[Operation]) -> bool:
-        """Begin an operation; True if it is over already."""
         move = _move_of(operation)
         try:
             if move is None:
@@ -155,8 +153,7 @@ class Transfer(Future[None]):
 
     def _serve(self, operation: Operation, chain: collections.deque[Operation]) -> None:
         """Through the owner; memory on a GPU by way of pinned memory, on a copier's time."""
-        runtime = current.runtime()
-        local, later = operation.local, runtime.buffers.copiers.put
+        local, later = operation.local, current.part(Buffers).copiers.put
         staged = local if local.tensor is None else device.staging(operation.size)
         if staged is not local and operation.write:
             device.copy(staged, device.part(local, 0, operation.size))
@@ -171,7 +168,7 @@ class Transfer(Future[None]):
             self._advance(chain)
 
         served = Served(
-            runtime.proc,
+            current.proc(),
             operation.remote.place,
             staged,
             operation.size,
@@ -185,8 +182,6 @@ class Transfer(Future[None]):
 
 
 class _Pieces:
-    """The rest of a large operation, taken piece by piece by as many copiers as there are."""
-
     def __init__(
         self,
         transfer: Transfer,
@@ -205,7 +200,7 @@ class _Pieces:
         self._reached = True
 
     def start(self) -> None:
-        put = current.runtime().buffers.copiers.put
+        put = current.part(Buffers).copiers.put
         for _ in range(self._runners):
             put(self._run)
 
@@ -227,7 +222,6 @@ class _Pieces:
 
 
 def submit(operations: Iterable[Operation], timeout: float) -> Future[None]:
-    """Begin a batch; `timeout` in seconds."""
     transfer = make(Transfer)
     assert isinstance(transfer, Transfer)
     transfer.begin(list(operations), timeout)
@@ -261,7 +255,7 @@ def _own(operation: Operation) -> Move:
     remote, local, _, write = operation
 
     def move(offset: int, count: int) -> None:
-        found = current.runtime().buffers.find(remote.place.serial)
+        found = current.part(Buffers).find(remote.place.serial)
         if found is None:
             raise Dropped
         onesided.check(found, offset, count, write=write)

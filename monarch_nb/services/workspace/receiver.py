@@ -30,7 +30,6 @@ _FORGOTTEN_S: Final = 3600.0  # staged by a sync that never ended
 
 
 def workspace_root() -> Path:
-    """The workspace folder of this host: `$WORKSPACE_DIR`, or one beside the user's keys."""
     return Path(os.environ.get(WORKSPACE_DIR) or key_folder() / "workspace").absolute()
 
 
@@ -43,7 +42,6 @@ class WorkspaceReceiver(Actor):
 
     @endpoint
     def where(self) -> tuple[str, str]:
-        """The host's name and its workspace folder."""
         self._root.mkdir(parents=True, exist_ok=True)
         return socket.gethostname(), str(self._root.resolve())
 
@@ -57,7 +55,6 @@ class WorkspaceReceiver(Actor):
 
     @endpoint
     def write(self, place: str, pieces: Sequence[Piece]) -> None:
-        """Bytes of files that were announced."""
         for path, offset, data in pieces:
             with _named(path):
                 self._folders[place].write(path, offset, data)
@@ -81,7 +78,6 @@ class WorkspaceReceiver(Actor):
 
 @contextlib.contextmanager
 def _named(path: str) -> Any:
-    """What goes wrong says with which file."""
     try:
         yield
     except OSError as error:
@@ -89,8 +85,6 @@ def _named(path: str) -> Any:
 
 
 class _Folder:
-    """One folder of a workspace, while it is synced."""
-
     def __init__(self, root: Path, place: str) -> None:
         if place:
             check_path(place)
@@ -125,7 +119,6 @@ class _Folder:
         return None if here.mtime_ns == entry.mtime_ns else digest(self._top / entry.path)
 
     def _look(self, path: str) -> Entry | None:
-        """What is there, if the way to it passes through no link."""
         if not self._is_real((self._top / path).parent):
             return None
         with contextlib.suppress(ValueError):  # a link of somebody else's
@@ -234,7 +227,6 @@ class _Folder:
             self._written.append(str(path))
 
     def _clear(self, path: str, here: Entry) -> None:
-        """Another kind of file takes its place."""
         if here.kind != FOLDER:
             (self._top / path).unlink(missing_ok=True)  # two hosts may share a folder
             return

@@ -11,26 +11,27 @@ from __future__ import annotations
 import asyncio
 import collections
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.core.shape.extent import Point, Shape
+from monarch_nb.core.shape.extent import Extent, Point
 from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.core.wire.manifest import FILE, Entry
 from monarch_nb.errors import ActorError, MeshError
-from monarch_nb.meshes.synced import HostSync, Landing, SyncReport
+from monarch_nb.meshes.hosts import Hosts
+from monarch_nb.meshes.synced import HostSync, SyncedFolders, SyncReport
 from monarch_nb.meshes.workspace import CondaEnvironment, Workspace
 from monarch_nb.process import current
-from monarch_nb.process.boot import Countdown
+from monarch_nb.process.futures.ask_all import Countdown
 from monarch_nb.process.futures.future import Future, make
 from monarch_nb.services.workspace.receiver import WorkspaceReceiver
 from monarch_nb.services.workspace.trees import Pieces, digest, scan
 
 if TYPE_CHECKING:
-    from monarch_nb.meshes.host_mesh import HostMesh
     from monarch_nb.meshes.proc_mesh import ProcMesh
+    from monarch_nb.process.process import Proc
 
 WINDOW: Final = 4  # chunks on their way to one host
 PAGE: Final = 2_000  # entries of a manifest in one message
@@ -39,8 +40,6 @@ PACKAGES: Final = "conda/site-packages"
 
 @dataclass(frozen=True)
 class _Source:
-    """A folder of this host, as it is now."""
-
     local: Path
     place: str
     entries: list[Entry]
@@ -48,30 +47,36 @@ class _Source:
 
 
 async def sync(
-    hosts: HostMesh, workspace: Workspace | Path | str, *, conda: bool, auto_reload: bool
+    agents: Sequence[int],
+    extent: Extent,
+    workspace: Workspace | Path | str,
+    *,
+    conda: bool,
+    auto_reload: bool,
+    spawn: Callable[[int], ProcMesh],
 ) -> SyncReport:
-    """`HostMesh.sync_workspace`."""
-    _check_remote(hosts)
+    """`HostMesh.sync_workspace`; `spawn(agent)` starts a process on a host, wherever it starts."""
+    hosts = current.part(Hosts)
+    _check_remote(hosts.proc, agents)
     if not isinstance(workspace, Workspace):
         workspace = Workspace([workspace])
     sources = await asyncio.to_thread(_sources, workspace, conda)
-    extent = hosts.extent
-    senders = [_Sender(agent, Point(i, extent)) for i, agent in enumerate(hosts._agents)]
+    senders = [
+        _Sender(hosts.proc, agent, Point(i, extent), spawn) for i, agent in enumerate(agents)
+    ]
     errors = await asyncio.gather(*(each.run(sources) for each in senders), return_exceptions=True)
     done = [each for each, error in zip(senders, errors, strict=True) if error is None]
-    landings = current.runtime().landings
     for each in done:
-        landings[each.agent] = each.landing(landings.get(each.agent))
-    reloaded = await _tell_ranks(done, auto_reload)
+        hosts.synced[each.agent] = each.synced(hosts.synced.get(each.agent))
+    reloaded = await _tell_ranks(hosts, done, auto_reload)
     failed = [error for error in errors if error is not None]
     if failed:
         raise _in_one(failed)
     return SyncReport(tuple(each.report() for each in done), reloaded)
 
 
-def _check_remote(hosts: HostMesh) -> None:
-    own = current.proc().host
-    if any(agent >> HOST_SHIFT == own for agent in hosts._agents):
+def _check_remote(proc: Proc, agents: Sequence[int]) -> None:
+    if any(agent >> HOST_SHIFT == proc.host for agent in agents):
         raise NotImplementedError(
             "processes of one host share its files, so there is nothing to sync on this host; "
             "sync_workspace is for hosts of attach_to_workers(workers=[...])"
@@ -106,10 +111,12 @@ def _in_one(failed: Sequence[BaseException]) -> BaseException:
 
 
 class _Sender:
-    """Brings everything to one host."""
-
-    def __init__(self, agent: int, point: Point) -> None:
+    def __init__(
+        self, proc: Proc, agent: int, point: Point, spawn: Callable[[int], ProcMesh]
+    ) -> None:
         self.agent = agent
+        self._proc = proc
+        self._spawn = spawn
         place = ", ".join(f"{label}={index}" for label, index in point.items())
         self._name = f"the host {place}".strip()
         self._host = ""
@@ -121,7 +128,6 @@ class _Sender:
         self.deleted: list[str] = []
 
     async def run(self, sources: Sequence[_Source]) -> None:
-        """All folders, one after the other. Raises `MeshError` that names the host."""
         self._sources = sources
         try:
             async with self._process() as procs:
@@ -139,16 +145,12 @@ class _Sender:
             raise MeshError(f"{self._name}: {error}") from error
 
     def _process(self) -> ProcMesh:
-        """Somewhere to receive."""
-        from monarch_nb.meshes.host_mesh import HostMesh, HostsState
-
-        gone = current.proc().dead.get(self.agent)
+        gone = self._proc.dead.get(self.agent)
         if gone is not None:
             raise MeshError(f"it is lost ({gone.plainly()}); offer and attach it again")
-        return HostMesh(HostsState([self.agent]), Shape.unity())._spawn_anywhere("workspace")
+        return self._spawn(self.agent)
 
     async def send(self, source: _Source, receiver: Any) -> None:
-        """One folder: what differs, then the word that it is all."""
         pieces = Pieces(source.local, await self._differing(source, receiver))
         batches = iter(pieces)
         window: collections.deque[Future[None]] = collections.deque()
@@ -165,16 +167,14 @@ class _Sender:
         self.deleted += changed["deleted"]
 
     async def _differing(self, source: _Source, receiver: Any) -> list[Entry]:
-        """The files whose bytes have to be sent."""
         differs: dict[str, bytes] = {}
         for at in range(0, max(1, len(source.entries)), PAGE):
             page = source.entries[at : at + PAGE]
             differs |= await receiver.compare.call_one(source.place, page)
         return await asyncio.to_thread(_unlike, source, differs)
 
-    def landing(self, known: Landing | None) -> Landing:
-        """Where the folders are now, and those of earlier syncs."""
-        found = Landing(self._root)
+    def synced(self, known: SyncedFolders | None) -> SyncedFolders:
+        found = SyncedFolders(self._root)
         for source in self._sources:
             remote = str(Path(self._root, source.place))
             if source.is_packages:
@@ -190,7 +190,6 @@ class _Sender:
         return found
 
     def report(self) -> HostSync:
-        """What it took."""
         return HostSync(self._host, self._root, self._files, self._bytes, len(self.deleted))
 
 
@@ -208,28 +207,28 @@ def _unlike(source: _Source, differs: dict[str, bytes]) -> list[Entry]:
     return found
 
 
-async def _tell_ranks(senders: Sequence[_Sender], auto_reload: bool) -> tuple[str, ...]:
-    """Ranks that are there already get the folders too; the modules that they loaded again."""
-    runtime = current.runtime()
+async def _tell_ranks(
+    hosts: Hosts, senders: Sequence[_Sender], auto_reload: bool
+) -> tuple[str, ...]:
     by_agent = {each.agent: each for each in senders}
     told: list[tuple[str, int, dict[str, Any]]] = []
-    for state in list(runtime.supervision.states.values()):
+    for state in list(hosts.supervision.states.values()):
         if state.kind != "proc" or state.ended is not None:
             continue
         agents = getattr(state, "agents", ())
         for rank, (process, agent) in enumerate(zip(state.processes, agents, strict=False)):
-            if agent in by_agent and process not in runtime.proc.dead:
-                landing = runtime.landings[agent]
+            if agent in by_agent and process not in hosts.proc.dead:
+                synced = hosts.synced[agent]
                 sender = by_agent[agent]
                 body = {
-                    "pairs": list(landing.pairs.items()),
-                    "packages": landing.packages,
-                    "root": landing.root,
+                    "pairs": list(synced.pairs.items()),
+                    "packages": synced.packages,
+                    "root": synced.root,
                     "changed": [*sender.written, *sender.deleted],
                     "reload": auto_reload,
                 }
                 told.append((f"rank {rank} of {state.name!r}", process, body))
-    answers = await _ask_all(told)
+    answers = await _ask_all(hosts.proc, told)
     failed = [
         f"{who}: {name}: {why}"
         for (who, _, _), answer in zip(told, answers, strict=True)
@@ -242,7 +241,9 @@ async def _tell_ranks(senders: Sequence[_Sender], auto_reload: bool) -> tuple[st
     return tuple(sorted({name for answer in answers for name in answer.get("reloaded", ())}))
 
 
-def _ask_all(told: Sequence[tuple[str, int, dict[str, Any]]]) -> Future[list[dict[str, Any]]]:
+def _ask_all(
+    proc: Proc, told: Sequence[tuple[str, int, dict[str, Any]]]
+) -> Future[list[dict[str, Any]]]:
     """Their answers; that of a rank which dies meanwhile says so, and is no failure of the sync."""
     future: Future[list[dict[str, Any]]] = make(Future)
     answers: list[dict[str, Any]] = [{} for _ in told]
@@ -252,7 +253,6 @@ def _ask_all(told: Sequence[tuple[str, int, dict[str, Any]]]) -> Future[list[dic
         answers[index] = answer
         countdown.one_less()
 
-    proc = current.proc()
     for index, (_, process, body) in enumerate(told):
         proc.ask(process, "workspace", body, functools.partial(answered, index))
     return future

@@ -54,7 +54,6 @@ def scan(top: Path, exclude: Iterable[str] = ()) -> list[Entry]:
 
 
 def look(top: Path, path: str) -> Entry | None:
-    """What is at a path; None if it is gone, or of no kind that is copied."""
     try:
         status = os.lstat(top / path)
     except (FileNotFoundError, NotADirectoryError):
@@ -73,7 +72,6 @@ def _file(path: str, status: os.stat_result) -> Entry:
 
 
 def _target(top: Path, path: str) -> str:
-    """Where a link leads; an absolute one into the folder is made relative."""
     target = str((top / path).readlink())
     if target.startswith("/"):
         inside = os.path.normpath(target)
@@ -84,7 +82,6 @@ def _target(top: Path, path: str) -> str:
 
 
 def digest(path: Path) -> bytes:
-    """A cryptographic digest of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=20)).digest()
 

@@ -28,12 +28,12 @@ from monarch_nb.core.wire.frames import CALL, Message
 from monarch_nb.errors import MeshError
 from monarch_nb.meshes.actor_mesh import ActorMesh
 from monarch_nb.meshes.proc_mesh import ProcMesh
+from monarch_nb.meshes.states import ProcsState
 from monarch_nb.process import context, current
 from monarch_nb.process.futures.calls import GatherCall, Target
 from monarch_nb.process.futures.future import make
-from monarch_nb.process.payloads import Parcel
+from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Wait
-from monarch_nb.process.supervision.mesh_state import ProcsState
 from monarch_nb.tensor.commands.call_sites import call_sites
 from monarch_nb.tensor.commands.templates import FREE, MAIN, SITE, Definition
 from monarch_nb.tensor.engine.flusher import flusher
@@ -163,7 +163,7 @@ class _Packet:
     def __init__(self, home: Home, definitions: list[Definition], batch: list[int]) -> None:
         self.target = home.target()
         self._content = (next(_batches), definitions, array.array("q", batch).tobytes())
-        self._parcel: Parcel | None = None
+        self._parcel: Payload | None = None
         self._next = 0
         self.call: BatchCall = begun(BatchCall, self.target)
 
@@ -186,7 +186,7 @@ class _Packet:
             self._next += 1
         end_if_lost(proc, call)
 
-    def _encoded(self) -> Parcel:
+    def _encoded(self) -> Payload:
         proc = current.proc()
         content: Any = ("run", self._content, {}, *self.target.extent, None)
         if self._content[1]:

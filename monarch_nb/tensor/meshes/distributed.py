@@ -14,8 +14,7 @@ from typing import Any, Final, TypeVar
 
 import torch
 
-from monarch_nb.meshes.host_mesh import this_host
-from monarch_nb.meshes.proc_mesh import ProcMesh
+from monarch_nb.meshes.proc_mesh import ProcMesh, this_host
 from monarch_nb.tensor.commands.metadata import meta_of
 from monarch_nb.tensor.commands.templates import Input
 from monarch_nb.tensor.engine import functions

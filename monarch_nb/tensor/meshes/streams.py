@@ -17,6 +17,7 @@ from typing import Any, Final, Self, final
 import torch
 
 from monarch_nb.process import current
+from monarch_nb.services.transfer.mail import Mail
 from monarch_nb.tensor.commands.borrows import Loan, check
 from monarch_nb.tensor.commands.templates import MAIN, Input
 from monarch_nb.tensor.engine import functions
@@ -162,9 +163,9 @@ def _passed(t: MeshTensor, source: Home, target: Home) -> MeshTensor:
 
 def _pass(value: Any, number: int) -> None:
     """On a rank: for the other stream, with what it has to wait for on a GPU."""
-    runtime = current.runtime()
+    proc, mail = current.proc(), current.part(Mail)
     content = tuple(value.cause) if isinstance(value, Failed) else (value, _event())
-    runtime.mail.send(number, content, [runtime.proc.id])
+    mail.send(number, content, [proc.id])
     if isinstance(value, Failed):
         raise FailedInput(value.cause)
 
@@ -174,8 +175,8 @@ _pass.takes_failed = True  # type: ignore[attr-defined]
 
 def _await(number: int) -> Any:
     """On a rank: until the other stream has come to its `_pass`."""
-    runtime = current.runtime()
-    found = runtime.mail.take(number, runtime.proc.id)
+    proc, mail = current.proc(), current.part(Mail)
+    found = mail.take(number, proc.id)
     if len(found) > 2:
         raise FailedInput(Cause(*found))
     value, event = found

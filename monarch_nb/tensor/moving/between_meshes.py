@@ -16,6 +16,7 @@ import torch
 from monarch_nb.errors import MeshError
 from monarch_nb.meshes.proc_mesh import ProcMesh
 from monarch_nb.process import current
+from monarch_nb.services.transfer.mail import Mail
 from monarch_nb.services.transfer.rdma import RDMABuffer
 from monarch_nb.tensor.commands.metadata import TensorMeta, fake_of, meta_of
 from monarch_nb.tensor.commands.templates import Input
@@ -184,21 +185,21 @@ through shared memory."""
 
 def _send(value: Any, number: int, to: dict[int, list[int]]) -> None:
     """On a rank: what it has, or why it has nothing."""
-    runtime = current.runtime()
+    proc, mail = current.proc(), current.part(Mail)
     processes = to.get(here.worker.rank, [])
     if isinstance(value, Failed):
-        runtime.mail.send(number, tuple(value.cause), processes)
+        mail.send(number, tuple(value.cause), processes)
         raise FailedInput(value.cause)
-    others = [each for each in processes if each != runtime.proc.id]
+    others = [each for each in processes if each != proc.id]
     if len(others) < len(processes):  # taken as it is, by another stream perhaps
-        runtime.mail.send(number, _settled(_copy(value)), [runtime.proc.id])
+        mail.send(number, _settled(_copy(value)), [proc.id])
     if value.device.type in one_sided and value.numel():
         flat = _settled(_bytes_of(_copy(value)))
         for each in others:
             offered = _Offered(RDMABuffer(flat), tuple(value.shape), value.dtype)
-            runtime.mail.send(number, offered, [each])
+            mail.send(number, offered, [each])
     elif others:
-        runtime.mail.send(number, value.detach().cpu(), others)
+        mail.send(number, value.detach().cpu(), others)
 
 
 _send.takes_failed = True  # type: ignore[attr-defined]
@@ -206,17 +207,17 @@ _send.takes_failed = True  # type: ignore[attr-defined]
 
 def _receive(number: int, senders: dict[int, int], device: str) -> torch.Tensor:
     """On a rank: what was sent to it."""
-    runtime = current.runtime()
+    proc, mail = current.proc(), current.part(Mail)
     source = senders[here.worker.rank]
     try:
-        found = runtime.mail.take(number, source)
+        found = mail.take(number, source)
         if isinstance(found, _Offered):
             return _copied(found, device)
     except MeshError as error:
         raise RuntimeError(f"to_mesh: {error}") from error
     if not isinstance(found, torch.Tensor):
         raise FailedInput(Cause(*found))
-    return found if source == runtime.proc.id else _copy(found).to(device)
+    return found if source == proc.id else _copy(found).to(device)
 
 
 def _copied(offered: _Offered, device: str) -> torch.Tensor:

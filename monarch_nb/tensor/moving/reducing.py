@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.extent import Shape
-from monarch_nb.meshes.process_groups import neighbours
+from monarch_nb.meshes.process_groups import Membership, neighbours
 from monarch_nb.process import current
 from monarch_nb.tensor.commands.metadata import TensorMeta, fake_of, meta_of, propagate
 from monarch_nb.tensor.commands.templates import Input
@@ -252,7 +252,7 @@ def _alone(given: torch.Tensor, reduction: str, scatter: bool) -> torch.Tensor:
 def _together(
     given: torch.Tensor, members: tuple[int, ...], reduction: str, scatter: bool, failed: bool
 ) -> torch.Tensor:
-    group = current.runtime().group_of(members, here.worker.owner, None)
+    group = current.part(Membership).group_of(members, here.worker.owner, None)
     position = members.index(here.worker.rank)
     word = torch.tensor([position + 1 if failed else 0], dtype=torch.int32, device=given.device)
     told = dist.all_reduce(word, dist.ReduceOp.MAX, group, async_op=True)

@@ -8,7 +8,7 @@ import torch
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 from monarch_nb.core.shape.extent import Shape
-from monarch_nb.meshes import device_meshes
+from monarch_nb.meshes import process_groups
 from monarch_nb.tensor.ranks import attention as _attention  # noqa: F401  its rules
 from monarch_nb.tensor.ranks.interpreter import here, own_copy
 
@@ -21,7 +21,7 @@ def part(
 ) -> torch.Tensor:
     """This rank's part of a tensor."""
     placements = [Replicate() if cut is None else Shard(cut) for cut in cuts]
-    mesh = device_meshes.of(shape, here.worker.rank, device, here.worker.owner)
+    mesh = process_groups.device_mesh_of(shape, here.worker.rank, device, here.worker.owner)
     found = distribute_tensor(value, mesh, placements, src_data_rank=None)
     own = own_copy(found.to_local(), device)
     return DTensor.from_local(

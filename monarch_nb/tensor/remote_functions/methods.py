@@ -13,11 +13,12 @@ import torch
 from torch.utils import _pytree
 
 from monarch_nb.actors.endpoints import Endpoint
+from monarch_nb.actors.hosting import Hosting
 from monarch_nb.core.wire.frames import CALL
 from monarch_nb.process import context, current
 from monarch_nb.process.futures.calls import SingleCall
 from monarch_nb.process.futures.future import make
-from monarch_nb.services.transfer.by_number import Handed
+from monarch_nb.process.payloads import Handed
 from monarch_nb.tensor.engine.batches import Home
 
 
@@ -57,8 +58,7 @@ class Method:
 
     def _ask(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the actor of this process; its answer, as it is."""
-        runtime = current.runtime()
-        proc, uncopied = runtime.proc, runtime.hosting.uncopied
+        proc, uncopied = current.proc(), current.part(Hosting).uncopied
         whole, tag = self._mesh._target(self._name), context.current_tag()
         index = whole.processes.index(proc.id)
         content = (self._name, args, kwargs, *whole.extent, self._explicit)

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 from monarch_nb.actors.post_mortem import CELLS
 from monarch_nb.actors.sync_driver import Task
 from monarch_nb.core.wire.frames import CONTROL, OUTPUT, OUTPUT_PORT
-from monarch_nb.process.context import Here, here
 from monarch_nb.process.current import end_fork
 from monarch_nb.process.futures.future import waiting
-from monarch_nb.process.payloads import Parcel
+from monarch_nb.process.instance import CallContext, here
+from monarch_nb.process.payloads import Payload
 from monarch_nb.worker.cells.compiler import keep
 from monarch_nb.worker.cells.outcome import CellOutcome, forget_last_error
 from monarch_nb.worker.cells.shell import CellShell, Publish
@@ -90,7 +90,7 @@ class CellQueue:
             for turn in dropped:
                 self._turns.remove(turn)
         # in either case: who has not heard gets a SIGINT, which would hit the cell that runs
-        heard = Parcel(json.dumps({"status": "stopping"}).encode())
+        heard = Payload(json.dumps({"status": "stopping"}).encode())
         self.proc.send(message.source, CONTROL, body["reply"], heard)
         for _, cell in dropped:
             self._say(cell, {"status": "cancelled"})
@@ -163,7 +163,7 @@ class CellQueue:
     def _work_for(self, tag: int) -> None:
         root = self.runtime.root
         extent = root.rank.extent
-        here.set(Here(root, tuple(extent), tuple(extent.values()), root.rank.rank, tag))
+        here.set(CallContext(root, tuple(extent), tuple(extent.values()), root.rank.rank, tag))
 
     def _outcome(self, body: dict[str, Any], message: Message, publish: Publish) -> CellOutcome:
         if "script" not in body:

@@ -11,7 +11,7 @@ from typing import Any, Self, final
 from monarch_nb.core.shape.extent import Shape, Slice
 from monarch_nb.core.shape.mesh_trait import MeshTrait
 from monarch_nb.meshes import process_groups
-from monarch_nb.meshes.process_groups import Part, Seat
+from monarch_nb.meshes.process_groups import GroupPart, RankIdentity
 
 
 @final
@@ -23,9 +23,9 @@ class RankMesh(MeshTrait):
         >>> fully_shard(model, mesh=mesh.device_mesh())               # doctest: +SKIP
     """
 
-    def __init__(self, seat: Seat, shape: Shape | None = None) -> None:
-        self._seat = seat
-        self._shape = seat.shape if shape is None else shape
+    def __init__(self, me: RankIdentity, shape: Shape | None = None) -> None:
+        self._me = me
+        self._shape = me.shape if shape is None else shape
 
     @property
     def _ndslice(self) -> Slice:
@@ -36,17 +36,17 @@ class RankMesh(MeshTrait):
         return tuple(self._shape.labels)
 
     def _new_with_shape(self, shape: Shape) -> Self:
-        return type(self)(self._seat, shape)
+        return type(self)(self._me, shape)
 
     @property
     def name(self) -> str:
         """The name given at spawn."""
-        return self._seat.name
+        return self._me.name
 
     @property
     def rank(self) -> int:
         """This process's, in the whole mesh."""
-        return self._seat.rank
+        return self._me.rank
 
     @property
     def ranks(self) -> list[int]:
@@ -73,9 +73,9 @@ class RankMesh(MeshTrait):
         """
         return process_groups.device_mesh(self._part())
 
-    def _part(self) -> Part:
-        seat = self._seat
-        return Part(seat.number, seat.name, len(seat.shape), self._shape)
+    def _part(self) -> GroupPart:
+        me = self._me
+        return GroupPart(me.number, me.name, len(me.shape), self._shape)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{label}={size}" for label, size in self.sizes.items())

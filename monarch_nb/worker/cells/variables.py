@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from monarch_nb.core.wire.frames import REPLY, Message
 from monarch_nb.errors import DecodeError, EncodeError, MeshError
-from monarch_nb.process.payloads import Parcel
+from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Proc
 from monarch_nb.worker.cells.queue import CellQueue
 
@@ -98,7 +98,7 @@ class Variables:
             raise EncodeError(text) from error
         self._answer(message, parcel)
 
-    def _answer(self, message: Message, parcel: Parcel) -> None:
+    def _answer(self, message: Message, parcel: Payload) -> None:
         self._cells.flush()
         self._proc.send(message.source, REPLY, message.reply, parcel, rank=message.rank)
 

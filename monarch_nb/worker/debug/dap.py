@@ -163,7 +163,7 @@ class Dap:
             self._reply(message, {"error": told})
             return
         self._opener = message
-        self._hosting.on_raised = self._tracer.uncaught
+        self._hosting.on_raised.append(self._tracer.uncaught)
         self._undo = _around_work(self._cells.shell, self._tracer)
         self._say({"event": "opened"})
 
@@ -194,7 +194,7 @@ class Dap:
         opener, self._opener = self._opener, None
         if tracer is not None:
             self._undo()
-            self._hosting.on_raised = lambda _: None
+            self._hosting.on_raised.remove(tracer.uncaught)
             tracer.end()
         for message in list(self._asked.values()):
             self._reply(message, {"error": NOT_OPEN})

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.process.context import Here, here
+from monarch_nb.process.instance import CallContext, here
 from monarch_nb.worker.cells.outcome import forget_last_error
 from monarch_nb.worker.debug.channel import DebugChannel
 from monarch_nb.worker.debug.pdb import RankPdb
@@ -60,7 +60,7 @@ class Debugger:
         self._proc.verbs["post_mortem"] = self._on_post_mortem
         self._proc.verbs["stop_at_failure"] = self._on_stop_at_failure
         self._proc.verbs["forget_failed"] = self._on_forget_failed
-        self._hosting.failed.room = MAX_FAILED
+        self._hosting.failed.make_room(MAX_FAILED)
         self._visual.refuses = lambda: AT_PROMPT if self._stopped else ""
         if "PYTHONBREAKPOINT" not in os.environ and sys.breakpointhook is sys.__breakpointhook__:
             sys.breakpointhook = pdb.set_trace = self._on_breakpoint
@@ -89,7 +89,7 @@ class Debugger:
         ).start()
 
     def _on_stop_at_failure(self, body: dict[str, Any], message: Message) -> None:
-        self._hosting.failed.stop = self._stop_at_failure if body["on"] else None
+        self._hosting.failed.stop_with(self._stop_at_failure if body["on"] else None)
         self._proc.answer(message, {"ok": True})
 
     def _on_forget_failed(self, _: dict[str, Any], message: Message) -> None:
@@ -119,7 +119,9 @@ class Debugger:
             debugger.message(header)
         debugger.begin(frame)
 
-    def _post_mortem(self, debugger: RankPdb, error: BaseException, caller: Here | None) -> None:
+    def _post_mortem(
+        self, debugger: RankPdb, error: BaseException, caller: CallContext | None
+    ) -> None:
         """Ask in the frames of an error, in this thread, until `quit` or `continue`."""
         here.set(caller)
         self._ask_where_it_failed(debugger, error)
@@ -214,7 +216,7 @@ def _nothing() -> None:
     """Nobody is stopped."""
 
 
-def _what(caller: Here | None) -> str:
+def _what(caller: CallContext | None) -> str:
     """The actor and its endpoint, or that it is a cell."""
     if caller is None or not caller.method:
         return "cell"

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from typing import Any, Final
 
+from monarch_nb.services.spmd import LOOPBACK, TorchrunPlace
 from monarch_nb.worker.groups.rendezvous import LOCAL_NAMES
 
 ROLE: Final = "default"  # torchrun's
@@ -39,21 +40,16 @@ class World:
     def environment(self) -> dict[str, str]:
         """What a script may read. The address of a master that the user has chosen stays."""
         here, groups = self.hosts[self.rank], list(dict.fromkeys(self.hosts))
-        values: dict[str, object] = {
-            "RANK": self.rank,
-            "WORLD_SIZE": self.size,
-            "LOCAL_RANK": self.hosts[: self.rank].count(here),
-            "LOCAL_WORLD_SIZE": self.hosts.count(here),
-            "GROUP_RANK": groups.index(here),
-            "GROUP_WORLD_SIZE": len(groups),
-            "ROLE_RANK": self.rank,
-            "ROLE_WORLD_SIZE": self.size,
-            "ROLE_NAME": ROLE,
+        local_rank, local_size = self.hosts[: self.rank].count(here), self.hosts.count(here)
+        place = TorchrunPlace(self.rank, self.size, local_rank, local_size, groups.index(here))
+        values = {
+            **place.environment(),
+            **place.groups(len(groups), ROLE),
             "TORCHELASTIC_RUN_ID": self.run,
-            "TORCHELASTIC_RESTART_COUNT": 0,
-            "TORCHELASTIC_MAX_RESTARTS": 0,
-            "TORCHELASTIC_USE_AGENT_STORE": False,  # there is none: no process listens
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0",
+            "TORCHELASTIC_USE_AGENT_STORE": "False",  # there is none: no process listens
         }
         if os.environ.get("MASTER_ADDR", "") in LOCAL_NAMES:
-            values |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port}
-        return {name: str(value) for name, value in values.items()}
+            values |= {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(self.port)}
+        return values

@@ -11,7 +11,7 @@ import pytest
 
 from monarch_nb import Extent, Point, Workspace
 from monarch_nb.core.wire.manifest import Entry
-from monarch_nb.meshes.synced import Landing
+from monarch_nb.meshes.synced import SyncedFolders
 from monarch_nb.meshes.workspace import ACTIVE_CONDA_ENV, CondaEnvironment
 from monarch_nb.services.workspace import sync
 from monarch_nb.services.workspace.trees import CHUNK_BYTES, Pieces, scan
@@ -145,10 +145,10 @@ def test_few_chunks_are_on_their_way_at_a_time(tmp_path):
 
 
 def test_where_local_paths_are_on_the_host():
-    landing = Landing("/root", {"/home/me/a": "/root/a"}, "/root/conda")
+    landing = SyncedFolders("/root", {"/home/me/a": "/root/a"}, "/root/conda")
     assert landing.there("/home/me/a/b") == "/root/a/b"
     assert landing.there("/home/me/ab") is None
     assert (landing.cwd("/home/me/a/b"), landing.cwd("/tmp")) == ("/root/a/b", "/root/a")
-    assert Landing("/root").cwd("/tmp") == "/root"
+    assert SyncedFolders("/root").cwd("/tmp") == "/root"
     path = landing.import_path(["/home/me/a/src", "/usr/lib"])
     assert path == ["/root/a", "/root/a/src", "/usr/lib", "/root/conda"]

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from monarch_nb.actors.post_mortem import Failed
+from monarch_nb.actors.post_mortem import LastFailures
 from monarch_nb.actors.sync_driver import Task
 from monarch_nb.core.shape.extent import Extent, Point
 from monarch_nb.core.wire.frames import HEADER, Message
 from monarch_nb.process.context import here
 from monarch_nb.process.futures.future import waiting
-from monarch_nb.process.payloads import Parcel
+from monarch_nb.process.payloads import Payload
 from monarch_nb.worker.cells import queue as cell_queue
 from monarch_nb.worker.cells.interrupt_gate import InterruptGate
 from monarch_nb.worker.cells.outcome import CellOutcome
@@ -50,10 +50,10 @@ class Rank:
         self.said = []
         self.struck = 0
         hosting = SimpleNamespace(
-            board=None, flush_output=None, interrupt_main=self.strike, failed=Failed()
+            board=None, flush_output=None, interrupt_main=self.strike, failed=LastFailures()
         )
         links = SimpleNamespace(forked=False)
-        proc = SimpleNamespace(links=links, send=self.send, encode_bytes=Parcel)
+        proc = SimpleNamespace(links=links, send=self.send, encode_bytes=Payload)
         root = SimpleNamespace(rank=Point(0, Extent(["gpus"], [1])))
         runtime = SimpleNamespace(proc=proc, hosting=hosting, root=root)
         self.work = queue.SimpleQueue()

@@ -1,0 +1,240 @@
+"""`Hosts`: what this process may ask of the agents of hosts, and how processes are spawned there.
+
+A host is known by its agent's process id; what an agent does is no business of this box.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import secrets
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from monarch_nb.core.shape.extent import Extent, Shape
+from monarch_nb.core.wire.frames import HOST_SHIFT
+from monarch_nb.meshes import devices
+from monarch_nb.meshes.bootstrap import (
+    Command,
+    Environment,
+    bindings,
+    check_programs,
+    default_bootstrap_cmd,
+    python_command,
+    starts,
+    this_python,
+)
+from monarch_nb.meshes.spawning import Spawner
+from monarch_nb.meshes.states import ProcsState
+from monarch_nb.meshes.synced import WORKSPACE_DIR, SyncedFolders
+from monarch_nb.process import context
+from monarch_nb.process.exit import Exit
+from monarch_nb.process.futures.future import Future, make
+from monarch_nb.process.payloads import Payload
+from monarch_nb.process.process import Proc, new_process_ids
+from monarch_nb.process.supervision.supervision import Supervision
+
+_PASSED_ON: Final = ("MONARCH_NB_COMPAT",)  # to every host
+
+
+class HostPart(NamedTuple):
+    """Hosts, by their agents. `python`: that ranks are started with; None: they are forked."""
+
+    agents: list[int]
+    shape: Shape
+    python: str | None
+
+
+class SpawnOptions(NamedTuple):
+    """What `HostMesh.spawn_procs` was told. `anywhere`: the processes are the runtime's own, and
+    need neither our current folder nor a workspace."""
+
+    bootstrap: Callable[[], object] | None = None
+    name: str | None = None
+    bind: Sequence[Mapping[str, str]] | None = None
+    command: Command | None = None
+    env: Mapping[str, str | None] | None = None
+    anywhere: bool = False
+
+
+class Hosts:
+    def __init__(self, proc: Proc, spawner: Spawner, supervision: Supervision) -> None:
+        self.proc = proc
+        self.spawner = spawner
+        self.supervision = supervision
+        self.synced: dict[int, SyncedFolders] = {}
+        """By agent: where workspaces are there."""
+
+    def spawn(
+        self,
+        place: HostPart,
+        per_host: Mapping[str, int],
+        options: SpawnOptions,
+        wrap: Callable[[ProcsState], Any],
+    ) -> ProcsState:
+        request = _Request(self, place, per_host, options, wrap)
+        self.spawner.register(request.state, request.send)
+        return request.state
+
+    def local_agent(self) -> int:
+        return self.proc.agent
+
+    def living_agent(self, agent: int) -> int:
+        """Who looks after this agent's host now."""
+        return agent
+
+    def environment_changes(self, agent: int) -> Environment:  # noqa: ARG002  the client looks
+        """What has changed in this process's environment since it became that of its ranks.
+
+        Hosts that others have started, and ranks, keep theirs.
+        """
+        return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+
+    def request_spawn(
+        self,
+        agent: int,
+        body: dict[str, Any],
+        bootstrap: Payload | None,
+        refused: Callable[[str], None],
+    ) -> None:
+        """Ask an agent for ranks; `refused(text)` if it says no or is gone."""
+
+        def answered(answer: dict[str, Any]) -> None:
+            if "error" in answer:
+                refused(answer["error"])
+
+        self.proc.ask(agent, "spawn", body, answered, parcel=bootstrap)
+
+    def hosts_ready(self, agents: Sequence[int]) -> Future[bool]:
+        return self._ask_all(agents, "hello", {}, True)
+
+    def stop_hosts(self, agents: Sequence[int]) -> Future[None]:
+        return self._ask_all(agents, "stop_all", {"grace_s": self.proc.config.exit_s}, None)
+
+    def shut_hosts(self, agents: Sequence[int]) -> Future[None]:
+        return self._ask_all(agents, "shutdown", {"grace_s": self.proc.config.exit_s}, None)
+
+    def _ask_all(
+        self, agents: Sequence[int], verb: str, body: dict[str, Any], value: Any
+    ) -> Future[Any]:
+        future: Future[Any] = make(Future)
+        left = [len(agents)]
+
+        def answered(answer: dict[str, Any]) -> None:
+            left[0] -= 1
+            if "error" in answer and verb == "hello":
+                future._set_exception(RuntimeError(f"attach failed: {answer['error']}"))
+            elif left[0] == 0:
+                future._set_result(value)
+
+        for agent in agents:
+            self.proc.ask(agent, verb, body, answered)
+        return future
+
+
+class _Request:
+    def __init__(
+        self,
+        hosts: Hosts,
+        place: HostPart,
+        per_host: Mapping[str, int],
+        options: SpawnOptions,
+        wrap: Callable[[ProcsState], Any],
+    ) -> None:
+        self.hosts = hosts
+        self.proc = hosts.proc
+        self.options = options
+        self.count = count = Extent.from_dict(dict(per_host)).nelements
+        self.bind = bindings(options.bind, count)
+        agents = [agent for agent in place.agents for _ in range(count)]
+        sizes = place.shape.ndslice.sizes
+        extent = Extent([*place.shape.labels, *per_host], [*sizes, *per_host.values()])
+        processes = [
+            process
+            for agent in place.agents
+            for process in new_process_ids(agent >> HOST_SHIFT, count)
+        ]
+        self.state = ProcsState(
+            agents,
+            number=secrets.randbits(62),
+            name=options.name or hosts.spawner.new_name(),
+            owner_port=context.current_instance().port,
+            shape=extent.region.as_shape(),
+            processes=processes,
+            owned=True,
+            wrap=wrap,
+        )
+        self.state.host_labels = tuple(place.shape.labels)
+        self.state.internal = options.anywhere
+        command = options.command
+        if command is None:
+            command = python_command(place.python) if place.python else default_bootstrap_cmd()
+        news = {agent: hosts.environment_changes(agent) for agent in set(agents)}
+        self.starts = [
+            start._replace(env=news[agent] | start.env)
+            for agent, start in zip(agents, starts(extent, command, options.env), strict=True)
+        ]
+        if set(agents) == {self.proc.agent}:  # of this host; others look for themselves
+            check_programs(self.starts)
+        self.bootstrap: Payload | None = None
+        if options.bootstrap is not None:
+            self.bootstrap = self.proc.encode(options.bootstrap, ())
+
+    def send(self, ranks: list[int]) -> None:
+        by_agent: dict[int, list[int]] = {}
+        for rank in ranks:
+            by_agent.setdefault(self.state.agents[rank], []).append(rank)
+        for agent, some in by_agent.items():
+            body = self._body(some, self.hosts.synced.get(agent))
+            refused = functools.partial(self._refused, some)
+            self.hosts.request_spawn(agent, body, self.bootstrap, refused)
+
+    def _refused(self, ranks: list[int], text: str) -> None:
+        processes = [self.state.processes[rank] for rank in ranks]
+        self.hosts.supervision.exited(*(Exit(process, reason=text) for process in processes))
+
+    def _commands(
+        self, lines: list[list[str] | None], synced: SyncedFolders | None
+    ) -> dict[str, Any]:
+        if not any(lines):
+            return {}
+        python = this_python()
+        if synced is not None:
+            python["path"] = synced.import_path(python["path"])
+        return {"commands": lines, "python": python}
+
+    def _body(self, ranks: list[int], synced: SyncedFolders | None) -> dict[str, Any]:
+        state = self.state
+        extent = state.shape.extent
+        cwd = str(Path.cwd())
+        path = [each or cwd for each in sys.path]
+        beside: dict[str, str | None] = {}
+        if synced is not None:
+            cwd, path = synced.cwd(cwd), synced.import_path(path)
+            beside = {WORKSPACE_DIR: synced.root}
+        return {
+            "procs": [state.processes[rank] for rank in ranks],
+            "ranks": ranks,
+            "world_size": len(state.processes),
+            "owner": self.proc.id,
+            "ready_port": state.boot_port,
+            "mesh": state.number,
+            "name": state.name,
+            "labels": extent.labels,
+            "sizes": extent.sizes,
+            "host_size": self.count,
+            "env": {},
+            "rank_env": [{**beside, **self.starts[rank].env} for rank in ranks],
+            **self._commands([self.starts[rank].line for rank in ranks], synced),
+            "cwd": "" if self.options.anywhere else cwd,
+            "path": path,
+            "store": state.store(self.proc.links.run_dir),
+            "devices": [
+                devices.device_of(rank % self.count, self.starts[rank].env) for rank in ranks
+            ],
+            "config": dataclasses.asdict(self.proc.config),
+            "bind": None if self.bind is None else [self.bind[rank % self.count] for rank in ranks],
+        }

@@ -1,0 +1,122 @@
+"""What is known of one spawn of processes or actors, by whoever holds a handle of it.
+
+Rule: state and nothing that acts; the handles (`ProcMesh`, `ActorMesh`) wrap it, `spawning.py` and
+`healing.py` change it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from monarch_nb.core.shape.extent import Shape
+from monarch_nb.process.futures.future import Future, completed
+from monarch_nb.process.supervision.supervision import MeshState, Supervision
+
+
+class HandleToken:
+    """Kept by every handle of a mesh and of what lives on it; when the last goes, the mesh is
+    garbage."""
+
+    __slots__ = ("__weakref__",)
+
+
+class ProcsState(MeshState):
+    kind = "proc"
+
+    def __init__(self, agents: list[int], **rest: Any) -> None:
+        super().__init__(**rest)
+        self.agents = agents
+        self.pids: dict[int, int] = {}
+        self.actors: list[ActorsState] = []
+        self.boot_port = 0
+        self.generation = 0  # counts heals: a new place to meet for process groups
+        self.initialized: Future[bool] = completed(True)
+        self.respawn: Callable[[list[int]], Future[bool]] | None = None
+        self.host_labels: tuple[str, ...] = ()
+        self.shared = False
+        self.streams: dict[str, object] = {}  # of tensors, by name: their engines
+        self.when_garbage: Callable[[], None] | None = None
+        self._token: weakref.ref[HandleToken] | None = None
+
+    def check_not_stopped(self) -> None:
+        if self.ended is not None:
+            raise RuntimeError(f"`ProcMesh` has already been stopped: {self.name!r}, {self.ended}")
+
+    def store(self, run_dir: Path) -> str:
+        return str(run_dir / f"store-{self.number:x}-{self.generation}")
+
+    def token(self) -> HandleToken | None:
+        """That of the handles; None where garbage collection means nothing."""
+        if self.when_garbage is None:
+            return None
+        found = self._token() if self._token is not None else None
+        if found is None:
+            found = HandleToken()
+            self._token = weakref.ref(found)
+            weakref.finalize(found, self._dropped).atexit = False
+        return found
+
+    def _dropped(self) -> None:
+        # a mesh that was sent to somebody lives as long as its owner
+        if not self.shared and self.ended is None and self.when_garbage is not None:
+            self.when_garbage()
+
+
+class ActorsState(MeshState):
+    """One spawn of actors. `number` is their port, the same in every process of the mesh."""
+
+    kind = "actor"
+
+    def __init__(self, cls: type, procs: ProcsState | None, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.cls = cls
+        self.procs = procs
+        self.proc_ranks: tuple[int, ...] = ()  # in `procs`, of the processes it was spawned on
+        self.initialized: Future[None] = completed(None)
+        self.respawn: Callable[[list[int]], Future[None]] | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some ranks of a mesh of processes. Who has it uses the mesh, which is not garbage then."""
+
+    state: ProcsState
+    shape: Shape
+    token: HandleToken | None
+
+    @property
+    def ranks(self) -> list[int]:
+        return self.shape.ranks()
+
+    @property
+    def processes(self) -> list[int]:
+        return [self.state.processes[rank] for rank in self.ranks]
+
+    def reference(self) -> tuple[Any, ...]:
+        """What a handle of it pickles as."""
+        state = self.state
+        processes = list(state.processes)
+        return state.number, state.name, state.shape, processes, state.agents, self.shape
+
+
+class Place(NamedTuple):
+    """A rank of a mesh. `number` tells meshes of the same name apart; `state` is None for a
+    process of no mesh that is known here."""
+
+    mesh: str
+    rank: int
+    size: int
+    number: int
+    state: ProcsState | None
+
+
+def place_of(supervision: Supervision, process: int) -> Place:
+    for state in list(supervision.states.values()):
+        if isinstance(state, ProcsState) and process in state.processes:
+            rank, size = state.processes.index(process), len(state.processes)
+            return Place(state.name, rank, size, state.number, state)
+    return Place(f"process {process:x}", 0, 1, process, None)
