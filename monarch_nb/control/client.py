@@ -225,7 +225,7 @@ class Client(Runtime):
         )
         return gone
 
-    def _on_ready(self, _: dict[str, Any], message: Message) -> None:
+    def _on_ready(self, _: dict[str, object], message: Message) -> None:
         if self._agent is not None and message.source == self.proc.agent:
             self._agent.ready._set_result(True)
 

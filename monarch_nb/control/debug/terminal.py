@@ -63,7 +63,7 @@ class Line:
         except queue.Empty:
             return []
 
-    def _write(self, said: dict[str, Any]) -> None:
+    def _write(self, said: dict[str, object]) -> None:
         if not self._is_open:
             raise Gone
         try:
@@ -134,7 +134,7 @@ def _asker(line: Line) -> Ask:
     from prompt_toolkit.patch_stdout import patch_stdout
 
     class Words(Completer):
-        def get_completions(self, document: Any, _event: Any) -> Iterator[Completion]:
+        def get_completions(self, document: Any, _event: object) -> Iterator[Completion]:
             typed = document.text_before_cursor
             word = typed.rpartition(" ")[2]
             for each in line.words(typed):

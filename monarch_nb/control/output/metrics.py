@@ -77,7 +77,7 @@ class Metrics:
         found = self._meshes.get(mesh)
         return 0 if found is None else found.left_out
 
-    def on_message(self, content: Any, message: Message) -> None:
+    def on_message(self, content: object, message: Message) -> None:
         """What a rank has sent. Inbox thread. Raises `RemoteProtocolError` for anything else."""
         self._supervision.proc.control(message.source, "metrics_taken", {})
         place = place_of(self._supervision, message.source)
@@ -128,7 +128,7 @@ class Metrics:
         mesh.left_out += values
 
 
-def _read(content: Any) -> tuple[dict[str, list[Sample]], tuple[int, str] | None]:
+def _read(content: object) -> tuple[dict[str, list[Sample]], tuple[int, str] | None]:
     match content:
         case {"points": dict(points), "left_out": [int(values), str(name)]}:
             return _samples(points), (values, name)

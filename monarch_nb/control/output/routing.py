@@ -40,7 +40,7 @@ class OutputEvent:
     size: int
     stream: str
     text: str = ""
-    content: dict[str, Any] = field(default_factory=dict)
+    content: dict[str, object] = field(default_factory=dict)
 
 
 class OutputService:
@@ -118,7 +118,7 @@ class OutputService:
         tag: int,
         stream: str,
         text: str,
-        content: dict[str, Any] | None,
+        content: dict[str, object] | None,
         hidden: str = "",
     ) -> None:
         """Keep it and show it; what follows it `hidden` is kept only."""

@@ -104,7 +104,7 @@ class MeshView:
         self._key: Any = None
         self._rank_of: dict[int, int] = {}
         self._ranks: list[RankStatus | None] = [None] * size
-        self._actors_key: Any = None
+        self._actors_key: object = None
         self._actors: tuple[ActorStatus, ...] = ()
         self._any_odd = False  # dead, silent or stopped
         self._places: list[Place | None] = [None] * size

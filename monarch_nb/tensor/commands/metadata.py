@@ -10,7 +10,7 @@ import contextlib
 import functools
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -112,7 +112,7 @@ def _quiet() -> Iterator[None]:
 
 
 def propagate(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], name: str
+    function: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object], name: str
 ) -> Any:
     """What `function` makes of fake tensors.
 

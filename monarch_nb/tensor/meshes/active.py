@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from monarch_nb.meshes.proc_mesh import ProcMesh
 from monarch_nb.tensor.commands.metadata import TensorMeta
+from monarch_nb.tensor.commands.propagation import Operation
 from monarch_nb.tensor.commands.templates import MAIN
 from monarch_nb.tensor.engine import functions
 from monarch_nb.tensor.engine.batches import Engine, Home
@@ -44,11 +45,11 @@ stack: Final = _Stack()
 """Of this thread."""
 
 
-class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Mode(TorchDispatchMode):
     """Sends factories to a mesh."""
 
     def __init__(self, mesh: ProcMesh | None) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call]  # torch has no types for it
         self._mesh = mesh
 
     @classmethod
@@ -57,7 +58,11 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Operation,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, object] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         if Tensor in types:
@@ -79,13 +84,20 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return dispatch(func, args, kwargs, home_of(mesh), mesh)
 
 
-def _has_tensor(values: Any) -> bool:
+def _has_tensor(values: object) -> bool:
     return any(isinstance(each, torch.Tensor) for each in _pytree.tree_leaves(values))
 
 
-def _makes_tensors(func: Any) -> bool:
+def _makes_tensors(func: Operation) -> bool:
     returned = getattr(getattr(func, "_schema", None), "returns", ())
     return any("Tensor" in str(each.type) for each in returned)
+
+
+def _entered(
+    mode: contextlib.AbstractContextManager[object],
+) -> contextlib.AbstractContextManager[object]:
+    mode.__enter__()
+    return mode
 
 
 class _Activation(contextlib.AbstractContextManager[Any]):
@@ -95,8 +107,7 @@ class _Activation(contextlib.AbstractContextManager[Any]):
         self.mesh = mesh
         if mesh is not None:
             follow(Engine.of(mesh._state, MAIN, Tensor))
-        self._mode = _Mode(mesh)
-        self._mode.__enter__()  # type: ignore[no-untyped-call]
+        self._mode = _entered(_Mode(mesh))
         stack.meshes.append(self)
 
     def __enter__(self) -> Any:
@@ -115,7 +126,7 @@ class _Activation(contextlib.AbstractContextManager[Any]):
                 "another mesh was activated inside, and is active still: leave it first"
             )
         stack.meshes.pop()
-        self._mode.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        self._mode.__exit__(kind, error, trace)
         if self.mesh is not None:
             home_of(self.mesh).engine.flush()
 
@@ -194,7 +205,7 @@ def rank_tensor(mesh: ProcMesh, dim: str | Sequence[str]) -> MeshTensor:
     return tensor
 
 
-def holds_tensors(values: Any) -> bool:
+def holds_tensors(values: object) -> bool:
     """Whether there are tensors of a mesh among some values."""
     try:
         return bool(functions.tensors_in(values))

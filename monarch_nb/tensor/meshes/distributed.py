@@ -152,7 +152,7 @@ def _moved(value: torch.Tensor, mesh: ProcMesh, spec: Spec | None) -> torch.Tens
         return found
     parameter = torch.nn.Parameter(found, requires_grad=value.requires_grad)
     if value.requires_grad:
-        parameter.register_post_accumulate_grad_hook(_settle)  # type: ignore[no-untyped-call]
+        parameter.register_post_accumulate_grad_hook(_settle)
     return parameter
 
 

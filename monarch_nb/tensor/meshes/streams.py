@@ -23,7 +23,7 @@ from monarch_nb.tensor.engine import functions
 from monarch_nb.tensor.engine.batches import Home
 from monarch_nb.tensor.engine.tensors import MeshTensor
 from monarch_nb.tensor.moving.between_meshes import refuse_grad, refuse_whole
-from monarch_nb.tensor.ranks.interpreter import Cause, Failed, FailedInput
+from monarch_nb.tensor.ranks.interpreter import Cause, Failed, FailedInput, takes_failed
 
 _numbers: Final = itertools.count(1 << 40)  # apart from those of what moves between ranks
 
@@ -160,6 +160,7 @@ def _passed(t: MeshTensor, source: Home, target: Home) -> MeshTensor:
     return lent
 
 
+@takes_failed
 def _pass(value: Any, number: int) -> None:
     """On a rank: for the other stream, with what it has to wait for on a GPU."""
     runtime = current.runtime()
@@ -167,9 +168,6 @@ def _pass(value: Any, number: int) -> None:
     runtime.mail.send(number, content, [runtime.proc.id])
     if isinstance(value, Failed):
         raise FailedInput(value.cause)
-
-
-_pass.takes_failed = True  # type: ignore[attr-defined]
 
 
 def _await(number: int) -> Any:
@@ -195,6 +193,6 @@ def _event() -> Any:
     """What this thread has asked of the GPU so far, to be waited for there."""
     if not torch.cuda.is_available():
         return None
-    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event: Any = torch.cuda.Event()
     event.record()
     return event

@@ -22,7 +22,7 @@ from monarch_nb.tensor.commands.templates import Input
 from monarch_nb.tensor.engine import functions
 from monarch_nb.tensor.engine.batches import Home
 from monarch_nb.tensor.engine.tensors import MeshTensor
-from monarch_nb.tensor.ranks.interpreter import Cause, Failed, FailedInput, here
+from monarch_nb.tensor.ranks.interpreter import Cause, Failed, FailedInput, here, takes_failed
 
 T = TypeVar("T")
 _numbers: Final = itertools.count(1)
@@ -182,6 +182,7 @@ one_sided: Final = {"cuda"}
 through shared memory."""
 
 
+@takes_failed
 def _send(value: Any, number: int, to: dict[int, list[int]]) -> None:
     """On a rank: what it has, or why it has nothing."""
     runtime = current.runtime()
@@ -199,9 +200,6 @@ def _send(value: Any, number: int, to: dict[int, list[int]]) -> None:
             runtime.mail.send(number, offered, [each])
     elif others:
         runtime.mail.send(number, value.detach().cpu(), others)
-
-
-_send.takes_failed = True  # type: ignore[attr-defined]
 
 
 def _receive(number: int, senders: dict[int, int], device: str) -> torch.Tensor:

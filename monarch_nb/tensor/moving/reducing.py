@@ -24,7 +24,7 @@ from monarch_nb.tensor.engine import functions
 from monarch_nb.tensor.engine.batches import Home
 from monarch_nb.tensor.engine.tensors import MeshTensor
 from monarch_nb.tensor.moving.between_meshes import refuse_grad, refuse_whole, slice_mesh, to_mesh
-from monarch_nb.tensor.ranks.interpreter import Failed, FailedInput, here
+from monarch_nb.tensor.ranks.interpreter import Failed, FailedInput, here, takes_failed
 
 T = TypeVar("T")
 Reduction = Literal["stack", "sum", "avg", "product", "min", "max", "band", "bor", "bxor"]
@@ -118,7 +118,7 @@ def _reduced(
     if target is not None:
         _check_target(target, promised, home, in_place)
     key = (_reduce, tuple(home.shape.labels), tuple(home.shape.ndslice.sizes), tuple(home.ranks))
-    args: tuple[Any, ...] = (
+    args: tuple[object, ...] = (
         Input(0),
         home.shape,
         axes,
@@ -210,6 +210,7 @@ def _result(tensor: torch.Tensor, reduction: str, scatter: bool, size: int) -> t
 # ------------------------------------------------------------------------------------- on the ranks
 
 
+@takes_failed
 def _reduce(
     value: Any,
     shape: Shape,
@@ -238,9 +239,6 @@ def _reduce(
         return result
     target.copy_(result)
     return None
-
-
-_reduce.takes_failed = True  # type: ignore[attr-defined]
 
 
 def _alone(given: torch.Tensor, reduction: str, scatter: bool) -> torch.Tensor:

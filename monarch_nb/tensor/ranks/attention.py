@@ -24,13 +24,13 @@ _CUTS: Final = (Replicate(), Shard(0), Shard(1))
 Rules = list[tuple[Sequence[Placement], Sequence[Placement]]]
 
 
-def _forward(*_: Any, attn_mask: Any = None, **__: Any) -> Rules:
+def _forward(*_: object, attn_mask: Any = None, **__: object) -> Rules:
     """The result and its sums; of query, key, value and the mask."""
     whole: list[Placement] = [] if attn_mask is None else [Replicate()]
     return [([cut] * 2, [cut] * 3 + whole) for cut in _cuts(attn_mask)]
 
 
-def _backward(*_: Any, attn_mask: Any = None, **__: Any) -> Rules:
+def _backward(*_: object, attn_mask: Any = None, **__: object) -> Rules:
     """Three gradients; of the result's gradient, query, key, value, result, sums and the mask."""
     whole: list[Placement] = [] if attn_mask is None else [Replicate()]
     return [([cut] * 3, [cut] * 6 + whole) for cut in _cuts(attn_mask)]

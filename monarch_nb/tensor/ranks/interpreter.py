@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch.utils import _pytree
@@ -53,6 +53,16 @@ class FailedInput(Exception):
         self.cause = cause
 
 
+F = TypeVar("F", bound=Callable[..., object])
+_takes_failed: Final[set[Callable[..., object]]] = set()
+
+
+def takes_failed(function: F) -> F:
+    """A function of ours that is called though an input has failed, and gets the `Failed`."""
+    _takes_failed.add(function)
+    return function
+
+
 class _Template:
     """A definition, made ready to run."""
 
@@ -74,7 +84,7 @@ class _Template:
         self.definition = definition
         target = definition.target
         self.is_operation = isinstance(target, str)
-        self.name = definition.name or (target if self.is_operation else target.__name__)
+        self.name: str = definition.name or str(getattr(target, "__name__", target))
         self.function: Callable[..., Any] | None = None
         self.build: Callable[[list[Any]], tuple[Any, Any]] | None = None
         self.kinds = _kinds_of(definition)
@@ -88,9 +98,10 @@ class _Template:
         """Find what it does; raises what comes up when a function of the user's is unpickled."""
         target, args, kwargs = self.definition.target, self.definition.args, self.definition.kwargs
         if isinstance(target, bytes):
-            _, args, kwargs, target = pickling.loads(target)
+            _, args, kwargs, self.function = pickling.loads(target)
+        else:
+            self.function = _operation(target) if isinstance(target, str) else target
         self.build = _builder(args, kwargs, self.definition.inputs)
-        self.function = _operation(target) if self.is_operation else target
 
 
 def _operation(name: str) -> Callable[..., Any]:
@@ -324,8 +335,8 @@ class Interpreter:
         return found
 
 
-def _check_inputs(function: Any, values: Sequence[Any]) -> None:
-    if getattr(function, "takes_failed", False):
+def _check_inputs(function: Callable[..., object], values: Sequence[object]) -> None:
+    if function in _takes_failed:
         return
     for each in values:
         if type(each) is Failed:
@@ -352,10 +363,18 @@ def _count(tensors: int) -> str:
     return "1 tensor" if tensors == 1 else f"{tensors} tensors"
 
 
+class Worker(Protocol):
+    """Of one stream on one rank. `owner` is that of its process groups."""
+
+    rank: int
+    owner: str
+    interpreter: Interpreter
+
+
 class Here(threading.local):
     """What functions of templates may ask for: the rank that runs them. Set by its worker."""
 
-    worker: Any = None
+    worker: Worker
 
 
 here: Final = Here()

@@ -61,7 +61,7 @@ class TensorWorker(Actor):
         if self.stream == MAIN or not torch.cuda.is_available():
             return contextlib.nullcontext()
         if self._lane is None:
-            self._lane = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            self._lane = torch.cuda.Stream()
         lane: contextlib.AbstractContextManager[Any] = torch.cuda.stream(self._lane)
         return lane
 
@@ -82,5 +82,5 @@ class TensorWorker(Actor):
             return FAILED, tuple(error.cause)
 
 
-def _at_home(leaf: Any) -> Any:
+def _at_home(leaf: object) -> Any:
     return leaf.detach().cpu() if isinstance(leaf, torch.Tensor) else leaf

@@ -198,7 +198,7 @@ def _called(node: Any, grads: Sequence[Any]) -> Sequence[Any]:
     wanted: Sequence[bool] = [target is not None for target, _ in node.next_functions]
     found: Any
     if isinstance(node, _PYTHON):  # it gives something to each argument, also to those of no tensor
-        found, wanted = node.apply(*grads), node.needs_input_grad  # type: ignore[no-untyped-call]
+        found, wanted = node.apply(*grads), node.needs_input_grad
     else:
         found = node(*grads)
     given = found if isinstance(found, tuple) else (found,)

@@ -42,7 +42,7 @@ class Method:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         handed: list[Handed] = []
 
-        def hand(leaf: Any) -> Any:
+        def hand(leaf: object) -> Any:
             if not isinstance(leaf, torch.Tensor):
                 return leaf
             handed.append(Handed(leaf))
@@ -55,7 +55,7 @@ class Method:
             for each in handed:
                 each.let_go()
 
-    def _ask(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _ask(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         """Call the actor of this process; its answer, as it is."""
         runtime = current.runtime()
         proc, uncopied = runtime.proc, runtime.hosting.uncopied

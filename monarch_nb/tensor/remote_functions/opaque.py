@@ -30,15 +30,15 @@ class OpaqueRef:
 
     def __init__(self, value: Any) -> None:
         self.key = torch.empty(0)
-        self.key.opaque = value  # type: ignore[attr-defined]
+        vars(self.key)["opaque"] = value
 
     @property
     def value(self) -> Any:
         """The object. Raises `RuntimeError` where it is not: anywhere but in a `remote` function on
         its rank."""
         try:
-            return self.key.opaque  # type: ignore[attr-defined]
-        except AttributeError:
+            return vars(self.key)["opaque"]
+        except KeyError:
             raise RuntimeError(
                 "what an OpaqueRef stands for is on the ranks only: give it to a remote() function"
             ) from None

@@ -23,10 +23,9 @@ from torch.utils import _pytree
 from monarch_nb.core.shape.extent import Shape
 from monarch_nb.core.wire import pickling
 from monarch_nb.tensor.commands.metadata import TensorMeta, meta_of, propagate
-from monarch_nb.tensor.commands.propagation import numbers
-from monarch_nb.tensor.commands.templates import Definition, Input
+from monarch_nb.tensor.commands.templates import Input
 from monarch_nb.tensor.engine.batches import Ref
-from monarch_nb.tensor.engine.functions import tensors_in
+from monarch_nb.tensor.engine.functions import defined, tensors_in
 from monarch_nb.tensor.meshes.active import get_active_mesh, home_of
 from monarch_nb.tensor.ranks.interpreter import here
 from monarch_nb.tensor.remote_functions.remoting import Remote, faked, remote, runner
@@ -96,7 +95,11 @@ class Pipe:
     """The controller's end: of all pipes on the ranks of a mesh. Made by `create_pipe`."""
 
     def __init__(
-        self, function: Remote[..., Any], size: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        function: Remote[..., Any],
+        size: int,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
     ) -> None:
         self.mesh = get_active_mesh()
         self._home = home_of(self.mesh)
@@ -134,7 +137,7 @@ class Pipe:
         self._fakes.sent.append(_pytree.tree_map(faked, value))
         places = iter(range(1, len(tensors) + 1))
 
-        def place(leaf: Any) -> Any:
+        def place(leaf: object) -> Any:
             return Input(next(places)) if type(leaf) is Tensor else leaf
 
         args = (Input(0), _pytree.tree_map(place, value))
@@ -142,24 +145,13 @@ class Pipe:
 
     def _issue(
         self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
+        function: Callable[..., object],
+        args: tuple[object, ...],
         refs: list[int],
         new: list[TensorMeta] | None,
         made: list[int],
     ) -> None:
-        definition = Definition(
-            next(numbers),
-            function,
-            args,
-            {},
-            len(refs),
-            0,
-            None if new is None else (True,) * len(new),
-            shapes=None if new is None else tuple(each.sizes for each in new),
-            name=self._name,
-            once=True,
-        )
+        definition = defined(function, args, len(refs), new, self._name, promises=True)
         self._home.engine.issue(self._home, definition, [definition.number, *refs, *made])
 
     def __repr__(self) -> str:
@@ -267,5 +259,5 @@ def _sent(end: _RankEnd, value: Any) -> None:
     end.into.put(value)
 
 
-def _plain(leaf: Any) -> Any:
+def _plain(leaf: object) -> Any:
     return leaf.detach() if isinstance(leaf, torch.Tensor) else leaf

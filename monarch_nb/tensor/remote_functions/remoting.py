@@ -20,10 +20,9 @@ from monarch_nb.core.shape.values import ValueMesh
 from monarch_nb.core.wire import pickling
 from monarch_nb.process.futures.future import Future
 from monarch_nb.tensor.commands.metadata import TensorMeta, fake_mode, fake_of, meta_of, propagate
-from monarch_nb.tensor.commands.propagation import numbers
 from monarch_nb.tensor.commands.templates import Definition, Input
 from monarch_nb.tensor.engine.batches import Home, Ref
-from monarch_nb.tensor.engine.functions import issue, tensors_in
+from monarch_nb.tensor.engine.functions import defined, issue, tensors_in
 from monarch_nb.tensor.meshes.active import get_active_mesh, home_of
 from monarch_nb.tensor.moving.between_meshes import refuse_grad
 from monarch_nb.tensor.moving.fetching import common_home, fetch_object, fetch_objects, index_of
@@ -94,7 +93,7 @@ class Remote(Generic[P, R]):
         home, held = self._home((args, kwargs))
         self._issued(home, held, args, kwargs)
 
-    def _home(self, values: Any) -> tuple[Home, object]:
+    def _home(self, values: object) -> tuple[Home, object]:
         """Where it runs: where the tensors are, else on the mesh that is active."""
         if tensors := tensors_in(values):
             home, held = common_home(tensors, self.__name__), tensors[0]._ref._held
@@ -106,7 +105,7 @@ class Remote(Generic[P, R]):
         return home, held
 
     def _issued(
-        self, home: Home, held: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, home: Home, held: object, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> Ref:
         """The command; what it returns, whatever it is, has this ref."""
         tensors = tensors_in((args, kwargs))
@@ -121,40 +120,29 @@ class Remote(Generic[P, R]):
         home: Home,
         held: object,
         chosen: int,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
     ) -> Future[Any]:
         return fetch_object(self._issued(home, held, args, kwargs), chosen)
 
     def _definition(
         self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
         inputs: int,
         new: list[TensorMeta] | None,
     ) -> Definition:
         places = iter(range(inputs))
 
-        def place(leaf: Any) -> Any:
+        def place(leaf: object) -> Any:
             return Input(next(places)) if type(leaf) is Tensor else leaf
 
         given, named = _pytree.tree_map(place, (args, kwargs))
         packed = pickling.dumps((self.__name__, given, named, runner(self._function)))
-        return Definition(
-            next(numbers),
-            packed,
-            (),
-            {},
-            inputs,
-            0,
-            None if new is None else (True,) * len(new),
-            shapes=None if new is None else tuple(each.sizes for each in new),
-            name=self.__name__,
-            once=True,
-        )
+        return defined(packed, (), inputs, new, self.__name__, promises=True)
 
     def _promised(
-        self, home: Home, held: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, home: Home, held: object, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> Any:
         if self._propagate == "inspect":
             return None
@@ -164,7 +152,7 @@ class Remote(Generic[P, R]):
         return self._asked(home, held, args, kwargs)
 
     def _asked(
-        self, home: Home, held: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, home: Home, held: object, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> Any:
         """What it returned when a rank ran it on fake tensors, once for each kind of arguments."""
         given = _pytree.tree_map(_kind_of, (args, kwargs))
@@ -189,20 +177,20 @@ class _Kind:
     device: str
 
 
-def _kind_of(leaf: Any) -> Any:
+def _kind_of(leaf: object) -> Any:
     if not isinstance(leaf, torch.Tensor):
         return leaf
     return _Kind(tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.device.type)
 
 
-def _fake(leaf: Any) -> Any:
+def _fake(leaf: object) -> Any:
     if not isinstance(leaf, _Kind):
         return leaf
     with fake_mode():
         return torch.empty_strided(leaf.sizes, leaf.strides, dtype=leaf.dtype, device=leaf.device)
 
 
-def faked(leaf: Any) -> Any:
+def faked(leaf: object) -> Any:
     return fake_of(leaf._meta) if type(leaf) is Tensor else leaf
 
 
@@ -239,7 +227,7 @@ class _Runner:
         return _pytree.tree_map(_detached, result)
 
 
-def _detached(leaf: Any) -> Any:
+def _detached(leaf: object) -> Any:
     return leaf.detach() if isinstance(leaf, torch.Tensor) and not is_key(leaf) else leaf
 
 
@@ -279,7 +267,7 @@ def remote_method(endpoint: Endpoint[P, R]) -> Remote[P, R]:
     return Remote(cast("Callable[P, R]", Method(endpoint)), _no_rule if rule is None else rule)
 
 
-def _no_rule(*_: Any, **__: Any) -> Any:
+def _no_rule(*_: object, **__: object) -> Any:
     raise TypeError(
         "rref must know what the endpoint returns before a rank has run it: "
         "@endpoint(propagate=lambda x: x), with fake tensors in place of its arguments"
