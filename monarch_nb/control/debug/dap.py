@@ -114,7 +114,6 @@ class DapLink:
 
 
 def _refusal(command: str, answer: dict[str, Any]) -> dict[str, Any]:
-    """A response in place of the debugger's."""
     why = str(answer.get("error", "no answer"))
     response = {"type": "response", "command": command, "success": False}
     return {**response, "message": why, "body": {}}

@@ -150,7 +150,6 @@ class _Visit:
         self._service.gather()
 
     def _ask(self) -> str | None:
-        """A line; None when the question has changed meanwhile."""
         prompt = self._talk.prompt
         self._send({"ask": prompt})
         while not self._is_over and self._talk.prompt == prompt:

@@ -126,7 +126,6 @@ def _say(text: str) -> None:
 
 
 def _asker(line: Line) -> Ask:
-    """Of a terminal: with history and completion. Else lines are read as they come."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return _plain
     from prompt_toolkit import PromptSession
@@ -150,7 +149,6 @@ def _asker(line: Line) -> Ask:
 
 
 def _common(typed: str, word: str) -> int:
-    """How many characters of what is typed the word begins with."""
     return next((size for size in range(len(typed), 0, -1) if word.startswith(typed[-size:])), 0)
 
 

@@ -84,7 +84,7 @@ class HostWorker:
         self._ended.set()
 
     def _on_hello(self, hello: bytes) -> dict[str, object]:
-        """A client was let in: it gives this host its number. The gateway's thread."""
+        # the gateway's thread; a client was let in and gives this host its number
         found = unpack_hello(hello)
         if isinstance(found, str):
             return {"error": found}

@@ -152,7 +152,6 @@ class OutputService:
 
 
 def _ended(content: Any) -> str:
-    """A line for each bar that has ended."""
     try:
         return bars.lines(map(bars.Bar.read, content["bars"]))
     except (KeyError, OverflowError, TypeError, ValueError):

@@ -120,10 +120,10 @@ class Propagator:
         result = propagate(func, fake_args, fake_kwargs, name_of(func))
         return self._known(func, args, kwargs, faked, result)
 
-    def answer(self, func: Operation, args: Args, kwargs: Kwargs) -> Any:
+    def answer(self, func: Operation, args: Args, kwargs: Kwargs) -> object:
         """To a question that shapes alone answer."""
 
-        def faked(value: Any) -> Any:
+        def faked(value: object) -> object:
             meta: TensorMeta | None = getattr(value, "_meta", None)
             return value if meta is None else fake_of(meta)
 
@@ -165,7 +165,7 @@ class Propagator:
 
     def _places(
         self, func: Operation, args: Args, kwargs: Kwargs
-    ) -> tuple[tuple[Any, ...], dict[str, Any], int]:
+    ) -> tuple[tuple[object, ...], Kwargs, int]:
         """The arguments with `Input` and `Scalar` where `flatten` takes tensors and numbers out."""
         lifts, found = lifted(func), list[Scalar]()
         inputs = itertools.count()
@@ -187,7 +187,6 @@ class Propagator:
         return given, {name: place(each) for name, each in kwargs.items()}, len(found)
 
     def _written(self, func: Operation, args: Args, kwargs: Kwargs) -> tuple[int, ...]:
-        """Which tensors, counted as `flatten` does, the operation changes."""
         schema, found, count = func._schema, list[int](), 0
         if not schema.is_mutable:
             return ()
@@ -199,7 +198,7 @@ class Propagator:
         return tuple(found)
 
 
-def arguments(func: Operation, args: Args, kwargs: Kwargs) -> list[tuple[Any, Any]]:
+def arguments(func: Operation, args: Args, kwargs: Kwargs) -> list[tuple[torch.Argument, object]]:
     """Each argument of the schema of an operation with what was given for it."""
     return [
         (argument, args[at] if at < len(args) else kwargs.get(argument.name))
@@ -215,12 +214,12 @@ class _Was(int):
     """A leaf of a result: this input."""
 
 
-def _rebuilder(spec: Any, plan: Sequence[Any]) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
+def _rebuilder(spec: _pytree.TreeSpec, plan: Sequence[object]) -> Result:
     if len(plan) == 1 and isinstance(plan[0], _Was) and spec.is_leaf():
         place = int(plan[0])
         return lambda _, tensors: tensors[place]
 
-    def rebuild(made: Sequence[Any], tensors: Sequence[Any]) -> Any:
+    def rebuild(made: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> object:
         leaves = [
             made[leaf] if type(leaf) is _Made else tensors[leaf] if type(leaf) is _Was else leaf
             for leaf in plan

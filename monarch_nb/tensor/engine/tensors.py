@@ -76,7 +76,7 @@ class MeshTensor(torch.Tensor):
         types: object,
         args: Sequence[object] = (),
         kwargs: Kwargs | None = None,
-    ) -> Any:
+    ) -> object:
         del types
         return dispatch(func, args, kwargs or {}, None, None)
 
@@ -117,9 +117,10 @@ class MeshTensor(torch.Tensor):
         del force
         _refuse(self, "numpy()")
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> MeshTensor:
+    def __deepcopy__(self, memo: dict[int, object]) -> MeshTensor:
         if id(self) in memo:
-            found: MeshTensor = memo[id(self)]
+            found = memo[id(self)]
+            assert isinstance(found, MeshTensor)
             return found
         if not self.is_leaf:
             raise RuntimeError(
@@ -166,7 +167,7 @@ def dispatch(
     kwargs: Kwargs,
     home: Home | None,
     held: object,
-) -> Any:
+) -> object:
     """Run an operation on the ranks of its inputs; of `home`, where it has none."""
     flat: list[object] = [func]
     tensors: list[torch.Tensor] = []
@@ -209,7 +210,7 @@ def _issue(
     numbers: list[int],
     home: Home,
     held: object,
-) -> Any:
+) -> object:
     if known is None:
         return _propagator.answer(func, args, kwargs)
     definition, meta = known.definition, known.single
@@ -237,7 +238,6 @@ def _check_loans(
 
 
 def _leaves(func: Operation, args: Args, kwargs: Kwargs) -> Iterator[tuple[object, bool]]:
-    """The values that an operation is given, and whether it changes them."""
     for argument, given in arguments(func, args, kwargs):
         for leaf in _pytree.tree_leaves(given):
             yield leaf, argument.is_write
@@ -267,7 +267,6 @@ def _flatten(
     tensors: list[torch.Tensor],
     scalars: list[int],
 ) -> None:
-    """Put what tells this call from others into `key`, and what does not into the others."""
     for value in values:
         kind = type(value)
         if isinstance(value, MeshTensor):
@@ -305,8 +304,7 @@ def _with_locals(
     args: Args,
     kwargs: Kwargs,
     tensors: Sequence[torch.Tensor],
-) -> Any:
-    """Local tensors among the inputs go to the ranks first."""
+) -> object:
     home = next(each._ref for each in tensors if isinstance(each, MeshTensor))
     if func._schema.is_mutable:
         _check_written(func, args, kwargs)

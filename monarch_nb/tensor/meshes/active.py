@@ -46,15 +46,13 @@ stack: Final = _Stack()
 
 
 class _Mode(TorchDispatchMode):
-    """Sends factories to a mesh."""
-
     def __init__(self, mesh: ProcMesh | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has no types for it
         self._mesh = mesh
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """PyTorch's way to say that no part of the compiler need be loaded for it, a second."""
+        # PyTorch's way to say that no part of the compiler need be loaded for it, a second
         return False
 
     def __torch_dispatch__(
@@ -63,7 +61,7 @@ class _Mode(TorchDispatchMode):
         types: Sequence[type],
         args: Sequence[Any] = (),
         kwargs: dict[str, object] | None = None,
-    ) -> Any:
+    ) -> object:
         kwargs = kwargs or {}
         if Tensor in types:
             return dispatch(func, args, kwargs, None, None)
@@ -100,9 +98,7 @@ def _entered(
     return mode
 
 
-class _Activation(contextlib.AbstractContextManager[Any]):
-    """From when it is made until it is left."""
-
+class _Activation(contextlib.AbstractContextManager[ProcMesh | None]):
     def __init__(self, mesh: ProcMesh | None) -> None:
         self.mesh = mesh
         if mesh is not None:
@@ -110,7 +106,7 @@ class _Activation(contextlib.AbstractContextManager[Any]):
         self._mode = _entered(_Mode(mesh))
         stack.meshes.append(self)
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> ProcMesh | None:
         return self.mesh
 
     def __exit__(
@@ -131,7 +127,7 @@ class _Activation(contextlib.AbstractContextManager[Any]):
             home_of(self.mesh).engine.flush()
 
 
-def activate(mesh: ProcMesh) -> contextlib.AbstractContextManager[Any]:
+def activate(mesh: ProcMesh) -> contextlib.AbstractContextManager[ProcMesh | None]:
     """`ProcMesh.activate`."""
     return _Activation(mesh)
 
@@ -147,7 +143,7 @@ def deactivate(mesh: ProcMesh) -> None:
 class NoMesh:
     """`with no_mesh.activate():` torch makes local tensors, whatever is active outside."""
 
-    def activate(self) -> contextlib.AbstractContextManager[Any]:
+    def activate(self) -> contextlib.AbstractContextManager[ProcMesh | None]:
         """No mesh is active until the block ends."""
         return _Activation(None)
 
@@ -217,5 +213,4 @@ _NUMBER: Final = TensorMeta((), (), torch.int64, torch.device("cpu"), 0)
 
 
 def _coordinate(by_rank: dict[int, int]) -> torch.Tensor:
-    """On a rank: the number that is its own."""
     return torch.tensor(by_rank[here.worker.rank])

@@ -29,8 +29,6 @@ _numbers: Final = itertools.count(1 << 40)  # apart from those of what moves bet
 
 
 class _Active(threading.local):
-    """The streams that are active in a thread, the last one first to count."""
-
     def __init__(self) -> None:
         self.names = [MAIN]
 
@@ -149,7 +147,7 @@ def stream_of(tensor: MeshTensor) -> Stream:
 
 
 def _passed(t: MeshTensor, source: Home, target: Home) -> MeshTensor:
-    """Both commands leave at once: none of them may be lost with a rank without the other."""
+    # both leave at once: none may be lost with a rank without the other
     number = next(_numbers)
     functions.run(_pass, (Input(0), number), inputs=[t], home=source, held=None, name="borrow")
     source.engine.flush()
@@ -161,8 +159,7 @@ def _passed(t: MeshTensor, source: Home, target: Home) -> MeshTensor:
 
 
 @takes_failed
-def _pass(value: Any, number: int) -> None:
-    """On a rank: for the other stream, with what it has to wait for on a GPU."""
+def _pass(value: object, number: int) -> None:
     runtime = current.runtime()
     content = tuple(value.cause) if isinstance(value, Failed) else (value, _event())
     runtime.mail.send(number, content, [runtime.proc.id])
@@ -171,7 +168,6 @@ def _pass(value: Any, number: int) -> None:
 
 
 def _await(number: int) -> Any:
-    """On a rank: until the other stream has come to its `_pass`."""
     runtime = current.runtime()
     found = runtime.mail.take(number, runtime.proc.id)
     if len(found) > 2:
@@ -189,10 +185,9 @@ def _receive(number: int) -> torch.Tensor:
     return value.view_as(value)
 
 
-def _event() -> Any:
-    """What this thread has asked of the GPU so far, to be waited for there."""
+def _event() -> torch.cuda.Event | None:
     if not torch.cuda.is_available():
         return None
-    event: Any = torch.cuda.Event()
+    event = torch.cuda.Event()
     event.record()
     return event

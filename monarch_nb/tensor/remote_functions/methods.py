@@ -24,7 +24,7 @@ from monarch_nb.tensor.engine.batches import Home
 class Method:
     """An endpoint of some actors; called on a rank, that of the actor there."""
 
-    def __init__(self, endpoint: Endpoint[Any, Any]) -> None:
+    def __init__(self, endpoint: Endpoint[..., Any]) -> None:
         self._mesh = endpoint._mesh
         self._name = endpoint._name
         self._explicit = endpoint._explicit
@@ -39,10 +39,10 @@ class Method:
                 "tensors: t.slice_mesh(...)"
             )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         handed: list[Handed] = []
 
-        def hand(leaf: object) -> Any:
+        def hand(leaf: object) -> object:
             if not isinstance(leaf, torch.Tensor):
                 return leaf
             handed.append(Handed(leaf))
@@ -55,8 +55,7 @@ class Method:
             for each in handed:
                 each.let_go()
 
-    def _ask(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
-        """Call the actor of this process; its answer, as it is."""
+    def _ask(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         runtime = current.runtime()
         proc, uncopied = runtime.proc, runtime.hosting.uncopied
         whole, tag = self._mesh._target(self._name), context.current_tag()

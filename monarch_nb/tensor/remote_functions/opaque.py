@@ -7,6 +7,7 @@ elements, so that it lives, fails and is freed as tensors do.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, final
 
 import torch
@@ -47,16 +48,16 @@ class OpaqueRef:
         return f"OpaqueRef({self.key!r})"
 
 
-def is_key(value: Any) -> bool:
+def is_key(value: object) -> bool:
     """Whether a tensor stands for an object: a copy of it would not."""
     return hasattr(value, "opaque")
 
 
-def _flattened(ref: OpaqueRef) -> tuple[list[Any], None]:
+def _flattened(ref: OpaqueRef) -> tuple[list[torch.Tensor], None]:
     return [ref.key], None
 
 
-def _restored(leaves: Any, _: None) -> OpaqueRef:
+def _restored(leaves: Iterable[torch.Tensor], _: None) -> OpaqueRef:
     [key] = leaves
     found = OpaqueRef.__new__(OpaqueRef)
     found.key = key

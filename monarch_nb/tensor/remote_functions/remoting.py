@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import Any, Generic, Literal, NoReturn, ParamSpec, TypeVar, cast, overload
 
 import torch
 from torch.utils import _pytree
@@ -32,7 +32,7 @@ from monarch_nb.tensor.tensor_class import Tensor
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Propagate = Literal["cached", "inspect", "mocked"] | Callable[..., Any] | None
+Propagate = Literal["cached", "inspect", "mocked"] | Callable[..., object] | None
 
 
 class Remote(Generic[P, R]):
@@ -47,7 +47,7 @@ class Remote(Generic[P, R]):
             )
         self._function = function
         self._propagate = propagate
-        self._found: dict[Any, Any] = {}
+        self._found: dict[bytes, bytes] = {}
         self.__name__ = (
             function if isinstance(function, str) else getattr(function, "__name__", "function")
         )
@@ -94,7 +94,6 @@ class Remote(Generic[P, R]):
         self._issued(home, held, args, kwargs)
 
     def _home(self, values: object) -> tuple[Home, object]:
-        """Where it runs: where the tensors are, else on the mesh that is active."""
         if tensors := tensors_in(values):
             home, held = common_home(tensors, self.__name__), tensors[0]._ref._held
         else:
@@ -134,7 +133,7 @@ class Remote(Generic[P, R]):
     ) -> Definition:
         places = iter(range(inputs))
 
-        def place(leaf: object) -> Any:
+        def place(leaf: object) -> object:
             return Input(next(places)) if type(leaf) is Tensor else leaf
 
         given, named = _pytree.tree_map(place, (args, kwargs))
@@ -143,7 +142,7 @@ class Remote(Generic[P, R]):
 
     def _promised(
         self, home: Home, held: object, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Any:
+    ) -> object:
         if self._propagate == "inspect":
             return None
         if callable(self._propagate):
@@ -153,7 +152,7 @@ class Remote(Generic[P, R]):
 
     def _asked(
         self, home: Home, held: object, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Any:
+    ) -> object:
         """What it returned when a rank ran it on fake tensors, once for each kind of arguments."""
         given = _pytree.tree_map(_kind_of, (args, kwargs))
         key = pickling.dumps((self.__name__, *given))
@@ -177,24 +176,24 @@ class _Kind:
     device: str
 
 
-def _kind_of(leaf: object) -> Any:
+def _kind_of(leaf: object) -> object:
     if not isinstance(leaf, torch.Tensor):
         return leaf
     return _Kind(tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.device.type)
 
 
-def _fake(leaf: object) -> Any:
+def _fake(leaf: object) -> object:
     if not isinstance(leaf, _Kind):
         return leaf
     with fake_mode():
         return torch.empty_strided(leaf.sizes, leaf.strides, dtype=leaf.dtype, device=leaf.device)
 
 
-def faked(leaf: object) -> Any:
+def faked(leaf: object) -> object:
     return fake_of(leaf._meta) if type(leaf) is Tensor else leaf
 
 
-def _try_out(packed: bytes) -> Any:
+def _try_out(packed: bytes) -> object:
     """On a rank: what a function returns for fake tensors, with their kinds in place of tensors."""
     function, args, kwargs = pickling.loads(packed)
     given, named = _pytree.tree_map(_fake, (args, kwargs))
@@ -209,7 +208,7 @@ class _Path:
         self._path = path
         self.__name__ = path
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         module, _, name = self._path.rpartition(".")
         return getattr(importlib.import_module(module), name)(*args, **kwargs)
 
@@ -217,21 +216,21 @@ class _Path:
 class _Runner:
     """Calls a function of the user's as code that knows nothing of meshes expects to be."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         self._function = function
         self.__name__ = getattr(function, "__name__", "function")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         with torch.enable_grad():
             result = self._function(*args, **kwargs)
         return _pytree.tree_map(_detached, result)
 
 
-def _detached(leaf: object) -> Any:
+def _detached(leaf: object) -> object:
     return leaf.detach() if isinstance(leaf, torch.Tensor) and not is_key(leaf) else leaf
 
 
-def runner(function: Callable[..., Any] | str) -> _Runner:
+def runner(function: Callable[..., object] | str) -> _Runner:
     return _Runner(_Path(function) if isinstance(function, str) else function)
 
 
@@ -267,7 +266,7 @@ def remote_method(endpoint: Endpoint[P, R]) -> Remote[P, R]:
     return Remote(cast("Callable[P, R]", Method(endpoint)), _no_rule if rule is None else rule)
 
 
-def _no_rule(*_: object, **__: object) -> Any:
+def _no_rule(*_: object, **__: object) -> NoReturn:
     raise TypeError(
         "rref must know what the endpoint returns before a rank has run it: "
         "@endpoint(propagate=lambda x: x), with fake tensors in place of its arguments"
@@ -276,9 +275,9 @@ def _no_rule(*_: object, **__: object) -> Any:
 
 def call_on_shard_and_fetch(
     function: Remote[P, R] | Endpoint[P, R],
-    *args: Any,
+    *args: object,
     shard: Mapping[str, int] | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Future[R]:
     """Call a remote function, or an endpoint of actors, on every rank of its tensors' mesh, and
     bring home what it returned on one: tensors of the CPU, and whatever else can be pickled.
