@@ -284,7 +284,6 @@ class Engine:
             self.flush()
             call = begun(kind, target)
             proc, left = current.proc(), list(range(len(target.processes)))
-            no_names: dict[str, object] = {}
 
             def send() -> None:
                 while left:
