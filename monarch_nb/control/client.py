@@ -34,7 +34,8 @@ from monarch_nb.control.output.comms import CommService
 from monarch_nb.control.output.failures import Failures
 from monarch_nb.control.output.logbook import Logbook
 from monarch_nb.control.output.routing import OutputEvent, OutputService
-from monarch_nb.control.status.sampling import Snapshot, StatusService
+from monarch_nb.control.status.sampling import StatusService
+from monarch_nb.control.status.snapshots import Snapshot
 from monarch_nb.core.wire.frames import COMM_PORT, HOST_SHIFT, OUTPUT_PORT, Message
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.rundir import RunDir, new_run_dir
@@ -201,7 +202,7 @@ class Client(Runtime):
         return [self._attached.dial(address, pair) for address in addresses]
 
     def _host_lost(self, host: int, why: str) -> None:
-        """The link to a host broke. The gateway's thread."""
+        # the gateway's thread
         lost = {
             process
             for state in list(self.supervision.states.values())
@@ -229,7 +230,7 @@ class Client(Runtime):
         )
         return gone
 
-    def _on_ready(self, _: dict[str, Any], message: Message) -> None:
+    def _on_ready(self, _: dict[str, object], message: Message) -> None:
         if self._agent is not None and message.source == self.proc.agent:
             self._agent.ready._set_result(True)
 
@@ -242,7 +243,7 @@ class Client(Runtime):
             self.supervision.exited(*(Exit(each, signal=9, reason=why) for each in lost))
 
     def _agent_ended(self, how: str, last_words: str, silent_s: float | None) -> None:
-        """The agent is gone: so is everything on its host. Its thread."""
+        # the thread of the agent's process
         agent = self.proc.agent
         with self._lock:
             self._agent = None
@@ -256,7 +257,6 @@ class Client(Runtime):
         )
 
     def _processes_below(self, agent: int) -> list[int]:
-        """The living ranks that an agent looks after."""
         return [
             process
             for state in list(self.supervision.states.values())
@@ -289,7 +289,6 @@ class Client(Runtime):
             current.install(None)
 
     def _leave_attached(self, limit_s: float) -> None:
-        """End what runs on attached hosts; the hosts stay, for the next client."""
         if self._attached is None:
             return
         agents = [agent_of(host) for host, ready in self._attached.ready.items() if ready.done()]

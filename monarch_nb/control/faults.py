@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from monarch_nb.process.interrupts import signals
 from monarch_nb.process.supervision.supervision import MeshFailure
@@ -64,7 +64,7 @@ def unhandled_fault_hook(failure: MeshFailure) -> None:
     _end_program(failure)
 
 
-def _hook() -> Callable[[MeshFailure], Any] | None:
+def _hook() -> Callable[[MeshFailure], object] | None:
     for name in HOOK_MODULES:
         found = vars(sys.modules.get(name, object)).get("unhandled_fault_hook")
         if callable(found) and found is not unhandled_fault_hook:
@@ -72,7 +72,7 @@ def _hook() -> Callable[[MeshFailure], Any] | None:
     return None
 
 
-def _run_hook(hook: Callable[[MeshFailure], Any], failure: MeshFailure) -> None:
+def _run_hook(hook: Callable[[MeshFailure], object], failure: MeshFailure) -> None:
     try:
         hook(failure)
     except BaseException:  # noqa: BLE001  a hook that raises means: end

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from monarch_nb.control.status.sampling import RankStatus
+from monarch_nb.control.status.snapshots import RankStatus
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.hangs.stack_tree import Stack
 from monarch_nb.core.hangs.stacks import Frame

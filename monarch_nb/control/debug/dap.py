@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
     from monarch_nb.process.process import Proc
 
-OnEvent = Callable[[dict[str, Any]], None]
+OnEvent = Callable[[dict[str, object]], None]
 OnEnd = Callable[[str], None]
 
 
@@ -72,7 +72,7 @@ class DapLink:
         """Whether it was closed, could not be opened, or the rank is gone."""
         return self._over.is_set()
 
-    def request(self, command: str, arguments: dict[str, Any]) -> Future[dict[str, Any]]:
+    def request(self, command: str, arguments: dict[str, object]) -> Future[dict[str, object]]:
         """The response of the debugger, a message of the protocol; one with `success` false if it
         cannot be had. Returns at once."""
         seq = next(self._numbers)
@@ -99,7 +99,7 @@ class DapLink:
         self._proc.ask(self._process, verb, body, then)
         self._proc.links.flush()
 
-    def _heard(self, event: dict[str, Any]) -> None:
+    def _heard(self, event: dict[str, object]) -> None:
         if event.get("event") == "opened":
             self.opened.set_result(None)
         elif not self.is_over:
@@ -114,7 +114,6 @@ class DapLink:
 
 
 def _refusal(command: str, answer: dict[str, Any]) -> dict[str, Any]:
-    """A response in place of the debugger's."""
     why = str(answer.get("error", "no answer"))
     response = {"type": "response", "command": command, "success": False}
     return {**response, "message": why, "body": {}}

@@ -136,7 +136,7 @@ class Conversation:
         return next((stop for stop in self.stops() if stop.key == self.focus), None)
 
     def _choose(self) -> None:
-        """The rank that was meant may have gone on."""
+        # the rank that was meant may have gone on
         if self._is_off or self._focused() is not None:
             return
         free = (stop.key for stop in self.stops() if not self._service.hold(stop.key, self))
@@ -202,7 +202,6 @@ class Conversation:
         self._write(f"{text}\n")
 
     def _type(self, stop: Stop | None, line: str) -> None:
-        """A command for the debugger of one rank."""
         if stop is None:  # its word is read only where there is one
             return
         answer = self._service.send(stop.key, line)
@@ -222,7 +221,6 @@ class Conversation:
             self._say(f"{rank_words([stop.rank])} goes on")
 
     def _await(self, answers: Sequence[Answer]) -> None:
-        """Until all have answered. What runs on by itself is waited for a moment only."""
         limit_s = time.monotonic() + STEP_S
 
         def is_enough() -> bool:
@@ -235,7 +233,6 @@ class Conversation:
             continue
 
     def _seen(self, keys: Iterable[Key]) -> None:
-        """The answers have told where these are now."""
         serials = {stop.key: stop.serial for stop in self._service.stops()}
         self._told.update({key: serials[key] for key in keys if key in serials})
 
@@ -250,7 +247,7 @@ class Conversation:
         self._say(f"{who} {verb} on{hint}")
 
     def _attach(self, rest: str) -> None:
-        """`3`, or as in Monarch `trainer 3`."""
+        # `3`, or as in Monarch `trainer 3`
         *actor, number = rest.split() or [""]
         if not number.isdecimal() or len(actor) > 1:
             raise SelectionError("which rank? Type: rank 3")
@@ -265,7 +262,6 @@ class Conversation:
         self._write(next(self._headlines(stops[:1])))
 
     def _cast(self, text: str) -> None:
-        """A command for several; equal answers are told once."""
         stops = self.stops()
         state = self._state(stops)
         labels = {} if state is None else _sizes(state)
@@ -323,7 +319,6 @@ class Conversation:
     # tables
 
     def _state(self, stops: Sequence[Stop]) -> ProcsState | None:
-        """The mesh of the rank that is meant."""
         focus = self._focused() or next(iter(stops), None)
         return None if focus is None else self._mesh_of(focus)
 
@@ -358,7 +353,6 @@ class Conversation:
             self._write_folded({rank: self._named(text) for rank, text in calls.items()})
 
     def _write_folded(self, texts: Mapping[int, str]) -> None:
-        """What ranks have said, equal texts once; a line stands beside its ranks."""
         for group in fold_outputs(texts):
             text = texts[group.ranks[0]]
             gap = "\n" if "\n" in text.rstrip("\n") else " "
@@ -371,7 +365,6 @@ def _sizes(state: ProcsState) -> dict[str, int]:
 
 
 def _table_of(rows: Sequence[tuple[Stop, str, str]]) -> str:
-    """A line for each stop; it comes with the coordinates of its rank and its place in words."""
     table = Table(box=None, header_style="", pad_edge=False)
     several = len({stop.mesh for stop, _, _ in rows}) > 1
     for name in (*(["mesh"] if several else []), "rank", "coords", "runs", "at", "for"):
@@ -384,7 +377,6 @@ def _table_of(rows: Sequence[tuple[Stop, str, str]]) -> str:
 
 
 def _calls(of_rank: Iterable[Stack]) -> str:
-    """Stacks as pdb writes them."""
     lines = [
         line
         for stack in of_rank

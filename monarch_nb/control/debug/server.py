@@ -16,7 +16,7 @@ import socket
 import struct
 import threading
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from monarch_nb.control.debug.prompt import Conversation
 from monarch_nb.control.debug.sessions import DebugService
@@ -110,7 +110,7 @@ class _Visit:
             self.close()
             self._stream.close()
 
-    def _received(self, said: Any) -> None:
+    def _received(self, said: object) -> None:
         if not isinstance(said, dict):
             raise RemoteProtocolError(f"{type(said).__name__} where an object was expected")
         if isinstance(said.get("line"), str):
@@ -121,7 +121,7 @@ class _Visit:
     def _say(self, text: str) -> None:
         self._send({"say": text})
 
-    def _send(self, said: dict[str, Any]) -> None:
+    def _send(self, said: dict[str, object]) -> None:
         try:
             self._stream.sendall(json.dumps(said).encode() + b"\n")
         except OSError:
@@ -150,7 +150,6 @@ class _Visit:
         self._service.gather()
 
     def _ask(self) -> str | None:
-        """A line; None when the question has changed meanwhile."""
         prompt = self._talk.prompt
         self._send({"ask": prompt})
         while not self._is_over and self._talk.prompt == prompt:

@@ -157,12 +157,11 @@ class DebugService:
                 continue
 
     def _others_stop(self, limit_s: float) -> bool:
-        """Wait for one more, for as long as they stop together."""
+        # for as long as they stop together
         known, left_s = self._serial, min(QUIET_S, limit_s - time.monotonic())
         return self._changed.wait_for(lambda: self._serial != known, left_s)
 
     def _have_all_stopped(self) -> bool:
-        """Of each mesh that has stops, every rank."""
         stopped, dead = {process for process, _ in self._stops}, self.proc.dead.keys()
         meshes = [state for state in list(self.supervision.states.values()) if state.kind == "proc"]
         living = [set(state.processes) - dead for state in meshes]
@@ -281,7 +280,6 @@ class DebugService:
             listener()
 
     def _lost(self, ended: Exit) -> None:
-        """A process is gone, and its debuggers with it."""
         with self._changed:
             lost = [key for key in [*self._stops, *self._answers] if key[0] == ended.process]
             for key in lost:

@@ -63,7 +63,7 @@ class Line:
         except queue.Empty:
             return []
 
-    def _write(self, said: dict[str, Any]) -> None:
+    def _write(self, said: dict[str, object]) -> None:
         if not self._is_open:
             raise Gone
         try:
@@ -126,7 +126,6 @@ def _say(text: str) -> None:
 
 
 def _asker(line: Line) -> Ask:
-    """Of a terminal: with history and completion. Else lines are read as they come."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return _plain
     from prompt_toolkit import PromptSession
@@ -134,7 +133,7 @@ def _asker(line: Line) -> Ask:
     from prompt_toolkit.patch_stdout import patch_stdout
 
     class Words(Completer):
-        def get_completions(self, document: Any, _event: Any) -> Iterator[Completion]:
+        def get_completions(self, document: Any, _event: object) -> Iterator[Completion]:
             typed = document.text_before_cursor
             word = typed.rpartition(" ")[2]
             for each in line.words(typed):
@@ -150,7 +149,6 @@ def _asker(line: Line) -> Ask:
 
 
 def _common(typed: str, word: str) -> int:
-    """How many characters of what is typed the word begins with."""
     return next((size for size in range(len(typed), 0, -1) if word.startswith(typed[-size:])), 0)
 
 

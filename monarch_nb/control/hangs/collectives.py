@@ -98,7 +98,7 @@ class Xray:
 
     def _seen(self, mesh: ProcMesh, places: Mapping[int, Place]) -> dict[int, Seen]:
         processes = mesh._state.processes
-        bodies: dict[int, dict[str, Any]] = {processes[rank]: {} for rank in places}
+        bodies: dict[int, dict[str, object]] = {processes[rank]: {} for rank in places}
         ledgers = ask_all.ask(self._proc, "collectives", bodies, ANSWER_S)
         others = [rank for rank, place in places.items() if place.state not in _TOLD]
         found = stacks.look(self._proc, mesh, others, ANSWER_S) if others else {}

@@ -80,7 +80,6 @@ def look_with_native(
 
 
 def _dumps(proc: Proc, agents: Mapping[int, Mapping[int, int]], limit_s: float) -> dict[int, str]:
-    """What these processes of these agents write of all their threads, by rank."""
     for agent, processes in agents.items():
         proc.control(agent, "dump", {"procs": list(processes)})
     missing = {agent: dict(processes) for agent, processes in agents.items()}
@@ -104,7 +103,6 @@ def _dumps(proc: Proc, agents: Mapping[int, Mapping[int, int]], limit_s: float) 
 def _written(
     proc: Proc, agents: Mapping[int, Mapping[int, int]], deadline: float
 ) -> dict[int, str]:
-    """What they have written so far, by process."""
     answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     asked = {agent: list(processes) for agent, processes in agents.items() if processes}
     for agent, processes in asked.items():
@@ -120,7 +118,6 @@ def _written(
 
 
 def _names(proc: Proc, rank_of: Mapping[int, int]) -> dict[int, dict[str, str]]:
-    """Rank to the names of its threads, by their numbers; of ranks that tell them in time."""
     if not rank_of:
         return {}
     told = ask_all.ask(proc, "threads", {process: {} for process in rank_of}, NAMES_S)

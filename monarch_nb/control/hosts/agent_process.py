@@ -91,7 +91,7 @@ class AgentProcess:
                 pulse.close()
 
     def _judge(self, up: bool | None) -> float | None:  # None: time is over
-        """Whether it is to be given up; in how many seconds to look again. The pulse's thread."""
+        # the thread of the pulse; returns in how many seconds to ask again
         if up:
             self._lost_at = None
         if up or self._over.is_set() or self._ending.is_set():
@@ -117,7 +117,6 @@ class AgentProcess:
 
 
 def _may_run(pid: int) -> bool:
-    """Whether the kernel would let this process run, if there were time for it."""
     try:
         with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123  a thousand small reads, no path needed
             state = file.read().rpartition(")")[2].split()[0]

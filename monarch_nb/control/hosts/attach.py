@@ -15,7 +15,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Final, final
 
 from monarch_nb.config import Config
 from monarch_nb.control.client import client, running_client
@@ -83,8 +83,8 @@ class HostWorker:
         self._run_dir.remove()
         self._ended.set()
 
-    def _on_hello(self, hello: bytes) -> dict[str, Any]:
-        """A client was let in: it gives this host its number. The gateway's thread."""
+    def _on_hello(self, hello: bytes) -> dict[str, object]:
+        # the gateway's thread; a client was let in and gives this host its number
         found = unpack_hello(hello)
         if isinstance(found, str):
             return {"error": found}

@@ -36,8 +36,8 @@ class CommEvent:
     process: int
     tag: int
     kind: str
-    content: Mapping[str, Any]
-    metadata: Mapping[str, Any]
+    content: Mapping[str, object]
+    metadata: Mapping[str, object]
     buffers: Sequence[bytes]
     parent: str
 

@@ -142,7 +142,6 @@ class Failures:
                 each()
 
     def _take(self, process: int, errors: Any) -> bool:
-        """Whether some were new."""
         told, place, has_news = self._told_by(process), place_of(self._supervision, process), False
         for number, age_s, what, record in map(_read, errors):
             if told.is_new(number):
@@ -164,7 +163,6 @@ class Failures:
         self._add(place, record_of_death(ended), "", time.monotonic(), ended.plainly())
 
     def _add(self, place: Place, record: ErrorRecord, what: str, at: float, kind: str = "") -> None:
-        """Count it with those of its kind."""
         if place.state is None or record.ename in _WANTED:
             return
         key = record.signature(), kind
@@ -189,7 +187,6 @@ class Failures:
             self._shown[place.mesh] = tuple(newest_first)
 
     def _groups(self, place: Place) -> dict[Hashable, Failure]:
-        """Those of a mesh, which stands last now; an older one of its name is forgotten."""
         groups = self._meshes.pop(place.mesh, {})
         if self._numbers.get(place.mesh) != place.number:
             self._numbers[place.mesh], groups = place.number, {}

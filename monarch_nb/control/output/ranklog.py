@@ -78,7 +78,6 @@ class RankLog:
             _append(self.path, b"".join(texts))
 
     def _turn_over(self) -> None:
-        """The newer half becomes the older one, which goes."""
         older = older_half(self.path)
         if not self._ends_line:
             _append(self.path, b"\n")

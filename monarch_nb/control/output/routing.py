@@ -40,7 +40,7 @@ class OutputEvent:
     size: int
     stream: str
     text: str = ""
-    content: dict[str, Any] = field(default_factory=dict)
+    content: dict[str, object] = field(default_factory=dict)
 
 
 class OutputService:
@@ -118,7 +118,7 @@ class OutputService:
         tag: int,
         stream: str,
         text: str,
-        content: dict[str, Any] | None,
+        content: dict[str, object] | None,
         hidden: str = "",
     ) -> None:
         """Keep it and show it; what follows it `hidden` is kept only."""
@@ -152,7 +152,6 @@ class OutputService:
 
 
 def _ended(content: Any) -> str:
-    """A line for each bar that has ended."""
     try:
         return bars.lines(map(bars.Bar.read, content["bars"]))
     except (KeyError, OverflowError, TypeError, ValueError):

@@ -126,7 +126,6 @@ class Tail:
         self._forget(piece, piece.last, piece.count)
 
     def _cut(self, piece: _Piece) -> None:
-        """A piece that is too large by itself."""
         kept = piece.text
         if len(kept) > MAX_CHARS:
             kept = kept[-MAX_CHARS:].partition("\n")[2]

@@ -27,7 +27,7 @@ def ask(proc: Proc, sinces: Mapping[int, int], timeout_s: float) -> dict[int, di
     return ask_all.ask(proc, "details", bodies, timeout_s)
 
 
-def actors_of(details: Mapping[str, Any]) -> list[dict[str, Any]]:
+def actors_of(details: Mapping[str, Any]) -> list[dict[str, object]]:
     """The actors of a rank that are the user's: name, cls, calls, failed, queue, current."""
     keys = ("name", "cls", "calls", "failed", "queue", "current")
     return [
@@ -39,7 +39,7 @@ def actors_of(details: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def actor_totals(
     state: ProcsState, details: Mapping[int, Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Of each actor mesh on these processes: name, cls, size, calls, failed, queue, ended.
 
     Those that the controller has spawned come first, also where no rank has answered; then those
@@ -66,5 +66,5 @@ def actor_totals(
 
 
 def _total(name: str, cls: str, size: int, ended: str | None) -> dict[str, Any]:
-    total: dict[str, Any] = {"name": name, "cls": cls.rpartition(".")[2], "size": size}
+    total: dict[str, object] = {"name": name, "cls": cls.rpartition(".")[2], "size": size}
     return {**total, "calls": 0, "failed": 0, "queue": 0, "ended": ended}

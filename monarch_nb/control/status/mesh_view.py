@@ -62,7 +62,7 @@ class KnownHosts:
         return self._told
 
     def _name(self, host: int) -> str:
-        """Two workers on one machine are two hosts."""
+        # two workers on one machine are two hosts
         name = self._names.get(host, f"host {host}")
         alike = [other for other in self.places if self._names.get(other) == name]
         return f"{name} ({alike.index(host) + 1})" if len(alike) > 1 else name
@@ -103,7 +103,7 @@ class MeshView:
         self._key: Any = None
         self._rank_of: dict[int, int] = {}
         self._ranks: list[RankStatus | None] = [None] * size
-        self._actors_key: Any = None
+        self._actors_key: object = None
         self._actors: tuple[ActorStatus, ...] = ()
         self._any_odd = False  # dead, silent or stopped
         self._places: list[Place | None] = [None] * size
@@ -160,7 +160,6 @@ class MeshView:
         return range(len(state.processes))
 
     def _look_at(self, ranks: Iterable[int]) -> bool:
-        """Whether any of them is not as it was."""
         any_changed = False
         for rank in ranks:
             new = self._status_of(rank)
@@ -196,8 +195,7 @@ class MeshView:
         return _new(RankStatus, (rank, *place, verdict, what, since, detail, *counts, usage))
 
     def _place_of(self, rank: int, process: int) -> Place:
-        """Kept once its agent has told the pid: `state.pids` has that of the life before, when a
-        rank is being healed."""
+        # kept once its agent has told the pid: `state.pids` may have that of the life before
         sources, state = self._sources, self.state
         coords, host = self._coords[rank], sources.hosts.places[process >> HOST_SHIFT]
         if (pid := sources.pids.get(process)) is None:

@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.control.status.boards import Boards
 from monarch_nb.control.status.mesh_view import MeshView, Sources
-from monarch_nb.control.status.snapshots import (
-    ActorStatus,
-    HostStatus,
-    MeshStatus,
-    RankStatus,
-    Snapshot,
-    Usage,
-)
+from monarch_nb.control.status.snapshots import MeshStatus, Snapshot
 from monarch_nb.control.status.timeline import Timeline
 from monarch_nb.meshes.states import ProcsState
 from monarch_nb.process.exit import Exit
@@ -31,17 +24,6 @@ if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
     from monarch_nb.process.process import Proc
     from monarch_nb.process.supervision.supervision import Supervision
-
-__all__ = [
-    "ActorStatus",
-    "HostStatus",
-    "MeshStatus",
-    "RankStatus",
-    "Snapshot",
-    "StatusService",
-    "Usage",
-    "Watch",
-]
 
 LOOK_S: Final = 0.3  # how long a snapshot waits for the first sample
 KEEP_LOOKING_S: Final = 5.0
@@ -178,13 +160,11 @@ class StatusService:
     # who looks
 
     def _period_s(self) -> float | None:
-        """How often agents are to sample now; None: not at all."""
         if self._watches:
             return min(watch.period_s for watch in self._watches)
         return FASTEST_S if time.monotonic() < self._looking_until else None
 
     def _ask(self) -> None:
-        """Have the agents with living ranks sample, and no others."""
         period_s, proc = self._period_s(), self._proc
         agents = {agent for view in self._views.values() for agent in view.agents}
         looks = period_s is not None and not proc.closed
@@ -212,7 +192,7 @@ class StatusService:
         self._proc.ask(agent, "status", body, answered)
 
     def _missing(self) -> set[int]:
-        """Ranks that nobody has told of yet; each is waited for once."""
+        # each is waited for once
         found = {each for view in self._views.values() for each in view.missing} - self._awaited
         self._awaited |= found
         return found
@@ -224,7 +204,6 @@ class StatusService:
     # meshes
 
     def _refresh(self) -> tuple[MeshStatus, ...]:
-        """All meshes as they are now."""
         changed = self._boards.take_changed()
         states = {
             state.number: state
@@ -277,11 +256,9 @@ class StatusService:
             view.timeline.skip(self._seconds())
 
     def _seconds(self) -> int:
-        """How many seconds have ended, on the clock of timelines."""
         return int(time.monotonic() - self._began)
 
     def _forget(self) -> None:
-        """What is known of processes of meshes that are gone."""
         known = {each for view in self._views.values() for each in view.state.processes}
         self._boards.keep(known)
         self._awaited &= known

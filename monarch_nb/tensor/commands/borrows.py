@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
+
+import torch
 
 watched: Final[dict[int, list[Loan]]] = {}
 """Loans by the `id` of the tensor that is lent (of which others are views), and of the one that was
@@ -21,7 +23,9 @@ class Loan:
     `ended` moves forward only.
     """
 
-    def __init__(self, tensor: Any, given: Any, to: str, *, mutable: bool) -> None:
+    def __init__(
+        self, tensor: torch.Tensor, given: torch.Tensor, to: str, *, mutable: bool
+    ) -> None:
         root = _root(tensor)
         self.source = id(root)
         self.given = id(given)
@@ -43,7 +47,7 @@ class Loan:
             watched.pop(self.source, None)
 
 
-def check(tensor: Any, what: str, *, changes: bool) -> None:
+def check(tensor: torch.Tensor, what: str, *, changes: bool) -> None:
     """Raises `ValueError` if a loan forbids this use of a tensor."""
     memory = id(_root(tensor))
     for loan in watched.get(memory, ()):
@@ -61,14 +65,14 @@ def check(tensor: Any, what: str, *, changes: bool) -> None:
             )
 
 
-def check_all(tensors: Iterable[Any], what: str, changed: Iterable[Any] = ()) -> None:
+def check_all(tensors: Iterable[torch.Tensor], what: str, changed: Iterable[object] = ()) -> None:
     """`check` of some tensors, of which some are changed."""
     ids = {id(each) for each in changed}
     for each in tensors:
         check(each, what, changes=id(each) in ids)
 
 
-def _check_given(tensor: Any, what: str, loan: Loan, *, changes: bool) -> None:
+def _check_given(tensor: torch.Tensor, what: str, loan: Loan, *, changes: bool) -> None:
     if loan.ended:
         raise ValueError(f"{what}: {tensor!r} was borrowed, and the borrow has ended: drop()")
     if changes and not loan.mutable:
@@ -78,7 +82,6 @@ def _check_given(tensor: Any, what: str, loan: Loan, *, changes: bool) -> None:
         )
 
 
-def _root(tensor: Any) -> Any:
-    """The tensor that it is a view of, or itself."""
+def _root(tensor: torch.Tensor) -> torch.Tensor:
     base = tensor._base
     return tensor if base is None else base

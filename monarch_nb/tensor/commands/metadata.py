@@ -10,8 +10,8 @@ import contextlib
 import functools
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 
+R = TypeVar("R")
 _LIMIT: Final = 50_000
 
 
@@ -47,7 +48,7 @@ class TensorMeta:
         return f"{str(self.dtype).removeprefix('torch.')}{list(self.sizes)}"
 
 
-_metas: dict[Any, TensorMeta] = {}
+_metas: dict[tuple[object, ...], TensorMeta] = {}
 
 
 def meta_of(tensor: torch.Tensor) -> TensorMeta:
@@ -112,8 +113,8 @@ def _quiet() -> Iterator[None]:
 
 
 def propagate(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], name: str
-) -> Any:
+    function: Callable[..., R], args: Sequence[object], kwargs: Mapping[str, object], name: str
+) -> R:
     """What `function` makes of fake tensors.
 
     Raises what it raises: a shape that does not fit is known here, at the line that did it. Where

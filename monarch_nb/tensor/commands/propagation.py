@@ -13,21 +13,26 @@ from typing import Any, Final
 
 import torch
 from torch._decomp import decomposition_table
+from torch._ops import OpOverload
 from torch.utils import _pytree
 
 from monarch_nb.tensor.commands.metadata import TensorMeta, fake_of, meta_of, propagate
-from monarch_nb.tensor.commands.templates import Definition, Input, Scalar
+from monarch_nb.tensor.commands.templates import Definition, Input, Scalar, numbers
 
 LARGEST: Final = 1 << 62
 """An integer from here on is a constant."""
-_lifts: dict[Any, bool] = {}
+_lifts: dict[Operation, bool] = {}
 _NAMES: Final = {"aten._local_scalar_dense.default": "item()"}
-_wholes: dict[Any, Callable[..., Any] | None] = {}
-numbers: Final = itertools.count()
-"""Of definitions."""
+_wholes: dict[Operation, Callable[..., object] | None] = {}
+
+Operation = OpOverload[..., object]
+Args = Sequence[object]
+Kwargs = dict[str, object]
+Result = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], object]
+"""Made of the new tensors and of the inputs."""
 
 
-def name_of(func: Any) -> str:
+def name_of(func: Operation) -> str:
     """What people call an operation."""
     return _NAMES.get(str(func), str(func))
 
@@ -45,7 +50,7 @@ class Known:
         self,
         definition: Definition,
         new: tuple[TensorMeta, ...],
-        rebuild: Callable[[Sequence[Any], Sequence[Any]], Any] | None,
+        rebuild: Result | None,
     ) -> None:
         self.definition = definition
         self.new = new
@@ -53,7 +58,7 @@ class Known:
         self.single = new[0] if rebuild is None else None
 
 
-def lifted(func: Any) -> bool:
+def lifted(func: Operation) -> bool:
     """Whether numbers among the arguments travel with each command."""
     found = _lifts.get(func)
     if found is None:
@@ -63,7 +68,7 @@ def lifted(func: Any) -> bool:
     return found
 
 
-def of_the_whole(func: Any) -> Callable[..., Any] | None:
+def of_the_whole(func: Operation) -> Callable[..., object] | None:
     """What to do instead, on a tensor that is cut over ranks; None: the operation itself.
 
     DTensor takes gradients of losses part by part, and divides by the size of a part where a mean
@@ -78,38 +83,47 @@ def of_the_whole(func: Any) -> Callable[..., Any] | None:
     return _wholes[func]
 
 
+class _Faked:
+    """Fake tensors in place of those of the class `kind`, one for each.
+
+    `count` were asked for; `places` has the first place of each, by the identity of the fake.
+    """
+
+    def __init__(self, kind: type[torch.Tensor]) -> None:
+        self.count = 0
+        self.places: dict[int, int] = {}
+        self._kind = kind
+        self._fakes: dict[int, torch.Tensor] = {}  # by the identity of what they stand for
+
+    def __call__(self, value: object) -> object:
+        if not isinstance(value, self._kind):
+            return value
+        found = self._fakes.setdefault(id(value), fake_of(getattr(value, "_meta")))  # noqa: B009
+        self.places.setdefault(id(found), self.count)
+        self.count += 1
+        return found
+
+
 class Propagator:
     """Asks PyTorch. `kind` is the class of tensors of a mesh, each with its `_meta`."""
 
     def __init__(self, kind: type[torch.Tensor]) -> None:
         self._kind = kind
 
-    def learn(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Known | None:
+    def learn(self, func: Operation, args: Args, kwargs: Kwargs) -> Known | None:
         """What this makes of such inputs; None where no tensor comes of it, or is changed.
 
         Raises what PyTorch raises for such inputs.
         """
-        fakes: dict[int, torch.Tensor] = {}  # by the identity of what they stand for
-        places: dict[int, int] = {}  # of a fake among the inputs, as commands count them
-
-        def faked(value: Any) -> Any:
-            if not isinstance(value, self._kind):
-                return value
-            found = fakes.setdefault(id(value), fake_of(getattr(value, "_meta")))  # noqa: B009
-            places.setdefault(id(found), faked.count)  # type: ignore[attr-defined]
-            faked.count += 1  # type: ignore[attr-defined]
-            return found
-
-        faked.count = 0  # type: ignore[attr-defined]
+        faked = _Faked(self._kind)
         fake_args, fake_kwargs = _pytree.tree_map(faked, (tuple(args), kwargs))
         result = propagate(func, fake_args, fake_kwargs, name_of(func))
-        inputs: int = faked.count  # type: ignore[attr-defined]
-        return self._known(func, args, kwargs, inputs, places, result)
+        return self._known(func, args, kwargs, faked, result)
 
-    def answer(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def answer(self, func: Operation, args: Args, kwargs: Kwargs) -> object:
         """To a question that shapes alone answer."""
 
-        def faked(value: Any) -> Any:
+        def faked(value: object) -> object:
             meta: TensorMeta | None = getattr(value, "_meta", None)
             return value if meta is None else fake_of(meta)
 
@@ -118,14 +132,14 @@ class Propagator:
 
     def _known(
         self,
-        func: Any,
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        inputs: int,
-        places: dict[int, int],
-        result: Any,
+        func: Operation,
+        args: Args,
+        kwargs: Kwargs,
+        faked: _Faked,
+        result: object,
     ) -> Known | None:
         leaves, spec = _pytree.tree_flatten(result)
+        places = faked.places
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         told = tuple(id(leaf) not in places for leaf in tensors)
         new = tuple(meta_of(leaf) for leaf in tensors if id(leaf) not in places)
@@ -134,7 +148,7 @@ class Propagator:
             return None
         given, named, scalars = self._places(func, args, kwargs)
         definition = Definition(
-            next(numbers), str(func), given, named, inputs, scalars, told, writes
+            next(numbers), str(func), given, named, faked.count, scalars, told, writes
         )
         if new and isinstance(result, torch.Tensor):
             return Known(definition, new, None)
@@ -150,8 +164,8 @@ class Propagator:
         return Known(definition, new, _rebuilder(spec, plan))
 
     def _places(
-        self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any], int]:
+        self, func: Operation, args: Args, kwargs: Kwargs
+    ) -> tuple[tuple[object, ...], Kwargs, int]:
         """The arguments with `Input` and `Scalar` where `flatten` takes tensors and numbers out."""
         lifts, found = lifted(func), list[Scalar]()
         inputs = itertools.count()
@@ -172,8 +186,7 @@ class Propagator:
         given = tuple(map(place, args))
         return given, {name: place(each) for name, each in kwargs.items()}, len(found)
 
-    def _written(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[int, ...]:
-        """Which tensors, counted as `flatten` does, the operation changes."""
+    def _written(self, func: Operation, args: Args, kwargs: Kwargs) -> tuple[int, ...]:
         schema, found, count = func._schema, list[int](), 0
         if not schema.is_mutable:
             return ()
@@ -185,7 +198,7 @@ class Propagator:
         return tuple(found)
 
 
-def arguments(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[tuple[Any, Any]]:
+def arguments(func: Operation, args: Args, kwargs: Kwargs) -> list[tuple[torch.Argument, object]]:
     """Each argument of the schema of an operation with what was given for it."""
     return [
         (argument, args[at] if at < len(args) else kwargs.get(argument.name))
@@ -201,12 +214,12 @@ class _Was(int):
     """A leaf of a result: this input."""
 
 
-def _rebuilder(spec: Any, plan: Sequence[Any]) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
+def _rebuilder(spec: _pytree.TreeSpec, plan: Sequence[object]) -> Result:
     if len(plan) == 1 and isinstance(plan[0], _Was) and spec.is_leaf():
         place = int(plan[0])
         return lambda _, tensors: tensors[place]
 
-    def rebuild(made: Sequence[Any], tensors: Sequence[Any]) -> Any:
+    def rebuild(made: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> object:
         leaves = [
             made[leaf] if type(leaf) is _Made else tensors[leaf] if type(leaf) is _Was else leaf
             for leaf in plan

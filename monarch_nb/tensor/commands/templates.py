@@ -7,8 +7,10 @@ What it does is told once (`Definition`), so a command that is issued again cost
 
 from __future__ import annotations
 
+import itertools
 import struct
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 SITE: Final = -1
 """Then a number: the line of the controller that issues what follows."""
@@ -16,6 +18,9 @@ FREE: Final = -2
 """Then a ref: nobody on the controller knows this tensor any more."""
 MAIN: Final = "main"
 """The stream of everything that is not on another."""
+
+numbers: Final = itertools.count()
+"""Of definitions."""
 
 _DOUBLE: Final = struct.Struct("<d")
 _LONG: Final = struct.Struct("<q")
@@ -46,9 +51,9 @@ class Definition(NamedTuple):
     """
 
     number: int
-    target: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    target: str | bytes | Callable[..., object]
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
     inputs: int
     scalars: int
     new: tuple[bool, ...] | None

@@ -16,7 +16,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 import torch
 
@@ -53,6 +53,9 @@ RankPart = Callable[[torch.Tensor, str, Shape, tuple[int | None, ...]], torch.Te
 mesh, which dimension of the tensor is cut along it."""
 
 
+C = TypeVar("C", bound=GatherCall)
+
+
 class Home:
     """Where tensors live: the ranks of a mesh or of a slice of it, and a stream there.
 
@@ -68,7 +71,7 @@ class Home:
         self.freed: collections.deque[int] = collections.deque()
         self.defined: set[int] = set()
         self._target: Target | None = None
-        self._workers: ActorMesh[Any] = ActorMesh(engine.workers, shape)
+        self._workers: ActorMesh[TensorWorker] = ActorMesh(engine.workers, shape)
         self._workers._held = None
 
     @property
@@ -158,8 +161,6 @@ class BatchCall(GatherCall):
 
 
 class _Packet:
-    """A batch that leaves. What has been done of that is not done again."""
-
     def __init__(self, home: Home, definitions: list[Definition], batch: list[int]) -> None:
         self.target = home.target()
         self._content = (next(_batches), definitions, array.array("q", batch).tobytes())
@@ -188,7 +189,7 @@ class _Packet:
 
     def _encoded(self) -> Payload:
         proc = current.proc()
-        content: Any = ("run", self._content, {}, *self.target.extent, None)
+        content: tuple[object, ...] = ("run", self._content, {}, *self.target.extent, None)
         if self._content[1]:
             return proc.encode(content, self.target.processes)
         return proc.encode_bytes(pickling.dumps_plain(content))
@@ -209,7 +210,7 @@ class Engine:
         self.workers = spawned._state
         self.awake = False
         """Whether the flusher looks at it."""
-        self._homes: dict[Any, Home] = {}
+        self._homes: dict[tuple[object, ...], Home] = {}
         self._lock = threading.RLock()
         self._home: Home | None = None  # of the batch that is open
         self._batch: list[int] = []
@@ -274,7 +275,9 @@ class Engine:
             if self._batch or self._leaving is not None:
                 self._send()
 
-    def ask(self, target: Target, kind: Any, contents: Callable[[int], tuple[Any, ...]]) -> Any:
+    def ask(
+        self, target: Target, kind: type[C], contents: Callable[[int], tuple[object, ...]]
+    ) -> C:
         """Send a call to all ranks of a target, behind all that was issued: `contents(i)` are the
         arguments for rank i of it. All ranks see calls and batches in one order."""
         with self._lock:
@@ -285,7 +288,13 @@ class Engine:
             def send() -> None:
                 while left:
                     index = left[0]
-                    content: Any = (target.method, contents(index), {}, *target.extent, None)
+                    content: tuple[object, ...] = (
+                        target.method,
+                        contents(index),
+                        {},
+                        *target.extent,
+                        None,
+                    )
                     parcel = proc.encode_bytes(pickling.dumps(content))
                     process, reply = target.processes[index], call.port
                     proc.send(
@@ -313,10 +322,7 @@ class Engine:
         return not (freed or self._batch or self._leaving)
 
     def _are_idle(self) -> bool:
-        """Whether ranks may have nothing to do. If they have, what is open may grow.
-
-        A large batch costs them and us less than many small ones.
-        """
+        # while they have work, what is open may grow: a large batch costs less than many small ones
         behind = self._on_their_way
         while behind and behind[0].done():
             behind.popleft()
@@ -324,7 +330,6 @@ class Engine:
         return len(behind) < AHEAD
 
     def _check(self, home: Home) -> None:
-        """Raises if ranks of it are lost: nothing of it is sent any more."""
         try:
             home.target()
         except (MeshError, RuntimeError):
@@ -374,7 +379,6 @@ class Engine:
             self._leaving = None
 
     def _abandon(self) -> None:
-        """Ranks of the open batch are lost: it goes nowhere."""
         with self._lock:
             if self._home is not None:
                 self._home.freed.clear()
@@ -386,15 +390,15 @@ class Engine:
 _starting: Final = threading.Lock()
 
 
-def begun(kind: Any, target: Target) -> Any:
+def begun(kind: type[C], target: Target) -> C:
     """A call to every rank of a target that can be answered, and is not sent yet."""
     call: Any = make(kind)
     call._begin(current.proc(), target, context.current_tag())
     call.expect()
-    return call
+    return cast("C", call)
 
 
-def unbroken(action: Any) -> None:
+def unbroken(action: Callable[[], object]) -> None:
     """Call it until it comes to its end; then raise the interrupt that came up meanwhile."""
     interrupt: KeyboardInterrupt | None = None
     while True:

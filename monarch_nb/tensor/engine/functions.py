@@ -6,24 +6,23 @@ so that what cannot be fails at the line that gave it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
 
 from torch.utils import _pytree
 
 from monarch_nb.tensor.commands.borrows import check_all, watched
 from monarch_nb.tensor.commands.metadata import TensorMeta
-from monarch_nb.tensor.commands.propagation import numbers
-from monarch_nb.tensor.commands.templates import Definition
+from monarch_nb.tensor.commands.templates import Definition, numbers
 from monarch_nb.tensor.engine.batches import Home, Ref
 from monarch_nb.tensor.engine.tensors import MeshTensor
 
 T = TypeVar("T")
-_definitions: dict[Any, Definition] = {}
+_definitions: dict[Hashable, Definition] = {}
 _LIMIT = 10_000
 
 
-def tensors_in(values: Any) -> list[MeshTensor]:
+def tensors_in(values: object) -> list[MeshTensor]:
     """The tensors of a mesh in lists, tuples and dicts, in order."""
     return [each for each in _pytree.tree_leaves(values) if isinstance(each, MeshTensor)]
 
@@ -37,8 +36,8 @@ def on_each(obj: T, action: Callable[[MeshTensor], MeshTensor]) -> T:
 
 
 def run(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
+    function: Callable[..., object],
+    args: tuple[object, ...],
     *,
     inputs: Sequence[MeshTensor],
     home: Home,
@@ -46,7 +45,7 @@ def run(
     new: Sequence[TensorMeta] = (),
     writes: tuple[int, ...] = (),
     name: str = "",
-    key: Any = None,
+    key: Hashable = None,
 ) -> list[MeshTensor]:
     """Add a command that calls `function(*args)` on the ranks of a home.
 
@@ -58,23 +57,39 @@ def run(
     """
     definition = _definitions.get(key) if key is not None else None
     if definition is None:
-        definition = Definition(
-            next(numbers),
-            function,
-            args,
-            {},
-            len(inputs),
-            0,
-            (True,) * len(new),
-            writes,
-            name=name,
-            once=key is None,
-        )
+        definition = defined(function, args, len(inputs), new, name, writes, once=key is None)
         if key is not None:
             if len(_definitions) > _LIMIT:
                 _definitions.clear()
             _definitions[key] = definition
     return issue(definition, inputs, home, held, new)
+
+
+def defined(
+    target: bytes | Callable[..., object],
+    args: tuple[object, ...],
+    inputs: int,
+    new: Sequence[TensorMeta] | None,
+    name: str,
+    writes: tuple[int, ...] = (),
+    *,
+    once: bool = True,
+    promises: bool = False,
+) -> Definition:
+    """A definition of a function. `promises`: its results are checked against `new`."""
+    return Definition(
+        next(numbers),
+        target,
+        args,
+        {},
+        inputs,
+        0,
+        None if new is None else (True,) * len(new),
+        writes,
+        shapes=tuple(each.sizes for each in new) if promises and new is not None else None,
+        name=name,
+        once=once,
+    )
 
 
 def issue(

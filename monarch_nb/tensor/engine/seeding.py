@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -37,11 +37,11 @@ def follow(engine: Engine) -> None:
 
 @functools.cache
 def _install() -> None:
-    """Once: around what it is now, as PyTorch's compiler puts something of its own around it."""
+    # around what it is now: PyTorch's compiler puts something of its own around it
     original = torch.manual_seed
 
     @functools.wraps(original)
-    def manual_seed(seed: Any) -> torch.Generator:
+    def manual_seed(seed: int) -> torch.Generator:
         found = original(seed)
         for engine in list(_engines):
             if not engine.is_over():
@@ -57,5 +57,4 @@ def _send(engine: Engine, number: int) -> None:
 
 
 def _seed(number: int) -> None:
-    """On a rank."""
     torch.manual_seed(number)

@@ -16,18 +16,21 @@ from typing import Any, Final, NoReturn, Self
 import torch
 from torch.utils import _pytree
 
+from monarch_nb.meshes.proc_mesh import ProcMesh
 from monarch_nb.tensor.commands.borrows import check_all, watched
 from monarch_nb.tensor.commands.metadata import TensorMeta, meta_of
 from monarch_nb.tensor.commands.propagation import (
     LARGEST,
+    Args,
     Known,
+    Kwargs,
+    Operation,
     Propagator,
     arguments,
     lifted,
-    numbers,
     of_the_whole,
 )
-from monarch_nb.tensor.commands.templates import Definition, bits_of
+from monarch_nb.tensor.commands.templates import Definition, bits_of, numbers
 from monarch_nb.tensor.engine.batches import DROPPED, Home, Ref
 from monarch_nb.tensor.ranks.interpreter import own_copy
 
@@ -35,6 +38,10 @@ _make: Any = getattr(torch.Tensor, "_make_wrapper_subclass")  # noqa: B009  not 
 _LIMIT: Final = 20_000
 _ITEM: Final = torch.ops.aten._local_scalar_dense.default
 _TRUE, _FALSE = object(), object()  # True and 1 are equal, and so would be what is known of them
+
+
+_kinds: Final[set[type]] = set()
+"""The subclasses of `MeshTensor`: on the hot path `in` is faster than torch's `isinstance`."""
 
 
 class MeshTensor(torch.Tensor):
@@ -47,9 +54,12 @@ class MeshTensor(torch.Tensor):
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
+    def __init_subclass__(cls) -> None:
+        _kinds.add(cls)
+
     @staticmethod
     def _of(meta: TensorMeta, ref: Ref) -> MeshTensor:
-        found = _make(
+        found: MeshTensor = _make(
             ref.home.engine.kind,
             meta.sizes,
             strides=meta.strides,
@@ -59,21 +69,25 @@ class MeshTensor(torch.Tensor):
         )
         found._meta = meta
         found._ref = ref
-        return found  # type: ignore[no-any-return]
+        return found
 
-    def __new__(cls, *_: Any, **__: Any) -> Self:
+    def __new__(cls, *_: object, **__: object) -> Self:
         raise TypeError(
             "a Tensor of a mesh is made by operations of torch: with mesh.activate(): ..."
         )
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
-        cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        cls,
+        func: Operation,
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Kwargs | None = None,
+    ) -> object:
         del types
         return dispatch(func, args, kwargs or {}, None, None)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         del tensor_contents
         if self._ref is DROPPED:
             return f"Tensor({self._meta.words()}, dropped)"
@@ -81,7 +95,7 @@ class MeshTensor(torch.Tensor):
         return f"Tensor({self._meta.words()} on {self._ref.home.words()}{grad})"
 
     @property
-    def mesh(self) -> Any:
+    def mesh(self) -> ProcMesh:
         """The mesh on whose ranks it is."""
         return self._ref.home.mesh()
 
@@ -110,26 +124,28 @@ class MeshTensor(torch.Tensor):
         del force
         _refuse(self, "numpy()")
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> MeshTensor:
+    def __deepcopy__(self, memo: dict[int, object]) -> MeshTensor:
         if id(self) in memo:
-            found: MeshTensor = memo[id(self)]
+            found = memo[id(self)]
+            assert isinstance(found, MeshTensor)
             return found
         if not self.is_leaf:
             raise RuntimeError(
                 "only a tensor that is no result of a graph can be copied deeply: t.detach()"
             )
         with torch.no_grad():
-            new: Any = self.detach().clone()
+            new = self.detach().clone()
+        assert isinstance(new, MeshTensor)
         if self.requires_grad:
             new.requires_grad_()
         if getattr(self, "_is_param", False):
-            new._is_param = True
+            vars(new)["_is_param"] = True
         memo[id(self)] = new
         if self.grad is not None:
             new.grad = copy.deepcopy(self.grad, memo)
-        return new  # type: ignore[no-any-return]
+        return new
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError(
             f"{self!r} lives on its ranks and cannot be pickled; fetch_shard(t).get() brings the "
             "values of one rank home"
@@ -143,20 +159,24 @@ def _refuse(tensor: MeshTensor, what: str) -> NoReturn:
     )
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return f"a local tensor {list(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
 
 
-_known: Final[dict[Any, Any]] = {}
+_known: Final[dict[tuple[object, ...], Any]] = {}
 _UNKNOWN: Final = object()
 _propagator: Final = Propagator(MeshTensor)
 
 
 def dispatch(
-    func: Any, args: Sequence[Any], kwargs: dict[str, Any], home: Home | None, held: object
-) -> Any:
+    func: Operation,
+    args: Args,
+    kwargs: Kwargs,
+    home: Home | None,
+    held: object,
+) -> object:
     """Run an operation on the ranks of its inputs; of `home`, where it has none."""
-    flat: list[Any] = [func]
+    flat: list[object] = [func]
     tensors: list[Any] = []
     scalars: list[int] = []
     _flatten(func, args, flat, tensors, scalars)
@@ -165,7 +185,7 @@ def dispatch(
         _flatten(func, (value,), flat, tensors, scalars)
     refs: list[int] = []
     for each in tensors:
-        if not isinstance(each, MeshTensor):
+        if type(each) not in _kinds:
             return _with_locals(func, args, kwargs, tensors)
         ref = each._ref
         if ref.home is not home:
@@ -190,14 +210,14 @@ def dispatch(
 
 def _issue(
     known: Known | None,
-    func: Any,
-    args: Sequence[Any],
-    kwargs: dict[str, Any],
-    tensors: Sequence[Any],
+    func: Operation,
+    args: Args,
+    kwargs: Kwargs,
+    tensors: Sequence[torch.Tensor],
     numbers: list[int],
     home: Home,
     held: object,
-) -> Any:
+) -> object:
     if known is None:
         return _propagator.answer(func, args, kwargs)
     definition, meta = known.definition, known.single
@@ -215,30 +235,30 @@ def _issue(
 
 
 def _check_loans(
-    func: Any, args: Sequence[Any], kwargs: dict[str, Any], tensors: Sequence[Any]
+    func: Operation,
+    args: Args,
+    kwargs: Kwargs,
+    tensors: Sequence[torch.Tensor],
 ) -> None:
     changed = [leaf for leaf, is_write in _leaves(func, args, kwargs) if is_write]
     check_all(tensors, str(func), changed)
 
 
-def _leaves(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[tuple[Any, bool]]:
-    """The values that an operation is given, and whether it changes them."""
+def _leaves(func: Operation, args: Args, kwargs: Kwargs) -> Iterator[tuple[object, bool]]:
     for argument, given in arguments(func, args, kwargs):
         for leaf in _pytree.tree_leaves(given):
             yield leaf, argument.is_write
 
 
-def _of_the_whole(func: Any) -> Any:
+def _of_the_whole(func: Operation) -> Callable[..., object] | None:
     return _item if func is _ITEM else of_the_whole(func)
 
 
-def _item(tensor: MeshTensor) -> Any:
+def _item(tensor: MeshTensor) -> object:
     return tensor.full_tensor().item()
 
 
-def _learn(
-    key: tuple[Any, ...], func: Any, args: Sequence[Any], kwargs: dict[str, Any]
-) -> Known | None:
+def _learn(key: tuple[object, ...], func: Operation, args: Args, kwargs: Kwargs) -> Known | None:
     found = _propagator.learn(func, args, kwargs)
     with contextlib.suppress(TypeError):
         if len(_known) > _LIMIT:
@@ -248,12 +268,15 @@ def _learn(
 
 
 def _flatten(
-    func: Any, values: Sequence[Any], key: list[Any], tensors: list[Any], scalars: list[int]
+    func: Operation,
+    values: Sequence[Any],
+    key: list[object],
+    tensors: list[torch.Tensor],
+    scalars: list[int],
 ) -> None:
-    """Put what tells this call from others into `key`, and what does not into the others."""
     for value in values:
         kind = type(value)
-        if isinstance(value, MeshTensor):
+        if kind in _kinds:
             key.append(value._meta)
             tensors.append(value)
         elif kind is float:
@@ -284,14 +307,16 @@ def _flatten(
 
 
 def _with_locals(
-    func: Any, args: Sequence[Any], kwargs: dict[str, Any], tensors: Sequence[Any]
-) -> Any:
-    """Local tensors among the inputs go to the ranks first."""
+    func: Operation,
+    args: Args,
+    kwargs: Kwargs,
+    tensors: Sequence[torch.Tensor],
+) -> object:
     home = next(each._ref for each in tensors if isinstance(each, MeshTensor))
     if func._schema.is_mutable:
         _check_written(func, args, kwargs)
 
-    def moved(value: Any) -> Any:
+    def moved(value: object) -> object:
         if isinstance(value, torch.Tensor) and not isinstance(value, MeshTensor):
             return put(value, home.home, home._held)
         return value
@@ -300,7 +325,7 @@ def _with_locals(
     return dispatch(func, args, kwargs, None, None)
 
 
-def _check_written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+def _check_written(func: Operation, args: Args, kwargs: Kwargs) -> None:
     for leaf, is_write in _leaves(func, args, kwargs):
         if is_write and isinstance(leaf, torch.Tensor) and not isinstance(leaf, MeshTensor):
             raise ValueError(  # a TypeError would become "unsupported operand"
@@ -318,7 +343,7 @@ def put(value: torch.Tensor, home: Home, held: object) -> MeshTensor:
         )
     own = as_it_is(value)
     target: Callable[..., torch.Tensor] = own_copy
-    given: tuple[Any, ...] = (own.cpu(), own.device.type)
+    given: tuple[object, ...] = (own.cpu(), own.device.type)
     if home.part is not None:
         target, given = home.part, (*given, home.shape, (None,) * len(home.shape.labels))
     ref = Ref(home, held)
@@ -332,8 +357,8 @@ def as_it_is(value: torch.Tensor) -> torch.Tensor:
     return value.detach().clone(memory_format=torch.contiguous_format)
 
 
-def _refuse_homes(func: Any, tensors: Sequence[Any]) -> NoReturn:
-    homes = dict.fromkeys(each._ref.home.words() for each in tensors)
+def _refuse_homes(func: Operation, tensors: Sequence[torch.Tensor]) -> NoReturn:
+    homes = {each._ref.home.words(): 0 for each in tensors if isinstance(each, MeshTensor)}
     raise ValueError(
         f"{func} takes tensors of one mesh and stream, not of {' and '.join(homes)}. Move one "
         "over: t.to_mesh(mesh), t.slice_mesh(...) to a part of its mesh, or stream.borrow(t)"

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from monarch_nb.meshes.proc_mesh import ProcMesh
 from monarch_nb.tensor.commands.metadata import TensorMeta
+from monarch_nb.tensor.commands.propagation import Operation
 from monarch_nb.tensor.commands.templates import MAIN
 from monarch_nb.tensor.engine import functions
 from monarch_nb.tensor.engine.batches import Engine, Home
@@ -44,21 +45,23 @@ stack: Final = _Stack()
 """Of this thread."""
 
 
-class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sends factories to a mesh."""
-
+class _Mode(TorchDispatchMode):
     def __init__(self, mesh: ProcMesh | None) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call]  # torch has no types for it
         self._mesh = mesh
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """PyTorch's way to say that no part of the compiler need be loaded for it, a second."""
+        # PyTorch's way to say that no part of the compiler need be loaded for it, a second
         return False
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        self,
+        func: Operation,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         kwargs = kwargs or {}
         if Tensor in types:
             return dispatch(func, args, kwargs, None, None)
@@ -79,27 +82,31 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return dispatch(func, args, kwargs, home_of(mesh), mesh)
 
 
-def _has_tensor(values: Any) -> bool:
+def _has_tensor(values: object) -> bool:
     return any(isinstance(each, torch.Tensor) for each in _pytree.tree_leaves(values))
 
 
-def _makes_tensors(func: Any) -> bool:
+def _makes_tensors(func: Operation) -> bool:
     returned = getattr(getattr(func, "_schema", None), "returns", ())
     return any("Tensor" in str(each.type) for each in returned)
 
 
-class _Activation(contextlib.AbstractContextManager[Any]):
-    """From when it is made until it is left."""
+def _entered(
+    mode: contextlib.AbstractContextManager[object],
+) -> contextlib.AbstractContextManager[object]:
+    mode.__enter__()
+    return mode
 
+
+class _Activation(contextlib.AbstractContextManager[ProcMesh | None]):
     def __init__(self, mesh: ProcMesh | None) -> None:
         self.mesh = mesh
         if mesh is not None:
             follow(Engine.of(mesh._state, MAIN, Tensor))
-        self._mode = _Mode(mesh)
-        self._mode.__enter__()  # type: ignore[no-untyped-call]
+        self._mode = _entered(_Mode(mesh))
         stack.meshes.append(self)
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> ProcMesh | None:
         return self.mesh
 
     def __exit__(
@@ -115,12 +122,12 @@ class _Activation(contextlib.AbstractContextManager[Any]):
                 "another mesh was activated inside, and is active still: leave it first"
             )
         stack.meshes.pop()
-        self._mode.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        self._mode.__exit__(kind, error, trace)
         if self.mesh is not None:
             home_of(self.mesh).engine.flush()
 
 
-def activate(mesh: ProcMesh) -> contextlib.AbstractContextManager[Any]:
+def activate(mesh: ProcMesh) -> contextlib.AbstractContextManager[ProcMesh | None]:
     """`ProcMesh.activate`."""
     return _Activation(mesh)
 
@@ -136,7 +143,7 @@ def deactivate(mesh: ProcMesh) -> None:
 class NoMesh:
     """`with no_mesh.activate():` torch makes local tensors, whatever is active outside."""
 
-    def activate(self) -> contextlib.AbstractContextManager[Any]:
+    def activate(self) -> contextlib.AbstractContextManager[ProcMesh | None]:
         """No mesh is active until the block ends."""
         return _Activation(None)
 
@@ -194,7 +201,7 @@ def rank_tensor(mesh: ProcMesh, dim: str | Sequence[str]) -> MeshTensor:
     return tensor
 
 
-def holds_tensors(values: Any) -> bool:
+def holds_tensors(values: object) -> bool:
     """Whether there are tensors of a mesh among some values."""
     try:
         return bool(functions.tensors_in(values))
@@ -206,5 +213,4 @@ _NUMBER: Final = TensorMeta((), (), torch.int64, torch.device("cpu"), 0)
 
 
 def _coordinate(by_rank: dict[int, int]) -> torch.Tensor:
-    """On a rank: the number that is its own."""
     return torch.tensor(by_rank[here.worker.rank])

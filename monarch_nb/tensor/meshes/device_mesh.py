@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any, Self, final
+from typing import Self, final
 
 from monarch_nb.core.shape.extent import Shape, Slice
 from monarch_nb.core.shape.mesh_trait import MeshTrait
 from monarch_nb.meshes.proc_mesh import ProcMesh
+from monarch_nb.meshes.process_groups import AxisGroup
 from monarch_nb.tensor.tensor_class import Tensor
 
 
@@ -48,7 +49,7 @@ class DeviceMesh(MeshTrait):
         """`slice`, as older programs write it."""
         return self.slice(**coordinates)
 
-    def activate(self) -> contextlib.AbstractContextManager[Any]:
+    def activate(self) -> contextlib.AbstractContextManager[ProcMesh]:
         """See `ProcMesh.activate`."""
         return self.procs.activate()
 
@@ -66,9 +67,10 @@ class DeviceMesh(MeshTrait):
         """See `ProcMesh.rank_tensors`."""
         return self.procs.rank_tensors()
 
-    def process_group(self, dims: str | Sequence[str] | None = None) -> Any:
+    def process_group(self, dims: str | Sequence[str] | None = None) -> AxisGroup:
         """See `ProcMesh.group`."""
-        return self.procs.group(dims)
+        found: AxisGroup = self.procs.group(dims)
+        return found
 
     def to_table(self) -> str:
         """See `ProcMesh.to_table`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import torch
 
@@ -132,7 +132,7 @@ def module_to_mesh(module: M, mesh: ProcMesh, sharding: Mapping[str, Spec] | Non
         >>> loss_fn(model(batch), target).backward()                   # doctest: +SKIP
         >>> optimizer.step()                                           # doctest: +SKIP
     """
-    moved: dict[int, Any] = {}
+    moved: dict[int, torch.Tensor] = {}
     for path, part in module.named_modules():
         for kept in (part._parameters, part._buffers):
             for name, value in list(kept.items()):
@@ -151,7 +151,7 @@ def _moved(value: torch.Tensor, mesh: ProcMesh, spec: Spec | None) -> torch.Tens
         return found
     parameter = torch.nn.Parameter(found, requires_grad=value.requires_grad)
     if value.requires_grad:
-        parameter.register_post_accumulate_grad_hook(_settle)  # type: ignore[no-untyped-call]
+        parameter.register_post_accumulate_grad_hook(_settle)
     return parameter
 
 

@@ -24,14 +24,12 @@ from monarch_nb.tensor.engine import functions
 from monarch_nb.tensor.engine.batches import Home
 from monarch_nb.tensor.engine.tensors import MeshTensor
 from monarch_nb.tensor.moving.between_meshes import refuse_grad, refuse_whole
-from monarch_nb.tensor.ranks.interpreter import Cause, Failed, FailedInput
+from monarch_nb.tensor.ranks.interpreter import Cause, Failed, FailedInput, takes_failed
 
 _numbers: Final = itertools.count(1 << 40)  # apart from those of what moves between ranks
 
 
 class _Active(threading.local):
-    """The streams that are active in a thread, the last one first to count."""
-
     def __init__(self) -> None:
         self.names = [MAIN]
 
@@ -150,7 +148,7 @@ def stream_of(tensor: MeshTensor) -> Stream:
 
 
 def _passed(t: MeshTensor, source: Home, target: Home) -> MeshTensor:
-    """Both commands leave at once: none of them may be lost with a rank without the other."""
+    # both leave at once: none may be lost with a rank without the other
     number = next(_numbers)
     functions.run(_pass, (Input(0), number), inputs=[t], home=source, held=None, name="borrow")
     source.engine.flush()
@@ -161,8 +159,8 @@ def _passed(t: MeshTensor, source: Home, target: Home) -> MeshTensor:
     return lent
 
 
-def _pass(value: Any, number: int) -> None:
-    """On a rank: for the other stream, with what it has to wait for on a GPU."""
+@takes_failed
+def _pass(value: object, number: int) -> None:
     proc, mail = current.proc(), current.part(Mail)
     content = tuple(value.cause) if isinstance(value, Failed) else (value, _event())
     mail.send(number, content, [proc.id])
@@ -170,11 +168,7 @@ def _pass(value: Any, number: int) -> None:
         raise FailedInput(value.cause)
 
 
-_pass.takes_failed = True  # type: ignore[attr-defined]
-
-
 def _await(number: int) -> Any:
-    """On a rank: until the other stream has come to its `_pass`."""
     proc, mail = current.proc(), current.part(Mail)
     found = mail.take(number, proc.id)
     if len(found) > 2:
@@ -192,10 +186,9 @@ def _receive(number: int) -> torch.Tensor:
     return value.view_as(value)
 
 
-def _event() -> Any:
-    """What this thread has asked of the GPU so far, to be waited for there."""
+def _event() -> torch.cuda.Event | None:
     if not torch.cuda.is_available():
         return None
-    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event = torch.cuda.Event()
     event.record()
     return event

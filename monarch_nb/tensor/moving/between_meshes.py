@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import torch
 
@@ -23,9 +24,17 @@ from monarch_nb.tensor.commands.templates import Input
 from monarch_nb.tensor.engine import functions
 from monarch_nb.tensor.engine.batches import Home
 from monarch_nb.tensor.engine.tensors import MeshTensor
-from monarch_nb.tensor.ranks.interpreter import Cause, Failed, FailedInput, here
+from monarch_nb.tensor.ranks.interpreter import Cause, Failed, FailedInput, here, takes_failed
 
 T = TypeVar("T")
+
+
+class NamedStream(Protocol):
+    """A `Stream`."""
+
+    name: str
+
+
 _numbers: Final = itertools.count(1)
 
 
@@ -40,7 +49,7 @@ def slice_mesh(obj: T, **coordinates: int | slice) -> T:
     return functions.on_each(obj, lambda tensor: _sliced(tensor, coordinates))
 
 
-def to_mesh(obj: T, mesh: ProcMesh, stream: Any = None) -> T:
+def to_mesh(obj: T, mesh: ProcMesh, stream: NamedStream | None = None) -> T:
     """Copies of tensors on another mesh, rank by rank, with the same coordinates.
 
     Axes that `mesh` has and the tensors' mesh has not get the same values all along. Gradients come
@@ -59,10 +68,10 @@ def to_mesh(obj: T, mesh: ProcMesh, stream: Any = None) -> T:
 
 
 class _Moved(torch.autograd.Function):
-    """`to_mesh` for autograd."""
-
     @staticmethod
-    def forward(ctx: Any, tensor: MeshTensor, mesh: ProcMesh, stream: Any) -> Any:
+    def forward(
+        ctx: Any, tensor: MeshTensor, mesh: ProcMesh, stream: NamedStream | None
+    ) -> MeshTensor:
         ctx.source = tensor._ref.home.mesh()
         ctx.stream = tensor._ref.home.engine.stream
         return _moved(tensor, mesh, ctx.stream if stream is None else stream.name)
@@ -75,7 +84,7 @@ class _Moved(torch.autograd.Function):
         return _moved(grad, ctx.source, ctx.stream), None, None
 
 
-def _sliced(tensor: MeshTensor, coordinates: dict[str, Any]) -> MeshTensor:
+def _sliced(tensor: MeshTensor, coordinates: Mapping[str, int | slice]) -> MeshTensor:
     ref = tensor._ref
     refuse_whole(tensor, "slice_mesh")
     refuse_grad(tensor, "slice_mesh")
@@ -143,7 +152,6 @@ def _moved(tensor: MeshTensor, mesh: ProcMesh, stream: str) -> MeshTensor:
 
 @functools.lru_cache(maxsize=4096)
 def _dense(meta: TensorMeta) -> TensorMeta:
-    """The kind of a copy: contiguous."""
     with torch.no_grad():
         return meta_of(fake_of(meta).contiguous().clone())
 
@@ -183,8 +191,8 @@ one_sided: Final = {"cuda"}
 through shared memory."""
 
 
-def _send(value: Any, number: int, to: dict[int, list[int]]) -> None:
-    """On a rank: what it has, or why it has nothing."""
+@takes_failed
+def _send(value: torch.Tensor | Failed, number: int, to: dict[int, list[int]]) -> None:
     proc, mail = current.proc(), current.part(Mail)
     processes = to.get(here.worker.rank, [])
     if isinstance(value, Failed):
@@ -202,11 +210,7 @@ def _send(value: Any, number: int, to: dict[int, list[int]]) -> None:
         mail.send(number, value.detach().cpu(), others)
 
 
-_send.takes_failed = True  # type: ignore[attr-defined]
-
-
 def _receive(number: int, senders: dict[int, int], device: str) -> torch.Tensor:
-    """On a rank: what was sent to it."""
     proc, mail = current.proc(), current.part(Mail)
     source = senders[here.worker.rank]
     try:
@@ -230,7 +234,6 @@ def _copied(offered: _Offered, device: str) -> torch.Tensor:
 
 
 def _copy(value: torch.Tensor) -> torch.Tensor:
-    """As the controller takes it for: contiguous."""
     return value.detach().clone(memory_format=torch.contiguous_format)
 
 
@@ -239,7 +242,7 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _settled(tensor: torch.Tensor) -> torch.Tensor:
-    """Once a GPU has made it: who gets it cannot know."""
+    # who gets it cannot know when a GPU has made it
     if tensor.is_cuda:
         torch.cuda.current_stream(tensor.device).synchronize()
     return tensor

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
 from torch.utils import _pytree
 
@@ -31,20 +31,26 @@ from monarch_nb.tensor.engine.tensors import MeshTensor
 from monarch_nb.tensor.ranks.interpreter import Cause
 from monarch_nb.tensor.ranks.tensor_worker import FAILED
 
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
 T = TypeVar("T")
+Answers = list[list[Any]]
+"""What each rank has sent, where it was wanted."""
+Rebuild = Callable[[Answers], object]
 
 
-def part(value: Any) -> Any:
+def part(value: object) -> object:
     """What ranks do before a tensor is fetched: of a part of one, that is what they have."""
     return value.to_local() if _is_distributed(value) else value
 
 
-def whole(value: Any) -> Any:
+def whole(value: object) -> object:
     """The same: parts are put together."""
     return value.full_tensor() if _is_distributed(value) else value
 
 
-def _is_distributed(value: object) -> bool:
+def _is_distributed(value: object) -> TypeGuard[DTensor]:
     # asked without loading it, which takes seconds: who has parts of tensors has loaded it
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(value, module.DTensor)
@@ -55,7 +61,7 @@ class FetchCall(GatherCall):
 
     __slots__ = ("_rebuild",)
     interrupts_what_runs = True
-    _rebuild: Callable[[list[list[Any]]], Any]
+    _rebuild: Rebuild
     """Makes the value of what each rank has sent (None, where nothing was wanted)."""
 
     def wait_for_people(self) -> Wait | None:
@@ -114,11 +120,7 @@ def fetch_shard(obj: T, shard: Mapping[str, int] | None = None, **coordinates: i
         >>> fetch_shard(loss, gpus=3).get()                # doctest: +SKIP
         tensor(0.25)
     """
-    return fetch(obj, {**(shard or {}), **coordinates})
-
-
-def fetch(obj: T, coordinates: Mapping[str, int]) -> Future[T]:
-    """As `fetch_shard`."""
+    wanted = {**(shard or {}), **coordinates}
     leaves, spec = _pytree.tree_flatten(obj)
     tensors = [each for each in leaves if isinstance(each, MeshTensor)]
     if not tensors:
@@ -126,18 +128,16 @@ def fetch(obj: T, coordinates: Mapping[str, int]) -> Future[T]:
     home = common_home(tensors, "fetch_shard")
     if watched:
         check_all(tensors, "fetch_shard")
-    collect = whole if home.is_global and not coordinates else part
-    index = index_of(home, coordinates)
-    call = _begun(home, [each._ref for each in tensors], index, collect)
+    collect = whole if home.is_global and not wanted else part
+    index = index_of(home, wanted)
 
-    def rebuild(answers: list[list[Any]]) -> Any:
+    def rebuild(answers: Answers) -> object:
         found = iter(answers[index])
         return _pytree.tree_unflatten(
             [next(found) if isinstance(each, MeshTensor) else each for each in leaves], spec
         )
 
-    call._rebuild = rebuild
-    return cast("Future[T]", call)
+    return cast("Future[T]", _begun(home, [each._ref for each in tensors], index, collect, rebuild))
 
 
 def common_home(tensors: list[MeshTensor], what: str) -> Home:
@@ -167,29 +167,33 @@ def index_of(home: Home, coordinates: Mapping[str, int]) -> int:
 
 def fetch_object(ref: Ref, chosen: int) -> Future[Any]:
     """What a ref stands for on one rank, whatever it is; the tensors in it as ones of the CPU."""
-    call = _begun(ref.home, [ref], chosen, part)
-    call._rebuild = lambda answers: answers[chosen][0]
-    return call
+    return _begun(ref.home, [ref], chosen, part, lambda answers: answers[chosen][0])
 
 
 def fetch_objects(ref: Ref) -> Future[ValueMesh[Any]]:
     """The same of every rank."""
-    call = _begun(ref.home, [ref], None, part)
-    shape = call.target.shape
-    call._rebuild = lambda answers: ValueMesh(shape, [each[0] for each in answers])
-    return call
+    shape = ref.home.target("fetch").shape
+
+    def rebuild(answers: Answers) -> ValueMesh[Any]:
+        return ValueMesh(shape, [each[0] for each in answers])
+
+    return _begun(ref.home, [ref], None, part, rebuild)
 
 
 def _begun(
-    home: Home, refs: Sequence[Ref], chosen: int | None, collect: Callable[[Any], Any]
+    home: Home,
+    refs: Sequence[Ref],
+    chosen: int | None,
+    collect: Callable[[object], object],
+    rebuild: Rebuild,
 ) -> FetchCall:
-    """Ask all ranks; for the values of the one that is chosen, or of each."""
     numbers = [each.id for each in refs]
 
-    def contents(index: int) -> tuple[Any, ...]:
+    def contents(index: int) -> tuple[object, ...]:
         return numbers, chosen is None or index == chosen, collect
 
     call: FetchCall = home.engine.ask(home.target("fetch"), FetchCall, contents)
+    call._rebuild = rebuild
     return call
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Final, Literal, TypeVar, get_args
+from typing import Final, Literal, TypeVar, get_args
 
 import torch
 import torch.distributed as dist
 
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.extent import Shape
+from monarch_nb.meshes.proc_mesh import ProcMesh
 from monarch_nb.meshes.process_groups import Membership, neighbours
 from monarch_nb.process import current
 from monarch_nb.tensor.commands.metadata import TensorMeta, fake_of, meta_of, propagate
@@ -24,7 +25,7 @@ from monarch_nb.tensor.engine import functions
 from monarch_nb.tensor.engine.batches import Home
 from monarch_nb.tensor.engine.tensors import MeshTensor
 from monarch_nb.tensor.moving.between_meshes import refuse_grad, refuse_whole, slice_mesh, to_mesh
-from monarch_nb.tensor.ranks.interpreter import Failed, FailedInput, here
+from monarch_nb.tensor.ranks.interpreter import Failed, FailedInput, here, takes_failed
 
 T = TypeVar("T")
 Reduction = Literal["stack", "sum", "avg", "product", "min", "max", "band", "bor", "bxor"]
@@ -46,8 +47,8 @@ def reduce(
     dims: str | Sequence[str] = (),
     reduction: Reduction = "sum",
     scatter: bool = False,
-    mesh: Any = None,
-    out: Any = None,
+    mesh: ProcMesh | None = None,
+    out: torch.Tensor | None = None,
 ) -> T:
     """Combine the tensors of the ranks along axes of their mesh; every rank has the result.
 
@@ -83,7 +84,7 @@ def reduce_(
     dims: str | Sequence[str] = (),
     reduction: Reduction = "sum",
     scatter: bool = False,
-    mesh: Any = None,
+    mesh: ProcMesh | None = None,
 ) -> T:
     """As `reduce`, in place: the tensors are changed, and returned.
 
@@ -102,8 +103,8 @@ def _reduced(
     dims: str | Sequence[str],
     reduction: str,
     scatter: bool,
-    mesh: Any,
-    out: MeshTensor | None,
+    mesh: ProcMesh | None,
+    out: torch.Tensor | None,
     *,
     in_place: bool,
 ) -> MeshTensor:
@@ -114,11 +115,10 @@ def _reduced(
     meta = tensor._meta
     size = home.sizes[axes[0]] if reduction == "stack" or scatter else 0
     promised = _promised(meta, reduction, scatter, size)
-    target = tensor if in_place else out
-    if target is not None:
-        _check_target(target, promised, home, in_place)
+    wanted = tensor if in_place else out
+    target = None if wanted is None else _checked_target(wanted, promised, home, in_place)
     key = (_reduce, tuple(home.shape.labels), tuple(home.shape.ndslice.sizes), tuple(home.ranks))
-    args: tuple[Any, ...] = (
+    args: tuple[object, ...] = (
         Input(0),
         home.shape,
         axes,
@@ -146,8 +146,7 @@ def _reduced(
     return found if mesh is None else _placed(found, axes, mesh)
 
 
-def _placed(tensor: MeshTensor, axes: tuple[str, ...], mesh: Any) -> MeshTensor:
-    """What all have along the axes, on a mesh that may be without them."""
+def _placed(tensor: MeshTensor, axes: tuple[str, ...], mesh: ProcMesh) -> MeshTensor:
     gone = {axis: 0 for axis in axes if axis not in mesh.sizes}
     return to_mesh(slice_mesh(tensor, **gone) if gone else tensor, mesh)
 
@@ -173,24 +172,23 @@ def _checked_axes(
     return axes
 
 
-def _check_target(target: Any, promised: TensorMeta, home: Home, in_place: bool) -> None:
+def _checked_target(target: object, promised: TensorMeta, home: Home, in_place: bool) -> MeshTensor:
     if not isinstance(target, MeshTensor) or target._ref.home is not home:
         raise ValueError(f"out of reduce is a tensor of {home.words()}, not {target!r}")
     meta = target._meta
     if (meta.sizes, meta.dtype) != (promised.sizes, promised.dtype):
         what = "reduce_ is not valid: its result" if in_place else "out is not valid: the result"
         raise ValueError(f"{what} would be {promised.words()}, and the tensor is {meta.words()}")
+    return target
 
 
 @functools.lru_cache(maxsize=4096)
 def _promised(meta: TensorMeta, reduction: str, scatter: bool, size: int) -> TensorMeta:
-    """The kind of the result; raises where there is none."""
     given = fake_of(meta), reduction, scatter, size
     return meta_of(propagate(_result, given, {}, f"reduce({reduction!r})"))
 
 
 def _result(tensor: torch.Tensor, reduction: str, scatter: bool, size: int) -> torch.Tensor:
-    """What comes of a (fake) tensor."""
     floating = tensor.dtype.is_floating_point or tensor.dtype.is_complex
     if reduction in {"band", "bor", "bxor"} and floating:
         raise TypeError(f"reduction {reduction!r} takes integers or bools, not {tensor.dtype}")
@@ -210,8 +208,9 @@ def _result(tensor: torch.Tensor, reduction: str, scatter: bool, size: int) -> t
 # ------------------------------------------------------------------------------------- on the ranks
 
 
+@takes_failed
 def _reduce(
-    value: Any,
+    value: torch.Tensor | Failed,
     shape: Shape,
     axes: tuple[str, ...],
     reduction: str,
@@ -219,7 +218,7 @@ def _reduce(
     sizes: tuple[int, ...],
     dtype: torch.dtype,
     device: str,
-    target: Any = None,
+    target: torch.Tensor | Failed | None = None,
 ) -> torch.Tensor | None:
     members = neighbours(shape, axes, here.worker.rank)
     failed = value if isinstance(value, Failed) else target if isinstance(target, Failed) else None
@@ -236,11 +235,9 @@ def _reduce(
         raise FailedInput(failed.cause)
     if target is None:
         return result
+    assert isinstance(target, torch.Tensor)
     target.copy_(result)
     return None
-
-
-_reduce.takes_failed = True  # type: ignore[attr-defined]
 
 
 def _alone(given: torch.Tensor, reduction: str, scatter: bool) -> torch.Tensor:
@@ -267,7 +264,12 @@ def _together(
 
 
 def _exchange(
-    given: torch.Tensor, group: Any, size: int, position: int, reduction: str, scatter: bool
+    given: torch.Tensor,
+    group: dist.ProcessGroup,
+    size: int,
+    position: int,
+    reduction: str,
+    scatter: bool,
 ) -> torch.Tensor:
     if reduction == "stack":
         if scatter:

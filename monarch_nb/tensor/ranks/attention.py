@@ -8,10 +8,11 @@ for what `scaled_dot_product_attention` calls on CPUs. Importing this tells them
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
 from torch.distributed.tensor.experimental import register_sharding
 from torch.distributed.tensor.placement_types import Placement
@@ -24,20 +25,20 @@ _CUTS: Final = (Replicate(), Shard(0), Shard(1))
 Rules = list[tuple[Sequence[Placement], Sequence[Placement]]]
 
 
-def _forward(*_: Any, attn_mask: Any = None, **__: Any) -> Rules:
+def _forward(*_: object, attn_mask: DTensorSpec | None = None, **__: object) -> Rules:
     """The result and its sums; of query, key, value and the mask."""
     whole: list[Placement] = [] if attn_mask is None else [Replicate()]
     return [([cut] * 2, [cut] * 3 + whole) for cut in _cuts(attn_mask)]
 
 
-def _backward(*_: Any, attn_mask: Any = None, **__: Any) -> Rules:
+def _backward(*_: object, attn_mask: DTensorSpec | None = None, **__: object) -> Rules:
     """Three gradients; of the result's gradient, query, key, value, result, sums and the mask."""
     whole: list[Placement] = [] if attn_mask is None else [Replicate()]
     return [([cut] * 3, [cut] * 6 + whole) for cut in _cuts(attn_mask)]
 
 
-def _cuts(mask: Any) -> list[Placement]:
-    """Those that leave a mask whole: named arguments of operations cannot be cut on the way."""
+def _cuts(mask: DTensorSpec | None) -> list[Placement]:
+    # those that leave a mask whole: named arguments of operations cannot be cut on the way
     if mask is None:
         return list(_CUTS)
     if not mask.is_replicated():

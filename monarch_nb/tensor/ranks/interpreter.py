@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeGuard, TypeVar
 
 import torch
 from torch.utils import _pytree
@@ -53,9 +53,21 @@ class FailedInput(Exception):
         self.cause = cause
 
 
-class _Template:
-    """A definition, made ready to run."""
+F = TypeVar("F", bound=Callable[..., object])
+_takes_failed: Final[set[Callable[..., object]]] = set()
 
+
+def takes_failed(function: F) -> F:
+    """A function of ours that is called though an input has failed, and gets the `Failed`."""
+    _takes_failed.add(function)
+    return function
+
+
+Build = Callable[[list[object]], tuple[Sequence[object], dict[str, object]]]
+"""Arguments and named arguments, of inputs and scalars."""
+
+
+class _Template:
     __slots__ = (
         "build",
         "definition",
@@ -74,9 +86,9 @@ class _Template:
         self.definition = definition
         target = definition.target
         self.is_operation = isinstance(target, str)
-        self.name = definition.name or (target if self.is_operation else target.__name__)
-        self.function: Callable[..., Any] | None = None
-        self.build: Callable[[list[Any]], tuple[Any, Any]] | None = None
+        self.name: str = definition.name or str(getattr(target, "__name__", target))
+        self.function: Callable[..., object] | None = None
+        self.build: Build | None = None
         self.kinds = _kinds_of(definition)
         self.scalars_at = 1 + definition.inputs
         self.out_at = self.scalars_at + definition.scalars
@@ -88,21 +100,19 @@ class _Template:
         """Find what it does; raises what comes up when a function of the user's is unpickled."""
         target, args, kwargs = self.definition.target, self.definition.args, self.definition.kwargs
         if isinstance(target, bytes):
-            _, args, kwargs, target = pickling.loads(target)
+            _, args, kwargs, self.function = pickling.loads(target)
+        else:
+            self.function = _operation(target) if isinstance(target, str) else target
         self.build = _builder(args, kwargs, self.definition.inputs)
-        self.function = _operation(target) if self.is_operation else target
 
 
-def _operation(name: str) -> Callable[..., Any]:
+def _operation(name: str) -> Callable[..., object]:
     space, packet, overload = name.split(".")
-    found: Callable[..., Any] = getattr(getattr(getattr(torch.ops, space), packet), overload)
+    found: Callable[..., object] = getattr(getattr(getattr(torch.ops, space), packet), overload)
     return found
 
 
-def _builder(
-    given: tuple[Any, ...], named_given: dict[str, Any], inputs: int
-) -> Callable[[list[Any]], tuple[Any, Any]]:
-    """Arguments from inputs and scalars; without a search where none is in a list or a dict."""
+def _builder(given: tuple[object, ...], named_given: dict[str, object], inputs: int) -> Build:
     flat = [*given, *named_given.values()]
     if not all(map(_is_plain, flat)):
         return lambda values: (
@@ -120,7 +130,7 @@ def _builder(
     ]
     blank, constants = list(given), named_given
 
-    def build(values: list[Any]) -> tuple[Any, Any]:
+    def build(values: list[object]) -> tuple[Sequence[object], dict[str, object]]:
         args = blank.copy()
         for at, index in places:
             args[at] = values[index]
@@ -131,11 +141,11 @@ def _builder(
     return build
 
 
-def _is_place(value: Any) -> bool:
+def _is_place(value: object) -> TypeGuard[Input | Scalar]:
     return isinstance(value, (Input, Scalar))
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     """Whether places in it are in lists, tuples and dicts only, not in other nodes of trees."""
     if isinstance(value, dict):
         return all(map(_is_plain, value.values()))
@@ -144,7 +154,7 @@ def _is_plain(value: Any) -> bool:
     return _is_place(value) or _pytree.tree_is_leaf(value)
 
 
-def _filled_tree(value: Any, values: list[Any], inputs: int) -> Any:
+def _filled_tree(value: Any, values: list[object], inputs: int) -> Any:
     return _pytree.tree_map(
         lambda leaf: values[_position(leaf, inputs)] if _is_place(leaf) else leaf,
         value,
@@ -156,7 +166,7 @@ def _position(place: Input | Scalar, inputs: int) -> int:
     return place.place if isinstance(place, Input) else inputs + place.place
 
 
-def _filled(value: Any, values: list[Any], inputs: int) -> Any:
+def _filled(value: Any, values: list[object], inputs: int) -> Any:
     if isinstance(value, (Input, Scalar)):
         return values[_position(value, inputs)]
     if isinstance(value, dict):
@@ -175,7 +185,7 @@ class Interpreter:
     def __init__(self, mesh: str, rank: int) -> None:
         self._mesh = mesh
         self._rank = rank
-        self.tensors: dict[int, Any] = {}
+        self.tensors: dict[int, object] = {}
         """By ref."""
         self._templates: dict[int, _Template] = {}
         self._errors: list[Exception] = []
@@ -200,7 +210,7 @@ class Interpreter:
         errors, self._errors = self._errors, []  # their frames hold tensors
         return errors
 
-    def values(self, refs: Sequence[int]) -> list[Any]:
+    def values(self, refs: Sequence[int]) -> list[object]:
         """The tensors of some refs; raises `FailedInput` for the first that has failed."""
         found = [self._find(ref) for ref in refs]
         for each in found:
@@ -251,7 +261,6 @@ class Interpreter:
             self._bind(template, result, batch, out_at)
 
     def _mind(self, batch: Sequence[int], at: int) -> int:
-        """What is no command: a line, a tensor that is let go of. How long it is."""
         code = batch[at]
         if code == SITE:
             self._site = batch[at + 1]
@@ -260,8 +269,7 @@ class Interpreter:
             self.tensors.pop(batch[at + 1], None)
         return 2
 
-    def _bind(self, template: _Template, result: Any, batch: Sequence[int], at: int) -> None:
-        """Give the new tensors of a result their refs."""
+    def _bind(self, template: _Template, result: object, batch: Sequence[int], at: int) -> None:
         new = template.definition.new
         if new is None:
             self.tensors[batch[at]] = result
@@ -284,7 +292,6 @@ class Interpreter:
             at += 1
 
     def _fail(self, batch: Sequence[int], error: BaseException) -> None:
-        """The command at hand has failed: leave word in place of what it makes and changes."""
         at, code = self._at, batch[self._at]
         if code < 0:  # an interrupt between two commands
             self._at += self._mind(batch, at)
@@ -312,7 +319,7 @@ class Interpreter:
     def _told(self, number: int, at: int, what: str, error: bytes) -> Cause:
         return Cause(number, at, self._site, what, self._mesh, self._rank, error)
 
-    def _find(self, ref: int) -> Any:
+    def _find(self, ref: int) -> object:
         found = self.tensors.get(ref)
         if found is None:
             lost = RuntimeError(
@@ -324,8 +331,8 @@ class Interpreter:
         return found
 
 
-def _check_inputs(function: Any, values: Sequence[Any]) -> None:
-    if getattr(function, "takes_failed", False):
+def _check_inputs(function: Callable[..., object], values: Sequence[object]) -> None:
+    if function in _takes_failed:
         return
     for each in values:
         if type(each) is Failed:
@@ -333,7 +340,6 @@ def _check_inputs(function: Any, values: Sequence[Any]) -> None:
 
 
 def _kinds_of(definition: Definition) -> tuple[bool, ...]:
-    """Of each scalar, whether it is a float."""
     if not definition.scalars:
         return ()
     leaves = _pytree.tree_leaves(
@@ -352,10 +358,18 @@ def _count(tensors: int) -> str:
     return "1 tensor" if tensors == 1 else f"{tensors} tensors"
 
 
+class Worker(Protocol):
+    """Of one stream on one rank. `owner` is that of its process groups."""
+
+    rank: int
+    owner: str
+    interpreter: Interpreter
+
+
 class Here(threading.local):
     """What functions of templates may ask for: the rank that runs them. Set by its worker."""
 
-    worker: Any = None
+    worker: Worker
 
 
 here: Final = Here()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import array
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.utils import _pytree
@@ -35,7 +35,7 @@ class TensorWorker(Actor):
         self.rank = context.context().actor_instance.rank.rank
         self.interpreter = Interpreter(mesh, self.rank)
         self._taken = -1
-        self._lane: Any = None
+        self._lane: torch.cuda.Stream | None = None
 
     @endpoint
     def run(self, number: int, definitions: Sequence[Definition], batch: bytes) -> None:
@@ -56,19 +56,19 @@ class TensorWorker(Actor):
         if errors:
             raise errors[0]
 
-    def _beside_others(self) -> contextlib.AbstractContextManager[Any]:
+    def _beside_others(self) -> contextlib.AbstractContextManager[object]:
         """What it asks of a GPU does not wait for what other streams have asked."""
         if self.stream == MAIN or not torch.cuda.is_available():
             return contextlib.nullcontext()
         if self._lane is None:
-            self._lane = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        lane: contextlib.AbstractContextManager[Any] = torch.cuda.stream(self._lane)
+            self._lane = torch.cuda.Stream()
+        lane: contextlib.AbstractContextManager[object] = torch.cuda.stream(self._lane)
         return lane
 
     @endpoint
     def fetch(
-        self, refs: Sequence[int], is_wanted: bool, collect: Callable[[Any], Any]
-    ) -> tuple[str, Any]:
+        self, refs: Sequence[int], is_wanted: bool, collect: Callable[[object], object]
+    ) -> tuple[str, object]:
         """`("value", tensors)` where they are wanted, else without; or `("failed", cause)`.
 
         `collect` is what each rank does to a tensor first.
@@ -82,5 +82,5 @@ class TensorWorker(Actor):
             return FAILED, tuple(error.cause)
 
 
-def _at_home(leaf: Any) -> Any:
+def _at_home(leaf: object) -> object:
     return leaf.detach().cpu() if isinstance(leaf, torch.Tensor) else leaf

@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import torch
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 Differentiable = torch.Tensor | GradientEdge
+Gradient = torch.Tensor | None
 
 
-def grad_function(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Callable[..., Any]:
+def grad_function(
+    function: Callable[..., tuple[object, Callable[..., object]]],
+) -> Callable[..., Any]:
     """Make a function that returns `(result, backward)` one that autograd knows.
 
     `backward` is called with the gradient of each result, and returns that of each positional
@@ -33,7 +36,7 @@ def grad_function(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Ca
     """
 
     @functools.wraps(function)
-    def differentiable(*args: Any, **kwargs: Any) -> Any:
+    def differentiable(*args: object, **kwargs: object) -> object:
         apply: Any = _Given.apply
         return apply(functools.partial(function, **kwargs), *args)
 
@@ -42,12 +45,12 @@ def grad_function(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Ca
 
 class _Given(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, function: Callable[..., Any], *args: Any) -> Any:
+    def forward(ctx: Any, function: Callable[..., Any], *args: object) -> object:
         result, ctx.given = function(*args)
         return result
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[object, ...]:
         found = ctx.given(*grads)
         return (None, *found) if isinstance(found, tuple) else (None, found)
 
@@ -117,8 +120,10 @@ class _Walk:
         self._needed = _leading_to([edge.node for edge, _ in starts], {e.node for e in wanted})
         self._left = self._counted()
         """How many nodes have not given a node their gradient yet."""
-        self._grads: dict[Any, list[Any]] = {node: [None] * _width(node) for node in self._needed}
-        self._ready: list[tuple[int, int, Any]] = []
+        self._grads: dict[Node, list[Gradient]] = {
+            node: [None] * _width(node) for node in self._needed
+        }
+        self._ready: list[tuple[int, int, Node]] = []
         for edge, grad in starts:
             if edge.node in self._left:
                 self._add(edge.node, edge.output_nr, grad)
@@ -134,9 +139,9 @@ class _Walk:
         found: torch.Tensor | None = self._grads[edge.node][edge.output_nr]
         return found
 
-    def _run(self, node: Any) -> None:
+    def _run(self, node: Node) -> None:
         targets = [edge for edge in node.next_functions if edge[0] is not None]
-        found: Sequence[Any] = [None] * len(targets)
+        found: Sequence[Gradient] = [None] * len(targets)
         if any(each is not None for each in self._grads[node]):
             with torch.no_grad():
                 found = _called(node, self._grads[node])
@@ -147,18 +152,18 @@ class _Walk:
                 self._left[target] -= 1
                 self._enter_if_ready(target)
 
-    def _add(self, node: Any, place: int, grad: torch.Tensor) -> None:
+    def _add(self, node: Node, place: int, grad: torch.Tensor) -> None:
         grad, known = _fitted(grad, node, place), self._grads[node][place]
         with torch.no_grad():
             self._grads[node][place] = grad if known is None else known + grad
 
-    def _enter_if_ready(self, node: Any) -> None:
+    def _enter_if_ready(self, node: Node) -> None:
         leads_on = any(target in self._left for target, _ in node.next_functions)
         if leads_on and not self._left[node]:
             number = -node._sequence_nr()  # the last one that ran forward is the first to run back
             heapq.heappush(self._ready, (number, id(node), node))
 
-    def _counted(self) -> dict[Any, int]:
+    def _counted(self) -> dict[Node, int]:
         found = dict.fromkeys(self._needed, 0)
         for node in self._needed:
             for target, _ in node.next_functions:
@@ -167,20 +172,20 @@ class _Walk:
         return found
 
 
-def _leading_to(starts: Iterable[Any], ends: set[Any]) -> list[Any]:
+def _leading_to(starts: Iterable[Node], ends: set[Node]) -> list[Node]:
     """The nodes on ways from `starts` to `ends`."""
-    below: dict[Any, list[Any]] = {}
+    below: dict[Node, list[Node]] = {}
     todo = list(starts)
     while todo:
         node = todo.pop()
         if node not in below:
             below[node] = [target for target, _ in node.next_functions if target is not None]
             todo += below[node]
-    above: dict[Any, list[Any]] = {}
+    above: dict[Node, list[Node]] = {}
     for node, targets in below.items():
         for target in targets:
             above.setdefault(target, []).append(node)
-    found: dict[Any, None] = {}
+    found: dict[Node, None] = {}
     todo = [each for each in ends if each in below]
     while todo:
         node = todo.pop()
@@ -193,23 +198,22 @@ def _leading_to(starts: Iterable[Any], ends: set[Any]) -> list[Any]:
 _PYTHON: Final = torch.autograd.function.BackwardCFunction
 
 
-def _called(node: Any, grads: Sequence[Any]) -> Sequence[Any]:
-    """What it gives to each of its `next_functions` that there is."""
+def _called(node: Any, grads: Sequence[Gradient]) -> Sequence[Gradient]:
     wanted: Sequence[bool] = [target is not None for target, _ in node.next_functions]
     found: Any
     if isinstance(node, _PYTHON):  # it gives something to each argument, also to those of no tensor
-        found, wanted = node.apply(*grads), node.needs_input_grad  # type: ignore[no-untyped-call]
+        found, wanted = node.apply(*grads), node.needs_input_grad
     else:
         found = node(*grads)
     given = found if isinstance(found, tuple) else (found,)
     return [grad for grad, is_wanted in zip(given, wanted, strict=False) if is_wanted]
 
 
-def _width(node: Any) -> int:
+def _width(node: Node) -> int:
     return len(node._input_metadata)
 
 
-def _fitted(grad: torch.Tensor, node: Any, place: int) -> torch.Tensor:
+def _fitted(grad: torch.Tensor, node: Node, place: int) -> torch.Tensor:
     """Of the shape and dtype of what it is the gradient of: what was broadcast is added up."""
     wanted = node._input_metadata[place]
     with torch.no_grad():

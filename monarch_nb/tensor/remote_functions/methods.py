@@ -25,7 +25,7 @@ from monarch_nb.tensor.engine.batches import Home
 class Method:
     """An endpoint of some actors; called on a rank, that of the actor there."""
 
-    def __init__(self, endpoint: Endpoint[Any, Any]) -> None:
+    def __init__(self, endpoint: Endpoint[..., Any]) -> None:
         self._mesh = endpoint._mesh
         self._name = endpoint._name
         self._explicit = endpoint._explicit
@@ -40,10 +40,10 @@ class Method:
                 "tensors: t.slice_mesh(...)"
             )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         handed: list[Handed] = []
 
-        def hand(leaf: Any) -> Any:
+        def hand(leaf: object) -> object:
             if not isinstance(leaf, torch.Tensor):
                 return leaf
             handed.append(Handed(leaf))
@@ -56,8 +56,7 @@ class Method:
             for each in handed:
                 each.let_go()
 
-    def _ask(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the actor of this process; its answer, as it is."""
+    def _ask(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         proc, uncopied = current.proc(), current.part(Hosting).uncopied
         whole, tag = self._mesh._target(self._name), context.current_tag()
         index = whole.processes.index(proc.id)

@@ -7,6 +7,7 @@ elements, so that it lives, fails and is freed as tensors do.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, final
 
 import torch
@@ -30,15 +31,15 @@ class OpaqueRef:
 
     def __init__(self, value: Any) -> None:
         self.key = torch.empty(0)
-        self.key.opaque = value  # type: ignore[attr-defined]
+        vars(self.key)["opaque"] = value
 
     @property
     def value(self) -> Any:
         """The object. Raises `RuntimeError` where it is not: anywhere but in a `remote` function on
         its rank."""
         try:
-            return self.key.opaque  # type: ignore[attr-defined]
-        except AttributeError:
+            return vars(self.key)["opaque"]
+        except KeyError:
             raise RuntimeError(
                 "what an OpaqueRef stands for is on the ranks only: give it to a remote() function"
             ) from None
@@ -47,16 +48,16 @@ class OpaqueRef:
         return f"OpaqueRef({self.key!r})"
 
 
-def is_key(value: Any) -> bool:
+def is_key(value: object) -> bool:
     """Whether a tensor stands for an object: a copy of it would not."""
     return hasattr(value, "opaque")
 
 
-def _flattened(ref: OpaqueRef) -> tuple[list[Any], None]:
+def _flattened(ref: OpaqueRef) -> tuple[list[torch.Tensor], None]:
     return [ref.key], None
 
 
-def _restored(leaves: Any, _: None) -> OpaqueRef:
+def _restored(leaves: Iterable[torch.Tensor], _: None) -> OpaqueRef:
     [key] = leaves
     found = OpaqueRef.__new__(OpaqueRef)
     found.key = key

@@ -14,7 +14,7 @@ import inspect
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, final
 
 import torch
@@ -23,22 +23,24 @@ from torch.utils import _pytree
 from monarch_nb.core.shape.extent import Shape
 from monarch_nb.core.wire import pickling
 from monarch_nb.tensor.commands.metadata import TensorMeta, meta_of, propagate
-from monarch_nb.tensor.commands.propagation import numbers
-from monarch_nb.tensor.commands.templates import Definition, Input
+from monarch_nb.tensor.commands.propagation import Kwargs
+from monarch_nb.tensor.commands.templates import Input
 from monarch_nb.tensor.engine.batches import Ref
-from monarch_nb.tensor.engine.functions import tensors_in
+from monarch_nb.tensor.engine.functions import defined, tensors_in
 from monarch_nb.tensor.meshes.active import get_active_mesh, home_of
 from monarch_nb.tensor.ranks.interpreter import here
 from monarch_nb.tensor.remote_functions.remoting import Remote, faked, remote, runner
 from monarch_nb.tensor.tensor_class import Tensor
 
+Rule = Callable[..., Iterator[object]]
+"""Yields fake values, as the function on the ranks will send them."""
 SLICE_S: Final = 0.05
 """How often a wait looks for an interrupt and for the end."""
 
 
 def remote_generator(
-    path: str | Callable[..., Any], max_messages: int = 50
-) -> Callable[[Callable[..., Iterator[Any]]], Callable[..., Pipe]]:
+    path: str | Callable[..., object], max_messages: int = 50
+) -> Callable[[Rule], Callable[..., Pipe]]:
     """A generator of fake values becomes a function that opens a pipe on the active mesh.
 
     Args:
@@ -58,10 +60,10 @@ def remote_generator(
     Names and meaning are Monarch's.
     """
 
-    def opened(rule: Callable[..., Iterator[Any]]) -> Callable[..., Pipe]:
+    def opened(rule: Rule) -> Callable[..., Pipe]:
         function = remote(propagate=rule)(path) if callable(path) else remote(path, propagate=rule)
 
-        def create(*args: Any, **kwargs: Any) -> Pipe:
+        def create(*args: object, **kwargs: object) -> Pipe:
             return create_pipe(function, *args, max_messages=max_messages, **kwargs)
 
         return create
@@ -70,7 +72,10 @@ def remote_generator(
 
 
 def create_pipe(
-    function: Remote[..., Any], *args: Any, max_messages: int = 50, **kwargs: Any
+    function: Remote[..., object],
+    *args: object,
+    max_messages: int = 50,
+    **kwargs: object,
 ) -> Pipe:
     """Start a remote function on each rank of the active mesh, with its end of a pipe.
 
@@ -96,13 +101,18 @@ class Pipe:
     """The controller's end: of all pipes on the ranks of a mesh. Made by `create_pipe`."""
 
     def __init__(
-        self, function: Remote[..., Any], size: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        function: Remote[..., object],
+        size: int,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
     ) -> None:
         self.mesh = get_active_mesh()
         self._home = home_of(self.mesh)
         self._name = function.__name__
         self._fakes = _Fakes()
-        rule: Any = function._propagate
+        rule = function._propagate
+        assert callable(rule)
         self._promises = propagate(rule, (self._fakes, *args), kwargs, self._name)
         given = (runner(function._function), size, self._home.shape, args, kwargs)
         self._ref = Ref(self._home, self.mesh)
@@ -123,7 +133,7 @@ class Pipe:
         found = [next(tensors) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         return _pytree.tree_unflatten(found, spec)
 
-    def send(self, value: Any) -> None:
+    def send(self, value: object) -> None:
         """Give a value, with tensors of the mesh or without, to the function on each rank."""
         tensors = tensors_in(value)
         for each in tensors:
@@ -134,7 +144,7 @@ class Pipe:
         self._fakes.sent.append(_pytree.tree_map(faked, value))
         places = iter(range(1, len(tensors) + 1))
 
-        def place(leaf: Any) -> Any:
+        def place(leaf: object) -> object:
             return Input(next(places)) if type(leaf) is Tensor else leaf
 
         args = (Input(0), _pytree.tree_map(place, value))
@@ -142,24 +152,13 @@ class Pipe:
 
     def _issue(
         self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
+        function: Callable[..., object],
+        args: tuple[object, ...],
         refs: list[int],
         new: list[TensorMeta] | None,
         made: list[int],
     ) -> None:
-        definition = Definition(
-            next(numbers),
-            function,
-            args,
-            {},
-            len(refs),
-            0,
-            None if new is None else (True,) * len(new),
-            shapes=None if new is None else tuple(each.sizes for each in new),
-            name=self._name,
-            once=True,
-        )
+        definition = defined(function, args, len(refs), new, self._name, promises=True)
         self._home.engine.issue(self._home, definition, [definition.number, *refs, *made])
 
     def __repr__(self) -> str:
@@ -170,12 +169,12 @@ class _Fakes:
     """The function's end, as `propagate` sees it: what the controller has sent, without values."""
 
     def __init__(self) -> None:
-        self.sent: collections.deque[Any] = collections.deque()
+        self.sent: collections.deque[object] = collections.deque()
 
-    def recv(self) -> Any:
+    def recv(self) -> object:
         return self.sent.popleft() if self.sent else None
 
-    def send(self, _: Any) -> None:
+    def send(self, _: object) -> None:
         raise RuntimeError("propagate yields what the function on the ranks sends: yield x")
 
 
@@ -199,7 +198,7 @@ class RankPipe:
         self._in: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._ended = threading.Event()
 
-    def send(self, value: Any) -> None:
+    def send(self, value: object) -> None:
         """To the commands of the rank; waits while the pipe is full. Raises `PipeEnded`."""
         self._put((True, _pytree.tree_map(_plain, value)))
 
@@ -210,15 +209,14 @@ class RankPipe:
                 return self._in.get(timeout=SLICE_S)
         raise PipeEnded
 
-    def _put(self, item: tuple[bool, Any]) -> None:
+    def _put(self, item: tuple[bool, object]) -> None:
         while not self._ended.is_set():
             with contextlib.suppress(queue.Full):
                 self._out.put(item, timeout=SLICE_S)
                 return
         raise PipeEnded
 
-    def _run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
-        """The thread of the function."""
+    def _run(self, function: Callable[..., object], args: Iterable[object], kwargs: Kwargs) -> None:
         with contextlib.suppress(PipeEnded):
             try:
                 result = function(self, *args, **kwargs)
@@ -237,14 +235,14 @@ class RankPipe:
 class _RankEnd:
     """The commands' end: held by the ref, and with it the function lives."""
 
-    def __init__(self, name: str, pipe: RankPipe, *call: Any) -> None:
+    def __init__(self, name: str, pipe: RankPipe, *call: object) -> None:
         self._out, self.into = pipe._out, pipe._in
         self._over: Exception | None = None
         thread = threading.Thread(target=pipe._run, args=call, name=name, daemon=True)
         weakref.finalize(self, pipe._ended.set)
         thread.start()
 
-    def take(self) -> Any:
+    def take(self) -> object:
         while self._over is None:
             with contextlib.suppress(queue.Empty):
                 is_value, found = self._out.get(timeout=SLICE_S)
@@ -259,13 +257,13 @@ def _opened(name: str, packed: bytes) -> _RankEnd:
     return _RankEnd(name, RankPipe(size, shape), function, args, kwargs)
 
 
-def _received(end: _RankEnd) -> Any:
+def _received(end: _RankEnd) -> object:
     return end.take()
 
 
-def _sent(end: _RankEnd, value: Any) -> None:
+def _sent(end: _RankEnd, value: object) -> None:
     end.into.put(value)
 
 
-def _plain(leaf: Any) -> Any:
+def _plain(leaf: object) -> object:
     return leaf.detach() if isinstance(leaf, torch.Tensor) else leaf

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import Any, Generic, Literal, NoReturn, ParamSpec, TypeVar, cast, overload
 
 import torch
 from torch.utils import _pytree
@@ -20,10 +20,9 @@ from monarch_nb.core.shape.values import ValueMesh
 from monarch_nb.core.wire import pickling
 from monarch_nb.process.futures.future import Future
 from monarch_nb.tensor.commands.metadata import TensorMeta, fake_mode, fake_of, meta_of, propagate
-from monarch_nb.tensor.commands.propagation import numbers
 from monarch_nb.tensor.commands.templates import Definition, Input
 from monarch_nb.tensor.engine.batches import Home, Ref
-from monarch_nb.tensor.engine.functions import issue, tensors_in
+from monarch_nb.tensor.engine.functions import defined, issue, tensors_in
 from monarch_nb.tensor.meshes.active import get_active_mesh, home_of
 from monarch_nb.tensor.moving.between_meshes import refuse_grad
 from monarch_nb.tensor.moving.fetching import common_home, fetch_object, fetch_objects, index_of
@@ -33,7 +32,7 @@ from monarch_nb.tensor.tensor_class import Tensor
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Propagate = Literal["cached", "inspect", "mocked"] | Callable[..., Any] | None
+Propagate = Literal["cached", "inspect", "mocked"] | Callable[..., object] | None
 
 
 class Remote(Generic[P, R]):
@@ -48,7 +47,7 @@ class Remote(Generic[P, R]):
             )
         self._function = function
         self._propagate = propagate
-        self._found: dict[Any, Any] = {}
+        self._found: dict[bytes, bytes] = {}
         self.__name__ = (
             function if isinstance(function, str) else getattr(function, "__name__", "function")
         )
@@ -94,8 +93,7 @@ class Remote(Generic[P, R]):
         home, held = self._home((args, kwargs))
         self._issued(home, held, args, kwargs)
 
-    def _home(self, values: Any) -> tuple[Home, object]:
-        """Where it runs: where the tensors are, else on the mesh that is active."""
+    def _home(self, values: object) -> tuple[Home, object]:
         if tensors := tensors_in(values):
             home, held = common_home(tensors, self.__name__), tensors[0]._ref._held
         else:
@@ -106,7 +104,7 @@ class Remote(Generic[P, R]):
         return home, held
 
     def _issued(
-        self, home: Home, held: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, home: Home, held: object, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> Ref:
         """The command; what it returns, whatever it is, has this ref."""
         tensors = tensors_in((args, kwargs))
@@ -121,41 +119,30 @@ class Remote(Generic[P, R]):
         home: Home,
         held: object,
         chosen: int,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
     ) -> Future[Any]:
         return fetch_object(self._issued(home, held, args, kwargs), chosen)
 
     def _definition(
         self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
         inputs: int,
         new: list[TensorMeta] | None,
     ) -> Definition:
         places = iter(range(inputs))
 
-        def place(leaf: Any) -> Any:
+        def place(leaf: object) -> object:
             return Input(next(places)) if type(leaf) is Tensor else leaf
 
         given, named = _pytree.tree_map(place, (args, kwargs))
         packed = pickling.dumps((self.__name__, given, named, runner(self._function)))
-        return Definition(
-            next(numbers),
-            packed,
-            (),
-            {},
-            inputs,
-            0,
-            None if new is None else (True,) * len(new),
-            shapes=None if new is None else tuple(each.sizes for each in new),
-            name=self.__name__,
-            once=True,
-        )
+        return defined(packed, (), inputs, new, self.__name__, promises=True)
 
     def _promised(
-        self, home: Home, held: object, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+        self, home: Home, held: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         if self._propagate == "inspect":
             return None
         if callable(self._propagate):
@@ -164,8 +151,8 @@ class Remote(Generic[P, R]):
         return self._asked(home, held, args, kwargs)
 
     def _asked(
-        self, home: Home, held: object, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+        self, home: Home, held: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         """What it returned when a rank ran it on fake tensors, once for each kind of arguments."""
         given = _pytree.tree_map(_kind_of, (args, kwargs))
         key = pickling.dumps((self.__name__, *given))
@@ -189,24 +176,24 @@ class _Kind:
     device: str
 
 
-def _kind_of(leaf: Any) -> Any:
+def _kind_of(leaf: object) -> object:
     if not isinstance(leaf, torch.Tensor):
         return leaf
     return _Kind(tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.device.type)
 
 
-def _fake(leaf: Any) -> Any:
+def _fake(leaf: object) -> object:
     if not isinstance(leaf, _Kind):
         return leaf
     with fake_mode():
         return torch.empty_strided(leaf.sizes, leaf.strides, dtype=leaf.dtype, device=leaf.device)
 
 
-def faked(leaf: Any) -> Any:
+def faked(leaf: object) -> object:
     return fake_of(leaf._meta) if type(leaf) is Tensor else leaf
 
 
-def _try_out(packed: bytes) -> Any:
+def _try_out(packed: bytes) -> object:
     """On a rank: what a function returns for fake tensors, with their kinds in place of tensors."""
     function, args, kwargs = pickling.loads(packed)
     given, named = _pytree.tree_map(_fake, (args, kwargs))
@@ -221,7 +208,7 @@ class _Path:
         self._path = path
         self.__name__ = path
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         module, _, name = self._path.rpartition(".")
         return getattr(importlib.import_module(module), name)(*args, **kwargs)
 
@@ -229,21 +216,21 @@ class _Path:
 class _Runner:
     """Calls a function of the user's as code that knows nothing of meshes expects to be."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         self._function = function
         self.__name__ = getattr(function, "__name__", "function")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         with torch.enable_grad():
             result = self._function(*args, **kwargs)
         return _pytree.tree_map(_detached, result)
 
 
-def _detached(leaf: Any) -> Any:
+def _detached(leaf: object) -> object:
     return leaf.detach() if isinstance(leaf, torch.Tensor) and not is_key(leaf) else leaf
 
 
-def runner(function: Callable[..., Any] | str) -> _Runner:
+def runner(function: Callable[..., object] | str) -> _Runner:
     return _Runner(_Path(function) if isinstance(function, str) else function)
 
 
@@ -279,7 +266,7 @@ def remote_method(endpoint: Endpoint[P, R]) -> Remote[P, R]:
     return Remote(cast("Callable[P, R]", Method(endpoint)), _no_rule if rule is None else rule)
 
 
-def _no_rule(*_: Any, **__: Any) -> Any:
+def _no_rule(*_: object, **__: object) -> NoReturn:
     raise TypeError(
         "rref must know what the endpoint returns before a rank has run it: "
         "@endpoint(propagate=lambda x: x), with fake tensors in place of its arguments"
@@ -288,9 +275,9 @@ def _no_rule(*_: Any, **__: Any) -> Any:
 
 def call_on_shard_and_fetch(
     function: Remote[P, R] | Endpoint[P, R],
-    *args: Any,
+    *args: object,
     shard: Mapping[str, int] | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Future[R]:
     """Call a remote function, or an endpoint of actors, on every rank of its tensors' mesh, and
     bring home what it returned on one: tensors of the CPU, and whatever else can be pickled.

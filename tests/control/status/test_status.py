@@ -16,7 +16,7 @@ import monarch_nb
 from monarch_nb import Actor, ProcMesh, concurrent_endpoint, endpoint, this_host
 from monarch_nb.control.client import client
 from monarch_nb.control.status import sampling
-from monarch_nb.control.status.sampling import MeshStatus, RankStatus
+from monarch_nb.control.status.snapshots import MeshStatus, RankStatus
 from tests.support import eventually, until_exists
 
 pytestmark = pytest.mark.slow

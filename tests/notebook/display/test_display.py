@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from monarch_nb.control.status.sampling import RankStatus
+from monarch_nb.control.status.snapshots import RankStatus
 from monarch_nb.core.shape.values import ValueMesh
 from monarch_nb.notebook.display.display import StatusView, mesh_html
 from monarch_nb.notebook.display.units import duration
