@@ -18,6 +18,7 @@ import queue
 import signal
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,14 +43,12 @@ from monarch_nb.worker.cells.variables import Variables
 from monarch_nb.worker.debug.dap import Dap
 from monarch_nb.worker.debug.debugger import Debugger
 from monarch_nb.worker.debug.pauses import Pauses
-from monarch_nb.worker.groups import (
-    collectives,
-    default_group,
-    flight_recorder,
-    rendezvous,
-    subgroups,
-)
+from monarch_nb.worker.groups import flight_recorder, rendezvous
+from monarch_nb.worker.groups.collectives import CollectiveWaits
+from monarch_nb.worker.groups.default_group import DefaultGroup
+from monarch_nb.worker.groups.process_groups import Place, ProcessGroups
 from monarch_nb.worker.groups.regroup import Regrouping
+from monarch_nb.worker.groups.subgroups import AxisGroups
 from monarch_nb.worker.output import progress
 from monarch_nb.worker.output.comms import Comms
 from monarch_nb.worker.output.descriptors import Descriptors
@@ -91,7 +90,15 @@ class Rank:
         self.proc = self.runtime.proc
         self.hosting = self.runtime.hosting
         self.work: WorkQueue = queue.SimpleQueue()
-        self.cells = CellQueue(self.runtime, self.work, self._names(), Descriptors(boot["board"]))
+        self.board = BoardWriter(boot["board"], self.hosting.queues)
+        self.groups = ProcessGroups(
+            Place(boot["store"], boot["rank"], boot["world_size"]),
+            self.board,
+            Pauses(self.proc, self.board).of_mesh_s,
+        )
+        self.cells = CellQueue(
+            self.runtime, self.work, self._names(), Descriptors(boot["board"]), self.groups
+        )
         self.dap = Dap(self.hosting, self.cells)
         self._leaving = False
 
@@ -121,7 +128,7 @@ class Rank:
             "GROUP_RANK": rank // per_host,
         }
         os.environ.update({name: str(value) for name, value in values.items()})
-        rendezvous.prepare(boot["store"], rank, boot["world_size"])
+        rendezvous.install(self.groups)
 
     def _names(self) -> dict[str, Any]:
         return {
@@ -144,7 +151,7 @@ class Rank:
 
     def _attach_main_thread(self) -> None:
         self.hosting.main_queue = self.work
-        self.hosting.interrupt_main = signals.interrupt_main
+        self.hosting.interrupt_main = partial(signals.interrupt_main, self.groups.interrupted)
         signal.signal(signal.SIGINT, self._on_sigint)
         signals.install()
         interruptible_sleep.install()
@@ -158,11 +165,10 @@ class Rank:
 
         self.hosting.flush_output = drain
         self.hosting.queues.append(self.work.qsize)
-        self.board = self.hosting.board = BoardWriter(self.boot["board"], self.hosting.queues)
-        signals.in_vain[:] = [collectives.interrupted]
-        collectives.install(self.board, Pauses(self.proc, self.board).of_mesh_s)
-        default_group.install()
-        self.runtime.group_of = subgroups.of
+        self.hosting.board = self.board
+        CollectiveWaits(self.groups).install()
+        DefaultGroup(self.groups).install()
+        self.runtime.group_of = AxisGroups(self.groups).of
         self._serve_metrics()
         Details(self.hosting, self.cells).install()
         self.dap.install()
@@ -174,11 +180,11 @@ class Rank:
         self.proc.verbs["logging"] = self._on_logging
         Workspaces(self.proc, self.work)
         Variables(self.proc, self.cells)
-        self.regrouping = Regrouping(self.proc, self.cells, self.boot)
+        self.regrouping = Regrouping(self.proc, self.cells, self.groups)
         sources.install(self.proc)
         Comms(self.runtime, self.work, self.cells).install()
         self._serve_help()
-        HelpDesk(self.proc, {"collectives": lambda _: flight_recorder.told(collectives.facts)})
+        HelpDesk(self.proc, {"collectives": lambda _: flight_recorder.told(self.groups.timeouts)})
 
     def _serve_metrics(self) -> None:
         pump = MetricsPump(recorder, self._send_metrics, self.boot["world_size"])
@@ -308,7 +314,7 @@ class Rank:
         self.runtime.root.rank = self.point
         self.boot.update(rank=rank, world_size=size)
         self.cells.shell.namespace.update(self._names())
-        rendezvous.regroup(body["store"], rank, size)
+        self.regrouping.heal(body["store"], rank, size)
 
     def _on_logging(self, body: dict[str, Any], _: Message) -> None:
         logging.basicConfig()  # a handler, if the user's code has made none

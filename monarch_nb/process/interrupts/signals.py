@@ -13,8 +13,6 @@ from collections.abc import Callable
 from typing import Final
 
 NUDGE: Final = signal.SIGRTMIN + 1
-in_vain: Final[list[Callable[[], bool]]] = []
-"""Each ends a wait that sees no signal, if there is one."""
 PAUSES_S: Final = (0.005, 0.015, 0.06, 0.2)
 
 
@@ -24,21 +22,25 @@ def install() -> None:
         signal.signal(NUDGE, lambda *_: None)
 
 
-def interrupt_main() -> None:
-    """Returns at once. Any thread."""
+def interrupt_main(end_wait: Callable[[], bool] = lambda: False) -> None:
+    """Send SIGINT to the main thread. Returns at once. Any thread.
+
+    `end_wait` ends a wait that sees no signal, and says whether there was one.
+    """
     main = threading.main_thread().ident or 0
     signal.pthread_kill(main, signal.SIGINT)
     if signal.getsignal(NUDGE) == signal.SIG_DFL:  # a nudge would end the process
         return
-    nudging = threading.Thread(target=_nudge, args=(main,), name="monarch-nudge", daemon=True)
+    nudging = threading.Thread(
+        target=_nudge, args=(main, end_wait), name="monarch-nudge", daemon=True
+    )
     vars(nudging).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
     nudging.start()
 
 
-def _nudge(main: int) -> None:
+def _nudge(main: int, end_wait: Callable[[], bool]) -> None:
     for pause_s in PAUSES_S:
         time.sleep(pause_s)
         signal.pthread_kill(main, NUDGE)
-        for ends in in_vain:
-            if ends():
-                return
+        if end_wait():
+            return

@@ -28,6 +28,7 @@ from monarch_nb.process.payloads import Parcel
 from monarch_nb.worker.cells.compiler import keep
 from monarch_nb.worker.cells.outcome import CellOutcome, forget_last_error
 from monarch_nb.worker.cells.shell import CellShell, Publish
+from monarch_nb.worker.groups.process_groups import ProcessGroups
 from monarch_nb.worker.output.descriptors import Descriptors
 from monarch_nb.worker.scripts.run import ScriptRun
 
@@ -46,7 +47,12 @@ class CellQueue:
     """Runs the cells of a rank, one at a time."""
 
     def __init__(
-        self, runtime: Runtime, work: WorkQueue, names: dict[str, Any], descriptors: Descriptors
+        self,
+        runtime: Runtime,
+        work: WorkQueue,
+        names: dict[str, Any],
+        descriptors: Descriptors,
+        groups: ProcessGroups,
     ) -> None:
         self.runtime = runtime
         self.proc = runtime.proc
@@ -59,6 +65,7 @@ class CellQueue:
         """Called when a cell has ended."""
         self.what = ""  # what the main thread works at
         self._descriptors = descriptors
+        self._groups = groups
         self._turns: deque[tuple[Turn, Message]] = deque()
         self._next: Work = (Task(self._take_turn), None)
         self._wake: Work = (Task(lambda: None), None)
@@ -169,7 +176,7 @@ class CellQueue:
         if "script" not in body:
             where = {"filename": body["filename"], "first_line": body["first_line"]}
             return self.shell.run(body["code"], **where, publish=publish)
-        with ScriptRun(body["script"], message.rank) as script:
+        with ScriptRun(body["script"], message.rank, self._groups) as script:
             return self.shell.perform(script.run, publish)
 
     def _publish(self, shown: dict[str, Any], message: Message, data: list[dict[str, Any]]) -> None:

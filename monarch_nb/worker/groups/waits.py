@@ -2,7 +2,7 @@
 
 Rules of the file: what is done at once costs one call more than before. A wait of gloo's is cut
 into slices, between which Python looks for signals. A wait that would break the group when it is
-cut (send, recv) is not: an interrupt breaks the group (`breaking.py`). One that does not even see
+cut (send, recv) is not: an interrupt breaks the group (`abort.py`). One that does not even see
 that goes to a thread of its own. What was left before it had ended is remembered: the group is of
 no use while it is not done.
 """
@@ -15,7 +15,9 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
+
+from monarch_nb.worker.groups.c10d import Work
 
 SLICE_S: Final = 0.05
 SLICE: Final = dt.timedelta(seconds=SLICE_S)
@@ -57,7 +59,7 @@ class Limit:
             )
 
 
-class Left:
+class Abandoned:
     """What was left before it had ended: by an interrupt, or when its time was over.
 
     `hold` keeps all groups alive: letting go of the last reference to one joins its threads.
@@ -65,7 +67,7 @@ class Left:
 
     def __init__(self, hold: Callable[[], None]) -> None:
         self._hold = hold
-        self._works: list[tuple[str, Any, Callable[[], bool]]] = []
+        self._works: list[tuple[str, Work, Callable[[], bool]]] = []
         self._broken = ""
 
     def __bool__(self) -> bool:
@@ -74,7 +76,7 @@ class Left:
 
     def is_under_way(self) -> bool:
         """Whether something of it has not ended yet."""
-        self._works = [left for left in self._works if not left[2]()]
+        self._works = [each for each in self._works if not each[2]()]
         return bool(self._works)
 
     def broke(self, what: str) -> None:
@@ -82,12 +84,12 @@ class Left:
         self._broken = what
         self._hold()
 
-    def add(self, what: str, work: Any, is_done: Callable[[], bool]) -> None:
+    def add(self, what: str, work: Work, is_done: Callable[[], bool]) -> None:
         """Nobody waits for it any more."""
         self._works.append((what, work, is_done))
         self._hold()
 
-    def check(self, work: Any) -> None:
+    def check(self, work: object) -> None:
         """Raises `RuntimeError` where the group is of no use; a work may be waited for again.
 
         What has ended on the peers ends here a moment later: that is waited for.
@@ -112,8 +114,8 @@ class Left:
 
 
 def in_slices(
-    wait: Callable[[dt.timedelta], Any], is_done: Callable[[], bool], limit: Callable[[], Limit]
-) -> Any:
+    wait: Callable[[dt.timedelta], object], is_done: Callable[[], bool], limit: Callable[[], Limit]
+) -> object:
     """Wait for a work that can be waited for again. `limit` is made when it takes longer."""
     ended = _slice(wait, is_done)
     counting = None
@@ -124,7 +126,9 @@ def in_slices(
     return ended[0]
 
 
-def _slice(wait: Callable[[dt.timedelta], Any], is_done: Callable[[], bool]) -> tuple[Any] | None:
+def _slice(
+    wait: Callable[[dt.timedelta], object], is_done: Callable[[], bool]
+) -> tuple[object] | None:
     try:
         return (wait(SLICE),)
     except RuntimeError:
@@ -135,21 +139,20 @@ def _slice(wait: Callable[[dt.timedelta], Any], is_done: Callable[[], bool]) -> 
 class Aside:
     """Something that blocks in C++, on a thread of its own."""
 
-    def __init__(self, action: Callable[[], Any]) -> None:
+    def __init__(self, action: Callable[[], object]) -> None:
         self._action = action
         self._done = threading.Lock()
         self._done.acquire()
         self._is_done = False
-        self._value: Any = None
+        self._value: object = None
         self._error: BaseException | None = None
         thread = _idle.pop() if _idle else _Thread()
         thread.jobs.put(self)
 
     def is_done(self) -> bool:
-        """Whether it has ended."""
         return self._is_done
 
-    def wait(self, limit: Callable[[], Limit]) -> Any:
+    def wait(self, limit: Callable[[], Limit]) -> object:
         """Its value, or what it raises."""
         if not self._done.acquire(timeout=SLICE_S):
             counting = limit()
@@ -160,7 +163,6 @@ class Aside:
         return self._value
 
     def run(self) -> None:
-        """The thread."""
         try:
             self._value = self._action()
         except BaseException as error:  # noqa: BLE001  raised where it is waited for
