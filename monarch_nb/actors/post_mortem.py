@@ -27,16 +27,21 @@ class Kept(NamedTuple):
 
 
 class Failed:
-    """Of one process. A rank gives it room; elsewhere nothing is kept.
-
-    `stop(error)` is called where something fails, before anybody is told; None: nothing is.
-    """
+    """Of one process. A rank gives it room; elsewhere nothing is kept."""
 
     def __init__(self) -> None:
         self.room = 0
         self.kept: dict[int, Kept] = {}
         self.stop: Callable[[BaseException], None] | None = None
         self._looked_into: set[int] = set()
+
+    def keep_last(self, room: int) -> None:
+        """Keep the errors of so many origins from now on."""
+        self.room = room
+
+    def stop_with(self, stop: Callable[[BaseException], None] | None) -> None:
+        """Call `stop(error)` where something fails, before anybody is told; None: nothing."""
+        self.stop = stop
 
     def seen(self, origin: int, error: BaseException) -> BaseException:
         """User code has raised this, in this thread. Returns the error with which it ends: an

@@ -41,14 +41,17 @@ class Recorder:
     """Collects what this process logs."""
 
     def __init__(self) -> None:
-        self.wake: Callable[[], None] = _nobody
-        """Called with each value: there is something to send."""
+        self._wake: Callable[[], None] = _nobody
         self._values: deque[tuple[int, str, int, float]] = deque()
         self._folds: dict[Key, Fold] = {}
         self._folding = threading.Lock()
         self._last_step: dict[str, int] = {}
         self._left_out = 0
         self._first_left_out = ""
+
+    def attach(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called with each value from now on."""
+        self._wake = wake
 
     def add(self, name: str, step: int | None, value: float) -> None:
         """One value. Any thread."""
@@ -62,7 +65,7 @@ class Recorder:
         self._values.append((_tag(), name, step, value))
         if len(self._values) > MAX_WAITING:
             self._fold(0.0)
-        self.wake()
+        self._wake()
 
     def __bool__(self) -> bool:
         return bool(self._values or self._folds or self._left_out)
@@ -78,16 +81,17 @@ class Recorder:
 
     def forget(self) -> None:
         """This process is a fork: what has gathered is its parent's."""
+        is_of_rank = self._wake is not _nobody
         self._values, self._folds, self._last_step = deque(), {}, {}
         self._folding = threading.Lock()
-        self.wake = _nobody
+        self._wake = _severed if is_of_rank else _nobody
 
     def _admit(self, name: str) -> bool:
         if len(self._last_step) < MAX_NAMES:
             return True
         self._first_left_out = self._first_left_out or name
         self._left_out += 1
-        self.wake()
+        self._wake()
         return False
 
     def _fold(self, patience_s: float) -> bool:
@@ -199,11 +203,4 @@ recorder: Final = Recorder()
 """The one of this process."""
 
 
-def _after_fork() -> None:
-    is_of_rank = recorder.wake is not _nobody
-    recorder.forget()
-    if is_of_rank:
-        recorder.wake = _severed
-
-
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=recorder.forget)

@@ -40,6 +40,7 @@ from monarch_nb.worker.cells.queue import CellQueue
 from monarch_nb.worker.cells.rank_mesh import RankMesh
 from monarch_nb.worker.cells.shell import prepare_shell
 from monarch_nb.worker.cells.variables import Variables
+from monarch_nb.worker.debug.channel import DebugChannel
 from monarch_nb.worker.debug.dap import Dap
 from monarch_nb.worker.debug.debugger import Debugger
 from monarch_nb.worker.debug.pauses import Pauses
@@ -55,6 +56,7 @@ from monarch_nb.worker.output.descriptors import Descriptors
 from monarch_nb.worker.output.metrics import MetricsPump
 from monarch_nb.worker.output.stdio import install
 from monarch_nb.worker.reloading import Workspaces
+from monarch_nb.worker.scripts.torchrun import rank_environment
 from monarch_nb.worker.status import stacks
 from monarch_nb.worker.status.board_writer import BoardWriter
 from monarch_nb.worker.status.details import Details
@@ -96,10 +98,18 @@ class Rank:
             self.board,
             Pauses(self.proc, self.board).of_mesh_s,
         )
+        self.metrics = MetricsPump(recorder, self._send_metrics, boot["world_size"])
         self.cells = CellQueue(
-            self.runtime, self.work, self._names(), Descriptors(boot["board"]), self.groups
+            self.runtime,
+            self.work,
+            self._names(),
+            Descriptors(boot["board"]),
+            self.groups,
+            self.metrics.drain,
         )
-        self.dap = Dap(self.hosting, self.cells)
+        prompts: dict[int, DebugChannel] = {}
+        self.dap = Dap(self.hosting, self.cells, prompts)
+        self.debugger = Debugger(self.hosting, self.board, self.dap, prompts)
         self._leaving = False
 
     def live(self) -> int:
@@ -118,16 +128,9 @@ class Rank:
     # boot
 
     def _prepare_environment(self) -> None:
-        rank, boot = self.boot["rank"], self.boot
-        per_host = boot["host_size"]
-        values = {
-            "RANK": rank,
-            "LOCAL_RANK": rank % per_host,
-            "WORLD_SIZE": boot["world_size"],
-            "LOCAL_WORLD_SIZE": per_host,
-            "GROUP_RANK": rank // per_host,
-        }
-        os.environ.update({name: str(value) for name, value in values.items()})
+        rank, size, per_host = (self.boot[name] for name in ("rank", "world_size", "host_size"))
+        host, local = divmod(rank, per_host)
+        os.environ.update(rank_environment(rank, size, local, per_host, host))
         rendezvous.install(self.groups)
 
     def _names(self) -> dict[str, Any]:
@@ -169,10 +172,11 @@ class Rank:
         CollectiveWaits(self.groups).install()
         DefaultGroup(self.groups).install()
         self.runtime.group_of = AxisGroups(self.groups).of
-        self._serve_metrics()
+        self.hosting.on_raised = self.dap.uncaught
+        self.proc.verbs["metrics_taken"] = lambda _body, _message: self.metrics.on_taken()
         Details(self.hosting, self.cells).install()
         self.dap.install()
-        Debugger(self.hosting, self.board, self.dap).install()
+        self.debugger.install()
         self.proc.verbs["exit"] = self._on_exit
         self.proc.verbs["cell"] = self.cells.on_cell
         self.proc.verbs["interrupt_cells"] = self.cells.on_interrupt
@@ -185,11 +189,6 @@ class Rank:
         Comms(self.runtime, self.work, self.cells).install()
         self._serve_help()
         HelpDesk(self.proc, {"collectives": lambda _: flight_recorder.told(self.groups.timeouts)})
-
-    def _serve_metrics(self) -> None:
-        pump = MetricsPump(recorder, self._send_metrics, self.boot["world_size"])
-        self.cells.before_answer = pump.drain
-        self.proc.verbs["metrics_taken"] = lambda _body, _message: pump.on_taken()
 
     def _serve_help(self) -> None:
         helper = self.cells.shell.helper(self._is_busy)

@@ -10,7 +10,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
+
+from monarch_nb.net.threads import helper_thread
 
 NUDGE: Final = signal.SIGRTMIN + 1
 PAUSES_S: Final = (0.005, 0.015, 0.06, 0.2)
@@ -31,11 +34,7 @@ def interrupt_main(end_wait: Callable[[], bool] = lambda: False) -> None:
     signal.pthread_kill(main, signal.SIGINT)
     if signal.getsignal(NUDGE) == signal.SIG_DFL:  # a nudge would end the process
         return
-    nudging = threading.Thread(
-        target=_nudge, args=(main, end_wait), name="monarch-nudge", daemon=True
-    )
-    vars(nudging).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
-    nudging.start()
+    helper_thread(partial(_nudge, main, end_wait), "monarch-nudge").start()
 
 
 def _nudge(main: int, end_wait: Callable[[], bool]) -> None:

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from monarch_nb.net.threads import helper_thread
+
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
     from monarch_nb.process.process import Proc
@@ -38,8 +40,7 @@ class HelpDesk:
         if replaced is not None:
             self._proc.answer(replaced[1], {"error": "a newer request came"})
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="monarch-help", daemon=True)
-            vars(self._thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+            self._thread = helper_thread(self._serve, "monarch-help")
             self._thread.start()
 
     def _serve(self) -> None:

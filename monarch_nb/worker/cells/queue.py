@@ -53,15 +53,19 @@ class CellQueue:
         names: dict[str, Any],
         descriptors: Descriptors,
         groups: ProcessGroups,
+        before_answer: Callable[[], None] = lambda: None,
     ) -> None:
         self.runtime = runtime
         self.proc = runtime.proc
         self.work = work
-        self.shell = CellShell(names, lambda shown: self._display(runtime.root_tag(), shown))
-        self.shell.seen = partial(runtime.hosting.failed.seen, CELLS)
+        self.shell = CellShell(
+            names,
+            lambda shown: self._display(runtime.root_tag(), shown),
+            partial(runtime.hosting.failed.seen, CELLS),
+        )
         self.results: dict[tuple[int, int], Any] = {}
         """Values of last expressions, by who has asked for that and the reply port of the cell."""
-        self.before_answer: Callable[[], None] = lambda: None
+        self.before_answer = before_answer
         """Called when a cell has ended."""
         self.what = ""  # what the main thread works at
         self._descriptors = descriptors

@@ -50,6 +50,8 @@ MAX_OUT: Final = 8  # results kept in Out: they may be large, and on a GPU
 LOADED: Final = (application, completer, oinspect)  # so that zygotes have what shells will need
 
 Publish = Callable[[dict[str, Any]], None]
+Work = Callable[[], BaseException | None]
+"""Returns or raises what it failed with."""
 
 # What IPython's transforms could react to; text without any of it is Python already.
 _SPECIAL: Final = re.compile(r"[%!?]|\A\s|^\s*(?:[,;/]|>>>|\.\.\.|In \[)", re.MULTILINE)
@@ -57,19 +59,32 @@ _SCREENS: Final = ("gtk", "mac", "osx", "qt", "tk", "wx")
 _CONFIG: Final = Config({"HistoryManager": {"enabled": False, "hist_file": ":memory:"}})
 
 
+def _discard(_: dict[str, Any]) -> None:
+    """No cell has run yet."""
+
+
+def _same(error: BaseException) -> BaseException:
+    return error
+
+
 class CellShell:
     """Runs cells in the namespace of `__main__`, which is this rank's alone.
 
-    `names` are set in it at the start (rank, size, coords, device ...); `publish` gets what is
-    shown before the first cell. All methods belong to the main thread, where SIGINT is handled; its
-    handler calls `interrupt()`.
+    `names` are set in it at the start (rank, size, coords, device ...). `publish` gets what is
+    shown before the first cell; `seen` gets what a cell has raised and says what it ends with. All
+    methods belong to the main thread, where SIGINT is handled; its handler calls `interrupt()`.
     """
 
-    def __init__(self, names: Mapping[str, Any], publish: Publish | None = None) -> None:
+    def __init__(
+        self,
+        names: Mapping[str, object],
+        publish: Publish = _discard,
+        seen: Callable[[BaseException], BaseException] = _same,
+    ) -> None:
         self._gate = InterruptGate()
-        self._publish = publish or _discard
-        self.seen: Callable[[BaseException], BaseException] = lambda error: error
-        """What a cell has raised, and what it ends with."""
+        self._publish = publish
+        self._seen = seen
+        self._around: Callable[[Work], Work] | None = None
         self._loop = CellLoop()
         self._compiler = CellCompiler()
         self._shell = self._made()
@@ -96,11 +111,14 @@ class CellShell:
         work = partial(self._perform, self._shell, code, filename, first_line)
         return saying_that_the_rank_lives(self.perform(work, publish))
 
-    def perform(self, work: Callable[[], BaseException | None], publish: Publish) -> CellOutcome:
-        """Do something else in place of a cell: it can be interrupted and may show things.
+    def watch(self, around: Callable[[Work], Work] | None) -> None:
+        """Run each cell from now on as `around` has it; None: as it is."""
+        self._around = around
 
-        `work` returns or raises what it failed with.
-        """
+    def perform(self, work: Work, publish: Publish) -> CellOutcome:
+        """Do something else in place of a cell: it can be interrupted and may show things."""
+        if self._around is not None:
+            work = self._around(work)
         started = time.perf_counter()
         shell = self._shell
         self._publish = publish
@@ -183,7 +201,7 @@ class CellShell:
         """The shell, which the zygote may have made already, for this rank."""
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         shell = _the_shell()
-        shell.cells = self
+        shell.serve(self)
         sys.modules["__main__"] = shell.user_module
         vars(builtins)["get_ipython"] = shell.get_ipython  # for good
         return shell
@@ -203,7 +221,7 @@ class CellShell:
                 shell, self._compiler.compile(shell, text, filename, first_line - 1 + blank)
             )
         except BaseException as raised:  # noqa: BLE001  it is the cell's, whatever it is
-            result.error_in_exec = self.seen(raised)
+            result.error_in_exec = self._seen(raised)
         error: BaseException | None = result.error_in_exec
         result.result = shell.displayhook.value
         shell.last_execution_succeeded = error is None
@@ -249,10 +267,6 @@ def _result(shell: Any, code: str) -> Any:
     result.execution_count = shell.execution_count
     shell.execution_count += 1
     return result
-
-
-def _discard(_: dict[str, Any]) -> None:
-    """No cell has run yet."""
 
 
 # ------------------------------------------------------------------------- what IPython is made of
@@ -346,6 +360,10 @@ class _Shell(InteractiveShell):
     displayhook_class = Type(_Hook)
     display_pub_class = Type(_Publisher)
     cells: CellShell
+
+    def serve(self, cells: CellShell) -> None:
+        """Show for these cells; a zygote has made the shell before there were any."""
+        self.cells = cells
 
     def init_ipython_dir(self, ipython_dir: object) -> None:
         """None: ranks do not write to the user's home."""

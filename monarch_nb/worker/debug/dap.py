@@ -12,26 +12,29 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from monarch_nb.net.threads import helper_thread
 from monarch_nb.worker.debug import inspecting
+from monarch_nb.worker.debug.channel import DebugChannel
 from monarch_nb.worker.debug.pydevd import Tracer, untrace_child
 
 if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
     from monarch_nb.core.wire.frames import Message
-    from monarch_nb.worker.cells.outcome import CellOutcome
     from monarch_nb.worker.cells.queue import CellQueue
-    from monarch_nb.worker.cells.shell import CellShell, Publish
+    from monarch_nb.worker.cells.shell import Work
 
 MAX_TEXT: Final = 100_000
 """Characters of a value that travel to the browser."""
 TORN_S: Final = (0.002, 0.05)
 """An exception that ends the tracing of a thread has come out of it by then; on a busy machine, by
 the second time."""
+AT_PROMPT: Final = "this rank is stopped at the prompt of pdb; let it go on there first"
 NOT_OPEN: Final = "the visual debugger is not attached to this rank"
 _ATTACH: Final = {
     "justMyCode": False,
@@ -49,7 +52,9 @@ Order = Callable[[], None]
 class Dap:
     """Serves the verbs `dap_open`, `dap` and `dap_close` (see docs/protocol.md)."""
 
-    def __init__(self, hosting: Hosting, cells: CellQueue) -> None:
+    def __init__(
+        self, hosting: Hosting, cells: CellQueue, prompts: Mapping[int, DebugChannel]
+    ) -> None:
         self._looks = inspecting.Looks(cells)
         self._written = inspecting.CellFiles()
         self._commands: dict[str, Callable[[Arguments], dict[str, Any]]] = {
@@ -68,9 +73,7 @@ class Dap:
         self._tracer: Tracer | None = None
         self._opener: Message | None = None
         self._asked: dict[int, Message] = {}
-        self._undo: Callable[[], None] = lambda: None
-        self.refuses: Callable[[], str] = str
-        """Why nobody may attach now; "" if somebody may."""
+        self._prompts = prompts  # of pdb: who waits at one has the rank
 
     def install(self) -> None:
         """From now on."""
@@ -84,7 +87,7 @@ class Dap:
             self.gives_up()
 
         self._proc.verbs["interrupt"] = on_interrupt
-        _slot.dap = self
+        os.register_at_fork(after_in_child=self._forget_after_fork)
 
     @property
     def is_attached(self) -> bool:
@@ -101,6 +104,11 @@ class Dap:
         if self._tracer is not None:
             self._torn(threading.main_thread().ident or 0)
 
+    def uncaught(self, error: BaseException) -> None:
+        """A call has raised this, in its thread: stop where it arose, if somebody wants that."""
+        if (tracer := self._tracer) is not None:
+            tracer.uncaught(error)
+
     def gives_up(self) -> None:
         """Somebody stops the calls that this rank works at; one that has failed already, and is
         looked at, ends too. The inbox thread."""
@@ -112,12 +120,16 @@ class Dap:
         if self._thread is not None:
             self._orders.put(lambda: self._end("the rank ends"))
 
+    def _forget_after_fork(self) -> None:
+        if self._tracer is not None:
+            self._tracer = None
+            untrace_child()
+
     # the inbox thread
 
     def _on_open(self, _: dict[str, Any], message: Message) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="monarch-dap", daemon=True)
-            vars(self._thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+            self._thread = helper_thread(self._serve, "monarch-dap")
             self._thread.start()
         self._orders.put(lambda: self._open(message))
 
@@ -151,8 +163,8 @@ class Dap:
         if self._tracer is not None:
             self._reply(message, {"error": "the visual debugger is attached to this rank already"})
             return
-        if why := self.refuses():
-            self._reply(message, {"error": why})
+        if self._prompts:
+            self._reply(message, {"error": AT_PROMPT})
             return
         board = self._hosting.board
         assert board is not None
@@ -163,8 +175,7 @@ class Dap:
             self._reply(message, {"error": told})
             return
         self._opener = message
-        self._hosting.on_raised = self._tracer.uncaught
-        self._undo = _around_work(self._cells.shell, self._tracer)
+        self._cells.shell.watch(partial(_watched, self._tracer))
         self._say({"event": "opened"})
 
     def _perform(self, request: dict[str, Any], message: Message) -> None:
@@ -193,8 +204,7 @@ class Dap:
         tracer, self._tracer = self._tracer, None
         opener, self._opener = self._opener, None
         if tracer is not None:
-            self._undo()
-            self._hosting.on_raised = lambda _: None
+            self._cells.shell.watch(None)
             tracer.end()
         for message in list(self._asked.values()):
             self._reply(message, {"error": NOT_OPEN})
@@ -248,53 +258,17 @@ def _done(
     return {**response, "success": True, "body": body}
 
 
-def _around_work(shell: CellShell, tracer: Tracer) -> Callable[[], None]:
-    """Trace every cell, and tell of one that fails while it can still be looked at. Returns what
-    undoes it."""
-    perform = shell.perform
+def _watched(tracer: Tracer, work: Work) -> Work:
+    """Trace a cell, and tell if it fails while it can still be looked at."""
 
-    def watched(work: Callable[[], BaseException | None], publish: Publish) -> CellOutcome:
-        def attempt() -> BaseException | None:
-            tracer.trace_here()
-            try:
-                error = work()
-            except BaseException as raised:  # noqa: BLE001  the cell's, whatever it is
-                error = raised
-            if error is not None:
-                tracer.uncaught(error)
-            return error
+    def attempt() -> BaseException | None:
+        tracer.trace_here()
+        try:
+            error = work()
+        except BaseException as raised:  # noqa: BLE001  the cell's, whatever it is
+            error = raised
+        if error is not None:
+            tracer.uncaught(error)
+        return error
 
-        return perform(attempt, publish)
-
-    vars(shell)["perform"] = watched
-    return lambda: vars(shell).pop("perform", None)
-
-
-class _Slot:
-    """The session of this process; in a fork of it there is none."""
-
-    def __init__(self) -> None:
-        self.dap: Dap | None = None
-
-
-_slot: Final = _Slot()
-
-
-def is_attached() -> bool:
-    """Whether the visual debugger is attached to this process."""
-    return _slot.dap is not None and _slot.dap.is_attached
-
-
-def stop_here(frame: FrameType) -> None:
-    """`breakpoint()` while it is attached: stop the calling thread in this frame of it."""
-    if _slot.dap is not None:
-        _slot.dap.stop_at(frame)
-
-
-def _forget_after_fork() -> None:
-    if is_attached():
-        untrace_child()
-    _slot.dap = None
-
-
-os.register_at_fork(after_in_child=_forget_after_fork)
+    return attempt

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 from monarch_nb.process.context import Here, here
 from monarch_nb.worker.cells.outcome import forget_last_error
 from monarch_nb.worker.debug.channel import DebugChannel
+from monarch_nb.worker.debug.inspecting import place_of
 from monarch_nb.worker.debug.pdb import RankPdb
-from monarch_nb.worker.status.frame_places import place_of
 
 if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from monarch_nb.worker.status.board_writer import BoardWriter
 
 NESTED: Final = "a breakpoint inside an expression of the debugger was passed over"
-AT_PROMPT: Final = "this rank is stopped at the prompt of pdb; let it go on there first"
 MAX_VARIABLES: Final = 20
 MAX_FAILED: Final = 8
 MAX_MESSAGE: Final = 2_000
@@ -43,14 +42,20 @@ _short.maxstring = _short.maxother = 200
 class Debugger:
     """All debuggers of a rank. One per process."""
 
-    def __init__(self, hosting: Hosting, board: BoardWriter, visual: Dap) -> None:
+    def __init__(
+        self,
+        hosting: Hosting,
+        board: BoardWriter,
+        visual: Dap,
+        stopped: dict[int, DebugChannel],
+    ) -> None:
         self._hosting = hosting
         self._proc = hosting.proc
         self._board = board
-        self._visual = visual
+        self.visual = visual
         self._numbers = itertools.count(1)
         self._of_thread = threading.local()
-        self._stopped: dict[int, DebugChannel] = {}
+        self._stopped = stopped  # by number; the other debugger looks at it
         self._class = self._made_class()
         self._passed: set[tuple[int, str, int]] = set()  # tag and line, where nobody can answer
 
@@ -60,8 +65,7 @@ class Debugger:
         self._proc.verbs["post_mortem"] = self._on_post_mortem
         self._proc.verbs["stop_at_failure"] = self._on_stop_at_failure
         self._proc.verbs["forget_failed"] = self._on_forget_failed
-        self._hosting.failed.room = MAX_FAILED
-        self._visual.refuses = lambda: AT_PROMPT if self._stopped else ""
+        self._hosting.failed.keep_last(MAX_FAILED)
         if "PYTHONBREAKPOINT" not in os.environ and sys.breakpointhook is sys.__breakpointhook__:
             sys.breakpointhook = pdb.set_trace = self._on_breakpoint
             vars(pdb)["Pdb"] = self._class
@@ -80,8 +84,7 @@ class Debugger:
         if kept is None:
             self._proc.answer(message, {"none": True})
             return
-        debugger = self._class()
-        debugger.kind = POST_MORTEM
+        debugger = self._class().of_kind(POST_MORTEM)
         self._proc.answer(message, {"stop": debugger.channel.number})
         args = (debugger, kept.error, kept.here)
         threading.Thread(
@@ -89,7 +92,7 @@ class Debugger:
         ).start()
 
     def _on_stop_at_failure(self, body: dict[str, Any], message: Message) -> None:
-        self._hosting.failed.stop = self._stop_at_failure if body["on"] else None
+        self._hosting.failed.stop_with(self._stop_at_failure if body["on"] else None)
         self._proc.answer(message, {"ok": True})
 
     def _on_forget_failed(self, _: dict[str, Any], message: Message) -> None:
@@ -106,8 +109,8 @@ class Debugger:
         if self._proc.links.forked:
             sys.stderr.write(f"{_place(frame)}: a child of a rank takes no input, going on\n")
             return
-        if self._visual.is_attached:
-            self._visual.stop_at(frame)
+        if self.visual.is_attached:
+            self.visual.stop_at(frame)
             return
         if self._is_passed(frame):
             return
@@ -128,8 +131,7 @@ class Debugger:
         """`%mesh pdb on`: the same in the thread that has failed, before anybody is told."""
         if self._proc.links.forked or isinstance(error, bdb.BdbQuit):
             return
-        debugger = self._class()
-        debugger.kind = "failure"
+        debugger = self._class().of_kind("failure")
         self._ask_where_it_failed(debugger, error)
 
     def _ask_where_it_failed(self, debugger: RankPdb, error: BaseException) -> None:
@@ -168,7 +170,7 @@ class Debugger:
         channel = debugger.channel
         self._stopped[channel.number] = channel
         caller = here.get()
-        channel.about = {
+        about = {
             "tag": caller.tag if caller is not None else 0,
             "what": _what(caller),
             "thread": threading.current_thread().name,
@@ -177,13 +179,13 @@ class Debugger:
             "line": debugger.stopped_at,
             "function": frame.f_code.co_name,
         }
-        channel.pass_over = lambda: self._pass_over(frame)
+        channel.stop(about, lambda: self._pass_over(frame))
         if debugger.kind != POST_MORTEM:  # that holds nobody up
             self._board.pause(channel.number, place_of(frame))
 
     def _resumed(self, debugger: RankPdb) -> None:
         self._stopped.pop(debugger.channel.number, None)
-        debugger.channel.pass_over = _nothing  # it knows the frame
+        debugger.channel.resume()
         self._board.unpause(debugger.channel.number)
 
     def _tell(self, event: dict[str, Any]) -> None:
@@ -208,10 +210,6 @@ def _key(frame: FrameType) -> tuple[int, str, int]:
     """Of a function, for a notebook cell."""
     caller, code = here.get(), frame.f_code
     return 0 if caller is None else caller.tag, code.co_filename, code.co_firstlineno
-
-
-def _nothing() -> None:
-    """Nobody is stopped."""
 
 
 def _what(caller: Here | None) -> str:

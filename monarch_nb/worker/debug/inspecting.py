@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.worker.cells.jsonable import plain
@@ -64,6 +65,13 @@ def rich(value: object) -> str:
         said = {"text/plain": str(shown["data"].get("text/plain", ""))[:MAX_VALUE]}
         return json.dumps({"data": said, "metadata": {}})
     return text
+
+
+def place_of(frame: FrameType) -> str:
+    """Where a frame is, for people: `train.py:41 step()`."""
+    code = frame.f_code
+    name = os.path.basename(code.co_filename)  # noqa: PTH119  a name, of a file or of none
+    return f"{name}:{frame.f_lineno} {code.co_name}()".replace("<module>()", "").strip()
 
 
 class CellFiles:

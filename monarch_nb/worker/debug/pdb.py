@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 from types import CodeType, FrameType, TracebackType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from monarch_nb.core.errors.records import is_internal
 from monarch_nb.core.hangs.stacks import is_of_python
@@ -80,8 +80,12 @@ class RankPdb(pdb.Pdb):
         self._outermost: FrameType | None = None
         self._failing: FrameType | None = None  # an exception goes through it
         self._is_stepping = False
-        channel.prompt = lambda: self.prompt
-        channel.complete = self.completions
+        channel.connect(lambda: self.prompt, self.completions)
+
+    def of_kind(self, kind: str) -> Self:
+        """This debugger, for something else than a breakpoint: `failure` or `post-mortem`."""
+        self.kind = kind
+        return self
 
     # where it stops
 

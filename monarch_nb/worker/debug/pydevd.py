@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import os
+import queue
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -18,12 +20,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Protocol
 
-from monarch_nb.worker.debug.inspecting import is_library
-from monarch_nb.worker.debug.wire import Wire
-from monarch_nb.worker.status.frame_places import place_of
+from monarch_nb.worker.debug.inspecting import is_library, place_of
 
 LOOK_S: Final = 0.01
 """How often a held thread looks whether it may go on; a missed wake-up costs a step that much."""
+_END: Final = b"\r\n\r\n"
 _RUNS: Final = 1  # pydevd's STATE_RUN
 _NO_STEP: Final = -1
 _BREAKPOINT: Final = 111  # pydevd's CMD_SET_BREAK
@@ -36,6 +37,57 @@ class Holds(Protocol):
 
     def pause(self, who: object, where: str) -> None: ...
     def unpause(self, who: object) -> None: ...
+
+
+class Wire:
+    """What pydevd takes for a socket: `send` and `on_message` are ours, the rest is pydevd's.
+
+    Nothing listens and nothing connects: what the controller says comes in control messages of the
+    mesh, which are authenticated, and pydevd's thread reads it here as from a peer.
+    """
+
+    def __init__(self, on_message: Callable[[dict[str, Any]], None]) -> None:
+        self._on_message = on_message
+        self._to_debugger: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._said = bytearray()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Say something to the debugger. Any thread; returns at once."""
+        body = json.dumps(message).encode()
+        self._to_debugger.put(b"Content-Length: %d%b%b" % (len(body), _END, body))
+
+    # what pydevd calls
+
+    def recv(self, _size: int) -> bytes:
+        """The next message, whole: pydevd keeps what is more than it has asked for."""
+        return self._to_debugger.get()
+
+    def sendall(self, data: bytes) -> None:
+        """The debugger says something, a header and a body at a time or in any other parts."""
+        self._said += data
+        while (message := self._next()) is not None:
+            self._on_message(json.loads(message))
+
+    def settimeout(self, _seconds: float | None) -> None:
+        """It never blocks for longer than there is nothing to say."""
+
+    def shutdown(self, _how: int) -> None:
+        """The debugger ends."""
+        self.close()
+
+    def close(self) -> None:
+        """The end of the conversation, for the thread that reads."""
+        self._to_debugger.put(b"")
+
+    def _next(self) -> bytes | None:
+        head, found, rest = self._said.partition(_END)
+        if not found:
+            return None
+        size = int(head.rpartition(b":")[2])
+        if len(rest) < size:
+            return None
+        self._said = rest[size:]
+        return bytes(rest[:size])
 
 
 class Tracer:

@@ -84,9 +84,8 @@ class Comms:
 
     def _handle(self, incoming: _Incoming) -> None:
         with self._lock:
-            if incoming.has_begun:
+            if not incoming.begin():
                 return  # a cell that awaited something has let it in
-            incoming.has_begun = True
         body = incoming.body
         target = self._manager.comms.get(body["comm_id"])
         if target is None:
@@ -143,6 +142,11 @@ class _Incoming:
     def step(self, _: Message | None) -> None:
         """Its turn has come."""
         self._handle(self)
+
+    def begin(self) -> bool:
+        """Whether it had not begun yet."""
+        before, self.has_begun = self.has_begun, True
+        return not before
 
     def absorb(self, later: _Incoming) -> bool:
         """Take the values of the message that comes next, if both are updates of one widget."""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from monarch_nb.core.metrics.curves import to_wire
+from monarch_nb.net.threads import helper_thread
 from monarch_nb.services.metrics import Batch, Recorder
 
 TICK_S: Final = 0.1
@@ -36,7 +37,7 @@ class MetricsPump:
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._sending = threading.Lock()
-        recorder.wake = self.wake
+        recorder.attach(self.wake)
 
     def wake(self) -> None:
         """There is something to send. Any thread."""
@@ -44,8 +45,7 @@ class MetricsPump:
             return
         self._is_awake = True
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="monarch-metrics", daemon=True)
-            vars(self._thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+            self._thread = helper_thread(self._run, "monarch-metrics")
             self._thread.start()
         self._wake.put(None)
 

@@ -21,6 +21,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Final
 
+from monarch_nb.net.threads import helper_thread
 from monarch_nb.worker.output.stdio import CurrentTag, RankStream
 
 TICK_S: Final = 0.1
@@ -66,8 +67,7 @@ class Reporter:
             return
         self._is_awake = True
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="monarch-progress", daemon=True)
-            vars(self._thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+            self._thread = helper_thread(self._run, "monarch-progress")
             self._thread.start()
         self._wake.put(None)
 

@@ -23,6 +23,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from monarch_nb.net.threads import helper_thread
+
 TICK_S: Final = 0.03  # between two sends while text keeps coming
 FIRST_S: Final = 0.002  # before the first: a short cell's text leaves with its result, in one go
 FLUSH_S: Final = 0.02  # how long `flush` waits at most
@@ -66,9 +68,7 @@ class OutputPump:
         self._open: set[Place] = set()  # whose last text did not end its line
         self._sending = threading.RLock()
         _pumps.add(self)
-        self._thread = threading.Thread(target=self._run, name="monarch-stdio", daemon=True)
-        # a breakpoint in a cell lets it run
-        vars(self._thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+        self._thread = helper_thread(self._run, "monarch-stdio")
         self._thread.start()
 
     def drain(self) -> None:

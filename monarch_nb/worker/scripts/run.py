@@ -23,11 +23,9 @@ from typing import Any, Final, Self
 from monarch_nb.process.current import end_fork
 from monarch_nb.worker.groups.process_groups import Place, ProcessGroups
 from monarch_nb.worker.scripts import loader
-from monarch_nb.worker.scripts.at_exit import AtExit
 from monarch_nb.worker.scripts.cell_groups import CellGroups
-from monarch_nb.worker.scripts.modules import Modules
-from monarch_nb.worker.scripts.process_state import Surroundings
-from monarch_nb.worker.scripts.torchrun import World
+from monarch_nb.worker.scripts.process_state import AtExit, ProcessState, ScriptModules
+from monarch_nb.worker.scripts.torchrun import ScriptWorld
 
 _LAST: Final = ("last_type", "last_value", "last_traceback")  # where pdb looks
 
@@ -42,7 +40,7 @@ class ScriptRun:
         self._name: str = script["name"]
         self._args: list[str] = script["args"]
         self._is_module: bool = script["module"]
-        self._world = World.of(script, member)
+        self._world = ScriptWorld.of(script, member)
         self._groups = groups
         self._pid = os.getpid()
         self._has_failed = False
@@ -60,15 +58,15 @@ class ScriptRun:
         place = _place(self._groups.world.path, self._world)
         self._undo.callback(_say_left, place)
         folder = loader.folder_of(self._name, is_module=self._is_module)
-        surroundings = Surroundings()
+        state = ProcessState()
         cell_groups = CellGroups(
             self._groups
         )  # from here on there is something to put back, so nothing may fail
         self._undo.callback(self._let_go, cell_groups)
         self._undo.enter_context(self._groups.meeting_at(place))
-        self._undo.callback(surroundings.put_back)
+        self._undo.callback(state.put_back)
         self._undo.callback(lambda: cell_groups.put_back(failed=self._has_failed))
-        modules = Modules(folder)
+        modules = ScriptModules(folder)
         self._undo.callback(modules.put_back)
         self._exits = AtExit(modules.has)
         self._undo.callback(self._exits.close)
@@ -136,7 +134,7 @@ def _raised_by(part: Callable[[], None]) -> BaseException | None:
     return None
 
 
-def _place(path: str, world: World) -> Place:
+def _place(path: str, world: ScriptWorld) -> Place:
     """A place to meet for this run alone."""
     folder = Path(f"{path}-{world.run}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The world of a script, and the environment in which `torchrun` would start it there."""
+"""The environment in which `torchrun` would start a rank: of cells and actors, and of a script."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROLE: Final = "default"  # torchrun's
 
 
 @dataclasses.dataclass(frozen=True)
-class World:
+class ScriptWorld:
     """The ranks that run a script, which count from 0 there.
 
     `members` are their ranks on the mesh in order, `hosts` the host of each; `run` is a name for
@@ -26,10 +26,10 @@ class World:
     port: int
 
     @staticmethod
-    def of(script: dict[str, Any], member: int) -> World:
+    def of(script: dict[str, Any], member: int) -> ScriptWorld:
         """As a message of the controller has it, for the rank `member` of the mesh."""
         members, hosts = script["ranks"], script["hosts"]
-        return World(members, hosts, members.index(member), script["run"], script["port"])
+        return ScriptWorld(members, hosts, members.index(member), script["run"], script["port"])
 
     @property
     def size(self) -> int:
@@ -39,12 +39,9 @@ class World:
     def environment(self) -> dict[str, str]:
         """What a script may read. The address of a master that the user has chosen stays."""
         here, groups = self.hosts[self.rank], list(dict.fromkeys(self.hosts))
+        local, local_size = self.hosts[: self.rank].count(here), self.hosts.count(here)
+        found = rank_environment(self.rank, self.size, local, local_size, groups.index(here))
         values: dict[str, object] = {
-            "RANK": self.rank,
-            "WORLD_SIZE": self.size,
-            "LOCAL_RANK": self.hosts[: self.rank].count(here),
-            "LOCAL_WORLD_SIZE": self.hosts.count(here),
-            "GROUP_RANK": groups.index(here),
             "GROUP_WORLD_SIZE": len(groups),
             "ROLE_RANK": self.rank,
             "ROLE_WORLD_SIZE": self.size,
@@ -56,4 +53,18 @@ class World:
         }
         if os.environ.get("MASTER_ADDR", "") in LOCAL_NAMES:
             values |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port}
-        return {name: str(value) for name, value in values.items()}
+        return found | {name: str(value) for name, value in values.items()}
+
+
+def rank_environment(
+    rank: int, size: int, local_rank: int, local_size: int, host: int
+) -> dict[str, str]:
+    """The variables that say which rank a process is; `host` is the number of its host."""
+    values = {
+        "RANK": rank,
+        "WORLD_SIZE": size,
+        "LOCAL_RANK": local_rank,
+        "LOCAL_WORLD_SIZE": local_size,
+        "GROUP_RANK": host,
+    }
+    return {name: str(value) for name, value in values.items()}
