@@ -108,12 +108,11 @@ class Rank:
             self.metrics.drain,
         )
         prompts: dict[int, DebugChannel] = {}
-        self.dap = Dap(self.hosting, self.cells, prompts)
+        self.dap = Dap(self.hosting, self.board, self.cells, prompts)
         self.debugger = Debugger(self.hosting, self.board, self.dap, prompts)
         self._leaving = False
 
     def live(self) -> int:
-        """Boot, serve, leave."""
         current.install(self.runtime)
         self._prepare_environment()
         if os.environ.get(COMPAT, "0") not in {"", "0"}:

@@ -37,7 +37,6 @@ class Workspaces:
         proc.verbs["workspace"] = self._on_workspace
 
     def _on_workspace(self, body: dict[str, Any], message: Message) -> None:
-        """A sync has ended. Inbox thread."""
         landing = Landing(body["root"], dict(body["pairs"]), body["packages"])
         os.environ[WORKSPACE_DIR] = landing.root
         sys.path[:] = landing.import_path(sys.path)

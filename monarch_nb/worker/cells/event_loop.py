@@ -50,7 +50,6 @@ class CellLoop:
             return error
 
     def close(self) -> None:
-        """The rank ends."""
         if self._loop is not None:
             self._loop.close()
             self._loop = None

@@ -22,7 +22,6 @@ class CellOutcome:
 
 
 def outcome_of(error: BaseException | None, text: str | None, elapsed_s: float) -> CellOutcome:
-    """Of a cell that has raised this, or nothing."""
     if error is None:
         return CellOutcome("ok", None, text, elapsed_s)
     # where pdb and %debug look for the last error

@@ -33,7 +33,6 @@ class HelpDesk:
             proc.verbs[verb] = self.on_request
 
     def on_request(self, body: dict[str, Any], message: Message) -> None:
-        """Inbox thread."""
         with self._has_come:
             replaced, self._waiting = self._waiting, (body, message)
             self._has_come.notify()

@@ -108,7 +108,6 @@ class CellQueue:
 
     @property
     def is_running(self) -> bool:
-        """Whether a cell runs, or the user's code in another turn."""
         return self._running is not None
 
     def interrupt(self) -> None:
@@ -166,7 +165,6 @@ class CellQueue:
             board.turn(what)
 
     def leave(self, *, failed: bool = False) -> None:
-        """It has no work."""
         self.what = ""
         if (board := self.runtime.hosting.board) is not None:
             board.turned(failed)
@@ -221,14 +219,12 @@ class CellQueue:
             board.idle()
 
     def _forget_failed(self) -> None:
-        """A cell has ended well: the frames of the one that failed go."""
         self.runtime.hosting.failed.forget(CELLS)
         forget_last_error()
 
     def _note(
         self, body: dict[str, Any], cell: Message, outcome: CellOutcome, error: Any
     ) -> int | None:
-        """The number of its error among those of this rank."""
         if outcome.status != "error":
             return None
         return self.runtime.hosting.raised.note(body.get("what") or "cell", cell.tag, error)
@@ -284,5 +280,4 @@ class CellQueue:
 
 
 def _key(message: Message) -> tuple[int, int]:
-    """Who has asked, and the port at which the answer is waited for."""
     return message.source, message.reply

@@ -27,7 +27,7 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, InteractiveShell
-from IPython.utils.process import system as _system  # type: ignore[attr-defined]
+from IPython.utils.process import system as _system  # type: ignore[attr-defined]  # by platform
 from traitlets import Type
 from traitlets.config import Config
 
@@ -92,7 +92,6 @@ class CellShell:
 
     @property
     def namespace(self) -> dict[str, Any]:
-        """The variables of the cells."""
         namespace: dict[str, Any] = self._shell.user_ns
         return namespace
 
@@ -173,7 +172,6 @@ class CellShell:
         self._gate.expect()
 
     def rest(self) -> None:
-        """No cell is about to run any more."""
         self._gate.close()
 
     def interrupt(self) -> bool:
@@ -185,7 +183,6 @@ class CellShell:
 
     @property
     def interrupts(self) -> int:
-        """How many interrupts have been raised in cells."""
         return self._gate.raised
 
     def show(self, message: dict[str, Any]) -> None:
@@ -194,7 +191,6 @@ class CellShell:
             self._publish(message)
 
     def close(self) -> None:
-        """The rank ends."""
         self._loop.close()
 
     def _made(self) -> Any:
@@ -276,7 +272,7 @@ class _Transforms(TransformerManager):
     """IPython's syntax, with line numbers kept and plain Python let through."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._standard = self._all()
         self._done: dict[str, str] = {}
 
@@ -291,7 +287,7 @@ class _Transforms(TransformerManager):
 
     def do_one_token_transform(self, lines: list[str]) -> tuple[bool, list[str]]:
         """A command over several lines becomes one; empty lines after it keep the count."""
-        changed, new = super().do_one_token_transform(lines)  # type: ignore[no-untyped-call]
+        changed, new = super().do_one_token_transform(lines)
         if len(new) < len(lines):
             place = next((i for i, line in enumerate(new) if line != lines[i]), len(new))
             new[place + 1 : place + 1] = ["\n"] * (len(lines) - len(new))
@@ -309,7 +305,6 @@ class _Hook(DisplayHook):
     value: Any = None
 
     def start(self) -> None:
-        """A cell starts."""
         self.text = self.value = None
 
     def __call__(self, result: Any = None) -> None:
@@ -376,8 +371,8 @@ class _Shell(InteractiveShell):
         """A rank runs in the environment of the agent."""
 
     def init_hooks(self) -> None:
-        super().init_hooks()  # type: ignore[no-untyped-call]
-        self.set_hook("show_in_pager", page.as_hook(self._show_page), 99)  # type: ignore[no-untyped-call]
+        super().init_hooks()
+        self.set_hook("show_in_pager", page.as_hook(self._show_page), 99)
 
     def _show_page(self, text: Any, *_: object, **__: object) -> None:
         """What `name?` says."""
@@ -404,7 +399,7 @@ class _Shell(InteractiveShell):
         """`%matplotlib`: what needs a screen is refused before it is imported."""
         if str(gui).startswith(_SCREENS):
             raise _no_screen(gui)
-        return super().enable_matplotlib(gui)  # type: ignore[no-untyped-call]
+        return super().enable_matplotlib(gui)
 
     def ask_exit(self) -> None:
         """`exit` and `quit` end the cell."""
@@ -413,7 +408,7 @@ class _Shell(InteractiveShell):
     def safe_execfile(self, fname: Any, *where: Any, **options: Any) -> None:
         """`%run` of a script that fails, fails the cell."""
         options.setdefault("raise_exceptions", True)
-        super().safe_execfile(fname, *where, **options)  # type: ignore[no-untyped-call]
+        super().safe_execfile(fname, *where, **options)
 
     def _showtraceback(self, etype: object, evalue: BaseException, stb: object) -> None:  # noqa: ARG002
         """A `__repr__` or an event of IPython's has raised; the cell goes on."""

@@ -40,7 +40,6 @@ class DebugChannel:
     # the inbox thread
 
     def put(self, request: Request) -> None:
-        """A request of the controller's: a line, or what completes one."""
         self._requests.put(request)
 
     # the thread that is being debugged
@@ -94,7 +93,6 @@ class DebugChannel:
             })  # fmt: skip
 
     def end(self, *, stepping: bool) -> None:
-        """The debugged code goes on."""
         self._say("goes", text=self._taken(), stepping=stepping)
 
     def _say(self, event: str, **said: Any) -> None:

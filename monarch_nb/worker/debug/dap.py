@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
     from monarch_nb.worker.cells.queue import CellQueue
     from monarch_nb.worker.cells.shell import Work
+    from monarch_nb.worker.status.board_writer import BoardWriter
 
 MAX_TEXT: Final = 100_000
 """Characters of a value that travel to the browser."""
@@ -53,7 +54,11 @@ class Dap:
     """Serves the verbs `dap_open`, `dap` and `dap_close` (see docs/protocol.md)."""
 
     def __init__(
-        self, hosting: Hosting, cells: CellQueue, prompts: Mapping[int, DebugChannel]
+        self,
+        hosting: Hosting,
+        board: BoardWriter,
+        cells: CellQueue,
+        prompts: Mapping[int, DebugChannel],
     ) -> None:
         self._looks = inspecting.Looks(cells)
         self._written = inspecting.CellFiles()
@@ -67,6 +72,7 @@ class Dap:
         }  # what is answered without pydevd
         self._hosting = hosting
         self._proc = hosting.proc
+        self._board = board
         self._cells = cells
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -76,7 +82,6 @@ class Dap:
         self._prompts = prompts  # of pdb: who waits at one has the rank
 
     def install(self) -> None:
-        """From now on."""
         self._proc.verbs["dap_open"] = self._on_open
         self._proc.verbs["dap"] = self._on_request
         self._proc.verbs["dap_close"] = self._on_close
@@ -91,7 +96,6 @@ class Dap:
 
     @property
     def is_attached(self) -> bool:
-        """Whether somebody debugs this rank."""
         return self._tracer is not None
 
     def stop_at(self, frame: FrameType) -> None:
@@ -166,10 +170,8 @@ class Dap:
         if self._prompts:
             self._reply(message, {"error": AT_PROMPT})
             return
-        board = self._hosting.board
-        assert board is not None
         try:
-            self._tracer = Tracer(self._heard, board, self._torn)  # type: ignore[arg-type]
+            self._tracer = Tracer(self._heard, self._board, self._torn)
         except Exception as error:  # noqa: BLE001  debugpy may be missing or broken
             told = f"debugpy does not start: {type(error).__name__}: {error}"
             self._reply(message, {"error": told})
@@ -248,7 +250,6 @@ class Dap:
 def _done(
     perform: Callable[[Arguments], dict[str, Any]], request: dict[str, Any]
 ) -> dict[str, Any]:
-    """A response of the protocol."""
     response = {"type": "response", "request_seq": request["seq"], "command": request["command"]}
     try:
         body = perform(request.get("arguments") or {})

@@ -60,7 +60,7 @@ class Debugger:
         self._passed: set[tuple[int, str, int]] = set()  # tag and line, where nobody can answer
 
     def install(self) -> None:
-        """From now on, unless the user has chosen another debugger."""
+        """Stop at `breakpoint()` and `pdb`, unless the user has chosen another debugger."""
         self._proc.verbs["debug_do"] = self._on_do
         self._proc.verbs["post_mortem"] = self._on_post_mortem
         self._proc.verbs["stop_at_failure"] = self._on_stop_at_failure
@@ -141,7 +141,6 @@ class Debugger:
             debugger.interaction(None, error.__traceback__)
 
     def _mine(self) -> RankPdb:
-        """The debugger of this thread."""
         found: RankPdb | None = getattr(self._of_thread, "debugger", None)
         if found is None:
             found = self._of_thread.debugger = self._class()
@@ -207,13 +206,11 @@ class Debugger:
 
 
 def _key(frame: FrameType) -> tuple[int, str, int]:
-    """Of a function, for a notebook cell."""
     caller, code = here.get(), frame.f_code
     return 0 if caller is None else caller.tag, code.co_filename, code.co_firstlineno
 
 
 def _what(caller: Here | None) -> str:
-    """The actor and its endpoint, or that it is a cell."""
     if caller is None or not caller.method:
         return "cell"
     return f"{caller.instance.name}.{caller.method}"

@@ -13,6 +13,7 @@ import linecache
 import os
 import re
 import sys
+from collections.abc import Sized
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -102,7 +103,6 @@ class CellFiles:
         return {"sourcePath": path}
 
     def remove(self) -> None:
-        """What was written here."""
         for file in self._written:
             file.unlink(missing_ok=True)
         self._written.clear()
@@ -122,7 +122,6 @@ def source(path: str) -> dict[str, Any]:
 
 
 def modules() -> dict[str, Any]:
-    """The Python files that are loaded."""
     found = []
     for number, (name, module) in enumerate(sys.modules.copy().items()):
         path = getattr(getattr(module, "__spec__", None), "origin", None)
@@ -156,7 +155,6 @@ def _users(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def is_pythons(path: str) -> bool:
-    """Whether a file is Python's own."""
     if path.startswith(("<frozen", "<string>")):
         return True
     return path.startswith(_STDLIB) and "-packages/" not in path
@@ -185,8 +183,8 @@ def _text(value: object) -> str:
     if kind in _SCALARS:
         text = repr(value[: MAX_VALUE + 1]) if isinstance(value, str | bytes) else _number(value)
         return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}..."
-    if kind in _SIZED:
-        return f"{kind.__name__} of {len(value)}"  # type: ignore[arg-type]
+    if kind in _SIZED and isinstance(value, Sized):
+        return f"{kind.__name__} of {len(value)}"
     return kind.__name__
 
 

@@ -91,7 +91,6 @@ class RankPdb(pdb.Pdb):
 
     @property
     def stopped_at(self) -> int:
-        """Of the frame in which it has stopped."""
         return int(self.stack[self.curindex][1]) if self.stack else 0
 
     def begin(self, frame: FrameType) -> None:
@@ -203,7 +202,6 @@ class RankPdb(pdb.Pdb):
         self.channel.end(stepping=False)
 
     def _looks_for_breaks(self) -> bool:
-        """Whether it goes on to a breakpoint of its own."""
         return bool(self.breaks) and self.kind == "breakpoint" and not self.quitting
 
     def _rest(self) -> None:
@@ -215,7 +213,7 @@ class RankPdb(pdb.Pdb):
     # whether it goes on by itself
 
     def _set_stopinfo(self, *args: Any, **options: Any) -> None:
-        super()._set_stopinfo(*args, **options)  # type: ignore[misc]
+        super()._set_stopinfo(*args, **options)  # type: ignore[misc]  # of no stub
         self._is_stepping = self.stopframe is not self.botframe
 
     def onecmd(self, line: str) -> bool:

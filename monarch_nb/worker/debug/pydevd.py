@@ -72,11 +72,9 @@ class Wire:
         """It never blocks for longer than there is nothing to say."""
 
     def shutdown(self, _how: int) -> None:
-        """The debugger ends."""
         self.close()
 
     def close(self) -> None:
-        """The end of the conversation, for the thread that reads."""
         self._to_debugger.put(b"")
 
     def _next(self) -> bytes | None:
@@ -119,7 +117,6 @@ class Tracer:
         self._db.do_wait_suspend = self._hold
 
     def send(self, request: dict[str, Any]) -> None:
-        """A request of the protocol. Any thread; returns at once."""
         self._wire.send(request)
 
     def stop_at(self, frame: FrameType) -> None:
@@ -221,7 +218,6 @@ def _is_runtimes(frame: FrameType) -> bool:
 
 
 def _names_of(threads: Iterable[int]) -> list[str]:
-    """What pydevd calls these threads."""
     name_of = _part("_pydevd_bundle.pydevd_constants").get_thread_id
     wanted = set(threads)
     return [name_of(each) for each in threading.enumerate() if each.ident in wanted]

@@ -40,15 +40,12 @@ class Place:
     processes: dict[int, str] = dataclasses.field(default_factory=dict)  # of who has been met
 
     def gone(self, ranks: list[int]) -> list[int]:
-        """Those of the ranks that have left."""
         return [rank for rank in ranks if self.marks and self.mark(rank).exists()]
 
     def known(self, ranks: list[int]) -> dict[int, str]:
-        """The processes of those that have been met."""
         return {rank: self.processes[rank] for rank in ranks if rank in self.processes}
 
     def mark(self, rank: int) -> Path:
-        """The file that says that this rank has left."""
         return Path(self.marks, f"left-{rank}")
 
 
@@ -77,7 +74,6 @@ class ProcessGroups:
 
     @property
     def home(self) -> Place:
-        """Of the cells."""
         return self._places[0]
 
     @property

@@ -121,7 +121,6 @@ class Left(NamedTuple):
 
 
 def _backend(world: World, group: Group) -> str:
-    """As `init_process_group` takes it."""
     name = world.pg_map[group][0]
     return str(name if name in _PLAIN else world.pg_backend_config[group])
 

@@ -41,7 +41,6 @@ class GroupTimeouts:
         self._known[name] = Known(_taken_over(gloo), time.time_ns())
 
     def set_timeout(self, name: str, group: Group, timeout: dt.timedelta) -> None:
-        """The user wants another one."""
         for backend in backends_of(group):
             backend._set_default_timeout(timeout + SLACK if is_gloo(backend) else timeout)
         self._known[name] = Known(timeout, self.since_ns(name))

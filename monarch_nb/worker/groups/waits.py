@@ -71,7 +71,6 @@ class Abandoned:
         self._broken = ""
 
     def __bool__(self) -> bool:
-        """Whether the groups are of no use."""
         return bool(self._broken) or self.is_under_way()
 
     def is_under_way(self) -> bool:
@@ -85,7 +84,6 @@ class Abandoned:
         self._hold()
 
     def add(self, what: str, work: Work, is_done: Callable[[], bool]) -> None:
-        """Nobody waits for it any more."""
         self._works.append((what, work, is_done))
         self._hold()
 
@@ -108,7 +106,6 @@ class Abandoned:
         return not self
 
     def forget(self) -> None:
-        """There are new groups."""
         self._works.clear()
         self._broken = ""
 
@@ -153,7 +150,6 @@ class Aside:
         return self._is_done
 
     def wait(self, limit: Callable[[], Limit]) -> object:
-        """Its value, or what it raises."""
         if not self._done.acquire(timeout=SLICE_S):
             counting = limit()
             while not self._done.acquire(timeout=SLICE_S):
@@ -170,7 +166,6 @@ class Aside:
         self._is_done = True
 
     def tell(self) -> None:
-        """The thread can be used again."""
         self._done.release()
 
 

@@ -50,11 +50,9 @@ class Comms:
     # any thread
 
     def current_tag(self) -> int:
-        """The cell that makes a comm now."""
         return self._runtime.root_tag()
 
     def send(self, tag: int, content: dict[str, Any], buffers: Sequence[Any] | None) -> None:
-        """A message to the browser."""
         raws = [bytes(buffer) for buffer in buffers or ()]  # arrays may change before they leave
         text = as_json({**content, "parent": self._parent})
         size = len(text) + sum(map(len, raws))
@@ -71,7 +69,6 @@ class Comms:
     # the inbox thread
 
     def on_message(self, body: dict[str, Any], message: Message) -> None:
-        """The browser has sent something."""
         incoming = _Incoming(self._handle, body, list(message.buffers))
         with self._lock:
             if self._last is not None and self._last.absorb(incoming):
@@ -118,7 +115,6 @@ class RankComm(BaseComm):
         buffers: Sequence[Any] | None = None,
         **keys: Any,
     ) -> None:
-        """Send a message to the browser."""
         output_widget.teach()
         content = {"type": msg_type, "comm_id": self.comm_id, **keys}
         tag = self._comms.current_tag() or self.tag  # a thread has none
@@ -140,11 +136,9 @@ class _Incoming:
         self.has_begun = False
 
     def step(self, _: Message | None) -> None:
-        """Its turn has come."""
         self._handle(self)
 
     def begin(self) -> bool:
-        """Whether it had not begun yet."""
         before, self.has_begun = self.has_begun, True
         return not before
 

@@ -76,7 +76,6 @@ class MetricsPump:
 
 
 def _contents(batch: Batch) -> list[tuple[int, dict[str, Any]]]:
-    """A message for each cell."""
     by_tag: dict[int, dict[str, Any]] = {}
     for (tag, name), samples in batch.samples.items():
         points = by_tag.setdefault(tag, {"points": {}})["points"]

@@ -59,7 +59,6 @@ class _Captured:
         self._clears_next = False
 
     def enter(self) -> None:
-        """Text and displays of this process come here."""
         self._depth += 1
         if self._depth > 1:
             return
@@ -69,14 +68,12 @@ class _Captured:
         self._undo.enter_context(_shell().cells.captured(self.show))
 
     def leave(self) -> None:
-        """Show what is left."""
         self._depth -= 1
         if not self._depth:
             self._undo.close()
             self._send()
 
     def write(self, stream: str, text: str) -> None:
-        """Something was printed."""
         last = self._begin()
         if last is not None and last.get("name") == stream:
             last = self._outputs.pop()
@@ -87,7 +84,6 @@ class _Captured:
             self._send()
 
     def show(self, message: dict[str, Any]) -> None:
-        """Something was displayed."""
         if message["type"] == "clear_output":
             self._clears_next = bool(message["wait"])
             if not self._clears_next:
@@ -110,19 +106,15 @@ class _Captured:
 
 
 class _Stream(io.TextIOBase):
-    """`sys.stdout` inside the block."""
-
     def __init__(self, captured: _Captured, stream: str) -> None:
         self._captured = captured
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Into the widget."""
         self._captured.write(self._stream, text)
         return len(text)
 
     def writable(self) -> bool:
-        """Yes."""
         return True
 
 

@@ -53,16 +53,13 @@ class Reporter:
         return isinstance(file, RankStream) and os.getpid() == self._pid
 
     def new_id(self) -> int:
-        """For a bar."""
         return next(self._ids)
 
     def report(self, tag: int, state: State) -> None:
-        """A bar has changed; it belongs to the cell of this tag."""
         self._changed[state["id"]] = tag, {**state, "serial": next(self._serials)}
         self.wake()
 
     def wake(self) -> None:
-        """There is something to do for the thread."""
         if self._is_awake:
             return
         self._is_awake = True
@@ -188,7 +185,7 @@ def _patch_tqdm_notebook(module: ModuleType, _: Reporter) -> None:
     """Widgets of a rank would reach nobody: its bars are those of `tqdm.std`."""
     base: Any = sys.modules["tqdm.std"].tqdm
 
-    class TqdmNotebook(base):  # type: ignore[misc]
+    class TqdmNotebook(base):  # type: ignore[misc]  # tqdm may be missing
         def __init__(self, *args: Any, display: bool = True, **options: Any) -> None:
             if len(args) <= 9:  # `disable` by name: None would mean, not here
                 options["disable"] = bool(options.get("disable", False)) or not display
@@ -247,7 +244,6 @@ class _RichTasks:
         reporter.wake()
 
     def poll(self, *, closed: bool = False) -> None:
-        """Report the tasks that have changed."""
         with self._progress._lock, contextlib.suppress(Exception):  # who looks first, tells first
             living = {task.id: task for task in self._progress.tasks if task.visible}
             for key in [key for key in self._told if key not in living]:
@@ -260,7 +256,6 @@ class _RichTasks:
                     self._report(state)
 
     def close(self) -> None:
-        """The progress display stops."""
         self._progress.live._started = False
         self._reporter.polled.pop(id(self), None)
         self.poll(closed=True)

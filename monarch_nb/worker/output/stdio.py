@@ -209,7 +209,7 @@ class OutputPump:
             return True
 
     def _taken(self) -> Iterator[tuple[Place, str]]:
-        """What waits, neighbours of one place as one text."""
+        """What waits, what follows each other of one place as one text."""
         place, parts = _NOWHERE, list[str]()
         for _ in range(len(self._pieces)):
             tag, stream, piece = self._pieces.popleft()
@@ -279,18 +279,16 @@ class RankStream(io.TextIOBase):
         self._pump = pump
         self.name = f"<{stream}>"
         self.buffer = RankBytes(self)
-        self.write = pump.writer(stream)  # type: ignore[method-assign]
+        self.write = pump.writer(stream)  # type: ignore[method-assign]  # a call less per write
 
     def fileno(self) -> int:
         """The real descriptor, for subprocesses and C code."""
         return _FDS[self._stream]
 
     def writable(self) -> bool:
-        """Yes."""
         return True
 
     def isatty(self) -> bool:
-        """No."""
         return False
 
     def flush(self) -> None:
@@ -320,15 +318,12 @@ class RankBytes(io.BufferedIOBase):
         return len(data)
 
     def fileno(self) -> int:
-        """The real descriptor."""
         return self._text.fileno()
 
     def writable(self) -> bool:
-        """Yes."""
         return True
 
     def flush(self) -> None:
-        """As the text stream."""
         self._text.flush()
 
     def close(self) -> None:

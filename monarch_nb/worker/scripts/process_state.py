@@ -42,7 +42,6 @@ class ProcessState:
         self._log_handlers, self._log_level = list(logging.root.handlers), logging.root.level
 
     def put_back(self) -> None:
-        """Once."""
         for name in set(os.environ).difference(self._environment):
             del os.environ[name]
         os.environ.update(self._environment)
@@ -73,7 +72,6 @@ class ScriptModules:
         return module is not None and _home(module) == self._folder
 
     def put_back(self) -> None:
-        """Forget those of the script."""
         self._taken()
         sys.modules.update(self._of_cells)
 
@@ -85,7 +83,6 @@ class ScriptModules:
 
 
 def _home(module: ModuleType) -> Path | None:
-    """The folder in which a top-level module was found."""
     if module.__dict__.get("__file__") is not None:
         file = Path(str(module.__file__)).resolve()
         return file.parent.parent if file.name.startswith("__init__.") else file.parent
@@ -103,7 +100,6 @@ class AtExit:
         vars(atexit).update(register=self._register, unregister=self._unregister)
 
     def close(self) -> None:
-        """`atexit` is Python's again."""
         register, unregister = self._originals
         vars(atexit).update(register=register, unregister=unregister)
         self._calls.clear()

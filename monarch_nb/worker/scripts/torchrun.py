@@ -33,7 +33,6 @@ class ScriptWorld:
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
         return len(self.members)
 
     def environment(self) -> dict[str, str]:

@@ -64,7 +64,6 @@ class BoardWriter:
         self._pauses_over: deque[tuple[int, int]] = deque(maxlen=MAX_PAUSES)
 
     def busy(self, what: str) -> None:
-        """User code begins."""
         now = monotonic_ns()
         busy_ns = self._busy_ns
         if since := self.since_ns:
@@ -104,12 +103,10 @@ class BoardWriter:
         self._rest()
 
     def turned(self, failed: bool) -> None:
-        """The turn has ended."""
         self._turn = ""
         self.idle(failed)
 
     def ready(self) -> None:
-        """The rank has started."""
         self._rest()
 
     def arrived(self, waiting: int) -> None:
@@ -153,7 +150,6 @@ class BoardWriter:
             self._tell_paused()
 
     def unpause(self, who: object) -> None:
-        """It goes on."""
         with self._pausing:
             if self._pauses.pop(who, None) is None:
                 return
@@ -229,7 +225,6 @@ def _busy_until(status: Status, now_ns: int) -> int:
 
 
 def mapped(path: str) -> mmap.mmap:
-    """The board that an agent of this host has made."""
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         return mmap.mmap(fd, 0)

@@ -25,7 +25,6 @@ class Details:
         self._cells = cells
 
     def install(self) -> None:
-        """Answer from now on."""
         self._hosting.proc.verbs["details"] = self.on_details
         self._hosting.proc.verbs["threads"] = self.on_threads
 
