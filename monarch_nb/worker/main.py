@@ -35,7 +35,7 @@ from monarch_nb.services.metrics import recorder
 from monarch_nb.services.runtime import Runtime
 from monarch_nb.worker import interruptible_sleep
 from monarch_nb.worker.cells import sources
-from monarch_nb.worker.cells.questions import HelpDesk
+from monarch_nb.worker.cells.questions import QuestionService
 from monarch_nb.worker.cells.queue import CellQueue
 from monarch_nb.worker.cells.rank_mesh import RankMesh
 from monarch_nb.worker.cells.shell import prepare_shell
@@ -187,11 +187,13 @@ class Rank:
         sources.install(self.proc)
         Comms(self.runtime, self.work, self.cells).install()
         self._serve_help()
-        HelpDesk(self.proc, {"collectives": lambda _: flight_recorder.told(self.groups.timeouts)})
+        QuestionService(
+            self.proc, {"collectives": lambda _: flight_recorder.report(self.groups.timeouts)}
+        )
 
     def _serve_help(self) -> None:
         helper = self.cells.shell.helper(self._is_busy)
-        HelpDesk(self.proc, {
+        QuestionService(self.proc, {
             "complete": lambda body: helper.complete(body["code"], body["cursor"]),
             "inspect": lambda body: helper.inspect(body["code"], body["cursor"], body["detail"]),
         })  # fmt: skip

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def plain(data: Mapping[str, Any]) -> dict[str, Any]:
+def jsonable(data: Mapping[str, Any]) -> dict[str, Any]:
     """A mime bundle, or what goes with one, that can be written as JSON."""
     return {
-        str(mime): value if isinstance(value, str) else _jsonable(value)
+        str(mime): value if isinstance(value, str) else _value(value)
         for mime, value in data.items()
     }
 
@@ -31,7 +31,7 @@ def _number_or_text(value: Any) -> Any:
     return float(value) if isinstance(value, numbers.Real) else repr(value)
 
 
-def _jsonable(value: Any) -> Any:
+def _value(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return json.loads(json.dumps(value, default=_number_or_text), parse_constant=str)

@@ -37,7 +37,7 @@ def forget_last_error() -> None:
         vars(sys).pop(name, None)
 
 
-def saying_that_the_rank_lives(outcome: CellOutcome) -> CellOutcome:
+def explain_exit(outcome: CellOutcome) -> CellOutcome:
     """For a cell that called `sys.exit`."""
     record = outcome.error
     if record is None or record.ename != "SystemExit":

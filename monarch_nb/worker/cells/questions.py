@@ -20,7 +20,7 @@ Request = tuple[dict[str, Any], "Message"]
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-class HelpDesk:
+class QuestionService:
     """Answers the verbs in `answers`, one request at a time."""
 
     def __init__(self, proc: Proc, answers: Mapping[str, Answer]) -> None:

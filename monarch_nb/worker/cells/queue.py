@@ -200,7 +200,7 @@ class CellQueue:
         parcel = self.proc.encode_bytes(json.dumps(boot).encode())
         self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, parcel, tag=tag)
 
-    def attend(self, tag: int, action: Callable[[], object]) -> None:
+    def run_callback(self, tag: int, action: Callable[[], object]) -> None:
         """Run a callback of a widget for the cell that made it; also while a cell waits."""
         outer, board = here.get(), self.runtime.hosting.board
         self._work_for(tag)
@@ -208,7 +208,7 @@ class CellQueue:
             board.busy("widget")
         self._attending += 1
         try:
-            self.shell.attend(action, partial(self._display, tag))
+            self.shell.run_callback(action, partial(self._display, tag))
         finally:
             self._attending -= 1
             here.set(outer)

@@ -42,8 +42,8 @@ from monarch_nb.worker.cells.compiler import (
 from monarch_nb.worker.cells.completion import Helper
 from monarch_nb.worker.cells.event_loop import CellLoop
 from monarch_nb.worker.cells.interrupt_gate import InterruptGate
-from monarch_nb.worker.cells.jsonable import plain
-from monarch_nb.worker.cells.outcome import CellOutcome, outcome_of, saying_that_the_rank_lives
+from monarch_nb.worker.cells.jsonable import jsonable
+from monarch_nb.worker.cells.outcome import CellOutcome, explain_exit, outcome_of
 
 MAX_OUT: Final = 8  # results kept in Out: they may be large, and on a GPU
 
@@ -108,7 +108,7 @@ class CellShell:
         threads that outlive the cell go to it too, until the next cell runs.
         """
         work = partial(self._perform, self._shell, code, filename, first_line)
-        return saying_that_the_rank_lives(self.perform(work, publish))
+        return explain_exit(self.perform(work, publish))
 
     def watch(self, around: Callable[[Work], Work] | None) -> None:
         """Run each cell from now on as `around` has it; None: as it is."""
@@ -134,7 +134,7 @@ class CellShell:
         hook, took_s = shell.displayhook, time.perf_counter() - started
         return dataclasses.replace(outcome_of(error, hook.text, took_s), value=hook.value)
 
-    def attend(self, action: Callable[[], object], publish: Publish) -> None:
+    def run_callback(self, action: Callable[[], object], publish: Publish) -> None:
         """Run a callback of the user's between two cells, or inside one that waits."""
         outer, is_inside = self._publish, self._gate.is_open
         self._publish = publish
@@ -315,7 +315,7 @@ class _Hook(DisplayHook):
         self.value, self.text = result, data.get("text/plain")
         self._keep_result(shell, result)
         if data:
-            shown = {"data": plain(data), "metadata": plain(metadata)}
+            shown = {"data": jsonable(data), "metadata": jsonable(metadata)}
             shell.cells.show({"type": "execute_result", **shown})
 
     def _keep_result(self, shell: Any, result: Any) -> None:
@@ -342,8 +342,8 @@ class _Publisher(DisplayPublisher):
         **_: object,
     ) -> None:
         kind = "update_display_data" if update else "display_data"
-        message = {"type": kind, "data": plain(data), "metadata": plain(metadata or {})}
-        self.shell.cells.show({**message, "transient": plain(transient or {})})
+        message = {"type": kind, "data": jsonable(data), "metadata": jsonable(metadata or {})}
+        self.shell.cells.show({**message, "transient": jsonable(transient or {})})
 
     def clear_output(self, wait: bool = False) -> None:
         self.shell.cells.show({"type": "clear_output", "wait": wait})

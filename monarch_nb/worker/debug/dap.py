@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MAX_TEXT: Final = 100_000
 """Characters of a value that travel to the browser."""
-TORN_S: Final = (0.002, 0.05)
+TRACE_LOST_S: Final = (0.002, 0.05)
 """An exception that ends the tracing of a thread has come out of it by then; on a busy machine, by
 the second time."""
 AT_PROMPT: Final = "this rank is stopped at the prompt of pdb; let it go on there first"
@@ -47,7 +47,7 @@ _ATTACH: Final = {
 """Breakpoints everywhere but in the runtime, which goes on when a thread is stopped."""
 
 Arguments = dict[str, Any]
-Order = Callable[[], None]
+Job = Callable[[], None]
 
 
 class Dap:
@@ -60,21 +60,21 @@ class Dap:
         cells: CellQueue,
         prompts: Mapping[int, DebugChannel],
     ) -> None:
-        self._looks = inspecting.Looks(cells)
+        self._inspector = inspecting.VariableInspector(cells)
         self._written = inspecting.CellFiles()
         self._commands: dict[str, Callable[[Arguments], dict[str, Any]]] = {
             "dumpCell": lambda asked: self._written.write(asked["sourcePath"], asked["code"]),
             "source": lambda asked: inspecting.source(asked["source"]["path"]),
             "modules": lambda _: inspecting.modules(),
-            "inspectVariables": lambda _: self._looks.variables(),
-            "richInspectVariables": lambda asked: self._looks.rich(asked["variableName"]),
+            "inspectVariables": lambda _: self._inspector.variables(),
+            "richInspectVariables": lambda asked: self._inspector.rich(asked["variableName"]),
             "pause": lambda _: self._pause(),
         }  # what is answered without pydevd
         self._hosting = hosting
         self._proc = hosting.proc
         self._board = board
         self._cells = cells
-        self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._tracer: Tracer | None = None
         self._opener: Message | None = None
@@ -89,7 +89,7 @@ class Dap:
 
         def on_interrupt(body: dict[str, Any], message: Message) -> None:
             interrupt(body, message)
-            self.gives_up()
+            self.leave_post_mortem()
 
         self._proc.verbs["interrupt"] = on_interrupt
         os.register_at_fork(after_in_child=self._forget_after_fork)
@@ -106,23 +106,23 @@ class Dap:
     def interrupted(self) -> None:
         """SIGINT has come up in the main thread: an exception that ends its tracing."""
         if self._tracer is not None:
-            self._torn(threading.main_thread().ident or 0)
+            self._on_trace_lost(threading.main_thread().ident or 0)
 
     def uncaught(self, error: BaseException) -> None:
         """A call has raised this, in its thread: stop where it arose, if somebody wants that."""
         if (tracer := self._tracer) is not None:
             tracer.uncaught(error)
 
-    def gives_up(self) -> None:
+    def leave_post_mortem(self) -> None:
         """Somebody stops the calls that this rank works at; one that has failed already, and is
         looked at, ends too. The inbox thread."""
         if (tracer := self._tracer) is not None:
-            self._orders.put(tracer.leave_post_mortem)
+            self._jobs.put(tracer.leave_post_mortem)
 
     def close(self) -> None:
         """The rank ends: no thread of it may be held. Any thread."""
         if self._thread is not None:
-            self._orders.put(lambda: self._end("the rank ends"))
+            self._jobs.put(lambda: self._end("the rank ends"))
 
     def _forget_after_fork(self) -> None:
         if self._tracer is not None:
@@ -135,13 +135,13 @@ class Dap:
         if self._thread is None:
             self._thread = helper_thread(self._serve, "monarch-dap")
             self._thread.start()
-        self._orders.put(lambda: self._open(message))
+        self._jobs.put(lambda: self._open(message))
 
     def _on_request(self, body: dict[str, Any], message: Message) -> None:
         if self._thread is None:
             self._proc.answer(message, {"error": NOT_OPEN})
         else:
-            self._orders.put(lambda: self._perform(body["message"], message))
+            self._jobs.put(lambda: self._perform(body["message"], message))
 
     def _on_close(self, _: dict[str, Any], message: Message) -> None:
         def close() -> None:
@@ -151,15 +151,15 @@ class Dap:
         if self._thread is None:
             self._proc.answer(message, {"ok": True})
         else:
-            self._orders.put(close)
+            self._jobs.put(close)
 
     # the thread of this file
 
     def _serve(self) -> None:
         while True:
-            order = self._orders.get()
+            job = self._jobs.get()
             try:
-                order()
+                job()
             except Exception:  # noqa: BLE001  the next request may fare better
                 self._hosting.log_exception("the visual debugger failed on this rank")
 
@@ -171,7 +171,7 @@ class Dap:
             self._reply(message, {"error": AT_PROMPT})
             return
         try:
-            self._tracer = Tracer(self._heard, self._board, self._torn)
+            self._tracer = Tracer(self._on_message, self._board, self._on_trace_lost)
         except Exception as error:  # noqa: BLE001  debugpy may be missing or broken
             told = f"debugpy does not start: {type(error).__name__}: {error}"
             self._reply(message, {"error": told})
@@ -215,20 +215,20 @@ class Dap:
         if opener is not None:
             self._reply(opener, {"ended": why})
 
-    def _torn(self, thread: int) -> None:
+    def _on_trace_lost(self, thread: int) -> None:
         """Any thread, also inside of a signal handler."""
 
         def again() -> None:
-            for pause_s in TORN_S:
+            for pause_s in TRACE_LOST_S:
                 time.sleep(pause_s)
                 if self._tracer is not None:
                     self._tracer.trace_again(thread)
 
-        self._orders.put(again)
+        self._jobs.put(again)
 
     # threads of pydevd
 
-    def _heard(self, said: dict[str, Any]) -> None:
+    def _on_message(self, said: dict[str, Any]) -> None:
         if said["type"] == "event":
             self._say(said)
             return

@@ -149,19 +149,19 @@ class Debugger:
     def _made_class(self) -> Callable[..., RankPdb]:
         """What stands in place of `pdb.Pdb`. A debugger that is made by another takes its channel;
         one with a terminal of its own is Python's."""
-        desk, plain = self, pdb.Pdb
+        service, python_pdb = self, pdb.Pdb
 
         class Pdb(RankPdb):
             def __new__(cls, *args: Any, **options: Any) -> Any:
                 own = [*args[1:3], options.get("stdin"), options.get("stdout")]
                 if all(each is None or isinstance(each, DebugChannel) for each in own):
                     return super().__new__(cls)
-                return plain(*args, **options)
+                return python_pdb(*args, **options)
 
             def __init__(self, *args: Any, **_: Any) -> None:
                 inherited = [each for each in args if isinstance(each, DebugChannel)]
-                made = inherited or [DebugChannel(next(desk._numbers), desk._tell)]
-                super().__init__(made[0], desk._paused, desk._resumed)
+                made = inherited or [DebugChannel(next(service._numbers), service._tell)]
+                super().__init__(made[0], service._paused, service._resumed)
 
         return Pdb
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.worker.cells.jsonable import plain
+from monarch_nb.worker.cells.jsonable import jsonable
 
 if TYPE_CHECKING:
     from monarch_nb.worker.cells.queue import CellQueue
@@ -33,7 +33,7 @@ _SIZED: Final = (list, tuple, dict, set, frozenset)
 _CELL_FILE: Final = re.compile(r".*[/\\]ipykernel_[0-9]+[/\\][0-9]+\.py")
 
 
-class Looks:
+class VariableInspector:
     """At the variables of a rank's cells."""
 
     def __init__(self, cells: CellQueue) -> None:
@@ -60,7 +60,7 @@ class Looks:
 def rich(value: object) -> str:
     """The display of a value as JSON: `data` and `metadata`. In whatever thread is stopped."""
     data, metadata = _shell().display_formatter.format(value)
-    shown = {"data": plain(data), "metadata": plain(metadata)}
+    shown = {"data": jsonable(data), "metadata": jsonable(metadata)}
     text = json.dumps(shown)
     if len(text) > MAX_RICH:
         said = {"text/plain": str(shown["data"].get("text/plain", ""))[:MAX_VALUE]}

@@ -32,7 +32,7 @@ _CALLERS: Final = ("_driver.py", "/interrupts.py", "/scripts/run.py", "/scripts/
 _OURS: Final = f"{Path(__file__).parents[2]}{os.sep}"
 
 
-class Holds(Protocol):
+class PauseListener(Protocol):
     """Told of threads that the debugger holds."""
 
     def pause(self, who: object, where: str) -> None: ...
@@ -90,14 +90,17 @@ class Wire:
 
 class Tracer:
     """A debugger that is attached to this process. `say` gets its messages, in threads of its own;
-    `on_torn` is called in a thread whose tracing an exception has ended."""
+    `on_trace_lost` is called in a thread whose tracing an exception has ended."""
 
     def __init__(
-        self, say: Callable[[dict[str, Any]], None], holds: Holds, on_torn: Callable[[int], None]
+        self,
+        say: Callable[[dict[str, Any]], None],
+        listener: PauseListener,
+        on_trace_lost: Callable[[int], None],
     ) -> None:
         self._wire = Wire(say)
-        self._holds = holds
-        self._on_torn = on_torn
+        self._listener = listener
+        self._on_trace_lost = on_trace_lost
         self._post_mortem: set[int] = set()
         self._pydevd = _loaded()
         with _connecting_to(self._pydevd, self._wire):
@@ -114,7 +117,7 @@ class Tracer:
         _set_trace(None)  # this thread is none of the user's
         self._db: Any = self._pydevd.get_global_debugger()
         self._wait = self._db.do_wait_suspend
-        self._db.do_wait_suspend = self._hold
+        self._db.do_wait_suspend = self._wait_suspended
 
     def send(self, request: dict[str, Any]) -> None:
         self._wire.send(request)
@@ -177,19 +180,21 @@ class Tracer:
             for name in _names_of(threads):
                 api.request_resume_thread(name)
 
-    def _hold(self, thread: Any, frame: Any, event: str, arg: Any, *rest: Any, **named: Any) -> Any:
+    def _wait_suspended(
+        self, thread: Any, frame: Any, event: str, arg: Any, *rest: Any, **named: Any
+    ) -> Any:
         """In place of pydevd's: the thread waits in it."""
         if thread.stop_reason != _BREAKPOINT and _is_runtimes(frame):
             _set_running(thread)
             return None
-        self._holds.pause(thread.ident, place_of(frame))
+        self._listener.pause(thread.ident, place_of(frame))
         try:
             return self._wait(thread, frame, event, arg, *rest, **named)
         except BaseException as raised:  # noqa: BLE001  an interrupt: it goes on with that
             self._let_go(thread)
             raise raised.with_traceback(None) from None
         finally:
-            self._holds.unpause(thread.ident)
+            self._listener.unpause(thread.ident)
 
     def _let_go(self, thread: Any) -> None:
         """Have pydevd know that the thread runs."""
@@ -197,7 +202,7 @@ class Tracer:
         name = _part("_pydevd_bundle.pydevd_constants").get_current_thread_id(thread)
         told = self._db.cmd_factory.make_thread_run_message(self._db, name, _NO_STEP)
         self._db.writer.add_command(told)
-        self._on_torn(thread.ident)
+        self._on_trace_lost(thread.ident)
 
 
 def _set_running(thread: Any) -> None:

@@ -21,7 +21,7 @@ from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.worker.groups import c10d, waits
 from monarch_nb.worker.groups.c10d import HOME, Group, Work
 from monarch_nb.worker.groups.process_groups import ProcessGroups
-from monarch_nb.worker.groups.waits import Aside, Limit
+from monarch_nb.worker.groups.waits import Limit, ThreadedWait
 
 _THROUGH: Final = {HOME, "torch.distributed.c10d_logger"}  # whose wrapper each function has
 _BROKEN: Final = ("onnection", "pair closure", "ead error", "rite error", "cannot be used any more")
@@ -92,12 +92,12 @@ class CollectiveWaits:
             is_done = work.is_completed
             wait = functools.partial(original, work)
             return self._abandoned_if_cut(
-                work, is_done, lambda: waits.in_slices(wait, is_done, limit)
+                work, is_done, lambda: waits.wait_in_slices(wait, is_done, limit)
             )
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and work._get_op_type() != waits.ANY_SOURCE:
             return self._blocked(lambda: original(work, timeout))
-        aside = Aside(lambda: original(work))
+        aside = ThreadedWait(lambda: original(work))
         return self._abandoned_if_cut(work, aside.is_done, lambda: aside.wait(limit))
 
     def _call(

@@ -22,7 +22,7 @@ OFF: Final = "off"
 _SIZES: Final = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 
 
-def told(timeouts: GroupTimeouts) -> dict[str, Any]:
+def report(timeouts: GroupTimeouts) -> dict[str, Any]:
     """`why` is empty where the recorder knows something; `members`: global ranks of each group."""
     if c10d.loaded() is None or not c10d.world().pg_map:  # the default group may not be among them
         return {"why": NO_GROUP, "entries": [], "members": {}}

@@ -88,7 +88,7 @@ class Regrouping:
         self._had = None
         return {}
 
-    def _forget_all(self) -> Left | None:
+    def _forget_all(self) -> LeftGroups | None:
         """Take all groups of this process out of use; None: there was none."""
         home = c10d.loaded()
         if home is None or not c10d.world().pg_map:
@@ -96,7 +96,7 @@ class Regrouping:
         world = c10d.world()
         group, every = world.default_pg, list(world.pg_map)
         backend = "" if group is None else _backend(world, group)
-        left = Left(group, backend, len(every) - (group is not None))
+        left = LeftGroups(group, backend, len(every) - (group is not None))
         _abort(every)
         self._groups.keep(every)
         c10d.empty(home)
@@ -112,7 +112,7 @@ class Regrouping:
         return {"backend": backend, "timeout_s": timeout_s}
 
 
-class Left(NamedTuple):
+class LeftGroups(NamedTuple):
     """What there was: the default group, its backend, and how many other groups."""
 
     group: Group | None

@@ -110,7 +110,7 @@ class Abandoned:
         self._broken = ""
 
 
-def in_slices(
+def wait_in_slices(
     wait: Callable[[dt.timedelta], object], is_done: Callable[[], bool], limit: Callable[[], Limit]
 ) -> object:
     """Wait for a work that can be waited for again. `limit` is made when it takes longer."""
@@ -133,7 +133,7 @@ def _slice(
     return (wait(SLICE),) if is_done() else None  # its own error, or it has ended just now
 
 
-class Aside:
+class ThreadedWait:
     """Something that blocks in C++, on a thread of its own."""
 
     def __init__(self, action: Callable[[], object]) -> None:
@@ -173,7 +173,7 @@ class _Thread:
     """Runs what may block for ever; it is idle again when that has ended."""
 
     def __init__(self) -> None:
-        self.jobs: queue.SimpleQueue[Aside] = queue.SimpleQueue()
+        self.jobs: queue.SimpleQueue[ThreadedWait] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name="monarch-wait", daemon=True).start()
 
     def _serve(self) -> None:

@@ -94,7 +94,7 @@ class Comms:
         said = {"content": content, "metadata": body["metadata"], "buffers": incoming.buffers}
         outer, self._parent = self._parent, body["parent"]
         try:
-            self._cells.attend(target.tag, lambda: handle(None, "", said))
+            self._cells.run_callback(target.tag, lambda: handle(None, "", said))
         finally:
             self._parent = outer
 

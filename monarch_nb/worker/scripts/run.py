@@ -56,13 +56,13 @@ class ScriptRun:
 
     def _prepare(self) -> None:
         place = _place(self._groups.world.path, self._world)
-        self._undo.callback(_say_left, place)
+        self._undo.callback(_mark_left, place)
         folder = loader.folder_of(self._name, is_module=self._is_module)
         state = ProcessState()
         cell_groups = CellGroups(
             self._groups
         )  # from here on there is something to put back, so nothing may fail
-        self._undo.callback(self._let_go, cell_groups)
+        self._undo.callback(self._release, cell_groups)
         self._undo.enter_context(self._groups.meeting_at(place))
         self._undo.callback(state.put_back)
         self._undo.callback(lambda: cell_groups.put_back(failed=self._has_failed))
@@ -83,7 +83,7 @@ class ScriptRun:
         late = _raised_by(self._finish)
         if os.getpid() != self._pid:  # a fork that the script has made and not ended
             end_fork(error or late)
-        said = self._verdict(error) or late
+        said = self._outcome(error) or late
         self._has_failed = said is not None
         return said
 
@@ -100,7 +100,7 @@ class ScriptRun:
         sys.modules["__main__"] = program.main
         exec(program.code, vars(program.main))  # noqa: S102  that is what it is for
 
-    def _verdict(self, error: BaseException | None) -> BaseException | None:
+    def _outcome(self, error: BaseException | None) -> BaseException | None:
         """None for success, as a shell sees it."""
         if isinstance(error, loader.NoProgram):
             return error.with_traceback(None)
@@ -116,7 +116,7 @@ class ScriptRun:
             left[0].join()
         self._exits.run()
 
-    def _let_go(self, groups: CellGroups) -> None:
+    def _release(self, groups: CellGroups) -> None:
         """Peers that wait in a collective are told of the end when the last of its objects goes."""
         if self._has_failed:
             for name in _LAST:
@@ -141,7 +141,7 @@ def _place(path: str, world: ScriptWorld) -> Place:
     return Place(str(folder / "store"), world.rank, world.size, marks=str(folder))
 
 
-def _say_left(place: Place) -> None:
+def _mark_left(place: Place) -> None:
     """Who waits for this rank need not; the last to leave removes the place."""
     with contextlib.suppress(OSError):
         place.mark(place.rank).touch()
