@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from IPython.core.completer import Completion, IPCompleter, provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.oinspect import Inspector
 from IPython.utils.tokenutil import token_at_cursor
 
@@ -41,11 +42,11 @@ _FUNCTIONS: Final = (
 class Helper:
     """Answers about the namespace of one IPython shell."""
 
-    def __init__(self, shell: Any, is_busy: Callable[[], bool]) -> None:
+    def __init__(self, shell: InteractiveShell, is_busy: Callable[[], bool]) -> None:
         self._shell = shell
         self._is_busy = is_busy
-        self._inspector: Any = Inspector(theme_name=shell.colors, parent=shell)
-        self._completer: Any = IPCompleter(
+        self._inspector = Inspector(theme_name=shell.colors, parent=shell)
+        self._completer = IPCompleter(
             shell=shell,
             namespace=shell.user_ns,
             global_namespace=shell.user_global_ns,

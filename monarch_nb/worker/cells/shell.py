@@ -193,7 +193,7 @@ class CellShell:
     def close(self) -> None:
         self._loop.close()
 
-    def _made(self) -> Any:
+    def _made(self) -> _Shell:
         """The shell, which the zygote may have made already, for this rank."""
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         shell = _the_shell()
@@ -203,15 +203,16 @@ class CellShell:
         return shell
 
     def _perform(
-        self, shell: Any, code: str, filename: str, first_line: int
+        self, shell: _Shell, code: str, filename: str, first_line: int
     ) -> BaseException | None:
         """Run the cell between IPython's events; what it raised, or None."""
-        result = _result(shell, code)
+        info = ExecutionInfo(code, False, False, True, None)
+        result = _result(shell, info)
         try:
             text, blank = without_blank_start(code)
-            result.info.transformed_cell = text = shell.transform_cell(text)
+            info.transformed_cell = text = shell.transform_cell(text)
             shell.events.trigger("pre_execute")
-            shell.events.trigger("pre_run_cell", result.info)
+            shell.events.trigger("pre_run_cell", info)
             self._compiler.remember_source(filename, code, first_line)
             self._execute(
                 shell, self._compiler.compile(shell, text, filename, first_line - 1 + blank)
@@ -226,7 +227,7 @@ class CellShell:
         shell.events.trigger("post_run_cell", result)
         return error
 
-    def _execute(self, shell: Any, cell: CellCode) -> None:
+    def _execute(self, shell: _Shell, cell: CellCode) -> None:
         shell.displayhook.is_quiet = cell.is_quiet
         if cell.awaits:  # all of it inside the loop, so that `create_task` works before an `await`
             self._loop.run(_execute_awaiting(cell, shell.user_ns))
@@ -238,13 +239,16 @@ class CellShell:
 def prepare_shell() -> None:
     """In the zygote: make the shell that every rank will have."""
     main = sys.modules["__main__"]
-    _the_shell().display_formatter.format(None)  # makes what the first display would make
+    formatter = _the_shell().display_formatter
+    assert formatter is not None
+    formatter.format(None)  # makes what the first display would make
     Helper(_the_shell(), lambda: False).warm()
     sys.modules["__main__"] = main
 
 
-def _the_shell() -> Any:
-    return _Shell.instance(config=_CONFIG, input_transformer_manager=_Transforms())
+def _the_shell() -> _Shell:
+    made: _Shell = _Shell.instance(config=_CONFIG, input_transformer_manager=_Transforms())
+    return made
 
 
 async def _execute_awaiting(cell: CellCode, namespace: dict[str, Any]) -> None:
@@ -255,11 +259,9 @@ async def _execute_awaiting(cell: CellCode, namespace: dict[str, Any]) -> None:
             exec(code, namespace)  # noqa: S102
 
 
-def _result(shell: Any, code: str) -> Any:
+def _result(shell: _Shell, info: ExecutionInfo) -> ExecutionResult:
     """What IPython's events are told about a cell."""
-    make_info: Any = ExecutionInfo  # untyped
-    make_result: Any = ExecutionResult
-    result = make_result(make_info(code, False, False, True, None))
+    result = ExecutionResult(info)
     result.execution_count = shell.execution_count
     shell.execution_count += 1
     return result
@@ -310,7 +312,7 @@ class _Hook(DisplayHook):
     def __call__(self, result: Any = None) -> None:
         if result is None or self.is_quiet:
             return
-        shell: Any = self.shell
+        shell: Any = self.shell  # a trait
         data, metadata = shell.display_formatter.format(result)
         self.value, self.text = result, data.get("text/plain")
         self._keep_result(shell, result)
@@ -318,7 +320,7 @@ class _Hook(DisplayHook):
             shown = {"data": jsonable(data), "metadata": jsonable(metadata)}
             shell.cells.show({"type": "execute_result", **shown})
 
-    def _keep_result(self, shell: Any, result: Any) -> None:
+    def _keep_result(self, shell: InteractiveShell, result: Any) -> None:
         names, out = shell.user_ns, shell.user_ns.get("_oh")
         if isinstance(out, dict) and result is not out:
             keep(out, shell.execution_count - 1, result, MAX_OUT)
@@ -354,6 +356,7 @@ class _Shell(InteractiveShell):
 
     displayhook_class = Type(_Hook)
     display_pub_class = Type(_Publisher)
+    displayhook: _Hook
     cells: CellShell
 
     def serve(self, cells: CellShell) -> None:
@@ -383,8 +386,7 @@ class _Shell(InteractiveShell):
         if cmd.rstrip().endswith("&"):
             raise OSError("commands in the background are not supported; use subprocess.Popen")
         before = self.cells.interrupts
-        shell: Any = self  # untyped
-        code = self.user_ns["_exit_code"] = _system(shell.var_expand(cmd, depth=1))
+        code = self.user_ns["_exit_code"] = _system(self.var_expand(cmd, depth=1))
         if self.cells.interrupts != before:
             raise KeyboardInterrupt
         if code and self.system_raise_on_error:

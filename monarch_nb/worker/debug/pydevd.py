@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, Final, Protocol
 
 from monarch_nb.worker.debug.inspecting import is_library, place_of
@@ -30,6 +30,25 @@ _NO_STEP: Final = -1
 _BREAKPOINT: Final = 111  # pydevd's CMD_SET_BREAK
 _CALLERS: Final = ("_driver.py", "/interrupts.py", "/scripts/run.py", "/scripts/loader.py")
 _OURS: Final = f"{Path(__file__).parents[2]}{os.sep}"
+
+
+TraceFunction = Callable[[FrameType, str, Any], Any]
+
+
+class ThreadInfo(Protocol):
+    """What pydevd knows of a thread."""
+
+    pydev_state: int
+    pydev_step_cmd: int
+    pydev_original_step_cmd: int
+
+
+class TracedThread(Protocol):
+    """A thread, as pydevd has marked it."""
+
+    ident: int
+    stop_reason: int
+    additional_info: ThreadInfo
 
 
 class PauseListener(Protocol):
@@ -116,7 +135,7 @@ class Tracer:
             )
         _set_trace(None)  # this thread is none of the user's
         self._db: Any = self._pydevd.get_global_debugger()
-        self._wait = self._db.do_wait_suspend
+        self._wait: Callable[..., object] = self._db.do_wait_suspend
         self._db.do_wait_suspend = self._wait_suspended
 
     def send(self, request: dict[str, Any]) -> None:
@@ -181,22 +200,22 @@ class Tracer:
                 api.request_resume_thread(name)
 
     def _wait_suspended(
-        self, thread: Any, frame: Any, event: str, arg: Any, *rest: Any, **named: Any
-    ) -> Any:
+        self, thread: TracedThread, frame: FrameType, *rest: object, **named: object
+    ) -> object:
         """In place of pydevd's: the thread waits in it."""
         if thread.stop_reason != _BREAKPOINT and _is_runtimes(frame):
             _set_running(thread)
             return None
         self._listener.pause(thread.ident, place_of(frame))
         try:
-            return self._wait(thread, frame, event, arg, *rest, **named)
+            return self._wait(thread, frame, *rest, **named)
         except BaseException as raised:  # noqa: BLE001  an interrupt: it goes on with that
             self._let_go(thread)
             raise raised.with_traceback(None) from None
         finally:
             self._listener.unpause(thread.ident)
 
-    def _let_go(self, thread: Any) -> None:
+    def _let_go(self, thread: TracedThread) -> None:
         """Have pydevd know that the thread runs."""
         _set_running(thread)
         name = _part("_pydevd_bundle.pydevd_constants").get_current_thread_id(thread)
@@ -205,7 +224,7 @@ class Tracer:
         self._on_trace_lost(thread.ident)
 
 
-def _set_running(thread: Any) -> None:
+def _set_running(thread: TracedThread) -> None:
     info = thread.additional_info
     info.pydev_state = _RUNS
     info.pydev_step_cmd = info.pydev_original_step_cmd = _NO_STEP
@@ -233,18 +252,18 @@ def untrace_child() -> None:
     _stop_tracing()
 
 
-def _part(name: str) -> Any:
+def _part(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-def _loaded() -> Any:
+def _loaded() -> ModuleType:
     """pydevd, with nothing of Python's changed by its import."""
     hook = sys.breakpointhook
     with _setting("PYDEVD_DISABLE_FILE_VALIDATION", "1"):  # else it warns of frozen modules
         _part("debugpy._vendored.force_pydevd")
         pydevd = _part("pydevd")
     sys.breakpointhook = hook
-    pydevd.TIMEOUT_SLOW = LOOK_S
+    vars(pydevd)["TIMEOUT_SLOW"] = LOOK_S
     return pydevd
 
 
@@ -261,17 +280,17 @@ def _setting(name: str, value: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _connecting_to(pydevd: Any, wire: Wire) -> Iterator[None]:
+def _connecting_to(pydevd: ModuleType, wire: Wire) -> Iterator[None]:
     """Inside, pydevd finds this where it would connect to an adapter."""
     before = pydevd.start_client
-    pydevd.start_client = lambda _host, _port: wire
+    vars(pydevd)["start_client"] = lambda _host, _port: wire
     try:
         yield
     finally:
-        pydevd.start_client = before
+        vars(pydevd)["start_client"] = before
 
 
-def _monitoring() -> Any:
+def _monitoring() -> ModuleType | None:
     """pydevd's part for Pythons that have `sys.monitoring`; else None."""
     constants = _part("_pydevd_bundle.pydevd_constants")
     if not getattr(constants, "PYDEVD_USE_SYS_MONITORING", False):
@@ -279,7 +298,7 @@ def _monitoring() -> Any:
     return _part("_pydevd_sys_monitoring.pydevd_sys_monitoring")
 
 
-def _set_trace(function: Any) -> None:
+def _set_trace(function: TraceFunction | None) -> None:
     """`sys.settrace`, which pydevd has replaced."""
     holder = _part("pydevd_tracing").TracingFunctionHolder
     (holder._original_tracing or sys.settrace)(function)
@@ -313,7 +332,7 @@ def _forget_frames(frame: FrameType | None) -> None:
         frame = frame.f_back
 
 
-def _once(set_trace: Callable[[Any], None]) -> Callable[[FrameType, str, object], None]:
+def _once(set_trace: Callable[[None], None]) -> Callable[[FrameType, str, object], None]:
     def off(_frame: FrameType, _event: str, _arg: object) -> None:
         set_trace(None)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from monarch_nb.worker.groups import abort, c10d
 from monarch_nb.worker.groups.c10d import Group, World, backends_of, is_gloo
@@ -24,8 +24,14 @@ if TYPE_CHECKING:
 MEET_S: Final = 20.0
 _PLAIN: Final = frozenset({"gloo", "nccl", "mpi", "ucc", "xccl"})
 
-Had = dict[str, Any]
-"""`backend` and `timeout_s` of the default group."""
+Body = dict[str, Any]  # of a message
+
+
+class GroupSettings(TypedDict):
+    """What makes a default group again."""
+
+    backend: str
+    timeout_s: float | None
 
 
 class Regrouping:
@@ -35,7 +41,7 @@ class Regrouping:
         self._proc = proc
         self._cells = cells
         self._groups = groups
-        self._had: Had | None = None  # before it was left, until there is another
+        self._had: GroupSettings | None = None  # before it was left, until there is another
         proc.verbs["leave_groups"] = lambda body, message: self._later(self._leave, body, message)
         proc.verbs["meet_again"] = lambda body, message: self._later(self._meet, body, message)
 
@@ -58,9 +64,7 @@ class Regrouping:
             home.destroy_process_group()
         self._groups.move(path, rank, size)
 
-    def _later(
-        self, step: Callable[[dict[str, Any]], dict[str, Any]], body: dict[str, Any], asked: Message
-    ) -> None:
+    def _later(self, step: Callable[[Body], Body], body: Body, asked: Message) -> None:
         def turn(message: Message) -> None:
             try:
                 answer = {"ok": True, **step(body)}
@@ -70,14 +74,14 @@ class Regrouping:
 
         self._cells.later(turn, asked)
 
-    def _leave(self, _: dict[str, Any]) -> dict[str, Any]:
+    def _leave(self, _: Body) -> Body:
         left = self._forget_all()
         if left is None:
             return {"had": self._had, "others": 0}
         self._had = None if left.group is None else self._described(left.group, left.backend)
         return {"had": self._had, "others": left.others}
 
-    def _meet(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _meet(self, body: Body) -> Body:
         home = self._groups.home
         self._groups.move(body["store"], home.rank, home.size, limit_s=MEET_S)
         if body["had"] is not None:
@@ -102,7 +106,7 @@ class Regrouping:
         c10d.empty(home)
         return left
 
-    def _described(self, group: Group, backend: str) -> Had | None:
+    def _described(self, group: Group, backend: str) -> GroupSettings | None:
         """None for a group that is not that of the mesh: nobody knows how to make it again."""
         home = self._groups.home
         if (group.rank(), group.size()) != (home.rank, home.size):

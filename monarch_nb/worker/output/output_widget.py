@@ -12,7 +12,8 @@ import contextlib
 import io
 import sys
 import time
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, Protocol
 
 EVERY_S: Final = 0.1
 MAX_CHARS: Final = 100_000  # of one piece of text; the end is kept
@@ -21,20 +22,31 @@ MAX_OUTPUTS: Final = 200  # of one widget; the last are kept
 _MODULE: Final = "ipywidgets.widgets.widget_output"
 
 
+Output = dict[str, Any]
+"""As Jupyter writes it in a notebook."""
+
+
+class OutputWidget(Protocol):
+    """`ipywidgets.Output`, as far as it is used here."""
+
+    outputs: tuple[Output, ...]
+
+
 def teach() -> None:
     """Let `Output` capture here, if the user has imported it."""
-    output: Any = getattr(sys.modules.get(_MODULE), "Output", None)
-    if output is not None and output.__enter__ is not _enter:
-        output.__enter__, output.__exit__ = _enter, _exit
+    output: type | None = getattr(sys.modules.get(_MODULE), "Output", None)
+    if output is not None and vars(output).get("__enter__") is not _enter:
+        for name, method in (("__enter__", _enter), ("__exit__", _exit)):
+            setattr(output, name, method)
 
 
-def _enter(widget: Any) -> Any:
+def _enter(widget: OutputWidget) -> OutputWidget:
     captured = vars(widget).setdefault("_monarch_captured", _Captured(widget))
     captured.enter()
     return widget
 
 
-def _exit(widget: Any, kind: Any, error: BaseException | None, _: Any) -> bool:
+def _exit(widget: OutputWidget, kind: object, error: BaseException | None, _: object) -> bool:
     shown = error is not None and isinstance(error, Exception)
     if shown:
         _shell().showtraceback((kind, error, error.__traceback__ if error else None))
@@ -50,10 +62,10 @@ def _shell() -> Any:
 class _Captured:
     """What is said inside the blocks of one widget, which may be nested: `clear_output` is one."""
 
-    def __init__(self, widget: Any) -> None:
+    def __init__(self, widget: OutputWidget) -> None:
         self._widget = widget
         self._undo = contextlib.ExitStack()
-        self._outputs: list[dict[str, Any]] = []
+        self._outputs: list[Output] = []
         self._depth = 0
         self._sent_s = 0.0
         self._clears_next = False
@@ -83,7 +95,7 @@ class _Captured:
         if time.monotonic() - self._sent_s > EVERY_S:
             self._send()
 
-    def show(self, message: dict[str, Any]) -> None:
+    def show(self, message: Output) -> None:
         if message["type"] == "clear_output":
             self._clears_next = bool(message["wait"])
             if not self._clears_next:
@@ -94,7 +106,7 @@ class _Captured:
             self._outputs.append({"output_type": "display_data", **shown})
         self._send()
 
-    def _begin(self) -> dict[str, Any] | None:
+    def _begin(self) -> Output | None:
         if self._clears_next:
             self._outputs.clear()
         self._clears_next = False
@@ -119,7 +131,7 @@ class _Stream(io.TextIOBase):
 
 
 @contextlib.contextmanager
-def _replaced(name: str, stream: Any) -> Any:
+def _replaced(name: str, stream: object) -> Iterator[None]:
     before = getattr(sys, name)
     setattr(sys, name, stream)
     try:

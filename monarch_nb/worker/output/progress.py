@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from monarch_nb.net.threads import helper_thread
 from monarch_nb.worker.output.stdio import CurrentTag, RankStream
@@ -46,7 +46,7 @@ class Reporter:
         self._sending = threading.RLock()
         self._thread: threading.Thread | None = None
         self.polled: dict[int, Callable[[], None]] = {}  # asked for news with every tick
-        self.living: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self.living: weakref.WeakValueDictionary[int, Bar] = weakref.WeakValueDictionary()
 
     def is_ours(self, file: object) -> bool:
         """Whether what is written there would be sent to the controller by this process."""
@@ -117,6 +117,27 @@ _SILENT: Final = _Silent()
 
 # ------------------------------------------------------------------------------------------ tqdm
 
+
+class Bar(Protocol):
+    """`tqdm.tqdm`, and what is kept in it."""
+
+    n: float
+    total: float | None
+    desc: str | None
+    unit: str
+    unit_scale: bool | float
+    postfix: str | None
+    disable: bool
+    leave: bool | None
+    pos: int
+    delay: float
+    start_t: float
+    last_print_t: float
+    format_dict: dict[str, float]
+    _monarch_bar: tuple[int, int]
+    _monarch_told: float | None
+
+
 _FILE: Final = 4  # place of `file` among tqdm's arguments
 
 
@@ -125,7 +146,7 @@ def _patch_tqdm(module: ModuleType, reporter: Reporter) -> None:
     start, display, close = bar_class.__init__, bar_class.display, bar_class.close
 
     @functools.wraps(start)
-    def init(self: Any, *args: Any, **options: Any) -> None:
+    def init(self: Bar, *args: object, **options: object) -> None:
         file = args[_FILE] if len(args) > _FILE else options.get("file")
         if reporter.is_ours(file or sys.stderr) and not options.get("gui"):
             self._monarch_bar = reporter.new_id(), reporter.current_tag()
@@ -137,7 +158,7 @@ def _patch_tqdm(module: ModuleType, reporter: Reporter) -> None:
         start(self, *args, **options)
 
     @functools.wraps(display)
-    def show(self: Any, msg: str | None = None, pos: int | None = None) -> Any:
+    def show(self: Bar, msg: str | None = None, pos: int | None = None) -> object:
         if not hasattr(self, "_monarch_bar"):
             return display(self, msg, pos)
         if not self.disable:
@@ -146,7 +167,7 @@ def _patch_tqdm(module: ModuleType, reporter: Reporter) -> None:
         return True
 
     @functools.wraps(close)
-    def end(self: Any) -> None:
+    def end(self: Bar) -> None:
         is_ours = hasattr(self, "_monarch_bar") and hasattr(self, "last_print_t")
         was_open = is_ours and not self.disable
         stays = was_open and (self.pos == 0 if self.leave is None else bool(self.leave))
@@ -159,7 +180,7 @@ def _patch_tqdm(module: ModuleType, reporter: Reporter) -> None:
     bar_class.__init__, bar_class.display, bar_class.close = init, show, end
 
 
-def _report_tqdm(reporter: Reporter, bar: Any, *, closed: bool = False, stays: bool = True) -> None:
+def _report_tqdm(reporter: Reporter, bar: Bar, *, closed: bool = False, stays: bool = True) -> None:
     with contextlib.suppress(Exception):  # a number that is none; the user's loop goes on
         bar._monarch_told = bar.n
         facts = bar.format_dict
@@ -202,26 +223,63 @@ def _patch_tqdm_notebook(module: ModuleType, _: Reporter) -> None:
 # ------------------------------------------------------------------------------------------ rich
 
 
+class RichTask(Protocol):
+    """`rich.progress.Task`."""
+
+    id: int
+    description: str
+    completed: float
+    total: float | None
+    elapsed: float | None
+    speed: float | None
+    finished: bool
+    visible: bool
+
+
+class RichLive(Protocol):
+    """`rich.live.Live`."""
+
+    transient: bool
+    _started: bool
+
+
+class RichConsole(Protocol):
+    """`rich.console.Console`."""
+
+    file: object
+
+
+class RichProgress(Protocol):
+    """`rich.progress.Progress`, and what is kept in it."""
+
+    disable: bool
+    console: RichConsole
+    live: RichLive
+    tasks: list[RichTask]
+    _lock: threading.RLock
+    _monarch_tasks: _RichTasks
+
+
 def _patch_rich(module: ModuleType, reporter: Reporter) -> None:
     progress_class = module.Progress
     start, stop, refresh = progress_class.start, progress_class.stop, progress_class.refresh
 
     @functools.wraps(start)
-    def begin(self: Any) -> None:
+    def begin(self: RichProgress) -> None:
         if self.disable or not reporter.is_ours(self.console.file):
             start(self)
         elif not hasattr(self, "_monarch_tasks"):
             self._monarch_tasks = _RichTasks(reporter, self)
 
     @functools.wraps(stop)
-    def end(self: Any) -> None:
+    def end(self: RichProgress) -> None:
         if tasks := vars(self).pop("_monarch_tasks", None):
             tasks.close()
         else:
             stop(self)
 
     @functools.wraps(refresh)
-    def draw(self: Any) -> None:
+    def draw(self: RichProgress) -> None:
         if tasks := vars(self).get("_monarch_tasks"):
             tasks.poll()
         else:
@@ -233,7 +291,7 @@ def _patch_rich(module: ModuleType, reporter: Reporter) -> None:
 class _RichTasks:
     """The tasks of one `rich.progress.Progress` that has been started."""
 
-    def __init__(self, reporter: Reporter, progress: Any) -> None:
+    def __init__(self, reporter: Reporter, progress: RichProgress) -> None:
         self._reporter = reporter
         self._progress = progress
         self._tag = reporter.current_tag()
@@ -263,7 +321,7 @@ class _RichTasks:
     def _report(self, state: State) -> None:
         self._reporter.report(self._tag, state)
 
-    def _state(self, task: Any, *, closed: bool) -> State:
+    def _state(self, task: RichTask, *, closed: bool) -> State:
         if task.id not in self._ids:
             self._ids[task.id] = self._reporter.new_id()
         plain = sys.modules["rich.text"].Text.from_markup(str(task.description)).plain
@@ -279,7 +337,7 @@ class _RichTasks:
         }
 
 
-def _moved(state: State) -> tuple[Any, ...]:
+def _moved(state: State) -> tuple[object, ...]:
     return tuple(state[key] for key in ("description", "done", "total", "closed", "stays"))
 
 
