@@ -18,6 +18,7 @@ import queue
 import signal
 import threading
 import time
+from collections.abc import Awaitable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -64,7 +65,7 @@ from monarch_nb.worker.status.details import Details
 COMPAT: Final = "MONARCH_NB_COMPAT"
 
 
-def run(boot: dict[str, Any]) -> int:
+def run(boot: dict[str, object]) -> int:
     """Be the rank that `boot` describes (see docs/protocol.md). Returns the exit code."""
     return Rank(boot).live()
 
@@ -132,7 +133,7 @@ class Rank:
         os.environ.update(rank_environment(rank, size, local, per_host, host))
         rendezvous.install(self.groups)
 
-    def _names(self) -> dict[str, Any]:
+    def _names(self) -> dict[str, object]:
         return {
             "rank": self.boot["rank"],
             "world_size": self.boot["world_size"],
@@ -202,7 +203,7 @@ class Rank:
         drivers = list(self.hosting.drivers.values())
         return self.cells.is_running or any(driver.running is not None for driver in drivers)
 
-    def _on_sigint(self, *_: Any) -> None:
+    def _on_sigint(self, *_: object) -> None:
         self.dap.interrupted()
         mine = [
             driver
@@ -285,10 +286,10 @@ class Rank:
     def _send_bars(self, tag: int, bars: list[progress.State]) -> None:
         self._send(tag, "progress", {"content": {"bars": bars}})
 
-    def _send_metrics(self, tag: int, content: dict[str, Any]) -> None:
+    def _send_metrics(self, tag: int, content: dict[str, object]) -> None:
         self._send(tag, "metrics", {"content": content})
 
-    def _send(self, tag: int, stream: str, said: dict[str, Any]) -> None:
+    def _send(self, tag: int, stream: str, said: dict[str, object]) -> None:
         body = {"mesh": self.boot["mesh"], "rank": self.boot["rank"], "stream": stream, **said}
         parcel = self.proc.encode_bytes(json.dumps(body).encode())
         self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, parcel, tag=tag)
@@ -327,5 +328,5 @@ def _run_bootstrap(payload: bytes) -> None:
         asyncio.run(_await(result))
 
 
-async def _await(awaitable: Any) -> Any:
-    return await awaitable
+async def _await(awaitable: Awaitable[object]) -> None:
+    await awaitable

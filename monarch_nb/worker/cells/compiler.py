@@ -34,7 +34,7 @@ class CellCompiler:
     """Turns the Python of cells into code objects, and remembers cells it has seen."""
 
     def __init__(self) -> None:
-        self._compiled: dict[tuple[Any, ...], CellCode] = {}
+        self._compiled: dict[tuple[object, ...], CellCode] = {}
         self._sources: dict[str, tuple[int, str]] = {}
 
     def compile(self, shell: Any, text: str, filename: str, offset: int) -> CellCode:

@@ -14,7 +14,7 @@ import keyword
 import re
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from IPython.core.completer import Completion, IPCompleter, provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
@@ -54,7 +54,7 @@ class Helper:
         )
         self._completer.custom_completers = shell.Completer.custom_completers
 
-    def complete(self, code: str, cursor: int) -> dict[str, Any]:
+    def complete(self, code: str, cursor: int) -> dict[str, object]:
         """What could stand at the cursor, an offset in code points, and all names there are.
 
         `matches` are lists of text, start, end and kind; `names` maps names to kinds.
@@ -63,7 +63,7 @@ class Helper:
             found = list(self._completer.completions(code, cursor))
         return {"matches": self._typed(code, found), "names": self._names()}
 
-    def inspect(self, code: str, cursor: int, detail: int) -> dict[str, Any]:
+    def inspect(self, code: str, cursor: int, detail: int) -> dict[str, object]:
         """Help on the name at the cursor; with its source if `detail` is 1."""
         name = token_at_cursor(code, cursor)
         info = self._shell._object_find(name)
@@ -78,7 +78,7 @@ class Helper:
         self.complete("len", 3)
         self.inspect("len", 3, 0)
 
-    def _typed(self, code: str, found: list[Completion]) -> list[list[Any]]:
+    def _typed(self, code: str, found: list[Completion]) -> list[list[object]]:
         """Matches with kinds; those behind a dot without the dot."""
         owner = next((self._owner(code[: one.start]) for one in found if _has_dot(one)), None)
         return [
@@ -98,7 +98,7 @@ class Helper:
                 return kind(names[one.text])
         return "instance"
 
-    def _owner(self, code: str) -> Any:
+    def _owner(self, code: str) -> object:
         """What the code ends in, as far as that can be told without running anything."""
         match = _OWNER.search(code)
         if match is None:
@@ -110,7 +110,7 @@ class Helper:
         return value
 
     def _names(self) -> dict[str, str]:
-        names: Mapping[str, Any] = self._shell.user_ns
+        names: Mapping[str, object] = self._shell.user_ns
         hidden = self._shell.user_ns_hidden
         mine = [name for name in list(names) if name[:1] != "_" and name not in hidden]
         return {name: kind(names.get(name)) for name in mine[-MAX_NAMES:]}
@@ -132,5 +132,5 @@ def _has_dot(one: Completion) -> bool:
     return one.type == "attribute" and one.text[:1] == "."
 
 
-def _kind_of_attribute(owner: Any, name: str) -> str:
+def _kind_of_attribute(owner: object, name: str) -> str:
     return kind(inspect.getattr_static(owner, name, None))

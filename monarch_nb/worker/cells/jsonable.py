@@ -6,10 +6,9 @@ import base64
 import json
 import numbers
 from collections.abc import Mapping
-from typing import Any
 
 
-def jsonable(data: Mapping[str, Any]) -> dict[str, Any]:
+def jsonable(data: Mapping[str, object]) -> dict[str, object]:
     """A mime bundle, or what goes with one, that can be written as JSON."""
     return {
         str(mime): value if isinstance(value, str) else _value(value)
@@ -17,7 +16,7 @@ def jsonable(data: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def as_json(message: Any) -> bytes:
+def as_json(message: object) -> bytes:
     """With numbers of numpy and torch as numbers; what else is no JSON, `nan` too, is text."""
     text = json.dumps(message, default=_number_or_text)
     if "NaN" in text or "Infinity" in text:
@@ -25,13 +24,13 @@ def as_json(message: Any) -> bytes:
     return text.encode()
 
 
-def _number_or_text(value: Any) -> Any:
+def _number_or_text(value: object) -> object:
     if isinstance(value, numbers.Integral):
         return int(value)
     return float(value) if isinstance(value, numbers.Real) else repr(value)
 
 
-def _value(value: Any) -> Any:
+def _value(value: object) -> object:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return json.loads(json.dumps(value, default=_number_or_text), parse_constant=str)

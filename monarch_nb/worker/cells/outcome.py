@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Any, Literal
+from typing import Literal
 
 from monarch_nb.core.errors.records import ErrorRecord
 
@@ -18,7 +18,7 @@ class CellOutcome:
     error: ErrorRecord | None = None
     result_text: str | None = None
     elapsed_s: float = 0.0
-    value: Any = None
+    value: object = None
 
 
 def outcome_of(error: BaseException | None, text: str | None, elapsed_s: float) -> CellOutcome:

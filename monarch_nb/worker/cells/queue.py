@@ -50,7 +50,7 @@ class CellQueue:
         self,
         runtime: Runtime,
         work: WorkQueue,
-        names: dict[str, Any],
+        names: dict[str, object],
         descriptors: Descriptors,
         groups: ProcessGroups,
         before_answer: Callable[[], None] = lambda: None,
@@ -63,7 +63,7 @@ class CellQueue:
             lambda shown: self._display(runtime.root_tag(), shown),
             partial(runtime.hosting.failed.seen, CELLS),
         )
-        self.results: dict[tuple[int, int], Any] = {}
+        self.results: dict[tuple[int, int], object] = {}
         """Values of last expressions, by who has asked for that and the reply port of the cell."""
         self.before_answer = before_answer
         """Called when a cell has ended."""
@@ -120,7 +120,7 @@ class CellQueue:
     def run(self, body: dict[str, Any], message: Message) -> None:
         """Run a cell and send its outcome."""
         self.enter(body.get("what") or "cell", message.tag)
-        data: list[dict[str, Any]] = []
+        data: list[dict[str, object]] = []
         waiting.pump = self._pump
         outcome = self._outcome(body, message, lambda shown: self._publish(shown, message, data))
         if self.proc.links.forked:
@@ -181,7 +181,9 @@ class CellQueue:
         with ScriptRun(body["script"], message.rank, self._groups) as script:
             return self.shell.perform(script.run, publish)
 
-    def _publish(self, shown: dict[str, Any], message: Message, data: list[dict[str, Any]]) -> None:
+    def _publish(
+        self, shown: dict[str, object], message: Message, data: list[dict[str, object]]
+    ) -> None:
         """The last expression's display travels with the outcome; the rest at once, in order."""
         if shown["type"] == "execute_result":
             data.append(shown)
@@ -189,7 +191,7 @@ class CellQueue:
         caller = here.get()  # none in a thread of the cell; an actor may be called by another cell
         self._display(message.tag if caller is None else caller.tag, shown)
 
-    def _display(self, tag: int, shown: dict[str, Any]) -> None:
+    def _display(self, tag: int, shown: dict[str, object]) -> None:
         self.flush()
         boot = {
             "mesh": 0,

@@ -49,7 +49,7 @@ MAX_OUT: Final = 8  # results kept in Out: they may be large, and on a GPU
 
 LOADED: Final = (application, completer, oinspect)  # so that zygotes have what shells will need
 
-Publish = Callable[[dict[str, Any]], None]
+Publish = Callable[[dict[str, object]], None]
 Work = Callable[[], BaseException | None]
 """Returns or raises what it failed with."""
 
@@ -59,7 +59,7 @@ _SCREENS: Final = ("gtk", "mac", "osx", "qt", "tk", "wx")
 _CONFIG: Final = Config({"HistoryManager": {"enabled": False, "hist_file": ":memory:"}})
 
 
-def _discard(_: dict[str, Any]) -> None:
+def _discard(_: dict[str, object]) -> None:
     """No cell has run yet."""
 
 
@@ -91,8 +91,8 @@ class CellShell:
         self.namespace.update(names)
 
     @property
-    def namespace(self) -> dict[str, Any]:
-        namespace: dict[str, Any] = self._shell.user_ns
+    def namespace(self) -> dict[str, object]:
+        namespace: dict[str, object] = self._shell.user_ns
         return namespace
 
     def helper(self, is_busy: Callable[[], bool]) -> Helper:
@@ -185,7 +185,7 @@ class CellShell:
     def interrupts(self) -> int:
         return self._gate.raised
 
-    def show(self, message: dict[str, Any]) -> None:
+    def show(self, message: dict[str, object]) -> None:
         """Publish on behalf of the running cell, safe from interrupts."""
         with self._gate.shield():
             self._publish(message)
@@ -251,7 +251,7 @@ def _the_shell() -> _Shell:
     return made
 
 
-async def _execute_awaiting(cell: CellCode, namespace: dict[str, Any]) -> None:
+async def _execute_awaiting(cell: CellCode, namespace: dict[str, object]) -> None:
     for code in cell.codes:
         if code.co_flags & inspect.CO_COROUTINE:
             await eval(code, namespace)  # noqa: S307
@@ -295,7 +295,7 @@ class _Transforms(TransformerManager):
             new[place + 1 : place + 1] = ["\n"] * (len(lines) - len(new))
         return changed, new
 
-    def _all(self) -> tuple[Any, ...]:
+    def _all(self) -> tuple[object, ...]:
         return *self.cleanup_transforms, *self.line_transforms, *self.token_transformers
 
 
@@ -309,7 +309,7 @@ class _Hook(DisplayHook):
     def start(self) -> None:
         self.text = self.value = None
 
-    def __call__(self, result: Any = None) -> None:
+    def __call__(self, result: object = None) -> None:
         if result is None or self.is_quiet:
             return
         shell: Any = self.shell  # a trait
@@ -335,11 +335,11 @@ class _Publisher(DisplayPublisher):
 
     def publish(
         self,
-        data: Mapping[str, Any],
-        metadata: Mapping[str, Any] | None = None,
+        data: Mapping[str, object],
+        metadata: Mapping[str, object] | None = None,
         source: object = None,  # noqa: ARG002  IPython's, without meaning
         *,
-        transient: Mapping[str, Any] | None = None,
+        transient: Mapping[str, object] | None = None,
         update: bool = False,
         **_: object,
     ) -> None:
@@ -377,7 +377,7 @@ class _Shell(InteractiveShell):
         super().init_hooks()
         self.set_hook("show_in_pager", page.as_hook(self._show_page), 99)
 
-    def _show_page(self, text: Any, *_: object, **__: object) -> None:
+    def _show_page(self, text: object, *_: object, **__: object) -> None:
         """What `name?` says."""
         self.display_pub.publish(text if isinstance(text, dict) else {"text/plain": text})
 
@@ -397,7 +397,7 @@ class _Shell(InteractiveShell):
         if gui not in (None, "inline"):
             raise _no_screen(gui)
 
-    def enable_matplotlib(self, gui: str | None = None) -> Any:
+    def enable_matplotlib(self, gui: str | None = None) -> object:
         """`%matplotlib`: what needs a screen is refused before it is imported."""
         if str(gui).startswith(_SCREENS):
             raise _no_screen(gui)
@@ -407,7 +407,7 @@ class _Shell(InteractiveShell):
         """`exit` and `quit` end the cell."""
         raise SystemExit
 
-    def safe_execfile(self, fname: Any, *where: Any, **options: Any) -> None:
+    def safe_execfile(self, fname: object, *where: object, **options: object) -> None:
         """`%run` of a script that fails, fails the cell."""
         options.setdefault("raise_exceptions", True)
         super().safe_execfile(fname, *where, **options)

@@ -87,7 +87,7 @@ class Variables:
     def _drop_result(self, body: Body, message: Message) -> None:
         self._cells.results.pop((message.source, body["reply"]), None)
 
-    def _send(self, message: Message, name: str, value: Any) -> None:
+    def _send(self, message: Message, name: str, value: object) -> None:
         try:
             parcel = self._proc.encode((name, (), {name: value}), [message.source])
         except MeshError:

@@ -15,7 +15,7 @@ MAX_CHARS: Final = 100_000  # of an answer; a repr may be a hundred megabytes
 _LOOK_UP_S: Final = 0.1
 
 Request = dict[str, Any]
-Tell = Callable[[dict[str, Any]], None]
+Tell = Callable[[dict[str, object]], None]
 
 
 class DebugChannel:
@@ -28,7 +28,7 @@ class DebugChannel:
         self.number = number
         self._prompt: Callable[[], str] = lambda: ""
         self._complete: Callable[[str], list[str]] = lambda _line: []
-        self._about: dict[str, Any] = {}
+        self._about: dict[str, object] = {}
         self._pass_over: Callable[[], None] = _nothing
         self._tell = tell
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
@@ -44,11 +44,11 @@ class DebugChannel:
 
     # the thread that is being debugged
 
-    def connect(self, prompt: Callable[[], str], complete: Callable[[str], list[str]]) -> None:
+    def attach(self, prompt: Callable[[], str], complete: Callable[[str], list[str]]) -> None:
         """Take the debugger's question, which it writes last, and what completes a line."""
         self._prompt, self._complete = prompt, complete
 
-    def stop(self, about: dict[str, Any], pass_over: Callable[[], None]) -> None:
+    def stop(self, about: dict[str, object], pass_over: Callable[[], None]) -> None:
         """Take where it has stopped, and what says that nobody can answer."""
         self._about, self._pass_over = about, pass_over
 
@@ -95,7 +95,7 @@ class DebugChannel:
     def end(self, *, stepping: bool) -> None:
         self._say("goes", text=self._taken(), stepping=stepping)
 
-    def _say(self, event: str, **said: Any) -> None:
+    def _say(self, event: str, **said: object) -> None:
         self._tell({"event": event, "stop": self.number, "seq": self._seq, **said})
 
     def _next(self) -> Request:

@@ -46,7 +46,8 @@ _ATTACH: Final = {
 }
 """Breakpoints everywhere but in the runtime, which goes on when a thread is stopped."""
 
-Arguments = dict[str, Any]
+Json = dict[str, Any]
+"""Of the Debug Adapter Protocol, or of a message."""
 Job = Callable[[], None]
 
 
@@ -62,7 +63,7 @@ class Dap:
     ) -> None:
         self._inspector = inspecting.VariableInspector(cells)
         self._written = inspecting.CellFiles()
-        self._commands: dict[str, Callable[[Arguments], dict[str, Any]]] = {
+        self._commands: dict[str, Callable[[Json], dict[str, object]]] = {
             "dumpCell": lambda asked: self._written.write(asked["sourcePath"], asked["code"]),
             "source": lambda asked: inspecting.source(asked["source"]["path"]),
             "modules": lambda _: inspecting.modules(),
@@ -131,7 +132,7 @@ class Dap:
 
     # the inbox thread
 
-    def _on_open(self, _: dict[str, Any], message: Message) -> None:
+    def _on_open(self, _: dict[str, object], message: Message) -> None:
         if self._thread is None:
             self._thread = helper_thread(self._serve, "monarch-dap")
             self._thread.start()
@@ -143,7 +144,7 @@ class Dap:
         else:
             self._jobs.put(lambda: self._perform(body["message"], message))
 
-    def _on_close(self, _: dict[str, Any], message: Message) -> None:
+    def _on_close(self, _: dict[str, object], message: Message) -> None:
         def close() -> None:
             self._end("closed")
             self._reply(message, {"ok": True})
@@ -180,7 +181,7 @@ class Dap:
         self._cells.shell.watch(partial(_watched, self._tracer))
         self._say({"event": "opened"})
 
-    def _perform(self, request: dict[str, Any], message: Message) -> None:
+    def _perform(self, request: Json, message: Message) -> None:
         if self._tracer is None:
             self._reply(message, {"error": NOT_OPEN})
         elif (perform := self._commands.get(request["command"])) is None:
@@ -191,7 +192,7 @@ class Dap:
         else:
             self._reply(message, {"message": _done(perform, request)})
 
-    def _pause(self) -> dict[str, Any]:
+    def _pause(self) -> dict[str, object]:
         """Stop what runs here. Raises `RuntimeError` if nothing does."""
         drivers = list(self._hosting.drivers.values())
         threads = {each.interrupts.thread for each in drivers if each.running is not None}
@@ -228,7 +229,7 @@ class Dap:
 
     # threads of pydevd
 
-    def _on_message(self, said: dict[str, Any]) -> None:
+    def _on_message(self, said: Json) -> None:
         if said["type"] == "event":
             self._say(said)
             return
@@ -238,7 +239,7 @@ class Dap:
 
     # to the controller
 
-    def _say(self, event: dict[str, Any]) -> None:
+    def _say(self, event: dict[str, object]) -> None:
         self._proc.control(self._proc.controller, "dap_event", {"message": event})
         self._proc.links.flush()
 
@@ -247,9 +248,7 @@ class Dap:
         self._proc.links.flush()
 
 
-def _done(
-    perform: Callable[[Arguments], dict[str, Any]], request: dict[str, Any]
-) -> dict[str, Any]:
+def _done(perform: Callable[[Json], Json], request: Json) -> dict[str, object]:
     response = {"type": "response", "request_seq": request["seq"], "command": request["command"]}
     try:
         body = perform(request.get("arguments") or {})

@@ -95,7 +95,7 @@ class Debugger:
         self._hosting.failed.stop_with(self._stop_at_failure if body["on"] else None)
         self._proc.answer(message, {"ok": True})
 
-    def _on_forget_failed(self, _: dict[str, Any], message: Message) -> None:
+    def _on_forget_failed(self, _: dict[str, object], message: Message) -> None:
         self._hosting.failed.clear()
         forget_last_error()
         self._proc.answer(message, {"ok": True})
@@ -158,7 +158,7 @@ class Debugger:
                     return super().__new__(cls)
                 return python_pdb(*args, **options)
 
-            def __init__(self, *args: Any, **_: Any) -> None:
+            def __init__(self, *args: object, **_: object) -> None:
                 inherited = [each for each in args if isinstance(each, DebugChannel)]
                 made = inherited or [DebugChannel(next(service._numbers), service._tell)]
                 super().__init__(made[0], service._paused, service._resumed)
@@ -187,7 +187,7 @@ class Debugger:
         debugger.channel.resume()
         self._board.unpause(debugger.channel.number)
 
-    def _tell(self, event: dict[str, Any]) -> None:
+    def _tell(self, event: dict[str, object]) -> None:
         """What was printed goes first."""
         if self._hosting.flush_output is not None:
             self._hosting.flush_output()
@@ -238,7 +238,7 @@ def _state(frame: FrameType) -> Iterator[str]:
         yield f"  ... {len(names) - MAX_VARIABLES} more variables"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     try:
         return _short.repr(value)
     except Exception as error:  # noqa: BLE001  the `__repr__` is the user's

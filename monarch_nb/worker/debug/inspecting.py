@@ -23,6 +23,9 @@ from monarch_nb.worker.cells.jsonable import jsonable
 if TYPE_CHECKING:
     from monarch_nb.worker.cells.queue import CellQueue
 
+Json = dict[str, Any]
+"""Of the Debug Adapter Protocol."""
+
 MAX_NAMES: Final = 500
 MAX_VALUE: Final = 200  # characters
 MAX_SOURCE: Final = 4_000_000  # bytes
@@ -39,21 +42,21 @@ class VariableInspector:
     def __init__(self, cells: CellQueue) -> None:
         self._cells = cells
 
-    def variables(self) -> dict[str, Any]:
+    def variables(self) -> dict[str, object]:
         """Names, types, and values where they are numbers or text."""
         names = self._cells.shell.namespace
         hidden = getattr(_shell(), "user_ns_hidden", {})
         mine = [name for name in list(names) if name[:1] != "_" and name not in hidden]
         return {"variables": [_variable(name, names.get(name)) for name in mine[-MAX_NAMES:]]}
 
-    def rich(self, name: str) -> dict[str, Any]:
+    def rich(self, name: str) -> dict[str, object]:
         """As its display. Raises `RuntimeError` while a cell runs, `NameError` for no variable."""
         if self._cells.is_running:
             raise RuntimeError("the rank is busy: stop it at a breakpoint to look at its variables")
         names = self._cells.shell.namespace
         if name not in names:
             raise NameError(f"no variable {name!r}")
-        bundle: dict[str, Any] = json.loads(rich(names[name]))
+        bundle: dict[str, object] = json.loads(rich(names[name]))
         return bundle
 
 
@@ -85,7 +88,7 @@ class CellFiles:
     def __init__(self) -> None:
         self._written: list[Path] = []
 
-    def write(self, path: str, code: str) -> dict[str, Any]:
+    def write(self, path: str, code: str) -> dict[str, object]:
         """Have a cell's file be there. Raises `ValueError` for any other path, `PermissionError`
         where the folder is somebody else's."""
         if not _CELL_FILE.fullmatch(path):
@@ -108,7 +111,7 @@ class CellFiles:
         self._written.clear()
 
 
-def source(path: str) -> dict[str, Any]:
+def source(path: str) -> dict[str, object]:
     """The text of a file or a cell that this rank knows. Raises `FileNotFoundError`, `ValueError`
     for one that is too long."""
     file = Path(path)
@@ -121,7 +124,7 @@ def source(path: str) -> dict[str, Any]:
     raise FileNotFoundError(f"{path} is not on this rank's host")
 
 
-def modules() -> dict[str, Any]:
+def modules() -> dict[str, object]:
     found = []
     for number, (name, module) in enumerate(sys.modules.copy().items()):
         path = getattr(getattr(module, "__spec__", None), "origin", None)
@@ -130,7 +133,7 @@ def modules() -> dict[str, Any]:
     return {"modules": found, "totalModules": len(found)}
 
 
-def shortened(response: dict[str, Any], limit: int) -> dict[str, Any]:
+def shortened(response: dict[str, object], limit: int) -> dict[str, object]:
     """A response of the debugger's, for a browser: a long value cut, Python's own frames below the
     user's left out."""
     body = response.get("body")
@@ -146,7 +149,7 @@ def shortened(response: dict[str, Any], limit: int) -> dict[str, Any]:
     return response
 
 
-def _users(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _users(frames: list[Json]) -> list[Json]:
     """Without those that started the thread; all of them if no other is there."""
     last = len(frames)
     while last and is_pythons(str((frames[last - 1].get("source") or {}).get("path", ""))):
@@ -168,7 +171,7 @@ def is_library(path: str) -> bool:
 _STDLIB: Final = f"{Path(os.__file__).parent}{os.sep}"
 
 
-def _variable(name: str, value: object) -> dict[str, Any]:
+def _variable(name: str, value: object) -> dict[str, object]:
     return {
         "name": name,
         "value": _text(value),

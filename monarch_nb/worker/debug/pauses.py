@@ -6,7 +6,7 @@ Asked only by a collective whose time is over. Who cannot be asked was not held.
 from __future__ import annotations
 
 import queue
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
@@ -24,7 +24,7 @@ class Pauses:
         self._board = board
         proc.verbs["held"] = self.on_held
 
-    def on_held(self, _: dict[str, Any], message: Message) -> None:
+    def on_held(self, _: dict[str, object], message: Message) -> None:
         """Inbox thread. When a debugger held a thread of this rank, as seconds ago."""
         self._proc.answer(message, {"ok": True, "spans": self._board.paused_ago()})
 
@@ -32,7 +32,7 @@ class Pauses:
         """For how long, in the last seconds, any rank of the mesh was held. Not the inbox."""
         if self._proc.links.forked or self._proc.links.is_receiving():
             return 0.0
-        answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        answers: queue.SimpleQueue[dict[str, object]] = queue.SimpleQueue()
         body = {"within_s": within_s}
         self._proc.ask(self._proc.controller, "held_of_mesh", body, answers.put)
         self._proc.links.flush()

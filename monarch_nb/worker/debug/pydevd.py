@@ -65,12 +65,12 @@ class Wire:
     mesh, which are authenticated, and pydevd's thread reads it here as from a peer.
     """
 
-    def __init__(self, on_message: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, on_message: Callable[[dict[str, object]], None]) -> None:
         self._on_message = on_message
         self._to_debugger: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._said = bytearray()
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, object]) -> None:
         """Say something to the debugger. Any thread; returns at once."""
         body = json.dumps(message).encode()
         self._to_debugger.put(b"Content-Length: %d%b%b" % (len(body), _END, body))
@@ -138,7 +138,7 @@ class Tracer:
         self._wait: Callable[..., object] = self._db.do_wait_suspend
         self._db.do_wait_suspend = self._wait_suspended
 
-    def send(self, request: dict[str, Any]) -> None:
+    def send(self, request: dict[str, object]) -> None:
         self._wire.send(request)
 
     def stop_at(self, frame: FrameType) -> None:

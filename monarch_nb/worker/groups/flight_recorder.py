@@ -22,7 +22,11 @@ OFF: Final = "off"
 _SIZES: Final = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 
 
-def report(timeouts: GroupTimeouts) -> dict[str, Any]:
+Entry = Mapping[str, Any]
+"""As PyTorch writes it."""
+
+
+def report(timeouts: GroupTimeouts) -> dict[str, object]:
     """`why` is empty where the recorder knows something; `members`: global ranks of each group."""
     if c10d.loaded() is None or not c10d.world().pg_map:  # the default group may not be among them
         return {"why": NO_GROUP, "entries": [], "members": {}}
@@ -30,7 +34,7 @@ def report(timeouts: GroupTimeouts) -> dict[str, Any]:
     return {"why": OFF if _is_off() else "", "entries": entries[-LAST:], "members": _members()}
 
 
-def row(entry: Mapping[str, Any]) -> list[Any]:
+def row(entry: Entry) -> list[object]:
     """Group, number, op, tensors, whether it has ended."""
     op = entry["profiling_name"].rpartition(":")[2]
     tensors = tensors_text(entry["input_dtypes"], entry["input_sizes"])
@@ -44,14 +48,14 @@ def _is_off() -> bool:
     return next(sizes, "") == "0"
 
 
-def recorded() -> list[dict[str, Any]]:
+def recorded() -> list[Entry]:
     """What the recorder has, the oldest first."""
     bindings = c10d.load("torch._C._distributed_c10d")
-    found: list[dict[str, Any]] = json.loads(bindings._dump_fr_trace_json()).get("entries", [])
+    found: list[Entry] = json.loads(bindings._dump_fr_trace_json()).get("entries", [])
     return found
 
 
-def _is_of_living(entry: Mapping[str, Any], timeouts: GroupTimeouts) -> bool:
+def _is_of_living(entry: Entry, timeouts: GroupTimeouts) -> bool:
     return bool(entry["time_created_ns"] >= timeouts.since_ns(entry["process_group"][0]))
 
 

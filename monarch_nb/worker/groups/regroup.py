@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MEET_S: Final = 20.0
 _PLAIN: Final = frozenset({"gloo", "nccl", "mpi", "ucc", "xccl"})
 
-Body = dict[str, Any]  # of a message
+Body = dict[str, Any]
 
 
 class GroupSettings(TypedDict):

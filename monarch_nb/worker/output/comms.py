@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from monarch_nb.services.runtime import Runtime
     from monarch_nb.worker.cells.queue import CellQueue
 
+Buffers = Sequence[bytes | memoryview]
+
 MAX_BYTES: Final = 32 << 20
 """Of one message; a browser that is sent more stops answering."""
 
@@ -52,7 +54,7 @@ class Comms:
     def current_tag(self) -> int:
         return self._runtime.root_tag()
 
-    def send(self, tag: int, content: dict[str, Any], buffers: Sequence[Any] | None) -> None:
+    def send(self, tag: int, content: dict[str, Any], buffers: Buffers | None) -> None:
         raws = [bytes(buffer) for buffer in buffers or ()]  # arrays may change before they leave
         text = as_json({**content, "parent": self._parent})
         size = len(text) + sum(map(len, raws))
@@ -110,10 +112,10 @@ class RankComm(BaseComm):
     def publish_msg(
         self,
         msg_type: str,
-        data: dict[str, Any] | None = None,
-        metadata: dict[str, Any] | None = None,
-        buffers: Sequence[Any] | None = None,
-        **keys: Any,
+        data: dict[str, object] | None = None,
+        metadata: dict[str, object] | None = None,
+        buffers: Buffers | None = None,
+        **keys: object,
     ) -> None:
         output_widget.teach()
         content = {"type": msg_type, "comm_id": self.comm_id, **keys}
@@ -128,7 +130,10 @@ class _Incoming:
     """A message of the browser that waits for the main thread."""
 
     def __init__(
-        self, handle: Callable[[_Incoming], None], body: dict[str, Any], buffers: list[Any]
+        self,
+        handle: Callable[[_Incoming], None],
+        body: dict[str, Any],
+        buffers: Buffers,
     ) -> None:
         self._handle = handle
         self.body = body

@@ -22,7 +22,7 @@ TICK_S: Final = 0.1
 TICK_OF_RANK_S: Final = 0.001
 MAX_UNANSWERED: Final = 4
 
-Send = Callable[[int, dict[str, Any]], None]
+Send = Callable[[int, dict[str, object]], None]
 
 
 class MetricsPump:
@@ -75,7 +75,7 @@ class MetricsPump:
             last = time.monotonic()
 
 
-def _contents(batch: Batch) -> list[tuple[int, dict[str, Any]]]:
+def _contents(batch: Batch) -> list[tuple[int, dict[str, object]]]:
     by_tag: dict[int, dict[str, Any]] = {}
     for (tag, name), samples in batch.samples.items():
         points = by_tag.setdefault(tag, {"points": {}})["points"]

@@ -207,7 +207,7 @@ def _patch_tqdm_notebook(module: ModuleType, _: Reporter) -> None:
     base: Any = sys.modules["tqdm.std"].tqdm
 
     class TqdmNotebook(base):  # type: ignore[misc]  # tqdm may be missing
-        def __init__(self, *args: Any, display: bool = True, **options: Any) -> None:
+        def __init__(self, *args: object, display: bool = True, **options: object) -> None:
             if len(args) <= 9:  # `disable` by name: None would mean, not here
                 options["disable"] = bool(options.get("disable", False)) or not display
             super().__init__(*args, **options)

@@ -295,7 +295,7 @@ class RankStream(io.TextIOBase):
         """Let it leave now; text leaves within milliseconds anyway."""
         self._pump.flush()
 
-    def reconfigure(self, **_: Any) -> None:
+    def reconfigure(self, **_: object) -> None:
         """Nothing to choose: UTF-8, lines as they come."""
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ class BoardWriter:
     `queues` tell how much waits in each queue of the rank; actors come and go in that list.
     """
 
-    def __init__(self, place: Sequence[Any], queues: Sequence[Callable[[], int]] = ()) -> None:
+    def __init__(self, place: tuple[str, int], queues: Sequence[Callable[[], int]] = ()) -> None:
         path, index = place
         self._slot = BoardSlot(mapped(path), index)
         self._write: Callable[..., None] = self._slot.write

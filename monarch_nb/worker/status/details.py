@@ -43,7 +43,7 @@ class Details:
             },
         )
 
-    def on_threads(self, _: dict[str, Any], message: Message) -> None:
+    def on_threads(self, _: dict[str, object], message: Message) -> None:
         """Inbox thread. The names of all threads, by their numbers: an actor's is the actor's."""
         names = {str(each.ident): each.name for each in threading.enumerate()}
         for driver in list(self._hosting.drivers.values()):
@@ -52,7 +52,7 @@ class Details:
         self._hosting.proc.answer(message, {"ok": True, "names": names})
 
 
-def _actor(driver: Driver) -> dict[str, Any]:
+def _actor(driver: Driver) -> dict[str, object]:
     return {
         "port": driver.spec.port,
         "name": driver.spec.name,
