@@ -76,8 +76,6 @@ def prepare() -> None:
 
 
 class Rank:
-    """The parts of a rank, and its main loop."""
-
     def __init__(self, boot: dict[str, Any]) -> None:
         self.boot = boot
         self.point = Point(boot["rank"], Extent(boot["labels"], boot["sizes"]))

@@ -48,7 +48,6 @@ class Workspaces:
             self._proc.answer(message, {"ok": True})
 
     def _reload(self, changed: Sequence[str], landing: Landing, message: Message) -> None:
-        """Load again, and tell. Main thread."""
         reloaded, failed = reload_changed(changed, landing.pairs.values())
         self._proc.answer(message, {"reloaded": reloaded, "failed": failed})
 
@@ -93,7 +92,6 @@ def _forget(name: str) -> None:
 
 
 def imports_of(name: str, modules: Mapping[str, str]) -> set[str]:
-    """Which of `modules` the source of one of them imports."""
     try:
         tree = ast.parse(Path(modules[name]).read_bytes())
     except (OSError, SyntaxError, ValueError):

@@ -69,7 +69,6 @@ def without_blank_start(code: str) -> tuple[str, int]:
 
 
 def keep(kept: dict[_K, _V], key: _K, value: _V, limit: int) -> list[_K]:
-    """Add to a bounded dict; the oldest keys, which had to go."""
     kept[key] = value
     old = list(kept)[: len(kept) - limit] if len(kept) > limit else []
     for one in old:

@@ -40,8 +40,6 @@ _FUNCTIONS: Final = (
 
 
 class Helper:
-    """Answers about the namespace of one IPython shell."""
-
     def __init__(self, shell: InteractiveShell, is_busy: Callable[[], bool]) -> None:
         self._shell = shell
         self._is_busy = is_busy
@@ -79,7 +77,6 @@ class Helper:
         self.inspect("len", 3, 0)
 
     def _typed(self, code: str, found: list[Completion]) -> list[list[object]]:
-        """Matches with kinds; those behind a dot without the dot."""
         owner = next((self._owner(code[: one.start]) for one in found if _has_dot(one)), None)
         return [
             [one.text[1:], one.start + 1, one.end, _kind_of_attribute(owner, one.text[1:])]

@@ -40,7 +40,6 @@ class CellLoop:
             loop.call_soon_threadsafe(action)
 
     def _unwind(self, task: asyncio.Task[object]) -> BaseException | None:
-        """Cancel and wait a little; the exception with which the task ended, if it did."""
         assert self._loop is not None
         task.cancel()
         self._loop.run_until_complete(asyncio.wait({task}, timeout=UNWIND_S))

@@ -32,13 +32,11 @@ def outcome_of(error: BaseException | None, text: str | None, elapsed_s: float) 
 
 
 def forget_last_error() -> None:
-    """Let its frames go, and what they hold."""
     for name in ("last_type", "last_value", "last_traceback", "last_exc"):
         vars(sys).pop(name, None)
 
 
 def explain_exit(outcome: CellOutcome) -> CellOutcome:
-    """For a cell that called `sys.exit`."""
     record = outcome.error
     if record is None or record.ename != "SystemExit":
         return outcome

@@ -81,7 +81,6 @@ class CellQueue:
     # the inbox thread
 
     def on_cell(self, body: dict[str, Any], message: Message) -> None:
-        """A cell has come: queue it for the main thread."""
         self.later(lambda asked: self.run(body, asked), message)
 
     def later(self, turn: Turn, message: Message) -> None:
@@ -111,14 +110,12 @@ class CellQueue:
         return self._running is not None
 
     def interrupt(self) -> None:
-        """Stop whatever cell runs."""
         if self._running is not None or self._attending:
             self.runtime.hosting.interrupt_main()
 
     # the main thread
 
     def run(self, body: dict[str, Any], message: Message) -> None:
-        """Run a cell and send its outcome."""
         self.enter(body.get("what") or "cell", message.tag)
         data: list[dict[str, object]] = []
         waiting.pump = self._pump
@@ -233,7 +230,6 @@ class CellQueue:
 
     @property
     def waiting(self) -> int:
-        """How many cells, and what is done between two, wait for their turn."""
         return len(self._turns)
 
     def _answer(self, message: Message, body: dict[str, Any]) -> None:
@@ -246,7 +242,6 @@ class CellQueue:
         self.proc.send(cell.source, CONTROL, cell.reply, parcel, rank=cell.rank, tag=cell.tag)
 
     def flush(self) -> None:
-        """Send what was printed, ahead of what is sent next."""
         flush = self.runtime.hosting.flush_output
         if flush is not None:
             flush()

@@ -96,7 +96,6 @@ class CellShell:
         return namespace
 
     def helper(self, is_busy: Callable[[], bool]) -> Helper:
-        """Who completes and explains the names of cells, on any thread, also while one runs."""
         return Helper(self._shell, is_busy)
 
     def run(self, code: str, *, filename: str, first_line: int, publish: Publish) -> CellOutcome:
@@ -151,12 +150,10 @@ class CellShell:
             self._publish = outer
 
     def while_awaiting(self, action: Callable[[], object]) -> None:
-        """Do this on the main thread while a cell awaits, if one does. Any thread."""
         self._loop.soon(action)
 
     @contextlib.contextmanager
     def captured(self, publish: Publish) -> Iterator[None]:
-        """Inside the block `publish` gets what is shown."""
         outer, self._publish = self._publish, publish
         try:
             yield
@@ -164,7 +161,6 @@ class CellShell:
             self._publish = outer
 
     def shield(self) -> contextlib.AbstractContextManager[None]:
-        """No interrupt inside: for whoever sends."""
         return self._gate.shield()
 
     def expect(self) -> None:
@@ -194,7 +190,6 @@ class CellShell:
         self._loop.close()
 
     def _made(self) -> _Shell:
-        """The shell, which the zygote may have made already, for this rank."""
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         shell = _the_shell()
         shell.serve(self)
@@ -260,7 +255,6 @@ async def _execute_awaiting(cell: CellCode, namespace: dict[str, object]) -> Non
 
 
 def _result(shell: _Shell, info: ExecutionInfo) -> ExecutionResult:
-    """What IPython's events are told about a cell."""
     result = ExecutionResult(info)
     result.execution_count = shell.execution_count
     shell.execution_count += 1
@@ -331,8 +325,6 @@ class _Hook(DisplayHook):
 
 
 class _Publisher(DisplayPublisher):
-    """Where `display` ends."""
-
     def publish(
         self,
         data: Mapping[str, object],
@@ -378,7 +370,6 @@ class _Shell(InteractiveShell):
         self.set_hook("show_in_pager", page.as_hook(self._show_page), 99)
 
     def _show_page(self, text: object, *_: object, **__: object) -> None:
-        """What `name?` says."""
         self.display_pub.publish(text if isinstance(text, dict) else {"text/plain": text})
 
     def system(self, cmd: str) -> None:
@@ -393,7 +384,6 @@ class _Shell(InteractiveShell):
             raise subprocess.CalledProcessError(code, cmd)
 
     def enable_gui(self, gui: str | None = None) -> None:
-        """Figures are drawn inline; there is no screen."""
         if gui not in (None, "inline"):
             raise _no_screen(gui)
 
@@ -404,7 +394,6 @@ class _Shell(InteractiveShell):
         return super().enable_matplotlib(gui)
 
     def ask_exit(self) -> None:
-        """`exit` and `quit` end the cell."""
         raise SystemExit
 
     def safe_execfile(self, fname: object, *where: object, **options: object) -> None:

@@ -24,8 +24,6 @@ MAX_NAMES: Final = 200  # told to who has asked for another
 
 
 class Variables:
-    """Serves the variables of the cells of this rank."""
-
     def __init__(self, proc: Proc, cells: CellQueue) -> None:
         self._proc = proc
         self._cells = cells
@@ -62,7 +60,6 @@ class Variables:
             self._refuse(message, {"missing": name, "there": self._names()})
 
     def _names(self) -> list[str]:
-        """What there is, what was defined last first."""
         names = reversed(self._cells.shell.namespace)
         mine = [name for name in names if not name.startswith("_") and name not in _SHELLS]
         return mine[:MAX_NAMES]

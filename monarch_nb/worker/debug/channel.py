@@ -49,11 +49,9 @@ class DebugChannel:
         self._prompt, self._complete = prompt, complete
 
     def stop(self, about: dict[str, object], pass_over: Callable[[], None]) -> None:
-        """Take where it has stopped, and what says that nobody can answer."""
         self._about, self._pass_over = about, pass_over
 
     def resume(self) -> None:
-        """Forget the frame in which it has stopped."""
         self._pass_over = _nothing
 
     def write(self, text: str) -> int:

@@ -193,7 +193,6 @@ class Dap:
             self._reply(message, {"message": _done(perform, request)})
 
     def _pause(self) -> dict[str, object]:
-        """Stop what runs here. Raises `RuntimeError` if nothing does."""
         drivers = list(self._hosting.drivers.values())
         threads = {each.interrupts.thread for each in drivers if each.running is not None}
         if self._cells.is_running:

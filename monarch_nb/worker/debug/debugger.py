@@ -40,8 +40,6 @@ _short.maxstring = _short.maxother = 200
 
 
 class Debugger:
-    """All debuggers of a rank. One per process."""
-
     def __init__(
         self,
         hosting: Hosting,
@@ -79,7 +77,6 @@ class Debugger:
             channel.put(body)
 
     def _on_post_mortem(self, body: dict[str, Any], message: Message) -> None:
-        """Open the frames of the last failure, in a thread of their own."""
         kept = self._hosting.failed.last(body.get("tag"))
         if kept is None:
             self._proc.answer(message, {"none": True})
@@ -188,7 +185,6 @@ class Debugger:
         self._board.unpause(debugger.channel.number)
 
     def _tell(self, event: dict[str, object]) -> None:
-        """What was printed goes first."""
         if self._hosting.flush_output is not None:
             self._hosting.flush_output()
         self._proc.control(self._proc.controller, "debug", event)

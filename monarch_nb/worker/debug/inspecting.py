@@ -37,8 +37,6 @@ _CELL_FILE: Final = re.compile(r".*[/\\]ipykernel_[0-9]+[/\\][0-9]+\.py")
 
 
 class VariableInspector:
-    """At the variables of a rank's cells."""
-
     def __init__(self, cells: CellQueue) -> None:
         self._cells = cells
 

@@ -103,7 +103,6 @@ class RankPdb(pdb.Pdb):
     def get_stack(
         self, f: FrameType | None, t: TracebackType | None
     ) -> tuple[list[tuple[FrameType, int]], int]:
-        """Without the frames that run the user's code."""
         stack, index = super().get_stack(f, t)
         kept = set(map(id, users_frames(frame for frame, _ in stack)))
         shown = [entry for entry in stack if id(entry[0]) in kept] or stack
@@ -132,7 +131,6 @@ class RankPdb(pdb.Pdb):
             self.channel.end(stepping=self._is_stepping or self._looks_for_breaks())
 
     def setup(self, f: FrameType | None, tb: TracebackType | None) -> Any:
-        """As pdb does; then the frame in which it has stopped is known."""
         done = super().setup(f, tb)
         if self.curframe is not None:
             self._outermost = _first_of_users(self.curframe)
@@ -207,7 +205,6 @@ class RankPdb(pdb.Pdb):
         return bool(self.breaks) and self.kind == "breakpoint" and not self.quitting
 
     def _rest(self) -> None:
-        """Only breakpoints are looked for, if there are any."""
         self._outermost = None
         if not self.breaks:
             untrace(self)
@@ -253,7 +250,6 @@ class RankPdb(pdb.Pdb):
         return None
 
     def _is_condition(self, text: str) -> bool:
-        """Whether it is an expression, or nothing; else that is said."""
         try:
             compile(text.strip() or "True", "<condition>", "eval")
         except SyntaxError as error:
@@ -289,7 +285,6 @@ class RankPdb(pdb.Pdb):
     # completion
 
     def completions(self, line: str) -> list[str]:
-        """What the last word of a line may become: whole words."""
         text = line.lstrip()
         begin = max(text.rfind(char) for char in " \t\n`@#$%^&*()=+[{]}\\|;:'\",<>?") + 1
         word = text[begin:]
@@ -344,7 +339,6 @@ def _first_of_users(frame: FrameType) -> FrameType:
 
 
 def _is_suspended(frame: FrameType) -> bool:
-    """Whether a coroutine has not ended, but waits."""
     code: CodeType = frame.f_code
     if not code.co_flags & _COROUTINE or frame.f_lasti < 0:
         return False

@@ -33,22 +33,7 @@ _OURS: Final = f"{Path(__file__).parents[2]}{os.sep}"
 
 
 TraceFunction = Callable[[FrameType, str, Any], Any]
-
-
-class ThreadInfo(Protocol):
-    """What pydevd knows of a thread."""
-
-    pydev_state: int
-    pydev_step_cmd: int
-    pydev_original_step_cmd: int
-
-
-class TracedThread(Protocol):
-    """A thread, as pydevd has marked it."""
-
-    ident: int
-    stop_reason: int
-    additional_info: ThreadInfo
+TracedThread = Any  # a thread, as pydevd has marked it
 
 
 class PauseListener(Protocol):
@@ -142,7 +127,6 @@ class Tracer:
         self._wire.send(request)
 
     def stop_at(self, frame: FrameType) -> None:
-        """Stop the calling thread in this frame of it, at the next line."""
         self._pydevd.settrace(
             suspend=True,
             trace_only_current_thread=True,
@@ -216,7 +200,6 @@ class Tracer:
             self._listener.unpause(thread.ident)
 
     def _let_go(self, thread: TracedThread) -> None:
-        """Have pydevd know that the thread runs."""
         _set_running(thread)
         name = _part("_pydevd_bundle.pydevd_constants").get_current_thread_id(thread)
         told = self._db.cmd_factory.make_thread_run_message(self._db, name, _NO_STEP)
@@ -281,7 +264,6 @@ def _setting(name: str, value: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _connecting_to(pydevd: ModuleType, wire: Wire) -> Iterator[None]:
-    """Inside, pydevd finds this where it would connect to an adapter."""
     before = pydevd.start_client
     vars(pydevd)["start_client"] = lambda _host, _port: wire
     try:
@@ -299,7 +281,6 @@ def _monitoring() -> ModuleType | None:
 
 
 def _set_trace(function: TraceFunction | None) -> None:
-    """`sys.settrace`, which pydevd has replaced."""
     holder = _part("pydevd_tracing").TracingFunctionHolder
     (holder._original_tracing or sys.settrace)(function)
 

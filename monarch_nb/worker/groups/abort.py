@@ -22,8 +22,6 @@ TAG: Final = 0x6D6E62  # of a message that nobody sends
 MOMENT: Final = dt.timedelta(milliseconds=1)
 STUCK_S: Final = 1.5
 """A collective that DDP has begun so long ago is why `backward` does not end."""
-CLOSED: Final = "pair closure"
-"""In the error of what was ended."""
 _ENGINE: Final = "torch/autograd/graph.py"
 
 

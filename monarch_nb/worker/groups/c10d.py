@@ -30,14 +30,10 @@ class Work(Protocol):
 
 
 class Options(Protocol):
-    """How a backend was made."""
-
     _timeout: dt.timedelta
 
 
 class Backend(Protocol):
-    """What a group uses on a device."""
-
     options: Options
 
     def rank(self) -> int: ...
@@ -48,8 +44,6 @@ class Backend(Protocol):
 
 
 class Group(Protocol):
-    """`torch.distributed.ProcessGroup`."""
-
     group_name: str
     _device_types: Sequence[object]
 
@@ -59,8 +53,6 @@ class Group(Protocol):
 
 
 class Store(Protocol):
-    """Where ranks meet."""
-
     def set(self, key: str, value: str, /) -> None: ...
     def get(self, key: str, /) -> bytes: ...
     def check(self, keys: list[str], /) -> bool: ...
@@ -91,7 +83,6 @@ def loaded() -> ModuleType | None:
 
 
 def world() -> World:
-    """The tables as they are now."""
     tables: World = load(HOME)._world
     return tables
 
@@ -129,5 +120,4 @@ def backends_of(group: Group) -> list[Backend]:
 
 
 def is_gloo(backend: Backend) -> bool:
-    """Whether it is gloo's own, not wrapped for debugging."""
     return type(backend).__name__ == _GLOO

@@ -103,7 +103,6 @@ class CollectiveWaits:
     def _call(
         self, original: Original, _: type, group: Group, *args: object, **options: object
     ) -> object:
-        """A call that waits by itself, and counts its own time."""
         if not self._groups.timeouts.only_gloo:
             return original(group, *args, **options)
         self._groups.abandoned.check(group)
@@ -159,7 +158,6 @@ class CollectiveWaits:
 
 
 def _group_of(frame: FrameType | None) -> Group | None:
-    """The group of the function of PyTorch's that waits, if one does."""
     while frame is not None and frame.f_globals.get("__name__") in _THROUGH:
         group: Group | None = frame.f_locals.get("group")
         if group is not None:

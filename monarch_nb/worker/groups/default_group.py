@@ -147,5 +147,4 @@ class DefaultGroup:
 
 
 def _is_apart(name: str) -> bool:
-    """Whether a group of this name needs no default group."""
     return name.startswith(rendezvous.APART)

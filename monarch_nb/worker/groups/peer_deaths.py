@@ -77,7 +77,6 @@ class PeerDeaths:
             self._on_death()
 
     def among(self, processes: Mapping[int, str]) -> list[int]:
-        """The ranks of these whose process has ended."""
         return sorted(rank for rank, process in processes.items() if process in self._dead)
 
     def soon_among(self, processes: Mapping[int, str]) -> list[int]:

@@ -78,7 +78,6 @@ class ProcessGroups:
 
     @property
     def world(self) -> Place:
-        """Where groups meet now."""
         return self._places[-1]
 
     @property
@@ -88,7 +87,6 @@ class ProcessGroups:
 
     @contextlib.contextmanager
     def meeting_at(self, place: Place) -> Iterator[None]:
-        """Inside the block groups meet in another place."""
         self._places.append(place)
         try:
             yield
@@ -103,7 +101,6 @@ class ProcessGroups:
 
     @contextlib.contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Inside the block this rank waits for others."""
         waited = self.board.collective(what)
         try:
             yield
@@ -138,7 +135,6 @@ class ProcessGroups:
     # groups of no use
 
     def keep(self, groups: Iterable[Group]) -> None:
-        """Never let go of these."""
         self._kept.extend(group for group in groups if group not in self._kept)
 
     def is_kept(self, group: Group) -> bool:

@@ -28,8 +28,6 @@ Body = dict[str, Any]
 
 
 class GroupSettings(TypedDict):
-    """What makes a default group again."""
-
     backend: str
     timeout_s: float | None
 
@@ -93,7 +91,6 @@ class Regrouping:
         return {}
 
     def _forget_all(self) -> LeftGroups | None:
-        """Take all groups of this process out of use; None: there was none."""
         home = c10d.loaded()
         if home is None or not c10d.world().pg_map:
             return None

@@ -34,7 +34,6 @@ class GroupTimeouts:
         stream of CUDA for instance, means something else."""
 
     def add(self, name: str, group: Group) -> None:
-        """A group has been made, or put back."""
         backends = backends_of(group)
         gloo = [each for each in backends if is_gloo(each)]
         self.only_gloo = self.only_gloo and len(gloo) == len(backends) > 0
@@ -53,13 +52,11 @@ class GroupTimeouts:
         return max(all_known, default=None)
 
     def since_ns(self, name: str) -> int:
-        """When the group of this name was made; 0 if nobody knows it."""
         known = self._known.get(name)
         return 0 if known is None else known.since_ns
 
 
 def _taken_over(backends: list[Backend]) -> dt.timedelta | None:
-    """The user's timeout, which gloo counts no more."""
     timeouts = []
     for backend in backends:
         timeout = backend.options._timeout

@@ -74,12 +74,10 @@ class Abandoned:
         return bool(self._broken) or self.is_under_way()
 
     def is_under_way(self) -> bool:
-        """Whether something of it has not ended yet."""
         self._works = [each for each in self._works if not each[2]()]
         return bool(self._works)
 
     def broke(self, what: str) -> None:
-        """The groups were broken, to end this."""
         self._broken = what
         self._hold()
 

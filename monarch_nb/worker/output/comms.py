@@ -44,7 +44,6 @@ class Comms:
         self._parent = ""
 
     def install(self) -> None:
-        """Every comm that is made in this process is ours."""
         comm.create_comm = lambda *args, **options: RankComm(self, *args, **options)
         comm.get_comm_manager = lambda: self._manager
         self._runtime.proc.verbs["comm"] = self.on_message
@@ -102,8 +101,6 @@ class Comms:
 
 
 class RankComm(BaseComm):
-    """One end of a comm; the other is in the browser."""
-
     def __init__(self, comms: Comms, *args: Any, **options: Any) -> None:
         self._comms = comms
         self.tag = comms.current_tag()
@@ -127,8 +124,6 @@ class RankComm(BaseComm):
 
 
 class _Incoming:
-    """A message of the browser that waits for the main thread."""
-
     def __init__(
         self,
         handle: Callable[[_Incoming], None],

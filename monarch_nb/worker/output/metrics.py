@@ -40,7 +40,6 @@ class MetricsPump:
         recorder.attach(self.wake)
 
     def wake(self) -> None:
-        """There is something to send. Any thread."""
         if self._is_awake:
             return
         self._is_awake = True
@@ -50,7 +49,6 @@ class MetricsPump:
         self._wake.put(None)
 
     def drain(self) -> None:
-        """Send what has gathered, if there is room."""
         if not self._recorder or self._unanswered >= MAX_UNANSWERED:
             return
         with self._sending:

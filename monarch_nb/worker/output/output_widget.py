@@ -27,8 +27,6 @@ Output = dict[str, Any]
 
 
 class OutputWidget(Protocol):
-    """`ipywidgets.Output`, as far as it is used here."""
-
     outputs: tuple[Output, ...]
 
 
@@ -60,8 +58,6 @@ def _shell() -> Any:
 
 
 class _Captured:
-    """What is said inside the blocks of one widget, which may be nested: `clear_output` is one."""
-
     def __init__(self, widget: OutputWidget) -> None:
         self._widget = widget
         self._undo = contextlib.ExitStack()

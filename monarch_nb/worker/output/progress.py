@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from monarch_nb.net.threads import helper_thread
 from monarch_nb.worker.output.stdio import CurrentTag, RankStream
@@ -28,6 +28,7 @@ TICK_S: Final = 0.1
 
 State = dict[str, Any]
 Send = Callable[[int, list[State]], None]
+Bar = Any  # of `tqdm`, whatever its version
 Patch = Callable[[ModuleType, "Reporter"], None]
 
 
@@ -99,8 +100,6 @@ class Reporter:
 
 
 class _Silent:
-    """The file of a bar that is drawn elsewhere."""
-
     encoding = "utf-8"
 
     def write(self, text: str) -> int:
@@ -116,27 +115,6 @@ class _Silent:
 _SILENT: Final = _Silent()
 
 # ------------------------------------------------------------------------------------------ tqdm
-
-
-class Bar(Protocol):
-    """`tqdm.tqdm`, and what is kept in it."""
-
-    n: float
-    total: float | None
-    desc: str | None
-    unit: str
-    unit_scale: bool | float
-    postfix: str | None
-    disable: bool
-    leave: bool | None
-    pos: int
-    delay: float
-    start_t: float
-    last_print_t: float
-    format_dict: dict[str, float]
-    _monarch_bar: tuple[int, int]
-    _monarch_told: float | None
-
 
 _FILE: Final = 4  # place of `file` among tqdm's arguments
 
@@ -223,41 +201,8 @@ def _patch_tqdm_notebook(module: ModuleType, _: Reporter) -> None:
 # ------------------------------------------------------------------------------------------ rich
 
 
-class RichTask(Protocol):
-    """`rich.progress.Task`."""
-
-    id: int
-    description: str
-    completed: float
-    total: float | None
-    elapsed: float | None
-    speed: float | None
-    finished: bool
-    visible: bool
-
-
-class RichLive(Protocol):
-    """`rich.live.Live`."""
-
-    transient: bool
-    _started: bool
-
-
-class RichConsole(Protocol):
-    """`rich.console.Console`."""
-
-    file: object
-
-
-class RichProgress(Protocol):
-    """`rich.progress.Progress`, and what is kept in it."""
-
-    disable: bool
-    console: RichConsole
-    live: RichLive
-    tasks: list[RichTask]
-    _lock: threading.RLock
-    _monarch_tasks: _RichTasks
+RichProgress = Any  # of `rich.progress`, whatever its version
+RichTask = Any
 
 
 def _patch_rich(module: ModuleType, reporter: Reporter) -> None:
@@ -273,7 +218,7 @@ def _patch_rich(module: ModuleType, reporter: Reporter) -> None:
 
     @functools.wraps(stop)
     def end(self: RichProgress) -> None:
-        if tasks := vars(self).pop("_monarch_tasks", None):
+        if tasks := self.__dict__.pop("_monarch_tasks", None):
             tasks.close()
         else:
             stop(self)
@@ -289,8 +234,6 @@ def _patch_rich(module: ModuleType, reporter: Reporter) -> None:
 
 
 class _RichTasks:
-    """The tasks of one `rich.progress.Progress` that has been started."""
-
     def __init__(self, reporter: Reporter, progress: RichProgress) -> None:
         self._reporter = reporter
         self._progress = progress

@@ -163,7 +163,6 @@ class OutputPump:
         return len(text)
 
     def _untorn(self, place: Place, text: str) -> str:
-        """Without the end of a line whose start was dropped."""
         if place not in self._torn:
             return text
         lost, end, text = text.partition("\n")
@@ -175,14 +174,12 @@ class OutputPump:
         return text
 
     def _fitting(self, text: str) -> int:
-        """How many characters there is room for: whole lines, if possible."""
         room = max(MAX_CHARS - self._chars, 0) if len(self._pieces) <= MAX_PIECES else 0
         if len(text) <= room:
             return len(text)
         return text.rfind("\n", 0, room) + 1 or min(room, MAX_TORN)
 
     def _drop(self, place: Place, text: str) -> None:
-        """Count text, and say so at this point of the output."""
         gap = self._gaps.get(place)
         if gap is None or gap.is_told:
             gap = self._gaps[place] = _Gap()
@@ -209,7 +206,6 @@ class OutputPump:
             return True
 
     def _taken(self) -> Iterator[tuple[Place, str]]:
-        """What waits, what follows each other of one place as one text."""
         place, parts = _NOWHERE, list[str]()
         for _ in range(len(self._pieces)):
             tag, stream, piece = self._pieces.popleft()
@@ -246,8 +242,6 @@ class OutputPump:
 
 
 class _Gap:
-    """Where output was dropped, and how much."""
-
     __slots__ = ("chars", "is_old", "is_told", "lines")
 
     def __init__(self) -> None:
@@ -282,7 +276,6 @@ class RankStream(io.TextIOBase):
         self.write = pump.writer(stream)  # type: ignore[method-assign]  # a call less per write
 
     def fileno(self) -> int:
-        """The real descriptor, for subprocesses and C code."""
         return _FDS[self._stream]
 
     def writable(self) -> bool:

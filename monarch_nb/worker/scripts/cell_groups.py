@@ -73,7 +73,6 @@ class CellGroups:
         world.group_count = self._count
 
     def release(self) -> None:
-        """All that used the script's groups is gone."""
         self._held.clear()
 
 

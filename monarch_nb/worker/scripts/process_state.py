@@ -64,7 +64,6 @@ class ScriptModules:
         self._of_cells = self._taken()
 
     def has(self, name: str) -> bool:
-        """Whether a module of this name is the script or lies beside it."""
         top = name.partition(".")[0]
         if top == "__main__":
             return True

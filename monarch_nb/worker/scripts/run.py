@@ -101,7 +101,6 @@ class ScriptRun:
         exec(program.code, vars(program.main))  # noqa: S102  that is what it is for
 
     def _outcome(self, error: BaseException | None) -> BaseException | None:
-        """None for success, as a shell sees it."""
         if isinstance(error, loader.NoProgram):
             return error.with_traceback(None)
         if not isinstance(error, SystemExit):
@@ -135,7 +134,6 @@ def _raised_by(part: Callable[[], None]) -> BaseException | None:
 
 
 def _place(path: str, world: ScriptWorld) -> Place:
-    """A place to meet for this run alone."""
     folder = Path(f"{path}-{world.run}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return Place(str(folder / "store"), world.rank, world.size, marks=str(folder))

@@ -94,7 +94,6 @@ class BoardWriter:
             self._failed += 1
 
     def turn(self, what: str) -> None:
-        """The main thread begins a turn, a cell for instance."""
         self._turn_since_ns = now = monotonic_ns()
         if not self.since_ns:
             self.since_ns = now
@@ -173,7 +172,6 @@ class BoardWriter:
 
     @property
     def _news(self) -> int:
-        """How often the record was written, but for pauses."""
         return self._slot.beat - self._overlays
 
     def _tell_paused(self) -> None:

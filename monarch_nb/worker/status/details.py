@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 
 class Details:
-    """Tells of actors, cells and errors."""
-
     def __init__(self, hosting: Hosting, cells: CellQueue) -> None:
         self._hosting = hosting
         self._cells = cells
