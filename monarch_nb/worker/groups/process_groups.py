@@ -42,9 +42,6 @@ class Place:
     def gone(self, ranks: list[int]) -> list[int]:
         return [rank for rank in ranks if self.marks and self.mark(rank).exists()]
 
-    def known(self, ranks: list[int]) -> dict[int, str]:
-        return {rank: self.processes[rank] for rank in ranks if rank in self.processes}
-
     def mark(self, rank: int) -> Path:
         return Path(self.marks, f"left-{rank}")
 

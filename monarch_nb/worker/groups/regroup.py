@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from monarch_nb.worker.groups import abort, c10d
 from monarch_nb.worker.groups.c10d import Group, World, backends_of, is_gloo
@@ -73,11 +73,16 @@ class Regrouping:
         self._cells.later(turn, asked)
 
     def _leave(self, _: Body) -> Body:
-        left = self._forget_all()
-        if left is None:
+        home = c10d.loaded()
+        if home is None or not c10d.world().pg_map:
             return {"had": self._had, "others": 0}
-        self._had = None if left.group is None else self._described(left.group, left.backend)
-        return {"had": self._had, "others": left.others}
+        world = c10d.world()
+        group, every = world.default_pg, list(world.pg_map)
+        self._had = None if group is None else self._described(group, _backend(world, group))
+        _abort(every)
+        self._groups.keep(every)
+        c10d.empty(home)
+        return {"had": self._had, "others": len(every) - (group is not None)}
 
     def _meet(self, body: Body) -> Body:
         home = self._groups.home
@@ -90,19 +95,6 @@ class Regrouping:
         self._had = None
         return {}
 
-    def _forget_all(self) -> LeftGroups | None:
-        home = c10d.loaded()
-        if home is None or not c10d.world().pg_map:
-            return None
-        world = c10d.world()
-        group, every = world.default_pg, list(world.pg_map)
-        backend = "" if group is None else _backend(world, group)
-        left = LeftGroups(group, backend, len(every) - (group is not None))
-        _abort(every)
-        self._groups.keep(every)
-        c10d.empty(home)
-        return left
-
     def _described(self, group: Group, backend: str) -> GroupSettings | None:
         """None for a group that is not that of the mesh: nobody knows how to make it again."""
         home = self._groups.home
@@ -111,14 +103,6 @@ class Regrouping:
         timeout = self._groups.timeouts.timeout(group.group_name)
         timeout_s = None if timeout is None else timeout.total_seconds()
         return {"backend": backend, "timeout_s": timeout_s}
-
-
-class LeftGroups(NamedTuple):
-    """What there was: the default group, its backend, and how many other groups."""
-
-    group: Group | None
-    backend: str
-    others: int
 
 
 def _backend(world: World, group: Group) -> str:

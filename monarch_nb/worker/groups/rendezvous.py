@@ -147,7 +147,7 @@ def _find(
         missing = [peer for peer in missing if not store.check([f"here-{peer}"])]
         if not missing:
             return
-        dead = deaths.among(place.known(missing))
+        dead = deaths.among({r: p for r, p in place.processes.items() if r in missing})
         if lost := sorted({*gone, *dead}.intersection(missing)):
             raise RuntimeError(f"{_ranks(lost)} ended before {what}")
         if time.monotonic() > deadline:
