@@ -50,7 +50,7 @@ class ProcessGroups:
     """All of this process.
 
     Waits for other ranks are shown on `board`. `paused(seconds)` says for how long, in the last
-    `seconds`, a debugger held a rank of the mesh: that time does not count.
+    `seconds`, a debugger paused a rank of the mesh: that time does not count.
     """
 
     def __init__(

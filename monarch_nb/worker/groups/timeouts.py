@@ -1,6 +1,6 @@
 """What a rank remembers of the process groups of `torch.distributed`, by name.
 
-Gloo counts a group's timeout in C++, where the time that a member is held in a debugger counts too.
+Gloo counts a group's timeout in C++, where the time that a debugger pauses a member counts too.
 So gloo gets a longer one, and waits in Python count that of the user. Groups of the name that one
 had before, a script's for instance, take its place.
 """

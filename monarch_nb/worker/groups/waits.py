@@ -32,8 +32,8 @@ REGROUP: Final = "Type: %mesh regroup"
 
 
 class Limit:
-    """How long to wait. `paused(seconds)` says how long a member of the mesh was held in a debugger
-    in the last `seconds`, which does not count; it is asked when the time is over."""
+    """How long to wait. `paused(seconds)` says for how long, in the last `seconds`, a debugger
+    paused a member of the mesh: that does not count. It is asked when the time is over."""
 
     def __init__(
         self, what: str, timeout: dt.timedelta | None, paused: Callable[[float], float]
