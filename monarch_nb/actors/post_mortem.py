@@ -27,26 +27,27 @@ class Kept(NamedTuple):
 
 
 class Failed:
-    """Of one process. A rank gives it room; elsewhere nothing is kept."""
+    """Of one process. A rank gives it room; elsewhere nothing is kept.
+
+    `stop(error)` is called where something fails, before anybody is told; None: nothing is.
+    """
 
     def __init__(self) -> None:
-        self.room = 0
         self.kept: dict[int, Kept] = {}
         self.stop: Callable[[BaseException], None] | None = None
+        self._room = 0
         self._looked_into: set[int] = set()
 
-    def keep_last(self, room: int) -> None:
-        """Keep the errors of so many origins from now on."""
-        self.room = room
+    def make_room(self, count: int) -> None:
+        self._room = count
 
     def stop_with(self, stop: Callable[[BaseException], None] | None) -> None:
-        """Call `stop(error)` where something fails, before anybody is told; None: nothing."""
         self.stop = stop
 
     def seen(self, origin: int, error: BaseException) -> BaseException:
         """User code has raised this, in this thread. Returns the error with which it ends: an
         interrupt, if it was stopped and interrupted there."""
-        if not self.room or not isinstance(error, Exception):
+        if not self._room or not isinstance(error, Exception):
             return error
         try:
             self._keep(origin, error)
@@ -59,7 +60,7 @@ class Failed:
     def _keep(self, origin: int, error: BaseException) -> None:
         self.kept.pop(origin, None)
         self.kept[origin] = Kept(error, here.get(), time.monotonic())
-        while len(self.kept) > self.room:
+        while len(self.kept) > self._room:
             self.kept.pop(next(iter(self.kept)), None)
 
     def forget(self, origin: int) -> None:

@@ -38,8 +38,6 @@ class Batch(NamedTuple):
 
 
 class Recorder:
-    """Collects what this process logs."""
-
     def __init__(self) -> None:
         self._wake: Callable[[], None] = _nobody
         self._values: deque[tuple[int, str, int, float]] = deque()
@@ -50,8 +48,12 @@ class Recorder:
         self._first_left_out = ""
 
     def attach(self, wake: Callable[[], None]) -> None:
-        """Have `wake` called with each value from now on."""
+        """Call `wake` with each value from now on: there is something to send."""
         self._wake = wake
+
+    @property
+    def is_attached(self) -> bool:
+        return self._wake is not _nobody
 
     def add(self, name: str, step: int | None, value: float) -> None:
         """One value. Any thread."""
@@ -81,10 +83,9 @@ class Recorder:
 
     def forget(self) -> None:
         """This process is a fork: what has gathered is its parent's."""
-        is_of_rank = self._wake is not _nobody
         self._values, self._folds, self._last_step = deque(), {}, {}
         self._folding = threading.Lock()
-        self._wake = _severed if is_of_rank else _nobody
+        self._wake = _nobody
 
     def _admit(self, name: str) -> bool:
         if len(self._last_step) < MAX_NAMES:
@@ -193,7 +194,7 @@ def _nobody() -> None:
     """Nobody sends."""
 
 
-def _severed() -> NoReturn:
+def _refuse() -> NoReturn:
     raise BrokenError(
         "this process was forked from a rank of a mesh and is none itself; log in the rank"
     )
@@ -203,4 +204,11 @@ recorder: Final = Recorder()
 """The one of this process."""
 
 
-os.register_at_fork(after_in_child=recorder.forget)
+def _after_fork() -> None:
+    is_of_rank = recorder.is_attached
+    recorder.forget()
+    if is_of_rank:
+        recorder.attach(_refuse)
+
+
+os.register_at_fork(after_in_child=_after_fork)

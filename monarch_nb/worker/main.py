@@ -57,7 +57,6 @@ from monarch_nb.worker.output.descriptors import Descriptors
 from monarch_nb.worker.output.metrics import MetricsPump
 from monarch_nb.worker.output.stdio import install
 from monarch_nb.worker.reloading import Workspaces
-from monarch_nb.worker.scripts.torchrun import rank_environment
 from monarch_nb.worker.status import stacks
 from monarch_nb.worker.status.board_writer import BoardWriter
 from monarch_nb.worker.status.details import Details
@@ -95,8 +94,9 @@ class Rank:
         self.groups = ProcessGroups(
             Place(boot["store"], boot["rank"], boot["world_size"]),
             self.board,
-            Pauses(self.proc, self.board).of_mesh_s,
+            self._paused_s,
         )
+        self.pauses = Pauses(self.proc, self.board)
         self.metrics = MetricsPump(recorder, self._send_metrics, boot["world_size"])
         self.cells = CellQueue(
             self.runtime,
@@ -110,6 +110,9 @@ class Rank:
         self.dap = Dap(self.hosting, self.board, self.cells, prompts)
         self.debugger = Debugger(self.hosting, self.board, self.dap, prompts)
         self._leaving = False
+
+    def _paused_s(self, within_s: float) -> float:
+        return self.pauses.of_mesh_s(within_s)
 
     def live(self) -> int:
         current.install(self.runtime)
@@ -126,9 +129,16 @@ class Rank:
     # boot
 
     def _prepare_environment(self) -> None:
-        rank, size, per_host = (self.boot[name] for name in ("rank", "world_size", "host_size"))
-        host, local = divmod(rank, per_host)
-        os.environ.update(rank_environment(rank, size, local, per_host, host))
+        rank, boot = self.boot["rank"], self.boot
+        per_host = boot["host_size"]
+        values = {
+            "RANK": rank,
+            "LOCAL_RANK": rank % per_host,
+            "WORLD_SIZE": boot["world_size"],
+            "LOCAL_WORLD_SIZE": per_host,
+            "GROUP_RANK": rank // per_host,
+        }
+        os.environ.update({name: str(value) for name, value in values.items()})
         rendezvous.install(self.groups)
 
     def _names(self) -> dict[str, object]:

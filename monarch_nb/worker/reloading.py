@@ -37,6 +37,7 @@ class Workspaces:
         proc.verbs["workspace"] = self._on_workspace
 
     def _on_workspace(self, body: dict[str, Any], message: Message) -> None:
+        """A sync has ended. Inbox thread."""
         landing = Landing(body["root"], dict(body["pairs"]), body["packages"])
         os.environ[WORKSPACE_DIR] = landing.root
         sys.path[:] = landing.import_path(sys.path)
@@ -48,6 +49,7 @@ class Workspaces:
             self._proc.answer(message, {"ok": True})
 
     def _reload(self, changed: Sequence[str], landing: Landing, message: Message) -> None:
+        """Load again, and tell. Main thread."""
         reloaded, failed = reload_changed(changed, landing.pairs.values())
         self._proc.answer(message, {"reloaded": reloaded, "failed": failed})
 
@@ -92,6 +94,7 @@ def _forget(name: str) -> None:
 
 
 def imports_of(name: str, modules: Mapping[str, str]) -> set[str]:
+    """Which of `modules` the source of one of them imports."""
     try:
         tree = ast.parse(Path(modules[name]).read_bytes())
     except (OSError, SyntaxError, ValueError):

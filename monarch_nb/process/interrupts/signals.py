@@ -9,11 +9,8 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable
 from typing import Final
-
-from monarch_nb.net.threads import helper_thread
 
 NUDGE: Final = signal.SIGRTMIN + 1
 PAUSES_S: Final = (0.005, 0.015, 0.06, 0.2)
@@ -25,21 +22,23 @@ def install() -> None:
         signal.signal(NUDGE, lambda *_: None)
 
 
-def interrupt_main(end_wait: Callable[[], bool] = lambda: False) -> None:
-    """Send SIGINT to the main thread. Returns at once. Any thread.
-
-    `end_wait` ends a wait that sees no signal, and says whether there was one.
-    """
+def interrupt_main(*ends_wait: Callable[[], bool]) -> None:
+    """Returns at once. Any thread. Each of `ends_wait` ends a wait that sees no signal, if there is
+    one, and says whether it did."""
     main = threading.main_thread().ident or 0
     signal.pthread_kill(main, signal.SIGINT)
     if signal.getsignal(NUDGE) == signal.SIG_DFL:  # a nudge would end the process
         return
-    helper_thread(partial(_nudge, main, end_wait), "monarch-nudge").start()
+    nudging = threading.Thread(
+        target=_nudge, args=(main, ends_wait), name="monarch-nudge", daemon=True
+    )
+    vars(nudging).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+    nudging.start()
 
 
-def _nudge(main: int, end_wait: Callable[[], bool]) -> None:
+def _nudge(main: int, ends_wait: Iterable[Callable[[], bool]]) -> None:
     for pause_s in PAUSES_S:
         time.sleep(pause_s)
         signal.pthread_kill(main, NUDGE)
-        if end_wait():
+        if any(ends() for ends in ends_wait):
             return

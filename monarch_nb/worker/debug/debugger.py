@@ -63,7 +63,7 @@ class Debugger:
         self._proc.verbs["post_mortem"] = self._on_post_mortem
         self._proc.verbs["stop_at_failure"] = self._on_stop_at_failure
         self._proc.verbs["forget_failed"] = self._on_forget_failed
-        self._hosting.failed.keep_last(MAX_FAILED)
+        self._hosting.failed.make_room(MAX_FAILED)
         if "PYTHONBREAKPOINT" not in os.environ and sys.breakpointhook is sys.__breakpointhook__:
             sys.breakpointhook = pdb.set_trace = self._on_breakpoint
             vars(pdb)["Pdb"] = self._class

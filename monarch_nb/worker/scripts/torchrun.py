@@ -1,4 +1,4 @@
-"""The environment in which `torchrun` would start a rank: of cells and actors, and of a script."""
+"""The world of a script, and the environment in which `torchrun` would start it there."""
 
 from __future__ import annotations
 
@@ -33,14 +33,18 @@ class ScriptWorld:
 
     @property
     def size(self) -> int:
+        """How many ranks there are."""
         return len(self.members)
 
     def environment(self) -> dict[str, str]:
         """What a script may read. The address of a master that the user has chosen stays."""
         here, groups = self.hosts[self.rank], list(dict.fromkeys(self.hosts))
-        local, local_size = self.hosts[: self.rank].count(here), self.hosts.count(here)
-        found = rank_environment(self.rank, self.size, local, local_size, groups.index(here))
         values: dict[str, object] = {
+            "RANK": self.rank,
+            "WORLD_SIZE": self.size,
+            "LOCAL_RANK": self.hosts[: self.rank].count(here),
+            "LOCAL_WORLD_SIZE": self.hosts.count(here),
+            "GROUP_RANK": groups.index(here),
             "GROUP_WORLD_SIZE": len(groups),
             "ROLE_RANK": self.rank,
             "ROLE_WORLD_SIZE": self.size,
@@ -52,18 +56,4 @@ class ScriptWorld:
         }
         if os.environ.get("MASTER_ADDR", "") in LOCAL_NAMES:
             values |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port}
-        return found | {name: str(value) for name, value in values.items()}
-
-
-def rank_environment(
-    rank: int, size: int, local_rank: int, local_size: int, host: int
-) -> dict[str, str]:
-    """The variables that say which rank a process is; `host` is the number of its host."""
-    values = {
-        "RANK": rank,
-        "WORLD_SIZE": size,
-        "LOCAL_RANK": local_rank,
-        "LOCAL_WORLD_SIZE": local_size,
-        "GROUP_RANK": host,
-    }
-    return {name: str(value) for name, value in values.items()}
+        return {name: str(value) for name, value in values.items()}
