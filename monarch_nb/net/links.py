@@ -32,6 +32,7 @@ from monarch_nb.net.keys import check_private
 from monarch_nb.net.outbox import Outbox, open_outbox
 from monarch_nb.net.pulse import Pulse, PulseWatch
 from monarch_nb.net.streams import READ_BYTES, Stream, StreamReader
+from monarch_nb.net.threads import helper_thread
 
 DETACH_BYTES: Final = 1 << 16  # a payload of this size travels as a buffer, without a copy
 HOLD_S: Final = 0.001
@@ -78,8 +79,8 @@ class Links:
         self._wait_for(int(self._inbox.fd), self._read_queue)
         self._wait_for(self._wakeup, self._woken)
         self._threads = [
-            _thread(self._receive, "monarch-inbox"),
-            _thread(self._flush_late, "monarch-flush"),
+            helper_thread(self._receive, "monarch-inbox"),
+            helper_thread(self._flush_late, "monarch-flush"),
         ]
 
     def start(self) -> None:
@@ -313,10 +314,3 @@ def _sever_all() -> None:
 
 
 os.register_at_fork(after_in_child=_sever_all)
-
-
-def _thread(target: Callable[[], None], name: str) -> threading.Thread:
-    # no debugger stops it, or the rank would not answer any more
-    made = threading.Thread(target=target, name=name, daemon=True)
-    vars(made).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
-    return made

@@ -15,7 +15,7 @@ _sleep: Final = time.sleep
 
 
 def sleep(seconds: float | SupportsIndex, /) -> None:
-    """As the one of the standard library."""
+    """Sleep as the function of the standard library does."""
     is_long = isinstance(seconds, float | int) and seconds > SLICE_S
     if not is_long or threading.current_thread() is threading.main_thread():
         _sleep(seconds)  # which also says what is wrong with an argument
@@ -26,5 +26,5 @@ def sleep(seconds: float | SupportsIndex, /) -> None:
 
 
 def install() -> None:
-    """From now on `time.sleep` of this process is this one."""
+    """Replace `time.sleep` of this process."""
     time.sleep = sleep

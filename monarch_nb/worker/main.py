@@ -17,7 +17,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -38,22 +38,21 @@ from monarch_nb.services.runtime import Runtime
 from monarch_nb.services.spmd import TorchrunPlace
 from monarch_nb.worker import interruptible_sleep
 from monarch_nb.worker.cells import sources
-from monarch_nb.worker.cells.questions import HelpDesk
+from monarch_nb.worker.cells.questions import QuestionService
 from monarch_nb.worker.cells.queue import CellQueue
 from monarch_nb.worker.cells.rank_mesh import RankMesh
 from monarch_nb.worker.cells.shell import prepare_shell
 from monarch_nb.worker.cells.variables import Variables
+from monarch_nb.worker.debug.channel import DebugChannel
 from monarch_nb.worker.debug.dap import Dap
 from monarch_nb.worker.debug.debugger import Debugger
 from monarch_nb.worker.debug.pauses import Pauses
-from monarch_nb.worker.groups import (
-    collectives,
-    default_group,
-    flight_recorder,
-    rendezvous,
-    subgroups,
-)
+from monarch_nb.worker.groups import flight_recorder, rendezvous
+from monarch_nb.worker.groups.collectives import CollectiveWaits
+from monarch_nb.worker.groups.default_group import DefaultGroup
+from monarch_nb.worker.groups.process_groups import Place, ProcessGroups
 from monarch_nb.worker.groups.regroup import Regrouping
+from monarch_nb.worker.groups.subgroups import AxisGroups
 from monarch_nb.worker.output import progress
 from monarch_nb.worker.output.comms import Comms
 from monarch_nb.worker.output.descriptors import Descriptors
@@ -67,7 +66,7 @@ from monarch_nb.worker.status.details import Details
 COMPAT: Final = "MONARCH_NB_COMPAT"
 
 
-def run(boot: dict[str, Any]) -> int:
+def run(boot: dict[str, object]) -> int:
     """Be the rank that `boot` describes (see docs/protocol.md). Returns the exit code."""
     return Rank(boot).live()
 
@@ -78,8 +77,6 @@ def prepare() -> None:
 
 
 class Rank:
-    """The parts of a rank, and its main loop."""
-
     def __init__(self, boot: dict[str, Any]) -> None:
         self.boot = boot
         self.point = Point(boot["rank"], Extent(boot["labels"], boot["sizes"]))
@@ -87,6 +84,9 @@ class Rank:
         self._drains: list[Callable[[], None]] = []  # of what is printed
         queues: list[Callable[[], int]] = [self.work.qsize]
         self.board = BoardWriter(boot["board"], queues)
+        self.groups = ProcessGroups(
+            Place(boot["store"], boot["rank"], boot["world_size"]), self.board, self._paused_s
+        )
         self.runtime = Runtime(
             process=boot["proc"],
             agent=boot["agent"],
@@ -99,19 +99,32 @@ class Rank:
                 board=self.board,
                 queues=queues,
                 main_queue=self.work,
-                interrupt_main=partial(signals.interrupt_main, collectives.interrupted),
+                interrupt_main=partial(signals.interrupt_main, self.groups.interrupted),
                 flush_output=self._flush_output,
             ),
-            membership=Membership(self._identity(), subgroups.of),
+            membership=Membership(self._identity(), AxisGroups(self.groups).of),
         )
         self.proc = self.runtime.proc
         self.hosting = self.runtime.hosting
-        self.cells = CellQueue(self.runtime, self.work, self._names(), Descriptors(boot["board"]))
-        self.dap = Dap(self.hosting, self.cells)
+        self.pauses = Pauses(self.proc, self.board)
+        self.metrics = MetricsPump(recorder, self._send_metrics, boot["world_size"])
+        self.cells = CellQueue(
+            self.runtime,
+            self.work,
+            self._names(),
+            Descriptors(boot["board"]),
+            self.groups,
+            self.metrics.drain,
+        )
+        prompts: dict[int, DebugChannel] = {}
+        self.dap = Dap(self.hosting, self.board, self.cells, prompts)
+        self.debugger = Debugger(self.hosting, self.board, self.dap, prompts)
         self._leaving = False
 
+    def _paused_s(self, within_s: float) -> float:
+        return self.pauses.of_mesh_s(within_s)
+
     def live(self) -> int:
-        """Boot, serve, leave."""
         current.install(self.runtime)
         self._prepare_environment()
         if os.environ.get(COMPAT, "0") not in {"", "0"}:
@@ -130,9 +143,9 @@ class Rank:
         host, local_rank = divmod(rank, boot["host_size"])
         place = TorchrunPlace(rank, boot["world_size"], local_rank, boot["host_size"], host)
         os.environ.update(place.environment())
-        rendezvous.prepare(boot["store"], rank, boot["world_size"])
+        rendezvous.install(self.groups)
 
-    def _names(self) -> dict[str, Any]:
+    def _names(self) -> dict[str, object]:
         return {
             "rank": self.boot["rank"],
             "world_size": self.boot["world_size"],
@@ -157,12 +170,13 @@ class Rank:
         streams = install(self.runtime.root_tag, self._send_output)
         bars = progress.install(self.runtime.root_tag, self._send_bars)
         self._drains += streams.drain, bars.drain
-        collectives.install(self.board, Pauses(self.proc, self.board).of_mesh_s)
-        default_group.install()
-        self._serve_metrics()
+        CollectiveWaits(self.groups).install()
+        DefaultGroup(self.groups).install()
+        self.hosting.on_raised.append(self.dap.uncaught)
+        self.proc.verbs["metrics_taken"] = lambda _body, _message: self.metrics.on_taken()
         Details(self.hosting, self.cells).install()
         self.dap.install()
-        Debugger(self.hosting, self.board, self.dap).install()
+        self.debugger.install()
         self.proc.verbs["exit"] = self._on_exit
         self.proc.verbs["cell"] = self.cells.on_cell
         self.proc.verbs["interrupt_cells"] = self.cells.on_interrupt
@@ -170,20 +184,17 @@ class Rank:
         self.proc.verbs["logging"] = self._on_logging
         Workspaces(self.proc, self.work)
         Variables(self.proc, self.cells)
-        self.regrouping = Regrouping(self.proc, self.cells, self.boot)
+        self.regrouping = Regrouping(self.proc, self.cells, self.groups)
         sources.install(self.proc)
         Comms(self.runtime, self.work, self.cells).install()
         self._serve_help()
-        HelpDesk(self.proc, {"collectives": lambda _: flight_recorder.told(collectives.facts)})
-
-    def _serve_metrics(self) -> None:
-        pump = MetricsPump(recorder, self._send_metrics, self.boot["world_size"])
-        self.cells.before_answer = pump.drain
-        self.proc.verbs["metrics_taken"] = lambda _body, _message: pump.on_taken()
+        QuestionService(
+            self.proc, {"collectives": lambda _: flight_recorder.report(self.groups.timeouts)}
+        )
 
     def _serve_help(self) -> None:
         helper = self.cells.shell.helper(self._is_busy)
-        HelpDesk(self.proc, {
+        QuestionService(self.proc, {
             "complete": lambda body: helper.complete(body["code"], body["cursor"]),
             "inspect": lambda body: helper.inspect(body["code"], body["cursor"], body["detail"]),
         })  # fmt: skip
@@ -192,7 +203,7 @@ class Rank:
         drivers = list(self.hosting.drivers.values())
         return self.cells.is_running or any(driver.running is not None for driver in drivers)
 
-    def _on_sigint(self, *_: Any) -> None:
+    def _on_sigint(self, *_: object) -> None:
         self.dap.interrupted()
         mine = [
             driver
@@ -280,10 +291,10 @@ class Rank:
     def _send_bars(self, tag: int, bars: list[progress.State]) -> None:
         self._send(tag, "progress", {"content": {"bars": bars}})
 
-    def _send_metrics(self, tag: int, content: dict[str, Any]) -> None:
+    def _send_metrics(self, tag: int, content: dict[str, object]) -> None:
         self._send(tag, "metrics", {"content": content})
 
-    def _send(self, tag: int, stream: str, said: dict[str, Any]) -> None:
+    def _send(self, tag: int, stream: str, said: dict[str, object]) -> None:
         body = {"mesh": self.boot["mesh"], "rank": self.boot["rank"], "stream": stream, **said}
         parcel = self.proc.encode_bytes(json.dumps(body).encode())
         self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, parcel, tag=tag)
@@ -310,7 +321,7 @@ class Rank:
         self.boot.update(rank=rank, world_size=size)
         self.runtime.membership.become(self._identity())
         self.cells.shell.namespace.update(self._names())
-        rendezvous.regroup(body["store"], rank, size)
+        self.regrouping.heal(body["store"], rank, size)
 
     def _on_logging(self, body: dict[str, Any], _: Message) -> None:
         logging.basicConfig()  # a handler, if the user's code has made none
@@ -323,5 +334,5 @@ def _run_bootstrap(payload: bytes) -> None:
         asyncio.run(_await(result))
 
 
-async def _await(awaitable: Any) -> Any:
-    return await awaitable
+async def _await(awaitable: Awaitable[object]) -> None:
+    await awaitable

@@ -173,11 +173,11 @@ def test_breakpoint_in_a_frame(page, kernel):
     """What `breakpoint()` calls while the debugger is attached."""
     code = """%%mesh
 import sys
-from monarch_nb.worker.debug import dap
+dap = sys.breakpointhook.__self__.visual
 def stops():
-    dap.stop_here(sys._getframe())
+    dap.stop_at(sys._getframe())
     return 'went on'
-print(dap.is_attached(), stops())"""
+print(dap.is_attached, stops())"""
     cell = page.run(code)
     stopped = page.event("stopped")
     assert page.place(stopped) == ("stops", 6)
@@ -193,7 +193,7 @@ def test_off_and_on_while_stopped(page, kernel):
     page.event("stopped")
     page.off()
     assert "a 1" in kernel.finish(cell).text()
-    assert "False" in kernel.ok("%%mesh\nprint(dap.is_attached())").text()
+    assert "False" in kernel.ok("%%mesh\nprint(dap.is_attached)").text()
     page.on()
     page.gutter(code, 3)
     cell = page.run(code)

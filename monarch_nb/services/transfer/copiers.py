@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from monarch_nb.net.threads import helper_thread
+
 THREADS: Final = 2
 NICE: Final = 5  # who waits for the answer to a call goes first: 1.1 x its idle time, else 2 x
 
@@ -36,8 +38,7 @@ class Copiers:
                 return
             for number in range(THREADS):
                 name = f"monarch-copy-{number}"
-                thread = threading.Thread(target=self._work, name=name, daemon=True)
-                vars(thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+                thread = helper_thread(self._work, name)
                 self._threads.append(thread)
                 thread.start()
 

@@ -34,7 +34,7 @@ class CellCompiler:
     """Turns the Python of cells into code objects, and remembers cells it has seen."""
 
     def __init__(self) -> None:
-        self._compiled: dict[tuple[Any, ...], CellCode] = {}
+        self._compiled: dict[tuple[object, ...], CellCode] = {}
         self._sources: dict[str, tuple[int, str]] = {}
 
     def compile(self, shell: Any, text: str, filename: str, offset: int) -> CellCode:
@@ -69,7 +69,6 @@ def without_blank_start(code: str) -> tuple[str, int]:
 
 
 def keep(kept: dict[_K, _V], key: _K, value: _V, limit: int) -> list[_K]:
-    """Add to a bounded dict; the oldest keys, which had to go."""
     kept[key] = value
     old = list(kept)[: len(kept) - limit] if len(kept) > limit else []
     for one in old:

@@ -14,9 +14,10 @@ import keyword
 import re
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from IPython.core.completer import Completion, IPCompleter, provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.oinspect import Inspector
 from IPython.utils.tokenutil import token_at_cursor
 
@@ -39,13 +40,11 @@ _FUNCTIONS: Final = (
 
 
 class Helper:
-    """Answers about the namespace of one IPython shell."""
-
-    def __init__(self, shell: Any, is_busy: Callable[[], bool]) -> None:
+    def __init__(self, shell: InteractiveShell, is_busy: Callable[[], bool]) -> None:
         self._shell = shell
         self._is_busy = is_busy
-        self._inspector: Any = Inspector(theme_name=shell.colors, parent=shell)
-        self._completer: Any = IPCompleter(
+        self._inspector = Inspector(theme_name=shell.colors, parent=shell)
+        self._completer = IPCompleter(
             shell=shell,
             namespace=shell.user_ns,
             global_namespace=shell.user_global_ns,
@@ -53,7 +52,7 @@ class Helper:
         )
         self._completer.custom_completers = shell.Completer.custom_completers
 
-    def complete(self, code: str, cursor: int) -> dict[str, Any]:
+    def complete(self, code: str, cursor: int) -> dict[str, object]:
         """What could stand at the cursor, an offset in code points, and all names there are.
 
         `matches` are lists of text, start, end and kind; `names` maps names to kinds.
@@ -62,7 +61,7 @@ class Helper:
             found = list(self._completer.completions(code, cursor))
         return {"matches": self._typed(code, found), "names": self._names()}
 
-    def inspect(self, code: str, cursor: int, detail: int) -> dict[str, Any]:
+    def inspect(self, code: str, cursor: int, detail: int) -> dict[str, object]:
         """Help on the name at the cursor; with its source if `detail` is 1."""
         name = token_at_cursor(code, cursor)
         info = self._shell._object_find(name)
@@ -77,8 +76,7 @@ class Helper:
         self.complete("len", 3)
         self.inspect("len", 3, 0)
 
-    def _typed(self, code: str, found: list[Completion]) -> list[list[Any]]:
-        """Matches with kinds; those behind a dot without the dot."""
+    def _typed(self, code: str, found: list[Completion]) -> list[list[object]]:
         owner = next((self._owner(code[: one.start]) for one in found if _has_dot(one)), None)
         return [
             [one.text[1:], one.start + 1, one.end, _kind_of_attribute(owner, one.text[1:])]
@@ -97,7 +95,7 @@ class Helper:
                 return kind(names[one.text])
         return "instance"
 
-    def _owner(self, code: str) -> Any:
+    def _owner(self, code: str) -> object:
         """What the code ends in, as far as that can be told without running anything."""
         match = _OWNER.search(code)
         if match is None:
@@ -109,7 +107,7 @@ class Helper:
         return value
 
     def _names(self) -> dict[str, str]:
-        names: Mapping[str, Any] = self._shell.user_ns
+        names: Mapping[str, object] = self._shell.user_ns
         hidden = self._shell.user_ns_hidden
         mine = [name for name in list(names) if name[:1] != "_" and name not in hidden]
         return {name: kind(names.get(name)) for name in mine[-MAX_NAMES:]}
@@ -131,5 +129,5 @@ def _has_dot(one: Completion) -> bool:
     return one.type == "attribute" and one.text[:1] == "."
 
 
-def _kind_of_attribute(owner: Any, name: str) -> str:
+def _kind_of_attribute(owner: object, name: str) -> str:
     return kind(inspect.getattr_static(owner, name, None))

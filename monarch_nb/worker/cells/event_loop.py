@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Final
 
 UNWIND_S: Final = 1.0  # for an interrupted coroutine to run its `finally` blocks
 
@@ -19,7 +19,7 @@ class CellLoop:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+    def run(self, coroutine: Coroutine[object, object, object]) -> None:
         """Run to the end; on an interrupt raise `KeyboardInterrupt` with the coroutine's frames."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
@@ -39,8 +39,7 @@ class CellLoop:
         if loop is not None and loop.is_running():
             loop.call_soon_threadsafe(action)
 
-    def _unwind(self, task: asyncio.Task[Any]) -> BaseException | None:
-        """Cancel and wait a little; the exception with which the task ended, if it did."""
+    def _unwind(self, task: asyncio.Task[object]) -> BaseException | None:
         assert self._loop is not None
         task.cancel()
         self._loop.run_until_complete(asyncio.wait({task}, timeout=UNWIND_S))
@@ -50,7 +49,6 @@ class CellLoop:
             return error
 
     def close(self) -> None:
-        """The rank ends."""
         if self._loop is not None:
             self._loop.close()
             self._loop = None

@@ -34,7 +34,6 @@ class InterruptGate:
         return self._missed
 
     def expect(self) -> None:
-        """A cell is about to start."""
         self._missed = False
         self._is_expecting = True
 
@@ -48,7 +47,6 @@ class InterruptGate:
             raise KeyboardInterrupt
 
     def close(self) -> None:
-        """No cell runs."""
         self.is_open = self._is_expecting = False
 
     @contextmanager

@@ -6,18 +6,17 @@ import base64
 import json
 import numbers
 from collections.abc import Mapping
-from typing import Any
 
 
-def plain(data: Mapping[str, Any]) -> dict[str, Any]:
+def jsonable(data: Mapping[str, object]) -> dict[str, object]:
     """A mime bundle, or what goes with one, that can be written as JSON."""
     return {
-        str(mime): value if isinstance(value, str) else _jsonable(value)
+        str(mime): value if isinstance(value, str) else _value(value)
         for mime, value in data.items()
     }
 
 
-def as_json(message: Any) -> bytes:
+def as_json(message: object) -> bytes:
     """With numbers of numpy and torch as numbers; what else is no JSON, `nan` too, is text."""
     text = json.dumps(message, default=_number_or_text)
     if "NaN" in text or "Infinity" in text:
@@ -25,13 +24,13 @@ def as_json(message: Any) -> bytes:
     return text.encode()
 
 
-def _number_or_text(value: Any) -> Any:
+def _number_or_text(value: object) -> object:
     if isinstance(value, numbers.Integral):
         return int(value)
     return float(value) if isinstance(value, numbers.Real) else repr(value)
 
 
-def _jsonable(value: Any) -> Any:
+def _value(value: object) -> object:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return json.loads(json.dumps(value, default=_number_or_text), parse_constant=str)

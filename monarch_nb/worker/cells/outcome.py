@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Any, Literal
+from typing import Literal
 
 from monarch_nb.core.errors.records import ErrorRecord
 
@@ -18,11 +18,10 @@ class CellOutcome:
     error: ErrorRecord | None = None
     result_text: str | None = None
     elapsed_s: float = 0.0
-    value: Any = None
+    value: object = None
 
 
 def outcome_of(error: BaseException | None, text: str | None, elapsed_s: float) -> CellOutcome:
-    """Of a cell that has raised this, or nothing."""
     if error is None:
         return CellOutcome("ok", None, text, elapsed_s)
     # where pdb and %debug look for the last error
@@ -33,13 +32,11 @@ def outcome_of(error: BaseException | None, text: str | None, elapsed_s: float) 
 
 
 def forget_last_error() -> None:
-    """Let its frames go, and what they hold."""
     for name in ("last_type", "last_value", "last_traceback", "last_exc"):
         vars(sys).pop(name, None)
 
 
-def saying_that_the_rank_lives(outcome: CellOutcome) -> CellOutcome:
-    """For a cell that called `sys.exit`."""
+def explain_exit(outcome: CellOutcome) -> CellOutcome:
     record = outcome.error
     if record is None or record.ename != "SystemExit":
         return outcome

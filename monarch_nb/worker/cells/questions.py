@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from monarch_nb.net.threads import helper_thread
+
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
     from monarch_nb.process.process import Proc
@@ -18,7 +20,7 @@ Request = tuple[dict[str, Any], "Message"]
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-class HelpDesk:
+class QuestionService:
     """Answers the verbs in `answers`, one request at a time."""
 
     def __init__(self, proc: Proc, answers: Mapping[str, Answer]) -> None:
@@ -31,15 +33,13 @@ class HelpDesk:
             proc.verbs[verb] = self.on_request
 
     def on_request(self, body: dict[str, Any], message: Message) -> None:
-        """Inbox thread."""
         with self._has_come:
             replaced, self._waiting = self._waiting, (body, message)
             self._has_come.notify()
         if replaced is not None:
             self._proc.answer(replaced[1], {"error": "a newer request came"})
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="monarch-help", daemon=True)
-            vars(self._thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+            self._thread = helper_thread(self._serve, "monarch-help")
             self._thread.start()
 
     def _serve(self) -> None:

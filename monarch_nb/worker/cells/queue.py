@@ -28,6 +28,7 @@ from monarch_nb.process.payloads import Payload
 from monarch_nb.worker.cells.compiler import keep
 from monarch_nb.worker.cells.outcome import CellOutcome, forget_last_error
 from monarch_nb.worker.cells.shell import CellShell, Publish
+from monarch_nb.worker.groups.process_groups import ProcessGroups
 from monarch_nb.worker.output.descriptors import Descriptors
 from monarch_nb.worker.scripts.run import ScriptRun
 
@@ -46,19 +47,29 @@ class CellQueue:
     """Runs the cells of a rank, one at a time."""
 
     def __init__(
-        self, runtime: Runtime, work: WorkQueue, names: dict[str, Any], descriptors: Descriptors
+        self,
+        runtime: Runtime,
+        work: WorkQueue,
+        names: dict[str, object],
+        descriptors: Descriptors,
+        groups: ProcessGroups,
+        before_answer: Callable[[], None] = lambda: None,
     ) -> None:
         self.runtime = runtime
         self.proc = runtime.proc
         self.work = work
-        self.shell = CellShell(names, lambda shown: self._display(runtime.root_tag(), shown))
-        self.shell.seen = partial(runtime.hosting.failed.seen, CELLS)
-        self.results: dict[tuple[int, int], Any] = {}
+        self.shell = CellShell(
+            names,
+            lambda shown: self._display(runtime.root_tag(), shown),
+            partial(runtime.hosting.failed.seen, CELLS),
+        )
+        self.results: dict[tuple[int, int], object] = {}
         """Values of last expressions, by who has asked for that and the reply port of the cell."""
-        self.before_answer: Callable[[], None] = lambda: None
+        self.before_answer = before_answer
         """Called when a cell has ended."""
         self.what = ""  # what the main thread works at
         self._descriptors = descriptors
+        self._groups = groups
         self._turns: deque[tuple[Turn, Message]] = deque()
         self._next: Work = (Task(self._take_turn), None)
         self._wake: Work = (Task(lambda: None), None)
@@ -70,7 +81,6 @@ class CellQueue:
     # the inbox thread
 
     def on_cell(self, body: dict[str, Any], message: Message) -> None:
-        """A cell has come: queue it for the main thread."""
         self.later(lambda asked: self.run(body, asked), message)
 
     def later(self, turn: Turn, message: Message) -> None:
@@ -97,20 +107,17 @@ class CellQueue:
 
     @property
     def is_running(self) -> bool:
-        """Whether a cell runs, or the user's code in another turn."""
         return self._running is not None
 
     def interrupt(self) -> None:
-        """Stop whatever cell runs."""
         if self._running is not None or self._attending:
             self.runtime.hosting.interrupt_main()
 
     # the main thread
 
     def run(self, body: dict[str, Any], message: Message) -> None:
-        """Run a cell and send its outcome."""
         self.enter(body.get("what") or "cell", message.tag)
-        data: list[dict[str, Any]] = []
+        data: list[dict[str, object]] = []
         waiting.pump = self._pump
         outcome = self._outcome(body, message, lambda shown: self._publish(shown, message, data))
         if self.proc.links.forked:
@@ -155,7 +162,6 @@ class CellQueue:
             board.turn(what)
 
     def leave(self, *, failed: bool = False) -> None:
-        """It has no work."""
         self.what = ""
         if (board := self.runtime.hosting.board) is not None:
             board.turned(failed)
@@ -169,10 +175,12 @@ class CellQueue:
         if "script" not in body:
             where = {"filename": body["filename"], "first_line": body["first_line"]}
             return self.shell.run(body["code"], **where, publish=publish)
-        with ScriptRun(body["script"], message.rank) as script:
+        with ScriptRun(body["script"], message.rank, self._groups) as script:
             return self.shell.perform(script.run, publish)
 
-    def _publish(self, shown: dict[str, Any], message: Message, data: list[dict[str, Any]]) -> None:
+    def _publish(
+        self, shown: dict[str, object], message: Message, data: list[dict[str, object]]
+    ) -> None:
         """The last expression's display travels with the outcome; the rest at once, in order."""
         if shown["type"] == "execute_result":
             data.append(shown)
@@ -180,7 +188,7 @@ class CellQueue:
         caller = here.get()  # none in a thread of the cell; an actor may be called by another cell
         self._display(message.tag if caller is None else caller.tag, shown)
 
-    def _display(self, tag: int, shown: dict[str, Any]) -> None:
+    def _display(self, tag: int, shown: dict[str, object]) -> None:
         self.flush()
         boot = {
             "mesh": 0,
@@ -191,7 +199,7 @@ class CellQueue:
         parcel = self.proc.encode_bytes(json.dumps(boot).encode())
         self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, parcel, tag=tag)
 
-    def attend(self, tag: int, action: Callable[[], object]) -> None:
+    def run_callback(self, tag: int, action: Callable[[], object]) -> None:
         """Run a callback of a widget for the cell that made it; also while a cell waits."""
         outer, board = here.get(), self.runtime.hosting.board
         self._work_for(tag)
@@ -199,7 +207,7 @@ class CellQueue:
             board.busy("widget")
         self._attending += 1
         try:
-            self.shell.attend(action, partial(self._display, tag))
+            self.shell.run_callback(action, partial(self._display, tag))
         finally:
             self._attending -= 1
             here.set(outer)
@@ -210,21 +218,18 @@ class CellQueue:
             board.idle()
 
     def _forget_failed(self) -> None:
-        """A cell has ended well: the frames of the one that failed go."""
         self.runtime.hosting.failed.forget(CELLS)
         forget_last_error()
 
     def _note(
         self, body: dict[str, Any], cell: Message, outcome: CellOutcome, error: Any
     ) -> int | None:
-        """The number of its error among those of this rank."""
         if outcome.status != "error":
             return None
         return self.runtime.hosting.raised.note(body.get("what") or "cell", cell.tag, error)
 
     @property
     def waiting(self) -> int:
-        """How many cells, and what is done between two, wait for their turn."""
         return len(self._turns)
 
     def _answer(self, message: Message, body: dict[str, Any]) -> None:
@@ -237,7 +242,6 @@ class CellQueue:
         self.proc.send(cell.source, CONTROL, cell.reply, parcel, rank=cell.rank, tag=cell.tag)
 
     def flush(self) -> None:
-        """Send what was printed, ahead of what is sent next."""
         flush = self.runtime.hosting.flush_output
         if flush is not None:
             flush()
@@ -273,5 +277,4 @@ class CellQueue:
 
 
 def _key(message: Message) -> tuple[int, int]:
-    """Who has asked, and the port at which the answer is waited for."""
     return message.source, message.reply

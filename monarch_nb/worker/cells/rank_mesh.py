@@ -6,7 +6,7 @@ It knows shapes and makes groups. Spawning, stopping and healing are the owner's
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self, final
+from typing import Self, final
 
 from monarch_nb.core.shape.extent import Shape, Slice
 from monarch_nb.core.shape.mesh_trait import MeshTrait
@@ -55,7 +55,7 @@ class RankMesh(MeshTrait):
 
     def group(
         self, dims: str | Sequence[str] | None = None, *, timeout: float | None = None
-    ) -> Any:
+    ) -> object:
         """The `ProcessGroup` of this rank's neighbours along an axis, several, or all of them.
 
         They wait for one another the first time. `timeout`, in seconds, is for that and for each
@@ -66,7 +66,7 @@ class RankMesh(MeshTrait):
             self._part(), process_groups.chosen(self._labels, dims), timeout
         )
 
-    def device_mesh(self) -> Any:
+    def device_mesh(self) -> object:
         """The `torch.distributed.device_mesh.DeviceMesh` with these axes.
 
         Waits for the other members the first time. Raises `RuntimeError` on a rank that is none.

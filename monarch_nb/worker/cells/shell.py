@@ -27,7 +27,7 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, InteractiveShell
-from IPython.utils.process import system as _system  # type: ignore[attr-defined]
+from IPython.utils.process import system as _system  # type: ignore[attr-defined]  # by platform
 from traitlets import Type
 from traitlets.config import Config
 
@@ -42,14 +42,16 @@ from monarch_nb.worker.cells.compiler import (
 from monarch_nb.worker.cells.completion import Helper
 from monarch_nb.worker.cells.event_loop import CellLoop
 from monarch_nb.worker.cells.interrupt_gate import InterruptGate
-from monarch_nb.worker.cells.jsonable import plain
-from monarch_nb.worker.cells.outcome import CellOutcome, outcome_of, saying_that_the_rank_lives
+from monarch_nb.worker.cells.jsonable import jsonable
+from monarch_nb.worker.cells.outcome import CellOutcome, explain_exit, outcome_of
 
 MAX_OUT: Final = 8  # results kept in Out: they may be large, and on a GPU
 
 LOADED: Final = (application, completer, oinspect)  # so that zygotes have what shells will need
 
-Publish = Callable[[dict[str, Any]], None]
+Publish = Callable[[dict[str, object]], None]
+Work = Callable[[], BaseException | None]
+"""Returns or raises what it failed with."""
 
 # What IPython's transforms could react to; text without any of it is Python already.
 _SPECIAL: Final = re.compile(r"[%!?]|\A\s|^\s*(?:[,;/]|>>>|\.\.\.|In \[)", re.MULTILINE)
@@ -57,32 +59,43 @@ _SCREENS: Final = ("gtk", "mac", "osx", "qt", "tk", "wx")
 _CONFIG: Final = Config({"HistoryManager": {"enabled": False, "hist_file": ":memory:"}})
 
 
+def _discard(_: dict[str, object]) -> None:
+    """No cell has run yet."""
+
+
+def _same(error: BaseException) -> BaseException:
+    return error
+
+
 class CellShell:
     """Runs cells in the namespace of `__main__`, which is this rank's alone.
 
-    `names` are set in it at the start (rank, size, coords, device ...); `publish` gets what is
-    shown before the first cell. All methods belong to the main thread, where SIGINT is handled; its
-    handler calls `interrupt()`.
+    `names` are set in it at the start (rank, size, coords, device ...). `publish` gets what is
+    shown before the first cell; `seen` gets what a cell has raised and says what it ends with. All
+    methods belong to the main thread, where SIGINT is handled; its handler calls `interrupt()`.
     """
 
-    def __init__(self, names: Mapping[str, Any], publish: Publish | None = None) -> None:
+    def __init__(
+        self,
+        names: Mapping[str, object],
+        publish: Publish = _discard,
+        seen: Callable[[BaseException], BaseException] = _same,
+    ) -> None:
         self._gate = InterruptGate()
-        self._publish = publish or _discard
-        self.seen: Callable[[BaseException], BaseException] = lambda error: error
-        """What a cell has raised, and what it ends with."""
+        self._publish = publish
+        self._seen = seen
+        self._around: Callable[[Work], Work] | None = None
         self._loop = CellLoop()
         self._compiler = CellCompiler()
         self._shell = self._made()
         self.namespace.update(names)
 
     @property
-    def namespace(self) -> dict[str, Any]:
-        """The variables of the cells."""
-        namespace: dict[str, Any] = self._shell.user_ns
+    def namespace(self) -> dict[str, object]:
+        namespace: dict[str, object] = self._shell.user_ns
         return namespace
 
     def helper(self, is_busy: Callable[[], bool]) -> Helper:
-        """Who completes and explains the names of cells, on any thread, also while one runs."""
         return Helper(self._shell, is_busy)
 
     def run(self, code: str, *, filename: str, first_line: int, publish: Publish) -> CellOutcome:
@@ -94,13 +107,16 @@ class CellShell:
         threads that outlive the cell go to it too, until the next cell runs.
         """
         work = partial(self._perform, self._shell, code, filename, first_line)
-        return saying_that_the_rank_lives(self.perform(work, publish))
+        return explain_exit(self.perform(work, publish))
 
-    def perform(self, work: Callable[[], BaseException | None], publish: Publish) -> CellOutcome:
-        """Do something else in place of a cell: it can be interrupted and may show things.
+    def watch(self, around: Callable[[Work], Work] | None) -> None:
+        """Run each cell from now on as `around` has it; None: as it is."""
+        self._around = around
 
-        `work` returns or raises what it failed with.
-        """
+    def perform(self, work: Work, publish: Publish) -> CellOutcome:
+        """Do something else in place of a cell: it can be interrupted and may show things."""
+        if self._around is not None:
+            work = self._around(work)
         started = time.perf_counter()
         shell = self._shell
         self._publish = publish
@@ -117,7 +133,7 @@ class CellShell:
         hook, took_s = shell.displayhook, time.perf_counter() - started
         return dataclasses.replace(outcome_of(error, hook.text, took_s), value=hook.value)
 
-    def attend(self, action: Callable[[], object], publish: Publish) -> None:
+    def run_callback(self, action: Callable[[], object], publish: Publish) -> None:
         """Run a callback of the user's between two cells, or inside one that waits."""
         outer, is_inside = self._publish, self._gate.is_open
         self._publish = publish
@@ -134,12 +150,10 @@ class CellShell:
             self._publish = outer
 
     def while_awaiting(self, action: Callable[[], object]) -> None:
-        """Do this on the main thread while a cell awaits, if one does. Any thread."""
         self._loop.soon(action)
 
     @contextlib.contextmanager
     def captured(self, publish: Publish) -> Iterator[None]:
-        """Inside the block `publish` gets what is shown."""
         outer, self._publish = self._publish, publish
         try:
             yield
@@ -147,7 +161,6 @@ class CellShell:
             self._publish = outer
 
     def shield(self) -> contextlib.AbstractContextManager[None]:
-        """No interrupt inside: for whoever sends."""
         return self._gate.shield()
 
     def expect(self) -> None:
@@ -155,7 +168,6 @@ class CellShell:
         self._gate.expect()
 
     def rest(self) -> None:
-        """No cell is about to run any more."""
         self._gate.close()
 
     def interrupt(self) -> bool:
@@ -167,43 +179,41 @@ class CellShell:
 
     @property
     def interrupts(self) -> int:
-        """How many interrupts have been raised in cells."""
         return self._gate.raised
 
-    def show(self, message: dict[str, Any]) -> None:
+    def show(self, message: dict[str, object]) -> None:
         """Publish on behalf of the running cell, safe from interrupts."""
         with self._gate.shield():
             self._publish(message)
 
     def close(self) -> None:
-        """The rank ends."""
         self._loop.close()
 
-    def _made(self) -> Any:
-        """The shell, which the zygote may have made already, for this rank."""
+    def _made(self) -> _Shell:
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         shell = _the_shell()
-        shell.cells = self
+        shell.serve(self)
         sys.modules["__main__"] = shell.user_module
         vars(builtins)["get_ipython"] = shell.get_ipython  # for good
         return shell
 
     def _perform(
-        self, shell: Any, code: str, filename: str, first_line: int
+        self, shell: _Shell, code: str, filename: str, first_line: int
     ) -> BaseException | None:
         """Run the cell between IPython's events; what it raised, or None."""
-        result = _result(shell, code)
+        info = ExecutionInfo(code, False, False, True, None)
+        result = _result(shell, info)
         try:
             text, blank = without_blank_start(code)
-            result.info.transformed_cell = text = shell.transform_cell(text)
+            info.transformed_cell = text = shell.transform_cell(text)
             shell.events.trigger("pre_execute")
-            shell.events.trigger("pre_run_cell", result.info)
+            shell.events.trigger("pre_run_cell", info)
             self._compiler.remember_source(filename, code, first_line)
             self._execute(
                 shell, self._compiler.compile(shell, text, filename, first_line - 1 + blank)
             )
         except BaseException as raised:  # noqa: BLE001  it is the cell's, whatever it is
-            result.error_in_exec = self.seen(raised)
+            result.error_in_exec = self._seen(raised)
         error: BaseException | None = result.error_in_exec
         result.result = shell.displayhook.value
         shell.last_execution_succeeded = error is None
@@ -212,7 +222,7 @@ class CellShell:
         shell.events.trigger("post_run_cell", result)
         return error
 
-    def _execute(self, shell: Any, cell: CellCode) -> None:
+    def _execute(self, shell: _Shell, cell: CellCode) -> None:
         shell.displayhook.is_quiet = cell.is_quiet
         if cell.awaits:  # all of it inside the loop, so that `create_task` works before an `await`
             self._loop.run(_execute_awaiting(cell, shell.user_ns))
@@ -224,16 +234,19 @@ class CellShell:
 def prepare_shell() -> None:
     """In the zygote: make the shell that every rank will have."""
     main = sys.modules["__main__"]
-    _the_shell().display_formatter.format(None)  # makes what the first display would make
+    formatter = _the_shell().display_formatter
+    assert formatter is not None
+    formatter.format(None)  # makes what the first display would make
     Helper(_the_shell(), lambda: False).warm()
     sys.modules["__main__"] = main
 
 
-def _the_shell() -> Any:
-    return _Shell.instance(config=_CONFIG, input_transformer_manager=_Transforms())
+def _the_shell() -> _Shell:
+    made: _Shell = _Shell.instance(config=_CONFIG, input_transformer_manager=_Transforms())
+    return made
 
 
-async def _execute_awaiting(cell: CellCode, namespace: dict[str, Any]) -> None:
+async def _execute_awaiting(cell: CellCode, namespace: dict[str, object]) -> None:
     for code in cell.codes:
         if code.co_flags & inspect.CO_COROUTINE:
             await eval(code, namespace)  # noqa: S307
@@ -241,18 +254,11 @@ async def _execute_awaiting(cell: CellCode, namespace: dict[str, Any]) -> None:
             exec(code, namespace)  # noqa: S102
 
 
-def _result(shell: Any, code: str) -> Any:
-    """What IPython's events are told about a cell."""
-    make_info: Any = ExecutionInfo  # untyped
-    make_result: Any = ExecutionResult
-    result = make_result(make_info(code, False, False, True, None))
+def _result(shell: _Shell, info: ExecutionInfo) -> ExecutionResult:
+    result = ExecutionResult(info)
     result.execution_count = shell.execution_count
     shell.execution_count += 1
     return result
-
-
-def _discard(_: dict[str, Any]) -> None:
-    """No cell has run yet."""
 
 
 # ------------------------------------------------------------------------- what IPython is made of
@@ -262,7 +268,7 @@ class _Transforms(TransformerManager):
     """IPython's syntax, with line numbers kept and plain Python let through."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._standard = self._all()
         self._done: dict[str, str] = {}
 
@@ -277,13 +283,13 @@ class _Transforms(TransformerManager):
 
     def do_one_token_transform(self, lines: list[str]) -> tuple[bool, list[str]]:
         """A command over several lines becomes one; empty lines after it keep the count."""
-        changed, new = super().do_one_token_transform(lines)  # type: ignore[no-untyped-call]
+        changed, new = super().do_one_token_transform(lines)
         if len(new) < len(lines):
             place = next((i for i, line in enumerate(new) if line != lines[i]), len(new))
             new[place + 1 : place + 1] = ["\n"] * (len(lines) - len(new))
         return changed, new
 
-    def _all(self) -> tuple[Any, ...]:
+    def _all(self) -> tuple[object, ...]:
         return *self.cleanup_transforms, *self.line_transforms, *self.token_transformers
 
 
@@ -295,21 +301,20 @@ class _Hook(DisplayHook):
     value: Any = None
 
     def start(self) -> None:
-        """A cell starts."""
         self.text = self.value = None
 
-    def __call__(self, result: Any = None) -> None:
+    def __call__(self, result: object = None) -> None:
         if result is None or self.is_quiet:
             return
-        shell: Any = self.shell
+        shell: Any = self.shell  # a trait
         data, metadata = shell.display_formatter.format(result)
         self.value, self.text = result, data.get("text/plain")
         self._keep_result(shell, result)
         if data:
-            shown = {"data": plain(data), "metadata": plain(metadata)}
+            shown = {"data": jsonable(data), "metadata": jsonable(metadata)}
             shell.cells.show({"type": "execute_result", **shown})
 
-    def _keep_result(self, shell: Any, result: Any) -> None:
+    def _keep_result(self, shell: InteractiveShell, result: Any) -> None:
         names, out = shell.user_ns, shell.user_ns.get("_oh")
         if isinstance(out, dict) and result is not out:
             keep(out, shell.execution_count - 1, result, MAX_OUT)
@@ -320,21 +325,19 @@ class _Hook(DisplayHook):
 
 
 class _Publisher(DisplayPublisher):
-    """Where `display` ends."""
-
     def publish(
         self,
-        data: Mapping[str, Any],
-        metadata: Mapping[str, Any] | None = None,
+        data: Mapping[str, object],
+        metadata: Mapping[str, object] | None = None,
         source: object = None,  # noqa: ARG002  IPython's, without meaning
         *,
-        transient: Mapping[str, Any] | None = None,
+        transient: Mapping[str, object] | None = None,
         update: bool = False,
         **_: object,
     ) -> None:
         kind = "update_display_data" if update else "display_data"
-        message = {"type": kind, "data": plain(data), "metadata": plain(metadata or {})}
-        self.shell.cells.show({**message, "transient": plain(transient or {})})
+        message = {"type": kind, "data": jsonable(data), "metadata": jsonable(metadata or {})}
+        self.shell.cells.show({**message, "transient": jsonable(transient or {})})
 
     def clear_output(self, wait: bool = False) -> None:
         self.shell.cells.show({"type": "clear_output", "wait": wait})
@@ -345,7 +348,12 @@ class _Shell(InteractiveShell):
 
     displayhook_class = Type(_Hook)
     display_pub_class = Type(_Publisher)
+    displayhook: _Hook
     cells: CellShell
+
+    def serve(self, cells: CellShell) -> None:
+        """Show for these cells; a zygote has made the shell before there were any."""
+        self.cells = cells
 
     def init_ipython_dir(self, ipython_dir: object) -> None:
         """None: ranks do not write to the user's home."""
@@ -358,11 +366,10 @@ class _Shell(InteractiveShell):
         """A rank runs in the environment of the agent."""
 
     def init_hooks(self) -> None:
-        super().init_hooks()  # type: ignore[no-untyped-call]
-        self.set_hook("show_in_pager", page.as_hook(self._show_page), 99)  # type: ignore[no-untyped-call]
+        super().init_hooks()
+        self.set_hook("show_in_pager", page.as_hook(self._show_page), 99)
 
-    def _show_page(self, text: Any, *_: object, **__: object) -> None:
-        """What `name?` says."""
+    def _show_page(self, text: object, *_: object, **__: object) -> None:
         self.display_pub.publish(text if isinstance(text, dict) else {"text/plain": text})
 
     def system(self, cmd: str) -> None:
@@ -370,32 +377,29 @@ class _Shell(InteractiveShell):
         if cmd.rstrip().endswith("&"):
             raise OSError("commands in the background are not supported; use subprocess.Popen")
         before = self.cells.interrupts
-        shell: Any = self  # untyped
-        code = self.user_ns["_exit_code"] = _system(shell.var_expand(cmd, depth=1))
+        code = self.user_ns["_exit_code"] = _system(self.var_expand(cmd, depth=1))
         if self.cells.interrupts != before:
             raise KeyboardInterrupt
         if code and self.system_raise_on_error:
             raise subprocess.CalledProcessError(code, cmd)
 
     def enable_gui(self, gui: str | None = None) -> None:
-        """Figures are drawn inline; there is no screen."""
         if gui not in (None, "inline"):
             raise _no_screen(gui)
 
-    def enable_matplotlib(self, gui: str | None = None) -> Any:
+    def enable_matplotlib(self, gui: str | None = None) -> object:
         """`%matplotlib`: what needs a screen is refused before it is imported."""
         if str(gui).startswith(_SCREENS):
             raise _no_screen(gui)
-        return super().enable_matplotlib(gui)  # type: ignore[no-untyped-call]
+        return super().enable_matplotlib(gui)
 
     def ask_exit(self) -> None:
-        """`exit` and `quit` end the cell."""
         raise SystemExit
 
-    def safe_execfile(self, fname: Any, *where: Any, **options: Any) -> None:
+    def safe_execfile(self, fname: object, *where: object, **options: object) -> None:
         """`%run` of a script that fails, fails the cell."""
         options.setdefault("raise_exceptions", True)
-        super().safe_execfile(fname, *where, **options)  # type: ignore[no-untyped-call]
+        super().safe_execfile(fname, *where, **options)
 
     def _showtraceback(self, etype: object, evalue: BaseException, stb: object) -> None:  # noqa: ARG002
         """A `__repr__` or an event of IPython's has raised; the cell goes on."""

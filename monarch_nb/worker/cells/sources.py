@@ -23,10 +23,10 @@ _CELL: Final = re.compile(
 
 
 def install(proc: Proc) -> None:
-    """From now on."""
+    """Have `linecache` ask the controller for the text of cells."""
     read: Callable[..., list[str]] = linecache.updatecache
 
-    def updatecache(filename: str, module_globals: Mapping[str, Any] | None = None) -> list[str]:
+    def updatecache(filename: str, module_globals: Mapping[str, object] | None = None) -> list[str]:
         return read(filename, module_globals) or _fetched(proc, filename)
 
     linecache.updatecache = updatecache

@@ -24,8 +24,6 @@ MAX_NAMES: Final = 200  # told to who has asked for another
 
 
 class Variables:
-    """Serves the variables of the cells of this rank."""
-
     def __init__(self, proc: Proc, cells: CellQueue) -> None:
         self._proc = proc
         self._cells = cells
@@ -62,7 +60,6 @@ class Variables:
             self._refuse(message, {"missing": name, "there": self._names()})
 
     def _names(self) -> list[str]:
-        """What there is, what was defined last first."""
         names = reversed(self._cells.shell.namespace)
         mine = [name for name in names if not name.startswith("_") and name not in _SHELLS]
         return mine[:MAX_NAMES]
@@ -87,7 +84,7 @@ class Variables:
     def _drop_result(self, body: Body, message: Message) -> None:
         self._cells.results.pop((message.source, body["reply"]), None)
 
-    def _send(self, message: Message, name: str, value: Any) -> None:
+    def _send(self, message: Message, name: str, value: object) -> None:
         try:
             parcel = self._proc.encode((name, (), {name: value}), [message.source])
         except MeshError:

@@ -15,7 +15,7 @@ MAX_CHARS: Final = 100_000  # of an answer; a repr may be a hundred megabytes
 _LOOK_UP_S: Final = 0.1
 
 Request = dict[str, Any]
-Tell = Callable[[dict[str, Any]], None]
+Tell = Callable[[dict[str, object]], None]
 
 
 class DebugChannel:
@@ -26,13 +26,10 @@ class DebugChannel:
 
     def __init__(self, number: int, tell: Tell) -> None:
         self.number = number
-        self.prompt: Callable[[], str] = lambda: ""
-        """What the debugger is about to ask; it writes that last."""
-        self.complete: Callable[[str], list[str]] = lambda _line: []
-        self.about: dict[str, Any] = {}
-        """Where it has stopped."""
-        self.pass_over: Callable[[], None] = lambda: None
-        """Nobody can answer: say so."""
+        self._prompt: Callable[[], str] = lambda: ""
+        self._complete: Callable[[str], list[str]] = lambda _line: []
+        self._about: dict[str, object] = {}
+        self._pass_over: Callable[[], None] = _nothing
         self._tell = tell
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._seq = 0
@@ -43,14 +40,23 @@ class DebugChannel:
     # the inbox thread
 
     def put(self, request: Request) -> None:
-        """A request of the controller's: a line, or what completes one."""
         self._requests.put(request)
 
     # the thread that is being debugged
 
+    def attach(self, prompt: Callable[[], str], complete: Callable[[str], list[str]]) -> None:
+        """Take the debugger's question, which it writes last, and what completes a line."""
+        self._prompt, self._complete = prompt, complete
+
+    def stop(self, about: dict[str, object], pass_over: Callable[[], None]) -> None:
+        self._about, self._pass_over = about, pass_over
+
+    def resume(self) -> None:
+        self._pass_over = _nothing
+
     def write(self, text: str) -> int:
         """Keep text for the answer, as far as there is room; the question by itself."""
-        if text == self.prompt():
+        if text == self._prompt():
             self._question = text
             return len(text)
         if (room := MAX_CHARS - self._size) > 0:
@@ -68,7 +74,7 @@ class DebugChannel:
         if not question:  # one of its own: the rest of a statement, yes or no
             said, newline, question = text.rpartition("\n")
             text = said + newline
-        self._say("asks", text=text, prompt=question, **self.about)
+        self._say("asks", text=text, prompt=question, **self._about)
         while True:
             request = self._next()
             kind = request["kind"]
@@ -76,19 +82,18 @@ class DebugChannel:
                 self._seq = request["seq"]
                 return f"{request['line']}\n"
             if kind == "pass":
-                self.pass_over()
+                self._pass_over()
                 self._seq = request["seq"]
                 return "continue\n"
-            words = self.complete(request["line"])
+            words = self._complete(request["line"])
             self._tell({
                 "event": "completes", "stop": self.number, "seq": request["seq"], "words": words
             })  # fmt: skip
 
     def end(self, *, stepping: bool) -> None:
-        """The debugged code goes on."""
         self._say("goes", text=self._taken(), stepping=stepping)
 
-    def _say(self, event: str, **said: Any) -> None:
+    def _say(self, event: str, **said: object) -> None:
         self._tell({"event": event, "stop": self.number, "seq": self._seq, **said})
 
     def _next(self) -> Request:
@@ -102,3 +107,7 @@ class DebugChannel:
         text, self._parts = "".join(self._parts), []
         more, self._size = self._size - len(text), 0
         return text if more <= 0 else f"{text}\n... {more} more characters\n"
+
+
+def _nothing() -> None:
+    """Nobody is stopped."""

@@ -12,26 +12,30 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from monarch_nb.net.threads import helper_thread
 from monarch_nb.worker.debug import inspecting
+from monarch_nb.worker.debug.channel import DebugChannel
 from monarch_nb.worker.debug.pydevd import Tracer, untrace_child
 
 if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
     from monarch_nb.core.wire.frames import Message
-    from monarch_nb.worker.cells.outcome import CellOutcome
     from monarch_nb.worker.cells.queue import CellQueue
-    from monarch_nb.worker.cells.shell import CellShell, Publish
+    from monarch_nb.worker.cells.shell import Work
+    from monarch_nb.worker.status.board_writer import BoardWriter
 
 MAX_TEXT: Final = 100_000
 """Characters of a value that travel to the browser."""
-TORN_S: Final = (0.002, 0.05)
+TRACE_LOST_S: Final = (0.002, 0.05)
 """An exception that ends the tracing of a thread has come out of it by then; on a busy machine, by
 the second time."""
+AT_PROMPT: Final = "this rank is stopped at the prompt of pdb; let it go on there first"
 NOT_OPEN: Final = "the visual debugger is not attached to this rank"
 _ATTACH: Final = {
     "justMyCode": False,
@@ -42,38 +46,43 @@ _ATTACH: Final = {
 }
 """Breakpoints everywhere but in the runtime, which goes on when a thread is stopped."""
 
-Arguments = dict[str, Any]
-Order = Callable[[], None]
+Json = dict[str, Any]
+"""Of the Debug Adapter Protocol, or of a message."""
+Job = Callable[[], None]
 
 
 class Dap:
     """Serves the verbs `dap_open`, `dap` and `dap_close` (see docs/protocol.md)."""
 
-    def __init__(self, hosting: Hosting, cells: CellQueue) -> None:
-        self._looks = inspecting.Looks(cells)
+    def __init__(
+        self,
+        hosting: Hosting,
+        board: BoardWriter,
+        cells: CellQueue,
+        prompts: Mapping[int, DebugChannel],
+    ) -> None:
+        self._inspector = inspecting.VariableInspector(cells)
         self._written = inspecting.CellFiles()
-        self._commands: dict[str, Callable[[Arguments], dict[str, Any]]] = {
+        self._commands: dict[str, Callable[[Json], dict[str, object]]] = {
             "dumpCell": lambda asked: self._written.write(asked["sourcePath"], asked["code"]),
             "source": lambda asked: inspecting.source(asked["source"]["path"]),
             "modules": lambda _: inspecting.modules(),
-            "inspectVariables": lambda _: self._looks.variables(),
-            "richInspectVariables": lambda asked: self._looks.rich(asked["variableName"]),
+            "inspectVariables": lambda _: self._inspector.variables(),
+            "richInspectVariables": lambda asked: self._inspector.rich(asked["variableName"]),
             "pause": lambda _: self._pause(),
         }  # what is answered without pydevd
         self._hosting = hosting
         self._proc = hosting.proc
+        self._board = board
         self._cells = cells
-        self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._tracer: Tracer | None = None
         self._opener: Message | None = None
         self._asked: dict[int, Message] = {}
-        self._undo: Callable[[], None] = lambda: None
-        self.refuses: Callable[[], str] = str
-        """Why nobody may attach now; "" if somebody may."""
+        self._prompts = prompts  # of pdb: who waits at one has the rank
 
     def install(self) -> None:
-        """From now on."""
         self._proc.verbs["dap_open"] = self._on_open
         self._proc.verbs["dap"] = self._on_request
         self._proc.verbs["dap_close"] = self._on_close
@@ -81,14 +90,13 @@ class Dap:
 
         def on_interrupt(body: dict[str, Any], message: Message) -> None:
             interrupt(body, message)
-            self.gives_up()
+            self.leave_post_mortem()
 
         self._proc.verbs["interrupt"] = on_interrupt
-        _slot.dap = self
+        os.register_at_fork(after_in_child=self._forget_after_fork)
 
     @property
     def is_attached(self) -> bool:
-        """Whether somebody debugs this rank."""
         return self._tracer is not None
 
     def stop_at(self, frame: FrameType) -> None:
@@ -99,35 +107,44 @@ class Dap:
     def interrupted(self) -> None:
         """SIGINT has come up in the main thread: an exception that ends its tracing."""
         if self._tracer is not None:
-            self._torn(threading.main_thread().ident or 0)
+            self._on_trace_lost(threading.main_thread().ident or 0)
 
-    def gives_up(self) -> None:
+    def uncaught(self, error: BaseException) -> None:
+        """A call has raised this, in its thread: stop where it arose, if somebody wants that."""
+        if (tracer := self._tracer) is not None:
+            tracer.uncaught(error)
+
+    def leave_post_mortem(self) -> None:
         """Somebody stops the calls that this rank works at; one that has failed already, and is
         looked at, ends too. The inbox thread."""
         if (tracer := self._tracer) is not None:
-            self._orders.put(tracer.leave_post_mortem)
+            self._jobs.put(tracer.leave_post_mortem)
 
     def close(self) -> None:
         """The rank ends: no thread of it may be held. Any thread."""
         if self._thread is not None:
-            self._orders.put(lambda: self._end("the rank ends"))
+            self._jobs.put(lambda: self._end("the rank ends"))
+
+    def _forget_after_fork(self) -> None:
+        if self._tracer is not None:
+            self._tracer = None
+            untrace_child()
 
     # the inbox thread
 
-    def _on_open(self, _: dict[str, Any], message: Message) -> None:
+    def _on_open(self, _: dict[str, object], message: Message) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="monarch-dap", daemon=True)
-            vars(self._thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+            self._thread = helper_thread(self._serve, "monarch-dap")
             self._thread.start()
-        self._orders.put(lambda: self._open(message))
+        self._jobs.put(lambda: self._open(message))
 
     def _on_request(self, body: dict[str, Any], message: Message) -> None:
         if self._thread is None:
             self._proc.answer(message, {"error": NOT_OPEN})
         else:
-            self._orders.put(lambda: self._perform(body["message"], message))
+            self._jobs.put(lambda: self._perform(body["message"], message))
 
-    def _on_close(self, _: dict[str, Any], message: Message) -> None:
+    def _on_close(self, _: dict[str, object], message: Message) -> None:
         def close() -> None:
             self._end("closed")
             self._reply(message, {"ok": True})
@@ -135,15 +152,15 @@ class Dap:
         if self._thread is None:
             self._proc.answer(message, {"ok": True})
         else:
-            self._orders.put(close)
+            self._jobs.put(close)
 
     # the thread of this file
 
     def _serve(self) -> None:
         while True:
-            order = self._orders.get()
+            job = self._jobs.get()
             try:
-                order()
+                job()
             except Exception:  # noqa: BLE001  the next request may fare better
                 self._hosting.log_exception("the visual debugger failed on this rank")
 
@@ -151,23 +168,20 @@ class Dap:
         if self._tracer is not None:
             self._reply(message, {"error": "the visual debugger is attached to this rank already"})
             return
-        if why := self.refuses():
-            self._reply(message, {"error": why})
+        if self._prompts:
+            self._reply(message, {"error": AT_PROMPT})
             return
-        board = self._hosting.board
-        assert board is not None
         try:
-            self._tracer = Tracer(self._heard, board, self._torn)  # type: ignore[arg-type]
+            self._tracer = Tracer(self._on_message, self._board, self._on_trace_lost)
         except Exception as error:  # noqa: BLE001  debugpy may be missing or broken
             told = f"debugpy does not start: {type(error).__name__}: {error}"
             self._reply(message, {"error": told})
             return
         self._opener = message
-        self._hosting.on_raised.append(self._tracer.uncaught)
-        self._undo = _around_work(self._cells.shell, self._tracer)
+        self._cells.shell.watch(partial(_watched, self._tracer))
         self._say({"event": "opened"})
 
-    def _perform(self, request: dict[str, Any], message: Message) -> None:
+    def _perform(self, request: Json, message: Message) -> None:
         if self._tracer is None:
             self._reply(message, {"error": NOT_OPEN})
         elif (perform := self._commands.get(request["command"])) is None:
@@ -178,8 +192,7 @@ class Dap:
         else:
             self._reply(message, {"message": _done(perform, request)})
 
-    def _pause(self) -> dict[str, Any]:
-        """Stop what runs here. Raises `RuntimeError` if nothing does."""
+    def _pause(self) -> dict[str, object]:
         drivers = list(self._hosting.drivers.values())
         threads = {each.interrupts.thread for each in drivers if each.running is not None}
         if self._cells.is_running:
@@ -193,8 +206,7 @@ class Dap:
         tracer, self._tracer = self._tracer, None
         opener, self._opener = self._opener, None
         if tracer is not None:
-            self._undo()
-            self._hosting.on_raised.remove(tracer.uncaught)
+            self._cells.shell.watch(None)
             tracer.end()
         for message in list(self._asked.values()):
             self._reply(message, {"error": NOT_OPEN})
@@ -203,20 +215,20 @@ class Dap:
         if opener is not None:
             self._reply(opener, {"ended": why})
 
-    def _torn(self, thread: int) -> None:
+    def _on_trace_lost(self, thread: int) -> None:
         """Any thread, also inside of a signal handler."""
 
         def again() -> None:
-            for pause_s in TORN_S:
+            for pause_s in TRACE_LOST_S:
                 time.sleep(pause_s)
                 if self._tracer is not None:
                     self._tracer.trace_again(thread)
 
-        self._orders.put(again)
+        self._jobs.put(again)
 
     # threads of pydevd
 
-    def _heard(self, said: dict[str, Any]) -> None:
+    def _on_message(self, said: Json) -> None:
         if said["type"] == "event":
             self._say(said)
             return
@@ -226,7 +238,7 @@ class Dap:
 
     # to the controller
 
-    def _say(self, event: dict[str, Any]) -> None:
+    def _say(self, event: dict[str, object]) -> None:
         self._proc.control(self._proc.controller, "dap_event", {"message": event})
         self._proc.links.flush()
 
@@ -235,10 +247,7 @@ class Dap:
         self._proc.links.flush()
 
 
-def _done(
-    perform: Callable[[Arguments], dict[str, Any]], request: dict[str, Any]
-) -> dict[str, Any]:
-    """A response of the protocol."""
+def _done(perform: Callable[[Json], Json], request: Json) -> dict[str, object]:
     response = {"type": "response", "request_seq": request["seq"], "command": request["command"]}
     try:
         body = perform(request.get("arguments") or {})
@@ -248,53 +257,17 @@ def _done(
     return {**response, "success": True, "body": body}
 
 
-def _around_work(shell: CellShell, tracer: Tracer) -> Callable[[], None]:
-    """Trace every cell, and tell of one that fails while it can still be looked at. Returns what
-    undoes it."""
-    perform = shell.perform
+def _watched(tracer: Tracer, work: Work) -> Work:
+    """Trace a cell, and tell if it fails while it can still be looked at."""
 
-    def watched(work: Callable[[], BaseException | None], publish: Publish) -> CellOutcome:
-        def attempt() -> BaseException | None:
-            tracer.trace_here()
-            try:
-                error = work()
-            except BaseException as raised:  # noqa: BLE001  the cell's, whatever it is
-                error = raised
-            if error is not None:
-                tracer.uncaught(error)
-            return error
+    def attempt() -> BaseException | None:
+        tracer.trace_here()
+        try:
+            error = work()
+        except BaseException as raised:  # noqa: BLE001  the cell's, whatever it is
+            error = raised
+        if error is not None:
+            tracer.uncaught(error)
+        return error
 
-        return perform(attempt, publish)
-
-    vars(shell)["perform"] = watched
-    return lambda: vars(shell).pop("perform", None)
-
-
-class _Slot:
-    """The session of this process; in a fork of it there is none."""
-
-    def __init__(self) -> None:
-        self.dap: Dap | None = None
-
-
-_slot: Final = _Slot()
-
-
-def is_attached() -> bool:
-    """Whether the visual debugger is attached to this process."""
-    return _slot.dap is not None and _slot.dap.is_attached
-
-
-def stop_here(frame: FrameType) -> None:
-    """`breakpoint()` while it is attached: stop the calling thread in this frame of it."""
-    if _slot.dap is not None:
-        _slot.dap.stop_at(frame)
-
-
-def _forget_after_fork() -> None:
-    if is_attached():
-        untrace_child()
-    _slot.dap = None
-
-
-os.register_at_fork(after_in_child=_forget_after_fork)
+    return attempt

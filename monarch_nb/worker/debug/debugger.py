@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 from monarch_nb.process.instance import CallContext, here
 from monarch_nb.worker.cells.outcome import forget_last_error
 from monarch_nb.worker.debug.channel import DebugChannel
+from monarch_nb.worker.debug.inspecting import place_of
 from monarch_nb.worker.debug.pdb import RankPdb
-from monarch_nb.worker.status.frame_places import place_of
 
 if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from monarch_nb.worker.status.board_writer import BoardWriter
 
 NESTED: Final = "a breakpoint inside an expression of the debugger was passed over"
-AT_PROMPT: Final = "this rank is stopped at the prompt of pdb; let it go on there first"
 MAX_VARIABLES: Final = 20
 MAX_FAILED: Final = 8
 MAX_MESSAGE: Final = 2_000
@@ -41,27 +40,30 @@ _short.maxstring = _short.maxother = 200
 
 
 class Debugger:
-    """All debuggers of a rank. One per process."""
-
-    def __init__(self, hosting: Hosting, board: BoardWriter, visual: Dap) -> None:
+    def __init__(
+        self,
+        hosting: Hosting,
+        board: BoardWriter,
+        visual: Dap,
+        stopped: dict[int, DebugChannel],
+    ) -> None:
         self._hosting = hosting
         self._proc = hosting.proc
         self._board = board
-        self._visual = visual
+        self.visual = visual
         self._numbers = itertools.count(1)
         self._of_thread = threading.local()
-        self._stopped: dict[int, DebugChannel] = {}
+        self._stopped = stopped  # by number; the other debugger looks at it
         self._class = self._made_class()
         self._passed: set[tuple[int, str, int]] = set()  # tag and line, where nobody can answer
 
     def install(self) -> None:
-        """From now on, unless the user has chosen another debugger."""
+        """Stop at `breakpoint()` and `pdb`, unless the user has chosen another debugger."""
         self._proc.verbs["debug_do"] = self._on_do
         self._proc.verbs["post_mortem"] = self._on_post_mortem
         self._proc.verbs["stop_at_failure"] = self._on_stop_at_failure
         self._proc.verbs["forget_failed"] = self._on_forget_failed
         self._hosting.failed.make_room(MAX_FAILED)
-        self._visual.refuses = lambda: AT_PROMPT if self._stopped else ""
         if "PYTHONBREAKPOINT" not in os.environ and sys.breakpointhook is sys.__breakpointhook__:
             sys.breakpointhook = pdb.set_trace = self._on_breakpoint
             vars(pdb)["Pdb"] = self._class
@@ -75,13 +77,11 @@ class Debugger:
             channel.put(body)
 
     def _on_post_mortem(self, body: dict[str, Any], message: Message) -> None:
-        """Open the frames of the last failure, in a thread of their own."""
         kept = self._hosting.failed.last(body.get("tag"))
         if kept is None:
             self._proc.answer(message, {"none": True})
             return
-        debugger = self._class()
-        debugger.kind = POST_MORTEM
+        debugger = self._class().of_kind(POST_MORTEM)
         self._proc.answer(message, {"stop": debugger.channel.number})
         args = (debugger, kept.error, kept.here)
         threading.Thread(
@@ -92,7 +92,7 @@ class Debugger:
         self._hosting.failed.stop_with(self._stop_at_failure if body["on"] else None)
         self._proc.answer(message, {"ok": True})
 
-    def _on_forget_failed(self, _: dict[str, Any], message: Message) -> None:
+    def _on_forget_failed(self, _: dict[str, object], message: Message) -> None:
         self._hosting.failed.clear()
         forget_last_error()
         self._proc.answer(message, {"ok": True})
@@ -106,8 +106,8 @@ class Debugger:
         if self._proc.links.forked:
             sys.stderr.write(f"{_place(frame)}: a child of a rank takes no input, going on\n")
             return
-        if self._visual.is_attached:
-            self._visual.stop_at(frame)
+        if self.visual.is_attached:
+            self.visual.stop_at(frame)
             return
         if self._is_passed(frame):
             return
@@ -130,8 +130,7 @@ class Debugger:
         """`%mesh pdb on`: the same in the thread that has failed, before anybody is told."""
         if self._proc.links.forked or isinstance(error, bdb.BdbQuit):
             return
-        debugger = self._class()
-        debugger.kind = "failure"
+        debugger = self._class().of_kind("failure")
         self._ask_where_it_failed(debugger, error)
 
     def _ask_where_it_failed(self, debugger: RankPdb, error: BaseException) -> None:
@@ -141,7 +140,6 @@ class Debugger:
             debugger.interaction(None, error.__traceback__)
 
     def _mine(self) -> RankPdb:
-        """The debugger of this thread."""
         found: RankPdb | None = getattr(self._of_thread, "debugger", None)
         if found is None:
             found = self._of_thread.debugger = self._class()
@@ -150,19 +148,19 @@ class Debugger:
     def _made_class(self) -> Callable[..., RankPdb]:
         """What stands in place of `pdb.Pdb`. A debugger that is made by another takes its channel;
         one with a terminal of its own is Python's."""
-        desk, plain = self, pdb.Pdb
+        service, python_pdb = self, pdb.Pdb
 
         class Pdb(RankPdb):
             def __new__(cls, *args: Any, **options: Any) -> Any:
                 own = [*args[1:3], options.get("stdin"), options.get("stdout")]
                 if all(each is None or isinstance(each, DebugChannel) for each in own):
                     return super().__new__(cls)
-                return plain(*args, **options)
+                return python_pdb(*args, **options)
 
-            def __init__(self, *args: Any, **_: Any) -> None:
+            def __init__(self, *args: object, **_: object) -> None:
                 inherited = [each for each in args if isinstance(each, DebugChannel)]
-                made = inherited or [DebugChannel(next(desk._numbers), desk._tell)]
-                super().__init__(made[0], desk._paused, desk._resumed)
+                made = inherited or [DebugChannel(next(service._numbers), service._tell)]
+                super().__init__(made[0], service._paused, service._resumed)
 
         return Pdb
 
@@ -170,7 +168,7 @@ class Debugger:
         channel = debugger.channel
         self._stopped[channel.number] = channel
         caller = here.get()
-        channel.about = {
+        about = {
             "tag": caller.tag if caller is not None else 0,
             "what": _what(caller),
             "thread": threading.current_thread().name,
@@ -179,17 +177,16 @@ class Debugger:
             "line": debugger.stopped_at,
             "function": frame.f_code.co_name,
         }
-        channel.pass_over = lambda: self._pass_over(frame)
+        channel.stop(about, lambda: self._pass_over(frame))
         if debugger.kind != POST_MORTEM:  # that holds nobody up
             self._board.pause(channel.number, place_of(frame))
 
     def _resumed(self, debugger: RankPdb) -> None:
         self._stopped.pop(debugger.channel.number, None)
-        debugger.channel.pass_over = _nothing  # it knows the frame
+        debugger.channel.resume()
         self._board.unpause(debugger.channel.number)
 
-    def _tell(self, event: dict[str, Any]) -> None:
-        """What was printed goes first."""
+    def _tell(self, event: dict[str, object]) -> None:
         if self._hosting.flush_output is not None:
             self._hosting.flush_output()
         self._proc.control(self._proc.controller, "debug", event)
@@ -207,17 +204,11 @@ class Debugger:
 
 
 def _key(frame: FrameType) -> tuple[int, str, int]:
-    """Of a function, for a notebook cell."""
     caller, code = here.get(), frame.f_code
     return 0 if caller is None else caller.tag, code.co_filename, code.co_firstlineno
 
 
-def _nothing() -> None:
-    """Nobody is stopped."""
-
-
 def _what(caller: CallContext | None) -> str:
-    """The actor and its endpoint, or that it is a cell."""
     if caller is None or not caller.method:
         return "cell"
     return f"{caller.instance.name}.{caller.method}"
@@ -245,7 +236,7 @@ def _state(frame: FrameType) -> Iterator[str]:
         yield f"  ... {len(names) - MAX_VARIABLES} more variables"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     try:
         return _short.repr(value)
     except Exception as error:  # noqa: BLE001  the `__repr__` is the user's

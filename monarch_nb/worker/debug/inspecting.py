@@ -13,13 +13,18 @@ import linecache
 import os
 import re
 import sys
+from collections.abc import Sized
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.worker.cells.jsonable import plain
+from monarch_nb.worker.cells.jsonable import jsonable
 
 if TYPE_CHECKING:
     from monarch_nb.worker.cells.queue import CellQueue
+
+Json = dict[str, Any]
+"""Of the Debug Adapter Protocol."""
 
 MAX_NAMES: Final = 500
 MAX_VALUE: Final = 200  # characters
@@ -31,39 +36,44 @@ _SIZED: Final = (list, tuple, dict, set, frozenset)
 _CELL_FILE: Final = re.compile(r".*[/\\]ipykernel_[0-9]+[/\\][0-9]+\.py")
 
 
-class Looks:
-    """At the variables of a rank's cells."""
-
+class VariableInspector:
     def __init__(self, cells: CellQueue) -> None:
         self._cells = cells
 
-    def variables(self) -> dict[str, Any]:
+    def variables(self) -> dict[str, object]:
         """Names, types, and values where they are numbers or text."""
         names = self._cells.shell.namespace
         hidden = getattr(_shell(), "user_ns_hidden", {})
         mine = [name for name in list(names) if name[:1] != "_" and name not in hidden]
         return {"variables": [_variable(name, names.get(name)) for name in mine[-MAX_NAMES:]]}
 
-    def rich(self, name: str) -> dict[str, Any]:
+    def rich(self, name: str) -> dict[str, object]:
         """As its display. Raises `RuntimeError` while a cell runs, `NameError` for no variable."""
         if self._cells.is_running:
             raise RuntimeError("the rank is busy: stop it at a breakpoint to look at its variables")
         names = self._cells.shell.namespace
         if name not in names:
             raise NameError(f"no variable {name!r}")
-        bundle: dict[str, Any] = json.loads(rich(names[name]))
+        bundle: dict[str, object] = json.loads(rich(names[name]))
         return bundle
 
 
 def rich(value: object) -> str:
     """The display of a value as JSON: `data` and `metadata`. In whatever thread is stopped."""
     data, metadata = _shell().display_formatter.format(value)
-    shown = {"data": plain(data), "metadata": plain(metadata)}
+    shown = {"data": jsonable(data), "metadata": jsonable(metadata)}
     text = json.dumps(shown)
     if len(text) > MAX_RICH:
         said = {"text/plain": str(shown["data"].get("text/plain", ""))[:MAX_VALUE]}
         return json.dumps({"data": said, "metadata": {}})
     return text
+
+
+def place_of(frame: FrameType) -> str:
+    """Where a frame is, for people: `train.py:41 step()`."""
+    code = frame.f_code
+    name = os.path.basename(code.co_filename)  # noqa: PTH119  a name, of a file or of none
+    return f"{name}:{frame.f_lineno} {code.co_name}()".replace("<module>()", "").strip()
 
 
 class CellFiles:
@@ -76,7 +86,7 @@ class CellFiles:
     def __init__(self) -> None:
         self._written: list[Path] = []
 
-    def write(self, path: str, code: str) -> dict[str, Any]:
+    def write(self, path: str, code: str) -> dict[str, object]:
         """Have a cell's file be there. Raises `ValueError` for any other path, `PermissionError`
         where the folder is somebody else's."""
         if not _CELL_FILE.fullmatch(path):
@@ -94,13 +104,12 @@ class CellFiles:
         return {"sourcePath": path}
 
     def remove(self) -> None:
-        """What was written here."""
         for file in self._written:
             file.unlink(missing_ok=True)
         self._written.clear()
 
 
-def source(path: str) -> dict[str, Any]:
+def source(path: str) -> dict[str, object]:
     """The text of a file or a cell that this rank knows. Raises `FileNotFoundError`, `ValueError`
     for one that is too long."""
     file = Path(path)
@@ -113,8 +122,7 @@ def source(path: str) -> dict[str, Any]:
     raise FileNotFoundError(f"{path} is not on this rank's host")
 
 
-def modules() -> dict[str, Any]:
-    """The Python files that are loaded."""
+def modules() -> dict[str, object]:
     found = []
     for number, (name, module) in enumerate(sys.modules.copy().items()):
         path = getattr(getattr(module, "__spec__", None), "origin", None)
@@ -123,7 +131,7 @@ def modules() -> dict[str, Any]:
     return {"modules": found, "totalModules": len(found)}
 
 
-def shortened(response: dict[str, Any], limit: int) -> dict[str, Any]:
+def shortened(response: dict[str, object], limit: int) -> dict[str, object]:
     """A response of the debugger's, for a browser: a long value cut, Python's own frames below the
     user's left out."""
     body = response.get("body")
@@ -139,7 +147,7 @@ def shortened(response: dict[str, Any], limit: int) -> dict[str, Any]:
     return response
 
 
-def _users(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _users(frames: list[Json]) -> list[Json]:
     """Without those that started the thread; all of them if no other is there."""
     last = len(frames)
     while last and is_pythons(str((frames[last - 1].get("source") or {}).get("path", ""))):
@@ -148,7 +156,6 @@ def _users(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def is_pythons(path: str) -> bool:
-    """Whether a file is Python's own."""
     if path.startswith(("<frozen", "<string>")):
         return True
     return path.startswith(_STDLIB) and "-packages/" not in path
@@ -162,7 +169,7 @@ def is_library(path: str) -> bool:
 _STDLIB: Final = f"{Path(os.__file__).parent}{os.sep}"
 
 
-def _variable(name: str, value: object) -> dict[str, Any]:
+def _variable(name: str, value: object) -> dict[str, object]:
     return {
         "name": name,
         "value": _text(value),
@@ -177,8 +184,8 @@ def _text(value: object) -> str:
     if kind in _SCALARS:
         text = repr(value[: MAX_VALUE + 1]) if isinstance(value, str | bytes) else _number(value)
         return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}..."
-    if kind in _SIZED:
-        return f"{kind.__name__} of {len(value)}"  # type: ignore[arg-type]
+    if kind in _SIZED and isinstance(value, Sized):
+        return f"{kind.__name__} of {len(value)}"
     return kind.__name__
 
 

@@ -1,12 +1,12 @@
-"""How long a debugger has held ranks of the mesh: what this one tells, and what it asks.
+"""How long a debugger has paused ranks of the mesh: what this one tells, and what it asks.
 
-Asked only by a collective whose time is over. Who cannot be asked was not held.
+Asked only by a collective whose time is over. Who cannot be asked was not paused.
 """
 
 from __future__ import annotations
 
 import queue
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
@@ -22,17 +22,17 @@ class Pauses:
     def __init__(self, proc: Proc, board: BoardWriter) -> None:
         self._proc = proc
         self._board = board
-        proc.verbs["held"] = self.on_held
+        proc.verbs["held"] = self.on_paused
 
-    def on_held(self, _: dict[str, Any], message: Message) -> None:
-        """Inbox thread. When a debugger held a thread of this rank, as seconds ago."""
+    def on_paused(self, _: dict[str, object], message: Message) -> None:
+        """Inbox thread. When a debugger paused a thread of this rank, as seconds ago."""
         self._proc.answer(message, {"ok": True, "spans": self._board.paused_ago()})
 
     def of_mesh_s(self, within_s: float) -> float:
-        """For how long, in the last seconds, any rank of the mesh was held. Not the inbox."""
+        """For how long, in the last seconds, any rank of the mesh was paused. Not the inbox."""
         if self._proc.links.forked or self._proc.links.is_receiving():
             return 0.0
-        answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        answers: queue.SimpleQueue[dict[str, object]] = queue.SimpleQueue()
         body = {"within_s": within_s}
         self._proc.ask(self._proc.controller, "held_of_mesh", body, answers.put)
         self._proc.links.flush()

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 from types import CodeType, FrameType, TracebackType
-from typing import Any, Final
+from typing import Any, Final, Literal, Self
 
 from monarch_nb.core.errors.records import is_internal
 from monarch_nb.core.hangs.stacks import is_of_python
@@ -47,6 +47,8 @@ def _ended_frame() -> FrameType:
 
 _NOWHERE: Final = _ended_frame()
 
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType]
+Trace = Any  # what follows a frame; only the stubs have a name for it
 Pause = Callable[["RankPdb", FrameType], None]
 Resume = Callable[["RankPdb"], None]
 
@@ -80,14 +82,17 @@ class RankPdb(pdb.Pdb):
         self._outermost: FrameType | None = None
         self._failing: FrameType | None = None  # an exception goes through it
         self._is_stepping = False
-        channel.prompt = lambda: self.prompt
-        channel.complete = self.completions
+        channel.attach(lambda: self.prompt, self.completions)
+
+    def of_kind(self, kind: str) -> Self:
+        """This debugger, for something else than a breakpoint: `failure` or `post-mortem`."""
+        self.kind = kind
+        return self
 
     # where it stops
 
     @property
     def stopped_at(self) -> int:
-        """Of the frame in which it has stopped."""
         return int(self.stack[self.curindex][1]) if self.stack else 0
 
     def begin(self, frame: FrameType) -> None:
@@ -98,13 +103,12 @@ class RankPdb(pdb.Pdb):
     def get_stack(
         self, f: FrameType | None, t: TracebackType | None
     ) -> tuple[list[tuple[FrameType, int]], int]:
-        """Without the frames that run the user's code."""
         stack, index = super().get_stack(f, t)
         kept = set(map(id, users_frames(frame for frame, _ in stack)))
         shown = [entry for entry in stack if id(entry[0]) in kept] or stack
         return shown, max(0, len(shown) - (len(stack) - index))
 
-    def interaction(self, frame: FrameType | None, tb: Any, *rest: Any) -> None:
+    def interaction(self, frame: FrameType | None, tb: TracebackType | None, *rest: Any) -> None:
         """Ask, until a command lets the code go on."""
         if frame is None and self.kind == "breakpoint":  # `pdb.post_mortem` of the user's
             self.kind = "failure"
@@ -126,8 +130,7 @@ class RankPdb(pdb.Pdb):
             self._resumed(self)
             self.channel.end(stepping=self._is_stepping or self._looks_for_breaks())
 
-    def setup(self, f: FrameType | None, tb: Any) -> Any:
-        """As pdb does; then the frame in which it has stopped is known."""
+    def setup(self, f: FrameType | None, tb: TracebackType | None) -> Any:
         done = super().setup(f, tb)
         if self.curframe is not None:
             self._outermost = _first_of_users(self.curframe)
@@ -149,13 +152,13 @@ class RankPdb(pdb.Pdb):
         ours = next(filter(_is_ours, _outward(frame)), None)
         return ours is not None and any(at is self._outermost for at in _outward(ours))
 
-    def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
+    def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Trace:
         try:
             return super().trace_dispatch(frame, event, arg)
         except bdb.BdbQuit:
             raise bdb.BdbQuit(QUIT) from None
 
-    def user_exception(self, frame: FrameType, exc_info: Any) -> None:
+    def user_exception(self, frame: FrameType, exc_info: ExcInfo) -> None:
         """Not where a coroutine or what runs it tells that something has ended: that is no error of
         the user's."""
         is_end = issubclass(exc_info[0], StopIteration | GeneratorExit) and exc_info[2] is None
@@ -166,16 +169,16 @@ class RankPdb(pdb.Pdb):
         elif self.stoplineno == -1 and self.stopframe is not self.botframe:
             self.set_step()  # `return` from a coroutine: it has, so on where it was awaited
 
-    def dispatch_line(self, frame: FrameType) -> Any:
+    def dispatch_line(self, frame: FrameType) -> Trace:
         self._failing = None
         return super().dispatch_line(frame)
 
-    def dispatch_exception(self, frame: FrameType, arg: Any) -> Any:
+    def dispatch_exception(self, frame: FrameType, arg: Any) -> Trace:
         if not issubclass(arg[0], StopIteration):  # that is how an `await` ends
             self._failing = frame
         return super().dispatch_exception(frame, arg)
 
-    def dispatch_return(self, frame: FrameType, arg: Any) -> Any:
+    def dispatch_return(self, frame: FrameType, arg: Any) -> Trace:
         is_suspended = frame is not self._failing and _is_suspended(frame)
         self._failing = None
         if self.stopframe is None and is_suspended:
@@ -199,19 +202,17 @@ class RankPdb(pdb.Pdb):
         self.channel.end(stepping=False)
 
     def _looks_for_breaks(self) -> bool:
-        """Whether it goes on to a breakpoint of its own."""
         return bool(self.breaks) and self.kind == "breakpoint" and not self.quitting
 
     def _rest(self) -> None:
-        """Only breakpoints are looked for, if there are any."""
         self._outermost = None
         if not self.breaks:
             untrace(self)
 
     # whether it goes on by itself
 
-    def _set_stopinfo(self, *args: Any, **options: Any) -> None:
-        super()._set_stopinfo(*args, **options)  # type: ignore[misc]
+    def _set_stopinfo(self, *args: object, **options: object) -> None:
+        super()._set_stopinfo(*args, **options)  # type: ignore[misc]  # of no stub
         self._is_stepping = self.stopframe is not self.botframe
 
     def onecmd(self, line: str) -> bool:
@@ -234,7 +235,7 @@ class RankPdb(pdb.Pdb):
 
     do_restart = do_run
 
-    def do_break(self, arg: str, temporary: Any = 0) -> bool | None:
+    def do_break(self, arg: str, temporary: Literal[0, 1] | bool = 0) -> bool | None:
         """As pdb's, which would find out that a condition is wrong when it is too late."""
         if self._is_condition(arg.partition(",")[2]):
             super().do_break(arg, temporary)
@@ -249,7 +250,6 @@ class RankPdb(pdb.Pdb):
         return None
 
     def _is_condition(self, text: str) -> bool:
-        """Whether it is an expression, or nothing; else that is said."""
         try:
             compile(text.strip() or "True", "<condition>", "eval")
         except SyntaxError as error:
@@ -269,7 +269,7 @@ class RankPdb(pdb.Pdb):
     def do_EOF(self, arg: str) -> bool | None:  # noqa: N802  pdb's name
         return self.do_quit(arg)
 
-    def do_clear(self, arg: str) -> Any:
+    def do_clear(self, arg: str) -> bool | None:
         """As pdb's, which would ask a terminal whether all are meant."""
         if arg:
             return super().do_clear(arg)
@@ -285,7 +285,6 @@ class RankPdb(pdb.Pdb):
     # completion
 
     def completions(self, line: str) -> list[str]:
-        """What the last word of a line may become: whole words."""
         text = line.lstrip()
         begin = max(text.rfind(char) for char in " \t\n`@#$%^&*()=+[{]}\\|;:'\",<>?") + 1
         word = text[begin:]
@@ -340,7 +339,6 @@ def _first_of_users(frame: FrameType) -> FrameType:
 
 
 def _is_suspended(frame: FrameType) -> bool:
-    """Whether a coroutine has not ended, but waits."""
     code: CodeType = frame.f_code
     if not code.co_flags & _COROUTINE or frame.f_lasti < 0:
         return False

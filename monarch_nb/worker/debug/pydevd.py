@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import os
+import queue
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, Final, Protocol
 
-from monarch_nb.worker.debug.inspecting import is_library
-from monarch_nb.worker.debug.wire import Wire
-from monarch_nb.worker.status.frame_places import place_of
+from monarch_nb.worker.debug.inspecting import is_library, place_of
 
 LOOK_S: Final = 0.01
 """How often a held thread looks whether it may go on; a missed wake-up costs a step that much."""
+_END: Final = b"\r\n\r\n"
 _RUNS: Final = 1  # pydevd's STATE_RUN
 _NO_STEP: Final = -1
 _BREAKPOINT: Final = 111  # pydevd's CMD_SET_BREAK
@@ -31,23 +32,79 @@ _CALLERS: Final = ("_driver.py", "/interrupts.py", "/scripts/run.py", "/scripts/
 _OURS: Final = f"{Path(__file__).parents[2]}{os.sep}"
 
 
-class Holds(Protocol):
+TraceFunction = Callable[[FrameType, str, Any], Any]
+TracedThread = Any  # a thread, as pydevd has marked it
+
+
+class PauseListener(Protocol):
     """Told of threads that the debugger holds."""
 
     def pause(self, who: object, where: str) -> None: ...
     def unpause(self, who: object) -> None: ...
 
 
+class Wire:
+    """What pydevd takes for a socket: `send` and `on_message` are ours, the rest is pydevd's.
+
+    Nothing listens and nothing connects: what the controller says comes in control messages of the
+    mesh, which are authenticated, and pydevd's thread reads it here as from a peer.
+    """
+
+    def __init__(self, on_message: Callable[[dict[str, object]], None]) -> None:
+        self._on_message = on_message
+        self._to_debugger: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._said = bytearray()
+
+    def send(self, message: dict[str, object]) -> None:
+        """Say something to the debugger. Any thread; returns at once."""
+        body = json.dumps(message).encode()
+        self._to_debugger.put(b"Content-Length: %d%b%b" % (len(body), _END, body))
+
+    # what pydevd calls
+
+    def recv(self, _size: int) -> bytes:
+        """The next message, whole: pydevd keeps what is more than it has asked for."""
+        return self._to_debugger.get()
+
+    def sendall(self, data: bytes) -> None:
+        """The debugger says something, a header and a body at a time or in any other parts."""
+        self._said += data
+        while (message := self._next()) is not None:
+            self._on_message(json.loads(message))
+
+    def settimeout(self, _seconds: float | None) -> None:
+        """It never blocks for longer than there is nothing to say."""
+
+    def shutdown(self, _how: int) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._to_debugger.put(b"")
+
+    def _next(self) -> bytes | None:
+        head, found, rest = self._said.partition(_END)
+        if not found:
+            return None
+        size = int(head.rpartition(b":")[2])
+        if len(rest) < size:
+            return None
+        self._said = rest[size:]
+        return bytes(rest[:size])
+
+
 class Tracer:
     """A debugger that is attached to this process. `say` gets its messages, in threads of its own;
-    `on_torn` is called in a thread whose tracing an exception has ended."""
+    `on_trace_lost` is called in a thread whose tracing an exception has ended."""
 
     def __init__(
-        self, say: Callable[[dict[str, Any]], None], holds: Holds, on_torn: Callable[[int], None]
+        self,
+        say: Callable[[dict[str, Any]], None],
+        listener: PauseListener,
+        on_trace_lost: Callable[[int], None],
     ) -> None:
         self._wire = Wire(say)
-        self._holds = holds
-        self._on_torn = on_torn
+        self._listener = listener
+        self._on_trace_lost = on_trace_lost
         self._post_mortem: set[int] = set()
         self._pydevd = _loaded()
         with _connecting_to(self._pydevd, self._wire):
@@ -63,15 +120,13 @@ class Tracer:
             )
         _set_trace(None)  # this thread is none of the user's
         self._db: Any = self._pydevd.get_global_debugger()
-        self._wait = self._db.do_wait_suspend
-        self._db.do_wait_suspend = self._hold
+        self._wait: Callable[..., object] = self._db.do_wait_suspend
+        self._db.do_wait_suspend = self._wait_suspended
 
-    def send(self, request: dict[str, Any]) -> None:
-        """A request of the protocol. Any thread; returns at once."""
+    def send(self, request: dict[str, object]) -> None:
         self._wire.send(request)
 
     def stop_at(self, frame: FrameType) -> None:
-        """Stop the calling thread in this frame of it, at the next line."""
         self._pydevd.settrace(
             suspend=True,
             trace_only_current_thread=True,
@@ -128,30 +183,31 @@ class Tracer:
             for name in _names_of(threads):
                 api.request_resume_thread(name)
 
-    def _hold(self, thread: Any, frame: Any, event: str, arg: Any, *rest: Any, **named: Any) -> Any:
+    def _wait_suspended(
+        self, thread: TracedThread, frame: FrameType, *rest: object, **named: object
+    ) -> object:
         """In place of pydevd's: the thread waits in it."""
         if thread.stop_reason != _BREAKPOINT and _is_runtimes(frame):
             _set_running(thread)
             return None
-        self._holds.pause(thread.ident, place_of(frame))
+        self._listener.pause(thread.ident, place_of(frame))
         try:
-            return self._wait(thread, frame, event, arg, *rest, **named)
+            return self._wait(thread, frame, *rest, **named)
         except BaseException as raised:  # noqa: BLE001  an interrupt: it goes on with that
             self._let_go(thread)
             raise raised.with_traceback(None) from None
         finally:
-            self._holds.unpause(thread.ident)
+            self._listener.unpause(thread.ident)
 
-    def _let_go(self, thread: Any) -> None:
-        """Have pydevd know that the thread runs."""
+    def _let_go(self, thread: TracedThread) -> None:
         _set_running(thread)
         name = _part("_pydevd_bundle.pydevd_constants").get_current_thread_id(thread)
         told = self._db.cmd_factory.make_thread_run_message(self._db, name, _NO_STEP)
         self._db.writer.add_command(told)
-        self._on_torn(thread.ident)
+        self._on_trace_lost(thread.ident)
 
 
-def _set_running(thread: Any) -> None:
+def _set_running(thread: TracedThread) -> None:
     info = thread.additional_info
     info.pydev_state = _RUNS
     info.pydev_step_cmd = info.pydev_original_step_cmd = _NO_STEP
@@ -169,7 +225,6 @@ def _is_runtimes(frame: FrameType) -> bool:
 
 
 def _names_of(threads: Iterable[int]) -> list[str]:
-    """What pydevd calls these threads."""
     name_of = _part("_pydevd_bundle.pydevd_constants").get_thread_id
     wanted = set(threads)
     return [name_of(each) for each in threading.enumerate() if each.ident in wanted]
@@ -180,18 +235,18 @@ def untrace_child() -> None:
     _stop_tracing()
 
 
-def _part(name: str) -> Any:
+def _part(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-def _loaded() -> Any:
+def _loaded() -> ModuleType:
     """pydevd, with nothing of Python's changed by its import."""
     hook = sys.breakpointhook
     with _setting("PYDEVD_DISABLE_FILE_VALIDATION", "1"):  # else it warns of frozen modules
         _part("debugpy._vendored.force_pydevd")
         pydevd = _part("pydevd")
     sys.breakpointhook = hook
-    pydevd.TIMEOUT_SLOW = LOOK_S
+    vars(pydevd)["TIMEOUT_SLOW"] = LOOK_S
     return pydevd
 
 
@@ -208,17 +263,16 @@ def _setting(name: str, value: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _connecting_to(pydevd: Any, wire: Wire) -> Iterator[None]:
-    """Inside, pydevd finds this where it would connect to an adapter."""
+def _connecting_to(pydevd: ModuleType, wire: Wire) -> Iterator[None]:
     before = pydevd.start_client
-    pydevd.start_client = lambda _host, _port: wire
+    vars(pydevd)["start_client"] = lambda _host, _port: wire
     try:
         yield
     finally:
-        pydevd.start_client = before
+        vars(pydevd)["start_client"] = before
 
 
-def _monitoring() -> Any:
+def _monitoring() -> ModuleType | None:
     """pydevd's part for Pythons that have `sys.monitoring`; else None."""
     constants = _part("_pydevd_bundle.pydevd_constants")
     if not getattr(constants, "PYDEVD_USE_SYS_MONITORING", False):
@@ -226,8 +280,7 @@ def _monitoring() -> Any:
     return _part("_pydevd_sys_monitoring.pydevd_sys_monitoring")
 
 
-def _set_trace(function: Any) -> None:
-    """`sys.settrace`, which pydevd has replaced."""
+def _set_trace(function: TraceFunction | None) -> None:
     holder = _part("pydevd_tracing").TracingFunctionHolder
     (holder._original_tracing or sys.settrace)(function)
 
@@ -260,7 +313,7 @@ def _forget_frames(frame: FrameType | None) -> None:
         frame = frame.f_back
 
 
-def _once(set_trace: Callable[[Any], None]) -> Callable[[FrameType, str, object], None]:
+def _once(set_trace: Callable[[None], None]) -> Callable[[FrameType, str, object], None]:
     def off(_frame: FrameType, _event: str, _arg: object) -> None:
         set_trace(None)
 

@@ -1,4 +1,4 @@
-"""Groups of gloo that are broken on purpose, so that what waits in them in C++ ends.
+"""End what waits in a group of gloo in C++, by breaking the group on purpose.
 
 A time-out of a `recv` closes all connections of its group: every operation of this process in it
 fails at once, and so do those of its peers. So a `recv` that nobody answers, for a millisecond,
@@ -9,28 +9,25 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import importlib
-import json
 import sys
 import threading
 import time
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
-from monarch_nb.worker.groups.timeouts import backends_of, is_gloo
+from monarch_nb.worker.groups.c10d import Group, backends_of, is_gloo, load
+from monarch_nb.worker.groups.flight_recorder import LAST, recorded
 
 TAG: Final = 0x6D6E62  # of a message that nobody sends
 MOMENT: Final = dt.timedelta(milliseconds=1)
 STUCK_S: Final = 1.5
 """A collective that DDP has begun so long ago is why `backward` does not end."""
-CLOSED: Final = "pair closure"
-"""In the error of what was ended."""
 _ENGINE: Final = "torch/autograd/graph.py"
 
 
-def break_groups(groups: Iterable[Any]) -> None:
-    """Those of gloo with peers. Returns at once. Any thread."""
-    torch: Any = importlib.import_module("torch")
+def abort_groups(groups: Iterable[Group]) -> None:
+    """Break those of gloo that have peers. Returns at once. Any thread."""
+    torch = load("torch")
     for group in groups:
         for backend in filter(is_gloo, backends_of(group)):
             if backend.size() > 1:
@@ -45,11 +42,9 @@ def is_stuck_in_backward() -> bool:
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     if frame is None or not frame.f_code.co_filename.endswith(_ENGINE):
         return False
-    module: Any = importlib.import_module("torch._C._distributed_c10d")
-    entries = json.loads(module._dump_fr_trace_json()).get("entries", [])
     before_ns = time.time_ns() - int(STUCK_S * 1e9)
     return any(
         not each["retired"] and each["time_created_ns"] < before_ns
-        for each in entries[-64:]
+        for each in recorded()[-LAST:]
         if each["profiling_name"].startswith("gloo:")
     )

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-import importlib
 import sys
 import threading
-from typing import Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
-from monarch_nb.worker.groups import collectives, registry, rendezvous
+from monarch_nb.worker.groups import c10d, rendezvous
+from monarch_nb.worker.groups.c10d import Group
+from monarch_nb.worker.groups.process_groups import ProcessGroups
 
 TIMEOUT: Final = dt.timedelta(seconds=60)
-_HOOK: Final = "_default_group_of_mesh"
-_WANTED: Final = "_mesh_wants_group"
 _ONLY_ASK: Final = frozenset({"get_rank", "_get_group_size", "_new_process_group_helper"})
 _CHECKPOINT: Final = "torch.distributed.checkpoint"
 
@@ -30,8 +30,7 @@ _TWICE: Final = (
     "init_process_group, or call torch.distributed.destroy_process_group() on all ranks before it"
 )
 
-_lock: Final = threading.RLock()
-_made: Final[list[Any]] = []  # the default group that was made here, if it is still the one
+Init = Callable[..., object]
 
 
 class Member:
@@ -42,94 +41,110 @@ class Member:
         self._size = size
 
     def rank(self) -> int:
-        """Of this process in the world."""
         return self._rank
 
     def size(self) -> int:
-        """How many ranks the world has."""
         return self._size
-
-
-def install() -> None:
-    """From now on. Nothing where torch is not loaded."""
-    if (c10d := registry.module()) is None:
-        return
-    setattr(c10d, _HOOK, _default_group)
-    setattr(c10d, _WANTED, _is_wanted)
-    c10d._get_default_group.__code__ = _get_default_group.__code__
-    c10d.is_initialized.__code__ = _is_initialized.__code__
-    distributed: Any = importlib.import_module("torch.distributed")
-    distributed.init_process_group = c10d.init_process_group = _after_ours(c10d.init_process_group)
 
 
 def backend() -> str:
     """Of groups that nobody has chosen one for."""
-    torch: Any = importlib.import_module("torch")
-    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    return "cpu:gloo,cuda:nccl" if c10d.load("torch").cuda.is_available() else "gloo"
 
 
-# the code of PyTorch's functions: it runs with the globals of their module
+# the code of PyTorch's functions: it runs with the globals of their module, in which `install` puts
+# what finds the groups of this process
+
+if TYPE_CHECKING:
+
+    class GroupMember:
+        WORLD: Group | None
+
+    def _default_group_of_mesh() -> Group | Member: ...
+    def _mesh_wants_group() -> bool: ...
 
 
-def _get_default_group() -> Any:
-    if GroupMember.WORLD is None:  # type: ignore[name-defined]  # noqa: F821
-        return _default_group_of_mesh()  # type: ignore[name-defined]  # noqa: F821
-    return GroupMember.WORLD  # type: ignore[name-defined]  # noqa: F821
+def _get_default_group() -> Group | Member:
+    if GroupMember.WORLD is None:
+        return _default_group_of_mesh()
+    return GroupMember.WORLD
 
 
 def _is_initialized() -> bool:
-    return GroupMember.WORLD is not None or _mesh_wants_group()  # type: ignore[name-defined]  # noqa: F821
+    return GroupMember.WORLD is not None or _mesh_wants_group()
 
 
-def _default_group() -> Any:
-    if not rendezvous.is_of_cells():
-        raise ValueError(
-            "Default process group has not been initialized, "
-            "please make sure to call init_process_group."
+class DefaultGroup:
+    """That of the mesh, made at the first use."""
+
+    def __init__(self, groups: ProcessGroups) -> None:
+        self._groups = groups
+        self._lock = threading.RLock()
+        self._made: Group | None = None  # here, if it is still the one
+
+    def install(self) -> None:
+        """Have PyTorch ask here. Nothing where torch is not loaded."""
+        if (home := c10d.loaded()) is None:
+            return
+        init = self._after_ours(home.init_process_group)
+        vars(home).update(
+            _default_group_of_mesh=self._default,
+            _mesh_wants_group=self._is_wanted,
+            init_process_group=init,
         )
-    if sys._getframe(2).f_code.co_name in _ONLY_ASK:
-        world = rendezvous.world()
-        return Member(world.rank, world.size)
-    return _made_now()
+        home._get_default_group.__code__ = _get_default_group.__code__
+        home.is_initialized.__code__ = _is_initialized.__code__
+        vars(c10d.load("torch.distributed"))["init_process_group"] = init
 
+    def _default(self) -> Group | Member:
+        if not self._groups.is_of_cells:
+            raise ValueError(
+                "Default process group has not been initialized, "
+                "please make sure to call init_process_group."
+            )
+        if sys._getframe(2).f_code.co_name in _ONLY_ASK:
+            world = self._groups.world
+            return Member(world.rank, world.size)
+        return self._made_now()
 
-def _is_wanted() -> bool:
-    """A checkpoint that finds no group would have each rank write all of it, over the others."""
-    asker = str(sys._getframe(2).f_globals.get("__name__", ""))
-    if not asker.startswith(_CHECKPOINT) or not rendezvous.is_of_cells():
-        return False
-    _made_now()
-    return True
+    def _is_wanted(self) -> bool:
+        # a checkpoint that finds no group would have each rank write all of it, over the others
+        asker = str(sys._getframe(2).f_globals.get("__name__", ""))
+        if not asker.startswith(_CHECKPOINT) or not self._groups.is_of_cells:
+            return False
+        self._made_now()
+        return True
 
+    def _made_now(self) -> Group:
+        world = c10d.world()
+        with self._lock:  # an actor and a cell may ask at once
+            if world.default_pg is None:
+                make: Init = c10d.load(c10d.HOME).init_process_group.__wrapped__
+                make(backend(), timeout=TIMEOUT)
+                self._made = world.default_pg
+            assert world.default_pg is not None
+            return world.default_pg
 
-def _made_now() -> Any:
-    c10d = registry.module()
-    with _lock:  # an actor and a cell may ask at once
-        if c10d._world.default_pg is None:
-            c10d.init_process_group.__wrapped__(backend(), timeout=TIMEOUT)
-            _made[:] = [c10d._world.default_pg]
-        return c10d._world.default_pg
+    def _after_ours(self, init: Init) -> Init:
+        """A program that makes its group may come after a cell that needed none."""
 
+        @functools.wraps(init)
+        def init_process_group(*args: object, **options: object) -> object:
+            world = c10d.world()
+            with self._lock:
+                default = world.default_pg
+                others = [name for group, name in world.pg_names.items() if group is not default]
+                is_ours = default is not None and self._made == default
+                if default is not None and is_ours and all(map(_is_apart, others)):
+                    self._groups.keep([default])
+                    self._made = None
+                    c10d.drop_default(c10d.load(c10d.HOME))
+                elif default is not None and self._groups.is_of_cells:
+                    raise ValueError(_TWICE)
+                return init(*args, **options)
 
-def _after_ours(init: Any) -> Any:
-    """A program that makes its group may come after a cell that needed none."""
-
-    @functools.wraps(init)
-    def init_process_group(*args: Any, **options: Any) -> Any:
-        c10d = registry.module()
-        with _lock:
-            default, names = c10d._world.default_pg, c10d._world.pg_names
-            others = [name for group, name in names.items() if group is not default]
-            if default is not None and _made == [default] and all(map(_is_apart, others)):
-                collectives.held.append(_made.pop())
-                registry.drop_default(c10d)
-            elif default is not None and rendezvous.is_of_cells():
-                raise ValueError(_TWICE)
-            return init(*args, **options)
-
-    return init_process_group
+        return init_process_group
 
 
 def _is_apart(name: str) -> bool:
-    """Whether a group of this name needs no default group."""
     return name.startswith(rendezvous.APART)

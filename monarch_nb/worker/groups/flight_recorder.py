@@ -7,15 +7,14 @@ are gone may have had the same names: what is older than the group is left out.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from monarch_nb.core.hangs.collectives import tensors_text
-from monarch_nb.worker.groups import registry
-from monarch_nb.worker.groups.timeouts import GroupFacts
+from monarch_nb.worker.groups import c10d
+from monarch_nb.worker.groups.timeouts import GroupTimeouts
 
 LAST: Final = 64  # collectives that are told
 NO_GROUP: Final = "no process group"
@@ -23,17 +22,19 @@ OFF: Final = "off"
 _SIZES: Final = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 
 
-def told(facts: GroupFacts) -> dict[str, Any]:
+Entry = Mapping[str, Any]
+"""As PyTorch writes it."""
+
+
+def report(timeouts: GroupTimeouts) -> dict[str, object]:
     """`why` is empty where the recorder knows something; `members`: global ranks of each group."""
-    c10d = registry.module()
-    if c10d is None or not c10d._world.pg_map:  # the default group may not be among them
+    if c10d.loaded() is None or not c10d.world().pg_map:  # the default group may not be among them
         return {"why": NO_GROUP, "entries": [], "members": {}}
-    recorded = _recorded()
-    entries = [row(each) for each in recorded if _is_of_living(each, facts)]
+    entries = [row(each) for each in recorded() if _is_of_living(each, timeouts)]
     return {"why": OFF if _is_off() else "", "entries": entries[-LAST:], "members": _members()}
 
 
-def row(entry: Mapping[str, Any]) -> list[Any]:
+def row(entry: Entry) -> list[object]:
     """Group, number, op, tensors, whether it has ended."""
     op = entry["profiling_name"].rpartition(":")[2]
     tensors = tensors_text(entry["input_dtypes"], entry["input_sizes"])
@@ -47,18 +48,19 @@ def _is_off() -> bool:
     return next(sizes, "") == "0"
 
 
-def _recorded() -> list[dict[str, Any]]:
-    module: Any = importlib.import_module("torch._C._distributed_c10d")
-    found: list[dict[str, Any]] = json.loads(module._dump_fr_trace_json()).get("entries", [])
+def recorded() -> list[Entry]:
+    """What the recorder has, the oldest first."""
+    bindings = c10d.load("torch._C._distributed_c10d")
+    found: list[Entry] = json.loads(bindings._dump_fr_trace_json()).get("entries", [])
     return found
 
 
-def _is_of_living(entry: Mapping[str, Any], facts: GroupFacts) -> bool:
-    return bool(entry["time_created_ns"] >= facts.since_ns(entry["process_group"][0]))
+def _is_of_living(entry: Entry, timeouts: GroupTimeouts) -> bool:
+    return bool(entry["time_created_ns"] >= timeouts.since_ns(entry["process_group"][0]))
 
 
 def _members() -> dict[str, list[int]]:
-    world: Any = importlib.import_module("torch.distributed.distributed_c10d")._world
-    names: Mapping[Any, str] = world.pg_names
-    ranks: Mapping[Any, Iterable[int]] = world.pg_group_ranks
-    return {name: sorted(ranks.get(group, ())) for group, name in names.items()}
+    world = c10d.world()
+    return {
+        name: sorted(world.pg_group_ranks.get(group, ())) for group, name in world.pg_names.items()
+    }

@@ -31,18 +31,18 @@ def _home() -> str:
     return f"{_NAMES.readlink()} {_BOOT.read_text().strip()}"
 
 
-class Losses:
-    """Of the processes that this one has met. `on_loss` is called after each, on a thread."""
+class PeerDeaths:
+    """Of the processes that this one has met. `on_death` is called after each, on a thread."""
 
-    def __init__(self, on_loss: Callable[[], None]) -> None:
-        self._on_loss = on_loss
+    def __init__(self, on_death: Callable[[], None]) -> None:
+        self._on_death = on_death
         self._lock = threading.Lock()
         self._dead: set[str] = set()
         self._watched: dict[str, int] = {}  # pidfd by who it is
         self._ends: select.epoll | None = None
 
     def watch(self, processes: Iterable[str]) -> None:
-        """From now on. They are as `myself` has told; those of elsewhere are left alone."""
+        """Watch these. They are as `myself` has told; those of elsewhere are left alone."""
         home, me = _home(), myself()
         with self._lock:
             for each in processes:
@@ -53,7 +53,7 @@ class Losses:
     def _add(self, process: str, pid: int) -> None:
         if self._ends is None:
             self._ends = select.epoll()
-            threading.Thread(target=self._wait, name="monarch-losses", daemon=True).start()
+            threading.Thread(target=self._wait, name="monarch-peer-deaths", daemon=True).start()
         try:
             end = os.pidfd_open(pid)
         except ProcessLookupError:  # between the meeting and now
@@ -74,10 +74,9 @@ class Losses:
                         os.close(end)
                         self._watched[process] = -1
                         self._dead.add(process)
-            self._on_loss()
+            self._on_death()
 
     def among(self, processes: Mapping[int, str]) -> list[int]:
-        """The ranks of these whose process has ended."""
         return sorted(rank for rank, process in processes.items() if process in self._dead)
 
     def soon_among(self, processes: Mapping[int, str]) -> list[int]:

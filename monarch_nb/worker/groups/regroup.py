@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import importlib
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from monarch_nb.worker.groups import abort, collectives, registry, rendezvous
-from monarch_nb.worker.groups.timeouts import backends_of, is_gloo
+from monarch_nb.worker.groups import abort, c10d
+from monarch_nb.worker.groups.c10d import Group, World, backends_of, is_gloo
+from monarch_nb.worker.groups.process_groups import ProcessGroups
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
@@ -24,37 +24,45 @@ if TYPE_CHECKING:
 MEET_S: Final = 20.0
 _PLAIN: Final = frozenset({"gloo", "nccl", "mpi", "ucc", "xccl"})
 
-Had = dict[str, Any]
-"""`backend` and `timeout_s` of the default group."""
+Body = dict[str, Any]
+
+
+class GroupSettings(TypedDict):
+    backend: str
+    timeout_s: float | None
 
 
 class Regrouping:
     """Serves the verbs `leave_groups` and `meet_again`."""
 
-    def __init__(self, proc: Proc, cells: CellQueue, boot: Mapping[str, Any]) -> None:
+    def __init__(self, proc: Proc, cells: CellQueue, groups: ProcessGroups) -> None:
         self._proc = proc
         self._cells = cells
-        self._boot = boot
-        self._had: Had | None = None  # before it was left, until there is another
+        self._groups = groups
+        self._had: GroupSettings | None = None  # before it was left, until there is another
         proc.verbs["leave_groups"] = lambda body, message: self._later(self._leave, body, message)
         proc.verbs["meet_again"] = lambda body, message: self._later(self._meet, body, message)
 
     def before_heal(self) -> None:
-        """Its group ends; where something of it was left, by being forgotten."""
-        c10d = registry.module()
-        if c10d is None or not c10d._world.pg_map:
+        """End the default group; where something of it was abandoned, by forgetting it."""
+        if c10d.loaded() is None or not c10d.world().pg_map:
             return
-        group = c10d._world.default_pg
-        is_broken = collectives.left or group in collectives.held
-        if group is None or is_broken or len(c10d._world.pg_map) > 1:
+        world, groups = c10d.world(), self._groups
+        group = world.default_pg
+        is_broken = groups.abandoned or (group is not None and groups.is_kept(group))
+        if group is None or is_broken or len(world.pg_map) > 1:
             self._leave({})
         else:
-            backend = _backend(c10d._world, group)
-            self._had = _had(group, backend, self._boot["rank"], self._boot["world_size"])
+            self._had = self._described(group, _backend(world, group))
 
-    def _later(
-        self, step: Callable[[dict[str, Any]], dict[str, Any]], body: dict[str, Any], asked: Message
-    ) -> None:
+    def heal(self, path: str, rank: int, size: int) -> None:
+        """Some peers are new, or gone for good: leave the old group, meet at a new place."""
+        home = c10d.loaded()
+        if home is not None and home.is_initialized():
+            home.destroy_process_group()
+        self._groups.move(path, rank, size)
+
+    def _later(self, step: Callable[[Body], Body], body: Body, asked: Message) -> None:
         def turn(message: Message) -> None:
             try:
                 answer = {"ok": True, **step(body)}
@@ -64,68 +72,48 @@ class Regrouping:
 
         self._cells.later(turn, asked)
 
-    def _leave(self, _: dict[str, Any]) -> dict[str, Any]:
-        left = leave()
-        if left is None:
+    def _leave(self, _: Body) -> Body:
+        home = c10d.loaded()
+        if home is None or not c10d.world().pg_map:
             return {"had": self._had, "others": 0}
-        rank, size = self._boot["rank"], self._boot["world_size"]
-        self._had = None if left.group is None else _had(left.group, left.backend, rank, size)
-        return {"had": self._had, "others": left.others}
+        world = c10d.world()
+        group, every = world.default_pg, list(world.pg_map)
+        self._had = None if group is None else self._described(group, _backend(world, group))
+        _abort(every)
+        self._groups.keep(every)
+        c10d.empty(home)
+        return {"had": self._had, "others": len(every) - (group is not None)}
 
-    def _meet(self, body: dict[str, Any]) -> dict[str, Any]:
-        rank, size = self._boot["rank"], self._boot["world_size"]
-        rendezvous.move(body["store"], rank, size, limit_s=MEET_S)
+    def _meet(self, body: Body) -> Body:
+        home = self._groups.home
+        self._groups.move(body["store"], home.rank, home.size, limit_s=MEET_S)
         if body["had"] is not None:
             timeout_s = body["had"]["timeout_s"]
             options = {} if timeout_s is None else {"timeout": dt.timedelta(seconds=timeout_s)}
-            distributed: Any = importlib.import_module("torch.distributed")
-            distributed.init_process_group(body["had"]["backend"], **options)
+            init = c10d.load("torch.distributed").init_process_group
+            init(body["had"]["backend"], **options)
         self._had = None
         return {}
 
-
-class Left(NamedTuple):
-    """What there was: the default group, its backend, and how many other groups."""
-
-    group: Any
-    backend: str
-    others: int
-
-
-def leave() -> Left | None:
-    """Forget all groups of this process; None: there was none."""
-    c10d = registry.module()
-    if c10d is None or not c10d._world.pg_map:
-        return None
-    world = c10d._world
-    group, every = world.default_pg, list(world.pg_map)
-    backend = "" if group is None else _backend(world, group)
-    left = Left(group, backend, len(every) - (group is not None))
-    _drop(every)
-    registry.empty(c10d)
-    return left
+    def _described(self, group: Group, backend: str) -> GroupSettings | None:
+        """None for a group that is not that of the mesh: nobody knows how to make it again."""
+        home = self._groups.home
+        if (group.rank(), group.size()) != (home.rank, home.size):
+            return None
+        timeout = self._groups.timeouts.timeout(group.group_name)
+        timeout_s = None if timeout is None else timeout.total_seconds()
+        return {"backend": backend, "timeout_s": timeout_s}
 
 
-def _backend(world: Any, group: Any) -> str:
-    """As `init_process_group` takes it."""
+def _backend(world: World, group: Group) -> str:
     name = world.pg_map[group][0]
     return str(name if name in _PLAIN else world.pg_backend_config[group])
 
 
-def _drop(every: list[Any]) -> None:
-    abort.break_groups(every)
+def _abort(every: list[Group]) -> None:
+    abort.abort_groups(every)
     for group in every:
         for backend in backends_of(group):
             if not is_gloo(backend):
                 with contextlib.suppress(Exception):  # its peers may be gone
                     backend.abort()
-    collectives.held.extend(every)
-
-
-def _had(group: Any, backend: str, rank: int, size: int) -> Had | None:
-    """None for a group that is not that of the mesh: nobody knows how to make it again."""
-    if (group.rank(), group.size()) != (rank, size):
-        return None
-    timeout = collectives.facts.timeout(group.group_name)
-    timeout_s = None if timeout is None else timeout.total_seconds()
-    return {"backend": backend, "timeout_s": timeout_s}

@@ -11,19 +11,19 @@ nobody has met: ranks that counted for themselves would never agree again after 
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
-import importlib
 import os
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 from urllib.parse import parse_qs, urlparse
 
 from monarch_nb.net import wire
-from monarch_nb.worker.groups import collectives, peer_deaths
+from monarch_nb.worker.groups import c10d, peer_deaths
+from monarch_nb.worker.groups.c10d import Store
+from monarch_nb.worker.groups.peer_deaths import PeerDeaths
+from monarch_nb.worker.groups.process_groups import Place, ProcessGroups
 
 LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1", ""})
 DEFAULT_TIMEOUT: Final = dt.timedelta(seconds=60)
@@ -39,114 +39,53 @@ _FEWER: Final = (
 APART: Final = "ranks "
 """So begin the names of groups that need no default group."""
 
+Met = tuple[Store, int, int]
+"""Store, rank and size: what PyTorch asks of a rendezvous."""
+Handler = Callable[..., Iterator[Met]]
+
 _TCP_STORE_TAKES: Final = (
     "timeout", "wait_for_workers", "multi_tenant", "master_listen_fd", "use_libuv",
 )  # fmt: skip
 
 
-@dataclasses.dataclass
-class Place:
-    """Where the groups of one world meet, and who this process is in it.
-
-    `marks` is the folder in which ranks say that they have left; empty for the world of the cells,
-    which nobody leaves.
-    """
-
-    path: str
-    rank: int
-    size: int
-    marks: str = ""
-    group: int = 0  # all before have met
-    limit_s: float = float("inf")  # for peers to come, if the group's timeout is longer
-    processes: dict[int, str] = dataclasses.field(default_factory=dict)  # of who has been met
-
-    def gone(self, ranks: list[int]) -> list[int]:
-        """Those of the ranks that have left."""
-        return [rank for rank in ranks if self.marks and self.mark(rank).exists()]
-
-    def known(self, ranks: list[int]) -> dict[int, str]:
-        """The processes of those that have been met."""
-        return {rank: self.processes[rank] for rank in ranks if rank in self.processes}
-
-    def mark(self, rank: int) -> Path:
-        """The file that says that this rank has left."""
-        return Path(self.marks, f"left-{rank}")
-
-
-_places: list[Place] = []  # the last one counts
-
-
-def prepare(path: str, rank: int, size: int) -> None:
-    """Remember where the peers meet, and make `env://` mean it."""
-    _places[:] = [Place(path, rank, size)]
-    collectives.met[:] = [_met_by_cells]
+def install(groups: ProcessGroups) -> None:
+    """Make `env://` mean the place where the groups of this process meet."""
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29500")
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    if "torch" in sys.modules:
-        _install()
-
-
-def path() -> str:
-    """The file at which peers meet now."""
-    return _places[-1].path
-
-
-def enter(place: Place) -> None:
-    """Until `leave`, groups meet in another place."""
-    _places.append(place)
-
-
-def leave() -> None:
-    """Back to the place before."""
-    _places.pop()
-
-
-def regroup(path: str, rank: int, size: int) -> None:
-    """Some peers are new, or gone for good: leave the old group, meet at a new place."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_initialized():
-        distributed.destroy_process_group()
-    move(path, rank, size)
-
-
-def move(path: str, rank: int, size: int, limit_s: float = float("inf")) -> None:
-    """The next groups meet at a new place; the next of all within `limit_s`."""
-    _places[:] = [Place(path, rank, size, limit_s=limit_s)]
-
-
-def _install() -> None:
+    if "torch" not in sys.modules:
+        return
     # torch.distributed.rendezvous names a function too, and it hides the module
-    module: Any = importlib.import_module("torch.distributed.rendezvous")
-    handlers = module._rendezvous_handlers
+    module = c10d.load("torch.distributed.rendezvous")
+    handlers: dict[str, Handler] = module._rendezvous_handlers
     original = handlers["env"]
 
-    def meet(url: str, timeout: dt.timedelta = DEFAULT_TIMEOUT, **rest: Any) -> Iterator[Any]:
+    def meet(url: str, timeout: dt.timedelta = DEFAULT_TIMEOUT, **rest: object) -> Iterator[Met]:
         if os.environ.get("MASTER_ADDR", "") not in LOCAL_NAMES:
-            return original(url, timeout=timeout, **rest)  # type: ignore[no-any-return]
-        return _meet_in_file(url, timeout)
+            return original(url, timeout=timeout, **rest)
+        return _meet_in_file(groups, url, timeout)
 
     handlers["env"] = meet
-    distributed: Any = importlib.import_module("torch.distributed")
-    distributed.TCPStore = module.TCPStore = _on_loopback(distributed.TCPStore)
+    distributed = c10d.load("torch.distributed")
+    loopback = _on_loopback(distributed.TCPStore)
+    vars(distributed)["TCPStore"] = vars(module)["TCPStore"] = loopback
 
 
-def _meet_in_file(url: str, timeout: dt.timedelta) -> Iterator[Any]:
-    torch_distributed: Any = importlib.import_module("torch.distributed")
-    place = _places[-1]
+def _meet_in_file(groups: ProcessGroups, url: str, timeout: dt.timedelta) -> Iterator[Met]:
+    distributed, place = c10d.load("torch.distributed"), groups.world
     asked = parse_qs(urlparse(url).query)
     rank = int(asked.get("rank", [os.environ.get("RANK", place.rank)])[0])
     size = int(asked.get("world_size", [os.environ.get("WORLD_SIZE", place.size)])[0])
-    store = torch_distributed.FileStore(place.path)  # with a size, the last to leave removes it
+    store = distributed.FileStore(place.path)  # with a size, the last to leave removes it
     store.set_timeout(timeout)
     while True:
-        group = torch_distributed.PrefixStore(f"group-{place.group}", store)
+        group = distributed.PrefixStore(f"group-{place.group}", store)
         if not group.check([_MET]):
             break
         place.group += 1
     limit_s, place.limit_s = min(timeout.total_seconds(), place.limit_s), float("inf")
     try:
-        _wait_for_peers(group, place, rank, list(range(size)), limit_s, INIT)
+        _wait_for_peers(groups, group, place, rank, list(range(size)), limit_s, INIT)
     except BaseException:
         _forget_the_group()
         raise
@@ -156,68 +95,59 @@ def _meet_in_file(url: str, timeout: dt.timedelta) -> Iterator[Any]:
     )
 
 
-def meet(name: str, ranks: list[int], timeout: dt.timedelta, what: str) -> Any:
+def meet(
+    groups: ProcessGroups, name: str, ranks: list[int], timeout: dt.timedelta, what: str
+) -> Store:
     """The store in which these ranks of the world meet under `name`, when all of them are there.
 
     Raises `TimeoutError`, which names those that did not come to `what`. Any thread.
     """
-    torch_distributed: Any = importlib.import_module("torch.distributed")
-    place = _places[-1]
-    store = torch_distributed.FileStore(place.path)
+    distributed, place = c10d.load("torch.distributed"), groups.world
+    store = distributed.FileStore(place.path)
     store.set_timeout(timeout)
     number = 0
-    while (group := torch_distributed.PrefixStore(f"{name}-{number}", store)).check([_MET]):
+    group: Store = distributed.PrefixStore(f"{name}-{number}", store)
+    while group.check([_MET]):
         number += 1
-    _wait_for_peers(group, place, place.rank, ranks, timeout.total_seconds(), what)
+        group = distributed.PrefixStore(f"{name}-{number}", store)
+    _wait_for_peers(groups, group, place, place.rank, ranks, timeout.total_seconds(), what)
     return group
 
 
-def world() -> Place:
-    """Where groups meet now."""
-    return _places[-1]
-
-
-def _met_by_cells() -> dict[int, str]:
-    """A script's ranks leave it alive, and say so themselves."""
-    return _places[-1].processes if is_of_cells() else {}
-
-
-def is_of_cells() -> bool:
-    """Whether the world is the mesh's, and not that of a script."""
-    return len(_places) == 1
-
-
 def _wait_for_peers(
-    store: Any, place: Place, rank: int, ranks: list[int], limit_s: float, what: str
-) -> None:
+    groups: ProcessGroups, store: Store, place: Place, rank: int, ranks: list[int], limit_s: float,
+    what: str,
+) -> None:  # fmt: skip
     """PyTorch would wait where no interrupt is seen, and for those that will never come too."""
     store.set(f"here-{rank}", peer_deaths.myself())
     try:
-        with collectives.waiting(what):
-            _find(ranks, store, place, limit_s, what)
+        with groups.waiting(what):
+            _find(groups.deaths, ranks, store, place, limit_s, what)
     except BaseException:  # an interrupt too: who comes later is not to count on this rank
         store.delete_key(f"here-{rank}")
         raise
     store.set(_MET, "1")
     place.processes.update({each: store.get(f"here-{each}").decode() for each in ranks})
-    collectives.lost.watch(place.processes.values())
+    groups.deaths.watch(place.processes.values())
 
 
 def _forget_the_group() -> None:
     """PyTorch has counted it already, and would look for its peers under the next number."""
-    world: Any = importlib.import_module("torch.distributed.distributed_c10d")._world
+    world = c10d.world()
     if world.default_pg is None:
         world.group_count = 0
 
 
-def _find(missing: list[int], store: Any, place: Place, limit_s: float, what: str) -> None:
+def _find(
+    deaths: PeerDeaths, missing: list[int], store: Store, place: Place, limit_s: float, what: str
+) -> None:
     deadline, poll_s = time.monotonic() + limit_s, POLL_S
     while True:
         gone = place.gone(missing)  # before looking who is here: who was and left has been here
         missing = [peer for peer in missing if not store.check([f"here-{peer}"])]
         if not missing:
             return
-        dead = collectives.lost.among(place.known(missing))
+        dead = deaths.among({r: p for r, p in place.processes.items() if r in missing})
         if lost := sorted({*gone, *dead}.intersection(missing)):
             raise RuntimeError(f"{_ranks(lost)} ended before {what}")
         if time.monotonic() > deadline:
@@ -233,24 +163,24 @@ def _ranks(ranks: list[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
 
 
-def _on_loopback(original: Any) -> Any:
+def _on_loopback(original: type) -> type:
     """A `TCPStore` that listens where only this host can reach it."""
+    start: Callable[..., None] = vars(original)["__init__"]
 
-    class TCPStore(original):  # type: ignore[misc]
-        def __init__(
-            self,
-            host_name: str,
-            port: int,
-            world_size: int | None = None,
-            is_master: bool = False,
-            *rest: Any,
-            **options: Any,
-        ) -> None:
-            options |= zip(_TCP_STORE_TAKES, rest, strict=False)
-            local = is_master and host_name in LOCAL_NAMES
-            if local and options.get("master_listen_fd") is None:
-                options["master_listen_fd"], port = wire.listen_on_loopback(port)
-            super().__init__(host_name, port, world_size, is_master, **options)
+    def __init__(  # noqa: N807  of the class below
+        self: object,
+        host_name: str,
+        port: int,
+        world_size: int | None = None,
+        is_master: bool = False,
+        *rest: object,
+        **options: object,
+    ) -> None:
+        options |= zip(_TCP_STORE_TAKES, rest, strict=False)
+        local = is_master and host_name in LOCAL_NAMES
+        if local and options.get("master_listen_fd") is None:
+            options["master_listen_fd"], port = wire.listen_on_loopback(port)
+        start(self, host_name, port, world_size, is_master, **options)
 
-    TCPStore.__module__, TCPStore.__qualname__ = original.__module__, original.__qualname__
-    return TCPStore
+    names = {"__module__": original.__module__, "__qualname__": original.__qualname__}
+    return type("TCPStore", (original,), {"__init__": __init__, **names})

@@ -11,19 +11,21 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Sequence
-from typing import Any, Final
 
-from monarch_nb.worker.groups import collectives, default_group, registry, rendezvous
+from monarch_nb.worker.groups import c10d, default_group, rendezvous
+from monarch_nb.worker.groups.c10d import Group
+from monarch_nb.worker.groups.process_groups import Place, ProcessGroups
 
 
 class AxisGroups:
     """Those of this process. A heal, a regroup or a script has its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, groups: ProcessGroups) -> None:
+        self._groups = groups
         self._lock = threading.Lock()
         self._making: dict[str, threading.Lock] = {}
 
-    def of(self, ranks: Sequence[int], owner: str = "", timeout: float | None = None) -> Any:
+    def of(self, ranks: Sequence[int], owner: str = "", timeout: float | None = None) -> Group:
         """The `ProcessGroup` of exactly these ranks of the mesh; waits for them the first time.
 
         `timeout` in seconds is for that and for each of its collectives from now on; None: as it
@@ -34,20 +36,29 @@ class AxisGroups:
         naming those that did not come.
         """
         members = sorted(ranks)
-        _check(members)
+        _check(members, self._groups.world)
         name = rendezvous.APART + ",".join(map(str, members)) + (f" of {owner}" if owner else "")
         with self._lock:
             making = self._making.setdefault(name, threading.Lock())
         with making:  # two groups at once must not wait for each other: a lock for each
             limit = default_group.TIMEOUT if timeout is None else dt.timedelta(seconds=timeout)
-            found = _known(name) or _make(name, members, limit)
+            found = _known(name) or self._make(name, members, limit)
             if timeout is not None:
-                collectives.facts.set_timeout(name, found, limit)
+                self._groups.timeouts.set_timeout(name, found, limit)
             return found
 
+    def _make(self, name: str, members: list[int], timeout: dt.timedelta) -> Group:
+        home, world = c10d.load(c10d.HOME), self._groups.world
+        store = rendezvous.meet(self._groups, name, members, timeout, f"the group of {name}")
+        made: tuple[Group, object] = home._new_process_group_helper(
+            len(members), members.index(world.rank), members, home.Backend(default_group.backend()),
+            store, name, timeout=timeout, group_desc=name,
+        )  # fmt: skip
+        c10d.world().pg_group_ranks[made[0]] = {each: index for index, each in enumerate(members)}
+        return made[0]
 
-def _check(members: list[int]) -> None:
-    world = rendezvous.world()
+
+def _check(members: list[int], world: Place) -> None:
     if len(set(members)) != len(members):
         raise ValueError(f"a rank is named twice in the group of ranks {members}")
     if world.rank not in members:
@@ -58,22 +69,6 @@ def _check(members: list[int]) -> None:
         raise ValueError(f"ranks {members}: this mesh has the ranks 0 to {world.size - 1}")
 
 
-def _known(name: str) -> Any:
-    names = list(registry.module()._world.pg_names.items())
+def _known(name: str) -> Group | None:
+    names = list(c10d.world().pg_names.items())
     return next((group for group, each in names if each == name), None)
-
-
-def _make(name: str, members: list[int], timeout: dt.timedelta) -> Any:
-    c10d = registry.module()
-    store = rendezvous.meet(name, members, timeout, f"the group of {name}")
-    rank = members.index(rendezvous.world().rank)
-    group, _ = c10d._new_process_group_helper(
-        len(members), rank, members, c10d.Backend(default_group.backend()), store, name,
-        timeout=timeout, group_desc=name,
-    )  # fmt: skip
-    c10d._world.pg_group_ranks[group] = {each: index for index, each in enumerate(members)}
-    return group
-
-
-of: Final = AxisGroups().of
-"""The groups of this process."""

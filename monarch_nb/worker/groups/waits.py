@@ -2,7 +2,7 @@
 
 Rules of the file: what is done at once costs one call more than before. A wait of gloo's is cut
 into slices, between which Python looks for signals. A wait that would break the group when it is
-cut (send, recv) is not: an interrupt breaks the group (`breaking.py`). One that does not even see
+cut (send, recv) is not: an interrupt breaks the group (`abort.py`). One that does not even see
 that goes to a thread of its own. What was left before it had ended is remembered: the group is of
 no use while it is not done.
 """
@@ -15,7 +15,9 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
+
+from monarch_nb.worker.groups.c10d import Work
 
 SLICE_S: Final = 0.05
 SLICE: Final = dt.timedelta(seconds=SLICE_S)
@@ -30,8 +32,8 @@ REGROUP: Final = "Type: %mesh regroup"
 
 
 class Limit:
-    """How long to wait. `paused(seconds)` says how long a member of the mesh was held in a debugger
-    in the last `seconds`, which does not count; it is asked when the time is over."""
+    """How long to wait. `paused(seconds)` says for how long, in the last `seconds`, a debugger
+    paused a member of the mesh: that does not count. It is asked when the time is over."""
 
     def __init__(
         self, what: str, timeout: dt.timedelta | None, paused: Callable[[float], float]
@@ -57,7 +59,7 @@ class Limit:
             )
 
 
-class Left:
+class Abandoned:
     """What was left before it had ended: by an interrupt, or when its time was over.
 
     `hold` keeps all groups alive: letting go of the last reference to one joins its threads.
@@ -65,29 +67,25 @@ class Left:
 
     def __init__(self, hold: Callable[[], None]) -> None:
         self._hold = hold
-        self._works: list[tuple[str, Any, Callable[[], bool]]] = []
+        self._works: list[tuple[str, Work, Callable[[], bool]]] = []
         self._broken = ""
 
     def __bool__(self) -> bool:
-        """Whether the groups are of no use."""
         return bool(self._broken) or self.is_under_way()
 
     def is_under_way(self) -> bool:
-        """Whether something of it has not ended yet."""
-        self._works = [left for left in self._works if not left[2]()]
+        self._works = [each for each in self._works if not each[2]()]
         return bool(self._works)
 
     def broke(self, what: str) -> None:
-        """The groups were broken, to end this."""
         self._broken = what
         self._hold()
 
-    def add(self, what: str, work: Any, is_done: Callable[[], bool]) -> None:
-        """Nobody waits for it any more."""
+    def add(self, what: str, work: Work, is_done: Callable[[], bool]) -> None:
         self._works.append((what, work, is_done))
         self._hold()
 
-    def check(self, work: Any) -> None:
+    def check(self, work: object) -> None:
         """Raises `RuntimeError` where the group is of no use; a work may be waited for again.
 
         What has ended on the peers ends here a moment later: that is waited for.
@@ -106,14 +104,13 @@ class Left:
         return not self
 
     def forget(self) -> None:
-        """There are new groups."""
         self._works.clear()
         self._broken = ""
 
 
-def in_slices(
-    wait: Callable[[dt.timedelta], Any], is_done: Callable[[], bool], limit: Callable[[], Limit]
-) -> Any:
+def wait_in_slices(
+    wait: Callable[[dt.timedelta], object], is_done: Callable[[], bool], limit: Callable[[], Limit]
+) -> object:
     """Wait for a work that can be waited for again. `limit` is made when it takes longer."""
     ended = _slice(wait, is_done)
     counting = None
@@ -124,7 +121,9 @@ def in_slices(
     return ended[0]
 
 
-def _slice(wait: Callable[[dt.timedelta], Any], is_done: Callable[[], bool]) -> tuple[Any] | None:
+def _slice(
+    wait: Callable[[dt.timedelta], object], is_done: Callable[[], bool]
+) -> tuple[object] | None:
     try:
         return (wait(SLICE),)
     except RuntimeError:
@@ -132,25 +131,23 @@ def _slice(wait: Callable[[dt.timedelta], Any], is_done: Callable[[], bool]) -> 
     return (wait(SLICE),) if is_done() else None  # its own error, or it has ended just now
 
 
-class Aside:
+class ThreadedWait:
     """Something that blocks in C++, on a thread of its own."""
 
-    def __init__(self, action: Callable[[], Any]) -> None:
+    def __init__(self, action: Callable[[], object]) -> None:
         self._action = action
         self._done = threading.Lock()
         self._done.acquire()
         self._is_done = False
-        self._value: Any = None
+        self._value: object = None
         self._error: BaseException | None = None
         thread = _idle.pop() if _idle else _Thread()
         thread.jobs.put(self)
 
     def is_done(self) -> bool:
-        """Whether it has ended."""
         return self._is_done
 
-    def wait(self, limit: Callable[[], Limit]) -> Any:
-        """Its value, or what it raises."""
+    def wait(self, limit: Callable[[], Limit]) -> object:
         if not self._done.acquire(timeout=SLICE_S):
             counting = limit()
             while not self._done.acquire(timeout=SLICE_S):
@@ -160,7 +157,6 @@ class Aside:
         return self._value
 
     def run(self) -> None:
-        """The thread."""
         try:
             self._value = self._action()
         except BaseException as error:  # noqa: BLE001  raised where it is waited for
@@ -168,7 +164,6 @@ class Aside:
         self._is_done = True
 
     def tell(self) -> None:
-        """The thread can be used again."""
         self._done.release()
 
 
@@ -176,7 +171,7 @@ class _Thread:
     """Runs what may block for ever; it is idle again when that has ended."""
 
     def __init__(self) -> None:
-        self.jobs: queue.SimpleQueue[Aside] = queue.SimpleQueue()
+        self.jobs: queue.SimpleQueue[ThreadedWait] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name="monarch-wait", daemon=True).start()
 
     def _serve(self) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import comm
 from comm.base_comm import BaseComm, CommManager
 
-from monarch_nb.core.wire.frames import COMM_PORT, OUTPUT
+from monarch_nb.core.wire.frames import COMM_PORT, OUTPUT, Buffer
 from monarch_nb.worker.cells.jsonable import as_json
 from monarch_nb.worker.output import output_widget
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
     from monarch_nb.services.runtime import Runtime
     from monarch_nb.worker.cells.queue import CellQueue
+
+Buffers = Sequence[Buffer]
 
 MAX_BYTES: Final = 32 << 20
 """Of one message; a browser that is sent more stops answering."""
@@ -42,7 +44,6 @@ class Comms:
         self._parent = ""
 
     def install(self) -> None:
-        """Every comm that is made in this process is ours."""
         comm.create_comm = lambda *args, **options: RankComm(self, *args, **options)
         comm.get_comm_manager = lambda: self._manager
         self._runtime.proc.verbs["comm"] = self.on_message
@@ -50,12 +51,12 @@ class Comms:
     # any thread
 
     def current_tag(self) -> int:
-        """The cell that makes a comm now."""
         return self._runtime.root_tag()
 
-    def send(self, tag: int, content: dict[str, Any], buffers: Sequence[Any] | None) -> None:
-        """A message to the browser."""
-        raws = [bytes(buffer) for buffer in buffers or ()]  # arrays may change before they leave
+    def send(self, tag: int, content: dict[str, Any], buffers: Buffers | None) -> None:
+        raws = [
+            bytes(memoryview(buffer)) for buffer in buffers or ()
+        ]  # arrays may change before they leave
         text = as_json({**content, "parent": self._parent})
         size = len(text) + sum(map(len, raws))
         if size > MAX_BYTES:
@@ -71,7 +72,6 @@ class Comms:
     # the inbox thread
 
     def on_message(self, body: dict[str, Any], message: Message) -> None:
-        """The browser has sent something."""
         incoming = _Incoming(self._handle, body, list(message.buffers))
         with self._lock:
             if self._last is not None and self._last.absorb(incoming):
@@ -84,9 +84,8 @@ class Comms:
 
     def _handle(self, incoming: _Incoming) -> None:
         with self._lock:
-            if incoming.has_begun:
+            if not incoming.begin():
                 return  # a cell that awaited something has let it in
-            incoming.has_begun = True
         body = incoming.body
         target = self._manager.comms.get(body["comm_id"])
         if target is None:
@@ -98,14 +97,12 @@ class Comms:
         said = {"content": content, "metadata": body["metadata"], "buffers": incoming.buffers}
         outer, self._parent = self._parent, body["parent"]
         try:
-            self._cells.attend(target.tag, lambda: handle(None, "", said))
+            self._cells.run_callback(target.tag, lambda: handle(None, "", said))
         finally:
             self._parent = outer
 
 
 class RankComm(BaseComm):
-    """One end of a comm; the other is in the browser."""
-
     def __init__(self, comms: Comms, *args: Any, **options: Any) -> None:
         self._comms = comms
         self.tag = comms.current_tag()
@@ -114,12 +111,11 @@ class RankComm(BaseComm):
     def publish_msg(
         self,
         msg_type: str,
-        data: dict[str, Any] | None = None,
-        metadata: dict[str, Any] | None = None,
-        buffers: Sequence[Any] | None = None,
-        **keys: Any,
+        data: dict[str, object] | None = None,
+        metadata: dict[str, object] | None = None,
+        buffers: Buffers | None = None,
+        **keys: object,
     ) -> None:
-        """Send a message to the browser."""
         output_widget.teach()
         content = {"type": msg_type, "comm_id": self.comm_id, **keys}
         tag = self._comms.current_tag() or self.tag  # a thread has none
@@ -130,10 +126,11 @@ class RankComm(BaseComm):
 
 
 class _Incoming:
-    """A message of the browser that waits for the main thread."""
-
     def __init__(
-        self, handle: Callable[[_Incoming], None], body: dict[str, Any], buffers: list[Any]
+        self,
+        handle: Callable[[_Incoming], None],
+        body: dict[str, Any],
+        buffers: Buffers,
     ) -> None:
         self._handle = handle
         self.body = body
@@ -141,8 +138,11 @@ class _Incoming:
         self.has_begun = False
 
     def step(self, _: Message | None) -> None:
-        """Its turn has come."""
         self._handle(self)
+
+    def begin(self) -> bool:
+        before, self.has_begun = self.has_begun, True
+        return not before
 
     def absorb(self, later: _Incoming) -> bool:
         """Take the values of the message that comes next, if both are updates of one widget."""

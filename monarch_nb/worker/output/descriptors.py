@@ -12,8 +12,7 @@ import fcntl
 import os
 import sys
 import termios
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from monarch_nb.core.wire.board import ReadCount
 from monarch_nb.worker.status.board_writer import mapped
@@ -26,7 +25,7 @@ _LINE_BUFFERED: Final = 1
 class Descriptors:
     """The pipes of this rank; `place` is that of its slot on the board."""
 
-    def __init__(self, place: Sequence[Any]) -> None:
+    def __init__(self, place: tuple[str, int]) -> None:
         path, index = place
         self._pipes = [os.dup(fd) for fd in (1, 2)]  # whatever user code makes of 1 and 2
         self._reads = ReadCount(mapped(path), index)

@@ -15,13 +15,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from monarch_nb.core.curves import to_wire
+from monarch_nb.net.threads import helper_thread
 from monarch_nb.services.metrics import Batch, Recorder
 
 TICK_S: Final = 0.1
 TICK_OF_RANK_S: Final = 0.001
 MAX_UNANSWERED: Final = 4
 
-Send = Callable[[int, dict[str, Any]], None]
+Send = Callable[[int, dict[str, object]], None]
 
 
 class MetricsPump:
@@ -43,8 +44,7 @@ class MetricsPump:
             return
         self._is_awake = True
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="monarch-metrics", daemon=True)
-            vars(self._thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+            self._thread = helper_thread(self._run, "monarch-metrics")
             self._thread.start()
         self._wake.put(None)
 
@@ -73,7 +73,7 @@ class MetricsPump:
             last = time.monotonic()
 
 
-def _contents(batch: Batch) -> list[tuple[int, dict[str, Any]]]:
+def _contents(batch: Batch) -> list[tuple[int, dict[str, object]]]:
     by_tag: dict[int, dict[str, Any]] = {}
     for (tag, name), samples in batch.samples.items():
         points = by_tag.setdefault(tag, {"points": {}})["points"]

@@ -12,7 +12,8 @@ import contextlib
 import io
 import sys
 import time
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, Protocol
 
 EVERY_S: Final = 0.1
 MAX_CHARS: Final = 100_000  # of one piece of text; the end is kept
@@ -21,20 +22,29 @@ MAX_OUTPUTS: Final = 200  # of one widget; the last are kept
 _MODULE: Final = "ipywidgets.widgets.widget_output"
 
 
+Output = dict[str, Any]
+"""As Jupyter writes it in a notebook."""
+
+
+class OutputWidget(Protocol):
+    outputs: tuple[Output, ...]
+
+
 def teach() -> None:
     """Let `Output` capture here, if the user has imported it."""
-    output: Any = getattr(sys.modules.get(_MODULE), "Output", None)
-    if output is not None and output.__enter__ is not _enter:
-        output.__enter__, output.__exit__ = _enter, _exit
+    output: type | None = getattr(sys.modules.get(_MODULE), "Output", None)
+    if output is not None and vars(output).get("__enter__") is not _enter:
+        for name, method in (("__enter__", _enter), ("__exit__", _exit)):
+            setattr(output, name, method)
 
 
-def _enter(widget: Any) -> Any:
+def _enter(widget: OutputWidget) -> OutputWidget:
     captured = vars(widget).setdefault("_monarch_captured", _Captured(widget))
     captured.enter()
     return widget
 
 
-def _exit(widget: Any, kind: Any, error: BaseException | None, _: Any) -> bool:
+def _exit(widget: OutputWidget, kind: object, error: BaseException | None, _: object) -> bool:
     shown = error is not None and isinstance(error, Exception)
     if shown:
         _shell().showtraceback((kind, error, error.__traceback__ if error else None))
@@ -48,18 +58,15 @@ def _shell() -> Any:
 
 
 class _Captured:
-    """What is said inside the blocks of one widget, which may be nested: `clear_output` is one."""
-
-    def __init__(self, widget: Any) -> None:
+    def __init__(self, widget: OutputWidget) -> None:
         self._widget = widget
         self._undo = contextlib.ExitStack()
-        self._outputs: list[dict[str, Any]] = []
+        self._outputs: list[Output] = []
         self._depth = 0
         self._sent_s = 0.0
         self._clears_next = False
 
     def enter(self) -> None:
-        """Text and displays of this process come here."""
         self._depth += 1
         if self._depth > 1:
             return
@@ -69,14 +76,12 @@ class _Captured:
         self._undo.enter_context(_shell().cells.captured(self.show))
 
     def leave(self) -> None:
-        """Show what is left."""
         self._depth -= 1
         if not self._depth:
             self._undo.close()
             self._send()
 
     def write(self, stream: str, text: str) -> None:
-        """Something was printed."""
         last = self._begin()
         if last is not None and last.get("name") == stream:
             last = self._outputs.pop()
@@ -86,8 +91,7 @@ class _Captured:
         if time.monotonic() - self._sent_s > EVERY_S:
             self._send()
 
-    def show(self, message: dict[str, Any]) -> None:
-        """Something was displayed."""
+    def show(self, message: Output) -> None:
         if message["type"] == "clear_output":
             self._clears_next = bool(message["wait"])
             if not self._clears_next:
@@ -98,7 +102,7 @@ class _Captured:
             self._outputs.append({"output_type": "display_data", **shown})
         self._send()
 
-    def _begin(self) -> dict[str, Any] | None:
+    def _begin(self) -> Output | None:
         if self._clears_next:
             self._outputs.clear()
         self._clears_next = False
@@ -110,24 +114,20 @@ class _Captured:
 
 
 class _Stream(io.TextIOBase):
-    """`sys.stdout` inside the block."""
-
     def __init__(self, captured: _Captured, stream: str) -> None:
         self._captured = captured
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Into the widget."""
         self._captured.write(self._stream, text)
         return len(text)
 
     def writable(self) -> bool:
-        """Yes."""
         return True
 
 
 @contextlib.contextmanager
-def _replaced(name: str, stream: Any) -> Any:
+def _replaced(name: str, stream: object) -> Iterator[None]:
     before = getattr(sys, name)
     setattr(sys, name, stream)
     try:

@@ -21,12 +21,14 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Final
 
+from monarch_nb.net.threads import helper_thread
 from monarch_nb.worker.output.stdio import CurrentTag, RankStream
 
 TICK_S: Final = 0.1
 
 State = dict[str, Any]
 Send = Callable[[int, list[State]], None]
+Bar = Any  # of `tqdm`, whatever its version
 Patch = Callable[[ModuleType, "Reporter"], None]
 
 
@@ -45,29 +47,25 @@ class Reporter:
         self._sending = threading.RLock()
         self._thread: threading.Thread | None = None
         self.polled: dict[int, Callable[[], None]] = {}  # asked for news with every tick
-        self.living: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self.living: weakref.WeakValueDictionary[int, Bar] = weakref.WeakValueDictionary()
 
     def is_ours(self, file: object) -> bool:
         """Whether what is written there would be sent to the controller by this process."""
         return isinstance(file, RankStream) and os.getpid() == self._pid
 
     def new_id(self) -> int:
-        """For a bar."""
         return next(self._ids)
 
     def report(self, tag: int, state: State) -> None:
-        """A bar has changed; it belongs to the cell of this tag."""
         self._changed[state["id"]] = tag, {**state, "serial": next(self._serials)}
         self.wake()
 
     def wake(self) -> None:
-        """There is something to do for the thread."""
         if self._is_awake:
             return
         self._is_awake = True
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="monarch-progress", daemon=True)
-            vars(self._thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+            self._thread = helper_thread(self._run, "monarch-progress")
             self._thread.start()
         self._wake.put(None)
 
@@ -102,8 +100,6 @@ class Reporter:
 
 
 class _Silent:
-    """The file of a bar that is drawn elsewhere."""
-
     encoding = "utf-8"
 
     def write(self, text: str) -> int:
@@ -128,7 +124,7 @@ def _patch_tqdm(module: ModuleType, reporter: Reporter) -> None:
     start, display, close = bar_class.__init__, bar_class.display, bar_class.close
 
     @functools.wraps(start)
-    def init(self: Any, *args: Any, **options: Any) -> None:
+    def init(self: Bar, *args: object, **options: object) -> None:
         file = args[_FILE] if len(args) > _FILE else options.get("file")
         if reporter.is_ours(file or sys.stderr) and not options.get("gui"):
             self._monarch_bar = reporter.new_id(), reporter.current_tag()
@@ -140,7 +136,7 @@ def _patch_tqdm(module: ModuleType, reporter: Reporter) -> None:
         start(self, *args, **options)
 
     @functools.wraps(display)
-    def show(self: Any, msg: str | None = None, pos: int | None = None) -> Any:
+    def show(self: Bar, msg: str | None = None, pos: int | None = None) -> object:
         if not hasattr(self, "_monarch_bar"):
             return display(self, msg, pos)
         if not self.disable:
@@ -149,7 +145,7 @@ def _patch_tqdm(module: ModuleType, reporter: Reporter) -> None:
         return True
 
     @functools.wraps(close)
-    def end(self: Any) -> None:
+    def end(self: Bar) -> None:
         is_ours = hasattr(self, "_monarch_bar") and hasattr(self, "last_print_t")
         was_open = is_ours and not self.disable
         stays = was_open and (self.pos == 0 if self.leave is None else bool(self.leave))
@@ -162,7 +158,7 @@ def _patch_tqdm(module: ModuleType, reporter: Reporter) -> None:
     bar_class.__init__, bar_class.display, bar_class.close = init, show, end
 
 
-def _report_tqdm(reporter: Reporter, bar: Any, *, closed: bool = False, stays: bool = True) -> None:
+def _report_tqdm(reporter: Reporter, bar: Bar, *, closed: bool = False, stays: bool = True) -> None:
     with contextlib.suppress(Exception):  # a number that is none; the user's loop goes on
         bar._monarch_told = bar.n
         facts = bar.format_dict
@@ -188,8 +184,8 @@ def _patch_tqdm_notebook(module: ModuleType, _: Reporter) -> None:
     """Widgets of a rank would reach nobody: its bars are those of `tqdm.std`."""
     base: Any = sys.modules["tqdm.std"].tqdm
 
-    class TqdmNotebook(base):  # type: ignore[misc]
-        def __init__(self, *args: Any, display: bool = True, **options: Any) -> None:
+    class TqdmNotebook(base):  # type: ignore[misc]  # tqdm may be missing
+        def __init__(self, *args: object, display: bool = True, **options: object) -> None:
             if len(args) <= 9:  # `disable` by name: None would mean, not here
                 options["disable"] = bool(options.get("disable", False)) or not display
             super().__init__(*args, **options)
@@ -205,26 +201,30 @@ def _patch_tqdm_notebook(module: ModuleType, _: Reporter) -> None:
 # ------------------------------------------------------------------------------------------ rich
 
 
+RichProgress = Any  # of `rich.progress`, whatever its version
+RichTask = Any
+
+
 def _patch_rich(module: ModuleType, reporter: Reporter) -> None:
     progress_class = module.Progress
     start, stop, refresh = progress_class.start, progress_class.stop, progress_class.refresh
 
     @functools.wraps(start)
-    def begin(self: Any) -> None:
+    def begin(self: RichProgress) -> None:
         if self.disable or not reporter.is_ours(self.console.file):
             start(self)
         elif not hasattr(self, "_monarch_tasks"):
             self._monarch_tasks = _RichTasks(reporter, self)
 
     @functools.wraps(stop)
-    def end(self: Any) -> None:
-        if tasks := vars(self).pop("_monarch_tasks", None):
+    def end(self: RichProgress) -> None:
+        if tasks := self.__dict__.pop("_monarch_tasks", None):
             tasks.close()
         else:
             stop(self)
 
     @functools.wraps(refresh)
-    def draw(self: Any) -> None:
+    def draw(self: RichProgress) -> None:
         if tasks := vars(self).get("_monarch_tasks"):
             tasks.poll()
         else:
@@ -234,9 +234,7 @@ def _patch_rich(module: ModuleType, reporter: Reporter) -> None:
 
 
 class _RichTasks:
-    """The tasks of one `rich.progress.Progress` that has been started."""
-
-    def __init__(self, reporter: Reporter, progress: Any) -> None:
+    def __init__(self, reporter: Reporter, progress: RichProgress) -> None:
         self._reporter = reporter
         self._progress = progress
         self._tag = reporter.current_tag()
@@ -247,7 +245,6 @@ class _RichTasks:
         reporter.wake()
 
     def poll(self, *, closed: bool = False) -> None:
-        """Report the tasks that have changed."""
         with self._progress._lock, contextlib.suppress(Exception):  # who looks first, tells first
             living = {task.id: task for task in self._progress.tasks if task.visible}
             for key in [key for key in self._told if key not in living]:
@@ -260,7 +257,6 @@ class _RichTasks:
                     self._report(state)
 
     def close(self) -> None:
-        """The progress display stops."""
         self._progress.live._started = False
         self._reporter.polled.pop(id(self), None)
         self.poll(closed=True)
@@ -268,7 +264,7 @@ class _RichTasks:
     def _report(self, state: State) -> None:
         self._reporter.report(self._tag, state)
 
-    def _state(self, task: Any, *, closed: bool) -> State:
+    def _state(self, task: RichTask, *, closed: bool) -> State:
         if task.id not in self._ids:
             self._ids[task.id] = self._reporter.new_id()
         plain = sys.modules["rich.text"].Text.from_markup(str(task.description)).plain
@@ -284,7 +280,7 @@ class _RichTasks:
         }
 
 
-def _moved(state: State) -> tuple[Any, ...]:
+def _moved(state: State) -> tuple[object, ...]:
     return tuple(state[key] for key in ("description", "done", "total", "closed", "stays"))
 
 

@@ -23,6 +23,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from monarch_nb.net.threads import helper_thread
+
 TICK_S: Final = 0.03  # between two sends while text keeps coming
 FIRST_S: Final = 0.002  # before the first: a short cell's text leaves with its result, in one go
 FLUSH_S: Final = 0.02  # how long `flush` waits at most
@@ -66,9 +68,7 @@ class OutputPump:
         self._open: set[Place] = set()  # whose last text did not end its line
         self._sending = threading.RLock()
         _pumps.add(self)
-        self._thread = threading.Thread(target=self._run, name="monarch-stdio", daemon=True)
-        # a breakpoint in a cell lets it run
-        vars(self._thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+        self._thread = helper_thread(self._run, "monarch-stdio")
         self._thread.start()
 
     def drain(self) -> None:
@@ -163,7 +163,6 @@ class OutputPump:
         return len(text)
 
     def _untorn(self, place: Place, text: str) -> str:
-        """Without the end of a line whose start was dropped."""
         if place not in self._torn:
             return text
         lost, end, text = text.partition("\n")
@@ -175,14 +174,12 @@ class OutputPump:
         return text
 
     def _fitting(self, text: str) -> int:
-        """How many characters there is room for: whole lines, if possible."""
         room = max(MAX_CHARS - self._chars, 0) if len(self._pieces) <= MAX_PIECES else 0
         if len(text) <= room:
             return len(text)
         return text.rfind("\n", 0, room) + 1 or min(room, MAX_TORN)
 
     def _drop(self, place: Place, text: str) -> None:
-        """Count text, and say so at this point of the output."""
         gap = self._gaps.get(place)
         if gap is None or gap.is_told:
             gap = self._gaps[place] = _Gap()
@@ -209,7 +206,6 @@ class OutputPump:
             return True
 
     def _taken(self) -> Iterator[tuple[Place, str]]:
-        """What waits, neighbours of one place as one text."""
         place, parts = _NOWHERE, list[str]()
         for _ in range(len(self._pieces)):
             tag, stream, piece = self._pieces.popleft()
@@ -246,8 +242,6 @@ class OutputPump:
 
 
 class _Gap:
-    """Where output was dropped, and how much."""
-
     __slots__ = ("chars", "is_old", "is_told", "lines")
 
     def __init__(self) -> None:
@@ -279,25 +273,22 @@ class RankStream(io.TextIOBase):
         self._pump = pump
         self.name = f"<{stream}>"
         self.buffer = RankBytes(self)
-        self.write = pump.writer(stream)  # type: ignore[method-assign]
+        self.write = pump.writer(stream)  # type: ignore[method-assign]  # a call less per write
 
     def fileno(self) -> int:
-        """The real descriptor, for subprocesses and C code."""
         return _FDS[self._stream]
 
     def writable(self) -> bool:
-        """Yes."""
         return True
 
     def isatty(self) -> bool:
-        """No."""
         return False
 
     def flush(self) -> None:
         """Let it leave now; text leaves within milliseconds anyway."""
         self._pump.flush()
 
-    def reconfigure(self, **_: Any) -> None:
+    def reconfigure(self, **_: object) -> None:
         """Nothing to choose: UTF-8, lines as they come."""
 
     def close(self) -> None:
@@ -320,15 +311,12 @@ class RankBytes(io.BufferedIOBase):
         return len(data)
 
     def fileno(self) -> int:
-        """The real descriptor."""
         return self._text.fileno()
 
     def writable(self) -> bool:
-        """Yes."""
         return True
 
     def flush(self) -> None:
-        """As the text stream."""
         self._text.flush()
 
     def close(self) -> None:

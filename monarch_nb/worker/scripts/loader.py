@@ -11,7 +11,7 @@ import importlib.util
 import pkgutil
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -113,7 +113,8 @@ def _module(name: str) -> Program:
     spec = _spec(name)
     if spec.submodule_search_locations is not None:
         spec = _spec(f"{name}.__main__", f"{name} is a package without __main__.py: there is no")
-    code = spec.loader.get_code(spec.name) if hasattr(spec.loader, "get_code") else None  # type: ignore[union-attr]
+    get_code: Callable[[str], CodeType | None] = getattr(spec.loader, "get_code", lambda _: None)
+    code = get_code(spec.name)
     if code is None:
         raise NoProgram(f"{name} is no Python")
     main = ModuleType("__main__")
@@ -140,7 +141,6 @@ def _spec(name: str, told: str = "there is no") -> ModuleSpec:
 
 
 def _hint(name: str) -> str:
-    """The nearest module beside it."""
     parent = name.rpartition(".")[0]
     package = sys.modules.get(parent)
     folders = getattr(package, "__path__", None) if parent else [str(Path.cwd())]

@@ -1,36 +1,47 @@
-"""What a script finds changed around it or changes itself, put back when it has ended: environment,
-folder, arguments, import path, streams, handlers of the user's signals, the root logger.
+"""What a script changes in its process, put back when it has ended: environment, folder, arguments,
+import path, streams, handlers of the user's signals, the root logger; its modules; `atexit`.
 
-Other settings of the process (seeds, torch's defaults, warning filters) stay as the script leaves
-them.
+Rules: a module is the script's if its package stands in the folder that is first in `sys.path`;
+what the rank had loaded before any cell ran is a library, wherever it stands. Other settings of the
+process (seeds, torch's defaults, warning filters) stay as the script leaves them.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import signal
 import sys
-from typing import Any, Final
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Final, ParamSpec, TypeVar
+
+from monarch_nb.core.errors.records import ErrorRecord
 
 _NAMES: Final = ("argv", "stdin", "stdout", "stderr", "displayhook", "excepthook")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_PRELOADED: Final = frozenset(sys.modules)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class Surroundings:
+class ProcessState:
     """As they are now. Main thread."""
 
     def __init__(self) -> None:
         self._environment = dict(os.environ)
         self._folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
-        self._names: dict[str, Any] = {name: getattr(sys, name) for name in _NAMES}
+        self._names = {name: getattr(sys, name) for name in _NAMES}
         self._path = list(sys.path)
         self._main = sys.modules["__main__"]
         self._handlers = {number: signal.getsignal(number) for number in _SIGNALS}
         self._log_handlers, self._log_level = list(logging.root.handlers), logging.root.level
 
     def put_back(self) -> None:
-        """Once."""
         for name in set(os.environ).difference(self._environment):
             del os.environ[name]
         os.environ.update(self._environment)
@@ -43,3 +54,75 @@ class Surroundings:
             signal.signal(number, handler)
         logging.root.handlers[:] = self._log_handlers
         logging.root.setLevel(self._log_level)
+
+
+class ScriptModules:
+    """The modules beside the script: loaded anew by each run, and not those that cells use."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._of_cells = self._taken()
+
+    def has(self, name: str) -> bool:
+        top = name.partition(".")[0]
+        if top == "__main__":
+            return True
+        module = None if top in _PRELOADED else sys.modules.get(top)
+        return module is not None and _home(module) == self._folder
+
+    def put_back(self) -> None:
+        self._taken()
+        sys.modules.update(self._of_cells)
+
+    def _taken(self) -> dict[str, ModuleType]:
+        tops = {name.partition(".")[0] for name in sys.modules}
+        own = {top for top in tops if top != "__main__" and self.has(top)}
+        names = [name for name in sys.modules if name.partition(".")[0] in own]
+        return {name: sys.modules.pop(name) for name in names}
+
+
+def _home(module: ModuleType) -> Path | None:
+    if module.__dict__.get("__file__") is not None:
+        file = Path(str(module.__file__)).resolve()
+        return file.parent.parent if file.name.startswith("__init__.") else file.parent
+    parts = list(getattr(module, "__path__", ()))
+    return Path(parts[0]).resolve().parent if parts else None
+
+
+class AtExit:
+    """What the script's own code wants to be called at its end; libraries live on."""
+
+    def __init__(self, is_of_script: Callable[[str], bool]) -> None:
+        self._is_of_script = is_of_script
+        self._calls: list[tuple[object, Callable[[], object]]] = []
+        self._originals = atexit.register, atexit.unregister
+        vars(atexit).update(register=self._register, unregister=self._unregister)
+
+    def close(self) -> None:
+        register, unregister = self._originals
+        vars(atexit).update(register=register, unregister=unregister)
+        self._calls.clear()
+
+    def run(self) -> None:
+        """The last one first. What they raise is printed, as Python does."""
+        while self._calls:
+            name, call = self._calls.pop()
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001  the script's
+                lines = ErrorRecord.from_exception(error).format()
+                lines.insert(0, f"Exception ignored in atexit callback {name!r}:")
+                print("\n".join(lines), file=sys.stderr)  # noqa: T201
+
+    def _register(
+        self, call: Callable[P, T], /, *args: P.args, **options: P.kwargs
+    ) -> Callable[P, T]:
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        if not self._is_of_script(caller):
+            return self._originals[0](call, *args, **options)
+        self._calls.append((call, partial(call, *args, **options)))
+        return call
+
+    def _unregister(self, call: Callable[..., object]) -> None:
+        self._calls = [one for one in self._calls if one[0] != call]
+        self._originals[1](call)

@@ -21,29 +21,27 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from monarch_nb.process.current import end_fork
-from monarch_nb.worker.groups import rendezvous
-from monarch_nb.worker.groups.registry import CellGroups
-from monarch_nb.worker.groups.rendezvous import Place
+from monarch_nb.worker.groups.process_groups import Place, ProcessGroups
 from monarch_nb.worker.scripts import loader
-from monarch_nb.worker.scripts.at_exit import AtExit
-from monarch_nb.worker.scripts.modules import Modules
-from monarch_nb.worker.scripts.process_state import Surroundings
-from monarch_nb.worker.scripts.torchrun import World
+from monarch_nb.worker.scripts.cell_groups import CellGroups
+from monarch_nb.worker.scripts.process_state import AtExit, ProcessState, ScriptModules
+from monarch_nb.worker.scripts.torchrun import ScriptWorld
 
 _LAST: Final = ("last_type", "last_value", "last_traceback")  # where pdb looks
 
 
 class ScriptRun:
-    """One run of a script: `with ScriptRun(script, rank) as run: run.run()`. Main thread.
+    """One run of a script: `with ScriptRun(script, rank, groups) as run: run.run()`. Main thread.
 
     `script` is what came from the controller, `member` the rank of the mesh that this process is.
     """
 
-    def __init__(self, script: dict[str, Any], member: int) -> None:
+    def __init__(self, script: dict[str, Any], member: int, groups: ProcessGroups) -> None:
         self._name: str = script["name"]
         self._args: list[str] = script["args"]
         self._is_module: bool = script["module"]
-        self._world = World.of(script, member)
+        self._world = ScriptWorld.of(script, member)
+        self._groups = groups
         self._pid = os.getpid()
         self._has_failed = False
         self._problem: Exception | None = None
@@ -57,17 +55,18 @@ class ScriptRun:
         return self
 
     def _prepare(self) -> None:
-        place = _place(self._world)
-        self._undo.callback(_say_left, place)
+        place = _place(self._groups.world.path, self._world)
+        self._undo.callback(_mark_left, place)
         folder = loader.folder_of(self._name, is_module=self._is_module)
-        surroundings = Surroundings()
-        groups = CellGroups()  # from here on there is something to put back, so nothing may fail
-        self._undo.callback(self._let_go, groups)
-        rendezvous.enter(place)
-        self._undo.callback(rendezvous.leave)
-        self._undo.callback(surroundings.put_back)
-        self._undo.callback(lambda: groups.put_back(failed=self._has_failed))
-        modules = Modules(folder)
+        state = ProcessState()
+        cell_groups = CellGroups(
+            self._groups
+        )  # from here on there is something to put back, so nothing may fail
+        self._undo.callback(self._release, cell_groups)
+        self._undo.enter_context(self._groups.meeting_at(place))
+        self._undo.callback(state.put_back)
+        self._undo.callback(lambda: cell_groups.put_back(failed=self._has_failed))
+        modules = ScriptModules(folder)
         self._undo.callback(modules.put_back)
         self._exits = AtExit(modules.has)
         self._undo.callback(self._exits.close)
@@ -84,7 +83,7 @@ class ScriptRun:
         late = _raised_by(self._finish)
         if os.getpid() != self._pid:  # a fork that the script has made and not ended
             end_fork(error or late)
-        said = self._verdict(error) or late
+        said = self._outcome(error) or late
         self._has_failed = said is not None
         return said
 
@@ -101,8 +100,7 @@ class ScriptRun:
         sys.modules["__main__"] = program.main
         exec(program.code, vars(program.main))  # noqa: S102  that is what it is for
 
-    def _verdict(self, error: BaseException | None) -> BaseException | None:
-        """None for success, as a shell sees it."""
+    def _outcome(self, error: BaseException | None) -> BaseException | None:
         if isinstance(error, loader.NoProgram):
             return error.with_traceback(None)
         if not isinstance(error, SystemExit):
@@ -117,7 +115,7 @@ class ScriptRun:
             left[0].join()
         self._exits.run()
 
-    def _let_go(self, groups: CellGroups) -> None:
+    def _release(self, groups: CellGroups) -> None:
         """Peers that wait in a collective are told of the end when the last of its objects goes."""
         if self._has_failed:
             for name in _LAST:
@@ -135,14 +133,13 @@ def _raised_by(part: Callable[[], None]) -> BaseException | None:
     return None
 
 
-def _place(world: World) -> Place:
-    """A place to meet for this run alone."""
-    folder = Path(f"{rendezvous.path()}-{world.run}")
+def _place(path: str, world: ScriptWorld) -> Place:
+    folder = Path(f"{path}-{world.run}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return Place(str(folder / "store"), world.rank, world.size, marks=str(folder))
 
 
-def _say_left(place: Place) -> None:
+def _mark_left(place: Place) -> None:
     """Who waits for this rank need not; the last to leave removes the place."""
     with contextlib.suppress(OSError):
         place.mark(place.rank).touch()

@@ -13,7 +13,7 @@ ROLE: Final = "default"  # torchrun's
 
 
 @dataclasses.dataclass(frozen=True)
-class World:
+class ScriptWorld:
     """The ranks that run a script, which count from 0 there.
 
     `members` are their ranks on the mesh in order, `hosts` the host of each; `run` is a name for
@@ -27,10 +27,10 @@ class World:
     port: int
 
     @staticmethod
-    def of(script: dict[str, Any], member: int) -> World:
+    def of(script: dict[str, Any], member: int) -> ScriptWorld:
         """As a message of the controller has it, for the rank `member` of the mesh."""
         members, hosts = script["ranks"], script["hosts"]
-        return World(members, hosts, members.index(member), script["run"], script["port"])
+        return ScriptWorld(members, hosts, members.index(member), script["run"], script["port"])
 
     @property
     def size(self) -> int:

@@ -43,7 +43,7 @@ class BoardWriter:
     `queues` tell how much waits in each queue of the rank; actors come and go in that list.
     """
 
-    def __init__(self, place: Sequence[Any], queues: Sequence[Callable[[], int]] = ()) -> None:
+    def __init__(self, place: tuple[str, int], queues: Sequence[Callable[[], int]] = ()) -> None:
         path, index = place
         self._slot = BoardSlot(mapped(path), index)
         self._write: Callable[..., None] = self._slot.write
@@ -64,7 +64,6 @@ class BoardWriter:
         self._pauses_over: deque[tuple[int, int]] = deque(maxlen=MAX_PAUSES)
 
     def busy(self, what: str) -> None:
-        """User code begins."""
         now = monotonic_ns()
         busy_ns = self._busy_ns
         if since := self.since_ns:
@@ -95,7 +94,6 @@ class BoardWriter:
             self._failed += 1
 
     def turn(self, what: str) -> None:
-        """The main thread begins a turn, a cell for instance."""
         self._turn_since_ns = now = monotonic_ns()
         if not self.since_ns:
             self.since_ns = now
@@ -104,12 +102,10 @@ class BoardWriter:
         self._rest()
 
     def turned(self, failed: bool) -> None:
-        """The turn has ended."""
         self._turn = ""
         self.idle(failed)
 
     def ready(self) -> None:
-        """The rank has started."""
         self._rest()
 
     def arrived(self, waiting: int) -> None:
@@ -153,7 +149,6 @@ class BoardWriter:
             self._tell_paused()
 
     def unpause(self, who: object) -> None:
-        """It goes on."""
         with self._pausing:
             if self._pauses.pop(who, None) is None:
                 return
@@ -177,7 +172,6 @@ class BoardWriter:
 
     @property
     def _news(self) -> int:
-        """How often the record was written, but for pauses."""
         return self._slot.beat - self._overlays
 
     def _tell_paused(self) -> None:
@@ -229,7 +223,6 @@ def _busy_until(status: Status, now_ns: int) -> int:
 
 
 def mapped(path: str) -> mmap.mmap:
-    """The board that an agent of this host has made."""
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         return mmap.mmap(fd, 0)

@@ -18,14 +18,11 @@ if TYPE_CHECKING:
 
 
 class Details:
-    """Tells of actors, cells and errors."""
-
     def __init__(self, hosting: Hosting, cells: CellQueue) -> None:
         self._hosting = hosting
         self._cells = cells
 
     def install(self) -> None:
-        """Answer from now on."""
         self._hosting.proc.verbs["details"] = self.on_details
         self._hosting.proc.verbs["threads"] = self.on_threads
 
@@ -44,7 +41,7 @@ class Details:
             },
         )
 
-    def on_threads(self, _: dict[str, Any], message: Message) -> None:
+    def on_threads(self, _: dict[str, object], message: Message) -> None:
         """Inbox thread. The names of all threads, by their numbers: an actor's is the actor's."""
         names = {str(each.ident): each.name for each in threading.enumerate()}
         for driver in list(self._hosting.drivers.values()):
@@ -53,7 +50,7 @@ class Details:
         self._hosting.proc.answer(message, {"ok": True, "names": names})
 
 
-def _actor(driver: Driver) -> dict[str, Any]:
+def _actor(driver: Driver) -> dict[str, object]:
     return {
         "port": driver.spec.port,
         "name": driver.spec.name,

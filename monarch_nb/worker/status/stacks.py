@@ -13,7 +13,7 @@ from monarch_nb.core.hangs.stacks import file_name
 
 
 def install(run_dir: Path, process: int) -> None:
-    """From now on. The file gets its name last: who finds it may send the signal."""
+    """Write stacks on the signal. The file gets its name last: who finds it may send that."""
     path = run_dir / file_name(process)
     new = path.with_suffix(".new")
     file = new.open("ab", buffering=0)

@@ -58,7 +58,7 @@ class Rank:
         runtime = SimpleNamespace(proc=proc, hosting=hosting, root=root)
         self.work = queue.SimpleQueue()
         quiet = SimpleNamespace(is_on_its_way=lambda: False)
-        self.cells = cell_queue.CellQueue(runtime, self.work, {}, quiet)
+        self.cells = cell_queue.CellQueue(runtime, self.work, {}, quiet, None)
         self.shell = self.cells.shell
 
     def strike(self):

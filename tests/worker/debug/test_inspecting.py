@@ -31,7 +31,7 @@ def test_values_that_are_cheap_are_shown_and_others_named():
         "n": 3, "text": "x" * 1000, "loud": Loud(), "many": [Loud()] * 5, "huge": 10**5000,
         "_private": 1, "get_ipython": 2,
     }  # fmt: skip
-    found = inspecting.Looks(cells(**names)).variables()["variables"]
+    found = inspecting.VariableInspector(cells(**names)).variables()["variables"]
     values = {one["name"]: one["value"] for one in found}
     assert values["n"] == "3"
     assert values["text"].endswith("...")
@@ -46,7 +46,7 @@ def test_a_busy_rank_makes_no_picture():
     busy = cells(loud=Loud())
     busy.is_running = True
     with pytest.raises(RuntimeError, match="stop it at a breakpoint"):
-        inspecting.Looks(busy).rich("loud")
+        inspecting.VariableInspector(busy).rich("loud")
 
 
 def test_a_cell_is_written_where_it_is_missing(tmp_path):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from monarch_nb.worker.debug.wire import Wire
+from monarch_nb.worker.debug.pydevd import Wire
 
 SAID = [{"text": "é" * 40}, {"a": "x\r\n\r\ny"}, {}]
 

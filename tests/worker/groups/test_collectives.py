@@ -158,8 +158,8 @@ def test_time_in_a_debugger_does_not_count(mesh):
     """Of any rank, also when it has gone on since."""
     made = up(mesh, options=SECOND)
     code = """
-from monarch_nb.worker.groups import collectives
-board = collectives._boards[0]
+from monarch_nb.process import current
+board = current.runtime().hosting.board
 if rank == 1:
     board.pause("main", "train.py:41 step()")
     time.sleep(1.5)

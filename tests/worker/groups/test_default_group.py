@@ -42,8 +42,8 @@ USES = {
     "assert list(DistributedSampler(range(8), shuffle=False)) == [rank, rank + 4]",
 }
 HEAD = "import copy, torch\nimport torch.distributed as dist\n"
-OF = HEAD + "from monarch_nb.worker.groups import subgroups\n"
-ROW = OF + "row = [0, 1] if rank < 2 else [2, 3]\ng = subgroups.of(row)\n"
+OF = HEAD + "from monarch_nb.process import current\ngroup_of = current.runtime().group_of\n"
+ROW = OF + "row = [0, 1] if rank < 2 else [2, 3]\ng = group_of(row)\n"
 VERBS = {
     "all_reduce": "dist.all_reduce(x, group=g); assert x.item() == sum(row)",
     "all_gather": "o = [torch.empty(1), torch.empty(1)]; dist.all_gather(o, x, group=g)\n"
@@ -93,7 +93,7 @@ def test_who_only_asks_waits_for_nobody(four):
 @pytest.mark.parametrize("what", VERBS)
 def test_a_row_of_a_mesh_has_every_collective(four, what):
     ok(four, ROW + "x = torch.ones(1) * rank\n" + VERBS[what])
-    ok(four, "assert not dist.is_initialized() and subgroups.of(row) is g")
+    ok(four, "assert not dist.is_initialized() and group_of(row) is g")
 
 
 def test_a_device_mesh_is_made_of_such_groups(four):
@@ -101,7 +101,7 @@ def test_a_device_mesh_is_made_of_such_groups(four):
         "from torch.distributed.device_mesh import DeviceMesh\n"
         "from torch.distributed.tensor import Shard, distribute_tensor\n"
         "column = [rank % 2, rank % 2 + 2]\n"
-        "m = DeviceMesh.from_group([subgroups.of(column), g], 'cpu',\n"
+        "m = DeviceMesh.from_group([group_of(column), g], 'cpu',\n"
         "    mesh=torch.arange(4).view(2, 2), mesh_dim_names=('a', 'b'))\n"
         "x = torch.arange(16.).view(4, 4); d = distribute_tensor(x, m, [Shard(0), Shard(1)])\n"
         "torch.testing.assert_close((d @ d.T).full_tensor(), x @ x.T)"
@@ -112,7 +112,7 @@ def test_a_device_mesh_is_made_of_such_groups(four):
 def test_a_group_made_in_another_thread(four):
     code = (
         "from concurrent.futures import ThreadPoolExecutor\n"
-        "def go():\n    x = torch.ones(1); g = subgroups.of([0, 1, 2, 3])\n"
+        "def go():\n    x = torch.ones(1); g = group_of([0, 1, 2, 3])\n"
         "    dist.all_reduce(x, group=g); return x.item()\n"
         "with ThreadPoolExecutor(1) as pool: assert pool.submit(go).result() == 4"
     )
@@ -120,11 +120,11 @@ def test_a_group_made_in_another_thread(four):
 
 
 def test_a_rank_that_does_not_come_is_named(four):
-    code = OF + "subgroups.of([0, 2], timeout=0.5)"
+    code = OF + "group_of([0, 2], timeout=0.5)"
     run = four.start(code, gpus=0)
     assert run.wait(WITHIN_S)
     assert "rank 2 did not come to the group of ranks 0,2" in errors(run)[0]
-    run = four.start(OF + "subgroups.of([1, 2])", gpus=0)
+    run = four.start(OF + "group_of([1, 2])", gpus=0)
     assert run.wait(WITHIN_S)
     assert "rank 0 is not in the group of ranks [1, 2]" in errors(run)[0]
 

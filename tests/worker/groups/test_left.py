@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from monarch_nb.worker.groups.waits import Left
+from monarch_nb.worker.groups.waits import Abandoned
 
 
-def left_with(is_done) -> Left:
-    left = Left(lambda: None)
+def left_with(is_done) -> Abandoned:
+    left = Abandoned(lambda: None)
     left.add("all_reduce", object(), is_done)
     return left
 
@@ -34,7 +34,7 @@ def test_what_has_ended_on_the_peers_and_ends_here_a_moment_later_is_waited_for(
 
 
 def test_a_work_itself_may_be_waited_for_again():
-    left, work = Left(lambda: None), object()
+    left, work = Abandoned(lambda: None), object()
     left.add("all_reduce", work, lambda: False)
     left.check(work)
 

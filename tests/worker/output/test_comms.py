@@ -8,7 +8,7 @@ import math
 import numpy as np
 import torch
 
-from monarch_nb.worker.cells.jsonable import as_json, plain
+from monarch_nb.worker.cells.jsonable import as_json, jsonable
 from monarch_nb.worker.output.comms import _Incoming
 
 
@@ -56,7 +56,7 @@ def test_values_of_libraries_are_numbers_and_the_rest_is_text():
 
 
 def test_displays_are_json():
-    shown = plain({"image/png": b"hi", "application/json": {"x": torch.float32, "y": -math.inf}})
+    shown = jsonable({"image/png": b"hi", "application/json": {"x": torch.float32, "y": -math.inf}})
     assert shown == {
         "image/png": "aGk=",
         "application/json": {"x": "torch.float32", "y": "-Infinity"},

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from monarch_nb.core.wire import board as boards
 from monarch_nb.core.wire.board import SLOT_BYTES, BoardSlot
-from monarch_nb.worker.groups import collectives
+from monarch_nb.worker.groups.process_groups import Place, ProcessGroups
 from monarch_nb.worker.status import board_writer
 from monarch_nb.worker.status.board_writer import BoardWriter
 
@@ -186,12 +186,9 @@ def test_news_that_came_during_a_wait_stays(board):
 
 def test_a_rank_that_was_starting_is_so_again(board):
     writer, read = board
-    collectives._boards[:] = [writer]
-    try:
-        with collectives.waiting("init_process_group"):
-            assert said(read()) == ("collective", "init_process_group")
-    finally:
-        collectives._boards.clear()
+    groups = ProcessGroups(Place("", 0, 1), writer)
+    with groups.waiting("init_process_group"):
+        assert said(read()) == ("collective", "init_process_group")
     assert said(read()) == ("starting", "")
 
 
