@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.actors.driver import Driver, Spec, State, is_failure
+from monarch_nb.actors.driver import Driver, State, is_failure
 from monarch_nb.actors.tombstone import ActorEnded
 from monarch_nb.process.current import end_fork
 from monarch_nb.process.interrupts.interrupts import Key, Steps
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
     from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope
     from monarch_nb.core.wire.frames import Message
+    from monarch_nb.core.wire.messages.actors import SpawnActor
     from monarch_nb.process.payloads import Parcel
     from monarch_nb.process.supervision.supervision import MeshFailure
 
@@ -34,7 +35,7 @@ DISPATCH_BATCH: Final = 64  # concurrent calls admitted before the loop gets a t
 class AsyncDriver(Driver):
     """Runs an actor on its own event loop."""
 
-    def __init__(self, hosting: Hosting, spec: Spec, request: Message) -> None:
+    def __init__(self, hosting: Hosting, spec: SpawnActor, request: Message) -> None:
         super().__init__(hosting, spec, request)
         self._backlog: collections.deque[Message] = collections.deque()
         self.waiting = self._backlog.__len__

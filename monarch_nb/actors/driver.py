@@ -13,7 +13,6 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from monarch_nb.actors.definition import RETURN_HOOK, endpoints_of
@@ -21,6 +20,8 @@ from monarch_nb.actors.ports import Port
 from monarch_nb.actors.tombstone import ActorEnded
 from monarch_nb.core.shape.extent import Extent, Point
 from monarch_nb.core.wire.frames import ERROR, REPLY, Message
+from monarch_nb.core.wire.messages.actors import SpawnActor
+from monarch_nb.core.wire.messages.codec import Done
 from monarch_nb.meshes.proc_mesh import restore_procs
 from monarch_nb.process import remote_errors
 from monarch_nb.process.context import Here, Instance, here
@@ -46,36 +47,6 @@ class State(enum.IntEnum):
     ENDED = 2
 
 
-@dataclass(frozen=True)
-class Spec:
-    """What the spawner says of an actor, apart from the pickled class and arguments."""
-
-    port: int
-    name: str
-    class_name: str
-    labels: tuple[str, ...]
-    sizes: tuple[int, ...]
-    rank: int
-    owner: tuple[int, int]
-    creator: str
-    sync: bool
-    may_take_main: bool = True
-
-    @staticmethod
-    def from_body(body: dict[str, Any]) -> Spec:
-        """From a `spawn_actor` control message."""
-        return Spec(
-            body["port"],
-            body["name"],
-            body["class_name"],
-            tuple(body["labels"]),
-            tuple(body["sizes"]),
-            body["rank"],
-            (body["owner"][0], body["owner"][1]),
-            *(body[name] for name in ("creator", "sync", "main")),
-        )
-
-
 class Driver:
     """What both kinds share: decoding, invoking, answering, ending."""
 
@@ -83,7 +54,7 @@ class Driver:
     """How much waits in its queue. Any thread."""
     thread: threading.Thread | None = None  # of its own
 
-    def __init__(self, hosting: Hosting, spec: Spec, request: Message) -> None:
+    def __init__(self, hosting: Hosting, spec: SpawnActor, request: Message) -> None:
         self.hosting = hosting
         self.proc = hosting.proc
         self.spec = spec
@@ -150,7 +121,7 @@ class Driver:
                 self.begin_stop(reason)
                 return
         if message is not None:
-            self.proc.answer(message, {"ok": True})
+            self.proc.answer(message, Done())
 
     def wait_until_over(self, limit_s: float) -> bool:
         """Wait until the actor has ended and its `__cleanup__` has run."""
@@ -349,7 +320,7 @@ class Driver:
             self.ended.forget_cause()
         self._over.set()
         for message in self._stop_requests:
-            self.proc.answer(message, {"ok": True})
+            self.proc.answer(message, Done())
         self._stop_requests = []
 
     def refuse_backlog(self) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from monarch_nb.actors.driver import Driver, Spec, State, is_failure
+from monarch_nb.actors.driver import Driver, State, is_failure
 from monarch_nb.actors.tombstone import ActorEnded
 from monarch_nb.process import remote_errors
 from monarch_nb.process.current import end_fork
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
     from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope
     from monarch_nb.core.wire.frames import Message
+    from monarch_nb.core.wire.messages.actors import SpawnActor
     from monarch_nb.process.payloads import Parcel
     from monarch_nb.process.supervision.supervision import MeshFailure
 
@@ -47,7 +48,7 @@ class SyncDriver(Driver):
     """Runs a sync actor on the thread that serves `work`."""
 
     def __init__(
-        self, hosting: Hosting, spec: Spec, request: Message, work: WorkQueue | None
+        self, hosting: Hosting, spec: SpawnActor, request: Message, work: WorkQueue | None
     ) -> None:
         super().__init__(hosting, spec, request)
         self._urgent: collections.deque[Callable[[], Any]] = collections.deque([self.construct])

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Self, final
 from monarch_nb.core.shape.extent import Extent, Shape, Slice
 from monarch_nb.core.shape.mesh_trait import MeshTrait
 from monarch_nb.core.wire.frames import HOST_SHIFT
+from monarch_nb.core.wire.messages.agents import Spawn
+from monarch_nb.core.wire.messages.codec import Done, Refused
 from monarch_nb.meshes import devices
 from monarch_nb.meshes.bootstrap import (
     Command,
@@ -283,25 +285,17 @@ class _Spawning:
         for rank in ranks:
             by_agent.setdefault(self.state.agents[rank], []).append(rank)
         for agent, some in by_agent.items():
-            body = self._body(some, self.runtime.landings.get(agent))
-            refused = functools.partial(self._refused, some)
-            self.runtime.request_spawn(agent, body, self.bootstrap, refused)
+            message = self._message(some, self.runtime.landings.get(agent))
+            answered = functools.partial(self._answered, some)
+            self.proc.ask(agent, message, answered, parcel=self.bootstrap)
 
-    def _refused(self, ranks: list[int], text: str) -> None:
-        """The agent cannot spawn: the ranks are as dead as if they had died."""
-        processes = [self.state.processes[rank] for rank in ranks]
-        self.runtime.supervision.report_gone(processes, text)
+    def _answered(self, ranks: list[int], answer: Done | Refused) -> None:
+        """Where the agent cannot spawn, the ranks are as dead as if they had died."""
+        if isinstance(answer, Refused):
+            processes = [self.state.processes[rank] for rank in ranks]
+            self.runtime.supervision.report_gone(processes, answer.error)
 
-    def _commands(self, lines: list[list[str] | None], landing: Landing | None) -> dict[str, Any]:
-        """Nothing where all are forked."""
-        if not any(lines):
-            return {}
-        python = this_python()
-        if landing is not None:
-            python["path"] = landing.import_path(python["path"])
-        return {"commands": lines, "python": python}
-
-    def _body(self, ranks: list[int], landing: Landing | None) -> dict[str, Any]:
+    def _message(self, ranks: list[int], landing: Landing | None) -> Spawn:
         state = self.state
         extent = state.shape.extent
         cwd = str(Path.cwd())
@@ -310,29 +304,32 @@ class _Spawning:
         if landing is not None:
             cwd, path = landing.cwd(cwd), landing.import_path(path)
             beside = {WORKSPACE_DIR: landing.root}
-        return {
-            "procs": [state.processes[rank] for rank in ranks],
-            "ranks": ranks,
-            "world_size": len(state.processes),
-            "owner": self.proc.id,
-            "ready_port": state.boot_port,
-            "mesh": state.number,
-            "name": state.name,
-            "labels": extent.labels,
-            "sizes": extent.sizes,
-            "host_size": self.count,
-            "env": {},
-            "rank_env": [{**beside, **self.starts[rank].env} for rank in ranks],
-            **self._commands([self.starts[rank].line for rank in ranks], landing),
-            "cwd": "" if self.everywhere else cwd,
-            "path": path,
-            "store": state.store(self.proc.links.run_dir),
-            "devices": [
-                devices.device_of(rank % self.count, self.starts[rank].env) for rank in ranks
-            ],
-            "config": dataclasses.asdict(self.proc.config),
-            "bind": None if self.bind is None else [self.bind[rank % self.count] for rank in ranks],
-        }
+        lines = [self.starts[rank].line for rank in ranks]
+        is_any_started = any(lines)  # or all are forked
+        python = this_python() if is_any_started else None
+        if python is not None and landing is not None:
+            python["path"] = landing.import_path(python["path"])
+        return Spawn(
+            procs=[state.processes[rank] for rank in ranks],
+            owner=self.proc.id,
+            ranks=ranks,
+            world_size=len(state.processes),
+            ready_port=state.boot_port,
+            mesh=state.number,
+            name=state.name,
+            labels=extent.labels,
+            sizes=extent.sizes,
+            host_size=self.count,
+            rank_env=[{**beside, **self.starts[rank].env} for rank in ranks],
+            commands=lines if is_any_started else None,
+            python=python,
+            cwd="" if self.everywhere else cwd,
+            path=path,
+            store=state.store(self.proc.links.run_dir),
+            devices=[devices.device_of(rank % self.count, self.starts[rank].env) for rank in ranks],
+            config=dataclasses.asdict(self.proc.config),
+            bind=None if self.bind is None else [self.bind[rank % self.count] for rank in ranks],
+        )
 
 
 def _check_axes(host_labels: tuple[str, ...], per_host: dict[str, int]) -> None:

@@ -17,11 +17,22 @@ from typing import TYPE_CHECKING, Any
 from monarch_nb.actors.definition import check_class, check_constructor, is_sync
 from monarch_nb.core.shape.extent import Shape, Slice
 from monarch_nb.core.wire.frames import SHARED, Message
+from monarch_nb.core.wire.messages.actors import (
+    AggregateOutput,
+    AwaitBoot,
+    Booted,
+    SetLogLevel,
+    SpawnActor,
+    StopActor,
+)
+from monarch_nb.core.wire.messages.agents import Stop
+from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.errors import SupervisionError
 from monarch_nb.meshes.actor_mesh import ActorMesh, ActorsState, SpawnCall
 from monarch_nb.meshes.proc_mesh import ProcMesh, spawn_callbacks
 from monarch_nb.process import context, remote_errors
-from monarch_nb.process.boot import BootCall, Countdown
+from monarch_nb.process.boot import BootCall
+from monarch_nb.process.futures.ask_all import Question
 from monarch_nb.process.futures.calls import Target
 from monarch_nb.process.futures.future import Future, LazyFuture, completed, make
 from monarch_nb.process.payloads import Parcel
@@ -72,14 +83,14 @@ class Meshes:
             owned=True,
         )
         state.proc_ranks = tuple(procs.ranks)
-        body = _actor_body(state, instance, self.proc.id)
+        spec = _spec(state, instance, self.proc.id)
         content = (cls, args, kwargs, procs._reference())
         parcel = self.proc.encode(content, state.processes)
         kept = None if parcel.flags & SHARED else parcel
-        state.respawn = functools.partial(self._construct, state, body, content, kept)
+        state.respawn = functools.partial(self._construct, state, spec, content, kept)
         self.supervision.own(state)
         procs._state.actors.append(state)
-        state.initialized = self._construct_with(state, body, parcel, range(len(state.processes)))
+        state.initialized = self._construct_with(state, spec, parcel, range(len(state.processes)))
         return ActorMesh(state, state.shape)
 
     def _check_usable(self, procs: ProcMesh) -> None:
@@ -105,18 +116,18 @@ class Meshes:
     def _construct(
         self,
         state: ActorsState,
-        body: dict[str, Any],
+        spec: SpawnActor,
         content: tuple[Any, ...],
         kept: Parcel | None,
         ranks: list[int],
     ) -> Future[Any]:
         parcel = kept or self.proc.encode(content, [state.processes[rank] for rank in ranks])
-        return self._construct_with(state, body, parcel, ranks, again=True)
+        return self._construct_with(state, spec, parcel, ranks, again=True)
 
     def _construct_with(
         self,
         state: ActorsState,
-        body: dict[str, Any],
+        spec: SpawnActor,
         parcel: Parcel,
         ranks: Sequence[int],
         *,
@@ -132,8 +143,7 @@ class Meshes:
         for index, (rank, process) in enumerate(zip(ranks, processes, strict=True)):
             self.proc.control(
                 process,
-                "spawn_actor",
-                {**body, "rank": rank},
+                spec._replace(rank=rank),
                 parcel=parcel,
                 reply=call.port,
                 rank=index,
@@ -183,10 +193,7 @@ class Meshes:
 
     def _tell_to_stop(self, state: ActorsState, reason: str, then: Callable[[], None]) -> None:
         living = [process for process in state.processes if process not in self.proc.dead]
-        countdown = Countdown(len(living), then)
-        for process in living:
-            body = {"port": state.number, "reason": reason}
-            self.proc.ask(process, "stop_actor", body, lambda _answer: countdown.one_less())
+        Question(self.proc, dict.fromkeys(living, StopActor(state.number, reason)), then)
 
     # processes
 
@@ -208,19 +215,18 @@ class Meshes:
     def when_booted(self, state: ProcsState) -> Future[bool]:
         """For a handle that came by message: the processes answer once they are up."""
         future: Future[bool] = make(Future)
-        size = len(state.processes)
-        countdown = Countdown(size, lambda: future._set_result(True))
+        processes = list(state.processes)
 
-        def answered(rank: int, answer: dict[str, Any]) -> None:
-            if "unbooted" in answer:
-                future._set_exception(remote_errors.unbooted(answer["unbooted"], rank, size))
-            elif "error" in answer:
-                future._set_exception(SupervisionError(answer["error"], ranks=(rank,)))
-            else:
-                countdown.one_less()
+        def heard(process: int, answer: Booted | Refused) -> None:
+            rank = processes.index(process)
+            if isinstance(answer, Refused):
+                future._set_exception(SupervisionError(answer.error, ranks=(rank,)))
+            elif answer.unbooted is not None:
+                error = remote_errors.unbooted(answer.unbooted, rank, len(processes))
+                future._set_exception(error)
 
-        for rank, process in enumerate(state.processes):
-            self.proc.ask(process, "booted", {}, functools.partial(answered, rank))
+        requests = dict.fromkeys(processes, AwaitBoot())
+        Question(self.proc, requests, lambda: future._set_result(True), heard)
         return future
 
     def _start(
@@ -258,10 +264,9 @@ class Meshes:
             self.supervision.disown(state)
             then()
 
-        countdown = Countdown(len(by_agent), gone)
-        for agent, processes in by_agent.items():
-            body = {"procs": processes, "grace_s": self.proc.config.exit_s}
-            self.proc.ask(agent, "stop", body, lambda _answer: countdown.one_less())
+        limit_s = self.proc.config.exit_s
+        stops = {agent: Stop(processes, limit_s) for agent, processes in by_agent.items()}
+        Question(self.proc, stops, gone)
 
     def _stop_once(
         self, state: MeshState, reason: str, stop: Callable[[Callable[[], None]], None]
@@ -300,25 +305,27 @@ class Meshes:
     def set_logging(self, mesh: ProcMesh, *, window_s: float | None, level: int) -> None:
         """`ProcMesh.logging_option`."""
         processes = mesh._processes()
-        body = {"procs": processes, "name": mesh.name, "window_s": window_s}
-        self.proc.control(self.proc.controller, "logging_option", body)
+        option = AggregateOutput(processes, mesh.name, window_s)
+        self.proc.control(self.proc.controller, option)
         for process in processes:
-            self.proc.control(process, "logging", {"level": level})
+            self.proc.control(process, SetLogLevel(level))
 
 
-def _actor_body(state: ActorsState, instance: context.Instance, process: int) -> dict[str, Any]:
+def _spec(state: ActorsState, instance: context.Instance, process: int) -> SpawnActor:
+    """Of rank 0."""
     cls = state.cls
-    return {
-        "port": state.number,
-        "name": state.name,
-        "class_name": f"{cls.__module__}.{cls.__qualname__}",
-        "labels": list(state.shape.labels),
-        "sizes": list(state.shape.ndslice.sizes),
-        "owner": [process, instance.port],
-        "creator": str(instance),
-        "sync": is_sync(cls),
-        "main": getattr(cls, "takes_main_thread", True),
-    }
+    return SpawnActor(
+        port=state.number,
+        name=state.name,
+        class_name=f"{cls.__module__}.{cls.__qualname__}",
+        labels=list(state.shape.labels),
+        sizes=list(state.shape.ndslice.sizes),
+        rank=0,
+        owner=(process, instance.port),
+        creator=str(instance),
+        sync=is_sync(cls),
+        main=getattr(cls, "takes_main_thread", True),
+    )
 
 
 def _ignore(_: Any) -> None:

@@ -1,9 +1,7 @@
-"""Waiting for processes to come up, and counting to the last of several answers."""
+"""Waiting for processes to come up."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from monarch_nb.process import remote_errors
@@ -73,21 +71,3 @@ class BootCall(Future[bool], Waiter):
         self._end()
         failure = MeshFailure(self._mesh, [rank], ended.describe(), ended=ended)
         self._set_exception(failure.error(f"{self._mesh.name}.start"))
-
-
-class Countdown:
-    """Calls back when as many events have come as were expected."""
-
-    def __init__(self, count: int, then: Callable[[], None]) -> None:
-        self._left = count
-        self._then = then
-        self._lock = threading.Lock()
-        if count == 0:
-            then()
-
-    def one_less(self) -> None:
-        with self._lock:
-            self._left -= 1
-            done = self._left == 0
-        if done:
-            self._then()

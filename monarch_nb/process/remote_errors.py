@@ -67,9 +67,10 @@ def unpack(payload: Any, *, what: str, rank: int | None, size: int) -> BaseExcep
     return lost
 
 
-def unbooted(record: Any, rank: int, size: int) -> ActorError:
-    """The error of a process whose bootstrap function raised; `record` as JSON."""
-    return _actor_error(revive(None, record), record, SETUP, rank, size)
+def unbooted(record: ErrorRecord, rank: int, size: int) -> ActorError:
+    """The error of a process whose bootstrap function raised."""
+    data = record.to_json()
+    return _actor_error(revive(None, data), data, SETUP, rank, size)
 
 
 def render(record: ErrorRecord) -> str:

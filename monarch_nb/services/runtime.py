@@ -5,23 +5,26 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from monarch_nb.actors.hosting import Hosting
 from monarch_nb.config import Config
 from monarch_nb.core.shape.extent import Extent, Point, Shape
-from monarch_nb.core.wire.frames import ROOT_PORT
+from monarch_nb.core.wire.frames import ROOT_PORT, Message
+from monarch_nb.core.wire.messages import actors, agents
+from monarch_nb.core.wire.messages.agents import Hello, Here, Shutdown, StopAll
+from monarch_nb.core.wire.messages.codec import Done, Refused, Request
 from monarch_nb.meshes.bootstrap import Environment
 from monarch_nb.meshes.healing import Healing
 from monarch_nb.meshes.proc_mesh import ProcMesh
 from monarch_nb.meshes.process_groups import Seat
 from monarch_nb.meshes.spawning import Meshes
 from monarch_nb.process import context
+from monarch_nb.process.futures.ask_all import Question
 from monarch_nb.process.futures.future import Future, before_wait, make
-from monarch_nb.process.payloads import Parcel
-from monarch_nb.process.process import Proc
+from monarch_nb.process.process import Proc, Serve, serve
 from monarch_nb.process.supervision.mesh_state import ProcsState
 from monarch_nb.process.supervision.moved_ranks import Handles
 from monarch_nb.process.supervision.supervision import MeshFailure, Supervision
@@ -99,10 +102,42 @@ class Runtime:
         if not seen:
             sys.stderr.write(f"Unhandled failure on {self.root.name}: {failure.report()}\n")
 
-    def start(self) -> None:
-        """Begin to receive."""
+    def start(
+        self,
+        handlers: Iterable[Serve] = (),
+        after_interrupt: Sequence[Callable[[], None]] = (),
+    ) -> None:
+        """Begin to receive what every process handles, and what `handlers` do.
+
+        `after_interrupt` are called in order when calls to an actor of this process have been
+        interrupted, in the inbox thread.
+        """
+
+        def on_interrupt(interrupt: actors.Interrupt, message: Message) -> None:
+            self.hosting.on_interrupt(interrupt, message)
+            for listener in after_interrupt:
+                listener()
+
         logs.install()
-        self.proc.links.start()
+        hosting, supervision = self.hosting, self.supervision
+        self.proc.start([
+            serve(actors.AwaitBoot, hosting.on_await_boot),
+            serve(actors.SpawnActor, hosting.on_spawn),
+            serve(actors.StopActor, hosting.on_stop),
+            serve(actors.Interrupt, on_interrupt),
+            serve(actors.Fence, hosting.returns.on_fence),
+            serve(actors.Undelivered, hosting.returns.on_undelivered),
+            serve(actors.ActorFailed, supervision.on_actor_failed),
+            serve(agents.Exited, supervision.on_exited),
+            serve(agents.Silent, supervision.on_silent),
+            serve(agents.Heard, supervision.on_heard),
+            serve(actors.Healed, self.handles.on_healed),
+            serve(actors.OfferTensor, self.exchange.on_offer),
+            serve(actors.ReadBuffer, self.buffers.on_read),
+            serve(actors.WriteBuffer, self.buffers.on_write),
+            serve(actors.DropBuffer, self.buffers.on_drop),
+            *handlers,
+        ])  # fmt: skip
 
     def own_mesh(self) -> ProcMesh:
         """`this_proc()`."""
@@ -135,49 +170,30 @@ class Runtime:
         """
         return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
 
-    def request_spawn(
-        self,
-        agent: int,
-        body: dict[str, Any],
-        bootstrap: Parcel | None,
-        refused: Callable[[str], None],
-    ) -> None:
-        """Ask an agent for ranks; `refused(text)` if it says no or is gone."""
-
-        def answered(answer: dict[str, Any]) -> None:
-            if "error" in answer:
-                refused(answer["error"])
-
-        self.proc.ask(agent, "spawn", body, answered, parcel=bootstrap)
-
     def hosts_ready(self, agents: Sequence[int]) -> Future[bool]:
         """Done when the agents can spawn."""
-        return self._ask_all(agents, "hello", {}, True)
+        ready: Future[bool] = make(Future)
+
+        def heard(_: int, answer: Here | Refused) -> None:
+            if isinstance(answer, Refused):
+                ready._set_exception(RuntimeError(f"attach failed: {answer.error}"))
+
+        requests = dict.fromkeys(agents, Hello())
+        Question(self.proc, requests, lambda: ready._set_result(True), heard)
+        return ready
 
     def stop_hosts(self, agents: Sequence[int]) -> Future[None]:
         """End every process on these hosts."""
-        return self._ask_all(agents, "stop_all", {"grace_s": self.proc.config.exit_s}, None)
+        return self._when_done(agents, StopAll(self.proc.config.exit_s))
 
     def shut_hosts(self, agents: Sequence[int]) -> Future[None]:
         """End these hosts."""
-        return self._ask_all(agents, "shutdown", {"grace_s": self.proc.config.exit_s}, None)
+        return self._when_done(agents, Shutdown(self.proc.config.exit_s))
 
-    def _ask_all(
-        self, agents: Sequence[int], verb: str, body: dict[str, Any], value: Any
-    ) -> Future[Any]:
-        future: Future[Any] = make(Future)
-        left = [len(agents)]
-
-        def answered(answer: dict[str, Any]) -> None:
-            left[0] -= 1
-            if "error" in answer and verb == "hello":
-                future._set_exception(RuntimeError(f"attach failed: {answer['error']}"))
-            elif left[0] == 0:
-                future._set_result(value)
-
-        for agent in agents:
-            self.proc.ask(agent, verb, body, answered)
-        return future
+    def _when_done(self, agents: Sequence[int], request: Request[Done]) -> Future[None]:
+        done: Future[None] = make(Future)
+        Question(self.proc, dict.fromkeys(agents, request), lambda: done._set_result(None))
+        return done
 
     def close(self, linger_s: float = 0.5) -> None:
         """End this process's part in the mesh."""

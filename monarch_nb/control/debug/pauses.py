@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.spans import covered_s
+from monarch_nb.core.wire.messages.status import GetHeldOfMesh, GetHeldSpans, HeldFor
 from monarch_nb.process.futures import ask_all
 
 if TYPE_CHECKING:
@@ -17,16 +18,15 @@ ANSWER_S: Final = 1.0
 
 
 class HeldDesk:
-    """Serves the verb `held_of_mesh`."""
+    """Answers collectives of ranks whose time is over."""
 
     def __init__(self, proc: Proc, supervision: Supervision) -> None:
         self._proc = proc
         self._supervision = supervision
-        proc.verbs["held_of_mesh"] = self.on_asked
 
-    def on_asked(self, body: dict[str, Any], message: Message) -> None:
+    def on_asked(self, wanted: GetHeldOfMesh, message: Message) -> None:
         """Inbox thread: the asking is done by another."""
-        args = (float(body["within_s"]), message)
+        args = (wanted.within_s, message)
         name = "monarch-held"
         threading.Thread(target=self._answer, args=args, name=name, daemon=True).start()
 
@@ -37,6 +37,6 @@ class HeldDesk:
             if state.kind == "proc" and message.source in state.processes
             for process in state.processes
         }
-        told = ask_all.ask(self._proc, "held", {each: {} for each in members}, ANSWER_S)
-        spans = [(start, end) for answer in told.values() for start, end in answer["spans"]]
-        self._proc.answer(message, {"ok": True, "held_s": covered_s(spans, within_s)})
+        told = ask_all.ask(self._proc, dict.fromkeys(members, GetHeldSpans()), ANSWER_S)
+        spans = [span for answer in told.values() for span in answer.spans]
+        self._proc.answer(message, HeldFor(covered_s(spans, within_s)))

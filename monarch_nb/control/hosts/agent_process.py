@@ -15,6 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from monarch_nb.core.wire.messages.agents import Shutdown
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import AgentBoot
 from monarch_nb.host.local import LocalLauncher
@@ -48,7 +49,7 @@ class Keeper:
         """Shut the agent down in an orderly way; kill it after `limit_s`."""
         self._ending.set()
         proc = self._client.proc
-        proc.control(proc.agent, "shutdown", {"grace_s": limit_s * _RANKS_SHARE})
+        proc.control(proc.agent, Shutdown(limit_s * _RANKS_SHARE))
         if self._lost_at is not None or not self._over.wait(limit_s + 0.5):
             self._launcher.kill()
         self._over.wait(1)

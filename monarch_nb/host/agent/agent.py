@@ -19,6 +19,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from monarch_nb.config import Config
+from monarch_nb.core.wire.messages import agents as messages
+from monarch_nb.core.wire.messages import codec
+from monarch_nb.core.wire.messages.codec import Done, Refused
+from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.host import guard, rundir
 from monarch_nb.host.agent import events, rank_states, requests
 from monarch_nb.host.agent.loop import Loop
@@ -28,7 +32,7 @@ from monarch_nb.host.agent.zygote_client import Forks, settings_for
 from monarch_nb.host.launch import AgentBoot, last_lines
 from monarch_nb.host.output.pipes import Piece
 from monarch_nb.host.status import dumps
-from monarch_nb.host.status.inspect import Looks
+from monarch_nb.host.status.inspect import Looks, Wanted
 from monarch_nb.host.status.oom import MemoryGroup
 from monarch_nb.host.status.viewers import FASTEST_S, Viewers
 
@@ -166,8 +170,8 @@ class Agent:
             return
         self._greeted = True
         facts = {name: report[name] for name in ("versions", "preload_s", "threads")}
-        body = {"verb": "ready", "pid": os.getpid(), "host": socket.gethostname(), **facts}
-        self._tell(self._boot.controller, {**body, "zygote": report["pid"]})
+        ready = messages.Ready(os.getpid(), socket.gethostname(), zygote=report["pid"], **facts)
+        self._tell(self._boot.controller, ready)
 
     def _on_child(self) -> None:
         """A child has ended: the zygote, or a rank or an orphan that the zygote has left us."""
@@ -226,10 +230,10 @@ class Agent:
     def _feed(self, event: events.Event) -> None:
         for effect in self._registry.feed(event, time.monotonic()):
             match effect:
-                case events.Tell(process, body):
-                    self._tell(process, body)
-                case events.Answer(asker, body):
-                    self._answer(asker, body)
+                case events.Tell(process, message):
+                    self._tell(process, message)
+                case events.Answer(asker):
+                    self._answer(asker, Done())
                 case events.Kill(proc, number):
                     self._signal(proc, number)
                 case events.Finish():
@@ -243,51 +247,52 @@ class Agent:
             self._killed.add(proc)
         self._wards.signal(proc, number)
 
-    def _tell(self, process: int, body: Record) -> None:
+    def _tell(self, process: int, message: object) -> None:
         if not self._registry.is_gone(process):
-            self._mail.send(process, body)
+            self._mail.send(process, message)
 
-    def _answer(self, asker: events.Asker, body: Record) -> None:
+    def _answer(self, asker: events.Asker, answer: object) -> None:
         if not self._registry.is_gone(asker.process):
-            self._mail.answer(asker, body)
+            self._mail.answer(asker, answer)
 
     def _pass_on(self, pieces: Iterable[Piece]) -> None:
         for piece in pieces:
-            self._tell(self._boot.controller, {"verb": "raw", **piece._asdict()})
+            self._tell(self._boot.controller, messages.RawOutput(**piece._asdict()))
 
     def _show(self, now: float) -> None:
         if (news := self._viewers.news(now)) is not None:
-            viewers, body = news
+            viewers, board = news
             for viewer in viewers:
-                self._tell(viewer, body)
+                self._tell(viewer, board)
 
-    # ------------------------------------------------------------------------------------ verbs
+    # ------------------------------------------------------------------------ control messages
 
     def _on_letter(self, letter: Letter) -> None:
         verb = str(letter.body.get("verb"))
+        if (found := _HANDLERS.get(verb)) is None:
+            text = f"{verb}: an agent knows {', '.join(_HANDLERS)}"
+            self._answer(letter.asker, Refused(text))
+            return
+        kind, handle = found
         try:
-            _VERBS.get(verb, Agent._unknown)(self, letter)
-        except (KeyError, TypeError, ValueError, OSError) as error:
-            text = f"{verb}: {type(error).__name__}: {error}"
-            self._answer(letter.asker, {"error": text})
+            handle(self, codec.decode(kind, letter.body), letter)
+        except (KeyError, TypeError, ValueError, OSError, RemoteProtocolError) as error:
+            self._answer(letter.asker, Refused(f"{verb}: {type(error).__name__}: {error}"))
 
-    def _unknown(self, _: Letter) -> None:
-        raise ValueError(f"an agent knows {', '.join(_VERBS)}")
-
-    def _spawn(self, letter: Letter) -> None:
-        procs = requests.check_procs(letter.body["procs"])
+    def _spawn(self, spawn: messages.Spawn, letter: Letter) -> None:
+        procs = requests.check_procs(spawn.procs)
         self._check_room(procs)
-        owner = letter.body.get("owner", letter.asker.process)
+        owner = letter.asker.process if spawn.owner is None else spawn.owner
         places = [self._wards.reserve(proc) for proc in procs]
         try:
-            request = requests.fork_request(letter.body, letter.buffers, self._boot, places)
+            request = requests.fork_request(spawn, letter.buffers, self._boot, places)
         except ValueError:
             for proc in procs:
                 self._wards.dismiss(proc)
             raise
         self._feed(events.Asked(procs, owner, requests.commands_of(request)))
         self._zygote().fork(request)
-        self._answer(letter.asker, {"ok": True})
+        self._answer(letter.asker, Done())
 
     def _check_room(self, procs: list[int]) -> None:
         if self._registry.ending:
@@ -303,73 +308,77 @@ class Agent:
                 f"{self._file_limit} (ulimit -Hn)"
             )
 
-    def _stop(self, letter: Letter) -> None:
-        procs = requests.check_procs(letter.body["procs"])
-        grace_s = float(letter.body.get("grace_s", self._config.exit_s))
-        self._feed(events.StopAsked(letter.asker, procs, grace_s))
+    def _stop(self, stop: messages.Stop, letter: Letter) -> None:
+        procs = requests.check_procs(stop.procs)
+        self._feed(events.StopAsked(letter.asker, procs, self._grace_s(stop.grace_s)))
 
-    def _kill(self, letter: Letter) -> None:
-        number = signal.Signals(letter.body.get("signal", signal.SIGKILL))
-        self._feed(events.KillAsked(requests.check_procs(letter.body["procs"]), number))
-        self._answer(letter.asker, {"ok": True})
+    def _grace_s(self, wanted_s: float | None) -> float:
+        return self._config.exit_s if wanted_s is None else wanted_s
 
-    def _watch(self, letter: Letter) -> None:
-        procs = requests.check_procs(letter.body["procs"])
-        self._answer(letter.asker, {"ok": True})
+    def _kill(self, kill: messages.Kill, letter: Letter) -> None:
+        number = signal.Signals(kill.signal)
+        self._feed(events.KillAsked(requests.check_procs(kill.procs), number))
+        self._answer(letter.asker, Done())
+
+    def _watch(self, watch: messages.Watch, letter: Letter) -> None:
+        procs = requests.check_procs(watch.procs)
+        self._answer(letter.asker, Done())
         self._feed(events.Watched(letter.asker.process, procs))
 
-    def _status(self, letter: Letter) -> None:
-        viewer, on = letter.asker.process, letter.body["on"]
-        period_s = float(letter.body.get("period_s", FASTEST_S))
-        told = self._viewers.begin(viewer, period_s, time.monotonic()) if on else None
-        self._answer(letter.asker, {"ok": True, "host": socket.gethostname()})
+    def _status(self, status: messages.WatchBoard, letter: Letter) -> None:
+        viewer, now = letter.asker.process, time.monotonic()
+        period_s = FASTEST_S if status.period_s is None else status.period_s
+        told = self._viewers.begin(viewer, period_s, now) if status.on else None
+        self._answer(letter.asker, messages.Watched(socket.gethostname()))
         if told is None:
             self._viewers.end(viewer)
         else:
             self._tell(viewer, told)
 
-    def _taken(self, letter: Letter) -> None:
-        self._wards.outflow.taken(int(letter.body["bytes"]), time.monotonic())
+    def _taken(self, taken: messages.Taken, _: Letter) -> None:
+        self._wards.outflow.taken(taken.bytes, time.monotonic())
 
-    def _drain(self, letter: Letter) -> None:
-        procs = requests.check_procs(letter.body["procs"])
-        self._wards.when_passed(procs, lambda: self._answer(letter.asker, {"ok": True}))
+    def _drain(self, drain: messages.Drain, letter: Letter) -> None:
+        procs = requests.check_procs(drain.procs)
+        self._wards.when_passed(procs, lambda: self._answer(letter.asker, Done()))
 
-    def _tail(self, letter: Letter) -> None:
-        self._answer(letter.asker, {"text": self._wards.tail(letter.body["proc"])})
+    def _tail(self, wanted: messages.GetLastLines, letter: Letter) -> None:
+        self._answer(letter.asker, messages.LastLines(self._wards.tail(wanted.proc)))
 
-    def _look(self, letter: Letter) -> None:
-        self._looks.ask(letter.body, lambda body: self._answer(letter.asker, body))
+    def _look(self, wanted: Wanted, letter: Letter) -> None:
+        self._looks.ask(wanted, lambda answer: self._answer(letter.asker, answer))
 
-    def _hello(self, letter: Letter) -> None:
-        facts = {"pid": os.getpid(), "host": socket.gethostname()}
-        self._answer(letter.asker, {"ok": True, "malformed": self._mail.malformed, **facts})
+    def _hello(self, _: messages.Hello, letter: Letter) -> None:
+        here = messages.Here(os.getpid(), socket.gethostname(), self._mail.malformed)
+        self._answer(letter.asker, here)
 
-    def _stop_all(self, letter: Letter) -> None:
-        grace_s = float(letter.body.get("grace_s", self._config.exit_s))
-        self._feed(events.StopAsked(letter.asker, list(self._registry.procs), grace_s))
+    def _stop_all(self, stop: messages.StopAll, letter: Letter) -> None:
+        procs = list(self._registry.procs)
+        self._feed(events.StopAsked(letter.asker, procs, self._grace_s(stop.grace_s)))
 
-    def _shutdown(self, letter: Letter) -> None:
-        grace_s = float(letter.body.get("grace_s", self._config.exit_s))
-        self._feed(events.StopAsked(letter.asker, None, grace_s))
+    def _shutdown(self, shutdown: messages.Shutdown, letter: Letter) -> None:
+        self._feed(events.StopAsked(letter.asker, None, self._grace_s(shutdown.grace_s)))
 
 
-_VERBS: Final[dict[str, Callable[[Agent, Letter], None]]] = {
-    "spawn": Agent._spawn,
-    "stop": Agent._stop,
-    "kill": Agent._kill,
-    "watch": Agent._watch,
-    "status": Agent._status,
-    "taken": Agent._taken,
-    "drain": Agent._drain,
-    "tail": Agent._tail,
-    "dump": Agent._look,
-    "dumped": Agent._look,
-    "rows": Agent._look,
-    "native": Agent._look,
-    "shutdown": Agent._shutdown,
-    "hello": Agent._hello,
-    "stop_all": Agent._stop_all,
+_HANDLERS: Final[dict[str, tuple[type, Callable[[Agent, Any, Letter], None]]]] = {
+    codec.verb_of(kind): (kind, handle)
+    for kind, handle in (
+        (messages.Spawn, Agent._spawn),
+        (messages.Stop, Agent._stop),
+        (messages.Kill, Agent._kill),
+        (messages.Watch, Agent._watch),
+        (messages.WatchBoard, Agent._status),
+        (messages.Taken, Agent._taken),
+        (messages.Drain, Agent._drain),
+        (messages.GetLastLines, Agent._tail),
+        (messages.DumpStacks, Agent._look),
+        (messages.GetStackDumps, Agent._look),
+        (messages.GetBoardRows, Agent._look),
+        (messages.GetNativeStacks, Agent._look),
+        (messages.Shutdown, Agent._shutdown),
+        (messages.Hello, Agent._hello),
+        (messages.StopAll, Agent._stop_all),
+    )
 }
 
 

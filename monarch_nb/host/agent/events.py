@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Record = dict[str, Any]
+from monarch_nb.core.wire.messages.agents import Exited, Heard, Leave, Silent, Spawned, ZygoteFailed
+
+Message = Exited | Heard | Leave | Silent | Spawned | ZygoteFailed
 
 
 class Asker(NamedTuple):
@@ -98,14 +100,13 @@ class Tell(NamedTuple):
     """Send a control message to a process."""
 
     process: int
-    body: Record
+    message: Message
 
 
 class Answer(NamedTuple):
-    """Answer a request."""
+    """Answer that a request is done."""
 
     asker: Asker
-    body: Record
 
 
 class Kill(NamedTuple):

@@ -12,6 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from monarch_nb.core.wire.messages.agents import (
+    Exited,
+    Heard,
+    Leave,
+    Silent,
+    Spawned,
+    ZygoteFailed,
+)
 from monarch_nb.host.agent.events import (
     Answer,
     Asked,
@@ -24,7 +32,6 @@ from monarch_nb.host.agent.events import (
     Kill,
     KillAsked,
     Pulsed,
-    Record,
     StopAsked,
     Tell,
     Tick,
@@ -90,7 +97,7 @@ class Registry:
 
     def __post_init__(self) -> None:
         self._ranks: dict[int, _Rank] = {}
-        self._gone: dict[int, Record] = {}
+        self._gone: dict[int, Exited] = {}
         self._stops: list[_Stop] = []
         self._expected: dict[tuple[int, int], float] = {}  # (watcher, proc) -> give up at
         self.ending = False
@@ -119,7 +126,7 @@ class Registry:
 
     def _is_for_the_dead(self, effect: Effect) -> bool:
         match effect:
-            case Tell(process, _) | Answer(Asker(process), _):
+            case Tell(process, _) | Answer(Asker(process)):
                 return process in self._gone
         return False
 
@@ -163,26 +170,26 @@ class Registry:
             return
         rank.pid, rank.since = pid, now
         for process in dict.fromkeys((rank.owner, self.controller)):
-            yield Tell(process, {"verb": "spawned", "procs": [proc], "pids": [pid]})
+            yield Tell(process, Spawned([proc], [pid]))
 
     def _ended(self, event: Ended, now: float) -> Iterator[Effect]:
         if (rank := self._ranks.pop(event.proc, None)) is None:
             return
         event = event._replace(reason=event.reason or _story(rank))
-        body = {"verb": "exited", "pid": rank.pid, "asked": rank.asked, **event._asdict()}
-        self._remember(event.proc, body)
+        exited = Exited(pid=rank.pid, asked=rank.asked, **event._asdict())
+        self._remember(exited)
         for other in self._ranks.values():
             other.watchers.discard(event.proc)
         for watcher in sorted(rank.watchers):
-            yield Tell(watcher, body)
+            yield Tell(watcher, exited)
         yield from self._bequeath(event.proc, now)
         yield from self._settle(event.proc)
 
-    def _remember(self, proc: int, body: Record) -> None:
-        self._gone[proc] = body
+    def _remember(self, exited: Exited) -> None:
+        self._gone[exited.proc] = exited
         if len(self._gone) > _REMEMBERED:
             del self._gone[next(iter(self._gone))]
-        for key in [key for key in self._expected if key[0] == proc]:
+        for key in [key for key in self._expected if key[0] == exited.proc]:
             del self._expected[key]
 
     def _bequeath(self, owner: int, now: float) -> Iterator[Effect]:
@@ -197,7 +204,7 @@ class Registry:
             stop.remaining.discard(proc)
             if not stop.remaining:
                 self._stops.remove(stop)
-                yield Answer(stop.asker, {"ok": True})
+                yield Answer(stop.asker)
                 if stop.final:
                     yield Finish()
 
@@ -217,7 +224,7 @@ class Registry:
             rank.lost_at = now
             return
         if rank.silent:
-            yield from self._tell_pulse(rank, "heard", now)
+            yield from self._tell_pulse(rank, Heard, now)
         rank.heard, rank.lost_at, rank.silent, rank.cut_at = True, None, False, None
 
     def _stop_asked(self, event: StopAsked, now: float) -> Iterator[Effect]:
@@ -237,7 +244,7 @@ class Registry:
         due = now if rank.silent else now + grace_s  # one that is silent would not hear it
         rank.kill_at = min(due, rank.kill_at or due)
         if grace_s > 0:
-            yield Tell(rank.proc, {"verb": "exit", "grace_s": grace_s})
+            yield Tell(rank.proc, Leave(grace_s))
 
     def _kill_asked(self, procs: Sequence[int], number: int, now: float) -> Iterator[Effect]:
         for rank in [self._ranks[proc] for proc in procs if proc in self._ranks]:
@@ -247,7 +254,7 @@ class Registry:
                 rank.kill_at = now  # as soon as it is forked
 
     def _zygote_lost(self, text: str, now: float) -> Iterator[Effect]:
-        yield Tell(self.controller, {"verb": "failed", "stage": "zygote", "text": text})
+        yield Tell(self.controller, ZygoteFailed("zygote", text))
         for rank in self._ranks.values():
             # a rank without a process never gets one; the agent itself sees the others end
             forked = rank.pid is not None
@@ -272,7 +279,7 @@ class Registry:
                 yield Kill(rank.proc, signal.SIGKILL)
             if (due := self._silent_at(rank)) is not None and due <= now:
                 rank.silent, rank.cut_at = True, now + self.timing.grace_s
-                yield from self._tell_pulse(rank, "silent", now)
+                yield from self._tell_pulse(rank, Silent, now)
             if rank.cut_at is not None and rank.cut_at <= now:
                 yield from self._cut_off(rank, now)
         for (watcher, proc), due in list(self._expected.items()):
@@ -326,11 +333,10 @@ class Registry:
             return None
         return rank.since + self.timing.start_s
 
-    def _tell_pulse(self, rank: _Rank, verb: str, now: float) -> Iterator[Effect]:
+    def _tell_pulse(self, rank: _Rank, kind: type[Heard | Silent], now: float) -> Iterator[Effect]:
         since = rank.since if rank.lost_at is None else rank.lost_at
-        body = {"verb": verb, "proc": rank.proc, "since_s": round(now - since, 3)}
         for watcher in sorted(rank.watchers):
-            yield Tell(watcher, body)
+            yield Tell(watcher, kind(rank.proc, round(now - since, 3)))
 
 
 def _story(rank: _Rank) -> str | None:
@@ -341,6 +347,6 @@ def _story(rank: _Rank) -> str | None:
     return rank.end_reason or unheard
 
 
-def _never_heard_of(proc: int) -> Record:
+def _never_heard_of(proc: int) -> Exited:
     reason = "no such process was ever asked for on this host"
-    return {"verb": "exited", "pid": None, **Ended(proc, reason=reason)._asdict()}
+    return Exited(pid=None, asked=False, **Ended(proc, reason=reason)._asdict())

@@ -4,20 +4,30 @@ board."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from monarch_nb.core.wire.messages.agents import (
+    BoardRows,
+    DumpStacks,
+    GetBoardRows,
+    GetNativeStacks,
+    GetStackDumps,
+    StackDumps,
+)
+from monarch_nb.core.wire.messages.codec import Done
 from monarch_nb.host.agent.loop import Loop
 from monarch_nb.host.agent.ranks import Wards
 from monarch_nb.host.agent.requests import check_procs
 from monarch_nb.host.status import dumps
 from monarch_nb.host.status.board import Sampler
-from monarch_nb.host.status.native import Answer, Native
+from monarch_nb.host.status.native import Native
+
+Wanted = DumpStacks | GetStackDumps | GetBoardRows | GetNativeStacks
 
 
 class Looks:
-    """Answers by verb."""
+    """Answers by the type of the question."""
 
     def __init__(self, run_dir: Path, wards: Wards, sampler: Sampler, loop: Loop) -> None:
         self.native = Native(loop)
@@ -25,16 +35,16 @@ class Looks:
         self._wards = wards
         self._sampler = sampler
 
-    def ask(self, body: Mapping[str, Any], answer: Answer) -> None:
-        """The verbs `dump`, `dumped`, `rows` and `native`; all but the last are answered now."""
-        procs = check_procs(body["procs"])
-        match body["verb"]:
-            case "dump":
+    def ask(self, wanted: Wanted, answer: Callable[[object], None]) -> None:
+        """Answered now, but for native stacks."""
+        procs = check_procs(wanted.procs)
+        match wanted:
+            case DumpStacks():
                 dumps.begin(self._run_dir, procs, self._wards.signal)
-                answer({"ok": True})
-            case "dumped":
-                answer({"texts": dumps.texts(self._run_dir, procs)})
-            case "rows":
-                answer({"now_ns": time.monotonic_ns(), "rows": self._sampler.rows(procs)})
-            case "native":
+                answer(Done())
+            case GetStackDumps():
+                answer(StackDumps(dumps.texts(self._run_dir, procs)))
+            case GetBoardRows():
+                answer(BoardRows(time.monotonic_ns(), self._sampler.rows(procs)))
+            case GetNativeStacks():
                 self.native.ask(self._wards.pids(procs), time.monotonic(), answer)

@@ -11,6 +11,8 @@ import time
 from collections import deque
 from typing import Any, Final
 
+from monarch_nb.core.wire.messages.status import KeptError
+
 KEPT: Final = 16
 
 
@@ -21,7 +23,7 @@ class Raised:
         >>> raised = Raised()
         >>> raised.note("trainer.step", 0, {"ename": "ValueError"})
         1
-        >>> raised.since(0)[0]["what"]
+        >>> raised.since(0)[0].what
         'trainer.step'
     """
 
@@ -35,11 +37,11 @@ class Raised:
         self._last.append((number, time.monotonic(), what, tag, record))
         return number
 
-    def since(self, number: int) -> list[dict[str, Any]]:
-        """Those that came after this one, as JSON, oldest first; the last 16 at most."""
+    def since(self, number: int) -> list[KeptError]:
+        """Those that came after this one, oldest first; the last 16 at most."""
         now = time.monotonic()
         return [
-            {"number": each, "age_s": now - at, "what": what, "tag": tag, "record": record}
+            KeptError(each, now - at, what, tag, record)
             for each, at, what, tag, record in list(self._last)
             if each > number
         ]

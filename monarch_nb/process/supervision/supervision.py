@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, final
 from monarch_nb.core.shape.extent import Point, Shape
 from monarch_nb.core.wire import pickling
 from monarch_nb.core.wire.frames import ROOT_PORT, Message
+from monarch_nb.core.wire.messages.actors import ActorFailed
+from monarch_nb.core.wire.messages.agents import Exited, Heard, Silent
 from monarch_nb.errors import RankExited, RankUnreachable, SupervisionError
 from monarch_nb.process import remote_errors
 from monarch_nb.process.exit import Exit
@@ -222,10 +224,6 @@ class Supervision:
         self._lock = threading.Lock()
         self.marking = threading.RLock()
         """Held while losses are noted; who holds it sees all of what was lost together."""
-        proc.verbs["exited"] = self._on_exited
-        proc.verbs["actor_failed"] = self._on_actor_failed
-        proc.verbs["silent"] = self._on_silent
-        proc.verbs["heard"] = self._on_heard
 
     def own(self, state: MeshState) -> None:
         """From now on this process is told of failures of the mesh."""
@@ -255,8 +253,9 @@ class Supervision:
         """Processes that were asked for together never came to live."""
         self.exited(*(Exit(process, reason=reason) for process in processes))
 
-    def _on_exited(self, body: dict[str, Any], _: Message) -> None:
-        self.exited(Exit.from_body(body))
+    def on_exited(self, exited: Exited, _: Message) -> None:
+        """An agent tells of the end of a rank."""
+        self.exited(Exit.of(exited))
 
     def exited(self, *ended: Exit) -> None:
         """Processes are gone: end every wait for them, then tell the owners of what lived there.
@@ -303,11 +302,12 @@ class Supervision:
             found[state.owner_port] = known, [*others, state]
         return found
 
-    def _on_actor_failed(self, body: dict[str, Any], message: Message) -> None:
-        state = self.states.get(body["port"])
+    def on_actor_failed(self, failed: ActorFailed, message: Message) -> None:
+        """An actor of ours has ended by itself."""
+        state = self.states.get(failed.port)
         if state is None or state.ended is not None or message.rank in state.lost:
             return
-        failure = MeshFailure(state, [message.rank], body["text"])
+        failure = MeshFailure(state, [message.rank], failed.text)
         state.lose(failure)
         if message.buffers:
             payload = bytes(message.buffers[-1])
@@ -335,11 +335,13 @@ class Supervision:
         elif owner_port == ROOT_PORT:
             self.on_root_failure(failure, seen)
 
-    def _on_silent(self, body: dict[str, Any], _: Message) -> None:
-        self.silent[body["proc"]] = body.get("since_s", 0.0)
+    def on_silent(self, silent: Silent, _: Message) -> None:
+        """The pulse of a rank stopped."""
+        self.silent[silent.proc] = silent.since_s
 
-    def _on_heard(self, body: dict[str, Any], _: Message) -> None:
-        self.silent.pop(body["proc"], None)
+    def on_heard(self, heard: Heard, _: Message) -> None:
+        """The pulse of a rank came back."""
+        self.silent.pop(heard.proc, None)
 
 
 def _ignore(_: Any) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 
 from monarch_nb.core.wire import pickling
 from monarch_nb.core.wire.frames import Message
+from monarch_nb.core.wire.messages.actors import OfferTensor
+from monarch_nb.core.wire.messages.codec import Done, Refused
 from monarch_nb.data.memory import memory_of
 from monarch_nb.errors import BrokenError
 from monarch_nb.process import context, current
@@ -37,7 +39,6 @@ class Exchange:
         self._lock = threading.Lock()
         self._arrived: dict[Key, collections.deque[Message]] = {}
         self._wanted: dict[Key, collections.deque[_Receive]] = {}
-        proc.verbs["tensor_offer"] = self._on_offer
 
     def want(self, receive: _Receive) -> None:
         """Take the oldest offer, or wait for the next."""
@@ -62,8 +63,9 @@ class Exchange:
                 del self._wanted[receive.key]
             return True
 
-    def _on_offer(self, body: dict[str, Any], message: Message) -> None:
-        key = (message.source, body["tag"])
+    def on_offer(self, offer: OfferTensor, message: Message) -> None:
+        """A tensor is offered to this process."""
+        key = (message.source, offer.tag)
         with self._lock:
             waiting = self._wanted.get(key)
             if not waiting:
@@ -140,7 +142,7 @@ class _Receive(Waiter):
 
     def _end(self, message: Message, error: BaseException | None, value: Any) -> None:
         self._close()
-        self._proc.answer(message, {"ok": True} if error is None else {"error": str(error)})
+        self._proc.answer(message, Done() if error is None else Refused(str(error)))
         if error is None:
             self.future._set_result(value if self._out is None else self._out)
         else:
@@ -205,18 +207,19 @@ def send_tensor(tensor: Any, to: Any, *, tag: int = 0, timeout: float = 60) -> F
         else:
             sent._set_exception(error)
 
-    def answered(answer: dict[str, Any]) -> None:
+    def answered(answer: Done | Refused) -> None:
         if (gone := proc.dead.get(process)) is not None:
             over(error_of(gone))
+        elif isinstance(answer, Refused):
+            over(BrokenError(f"send_tensor: not received: {answer.error}"))
         else:
-            error = answer.get("error")
-            over(BrokenError(f"send_tensor: not received: {error}") if error else None)
+            over(None)
 
     late = TimeoutError(f"send_tensor: not received within {timeout:g} s (tag {tag})")
     limit = time_limit(timeout, lambda: over(late))
     limit.start()
     parcel = proc.encode_bytes(pickling.dumps(offer))
-    proc.ask(process, "tensor_offer", {"tag": tag}, answered, parcel=parcel)
+    proc.ask(process, OfferTensor(tag), answered, parcel=parcel)
     return sent
 
 

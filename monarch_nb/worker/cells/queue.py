@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Any, Final
 from monarch_nb.actors.post_mortem import CELLS
 from monarch_nb.actors.sync_driver import Task
 from monarch_nb.core.wire.frames import CONTROL, OUTPUT, OUTPUT_PORT
+from monarch_nb.core.wire.messages.cells import CellOutcome, InterruptCell, RunCell
+from monarch_nb.core.wire.messages.codec import encode_answer
 from monarch_nb.process.context import Here, here
 from monarch_nb.process.current import end_fork
 from monarch_nb.process.futures.future import waiting
 from monarch_nb.process.payloads import Parcel
 from monarch_nb.worker.cells.compiler import keep
-from monarch_nb.worker.cells.outcome import CellOutcome, forget_last_error
+from monarch_nb.worker.cells.outcome import forget_last_error
 from monarch_nb.worker.cells.shell import CellShell, Publish
 from monarch_nb.worker.output.descriptors import Descriptors
 from monarch_nb.worker.scripts.run import ScriptRun
@@ -69,9 +71,9 @@ class CellQueue:
 
     # the inbox thread
 
-    def on_cell(self, body: dict[str, Any], message: Message) -> None:
+    def on_cell(self, cell: RunCell, message: Message) -> None:
         """A cell has come: queue it for the main thread."""
-        self.later(lambda asked: self.run(body, asked), message)
+        self.later(lambda asked: self.run(cell, asked), message)
 
     def later(self, turn: Turn, message: Message) -> None:
         """Do something between two cells, in the order in which it was asked for."""
@@ -80,9 +82,9 @@ class CellQueue:
         if (board := self.runtime.hosting.board) is not None and board.since_ns:
             board.arrived(self.work.qsize())
 
-    def on_interrupt(self, body: dict[str, Any], message: Message) -> None:
+    def on_interrupt(self, interrupt: InterruptCell, message: Message) -> None:
         """Stop the cell that answers to this port: interrupt it, or drop it from the queue."""
-        key = message.source, body["reply"]
+        key = message.source, interrupt.reply
         with self._lock:
             if self._running == key or self._attending:  # it waits for a widget's callback to end
                 self.runtime.hosting.interrupt_main()
@@ -90,10 +92,10 @@ class CellQueue:
             for turn in dropped:
                 self._turns.remove(turn)
         # in either case: who has not heard gets a SIGINT, which would hit the cell that runs
-        heard = Parcel(json.dumps({"status": "stopping"}).encode())
-        self.proc.send(message.source, CONTROL, body["reply"], heard)
+        heard = Parcel(encode_answer(CellOutcome("stopping")))
+        self.proc.send(message.source, CONTROL, interrupt.reply, heard)
         for _, cell in dropped:
-            self._say(cell, {"status": "cancelled"})
+            self._say(cell, CellOutcome("cancelled"))
 
     @property
     def is_running(self) -> bool:
@@ -107,32 +109,29 @@ class CellQueue:
 
     # the main thread
 
-    def run(self, body: dict[str, Any], message: Message) -> None:
+    def run(self, cell: RunCell, message: Message) -> None:
         """Run a cell and send its outcome."""
-        self.enter(body.get("what") or "cell", message.tag)
+        self.enter(cell.what, message.tag)
         data: list[dict[str, Any]] = []
         waiting.pump = self._pump
-        outcome = self._outcome(body, message, lambda shown: self._publish(shown, message, data))
+        outcome = self._outcome(cell, message, lambda shown: self._publish(shown, message, data))
         if self.proc.links.forked:
             end_fork(None if outcome.error is None else sys.last_value)
         waiting.pump = None
         if outcome.error is None and self.runtime.hosting.failed.kept:
             self._forget_failed()
         self.leave(failed=outcome.status == "error")
-        if body.get("keep") and outcome.error is None:
-            keep(self.results, _key(message), outcome.value, MAX_RESULTS)
-        error = None if outcome.error is None else outcome.error.to_json()
-        self._answer(
+        if cell.keep and outcome.error is None:
+            keep(self.results, _key(message), self.shell.value, MAX_RESULTS)
+        self.before_answer()
+        self.flush()
+        self._say(
             message,
-            {
-                "status": outcome.status,
-                "error": error,
-                "number": self._note(body, message, outcome, error),
-                "text": outcome.result_text,
-                "data": data[-1] if data else None,
-                "elapsed_s": outcome.elapsed_s,
-                "raw": self._descriptors.is_on_its_way(),
-            },
+            outcome._replace(
+                number=self._note(cell, message, outcome),
+                data=data[-1] if data else None,
+                raw=self._descriptors.is_on_its_way(),
+            ),
         )
 
     def _take_turn(self) -> None:
@@ -165,11 +164,12 @@ class CellQueue:
         extent = root.rank.extent
         here.set(Here(root, tuple(extent), tuple(extent.values()), root.rank.rank, tag))
 
-    def _outcome(self, body: dict[str, Any], message: Message, publish: Publish) -> CellOutcome:
-        if "script" not in body:
-            where = {"filename": body["filename"], "first_line": body["first_line"]}
-            return self.shell.run(body["code"], **where, publish=publish)
-        with ScriptRun(body["script"], message.rank) as script:
+    def _outcome(self, cell: RunCell, message: Message, publish: Publish) -> CellOutcome:
+        if cell.script is None:
+            return self.shell.run(
+                cell.code, filename=cell.filename, first_line=cell.first_line, publish=publish
+            )
+        with ScriptRun(cell.script, message.rank) as script:
             return self.shell.perform(script.run, publish)
 
     def _publish(self, shown: dict[str, Any], message: Message, data: list[dict[str, Any]]) -> None:
@@ -214,26 +214,20 @@ class CellQueue:
         self.runtime.hosting.failed.forget(CELLS)
         forget_last_error()
 
-    def _note(
-        self, body: dict[str, Any], cell: Message, outcome: CellOutcome, error: Any
-    ) -> int | None:
+    def _note(self, cell: RunCell, message: Message, outcome: CellOutcome) -> int | None:
         """The number of its error among those of this rank."""
-        if outcome.status != "error":
+        if outcome.status != "error" or outcome.error is None:
             return None
-        return self.runtime.hosting.raised.note(body.get("what") or "cell", cell.tag, error)
+        record = outcome.error.to_json()
+        return self.runtime.hosting.raised.note(cell.what, message.tag, record)
 
     @property
     def waiting(self) -> int:
         """How many cells, and what is done between two, wait for their turn."""
         return len(self._turns)
 
-    def _answer(self, message: Message, body: dict[str, Any]) -> None:
-        self.before_answer()
-        self.flush()
-        self._say(message, body)
-
-    def _say(self, cell: Message, body: dict[str, Any]) -> None:
-        parcel = self.proc.encode_bytes(json.dumps(body).encode())
+    def _say(self, cell: Message, outcome: CellOutcome) -> None:
+        parcel = self.proc.encode_bytes(encode_answer(outcome))
         self.proc.send(cell.source, CONTROL, cell.reply, parcel, rank=cell.rank, tag=cell.tag)
 
     def flush(self) -> None:

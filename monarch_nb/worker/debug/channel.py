@@ -11,11 +11,12 @@ import queue
 from collections.abc import Callable
 from typing import Any, Final
 
+from monarch_nb.core.wire.messages.debug import DebugEvent, DebugInput
+
 MAX_CHARS: Final = 100_000  # of an answer; a repr may be a hundred megabytes
 _LOOK_UP_S: Final = 0.1
 
-Request = dict[str, Any]
-Tell = Callable[[dict[str, Any]], None]
+Tell = Callable[[DebugEvent], None]
 
 
 class DebugChannel:
@@ -34,7 +35,7 @@ class DebugChannel:
         self.pass_over: Callable[[], None] = lambda: None
         """Nobody can answer: say so."""
         self._tell = tell
-        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[DebugInput] = queue.SimpleQueue()
         self._seq = 0
         self._question = ""
         self._parts: list[str] = []
@@ -42,7 +43,7 @@ class DebugChannel:
 
     # the inbox thread
 
-    def put(self, request: Request) -> None:
+    def put(self, request: DebugInput) -> None:
         """A request of the controller's: a line, or what completes one."""
         self._requests.put(request)
 
@@ -71,27 +72,24 @@ class DebugChannel:
         self._say("asks", text=text, prompt=question, **self.about)
         while True:
             request = self._next()
-            kind = request["kind"]
-            if kind == "line":
-                self._seq = request["seq"]
-                return f"{request['line']}\n"
-            if kind == "pass":
+            if request.kind == "line":
+                self._seq = request.seq
+                return f"{request.line}\n"
+            if request.kind == "pass":
                 self.pass_over()
-                self._seq = request["seq"]
+                self._seq = request.seq
                 return "continue\n"
-            words = self.complete(request["line"])
-            self._tell({
-                "event": "completes", "stop": self.number, "seq": request["seq"], "words": words
-            })  # fmt: skip
+            words = self.complete(request.line)
+            self._tell(DebugEvent("completes", self.number, request.seq, words=words))
 
     def end(self, *, stepping: bool) -> None:
         """The debugged code goes on."""
         self._say("goes", text=self._taken(), stepping=stepping)
 
     def _say(self, event: str, **said: Any) -> None:
-        self._tell({"event": event, "stop": self.number, "seq": self._seq, **said})
+        self._tell(DebugEvent(event, self.number, self._seq, **said))
 
-    def _next(self) -> Request:
+    def _next(self) -> DebugInput:
         while True:
             try:
                 return self._requests.get(timeout=_LOOK_UP_S)

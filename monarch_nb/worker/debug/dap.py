@@ -17,13 +17,22 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from monarch_nb.core.wire.messages.codec import Done, Refused
+from monarch_nb.core.wire.messages.debug import (
+    CloseDap,
+    DapEnded,
+    DapEvent,
+    DapRequest,
+    DapResponse,
+    OpenDap,
+)
 from monarch_nb.worker.debug import inspecting
 from monarch_nb.worker.debug.pydevd import Tracer, untrace_child
 
 if TYPE_CHECKING:
     from monarch_nb.actors.hosting import Hosting
     from monarch_nb.core.wire.frames import Message
-    from monarch_nb.worker.cells.outcome import CellOutcome
+    from monarch_nb.core.wire.messages.cells import CellOutcome
     from monarch_nb.worker.cells.queue import CellQueue
     from monarch_nb.worker.cells.shell import CellShell, Publish
 
@@ -47,7 +56,7 @@ Order = Callable[[], None]
 
 
 class Dap:
-    """Serves the verbs `dap_open`, `dap` and `dap_close` (see docs/protocol.md)."""
+    """One session at a time; asked for and ended by the controller."""
 
     def __init__(self, hosting: Hosting, cells: CellQueue) -> None:
         self._looks = inspecting.Looks(cells)
@@ -74,16 +83,6 @@ class Dap:
 
     def install(self) -> None:
         """From now on."""
-        self._proc.verbs["dap_open"] = self._on_open
-        self._proc.verbs["dap"] = self._on_request
-        self._proc.verbs["dap_close"] = self._on_close
-        interrupt = self._proc.verbs["interrupt"]
-
-        def on_interrupt(body: dict[str, Any], message: Message) -> None:
-            interrupt(body, message)
-            self.gives_up()
-
-        self._proc.verbs["interrupt"] = on_interrupt
         _slot.dap = self
 
     @property
@@ -114,26 +113,30 @@ class Dap:
 
     # the inbox thread
 
-    def _on_open(self, _: dict[str, Any], message: Message) -> None:
+    def on_open(self, _: OpenDap, message: Message) -> None:
+        """Attach."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="monarch-dap", daemon=True)
             vars(self._thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
             self._thread.start()
         self._orders.put(lambda: self._open(message))
 
-    def _on_request(self, body: dict[str, Any], message: Message) -> None:
+    def on_request(self, request: DapRequest, message: Message) -> None:
+        """Pass a request on to the debugger."""
         if self._thread is None:
-            self._proc.answer(message, {"error": NOT_OPEN})
+            self._proc.answer(message, Refused(NOT_OPEN))
         else:
-            self._orders.put(lambda: self._perform(body["message"], message))
+            self._orders.put(lambda: self._perform(request.message, message))
 
-    def _on_close(self, _: dict[str, Any], message: Message) -> None:
+    def on_close(self, _: CloseDap, message: Message) -> None:
+        """Detach."""
+
         def close() -> None:
             self._end("closed")
-            self._reply(message, {"ok": True})
+            self._reply(message, Done())
 
         if self._thread is None:
-            self._proc.answer(message, {"ok": True})
+            self._proc.answer(message, Done())
         else:
             self._orders.put(close)
 
@@ -149,10 +152,10 @@ class Dap:
 
     def _open(self, message: Message) -> None:
         if self._tracer is not None:
-            self._reply(message, {"error": "the visual debugger is attached to this rank already"})
+            self._reply(message, Refused("the visual debugger is attached to this rank already"))
             return
         if why := self.refuses():
-            self._reply(message, {"error": why})
+            self._reply(message, Refused(why))
             return
         board = self._hosting.board
         assert board is not None
@@ -160,7 +163,7 @@ class Dap:
             self._tracer = Tracer(self._heard, board, self._torn)  # type: ignore[arg-type]
         except Exception as error:  # noqa: BLE001  debugpy may be missing or broken
             told = f"debugpy does not start: {type(error).__name__}: {error}"
-            self._reply(message, {"error": told})
+            self._reply(message, Refused(told))
             return
         self._opener = message
         self._hosting.on_raised = self._tracer.uncaught
@@ -169,14 +172,14 @@ class Dap:
 
     def _perform(self, request: dict[str, Any], message: Message) -> None:
         if self._tracer is None:
-            self._reply(message, {"error": NOT_OPEN})
+            self._reply(message, Refused(NOT_OPEN))
         elif (perform := self._commands.get(request["command"])) is None:
             self._asked[request["seq"]] = message
             if request["command"] == "attach":
                 request = {**request, "arguments": _ATTACH}
             self._tracer.send(request)
         else:
-            self._reply(message, {"message": _done(perform, request)})
+            self._reply(message, DapResponse(_done(perform, request)))
 
     def _pause(self) -> dict[str, Any]:
         """Stop what runs here. Raises `RuntimeError` if nothing does."""
@@ -197,11 +200,11 @@ class Dap:
             self._hosting.on_raised = lambda _: None
             tracer.end()
         for message in list(self._asked.values()):
-            self._reply(message, {"error": NOT_OPEN})
+            self._reply(message, Refused(NOT_OPEN))
         self._asked.clear()
         self._written.remove()
         if opener is not None:
-            self._reply(opener, {"ended": why})
+            self._reply(opener, DapEnded(why))
 
     def _torn(self, thread: int) -> None:
         """Any thread, also inside of a signal handler."""
@@ -222,16 +225,16 @@ class Dap:
             return
         message = self._asked.pop(said["request_seq"], None)
         if message is not None:
-            self._reply(message, {"message": inspecting.shortened(said, MAX_TEXT)})
+            self._reply(message, DapResponse(inspecting.shortened(said, MAX_TEXT)))
 
     # to the controller
 
     def _say(self, event: dict[str, Any]) -> None:
-        self._proc.control(self._proc.controller, "dap_event", {"message": event})
+        self._proc.control(self._proc.controller, DapEvent(event))
         self._proc.links.flush()
 
-    def _reply(self, message: Message, body: dict[str, Any]) -> None:
-        self._proc.answer(message, body)
+    def _reply(self, message: Message, answer: object) -> None:
+        self._proc.answer(message, answer)
         self._proc.links.flush()
 
 

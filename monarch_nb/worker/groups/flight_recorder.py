@@ -13,7 +13,8 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from monarch_nb.core.hangs.collectives import tensors_text
+from monarch_nb.core.hangs.collectives import Entry, tensors_text
+from monarch_nb.core.wire.messages.status import Recorded
 from monarch_nb.worker.groups import registry
 from monarch_nb.worker.groups.timeouts import GroupFacts
 
@@ -23,23 +24,23 @@ OFF: Final = "off"
 _SIZES: Final = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 
 
-def told(facts: GroupFacts) -> dict[str, Any]:
+def told(facts: GroupFacts) -> Recorded:
     """`why` is empty where the recorder knows something; `members`: global ranks of each group."""
     c10d = registry.module()
     if c10d is None or not c10d._world.pg_map:  # the default group may not be among them
-        return {"why": NO_GROUP, "entries": [], "members": {}}
+        return Recorded([], {}, NO_GROUP)
     recorded = _recorded()
     entries = [row(each) for each in recorded if _is_of_living(each, facts)]
-    return {"why": OFF if _is_off() else "", "entries": entries[-LAST:], "members": _members()}
+    return Recorded(entries[-LAST:], _members(), OFF if _is_off() else "")
 
 
-def row(entry: Mapping[str, Any]) -> list[Any]:
-    """Group, number, op, tensors, whether it has ended."""
+def row(entry: Mapping[str, Any]) -> Entry:
+    """As it is told."""
     op = entry["profiling_name"].rpartition(":")[2]
     tensors = tensors_text(entry["input_dtypes"], entry["input_sizes"])
     seq = entry["p2p_seq_id"] if entry["is_p2p"] else entry["collective_seq_id"]
     is_done = bool(entry["retired"]) or entry["state"] == "completed"
-    return [str(entry["process_group"][0]), seq, op, tensors, is_done]
+    return Entry(str(entry["process_group"][0]), seq, op, tensors, is_done)
 
 
 def _is_off() -> bool:

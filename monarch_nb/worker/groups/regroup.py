@@ -10,9 +10,16 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from monarch_nb.core.wire.messages.status import (
+    DefaultGroup,
+    LeaveGroups,
+    LeftGroups,
+    MeetAgain,
+    Met,
+)
 from monarch_nb.worker.groups import abort, collectives, registry, rendezvous
 from monarch_nb.worker.groups.timeouts import backends_of, is_gloo
 
@@ -24,9 +31,6 @@ if TYPE_CHECKING:
 MEET_S: Final = 20.0
 _PLAIN: Final = frozenset({"gloo", "nccl", "mpi", "ucc", "xccl"})
 
-Had = dict[str, Any]
-"""`backend` and `timeout_s` of the default group."""
-
 
 class Regrouping:
     """Serves the verbs `leave_groups` and `meet_again`."""
@@ -35,9 +39,32 @@ class Regrouping:
         self._proc = proc
         self._cells = cells
         self._boot = boot
-        self._had: Had | None = None  # before it was left, until there is another
-        proc.verbs["leave_groups"] = lambda body, message: self._later(self._leave, body, message)
-        proc.verbs["meet_again"] = lambda body, message: self._later(self._meet, body, message)
+        self._had: DefaultGroup | None = None  # before it was left, until there is another
+
+    def on_leave(self, _: LeaveGroups, asked: Message) -> None:
+        """Forget all groups."""
+
+        def turn(message: Message) -> None:
+            try:
+                left = self._leave()
+            except BaseException as error:  # noqa: BLE001  PyTorch's, told to who has asked
+                left = LeftGroups(failed=f"{type(error).__name__}: {error}")
+            self._proc.answer(message, left)
+
+        self._cells.later(turn, asked)
+
+    def on_meet(self, wanted: MeetAgain, asked: Message) -> None:
+        """Make a default group again."""
+
+        def turn(message: Message) -> None:
+            met = Met()
+            try:
+                self._meet(wanted)
+            except BaseException as error:  # noqa: BLE001  PyTorch's, told to who has asked
+                met = Met(failed=f"{type(error).__name__}: {error}")
+            self._proc.answer(message, met)
+
+        self._cells.later(turn, asked)
 
     def before_heal(self) -> None:
         """Its group ends; where something of it was left, by being forgotten."""
@@ -47,41 +74,28 @@ class Regrouping:
         group = c10d._world.default_pg
         is_broken = collectives.left or group in collectives.held
         if group is None or is_broken or len(c10d._world.pg_map) > 1:
-            self._leave({})
+            self._leave()
         else:
             backend = _backend(c10d._world, group)
             self._had = _had(group, backend, self._boot["rank"], self._boot["world_size"])
 
-    def _later(
-        self, step: Callable[[dict[str, Any]], dict[str, Any]], body: dict[str, Any], asked: Message
-    ) -> None:
-        def turn(message: Message) -> None:
-            try:
-                answer = {"ok": True, **step(body)}
-            except BaseException as error:  # noqa: BLE001  PyTorch's, told to who has asked
-                answer = {"failed": f"{type(error).__name__}: {error}"}
-            self._proc.answer(message, answer)
-
-        self._cells.later(turn, asked)
-
-    def _leave(self, _: dict[str, Any]) -> dict[str, Any]:
+    def _leave(self) -> LeftGroups:
         left = leave()
         if left is None:
-            return {"had": self._had, "others": 0}
+            return LeftGroups(self._had)
         rank, size = self._boot["rank"], self._boot["world_size"]
         self._had = None if left.group is None else _had(left.group, left.backend, rank, size)
-        return {"had": self._had, "others": left.others}
+        return LeftGroups(self._had, left.others)
 
-    def _meet(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _meet(self, wanted: MeetAgain) -> None:
         rank, size = self._boot["rank"], self._boot["world_size"]
-        rendezvous.move(body["store"], rank, size, limit_s=MEET_S)
-        if body["had"] is not None:
-            timeout_s = body["had"]["timeout_s"]
+        rendezvous.move(wanted.store, rank, size, limit_s=MEET_S)
+        if wanted.had is not None:
+            backend, timeout_s = wanted.had
             options = {} if timeout_s is None else {"timeout": dt.timedelta(seconds=timeout_s)}
             distributed: Any = importlib.import_module("torch.distributed")
-            distributed.init_process_group(body["had"]["backend"], **options)
+            distributed.init_process_group(backend, **options)
         self._had = None
-        return {}
 
 
 class Left(NamedTuple):
@@ -122,10 +136,10 @@ def _drop(every: list[Any]) -> None:
     collectives.held.extend(every)
 
 
-def _had(group: Any, backend: str, rank: int, size: int) -> Had | None:
+def _had(group: Any, backend: str, rank: int, size: int) -> DefaultGroup | None:
     """None for a group that is not that of the mesh: nobody knows how to make it again."""
     if (group.rank(), group.size()) != (rank, size):
         return None
     timeout = collectives.facts.timeout(group.group_name)
     timeout_s = None if timeout is None else timeout.total_seconds()
-    return {"backend": backend, "timeout_s": timeout_s}
+    return DefaultGroup(backend, timeout_s)
