@@ -19,9 +19,9 @@ import pytest
 import zmq
 
 from monarch_nb.control.client import client
-from monarch_nb.core.wire import frames
+from monarch_nb.core.wire import frames, pickling
 from monarch_nb.core.wire.frames import HEADER
-from monarch_nb.core.wire.messages.agents import Hello, Here, pickling
+from monarch_nb.core.wire.messages.agents import Hello, Here
 from monarch_nb.net import wire
 from tests.support import eventually
 
