@@ -202,7 +202,7 @@ class Rank:
             serve(cells.DropResult, variables.on_drop_result),
             serve(cells.Complete, help_desk.on_request),
             serve(cells.Inspect, help_desk.on_request),
-            serve(cells.MetricsTaken, self.metrics.on_taken),
+            serve(cells.MetricsTaken, lambda _message, _frame: self.metrics.on_taken()),
             serve(cells.WidgetMessage, self.comms.on_message),
             serve(status.GetDetails, details.on_details),
             serve(status.GetThreadNames, details.on_threads),

@@ -111,7 +111,7 @@ def test_the_cursor_may_stand_inside_the_code(mesh):
 
 
 def test_the_names_of_the_namespace_come_along(mesh):
-    names = complete(mesh, "nothing_like_it")["names"]
+    names = complete(mesh, "nothing_like_it").names
     assert names["Deep"] == "class"
     assert names["torch"] == "module"
     assert names["rank"] == "instance"

@@ -15,8 +15,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from monarch_nb.core.metrics.curves import to_wire
-from monarch_nb.core.wire.frames import Message
-from monarch_nb.core.wire.messages.cells import MetricsTaken
 from monarch_nb.services.metrics import Batch, Recorder
 
 TICK_S: Final = 0.1
@@ -60,7 +58,7 @@ class MetricsPump:
                 self._unanswered += 1
                 self._send(tag, content)
 
-    def on_taken(self, _: MetricsTaken, __: Message) -> None:
+    def on_taken(self) -> None:
         """The controller has taken a message. Inbox thread."""
         self._unanswered = max(0, self._unanswered - 1)
         if self._recorder:
