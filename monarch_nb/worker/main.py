@@ -11,7 +11,6 @@ import asyncio
 import base64
 import importlib
 import inspect
-import json
 import logging
 import os
 import queue
@@ -27,7 +26,7 @@ from monarch_nb.core.shape.extent import Extent, Point
 from monarch_nb.core.wire import pickling
 from monarch_nb.core.wire.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
 from monarch_nb.core.wire.messages import actors, agents, cells, debug, status
-from monarch_nb.core.wire.messages.codec import Done
+from monarch_nb.core.wire.messages.codec import Done, encode_output
 from monarch_nb.meshes.process_groups import Seat
 from monarch_nb.process import current, remote_errors
 from monarch_nb.process.interrupts import signals
@@ -301,17 +300,19 @@ class Rank:
     # output
 
     def _send_output(self, tag: int, stream: str, text: str) -> None:
-        self._send(tag, stream, {"text": text})
+        self._send(tag, stream, text)
 
     def _send_bars(self, tag: int, bars: list[progress.State]) -> None:
-        self._send(tag, "progress", {"content": {"bars": bars}})
+        self._send(tag, "progress", content={"bars": bars})
 
     def _send_metrics(self, tag: int, content: dict[str, Any]) -> None:
-        self._send(tag, "metrics", {"content": content})
+        self._send(tag, "metrics", content=content)
 
-    def _send(self, tag: int, stream: str, said: dict[str, Any]) -> None:
-        body = {"mesh": self.boot["mesh"], "rank": self.boot["rank"], "stream": stream, **said}
-        parcel = self.proc.encode_bytes(json.dumps(body).encode())
+    def _send(
+        self, tag: int, stream: str, text: str = "", content: dict[str, Any] | None = None
+    ) -> None:
+        output = cells.Output(self.boot["mesh"], self.boot["rank"], stream, text, content)
+        parcel = self.proc.encode_bytes(encode_output(output))
         self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, parcel, tag=tag)
 
     # requests of the owner

@@ -112,8 +112,9 @@ def test_what_is_no_object_raises(payload):
     (cells.CellOutcome, {"status": "error", "error": {}}, "not the record of an error"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said(kind, body, said):
-    with pytest.raises(RemoteProtocolError, match=f"^{said}|{said}$"):
+    with pytest.raises(RemoteProtocolError) as raised:
         codec.decode(kind, body)
+    assert said in str(raised.value)
 
 
 def test_the_wire_is_as_the_protocol_says():

@@ -21,7 +21,8 @@ from monarch_nb.core.hangs.stacks import FATAL
 from monarch_nb.core.text import bars
 from monarch_nb.core.wire.messages.actors import AggregateOutput
 from monarch_nb.core.wire.messages.agents import RawOutput, Taken
-from monarch_nb.core.wire.messages.codec import json_of
+from monarch_nb.core.wire.messages.cells import Output
+from monarch_nb.core.wire.messages.codec import decode, json_of
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.meshes.places import place_of
 
@@ -68,11 +69,7 @@ class OutputDesk:
 
     def on_output(self, message: Message) -> None:
         """An OUTPUT message of a rank."""
-        body = json_of(message.payload)
-        stream, text = body.get("stream"), body.get("text", "")
-        if not isinstance(stream, str) or not isinstance(text, str):
-            raise RemoteProtocolError("output without a stream")
-        content = body.get("content")
+        _, _, stream, text, content = decode(Output, json_of(message.payload))
         if stream == "metrics":
             self.metrics.on_message(content, message)
             return

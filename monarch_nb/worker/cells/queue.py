@@ -8,7 +8,6 @@ order of two cells with collectives would wait for each other for ever.
 
 from __future__ import annotations
 
-import json
 import queue
 import sys
 import threading
@@ -21,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 from monarch_nb.actors.post_mortem import CELLS
 from monarch_nb.actors.sync_driver import Task
 from monarch_nb.core.wire.frames import CONTROL, OUTPUT, OUTPUT_PORT
-from monarch_nb.core.wire.messages.cells import CellOutcome, InterruptCell, RunCell
-from monarch_nb.core.wire.messages.codec import encode_answer
+from monarch_nb.core.wire.messages.cells import CellOutcome, InterruptCell, Output, RunCell
+from monarch_nb.core.wire.messages.codec import encode_answer, encode_output
 from monarch_nb.process.context import Here, here
 from monarch_nb.process.current import end_fork
 from monarch_nb.process.futures.future import waiting
@@ -182,13 +181,8 @@ class CellQueue:
 
     def _display(self, tag: int, shown: dict[str, Any]) -> None:
         self.flush()
-        boot = {
-            "mesh": 0,
-            "rank": self.runtime.root.rank.rank,
-            "stream": "display",
-            "content": shown,
-        }
-        parcel = self.proc.encode_bytes(json.dumps(boot).encode())
+        output = Output(0, self.runtime.root.rank.rank, "display", content=shown)
+        parcel = self.proc.encode_bytes(encode_output(output))
         self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, parcel, tag=tag)
 
     def attend(self, tag: int, action: Callable[[], object]) -> None:

@@ -167,6 +167,17 @@ class GetSource(NamedTuple):
         return SourceText
 
 
+class Output(NamedTuple):
+    """Of a rank, in an `OUTPUT` frame: `text` of "stdout" or "stderr", or `content` of "display" (a
+    message of Jupyter's), "progress" or "metrics"."""
+
+    mesh: int
+    rank: int
+    stream: str
+    text: str = ""
+    content: dict[str, Any] | None = None
+
+
 @verb("metrics_taken")
 class MetricsTaken(NamedTuple):
     """The controller has handled a message of metrics."""

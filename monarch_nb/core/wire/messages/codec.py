@@ -80,6 +80,11 @@ def encode_answer(answer: object) -> bytes:
     return json.dumps(fields if kind is Refused else {"ok": True, **fields}).encode()
 
 
+def encode_output(output: object) -> bytes:
+    """What a rank sends to an output port: fields alone."""
+    return json.dumps(_fields(type(output), output)).encode()
+
+
 def json_of(payload: Any) -> Body:
     """What a control or output message says. Raises `RemoteProtocolError` for anything else."""
     try:
