@@ -15,13 +15,14 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.actors.driver import ActorEnded, ActorHost, Driver, Spec, State, is_failure
+from monarch_nb.actors.driver import ActorEnded, ActorHost, Driver, State, is_failure
 from monarch_nb.process.current import end_fork
 from monarch_nb.process.interrupts.interrupts import Key, Steps
 
 if TYPE_CHECKING:
     from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope
     from monarch_nb.core.wire.frames import Message
+    from monarch_nb.core.wire.messages.actors import SpawnActor
     from monarch_nb.process.payloads import Payload
     from monarch_nb.process.supervision.supervision import MeshFailure
 
@@ -30,7 +31,7 @@ DISPATCH_BATCH: Final = 64  # concurrent calls admitted before the loop gets a t
 
 
 class AsyncDriver(Driver):
-    def __init__(self, hosting: ActorHost, spec: Spec, request: Message) -> None:
+    def __init__(self, hosting: ActorHost, spec: SpawnActor, request: Message) -> None:
         super().__init__(hosting, spec, request)
         self._backlog: collections.deque[Message] = collections.deque()
         self.waiting = self._backlog.__len__

@@ -12,14 +12,15 @@ import enum
 import functools
 import inspect
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from monarch_nb.actors.definition import RETURN_HOOK, endpoints_of
 from monarch_nb.actors.ports import Port
 from monarch_nb.core.shape.extent import Extent, Point
 from monarch_nb.core.wire.frames import ERROR, REPLY, Message
+from monarch_nb.core.wire.messages.actors import SpawnActor
+from monarch_nb.core.wire.messages.codec import Done
 from monarch_nb.process import remote_errors
 from monarch_nb.process.current import end_fork
 from monarch_nb.process.instance import CallContext, Instance, here
@@ -71,35 +72,6 @@ class State(enum.IntEnum):
     ENDED = 2
 
 
-@dataclass(frozen=True)
-class Spec:
-    """What the spawner says of an actor, apart from the pickled class and arguments."""
-
-    port: int
-    name: str
-    class_name: str
-    labels: tuple[str, ...]
-    sizes: tuple[int, ...]
-    rank: int
-    owner: tuple[int, int]
-    creator: str
-    sync: bool
-    may_take_main: bool = True
-
-    @staticmethod
-    def from_body(body: dict[str, Any]) -> Spec:
-        return Spec(
-            body["port"],
-            body["name"],
-            body["class_name"],
-            tuple(body["labels"]),
-            tuple(body["sizes"]),
-            body["rank"],
-            (body["owner"][0], body["owner"][1]),
-            *(body[name] for name in ("creator", "sync", "main")),
-        )
-
-
 class Board(Protocol):
     """Where a rank writes what it does, for everyone to see without asking: user code begins and
     ends (`failed`: with an exception); a call ends while others of its actor go on (`count`); the
@@ -137,7 +109,7 @@ class ActorHost(Protocol):
     def refuse(self, message: Message, ended: ActorEnded, address: str) -> None: ...
     def note_error(self, error: BaseException, what: str, tag: int, record: object) -> None: ...
     def mark_ended(self, driver: Driver, ended: ActorEnded) -> None: ...
-    def tell_owner(self, spec: Spec, ended: ActorEnded) -> None: ...
+    def tell_owner(self, spec: SpawnActor, ended: ActorEnded) -> None: ...
     def stop_owned_by(self, port: int) -> list[Future[None]]: ...
     def log_exception(self, text: str) -> None: ...
 
@@ -154,7 +126,7 @@ class Driver:
     def __init__(
         self,
         hosting: ActorHost,
-        spec: Spec,
+        spec: SpawnActor,
         request: Message,
         signal_main: Callable[[], None] | None = None,
     ) -> None:
@@ -219,7 +191,7 @@ class Driver:
                 self.begin_stop(reason)
                 return
         if message is not None:
-            self.proc.answer(message, {"ok": True})
+            self.proc.answer(message, Done())
 
     def wait_until_over(self, limit_s: float) -> bool:
         return self._over.wait(limit_s)
@@ -272,7 +244,7 @@ class Driver:
     def proc_mesh(self) -> Any:
         return self._proc_mesh
 
-    def enter(self, rank: int, labels: tuple[str, ...], sizes: tuple[int, ...], tag: int) -> None:
+    def enter(self, rank: int, labels: Sequence[str], sizes: Sequence[int], tag: int) -> None:
         here.set(CallContext(self.instance, labels, sizes, rank, tag))
 
     def _bind_methods(self, cls: type) -> None:
@@ -418,7 +390,7 @@ class Driver:
             self.ended.forget_cause()
         self._over.set()
         for message in self._stop_requests:
-            self.proc.answer(message, {"ok": True})
+            self.proc.answer(message, Done())
         self._stop_requests = []
 
     def refuse_backlog(self) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.actors.async_driver import AsyncDriver
-from monarch_nb.actors.driver import ActorEnded, Board, Driver, Spec
+from monarch_nb.actors.driver import ActorEnded, Board, Driver
 from monarch_nb.actors.ports import address_of_port
 from monarch_nb.actors.post_mortem import LastFailures
 from monarch_nb.actors.sync_driver import SyncDriver, WorkQueue
@@ -23,6 +23,15 @@ from monarch_nb.actors.undeliverable import send_back
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.wire import pickling
 from monarch_nb.core.wire.frames import ACTOR_BIT, CALL, ERROR, Message
+from monarch_nb.core.wire.messages.actors import (
+    ActorFailed,
+    AwaitBoot,
+    Booted,
+    Interrupt,
+    SpawnActor,
+    StopActor,
+)
+from monarch_nb.core.wire.messages.codec import Done
 from monarch_nb.process.payloads import Handed, Payload
 from monarch_nb.process.process import ANY_PORT, Proc
 from monarch_nb.process.supervision.recent_errors import RecentErrors
@@ -87,10 +96,6 @@ class Hosting:
         self._limits: dict[int, threading.Timer] = {}
         self._parking = threading.Lock()
         proc.ports[ANY_PORT] = self._on_unknown
-        proc.verbs["booted"] = self._on_booted
-        proc.verbs["spawn_actor"] = self._on_spawn
-        proc.verbs["stop_actor"] = self._on_stop
-        proc.verbs["interrupt"] = self._on_interrupt
 
     # the process's start
 
@@ -102,7 +107,7 @@ class Hosting:
         for message in waiting:
             self._tell_booted(message)
 
-    def _on_booted(self, _: dict[str, Any], message: Message) -> None:
+    def on_await_boot(self, _: AwaitBoot, message: Message) -> None:
         with self._parking:
             if not self._booted.is_set():
                 self._boot_watchers.append(message)
@@ -111,23 +116,23 @@ class Hosting:
 
     def _tell_booted(self, message: Message) -> None:
         error = self._boot_error
-        record = None if error is None else ErrorRecord.from_exception(error).to_json()
-        self.proc.answer(message, {"ok": True} if record is None else {"unbooted": record})
+        record = None if error is None else ErrorRecord.from_exception(error)
+        self.proc.answer(message, Booted(record))
 
     def boot_error(self) -> BaseException | None:
         """Wait for the bootstrap function; what it raised. The actor's thread."""
         self._booted.wait()
         return self._boot_error
 
-    # verbs
+    # control messages
 
-    def _on_spawn(self, body: dict[str, Any], message: Message) -> None:
-        spec = Spec.from_body(body)
+    def on_spawn(self, spec: SpawnActor, message: Message) -> None:
+        """Make an actor."""
         if spec.owner[0] in self.proc.dead:
             return
         driver: Driver
         if spec.sync:
-            queue = self._main_queue_for_first() if spec.may_take_main else None
+            queue = self._main_queue_for_first() if spec.main else None
             driver = SyncDriver(self, spec, message, queue)
         else:
             driver = AsyncDriver(self, spec, message)
@@ -144,20 +149,22 @@ class Hosting:
         self._main_taken = self._main_queue is not None
         return self._main_queue
 
-    def _on_stop(self, body: dict[str, Any], message: Message) -> None:
-        driver = self.drivers.get(body["port"])
+    def on_stop(self, stop: StopActor, message: Message) -> None:
+        """End an actor."""
+        driver = self.drivers.get(stop.port)
         if driver is None:
-            self.proc.answer(message, {"ok": True})
+            self.proc.answer(message, Done())
         else:
-            driver.request_stop(message, body["reason"])
+            driver.request_stop(message, stop.reason)
 
-    def _on_interrupt(self, body: dict[str, Any], message: Message) -> None:
-        driver = self.drivers.get(body["port"])
+    def on_interrupt(self, interrupt: Interrupt, message: Message) -> None:
+        """Interrupt calls to an actor, or drop those that wait."""
+        driver = self.drivers.get(interrupt.port)
         if driver is None:
             return
-        for reply in body["replies"]:
+        for reply in interrupt.replies:
             driver.interrupt((message.source, reply))
-        if body.get("running") and (key := driver.running) is not None:
+        if interrupt.running and (key := driver.running) is not None:
             driver.interrupt(key)
 
     def _on_unknown(self, message: Message) -> None:
@@ -244,11 +251,10 @@ class Hosting:
                 tag=message.tag,
             )
 
-    def tell_owner(self, spec: Spec, ended: ActorEnded) -> None:
+    def tell_owner(self, spec: SpawnActor, ended: ActorEnded) -> None:
         self.proc.control(
             spec.owner[0],
-            "actor_failed",
-            {"port": spec.port, "text": ended.text},
+            ActorFailed(spec.port, ended.text),
             parcel=Payload(ended.sealed()),
             rank=spec.rank,
         )

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from monarch_nb.actors.driver import ActorEnded, ActorHost, Driver, Spec, State, is_failure
+from monarch_nb.actors.driver import ActorEnded, ActorHost, Driver, State, is_failure
 from monarch_nb.process import remote_errors
 from monarch_nb.process.current import end_fork
 from monarch_nb.process.interrupts.interrupts import raise_in_thread, take_back
@@ -22,6 +22,7 @@ from monarch_nb.process.interrupts.interrupts import raise_in_thread, take_back
 if TYPE_CHECKING:
     from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope
     from monarch_nb.core.wire.frames import Message
+    from monarch_nb.core.wire.messages.actors import SpawnActor
     from monarch_nb.process.payloads import Payload
     from monarch_nb.process.supervision.supervision import MeshFailure
 
@@ -41,7 +42,7 @@ class Task:
 
 class SyncDriver(Driver):
     def __init__(
-        self, hosting: ActorHost, spec: Spec, request: Message, work: WorkQueue | None
+        self, hosting: ActorHost, spec: SpawnActor, request: Message, work: WorkQueue | None
     ) -> None:
         signal_main = None if work is None else hosting.interrupt_main
         super().__init__(hosting, spec, request, signal_main)

@@ -14,9 +14,11 @@ import struct
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 from monarch_nb.core.wire.frames import CALL, RETURN, Message
+from monarch_nb.core.wire.messages.actors import Fence, Undelivered
+from monarch_nb.core.wire.messages.codec import Done, Refused
 from monarch_nb.process.ids import ActorId
 from monarch_nb.process.payloads import Payload
 
@@ -85,8 +87,7 @@ def send_back(proc: Proc, message: Message, dest: str, why: str) -> None:
     """Nobody is there for this message: tell its sender, if it wants to know."""
     if message.flags & RETURN:
         sender, what = _unsealed(message)
-        body = {"sender": sender, "what": what, "dest": dest, "why": why}
-        proc.control(message.source, "undelivered", body)
+        proc.control(message.source, Undelivered(sender, what, dest, why))
 
 
 class Sender(Protocol):
@@ -104,8 +105,6 @@ class Returns:
         self._unproven: dict[int, collections.deque[_Note]] = {}
         self._numbers = itertools.count()
         self._lock = threading.Lock()
-        self._proc.verbs["fence"] = lambda _, message: self._proc.answer(message, {"ok": True})
-        self._proc.verbs["undelivered"] = self._on_undelivered
 
     # the sender's thread
 
@@ -137,27 +136,30 @@ class Returns:
 
     def _raise_fence(self, process: int, last: int) -> None:
         """One at a time: what is sent meanwhile waits for the next."""
-        self._proc.ask(process, "fence", {}, lambda answer: self._passed(process, last, answer))
+        self._proc.ask(process, Fence(), lambda answer: self._passed(process, last, answer))
 
     # the inbox thread
 
-    def _passed(self, process: int, last: int, answer: dict[str, Any]) -> None:
+    def on_fence(self, _: Fence, message: Message) -> None:
+        """Say so."""
+        self._proc.answer(message, Done())
+
+    def _passed(self, process: int, last: int, answer: Done | Refused) -> None:
         with self._lock:
             waiting = self._unproven.pop(process)
-            if "error" in answer:
-                lost = list(waiting)
-            else:
-                lost = []
+            if isinstance(answer, Done):
                 waiting = collections.deque((n for n in waiting if n.number > last), KEPT)
                 if waiting:
                     self._unproven[process] = waiting
-        for note in lost:
-            self._tell(note.sender, note.dest, note.what, answer["error"])
-        if not lost and waiting:
+        if isinstance(answer, Refused):
+            for note in waiting:
+                self._tell(note.sender, note.dest, note.what, answer.error)
+        elif waiting:
             self._raise_fence(process, waiting[-1].number)
 
-    def _on_undelivered(self, body: dict[str, Any], _: Message) -> None:
-        self._tell(body["sender"], body["dest"], body["what"], body["why"])
+    def on_undelivered(self, message: Undelivered, _: Message) -> None:
+        """Something that an actor of this process has sent came back."""
+        self._tell(message.sender, message.dest, message.what, message.why)
 
     def _tell(self, port: int, dest: str, what: str, why: str) -> None:
         sender = self._senders.get(port)

@@ -13,15 +13,15 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from monarch_nb.actors.endpoints import returns_future
 from monarch_nb.config import Config
 from monarch_nb.control import started
-from monarch_nb.control.cells import sources
+from monarch_nb.control.cells.sources import text_of_cell
 from monarch_nb.control.debug.dap import DapService
 from monarch_nb.control.debug.pauses import PauseService
 from monarch_nb.control.debug.post_mortem import PostMortem
@@ -37,6 +37,7 @@ from monarch_nb.control.output.routing import OutputEvent, OutputService
 from monarch_nb.control.status.sampling import StatusService
 from monarch_nb.control.status.snapshots import Snapshot
 from monarch_nb.core.wire.frames import COMM_PORT, HOST_SHIFT, OUTPUT_PORT, Message
+from monarch_nb.core.wire.messages import actors, agents, cells, debug, status
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.rundir import RunDir, new_run_dir
 from monarch_nb.meshes.bootstrap import Environment, changes
@@ -46,7 +47,7 @@ from monarch_nb.process.exit import Exit
 from monarch_nb.process.futures.calls import cancel_made_by, cancel_owed_by
 from monarch_nb.process.futures.future import Future, LazyFuture, completed, make
 from monarch_nb.process.instance import CallContext, here
-from monarch_nb.process.process import Wait, new_agent_id, new_process_ids
+from monarch_nb.process.process import Serve, Wait, new_agent_id, new_process_ids, serve
 from monarch_nb.process.supervision.supervision import MeshFailure
 from monarch_nb.services.controllers import serve_controllers
 from monarch_nb.services.runtime import Runtime
@@ -90,14 +91,26 @@ class Client(Runtime):
         serve_controllers(self.proc)
         self.proc.ports[OUTPUT_PORT] = self.output.on_output
         self.proc.ports[COMM_PORT] = self.comms.on_message
-        self.proc.verbs["raw"] = self.output.on_raw
-        self.proc.verbs["logging_option"] = self.output.on_logging_option
-        self.proc.verbs["ready"] = self._on_ready
-        self.proc.verbs["failed"] = self._on_failed
-        self.proc.verbs["spawned"] = self.status.on_spawned
-        self.proc.verbs["board"] = self.status.on_board
-        sources.serve(self.proc)
-        PauseService(self.proc, self.supervision)
+        self.pauses = PauseService(self.proc, self.supervision)
+
+    def start(
+        self,
+        handlers: Iterable[Serve] = (),
+        after_interrupt: Sequence[Callable[[], None]] = (),
+    ) -> None:
+        own = [
+            serve(agents.Ready, self._on_ready),
+            serve(agents.ZygoteFailed, self._on_failed),
+            serve(agents.Spawned, self.status.on_spawned),
+            serve(agents.Board, self.status.on_board),
+            serve(agents.RawOutput, self.output.on_raw),
+            serve(actors.AggregateOutput, self.output.on_logging_option),
+            serve(cells.GetSource, self._on_get_source),
+            serve(status.GetHeldOfMesh, self.pauses.on_asked),
+            serve(debug.DebugEvent, self.debugging.on_event),
+            serve(debug.DapEvent, self.debuggers.on_event),
+        ]
+        super().start([*own, *handlers], after_interrupt)
 
     def _log_dir(self) -> Path:
         if not self.config.log_dir:
@@ -230,15 +243,18 @@ class Client(Runtime):
         )
         return gone
 
-    def _on_ready(self, _: dict[str, object], message: Message) -> None:
+    def _on_get_source(self, wanted: cells.GetSource, message: Message) -> None:
+        self.proc.answer(message, cells.SourceText(text_of_cell(wanted.filename)))
+
+    def _on_ready(self, _: agents.Ready, message: Message) -> None:
         if self._agent is not None and message.source == self.proc.agent:
             self._agent.ready._set_result(True)
 
-    def _on_failed(self, body: dict[str, Any], message: Message) -> None:
+    def _on_failed(self, failed: agents.ZygoteFailed, message: Message) -> None:
         if self._agent is not None and message.source == self.proc.agent:
-            error = LaunchError(f"{body['stage']}: {body['text']}")
+            error = LaunchError(f"{failed.stage}: {failed.text}")
             self._agent.ready._set_exception(error)
-            why = body["text"].partition("\n")[0]
+            why = failed.text.partition("\n")[0]
             lost = self._processes_below(message.source)
             self.supervision.exited(*(Exit(each, signal=9, reason=why) for each in lost))
 

@@ -13,9 +13,10 @@ from typing import Any, Final, TypeVar
 
 from monarch_nb.core.shape.extent import Extent, Shape, Slice
 from monarch_nb.core.wire.frames import HOST_SHIFT
+from monarch_nb.core.wire.messages.actors import Regroup
 from monarch_nb.errors import SupervisionError
 from monarch_nb.meshes.states import ActorsState, ProcsState
-from monarch_nb.process.futures.ask_all import Countdown
+from monarch_nb.process.futures.ask_all import Question
 from monarch_nb.process.futures.future import Future, completed
 from monarch_nb.process.process import Proc, new_process_ids
 from monarch_nb.process.supervision.moved_ranks import MovedRanks
@@ -113,18 +114,12 @@ class Healing:
         main thread is held by user code is not waited for very long; it learns when that ends.
         """
         extent = state.shape.extent
-        known = threading.Event()
-        countdown = Countdown(len(ranks), known.set)
-        for rank in ranks:
-            body = {
-                "store": state.store(self._proc.links.run_dir),
-                "rank": rank,
-                "world_size": len(state.processes),
-                "labels": extent.labels,
-                "sizes": extent.sizes,
-            }
-            self._proc.ask(state.processes[rank], "regroup", body, lambda _: countdown.one_less())
-        known.wait(REGROUP_S)
+        store, size = state.store(self._proc.links.run_dir), len(state.processes)
+        requests = {
+            state.processes[rank]: Regroup(store, rank, size, extent.labels, extent.sizes)
+            for rank in ranks
+        }
+        Question(self._proc, requests).wait(REGROUP_S)
 
     def _shrunk(self, state: S) -> S:
         """The living part: a grid where whole slices of one axis are gone, else a line.

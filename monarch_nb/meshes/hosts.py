@@ -16,6 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from monarch_nb.core.shape.extent import Extent, Shape
 from monarch_nb.core.wire.frames import HOST_SHIFT
+from monarch_nb.core.wire.messages.agents import Hello, Here, Shutdown, Spawn, StopAll
+from monarch_nb.core.wire.messages.codec import Done, Refused, Request
 from monarch_nb.meshes import devices
 from monarch_nb.meshes.bootstrap import (
     Command,
@@ -32,6 +34,7 @@ from monarch_nb.meshes.states import ProcsState
 from monarch_nb.meshes.synced import WORKSPACE_DIR, SyncedFolders
 from monarch_nb.process import context
 from monarch_nb.process.exit import Exit
+from monarch_nb.process.futures.ask_all import Question
 from monarch_nb.process.futures.future import Future, make
 from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Proc, new_process_ids
@@ -93,46 +96,27 @@ class Hosts:
         """
         return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
 
-    def request_spawn(
-        self,
-        agent: int,
-        body: dict[str, Any],
-        bootstrap: Payload | None,
-        refused: Callable[[str], None],
-    ) -> None:
-        """Ask an agent for ranks; `refused(text)` if it says no or is gone."""
-
-        def answered(answer: dict[str, Any]) -> None:
-            if "error" in answer:
-                refused(answer["error"])
-
-        self.proc.ask(agent, "spawn", body, answered, parcel=bootstrap)
-
     def hosts_ready(self, agents: Sequence[int]) -> Future[bool]:
-        return self._ask_all(agents, "hello", {}, True)
+        ready: Future[bool] = make(Future)
+
+        def heard(_: int, answer: Here | Refused) -> None:
+            if isinstance(answer, Refused):
+                ready._set_exception(RuntimeError(f"attach failed: {answer.error}"))
+
+        requests = dict.fromkeys(agents, Hello())
+        Question(self.proc, requests, lambda: ready._set_result(True), heard)
+        return ready
 
     def stop_hosts(self, agents: Sequence[int]) -> Future[None]:
-        return self._ask_all(agents, "stop_all", {"grace_s": self.proc.config.exit_s}, None)
+        return self._when_done(agents, StopAll(self.proc.config.exit_s))
 
     def shut_hosts(self, agents: Sequence[int]) -> Future[None]:
-        return self._ask_all(agents, "shutdown", {"grace_s": self.proc.config.exit_s}, None)
+        return self._when_done(agents, Shutdown(self.proc.config.exit_s))
 
-    def _ask_all(
-        self, agents: Sequence[int], verb: str, body: dict[str, Any], value: Any
-    ) -> Future[Any]:
-        future: Future[Any] = make(Future)
-        left = [len(agents)]
-
-        def answered(answer: dict[str, Any]) -> None:
-            left[0] -= 1
-            if "error" in answer and verb == "hello":
-                future._set_exception(RuntimeError(f"attach failed: {answer['error']}"))
-            elif left[0] == 0:
-                future._set_result(value)
-
-        for agent in agents:
-            self.proc.ask(agent, verb, body, answered)
-        return future
+    def _when_done(self, agents: Sequence[int], request: Request[Done]) -> Future[None]:
+        done: Future[None] = make(Future)
+        Question(self.proc, dict.fromkeys(agents, request), lambda: done._set_result(None))
+        return done
 
 
 class _Request:
@@ -188,25 +172,18 @@ class _Request:
         for rank in ranks:
             by_agent.setdefault(self.state.agents[rank], []).append(rank)
         for agent, some in by_agent.items():
-            body = self._body(some, self.hosts.synced.get(agent))
-            refused = functools.partial(self._refused, some)
-            self.hosts.request_spawn(agent, body, self.bootstrap, refused)
+            message = self._message(some, self.hosts.synced.get(agent))
+            answered = functools.partial(self._answered, some)
+            self.proc.ask(agent, message, answered, parcel=self.bootstrap)
 
-    def _refused(self, ranks: list[int], text: str) -> None:
-        processes = [self.state.processes[rank] for rank in ranks]
-        self.hosts.supervision.exited(*(Exit(process, reason=text) for process in processes))
+    def _answered(self, ranks: list[int], answer: Done | Refused) -> None:
+        # where the agent cannot spawn, the ranks are as dead as if they had died
+        if isinstance(answer, Refused):
+            processes = [self.state.processes[rank] for rank in ranks]
+            reason = answer.error
+            self.hosts.supervision.exited(*(Exit(each, reason=reason) for each in processes))
 
-    def _commands(
-        self, lines: list[list[str] | None], synced: SyncedFolders | None
-    ) -> dict[str, Any]:
-        if not any(lines):
-            return {}
-        python = this_python()
-        if synced is not None:
-            python["path"] = synced.import_path(python["path"])
-        return {"commands": lines, "python": python}
-
-    def _body(self, ranks: list[int], synced: SyncedFolders | None) -> dict[str, Any]:
+    def _message(self, ranks: list[int], synced: SyncedFolders | None) -> Spawn:
         state = self.state
         extent = state.shape.extent
         cwd = str(Path.cwd())
@@ -215,26 +192,29 @@ class _Request:
         if synced is not None:
             cwd, path = synced.cwd(cwd), synced.import_path(path)
             beside = {WORKSPACE_DIR: synced.root}
-        return {
-            "procs": [state.processes[rank] for rank in ranks],
-            "ranks": ranks,
-            "world_size": len(state.processes),
-            "owner": self.proc.id,
-            "ready_port": state.boot_port,
-            "mesh": state.number,
-            "name": state.name,
-            "labels": extent.labels,
-            "sizes": extent.sizes,
-            "host_size": self.count,
-            "env": {},
-            "rank_env": [{**beside, **self.starts[rank].env} for rank in ranks],
-            **self._commands([self.starts[rank].line for rank in ranks], synced),
-            "cwd": "" if self.options.anywhere else cwd,
-            "path": path,
-            "store": state.store(self.proc.links.run_dir),
-            "devices": [
-                devices.device_of(rank % self.count, self.starts[rank].env) for rank in ranks
-            ],
-            "config": dataclasses.asdict(self.proc.config),
-            "bind": None if self.bind is None else [self.bind[rank % self.count] for rank in ranks],
-        }
+        lines = [self.starts[rank].line for rank in ranks]
+        is_any_started = any(lines)  # or all are forked
+        python = this_python() if is_any_started else None
+        if python is not None and synced is not None:
+            python["path"] = synced.import_path(python["path"])
+        return Spawn(
+            procs=[state.processes[rank] for rank in ranks],
+            owner=self.proc.id,
+            ranks=ranks,
+            world_size=len(state.processes),
+            ready_port=state.boot_port,
+            mesh=state.number,
+            name=state.name,
+            labels=extent.labels,
+            sizes=extent.sizes,
+            host_size=self.count,
+            rank_env=[{**beside, **self.starts[rank].env} for rank in ranks],
+            commands=lines if is_any_started else None,
+            python=python,
+            cwd="" if self.options.anywhere else cwd,
+            path=path,
+            store=state.store(self.proc.links.run_dir),
+            devices=[devices.device_of(rank % self.count, self.starts[rank].env) for rank in ranks],
+            config=dataclasses.asdict(self.proc.config),
+            bind=None if self.bind is None else [self.bind[rank % self.count] for rank in ranks],
+        )

@@ -17,11 +17,21 @@ from typing import Any
 from monarch_nb.actors.definition import check_class, check_constructor, is_sync
 from monarch_nb.core.shape.extent import Shape, Slice
 from monarch_nb.core.wire.frames import ERROR, SHARED, Message
+from monarch_nb.core.wire.messages.actors import (
+    AggregateOutput,
+    AwaitBoot,
+    Booted,
+    SetLogLevel,
+    SpawnActor,
+    StopActor,
+)
+from monarch_nb.core.wire.messages.agents import Stop
+from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.errors import ActorError, SupervisionError
 from monarch_nb.meshes.states import ActorsState, Part, ProcsState
 from monarch_nb.process import context, remote_errors
 from monarch_nb.process.exit import Exit
-from monarch_nb.process.futures.ask_all import Countdown
+from monarch_nb.process.futures.ask_all import Question
 from monarch_nb.process.futures.calls import GatherCall, Target
 from monarch_nb.process.futures.future import Future, LazyFuture, completed, make
 from monarch_nb.process.instance import Instance
@@ -65,14 +75,14 @@ class Spawner:
             wrap=wrap,
         )
         state.proc_ranks = tuple(procs.ranks)
-        body = _actor_body(state, instance, self.proc.id)
+        spec = _spec(state, instance, self.proc.id)
         content = (cls, args, kwargs, procs.reference())
         parcel = self.proc.encode(content, state.processes)
         kept = None if parcel.flags & SHARED else parcel
-        state.respawn = functools.partial(self._construct, state, body, content, kept)
+        state.respawn = functools.partial(self._construct, state, spec, content, kept)
         self.supervision.own(state)
         procs.state.actors.append(state)
-        state.initialized = self._construct_with(state, body, parcel, range(len(state.processes)))
+        state.initialized = self._construct_with(state, spec, parcel, range(len(state.processes)))
         return state
 
     def _check_usable(self, procs: Part) -> None:
@@ -95,18 +105,18 @@ class Spawner:
     def _construct(
         self,
         state: ActorsState,
-        body: dict[str, Any],
+        spec: SpawnActor,
         content: tuple[Any, ...],
         kept: Payload | None,
         ranks: list[int],
     ) -> Future[Any]:
         parcel = kept or self.proc.encode(content, [state.processes[rank] for rank in ranks])
-        return self._construct_with(state, body, parcel, ranks, again=True)
+        return self._construct_with(state, spec, parcel, ranks, again=True)
 
     def _construct_with(
         self,
         state: ActorsState,
-        body: dict[str, Any],
+        spec: SpawnActor,
         parcel: Payload,
         ranks: Sequence[int],
         *,
@@ -122,8 +132,7 @@ class Spawner:
         for index, (rank, process) in enumerate(zip(ranks, processes, strict=True)):
             self.proc.control(
                 process,
-                "spawn_actor",
-                {**body, "rank": rank},
+                spec._replace(rank=rank),
                 parcel=parcel,
                 reply=call.port,
                 rank=index,
@@ -172,10 +181,7 @@ class Spawner:
 
     def _tell_to_stop(self, state: ActorsState, reason: str, then: Callable[[], None]) -> None:
         living = [process for process in state.processes if process not in self.proc.dead]
-        countdown = Countdown(len(living), then)
-        for process in living:
-            body = {"port": state.number, "reason": reason}
-            self.proc.ask(process, "stop_actor", body, lambda _answer: countdown.one_less())
+        Question(self.proc, dict.fromkeys(living, StopActor(state.number, reason)), then)
 
     # processes
 
@@ -190,19 +196,18 @@ class Spawner:
 
     def when_booted(self, state: ProcsState) -> Future[bool]:
         future: Future[bool] = make(Future)
-        size = len(state.processes)
-        countdown = Countdown(size, lambda: future._set_result(True))
+        processes = list(state.processes)
 
-        def answered(rank: int, answer: dict[str, Any]) -> None:
-            if "unbooted" in answer:
-                future._set_exception(remote_errors.unbooted(answer["unbooted"], rank, size))
-            elif "error" in answer:
-                future._set_exception(SupervisionError(answer["error"], ranks=(rank,)))
-            else:
-                countdown.one_less()
+        def heard(process: int, answer: Booted | Refused) -> None:
+            rank = processes.index(process)
+            if isinstance(answer, Refused):
+                future._set_exception(SupervisionError(answer.error, ranks=(rank,)))
+            elif answer.unbooted is not None:
+                error = remote_errors.unbooted(answer.unbooted, rank, len(processes))
+                future._set_exception(error)
 
-        for rank, process in enumerate(state.processes):
-            self.proc.ask(process, "booted", {}, functools.partial(answered, rank))
+        requests = dict.fromkeys(processes, AwaitBoot())
+        Question(self.proc, requests, lambda: future._set_result(True), heard)
         return future
 
     def _start(
@@ -239,10 +244,9 @@ class Spawner:
             self.supervision.disown(state)
             then()
 
-        countdown = Countdown(len(by_agent), gone)
-        for agent, processes in by_agent.items():
-            body = {"procs": processes, "grace_s": self.proc.config.exit_s}
-            self.proc.ask(agent, "stop", body, lambda _answer: countdown.one_less())
+        limit_s = self.proc.config.exit_s
+        stops = {agent: Stop(processes, limit_s) for agent, processes in by_agent.items()}
+        Question(self.proc, stops, gone)
 
     def _stop_once(
         self, state: MeshState, reason: str, stop: Callable[[Callable[[], None]], None]
@@ -286,25 +290,26 @@ class Spawner:
 
     def set_logging(self, procs: Part, *, window_s: float | None, level: int) -> None:
         processes = procs.processes
-        body = {"procs": processes, "name": procs.state.name, "window_s": window_s}
-        self.proc.control(self.proc.controller, "logging_option", body)
+        option = AggregateOutput(processes, procs.state.name, window_s)
+        self.proc.control(self.proc.controller, option)
         for process in processes:
-            self.proc.control(process, "logging", {"level": level})
+            self.proc.control(process, SetLogLevel(level))
 
 
-def _actor_body(state: ActorsState, instance: Instance, process: int) -> dict[str, Any]:
+def _spec(state: ActorsState, instance: Instance, process: int) -> SpawnActor:
     cls = state.cls
-    return {
-        "port": state.number,
-        "name": state.name,
-        "class_name": f"{cls.__module__}.{cls.__qualname__}",
-        "labels": list(state.shape.labels),
-        "sizes": list(state.shape.ndslice.sizes),
-        "owner": [process, instance.port],
-        "creator": str(instance),
-        "sync": is_sync(cls),
-        "main": getattr(cls, "takes_main_thread", True),
-    }
+    return SpawnActor(
+        port=state.number,
+        name=state.name,
+        class_name=f"{cls.__module__}.{cls.__qualname__}",
+        labels=list(state.shape.labels),
+        sizes=list(state.shape.ndslice.sizes),
+        rank=0,
+        owner=(process, instance.port),
+        creator=str(instance),
+        sync=is_sync(cls),
+        main=getattr(cls, "takes_main_thread", True),
+    )
 
 
 def _ignore(_: object) -> None:

@@ -18,12 +18,14 @@ from monarch_nb.core.errors.folding import fold_outputs, rank_words
 from monarch_nb.core.shape.extent import Extent, Shape, Slice
 from monarch_nb.core.shape.values import ValueMesh
 from monarch_nb.core.wire.frames import REPLY, Message
+from monarch_nb.core.wire.messages.cells import GetResult, GetVariable, NotDefined, SetVariables
+from monarch_nb.core.wire.messages.codec import Done, Refused, json_of
 from monarch_nb.data.stacking import cut
 from monarch_nb.errors import DecodeError, EncodeError, LimitError, MeshError, RankNameError
 from monarch_nb.process import context, current
 from monarch_nb.process.futures.calls import GatherCall, Target
 from monarch_nb.process.futures.future import Future, make
-from monarch_nb.process.process import json_of
+from monarch_nb.process.process import answer_of
 
 if TYPE_CHECKING:
     from monarch_nb.meshes.states import Part
@@ -36,7 +38,7 @@ _ERRORS: Final = {each.__name__: each for each in (EncodeError, DecodeError, Lim
 
 def get(parts: Sequence[Part], name: str) -> Future[ValueMesh[Any]]:
     _check(name)
-    return _asked(parts, "get_names", {"names": [name]}, name)
+    return _asked(parts, GetVariable([name]), name)
 
 
 def put(parts: Sequence[Part], values: Mapping[str, Any]) -> Future[None]:
@@ -44,7 +46,7 @@ def put(parts: Sequence[Part], values: Mapping[str, Any]) -> Future[None]:
         _check(name)
     proc, target = _target(parts, f"put {' '.join(values)}")
     parcel = proc.encode(("set_names", (), dict(values)), target.processes)
-    return _sent(proc, target, "set_names", {"names": list(values)}, [parcel] * len(target.ranks))
+    return _sent(proc, target, SetVariables(list(values)), [parcel] * len(target.ranks))
 
 
 def scatter(parts: Sequence[Part], name: str, value: object, dim: int = 0) -> Future[None]:
@@ -59,11 +61,11 @@ def scatter(parts: Sequence[Part], name: str, value: object, dim: int = 0) -> Fu
         for parcel, process in zip(parcels, target.processes, strict=False):
             proc.parcels.take_back(parcel, [process])
         raise
-    return _sent(proc, target, "set_names", {"names": [name]}, parcels)
+    return _sent(proc, target, SetVariables([name]), parcels)
 
 
 def fetch_result(part: Part, reply: int) -> Future[ValueMesh[Any]]:
-    return _asked([part], "get_result", {"reply": reply}, "result")
+    return _asked([part], GetResult(reply), "result")
 
 
 def _check(name: object) -> None:
@@ -94,20 +96,20 @@ def _target(parts: Sequence[Part], what: str) -> tuple[Proc, Target]:
 
 
 def _asked(
-    parts: Sequence[Part], verb: str, body: dict[str, Any], name: str
+    parts: Sequence[Part], request: GetVariable | GetResult, name: str
 ) -> Future[ValueMesh[Any]]:
     proc, target = _target(parts, f"get {name}")
     call: _Get = _begun(proc, target, _Get)
     call.name = name
-    _send(proc, call, verb, body, [None] * len(target.ranks))
+    _send(proc, call, request, [None] * len(target.ranks))
     return call
 
 
 def _sent(
-    proc: Proc, target: Target, verb: str, body: dict[str, Any], parcels: Sequence[Payload]
+    proc: Proc, target: Target, request: SetVariables, parcels: Sequence[Payload]
 ) -> Future[None]:
     call: _Put = _begun(proc, target, _Put)
-    _send(proc, call, verb, body, parcels)
+    _send(proc, call, request, parcels)
     return call
 
 
@@ -118,11 +120,9 @@ def _begun(proc: Proc, target: Target, kind: type[Any]) -> Any:
     return call
 
 
-def _send(
-    proc: Proc, call: _Put, verb: str, body: dict[str, Any], parcels: Sequence[Payload | None]
-) -> None:
+def _send(proc: Proc, call: _Put, request: object, parcels: Sequence[Payload | None]) -> None:
     for index, (process, parcel) in enumerate(zip(call.target.processes, parcels, strict=True)):
-        proc.control(process, verb, body, parcel=parcel, reply=call.port, rank=index, tag=call.tag)
+        proc.control(process, request, parcel=parcel, reply=call.port, rank=index, tag=call.tag)
     for process in list(proc.dead):
         if call.waits_for(process) and not call.done():
             call.lost(proc.dead[process])
@@ -149,8 +149,8 @@ class _Put(GatherCall):
             raise self._error_of(content)
         answers = zip(self.target.ranks, self._answers, strict=True)
         found = {rank: answer for rank, answer in answers if answer is not None}
-        refusals = {rank: json_of(each) for rank, each in found.items() if each.kind != REPLY}
-        refused = {rank: each for rank, each in refusals.items() if not each.get("ok")}
+        said = {rank: _said(each) for rank, each in found.items() if each.kind != REPLY}
+        refused = {rank: each for rank, each in said.items() if not isinstance(each, Done)}
         if refused:
             for each in found.values():
                 self._proc.discard(each)
@@ -184,20 +184,26 @@ def _opened(name: str, rank: int, decode: Callable[[], Any]) -> Any:
 # ------------------------------------------------------------------------------------ errors
 
 
-def _refusal(target: Target, refused: Mapping[int, dict[str, Any]]) -> MeshError:
-    missing = {rank: each for rank, each in refused.items() if "missing" in each}
+def _said(message: Message) -> Done | NotDefined | Refused:
+    """An answer without a value."""
+    is_defined = "missing" not in json_of(message.payload)
+    return answer_of(Done, message) if is_defined else answer_of(NotDefined, message)
+
+
+def _refusal(target: Target, refused: Mapping[int, NotDefined | Refused]) -> MeshError:
+    missing = {rank: each for rank, each in refused.items() if isinstance(each, NotDefined)}
     if missing:
         return _missing(target, missing)
-    said = {rank: str(each.get("error")) for rank, each in refused.items()}
+    why = {rank: each for rank, each in refused.items() if isinstance(each, Refused)}
+    said = {rank: each.error for rank, each in why.items()}
     text = "; ".join(f"{rank_words(one.ranks)}: {said[one.ranks[0]]}" for one in fold_outputs(said))
-    kind = _ERRORS.get(next(iter(refused.values())).get("kind", ""), MeshError)
+    kind = _ERRORS.get(next(iter(why.values())).kind, MeshError)
     return kind(text)
 
 
-def _missing(target: Target, missing: Mapping[int, dict[str, Any]]) -> RankNameError:
+def _missing(target: Target, missing: Mapping[int, NotDefined]) -> RankNameError:
     ranks = tuple(missing)
-    first = missing[ranks[0]]
-    name, there = first["missing"], first["there"]
+    name, there = missing[ranks[0]]
     close = difflib.get_close_matches(name, there, 1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     more = ", ..." if len(there) > _SHOWN else ""

@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from monarch_nb.control import started
 from monarch_nb.core.hangs.stack_tree import Stack
+from monarch_nb.core.wire.messages.cells import WidgetMessage
+from monarch_nb.core.wire.messages.codec import Refused, Request
 
 if TYPE_CHECKING:
+    from monarch_nb.core.wire.messages.status import RankDetails
     from monarch_nb.notebook.hangs.wording import Xray
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 
 class Outcome(Protocol):
@@ -82,7 +86,7 @@ class Comms(Protocol):
     """Widget messages of ranks, both ways."""
 
     def listen(self, listener: Any) -> None: ...
-    def send(self, process: int, body: Mapping[str, Any], buffers: Sequence[bytes]) -> None: ...
+    def send(self, process: int, message: WidgetMessage, buffers: Sequence[bytes]) -> None: ...
 
 
 class Client(Protocol):
@@ -134,10 +138,10 @@ class Runtime(Protocol):
         self,
         mesh: Any,
         rank: int,
-        request: dict[str, Any],
+        request: Request[A],
         timeout_s: float,
-        late: Callable[[dict[str, Any]], None],
-    ) -> dict[str, Any] | None: ...
+        late: Callable[[A | Refused], None],
+    ) -> A | Refused | None: ...
     def run_cell(
         self,
         mesh: Any,
@@ -315,10 +319,10 @@ class MonarchRuntime:
         self,
         mesh: Any,
         rank: int,
-        request: dict[str, Any],
+        request: Request[A],
         timeout_s: float,
-        late: Callable[[dict[str, Any]], None],
-    ) -> dict[str, Any] | None:
+        late: Callable[[A | Refused], None],
+    ) -> A | Refused | None:
         """What a rank says about its names, if it does in time; `late` gets what comes later."""
         from monarch_nb.control import client
         from monarch_nb.control.cells.completion import ask
@@ -377,14 +381,13 @@ class MonarchRuntime:
         return run
 
 
-def _details(processes: Iterable[int], timeout_s: float) -> Mapping[int, Mapping[str, Any]]:
+def _details(processes: Iterable[int], timeout_s: float) -> Mapping[int, RankDetails]:
     """What processes tell of themselves, without their errors."""
     from monarch_nb.control import client
     from monarch_nb.control.status import details
 
     sinces = dict.fromkeys(processes, sys.maxsize)
-    found: Mapping[int, Mapping[str, Any]] = details.ask(client.client().proc, sinces, timeout_s)
-    return found
+    return details.ask(client.client().proc, sinces, timeout_s)
 
 
 def _prewarm(is_over: threading.Event) -> None:

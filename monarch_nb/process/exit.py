@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from monarch_nb.core.errors.records import is_internal
 from monarch_nb.core.hangs.stacks import Crash, Frame, crash
+from monarch_nb.core.wire.messages.agents import Exited
 from monarch_nb.errors import RankExited, RankUnreachable, SupervisionError
 
 
@@ -27,17 +28,11 @@ class Exit:
     asked: bool = False  # somebody stopped it, in an orderly way
 
     @staticmethod
-    def from_body(body: dict[str, Any]) -> Exit:
+    def of(told: Exited) -> Exit:
         return Exit(
-            body["proc"],
-            body.get("code"),
-            body.get("signal"),
-            body.get("reason"),
-            body.get("tail") or "",
-            bool(body.get("oom")),
-            body.get("unreachable_s"),
-            bool(body.get("asked")),
-        )
+            told.proc, told.code, told.signal, told.reason, told.tail, told.oom,
+            told.unreachable_s, told.asked,
+        )  # fmt: skip
 
     def crash(self) -> Crash | None:
         return crash(self.tail)

@@ -6,6 +6,7 @@ client, a thread of one's own), the process's root is meant.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -116,8 +117,8 @@ class CallContext:
     def __init__(
         self,
         instance: Instance,
-        labels: tuple[str, ...],
-        sizes: tuple[int, ...],
+        labels: Sequence[str],
+        sizes: Sequence[int],
         rank: int,
         tag: int,
         method: str = "",

@@ -9,12 +9,11 @@ verbs, not here.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from monarch_nb.config import Config
 from monarch_nb.core.wire import frames
@@ -27,6 +26,9 @@ from monarch_nb.core.wire.frames import (
     SHARED,
     Message,
 )
+from monarch_nb.core.wire.messages import agents, codec
+from monarch_nb.core.wire.messages.actors import Release
+from monarch_nb.core.wire.messages.codec import Refused, Request
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.net.links import Links
 from monarch_nb.net.outbox import Outbox
@@ -36,7 +38,20 @@ from monarch_nb.process.payloads import Payload, Payloads
 ANY_PORT: Final = -1
 """Whoever is registered here gets what is for a port that nobody has. No message can name it."""
 Handler = Callable[[Message], None]
-Verb = Callable[[dict[str, Any], Message], None]
+A = TypeVar("A")
+M = TypeVar("M")
+
+
+class Serve(NamedTuple):
+    """Which control messages are handled by what: `handle(message, frame)`. Made by `serve`."""
+
+    kind: type
+    handle: Callable[[Any, Message], None]
+
+
+def serve(kind: type[M], handle: Callable[[M, Message], None]) -> Serve:
+    """Have control messages of this type handled, in the inbox thread."""
+    return Serve(kind, handle)
 
 
 class Proc:
@@ -53,7 +68,7 @@ class Proc:
         self.pid = os.getpid()
         self.dead: dict[int, Exit] = {}
         self._cut_off: set[int] = set()
-        self.verbs: dict[str, Verb] = {"release": self._on_release}
+        self._handlers: dict[str, Serve] = {}
         self.parcels = Payloads(self.host, config, self.dead, self._release)
         self.encode = self.parcels.encode
         self.encode_bytes = self.parcels.encode_bytes
@@ -66,6 +81,13 @@ class Proc:
         self._boxes: dict[int, Outbox] = {}
         self._watched = {process, agent, controller}
         self.links = Links(run_dir, process, self.deliver)
+
+    def start(self, handlers: Iterable[Serve]) -> None:
+        """Begin to receive. Raises `ValueError` where a message has two handlers."""
+        for each in (serve(Release, self._on_release), *handlers):
+            if self._handlers.setdefault(codec.verb_of(each.kind), each) is not each:
+                raise ValueError(f"{each.kind.__name__} has two handlers")
+        self.links.start()
 
     # ports
 
@@ -146,8 +168,7 @@ class Proc:
     def control(
         self,
         process: int,
-        verb: str,
-        body: dict[str, Any] | None = None,
+        message: object,
         *,
         parcel: Payload | None = None,
         reply: int = 0,
@@ -156,8 +177,7 @@ class Proc:
     ) -> None:
         """Send a control message; `parcel` is user data that the receiver's inbox thread leaves
         alone."""
-        text = json.dumps({"verb": verb, **(body or {})}).encode()
-        buffers: list[object] = []
+        buffers: list[Any] = []
         flags = 0
         if parcel is not None:
             buffers = [*parcel.buffers, parcel.payload]
@@ -166,36 +186,35 @@ class Proc:
             process,
             CONTROL,
             CONTROL_PORT,
-            Payload(text, buffers, flags),
+            Payload(codec.encode(message), buffers, flags),
             reply=reply,
             rank=rank,
             tag=tag,
         )
 
-    def answer(self, message: Message, body: dict[str, Any]) -> None:
+    def answer(self, message: Message, answer: object, buffers: Sequence[Any] = ()) -> None:
         if message.reply:
-            payload = json.dumps(body).encode()
-            self.send(message.source, CONTROL, message.reply, Payload(payload), rank=message.rank)
+            parcel = Payload(codec.encode_answer(answer), list(buffers))
+            self.send(message.source, CONTROL, message.reply, parcel, rank=message.rank)
 
     def ask(
         self,
         process: int,
-        verb: str,
-        body: dict[str, Any],
-        then: Callable[[dict[str, Any]], None],
+        request: Request[A],
+        then: Callable[[A | Refused], None],
         *,
         parcel: Payload | None = None,
     ) -> None:
-        """Send a control message and call `then(answer)` in the inbox thread.
+        """Send a request and call `then(answer)` in the inbox thread.
 
-        The death of the peer is an answer too: `{"error": ...}`.
+        The death of the peer, and an answer that makes no sense, are refusals.
         """
-        pending = _Asked(self, process, then)
+        pending = _Asked(self, process, request.answer(), then)
         self.ports[pending.port] = pending.deliver
         if (gone := self.dead.get(process)) is not None:
             pending.lost(gone)
         else:
-            self.control(process, verb, body, parcel=parcel, reply=pending.port)
+            self.control(process, request, parcel=parcel, reply=pending.port)
 
     def _open(self, process: int) -> Outbox | None:
         if process in self.dead or self.closed:
@@ -208,7 +227,7 @@ class Proc:
         """Be told when a process of this host ends; those of others their hosts tell of."""
         if process not in self._watched and process >> frames.HOST_SHIFT == self.host:
             self._watched.add(process)
-            self.control(self.agent, "watch", {"procs": [process]})
+            self.control(self.agent, agents.Watch([process]))
 
     def watching(self, processes: Iterable[int]) -> None:
         self._watched.update(processes)
@@ -216,13 +235,18 @@ class Proc:
     # peers
 
     def _on_control(self, message: Message) -> None:
-        body = json_of(message)
+        body = codec.json_of(message.payload)
         name = body.get("verb")
-        verb = self.verbs.get(name) if isinstance(name, str) else None
-        if verb is not None:
-            verb(body, message)
-        else:
-            self.answer(message, {"error": f"unknown verb {name!r:.80}"})
+        found = self._handlers.get(name) if isinstance(name, str) else None
+        if found is None:
+            self.answer(message, Refused(f"unknown verb {name!r:.80}"))
+            return
+        try:
+            content: object = codec.decode(found.kind, body)
+        except RemoteProtocolError as error:
+            self.answer(message, Refused(str(error)))
+            raise
+        found.handle(content, message)
 
     def mark_dead(self, ended: Exit) -> None:
         """A process is gone: forget its outbox and leases. `end_waits` has to follow."""
@@ -254,14 +278,14 @@ class Proc:
         self.links.close(linger_s)
         self.parcels.close()
 
-    def _on_release(self, body: dict[str, Any], message: Message) -> None:
-        self.parcels.taken_back(body["segment"], message.source)
+    def _on_release(self, release: Release, message: Message) -> None:
+        self.parcels.taken_back(release.segment, message.source)
 
     def _release(self, owner: int, segment: int) -> None:
         if owner == self.id:
             self.parcels.taken_back(segment, owner)
         elif not self.closed:
-            self.control(owner, "release", {"segment": segment})
+            self.control(owner, Release(segment))
 
 
 class Wait(NamedTuple):
@@ -298,17 +322,20 @@ class Waiter:
 
 
 class _Asked(Waiter):
-    __slots__ = ("_proc", "_process", "_then", "port")
+    __slots__ = ("_kind", "_proc", "_process", "_then", "port")
 
-    def __init__(self, proc: Proc, process: int, then: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, proc: Proc, process: int, kind: type[A], then: Callable[[A | Refused], None]
+    ) -> None:
         self._proc = proc
         self._process = process
+        self._kind = kind
         self._then = then
         self.port = proc.new_port()
 
     def deliver(self, message: Message) -> None:
         if self._proc.ports.pop(self.port, None) is not None:
-            self._then(json_of(message))
+            self._then(answer_of(self._kind, message))
 
     def waits_for(self, process: int) -> bool:
         return process == self._process
@@ -318,18 +345,15 @@ class _Asked(Waiter):
 
     def lost(self, ended: Exit) -> None:
         if self._proc.ports.pop(self.port, None) is not None:
-            self._then({"error": ended.describe()})
+            self._then(Refused(ended.describe()))
 
 
-def json_of(message: Message) -> dict[str, Any]:
-    """What a control or output message says. Raises `RemoteProtocolError` for anything else."""
+def answer_of(kind: type[A], message: Message) -> A | Refused:
+    """The answer that has come; one that makes no sense is a refusal."""
     try:
-        body = json.loads(bytes(message.payload))
-    except ValueError:
-        body = None
-    if not isinstance(body, dict):
-        raise RemoteProtocolError(f"{len(message.payload)} bytes that are no JSON object")
-    return body
+        return codec.decode_answer(kind, message.payload)
+    except RemoteProtocolError as error:
+        return Refused(str(error))
 
 
 def new_process_ids(host: int, count: int) -> list[int]:

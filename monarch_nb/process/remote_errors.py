@@ -66,8 +66,9 @@ def unpack(payload: Buffer, *, what: str, rank: int | None, size: int) -> BaseEx
     return lost
 
 
-def unbooted(record: object, rank: int, size: int) -> ActorError:
-    return _actor_error(revive(None, record), record, SETUP, rank, size)
+def unbooted(record: ErrorRecord, rank: int, size: int) -> ActorError:
+    data = record.to_json()
+    return _actor_error(revive(None, data), data, SETUP, rank, size)
 
 
 def render(record: ErrorRecord) -> str:

@@ -4,7 +4,7 @@ in its root."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from monarch_nb.actors.hosting import Hosting, RankHooks
 from monarch_nb.actors.undeliverable import Returns
 from monarch_nb.config import Config
 from monarch_nb.core.shape.extent import Extent, Point, Shape
-from monarch_nb.core.wire.frames import ROOT_PORT
+from monarch_nb.core.wire.frames import ROOT_PORT, Message
+from monarch_nb.core.wire.messages import actors, agents
 from monarch_nb.meshes.healing import Healing
 from monarch_nb.meshes.hosts import Hosts
 from monarch_nb.meshes.proc_mesh import ProcMesh, restore_procs, whole_mesh
@@ -21,7 +22,7 @@ from monarch_nb.meshes.process_groups import Membership
 from monarch_nb.meshes.spawning import Spawner
 from monarch_nb.meshes.states import ProcsState
 from monarch_nb.process.instance import Instance, here
-from monarch_nb.process.process import Proc
+from monarch_nb.process.process import Proc, Serve, serve
 from monarch_nb.process.supervision.moved_ranks import MovedRanks
 from monarch_nb.process.supervision.supervision import MeshFailure, Supervision
 from monarch_nb.services import logs
@@ -110,7 +111,7 @@ class Runtime(Hosts):
         self.parts: dict[type, Any] = {type(part): part for part in (
             self.hosting, self.buffers, self.membership, supervision, self.spawner, moved,
             Healing(proc, supervision, moved, self.living_agent), Returns(proc, drivers),
-            Exchange(proc, self.buffers.copiers), Mail(proc),
+            Exchange(self.buffers.copiers), Mail(proc),
         )} | {Hosts: self}  # fmt: skip
 
     def root_tag(self) -> int:
@@ -121,9 +122,42 @@ class Runtime(Hosts):
         if not seen:
             sys.stderr.write(f"Unhandled failure on {self.root.name}: {failure.report()}\n")
 
-    def start(self) -> None:
+    def start(
+        self,
+        handlers: Iterable[Serve] = (),
+        after_interrupt: Sequence[Callable[[], None]] = (),
+    ) -> None:
+        """Begin to receive what every process handles, and what `handlers` do.
+
+        `after_interrupt` are called in order when calls to an actor of this process have been
+        interrupted, in the inbox thread.
+        """
+
+        def on_interrupt(interrupt: actors.Interrupt, message: Message) -> None:
+            self.hosting.on_interrupt(interrupt, message)
+            for listener in after_interrupt:
+                listener()
+
         logs.install()
-        self.proc.links.start()
+        hosting, supervision, parts = self.hosting, self.supervision, self.parts
+        self.proc.start([
+            serve(actors.AwaitBoot, hosting.on_await_boot),
+            serve(actors.SpawnActor, hosting.on_spawn),
+            serve(actors.StopActor, hosting.on_stop),
+            serve(actors.Interrupt, on_interrupt),
+            serve(actors.Fence, parts[Returns].on_fence),
+            serve(actors.Undelivered, parts[Returns].on_undelivered),
+            serve(actors.ActorFailed, supervision.on_actor_failed),
+            serve(agents.Exited, supervision.on_exited),
+            serve(agents.Silent, supervision.on_silent),
+            serve(agents.Heard, supervision.on_heard),
+            serve(actors.Healed, parts[MovedRanks].on_healed),
+            serve(actors.OfferTensor, parts[Exchange].on_offer),
+            serve(actors.ReadBuffer, self.buffers.on_read),
+            serve(actors.WriteBuffer, self.buffers.on_write),
+            serve(actors.DropBuffer, self.buffers.on_drop),
+            *handlers,
+        ])  # fmt: skip
 
     def close(self, linger_s: float = 0.5) -> None:
         for ending in self.at_close:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import inspect
-import json
 import logging
 import os
 import queue
@@ -29,10 +28,13 @@ from monarch_nb.config import Config
 from monarch_nb.core.shape.extent import Extent, Point
 from monarch_nb.core.wire import pickling
 from monarch_nb.core.wire.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
+from monarch_nb.core.wire.messages import actors, agents, cells, debug, status
+from monarch_nb.core.wire.messages.codec import Done, encode_output
 from monarch_nb.meshes.process_groups import Membership, RankIdentity
 from monarch_nb.process import current, remote_errors
 from monarch_nb.process.interrupts import signals
 from monarch_nb.process.payloads import Payload
+from monarch_nb.process.process import Serve, serve
 from monarch_nb.services.metrics import recorder
 from monarch_nb.services.runtime import Runtime
 from monarch_nb.services.spmd import TorchrunPlace
@@ -119,6 +121,8 @@ class Rank:
         prompts: dict[int, DebugChannel] = {}
         self.dap = Dap(self.hosting, self.board, self.cells, prompts)
         self.debugger = Debugger(self.hosting, self.board, self.dap, prompts)
+        self.regrouping = Regrouping(self.proc, self.cells, self.groups)
+        self.comms = Comms(self.runtime, self.work, self.cells)
         self._leaving = False
 
     def _paused_s(self, within_s: float) -> float:
@@ -130,7 +134,7 @@ class Rank:
         if os.environ.get(COMPAT, "0") not in {"", "0"}:
             late.load(late.COMPAT)
         self._attach_main_thread()
-        self.runtime.start()
+        self.runtime.start(self._handlers(), after_interrupt=(self.dap.leave_post_mortem,))
         self._boot_user_code()
         self._serve()
         self._leave()
@@ -173,31 +177,52 @@ class Rank:
         CollectiveWaits(self.groups).install()
         DefaultGroup(self.groups).install()
         self.hosting.on_raised.append(self.dap.uncaught)
-        self.proc.verbs["metrics_taken"] = lambda _body, _message: self.metrics.on_taken()
-        Details(self.hosting, self.cells).install()
         self.dap.install()
         self.debugger.install()
-        self.proc.verbs["exit"] = self._on_exit
-        self.proc.verbs["cell"] = self.cells.on_cell
-        self.proc.verbs["interrupt_cells"] = self.cells.on_interrupt
-        self.proc.verbs["regroup"] = self._on_regroup
-        self.proc.verbs["logging"] = self._on_logging
-        Workspaces(self.proc, self.work)
-        Variables(self.proc, self.cells)
-        self.regrouping = Regrouping(self.proc, self.cells, self.groups)
         sources.install(self.proc)
-        Comms(self.runtime, self.work, self.cells).install()
-        self._serve_help()
-        QuestionService(
-            self.proc, {"collectives": lambda _: flight_recorder.report(self.groups.timeouts)}
-        )
+        self.comms.install()
 
-    def _serve_help(self) -> None:
+    def _handlers(self) -> list[Serve]:
+        """What a rank handles beside what every process does."""
+        details = Details(self.hosting, self.cells)
+        variables = Variables(self.proc, self.cells)
         helper = self.cells.shell.helper(self._is_busy)
-        QuestionService(self.proc, {
-            "complete": lambda body: helper.complete(body["code"], body["cursor"]),
-            "inspect": lambda body: helper.inspect(body["code"], body["cursor"], body["detail"]),
-        })  # fmt: skip
+        typing = QuestionService(
+            self.proc, {cells.Complete: helper.complete, cells.Inspect: helper.inspect}
+        )
+        collectives = QuestionService(
+            self.proc,
+            {status.GetCollectives: lambda _: flight_recorder.report(self.groups.timeouts)},
+        )
+        return [
+            serve(agents.Leave, self._on_exit),
+            serve(actors.Regroup, self._on_regroup),
+            serve(actors.SetLogLevel, self._on_logging),
+            serve(actors.WorkspaceSynced, Workspaces(self.proc, self.work).on_workspace),
+            serve(cells.RunCell, self.cells.on_cell),
+            serve(cells.InterruptCell, self.cells.on_interrupt),
+            serve(cells.GetVariable, variables.on_get),
+            serve(cells.SetVariables, variables.on_set),
+            serve(cells.GetResult, variables.on_get_result),
+            serve(cells.DropResult, variables.on_drop_result),
+            serve(cells.Complete, typing.on_request),
+            serve(cells.Inspect, typing.on_request),
+            serve(cells.MetricsTaken, lambda _message, _frame: self.metrics.on_taken()),
+            serve(cells.WidgetMessage, self.comms.on_message),
+            serve(status.GetDetails, details.on_details),
+            serve(status.GetThreadNames, details.on_threads),
+            serve(status.GetCollectives, collectives.on_request),
+            serve(status.GetHeldSpans, self.pauses.on_paused),
+            serve(status.LeaveGroups, self.regrouping.on_leave),
+            serve(status.MeetAgain, self.regrouping.on_meet),
+            serve(debug.DebugInput, self.debugger.on_input),
+            serve(debug.OpenPostMortem, self.debugger.on_post_mortem),
+            serve(debug.StopAtFailure, self.debugger.on_stop_at_failure),
+            serve(debug.ForgetFailed, self.debugger.on_forget_failed),
+            serve(debug.OpenDap, self.dap.on_open),
+            serve(debug.DapRequest, self.dap.on_request),
+            serve(debug.CloseDap, self.dap.on_close),
+        ]
 
     def _is_busy(self) -> bool:
         drivers = list(self.hosting.drivers.values())
@@ -247,11 +272,11 @@ class Rank:
             except KeyboardInterrupt:
                 continue  # came after the user's code had ended
 
-    def _on_exit(self, body: dict[str, Any], _: Message) -> None:
+    def _on_exit(self, leave: agents.Leave, _: Message) -> None:
         if self._leaving:
             return
         self._leaving = True
-        limit_s = body.get("grace_s") or self.proc.config.exit_s
+        limit_s = leave.grace_s or self.proc.config.exit_s
         threading.Thread(
             target=self._end_actors, args=(limit_s,), name="monarch-exit", daemon=True
         ).start()
@@ -286,46 +311,48 @@ class Rank:
             drain()
 
     def _send_output(self, tag: int, stream: str, text: str) -> None:
-        self._send(tag, stream, {"text": text})
+        self._send(tag, stream, text)
 
     def _send_bars(self, tag: int, bars: list[progress.State]) -> None:
-        self._send(tag, "progress", {"content": {"bars": bars}})
+        self._send(tag, "progress", content={"bars": bars})
 
     def _send_metrics(self, tag: int, content: dict[str, object]) -> None:
-        self._send(tag, "metrics", {"content": content})
+        self._send(tag, "metrics", content=content)
 
-    def _send(self, tag: int, stream: str, said: dict[str, object]) -> None:
-        body = {"mesh": self.boot["mesh"], "rank": self.boot["rank"], "stream": stream, **said}
-        parcel = self.proc.encode_bytes(json.dumps(body).encode())
+    def _send(
+        self, tag: int, stream: str, text: str = "", content: dict[str, object] | None = None
+    ) -> None:
+        output = cells.Output(self.boot["mesh"], self.boot["rank"], stream, text, content)
+        parcel = self.proc.encode_bytes(encode_output(output))
         self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, parcel, tag=tag)
 
     # requests of the owner
 
-    def _on_regroup(self, body: dict[str, Any], message: Message) -> None:
+    def _on_regroup(self, place: actors.Regroup, message: Message) -> None:
         def regroup() -> None:
             try:
-                self._regroup(body)
+                self._regroup(place)
             except Exception:  # noqa: BLE001  the old group may be broken in any way
                 self.hosting.log_exception("leaving the process group before a heal raised")
-            self.proc.answer(message, {"ok": True})
+            self.proc.answer(message, Done())
 
         self.work.put((Task(regroup), None))
 
-    def _regroup(self, body: dict[str, Any]) -> None:
+    def _regroup(self, place: actors.Regroup) -> None:
         """The mesh was healed or shrunk: who this rank is now. Main thread."""
         self.regrouping.before_heal()
-        rank, size = body["rank"], body["world_size"]
+        rank, size = place.rank, place.world_size
         os.environ.update({"RANK": str(rank), "WORLD_SIZE": str(size)})
-        self.point = Point(rank, Extent(body["labels"], body["sizes"]))
+        self.point = Point(rank, Extent(place.labels, place.sizes))
         self.runtime.root.move_to(self.point)
         self.boot.update(rank=rank, world_size=size)
         self.runtime.membership.become(self._identity())
         self.cells.shell.namespace.update(self._names())
-        self.regrouping.heal(body["store"], rank, size)
+        self.regrouping.heal(place.store, rank, size)
 
-    def _on_logging(self, body: dict[str, Any], _: Message) -> None:
+    def _on_logging(self, wanted: actors.SetLogLevel, _: Message) -> None:
         logging.basicConfig()  # a handler, if the user's code has made none
-        logging.getLogger().setLevel(body["level"])
+        logging.getLogger().setLevel(wanted.level)
 
 
 def _run_bootstrap(payload: bytes) -> None:

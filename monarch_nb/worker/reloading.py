@@ -17,9 +17,10 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from monarch_nb.actors.sync_driver import Task
+from monarch_nb.core.wire.messages.actors import Reloaded, WorkspaceSynced
 from monarch_nb.meshes.synced import WORKSPACE_DIR, SyncedFolders
 
 if TYPE_CHECKING:
@@ -34,24 +35,23 @@ class Workspaces:
     def __init__(self, proc: Proc, work: WorkQueue) -> None:
         self._proc = proc
         self._work = work
-        proc.verbs["workspace"] = self._on_workspace
 
-    def _on_workspace(self, body: dict[str, Any], message: Message) -> None:
+    def on_workspace(self, synced: WorkspaceSynced, message: Message) -> None:
         """A sync has ended. Inbox thread."""
-        landing = SyncedFolders(body["root"], dict(body["pairs"]), body["packages"])
+        landing = SyncedFolders(synced.root, dict(synced.pairs), synced.packages)
         os.environ[WORKSPACE_DIR] = landing.root
         sys.path[:] = landing.import_path(sys.path)
         importlib.invalidate_caches()
-        if body["reload"]:
-            again = functools.partial(self._reload, body["changed"], landing, message)
+        if synced.reload:
+            again = functools.partial(self._reload, synced.changed, landing, message)
             self._work.put((Task(again), None))
         else:
-            self._proc.answer(message, {"ok": True})
+            self._proc.answer(message, Reloaded([], []))
 
     def _reload(self, changed: Sequence[str], landing: SyncedFolders, message: Message) -> None:
         """Load again, and tell. Main thread."""
         reloaded, failed = reload_changed(changed, landing.pairs.values())
-        self._proc.answer(message, {"reloaded": reloaded, "failed": failed})
+        self._proc.answer(message, Reloaded(reloaded, failed))
 
 
 def reload_changed(

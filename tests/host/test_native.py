@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from monarch_nb.core.wire.messages.agents import NativeStacks
+from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.host.agent.loop import Loop
 from monarch_nb.host.status import native
 from monarch_nb.host.status.native import Native
@@ -32,7 +34,7 @@ def spy(tmp_path, monkeypatch):
     return put
 
 
-def asked(*procs: int, limit_s: float = 0.0) -> dict:
+def asked(*procs: int, limit_s: float = 0.0) -> NativeStacks:
     """What is answered; time ends after `limit_s`."""
     loop, answers = Loop(), []
     spies = Native(loop)
@@ -57,27 +59,27 @@ def asked(*procs: int, limit_s: float = 0.0) -> dict:
 
 def test_all_dumps_are_one_answer(spy):
     spy(FAKE_DUMP)
-    assert asked(1, 2) == {"dumps": {"1": ["[]\n", ""], "2": ["[]\n", ""]}}
+    assert asked(1, 2) == NativeStacks({"1": ("[]\n", ""), "2": ("[]\n", "")})
 
 
 def test_no_rank_is_answered_too(spy):
     spy(FAKE_DUMP)
-    assert asked() == {"dumps": {}}
+    assert asked() == NativeStacks({})
 
 
 def test_what_it_is_not_allowed_is_said(spy):
     spy(FAKE_REFUSAL)
-    assert asked(1) == {"dumps": {"1": ["", "Error: Permission Denied"]}}
+    assert asked(1) == NativeStacks({"1": ("", "Error: Permission Denied")})
 
 
 def test_one_that_takes_too_long_is_ended(spy):
     spy(FAKE_SLOW)
-    assert asked(1, limit_s=0.1) == {"dumps": {"1": ["", "py-spy took more than 8 s"]}}
+    assert asked(1, limit_s=0.1) == NativeStacks({"1": ("", "py-spy took more than 8 s")})
 
 
 def test_where_it_is_not_installed_is_said(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    answers: list[dict] = []
+    answers: list[Refused] = []
     Native(Loop()).ask({1: os.getpid()}, 0.0, answers.append)
-    assert answers == [{"error": "py-spy is not installed there: pip install py-spy"}]
+    assert answers == [Refused("py-spy is not installed there: pip install py-spy")]

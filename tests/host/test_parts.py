@@ -13,6 +13,7 @@ import pytest
 from hypothesis import strategies as st
 
 from monarch_nb.core.wire import board as boards
+from monarch_nb.core.wire.messages.agents import Spawn
 from monarch_nb.host import guard
 from monarch_nb.host.agent import requests
 from monarch_nb.host.launch import AgentBoot
@@ -228,7 +229,7 @@ def test_viewers_are_told_at_the_pace_of_the_fastest():
     rank = board.slot(board.take())
     viewers.sampler.add(7, os.getpid(), rank)
     assert viewers.due() is None
-    assert viewers.begin(1, 1.0, 100.0)["ranks"][0][:2] == [7, "starting"]
+    assert viewers.begin(1, 1.0, 100.0).ranks[0][:2] == [7, "starting"]
     viewers.begin(2, 0.001, 100.0)
     found = []
     for tenth in range(1, 25):
@@ -240,7 +241,7 @@ def test_viewers_are_told_at_the_pace_of_the_fastest():
     assert [sorted(each[0]) for each in found[:10]] == [[1, 2]] * 10
     later = [each for each in found[10:] if each]
     assert [each[0] for each in later] == [[1], [1]]
-    assert later[-1][1]["now_ns"] / 1e9 - later[0][1]["now_ns"] / 1e9 == pytest.approx(1.0)
+    assert later[-1][1].now_ns / 1e9 - later[0][1].now_ns / 1e9 == pytest.approx(1.0)
     viewers.end(1)
     assert viewers.due() is None
     assert viewers.news(200.0) is None
@@ -254,7 +255,7 @@ def test_what_a_rank_wrote_while_others_were_read_is_not_in_the_future():
     viewers.sampler.add(7, os.getpid(), rank)
     viewers.begin(1, 0.1, 100.0)
     rank.write(boards.BUSY, 101_000_000_500, "f()")
-    assert viewers.news(101.0)[1]["now_ns"] == 101_000_000_500
+    assert viewers.news(101.0)[1].now_ns == 101_000_000_500
     board.close()
 
 
@@ -345,8 +346,8 @@ def test_the_share_of_a_rank(monkeypatch, given, host_size, expected):
 
 def test_ranks_of_a_later_host_keep_their_rank_in_the_mesh():
     boot = AgentBoot(run_dir="/run", agent=1, controller=2, config={"detect_s": 1})
-    body = {"procs": [10, 11], "ranks": [4, 5], "sizes": [3, 2], "owner": 2}
-    request = requests.fork_request(body, [], boot, [("board", 0), ("board", 1)])
+    spawn = Spawn([10, 11], owner=2, ranks=[4, 5], sizes=[3, 2])
+    request = requests.fork_request(spawn, [], boot, [("board", 0), ("board", 1)])
     assert request["common"]["world_size"] == 6
     assert request["common"]["config"] == {"detect_s": 1}
     assert [(rank["rank"], rank["local_rank"]) for rank in request["ranks"]] == [(4, 0), (5, 1)]

@@ -10,6 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from monarch_nb.core.wire.messages import codec
+from monarch_nb.core.wire.messages.agents import Exited, Heard, Silent
 from monarch_nb.host.agent.events import (
     Answer,
     Asked,
@@ -38,7 +40,12 @@ def registry():
 
 
 def told(effects, verb):
-    return [(e.process, e.body) for e in effects if isinstance(e, Tell) and e.body["verb"] == verb]
+    tells = [(each.process, said(each)) for each in effects if isinstance(each, Tell)]
+    return [(process, body) for process, body in tells if body["verb"] == verb]
+
+
+def said(tell):
+    return codec.json_of(codec.encode(tell.message))
 
 
 def running(registry, *procs, now=0.0, owner=OWNER):
@@ -154,13 +161,11 @@ def test_a_stop_is_answered_when_the_last_one_is_gone(registry):
     effects = registry.feed(StopAsked(asker, [10, 11, 99], 5), 0)
     assert [process for process, _ in told(effects, "exit")] == [10, 11]
     assert not any(isinstance(e, Answer) for e in registry.feed(Ended(10, code=0), 1))
-    assert Answer(asker, {"ok": True}) in registry.feed(Ended(11, code=0), 2)
+    assert Answer(asker) in registry.feed(Ended(11, code=0), 2)
 
 
 def test_a_stop_of_what_is_gone_is_answered_at_once(registry):
-    assert registry.feed(StopAsked(Asker(OWNER, 7), [10], 5), 0) == [
-        Answer(Asker(OWNER, 7), {"ok": True})
-    ]
+    assert registry.feed(StopAsked(Asker(OWNER, 7), [10], 5), 0) == [Answer(Asker(OWNER, 7))]
 
 
 def test_the_stubborn_are_killed_after_the_grace_and_only_once(registry):
@@ -201,7 +206,7 @@ def test_shutdown_answers_and_finishes_when_all_are_gone(registry):
     registry.feed(StopAsked(asker, None, 5), 0)
     assert registry.ending
     effects = registry.feed(Ended(10, code=0), 1)
-    assert effects[-2:] == [Answer(asker, {"ok": True}), Finish()]
+    assert effects[-2:] == [Answer(asker), Finish()]
 
 
 def test_a_rank_that_stays_silent_is_cut_off_and_killed(registry):
@@ -285,22 +290,22 @@ class Life(RuleBasedStateMachine):
     def feed(self, event):
         for effect in self.registry.feed(event, self.now):
             match effect:
-                case Tell(process, {"verb": "exited", "proc": proc} as body):
+                case Tell(process, Exited(proc=proc) as exited):
                     self.exits[process, proc] += 1
-                    if body["unreachable_s"] is not None:
+                    if exited.unreachable_s is not None:
                         assert self.silent[CONTROLLER, proc]
                         self.forget(proc)
                     elif proc in self.alive:
-                        assert "never became a rank" in body["reason"]
+                        assert "never became a rank" in exited.reason
                         self.forget(proc)
-                case Tell(process, {"verb": "silent", "proc": proc}):
+                case Tell(process, Silent(proc)):
                     assert proc not in self.gone
                     assert not self.silent[process, proc]
                     self.silent[process, proc] = True
-                case Tell(process, {"verb": "heard", "proc": proc}):
+                case Tell(process, Heard(proc)):
                     assert self.silent[process, proc] or process == STRANGER
                     self.silent[process, proc] = False
-                case Answer(asker, _):
+                case Answer(asker):
                     assert asker.port not in self.answered
                     self.answered.add(asker.port)
                 case Kill(proc, _):

@@ -21,6 +21,7 @@ import zmq
 from monarch_nb.control.client import client
 from monarch_nb.core.wire import frames, pickling
 from monarch_nb.core.wire.frames import HEADER
+from monarch_nb.core.wire.messages.agents import Hello, Here
 from monarch_nb.net import wire
 from tests.support import eventually
 
@@ -121,14 +122,14 @@ def assert_well(mesh) -> None:
     assert len(mesh.workers.add.call(0).get(timeout=10)) == 2
     assert time.perf_counter() - before < 5
     assert client().proc.ask is not None
-    assert agent_says("hello")["ok"]
+    assert isinstance(agent_says_hello(), Here)
 
 
-def agent_says(verb: str) -> dict:
-    answers: list[dict] = []
+def agent_says_hello() -> Here:
+    answers: list[Here] = []
     proc = client().proc
-    proc.ask(proc.agent, verb, {}, answers.append)
-    eventually(lambda: answers, 10.0, f"the agent's answer to {verb}")
+    proc.ask(proc.agent, Hello(), answers.append)
+    eventually(lambda: answers, 10.0, "the agent's answer")
     return answers[0]
 
 
@@ -213,7 +214,7 @@ def test_what_is_malformed_is_counted_by_everybody(mesh, trap):
     def counts() -> list[int]:
         return [
             client().proc.links.malformed,
-            agent_says("hello")["malformed"],
+            agent_says_hello().malformed,
             rank.do.call_one(MALFORMED).get(timeout=10),
         ]
 

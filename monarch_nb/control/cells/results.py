@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from monarch_nb.core.shape.extent import Shape, Slice
+from monarch_nb.core.wire.messages.cells import DropResult
 from monarch_nb.meshes import variables
 
 if TYPE_CHECKING:
@@ -65,4 +66,4 @@ def _drop_later(proc: Proc, processes: Iterable[int], reply: int) -> None:
 
 def _drop(proc: Proc, processes: Iterable[int], reply: int) -> None:
     for process in processes:
-        proc.control(process, "drop_result", {"reply": reply})
+        proc.control(process, DropResult(reply))

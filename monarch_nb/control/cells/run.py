@@ -7,17 +7,17 @@ result. What the ranks print while they run arrives by the client's output.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from monarch_nb.control.cells.results import Results
 from monarch_nb.control.client import Client, client
 from monarch_nb.control.output.failures import record_of_death
-from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.wire.frames import CONTROL, CONTROL_PORT, Message
+from monarch_nb.core.wire.messages import codec
+from monarch_nb.core.wire.messages.agents import Drain
+from monarch_nb.core.wire.messages.cells import CellOutcome, InterruptCell, RunCell
 from monarch_nb.errors import SupervisionError
 from monarch_nb.meshes.proc_mesh import ProcMesh
 from monarch_nb.process.exit import Exit
@@ -27,22 +27,6 @@ from monarch_nb.process.process import Proc, Wait, Waiter
 if TYPE_CHECKING:
     from monarch_nb.core.shape.values import ValueMesh
     from monarch_nb.process.futures.future import Future
-
-
-@dataclass(frozen=True)
-class CellOutcome:
-    """What a cell ended with on one rank.
-
-    `status`: "ok", "error", "interrupted", "cancelled" (it had not started) or "lost" (the rank
-        died). `data` is the display of the last
-    expression, if it had one: a dict with `data` (mime bundle) and `metadata`.
-    """
-
-    status: str
-    error: ErrorRecord | None = None
-    data: dict[str, Any] | None = None
-    text: str | None = None
-    elapsed_s: float = 0.0
 
 
 class CellRun(Waiter):
@@ -86,7 +70,7 @@ class CellRun(Waiter):
         """Raise KeyboardInterrupt in the cell on the ranks that still run it. Returns at once."""
         for process, rank in self._rank_of.items():
             if rank not in self.outcomes:
-                self._proc.control(process, "interrupt_cells", {"reply": self._port})
+                self._proc.control(process, InterruptCell(self._port))
 
     cancel = interrupt
 
@@ -113,10 +97,10 @@ class CellRun(Waiter):
         """The mesh's state, for supervision: a failure that a cell reports is known."""
         return self.mesh._state
 
-    def send(self, body: dict[str, Any]) -> None:
+    def send(self, cell: RunCell) -> None:
         """Send the cell to every rank."""
-        self._what = body.get("what") or self._what
-        payload = Payload(json.dumps({"verb": "cell", **body}).encode())
+        self._what = cell.what
+        payload = Payload(codec.encode(cell))
         for process, rank in self._rank_of.items():
             self._client.output.cell_of[process] = self.tag
             if process in self._proc.dead:
@@ -134,25 +118,17 @@ class CellRun(Waiter):
         rank = self._rank_of.get(message.source)
         if rank is None or rank in self.outcomes:
             return
-        body = json.loads(bytes(message.payload))
-        if body["status"] == "stopping":
+        outcome = codec.decode(CellOutcome, codec.json_of(message.payload))
+        if outcome.status == "stopping":
             self._heard.add(rank)
             return
-        error = body.get("error")
-        outcome = CellOutcome(
-            body["status"],
-            None if error is None else ErrorRecord.from_json(error),
-            body.get("data"),
-            body.get("text"),
-            body.get("elapsed_s", 0.0),
-        )
-        if outcome.error is not None and isinstance(number := body.get("number"), int):
-            self._client.failures.cell_failed(message.source, number, outcome.error, self._what)
-        if body.get("raw"):  # what C code and children wrote comes by the agent: it is awaited
+        if outcome.error is not None and outcome.number is not None:
+            failures = self._client.failures
+            failures.cell_failed(message.source, outcome.number, outcome.error, self._what)
+        if outcome.raw:  # what C code and children wrote comes by the agent: it is awaited
             self._proc.ask(
                 self._agent_of[message.source],
-                "drain",
-                {"procs": [message.source]},
+                Drain([message.source]),
                 lambda _: self._end(rank, outcome),
             )
         else:
@@ -211,20 +187,20 @@ def run_cell(
         RuntimeError: the mesh has been stopped.
         SupervisionError: some of these ranks are lost already.
     """
-    body = {"code": code, "filename": filename, "first_line": first_line, "keep": keep}
-    return start(mesh, {**body, "what": what}, tag)
+    cell = RunCell(code, filename, first_line, what=what, keep=keep)
+    return start(mesh, cell, tag)
 
 
-def start(mesh: ProcMesh, body: dict[str, Any], tag: int) -> CellRun:
-    """Send a cell, or what runs like one (docs/protocol.md), to all ranks of a mesh or slice."""
+def start(mesh: ProcMesh, cell: RunCell, tag: int) -> CellRun:
+    """Send a cell, or what runs like one, to all ranks of a mesh or slice."""
     state = mesh._state
     if state.ended is not None:
         raise RuntimeError(f"mesh {state.name!r} has been stopped: {state.ended}")
     lost = [rank for rank in mesh.ranks if state.processes[rank] in client().proc.dead]
     if lost:
         raise _refusal(mesh, lost)
-    run = CellRun(client(), mesh, tag, keep=bool(body.get("keep")))
-    run.send(body)
+    run = CellRun(client(), mesh, tag, keep=cell.keep)
+    run.send(cell)
     return run
 
 

@@ -6,28 +6,15 @@ script is sent as a cell is, and is one to whoever waits for it.
 
 from __future__ import annotations
 
-import dataclasses
 import uuid
 from collections.abc import Sequence
 from pathlib import PurePath
 
 from monarch_nb.control.cells.run import CellRun, start
 from monarch_nb.core.wire.frames import HOST_SHIFT
+from monarch_nb.core.wire.messages.cells import RunCell, Script
 from monarch_nb.meshes.proc_mesh import ProcMesh
 from monarch_nb.net import wire
-
-
-@dataclasses.dataclass(frozen=True)
-class Script:
-    """A run of a script, as it is sent to each of its ranks (docs/protocol.md)."""
-
-    name: str
-    args: list[str]
-    module: bool
-    ranks: list[int]
-    hosts: list[int]
-    run: str
-    port: int
 
 
 def script_of(parts: Sequence[ProcMesh], name: str, args: Sequence[str], *, module: bool) -> Script:
@@ -46,4 +33,4 @@ def script_of(parts: Sequence[ProcMesh], name: str, args: Sequence[str], *, modu
 def run_script(part: ProcMesh, script: Script, *, tag: int, keep: bool = False) -> CellRun:
     """Start it on one of its parts. Does not block. Raises what `run_cell` raises."""
     what = PurePath(script.name).name
-    return start(part, {"script": dataclasses.asdict(script), "what": what, "keep": keep}, tag)
+    return start(part, RunCell(script=script, what=what, keep=keep), tag)

@@ -3,20 +3,6 @@
 from __future__ import annotations
 
 import linecache
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from monarch_nb.core.wire.frames import Message
-    from monarch_nb.process.process import Proc
-
-
-def serve(proc: Proc) -> None:
-    """Answer ranks that ask for the source of a cell. Reads no file."""
-
-    def answer(body: dict[str, Any], message: Message) -> None:
-        proc.answer(message, {"text": text_of_cell(body["filename"])})
-
-    proc.verbs["source"] = answer
 
 
 def text_of_cell(filename: str) -> str | None:

@@ -10,7 +10,17 @@ import itertools
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from monarch_nb.core.wire.messages.codec import Refused, Request
+from monarch_nb.core.wire.messages.debug import (
+    CloseDap,
+    DapEnded,
+    DapEvent,
+    DapRequest,
+    DapResponse,
+    OpenDap,
+)
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
@@ -18,6 +28,7 @@ if TYPE_CHECKING:
 
 OnEvent = Callable[[dict[str, object]], None]
 OnEnd = Callable[[str], None]
+A = TypeVar("A")
 
 
 class DapService:
@@ -26,7 +37,6 @@ class DapService:
     def __init__(self, proc: Proc) -> None:
         self._proc = proc
         self._links: dict[int, DapLink] = {}
-        proc.verbs["dap_event"] = self.on_event
 
     def open(self, process: int, on_event: OnEvent, on_end: OnEnd) -> DapLink:
         """Attach to a rank; the link's `opened` says when. `on_event(event)` and `on_end(why)` are
@@ -41,12 +51,11 @@ class DapService:
         link._open()
         return link
 
-    def on_event(self, body: dict[str, Any], message: Message) -> None:
+    def on_event(self, event: DapEvent, message: Message) -> None:
         """A debugger has news. Inbox thread."""
         link = self._links.get(message.source)
-        event = body.get("message")
-        if link is not None and isinstance(event, dict):
-            link._heard(event)
+        if link is not None:
+            link._heard(event.message)
 
 
 class DapLink:
@@ -79,24 +88,26 @@ class DapLink:
         request = {"type": "request", "seq": seq, "command": command, "arguments": arguments}
         answered: Future[dict[str, Any]] = Future()
 
-        def then(answer: dict[str, Any]) -> None:
-            found = answer.get("message")
-            answered.set_result(found if isinstance(found, dict) else _refusal(command, answer))
+        def then(answer: DapResponse | Refused) -> None:
+            if isinstance(answer, Refused):
+                answered.set_result(_refusal(command, answer.error))
+            else:
+                answered.set_result(answer.message)
 
-        self._ask("dap", {"message": request}, then)
+        self._ask(DapRequest(request), then)
         return answered
 
     def close(self) -> Future[None]:
         """Detach: every thread of the rank goes on, nothing is traced any more."""
         closed: Future[None] = Future()
-        self._ask("dap_close", {}, lambda _: closed.set_result(None))
+        self._ask(CloseDap(), lambda _: closed.set_result(None))
         return closed
 
     def _open(self) -> None:
-        self._ask("dap_open", {}, self._ended)
+        self._ask(OpenDap(), self._ended)
 
-    def _ask(self, verb: str, body: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
-        self._proc.ask(self._process, verb, body, then)
+    def _ask(self, request: Request[A], then: Callable[[A | Refused], None]) -> None:
+        self._proc.ask(self._process, request, then)
         self._proc.links.flush()
 
     def _heard(self, event: dict[str, object]) -> None:
@@ -105,15 +116,14 @@ class DapLink:
         elif not self.is_over:
             self._on_event(event)
 
-    def _ended(self, answer: dict[str, Any]) -> None:
-        why = str(answer.get("error") or answer.get("ended") or "closed")
+    def _ended(self, answer: DapEnded | Refused) -> None:
+        why = answer.error if isinstance(answer, Refused) else answer.ended
         self._over.set()
         if not self.opened.done():
             self.opened.set_exception(RuntimeError(why))
         self._on_end(why)
 
 
-def _refusal(command: str, answer: dict[str, Any]) -> dict[str, Any]:
-    why = str(answer.get("error", "no answer"))
+def _refusal(command: str, why: str) -> dict[str, Any]:
     response = {"type": "response", "command": command, "success": False}
     return {**response, "message": why, "body": {}}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from monarch_nb.core.wire.messages.status import GetHeldOfMesh, GetHeldSpans, HeldFor
 from monarch_nb.process.futures import ask_all
 
 if TYPE_CHECKING:
@@ -23,11 +24,10 @@ class PauseService:
     def __init__(self, proc: Proc, supervision: Supervision) -> None:
         self._proc = proc
         self._supervision = supervision
-        proc.verbs["held_of_mesh"] = self.on_asked
 
-    def on_asked(self, body: dict[str, Any], message: Message) -> None:
+    def on_asked(self, wanted: GetHeldOfMesh, message: Message) -> None:
         """Inbox thread: the asking is done by another."""
-        args = (float(body["within_s"]), message)
+        args = (wanted.within_s, message)
         name = "monarch-pauses"
         threading.Thread(target=self._answer, args=args, name=name, daemon=True).start()
 
@@ -38,9 +38,9 @@ class PauseService:
             if state.kind == "proc" and message.source in state.processes
             for process in state.processes
         }
-        told = ask_all.ask(self._proc, "held", {each: {} for each in members}, ANSWER_S)
-        spans = [(start, end) for answer in told.values() for start, end in answer["spans"]]
-        self._proc.answer(message, {"ok": True, "held_s": covered_s(spans, within_s)})
+        told = ask_all.ask(self._proc, dict.fromkeys(members, GetHeldSpans()), ANSWER_S)
+        spans = [span for answer in told.values() for span in answer.spans]
+        self._proc.answer(message, HeldFor(covered_s(spans, within_s)))
 
 
 def covered_s(spans: Iterable[Span], within_s: float) -> float:

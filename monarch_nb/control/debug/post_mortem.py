@@ -7,13 +7,16 @@ missing. Not to be called in the inbox thread.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from monarch_nb.control.debug.sessions import DebugService, Key
+from monarch_nb.core.wire.messages.codec import Request
+from monarch_nb.core.wire.messages.debug import ForgetFailed, OpenPostMortem, StopAtFailure
 from monarch_nb.meshes.states import ProcsState
 from monarch_nb.process.futures import ask_all
 from monarch_nb.process.supervision.supervision import MeshState
 
+A = TypeVar("A")
 ANSWER_S: Final = 2.0
 
 
@@ -32,9 +35,8 @@ class PostMortem:
 
         Returns their debuggers; of a process that keeps nothing, none.
         """
-        body = {} if tag is None else {"tag": tag}
-        told = self._ask(processes, "post_mortem", body)
-        keys = [(process, int(said["stop"])) for process, said in told.items() if "stop" in said]
+        told = self._ask(processes, OpenPostMortem(tag))
+        keys = [(process, said.stop) for process, said in told.items() if said.stop is not None]
         service = self._service
         service.wait(lambda: {stop.key for stop in service.stops()}.issuperset(keys), ANSWER_S)
         return keys
@@ -45,11 +47,11 @@ class PostMortem:
         wanted = set(processes)
         numbers = {state.number for state in self._meshes() if wanted & {*state.processes}}
         self._stopping = self._stopping | numbers if on else self._stopping - numbers
-        return list(self._ask(wanted, "stop_at_failure", {"on": on}))
+        return list(self._ask(wanted, StopAtFailure(on)))
 
     def forget_failed(self, processes: Iterable[int]) -> list[int]:
         """Let go of the frames, and of what they hold. Returns who has heard."""
-        return list(self._ask(processes, "forget_failed", {}))
+        return list(self._ask(processes, ForgetFailed()))
 
     def living(self) -> list[int]:
         """The ranks of every mesh that is up."""
@@ -59,13 +61,11 @@ class PostMortem:
     def _healed(self, state: MeshState, ranks: Iterable[int]) -> None:
         if state.number in self._stopping:
             processes = [state.processes[rank] for rank in ranks]
-            self._ask(processes, "stop_at_failure", {"on": True})
+            self._ask(processes, StopAtFailure(on=True))
 
     def _meshes(self) -> list[ProcsState]:
         states = list(self._supervision.states.values())
         return [state for state in states if isinstance(state, ProcsState) and state.ended is None]
 
-    def _ask(
-        self, processes: Iterable[int], verb: str, body: dict[str, Any]
-    ) -> dict[int, dict[str, Any]]:
-        return ask_all.ask(self._proc, verb, dict.fromkeys(processes, body), ANSWER_S)
+    def _ask(self, processes: Iterable[int], request: Request[A]) -> dict[int, A]:
+        return ask_all.ask(self._proc, dict.fromkeys(processes, request), ANSWER_S)

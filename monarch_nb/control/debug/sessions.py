@@ -10,10 +10,11 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from monarch_nb.core.wire.messages.debug import DebugEvent, DebugInput
 from monarch_nb.meshes.states import place_of
 
 if TYPE_CHECKING:
@@ -101,7 +102,6 @@ class DebugService:
         self._changed = threading.Condition()
         self._listeners: list[Callable[[], None]] = []
         self._takers: list[Callable[[Stop], bool]] = []
-        proc.verbs["debug"] = self.on_event
         supervision.on_exit.append(self._lost)
 
     # who asks people
@@ -133,7 +133,7 @@ class DebugService:
                 answer.state = "gone" if key not in self._stops else "busy"
                 return answer
             self._answers[key] = answer
-        self._request(key, {"kind": "line", "line": line})
+        self._request(key, "line", line)
         return answer
 
     def wait(self, ends: Callable[[], bool], timeout_s: float | None) -> bool:
@@ -186,44 +186,44 @@ class DebugService:
 
     def complete(self, key: Key, line: str, timeout_s: float) -> list[str]:
         """What the last word of a line may become, if the rank tells it in time."""
-        seq = self._request(key, {"kind": "complete", "line": line})
+        seq = self._request(key, "complete", line)
         with self._changed:
             self._changed.wait_for(lambda: seq in self._words or key not in self._stops, timeout_s)
             return self._words.pop(seq, [])
 
-    def _request(self, key: Key, body: dict[str, Any]) -> int:
+    def _request(self, key: Key, kind: str, line: str = "") -> int:
         with self._changed:
             self._seq = seq = self._seq + 1
         process, number = key
-        self.proc.control(process, "debug_do", {"stop": number, "seq": seq, **body})
+        self.proc.control(process, DebugInput(number, seq, kind, line))
         self.proc.links.flush()
         return seq
 
     # the inbox thread
 
-    def on_event(self, body: dict[str, Any], message: Message) -> None:
+    def on_event(self, told: DebugEvent, message: Message) -> None:
         """A rank tells of a debugger."""
-        key = message.source, int(body["stop"])
-        if body["event"] == "asks":
-            self._asks(key, body)
-        elif body["event"] == "goes":
-            self._goes(key, body["text"], stepping=bool(body["stepping"]))
+        key = message.source, told.stop
+        if told.event == "asks":
+            self._asks(key, told)
+        elif told.event == "goes":
+            self._goes(key, told.text, stepping=told.stepping)
         else:
             with self._changed:
-                self._words[body["seq"]] = list(body["words"])
+                self._words[told.seq] = told.words or []
                 self._changed.notify_all()
 
-    def _asks(self, key: Key, body: Mapping[str, Any]) -> None:
+    def _asks(self, key: Key, told: DebugEvent) -> None:
         with self._changed:
             known, answer = self._stops.get(key), self._answers.pop(key, None)
-            stop = self._stop_of(key, body) if known is None else None
+            stop = self._stop_of(key, told) if known is None else None
             if stop is None and known is not None:
-                stop = replace(known, prompt=body["prompt"])
+                stop = replace(known, prompt=told.prompt)
             assert stop is not None
             self._stops[key] = stop
             self._in_order = None
             if answer is not None:
-                answer.text += body["text"]
+                answer.text += told.text
                 answer.state = "asks"
             self._changed.notify_all()
         is_new = known is None and answer is None
@@ -232,15 +232,14 @@ class DebugService:
         else:
             self._tell()
 
-    def _stop_of(self, key: Key, body: Mapping[str, Any]) -> Stop:
+    def _stop_of(self, key: Key, told: DebugEvent) -> Stop:
         place = place_of(self.supervision, key[0])
         self._serial += 1
-        told = {name: str(body[name]) for name in (
-            "what", "thread", "kind", "file", "function", "text", "prompt"
-        )}  # fmt: skip
         return Stop(
-            key=key, mesh=place.mesh, rank=place.rank, tag=int(body["tag"]),
-            line=int(body["line"]), serial=self._serial, at=time.monotonic(), **told,
+            key=key, mesh=place.mesh, rank=place.rank, tag=told.tag, what=told.what,
+            thread=told.thread, kind=told.kind, file=told.file, line=told.line,
+            function=told.function, text=told.text, prompt=told.prompt, serial=self._serial,
+            at=time.monotonic(),
         )  # fmt: skip
 
     def _goes(self, key: Key, text: str, *, stepping: bool) -> None:
@@ -269,7 +268,7 @@ class DebugService:
     def _pass_over(self, key: Key) -> None:
         with self._changed:
             self._drop(key)
-        self._request(key, {"kind": "pass"})
+        self._request(key, "pass")
 
     def _drop(self, key: Key) -> None:
         self._stops.pop(key, None)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from monarch_nb.control.hangs import stacks
 from monarch_nb.control.hangs.regroup import Regrouped, regroup
 from monarch_nb.control.hangs.signals import by_agent
-from monarch_nb.core.hangs.collectives import Entry, Standing
+from monarch_nb.core.hangs.collectives import Standing
+from monarch_nb.core.wire.messages.agents import GetBoardRows
+from monarch_nb.core.wire.messages.status import GetCollectives, Recorded
 from monarch_nb.process.futures import ask_all
 
 if TYPE_CHECKING:
@@ -59,12 +61,12 @@ class Xray:
     def places(self, mesh: ProcMesh, ranks: Iterable[int]) -> dict[int, Place]:
         """What the boards say of these ranks, now."""
         agents = by_agent(mesh, ranks)
-        bodies = {agent: {"procs": list(processes)} for agent, processes in agents.items()}
-        told = ask_all.ask(self._proc, "rows", bodies, ANSWER_S)
+        requests = {agent: GetBoardRows(list(each)) for agent, each in agents.items()}
+        told = ask_all.ask(self._proc, requests, ANSWER_S)
         return {
-            agents[agent][row[0]]: _place(row, answer["now_ns"])
+            agents[agent][row[0]]: _place(row, answer.now_ns)
             for agent, answer in told.items()
-            for row in answer["rows"]
+            for row in answer.rows
         }
 
     def at_work(self, mesh: ProcMesh) -> list[int]:
@@ -98,8 +100,8 @@ class Xray:
 
     def _seen(self, mesh: ProcMesh, places: Mapping[int, Place]) -> dict[int, Seen]:
         processes = mesh._state.processes
-        bodies: dict[int, dict[str, object]] = {processes[rank]: {} for rank in places}
-        ledgers = ask_all.ask(self._proc, "collectives", bodies, ANSWER_S)
+        requests = {processes[rank]: GetCollectives() for rank in places}
+        ledgers = ask_all.ask(self._proc, requests, ANSWER_S)
         others = [rank for rank, place in places.items() if place.state not in _TOLD]
         found = stacks.look(self._proc, mesh, others, ANSWER_S) if others else {}
         return {
@@ -130,11 +132,11 @@ def _place(row: Sequence[Any], now_ns: int) -> Place:
     return Place(state, what, max(0.0, (now_ns - since_ns) / 1e9) if since_ns else 0.0)
 
 
-def _seen(place: Place, ledger: Mapping[str, Any] | None, found: Sequence[Stack] | None) -> Seen:
-    entries = [Entry(*row) for row in ledger["entries"]] if ledger else []
-    members = ledger["members"] if ledger else {}
+def _seen(place: Place, ledger: Recorded | None, found: Sequence[Stack] | None) -> Seen:
+    entries = ledger.entries if ledger else []
+    members = ledger.members if ledger else {}
     is_waiting = place.state == "collective"
     waits = (place.what, place.for_s) if is_waiting else ("", 0.0)
     paused_at = place.what if place.state == "paused" else ""
     standing = Standing(entries, members, "", *waits)
-    return Seen(standing, found, paused_at, ledger["why"] if ledger else None)
+    return Seen(standing, found, paused_at, ledger.why if ledger else None)

@@ -6,15 +6,18 @@ been left by then stays known to the ranks, so that it can be asked for again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from monarch_nb.core.hangs.collectives import NotRegroupedError
+from monarch_nb.core.wire.messages.codec import Request
+from monarch_nb.core.wire.messages.status import LeaveGroups, LeftGroups, MeetAgain, Met
 from monarch_nb.process.futures import ask_all
 
 if TYPE_CHECKING:
     from monarch_nb.meshes.proc_mesh import ProcMesh
     from monarch_nb.process.process import Proc
 
+S = TypeVar("S", LeftGroups, Met)
 LEAVE_S: Final = 5.0
 MEET_S: Final = 30.0
 
@@ -31,22 +34,20 @@ class Regrouped(NamedTuple):
 def regroup(proc: Proc, mesh: ProcMesh) -> Regrouped:
     """Of a whole mesh whose ranks are idle. Waits for them, `LEAVE_S` and `MEET_S` at most."""
     state = mesh._state
-    left = _step(proc, state.processes, "leave_groups", {}, LEAVE_S)
-    had = next((each["had"] for each in left.values() if each["had"] is not None), None)
+    left = _step(proc, state.processes, LeaveGroups(), LEAVE_S)
+    had = next((each.had for each in left.values() if each.had is not None), None)
     state.generation += 1
     store = state.store(proc.links.run_dir)
-    _step(proc, state.processes, "meet_again", {"store": store, "had": had}, MEET_S)
-    others = max(each["others"] for each in left.values())
+    _step(proc, state.processes, MeetAgain(store, had), MEET_S)
+    others = max(each.others for each in left.values())
     if had is None:
         return Regrouped("", None, others)
-    return Regrouped(had["backend"], had["timeout_s"], others)
+    return Regrouped(had.backend, had.timeout_s, others)
 
 
-def _step(
-    proc: Proc, processes: list[int], verb: str, body: dict[str, Any], limit_s: float
-) -> dict[int, dict[str, Any]]:
-    told = ask_all.ask(proc, verb, dict.fromkeys(processes, body), limit_s)
-    failed = {each: answer["failed"] for each, answer in told.items() if "failed" in answer}
+def _step(proc: Proc, processes: list[int], request: Request[S], limit_s: float) -> dict[int, S]:
+    told = ask_all.ask(proc, dict.fromkeys(processes, request), limit_s)
+    failed = {each: answer.failed for each, answer in told.items() if answer.failed is not None}
     if failed:
         why = next(iter(failed.values()))
         raise NotRegroupedError([processes.index(each) for each in failed], f"failed: {why}")

@@ -9,6 +9,8 @@ import signal
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from monarch_nb.core.wire.messages.agents import Kill
+
 if TYPE_CHECKING:
     from monarch_nb.meshes.proc_mesh import ProcMesh
     from monarch_nb.process.process import Proc
@@ -30,7 +32,7 @@ def interrupt(proc: Proc, mesh: ProcMesh, ranks: Iterable[int]) -> None:
 
 def _signal(proc: Proc, mesh: ProcMesh, ranks: Iterable[int], number: signal.Signals) -> None:
     for agent, processes in by_agent(mesh, ranks).items():
-        proc.control(agent, "kill", {"procs": list(processes), "signal": int(number)})
+        proc.control(agent, Kill(list(processes), int(number)))
 
 
 def by_agent(mesh: ProcMesh, ranks: Iterable[int]) -> dict[int, dict[int, int]]:

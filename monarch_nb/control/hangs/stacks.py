@@ -7,16 +7,19 @@ one are asked of the ranks. Not to be called in the inbox thread.
 
 from __future__ import annotations
 
-import queue
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from monarch_nb.control.hangs.signals import by_agent
 from monarch_nb.core.hangs.native_stacks import read as read_native
 from monarch_nb.core.hangs.stack_tree import Stack
 from monarch_nb.core.hangs.stacks import is_whole, of_user
+from monarch_nb.core.wire.messages.agents import DumpStacks, GetNativeStacks, GetStackDumps
+from monarch_nb.core.wire.messages.codec import Refused
+from monarch_nb.core.wire.messages.status import GetThreadNames
 from monarch_nb.process.futures import ask_all
+from monarch_nb.process.futures.ask_all import Question
 
 if TYPE_CHECKING:
     from monarch_nb.meshes.proc_mesh import ProcMesh
@@ -57,20 +60,15 @@ def look_with_native(
 ) -> tuple[dict[int, list[Stack]], dict[int, str]]:
     """As `look`, with calls of C code, from py-spy; and why it tells nothing of other ranks."""
     agents = by_agent(mesh, ranks)
-    bodies = {agent: {"procs": list(processes)} for agent, processes in agents.items()}
-    answers: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
-    for agent, body in bodies.items():
-        proc.ask(agent, "native", body, lambda answer, agent=agent: answers.put((agent, answer)))  # type: ignore[misc]
+    requests = {agent: GetNativeStacks(list(processes)) for agent, processes in agents.items()}
     found: dict[int, list[Stack]] = {}
     whys = {rank: "no answer" for processes in agents.values() for rank in processes.values()}
-    deadline = time.monotonic() + NATIVE_S
-    for _ in agents:
-        try:
-            agent, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            break
+    for agent, answer in Question(proc, requests).wait(NATIVE_S).items():
         for process, rank in agents[agent].items():
-            text, why = answer.get("dumps", {}).get(str(process), ["", answer.get("error", "gone")])
+            if isinstance(answer, Refused):
+                whys[rank] = answer.error
+                continue
+            text, why = answer.dumps.get(str(process), ("", "gone"))
             if not text:
                 whys[rank] = why
                 continue
@@ -81,7 +79,7 @@ def look_with_native(
 
 def _dumps(proc: Proc, agents: Mapping[int, Mapping[int, int]], limit_s: float) -> dict[int, str]:
     for agent, processes in agents.items():
-        proc.control(agent, "dump", {"procs": list(processes)})
+        proc.control(agent, DumpStacks(list(processes)))
     missing = {agent: dict(processes) for agent, processes in agents.items()}
     rank_of = {process: rank for found in agents.values() for process, rank in found.items()}
     deadline, pause_s = time.monotonic() + limit_s, FIRST_LOOK_S
@@ -103,22 +101,18 @@ def _dumps(proc: Proc, agents: Mapping[int, Mapping[int, int]], limit_s: float) 
 def _written(
     proc: Proc, agents: Mapping[int, Mapping[int, int]], deadline: float
 ) -> dict[int, str]:
-    answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    asked = {agent: list(processes) for agent, processes in agents.items() if processes}
-    for agent, processes in asked.items():
-        proc.ask(agent, "dumped", {"procs": processes}, answers.put)
-    found: dict[int, str] = {}
-    for _ in asked:
-        try:
-            answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            break
-        found |= {int(process): text for process, text in answer.get("texts", {}).items()}
-    return found
+    asked = {agent: GetStackDumps(list(each)) for agent, each in agents.items() if each}
+    answers = Question(proc, asked).wait(max(0.0, deadline - time.monotonic()))
+    return {
+        int(process): text
+        for answer in answers.values()
+        if not isinstance(answer, Refused)
+        for process, text in answer.texts.items()
+    }
 
 
 def _names(proc: Proc, rank_of: Mapping[int, int]) -> dict[int, dict[str, str]]:
     if not rank_of:
         return {}
-    told = ask_all.ask(proc, "threads", {process: {} for process in rank_of}, NAMES_S)
-    return {rank_of[process]: answer["names"] for process, answer in told.items()}
+    told = ask_all.ask(proc, dict.fromkeys(rank_of, GetThreadNames()), NAMES_S)
+    return {rank_of[process]: answer.names for process, answer in told.items()}

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from monarch_nb.core.wire.messages.agents import Shutdown
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import AgentBoot
 from monarch_nb.host.local import LocalLauncher
@@ -53,7 +54,7 @@ class AgentProcess:
         """Shut the agent down in an orderly way; kill it after `limit_s`."""
         self._ending.set()
         proc = self._proc
-        proc.control(proc.agent, "shutdown", {"grace_s": limit_s * _RANKS_SHARE})
+        proc.control(proc.agent, Shutdown(limit_s * _RANKS_SHARE))
         if self._lost_at is not None or not self._over.wait(limit_s + 0.5):
             self._launcher.kill()
         self._over.wait(1)

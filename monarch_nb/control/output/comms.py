@@ -6,15 +6,16 @@ process that is gone is told to the listener once, after its last message.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from monarch_nb.core.wire.frames import CONTROL, CONTROL_PORT
+from monarch_nb.core.wire.messages.cells import WidgetMessage
+from monarch_nb.core.wire.messages.codec import encode, json_of
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.process.payloads import Payload
-from monarch_nb.process.process import Proc, json_of
+from monarch_nb.process.process import Proc
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
@@ -69,7 +70,7 @@ class CommService:
 
     def on_message(self, message: Message) -> None:
         """A rank's widget says something. Inbox thread."""
-        body = json_of(message)
+        body = json_of(message.payload)
         if body.get("type") not in KINDS:
             raise RemoteProtocolError(f"a comm message of type {body.get('type')!r:.80}")
         if not all(isinstance(body.get(name), kind) for name, kind in _FIELDS.items()):
@@ -82,11 +83,10 @@ class CommService:
         event = CommEvent(message.source, message.tag, kind, body, metadata, buffers, parent)
         self._listener.receive(event)
 
-    def send(self, process: int, body: Mapping[str, Any], buffers: Sequence[bytes]) -> None:
-        """Send the browser's message to the rank: `type`, `comm_id`, `data`, `metadata` and
-        `parent` (its id). Any thread."""
-        text = json.dumps({"verb": "comm", **body}).encode()
-        self._proc.send(process, CONTROL, CONTROL_PORT, Payload(text, list(buffers)))
+    def send(self, process: int, message: WidgetMessage, buffers: Sequence[bytes]) -> None:
+        """Send the browser's message to the rank. Any thread."""
+        parcel = Payload(encode(message), list(buffers))
+        self._proc.send(process, CONTROL, CONTROL_PORT, parcel)
 
     def close(self) -> None:
         """The client ends, and so do all ranks."""

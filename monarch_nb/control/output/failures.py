@@ -13,10 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.errors.records import ErrorRecord, FrameRecord
-from monarch_nb.errors import RemoteProtocolError
+from monarch_nb.core.wire.messages.codec import Refused
+from monarch_nb.core.wire.messages.status import GetDetails, KeptError, RankDetails
 from monarch_nb.meshes.states import Place, place_of
 from monarch_nb.process.supervision.recent_errors import KEPT
 
@@ -125,15 +126,16 @@ class Failures:
     def _ask(self, process: int) -> None:
         since = self._told_by(process).up_to
         answered = functools.partial(self._answered, process)
-        self._proc.ask(process, "details", {"since": since}, answered)
+        self._proc.ask(process, GetDetails(since), answered)
 
-    def _answered(self, process: int, body: dict[str, Any]) -> None:
+    def _answered(self, process: int, answer: RankDetails | Refused) -> None:
         with self._lock:
             callbacks = self._asked.pop(process)
             is_asked_again = process in self._again
             self._again.discard(process)
         try:
-            has_news = self._take(process, body.get("errors", ()))
+            errors = answer.errors if isinstance(answer, RankDetails) else []
+            has_news = self._take(process, errors)
         finally:
             if is_asked_again:
                 self.refresh([process], callbacks[-1])
@@ -141,12 +143,13 @@ class Failures:
             for each in callbacks:
                 each()
 
-    def _take(self, process: int, errors: Any) -> bool:
+    def _take(self, process: int, errors: Iterable[KeptError]) -> bool:
         told, place, has_news = self._told_by(process), place_of(self._supervision, process), False
-        for number, age_s, what, record in map(_read, errors):
+        for number, age_s, what, _, record in errors:
             if told.is_new(number):
                 has_news = True
-                self._add(place, record, what, time.monotonic() - age_s)
+                error = ErrorRecord.from_json(record)
+                self._add(place, error, what, time.monotonic() - age_s)
             told.all_to(number)
         return has_news
 
@@ -202,10 +205,3 @@ def record_of_death(ended: Exit) -> ErrorRecord:
     text = f"the process {ended.plainly()}{ended.printed()}"
     calls = tuple(FrameRecord(*frame) for frame in ended.crashed_at())
     return ErrorRecord("RankExited", text, "monarch_nb", calls, died=True)
-
-
-def _read(error: Any) -> tuple[int, float, str, ErrorRecord]:
-    match error:
-        case {"number": int(number), "age_s": int() | float() as age, "what": str(what)}:
-            return number, float(age), what, ErrorRecord.from_json(error.get("record"))
-    raise RemoteProtocolError("not an error of a rank")

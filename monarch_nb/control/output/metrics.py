@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.curves import CAPACITY, Curve, Sample, from_wire
 from monarch_nb.core.errors.records import clip
+from monarch_nb.core.wire.messages.cells import MetricsTaken
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.meshes.states import Place, place_of
 from monarch_nb.services import metrics
@@ -76,7 +77,7 @@ class Metrics:
 
     def on_message(self, content: object, message: Message) -> None:
         """What a rank has sent. Inbox thread. Raises `RemoteProtocolError` for anything else."""
-        self._supervision.proc.control(message.source, "metrics_taken", {})
+        self._supervision.proc.control(message.source, MetricsTaken())
         place = place_of(self._supervision, message.source)
         points, left_out = _read(content)
         with self._writing:

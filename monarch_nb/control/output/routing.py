@@ -19,9 +19,12 @@ from monarch_nb.control.output.metrics import Metrics
 from monarch_nb.control.output.tail import Tail
 from monarch_nb.core.hangs.stacks import FATAL
 from monarch_nb.core.text import bars
+from monarch_nb.core.wire.messages.actors import AggregateOutput
+from monarch_nb.core.wire.messages.agents import RawOutput, Taken
+from monarch_nb.core.wire.messages.cells import Output
+from monarch_nb.core.wire.messages.codec import decode, json_of
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.meshes.states import place_of
-from monarch_nb.process.process import json_of
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
@@ -66,11 +69,7 @@ class OutputService:
 
     def on_output(self, message: Message) -> None:
         """An OUTPUT message of a rank."""
-        body = json_of(message)
-        stream, text = body.get("stream"), body.get("text", "")
-        if not isinstance(stream, str) or not isinstance(text, str):
-            raise RemoteProtocolError("output without a stream")
-        content = body.get("content")
+        _, _, stream, text, content = decode(Output, json_of(message.payload))
         if stream == "metrics":
             self.metrics.on_message(content, message)
             return
@@ -78,11 +77,11 @@ class OutputService:
             text = _ended(content)
         self._hand_on(message.source, message.tag, stream, text, content)
 
-    def on_raw(self, body: dict[str, Any], message: Message) -> None:
+    def on_raw(self, raw: RawOutput, message: Message) -> None:
         """What a rank's C code or its children wrote to the file descriptors, from the agent, which
         sends more when it hears that this was taken."""
-        process, stream, text = body["proc"], body["stream"], body["text"]
-        self._supervision.proc.control(message.source, "taken", {"bytes": body["bytes"]})
+        process, stream, text, size = raw
+        self._supervision.proc.control(message.source, Taken(size))
         at = 0 if (process, stream) in self._crashing else text.find(FATAL)
         if at >= 0:  # a report for the log; whoever is told of the death is told where it was
             self._crashing.add((process, stream))
@@ -91,9 +90,9 @@ class OutputService:
             report = ""
         self._hand_on(process, self.cell_of.get(process, 0), stream, text, None, report)
 
-    def on_logging_option(self, body: dict[str, Any], _: Message) -> None:
+    def on_logging_option(self, wanted: AggregateOutput, _: Message) -> None:
         """`ProcMesh.logging_option`, called here or on a rank."""
-        self._windows.set(body["procs"], body["name"], body["window_s"])
+        self._windows.set(wanted.procs, wanted.name, wanted.window_s)
 
     def close(self) -> None:
         """No more output comes: show what was kept."""

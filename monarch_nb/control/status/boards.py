@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from monarch_nb.control.status.snapshots import Usage
+from monarch_nb.core.wire.messages.agents import Board, Row
 
 NOTHING = Usage()
-
-
-Row = list[Any]
-"""`[process, state, since_ns, what, busy_ns, queue, calls, failed, beat]`: docs/protocol.md."""
 
 
 class Told(NamedTuple):
@@ -41,17 +38,17 @@ class Boards:
         self._offsets: dict[int, float] = {}  # of the agents' clocks
         self._news = threading.Condition()
 
-    def tell(self, agent: int, body: dict[str, Any], now: float) -> None:
+    def tell(self, agent: int, board: Board, now: float) -> None:
         """A `board` message of an agent."""
-        sampled_at = body["now_ns"] / 1e9
+        sampled_at = board.now_ns / 1e9
         with self._news:
             offset = min(self._offsets.get(agent, float("inf")), now - sampled_at)
             self._offsets[agent] = offset
             told = Told(offset, sampled_at + offset)
-            new = {row[0]: (row, told) for row in body["ranks"]}
+            new = {row[0]: (row, told) for row in board.ranks}
             self.rows.update(new)
             self._changed.update(new)
-            for process, *usage in body["usage"]:
+            for process, *usage in board.usage:
                 self.usage[process] = Usage(*usage)
                 self._changed.add(process)
             self._news.notify_all()

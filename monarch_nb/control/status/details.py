@@ -1,6 +1,6 @@
 """What ranks tell of themselves when they are asked: actors, what runs, errors.
 
-See `asking.py` for how long that takes. Not to be called in the inbox thread.
+See `ask_all.py` for how long that takes. Not to be called in the inbox thread.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from monarch_nb.core.wire.messages.status import GetDetails, RankDetails
 from monarch_nb.process.futures import ask_all
 
 if TYPE_CHECKING:
@@ -17,29 +18,28 @@ if TYPE_CHECKING:
 _OUR_CLASSES: Final = "monarch_nb."
 
 
-def ask(proc: Proc, sinces: Mapping[int, int], timeout_s: float) -> dict[int, dict[str, Any]]:
-    """Process to what it tells of itself (verb `details` of docs/protocol.md).
+def ask(proc: Proc, sinces: Mapping[int, int], timeout_s: float) -> dict[int, RankDetails]:
+    """Process to what it tells of itself.
 
     Args:
         sinces: processes, each with the number of the last error of its that is known.
     """
-    bodies = {process: {"since": since} for process, since in sinces.items()}
-    return ask_all.ask(proc, "details", bodies, timeout_s)
+    requests = {process: GetDetails(since) for process, since in sinces.items()}
+    return ask_all.ask(proc, requests, timeout_s)
 
 
-def actors_of(details: Mapping[str, Any]) -> list[dict[str, object]]:
+def actors_of(details: RankDetails) -> list[dict[str, Any]]:
     """The actors of a rank that are the user's: name, cls, calls, failed, queue, current."""
-    keys = ("name", "cls", "calls", "failed", "queue", "current")
-    return [
-        {key: each[key] for key in keys} | {"cls": each["cls"].rpartition(".")[2]}
-        for each in details.get("actors", ())
-        if not each["cls"].startswith(_OUR_CLASSES)
-    ]
+    found = []
+    for each in details.actors:
+        if not each.cls.startswith(_OUR_CLASSES):
+            told = each._replace(cls=each.cls.rpartition(".")[2])._asdict()
+            del told["port"]
+            found.append(told)
+    return found
 
 
-def actor_totals(
-    state: ProcsState, details: Mapping[int, Mapping[str, Any]]
-) -> list[dict[str, object]]:
+def actor_totals(state: ProcsState, details: Mapping[int, RankDetails]) -> list[dict[str, Any]]:
     """Of each actor mesh on these processes: name, cls, size, calls, failed, queue, ended.
 
     Those that the controller has spawned come first, also where no rank has answered; then those
@@ -52,19 +52,20 @@ def actor_totals(
     }
     known = found.keys() | {each.number for each in list(state.actors)}
     for process, told in details.items():
-        for actor in told.get("actors", ()) if process in state.processes else ():
-            total = found.get(actor["port"])
+        for actor in told.actors if process in state.processes else ():
+            total = found.get(actor.port)
             if total is None:
-                if actor["port"] in known or actor["cls"].startswith(_OUR_CLASSES):
+                if actor.port in known or actor.cls.startswith(_OUR_CLASSES):
                     continue
-                total = found[actor["port"]] = _total(actor["name"], actor["cls"], 0, None)
-            if actor["port"] not in known:
+                total = found[actor.port] = _total(actor.name, actor.cls, 0, None)
+            if actor.port not in known:
                 total["size"] += 1
-            for key in ("calls", "failed", "queue"):
-                total[key] += actor[key]
+            total["calls"] += actor.calls
+            total["failed"] += actor.failed
+            total["queue"] += actor.queue
     return list(found.values())
 
 
 def _total(name: str, cls: str, size: int, ended: str | None) -> dict[str, Any]:
-    total: dict[str, object] = {"name": name, "cls": cls.rpartition(".")[2], "size": size}
+    total: dict[str, Any] = {"name": name, "cls": cls.rpartition(".")[2], "size": size}
     return {**total, "calls": 0, "failed": 0, "queue": 0, "ended": ended}

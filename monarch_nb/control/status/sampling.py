@@ -11,12 +11,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from monarch_nb.control.status.boards import Boards
 from monarch_nb.control.status.mesh_view import MeshView, Sources
 from monarch_nb.control.status.snapshots import MeshStatus, Snapshot
 from monarch_nb.control.status.timeline import Timeline
+from monarch_nb.core.wire.messages.agents import Board, Spawned, WatchBoard, Watched
+from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.meshes.states import ProcsState
 from monarch_nb.process.exit import Exit
 
@@ -73,16 +75,16 @@ class StatusService:
 
     # the inbox thread
 
-    def on_spawned(self, body: dict[str, Any], _: Message) -> None:
+    def on_spawned(self, spawned: Spawned, _: Message) -> None:
         """Ranks have been forked."""
-        for process, pid in zip(body["procs"], body["pids"], strict=True):
+        for process, pid in zip(spawned.procs, spawned.pids, strict=True):
             self._sources.pids[process] = pid
             self._boards.touch(process)
 
-    def on_board(self, body: dict[str, Any], message: Message) -> None:
+    def on_board(self, board: Board, message: Message) -> None:
         """Changed records of a board."""
         if message.source in self._asked:
-            self._boards.tell(message.source, body, time.monotonic())
+            self._boards.tell(message.source, board, time.monotonic())
             self._spread()
 
     def _on_exit(self, ended: Exit) -> None:
@@ -172,7 +174,7 @@ class StatusService:
         for agent in self._asked.keys() - wanted:
             del self._asked[agent]
             if agent not in proc.dead and not proc.closed:
-                proc.control(agent, "status", {"on": False})
+                proc.control(agent, WatchBoard(on=False))
         for agent in wanted:
             if self._asked.get(agent) != period_s:
                 self._asked[agent] = period_s or FASTEST_S
@@ -184,12 +186,11 @@ class StatusService:
             self._tick_on()
 
     def _begin(self, agent: int, period_s: float) -> None:
-        def answered(answer: dict[str, Any]) -> None:
-            if "host" in answer:
-                self._hosts.name(agent, answer["host"])
+        def answered(answer: Watched | Refused) -> None:
+            if isinstance(answer, Watched):
+                self._hosts.name(agent, answer.host)
 
-        body = {"on": True, "period_s": period_s}
-        self._proc.ask(agent, "status", body, answered)
+        self._proc.ask(agent, WatchBoard(True, period_s), answered)
 
     def _missing(self) -> set[int]:
         # each is waited for once

@@ -27,6 +27,10 @@ HEAD_FRAMES: Final = 24
 TAIL_FRAMES: Final = 40
 MAX_REPEATS: Final = 3  # equal frames in a row, as CPython prints
 
+_MALFORMED: Final = (
+    AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError
+)  # fmt: skip
+
 Hide = Callable[[str], bool]
 Lookup = Callable[[str, int], str | None]
 Label = Callable[[str], str | None]
@@ -155,7 +159,7 @@ class ErrorRecord:
         """Raises `RemoteProtocolError` for anything that `to_json` does not make."""
         try:
             return _revived(data)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except _MALFORMED as error:
             raise RemoteProtocolError(f"not the record of an error: {error}") from error
 
 

@@ -19,6 +19,10 @@ from pathlib import Path
 from typing import Final
 
 from monarch_nb.config import Config
+from monarch_nb.core.wire.messages import agents as messages
+from monarch_nb.core.wire.messages import codec
+from monarch_nb.core.wire.messages.codec import Done, Refused
+from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.host import guard, rundir
 from monarch_nb.host.agent import events, rank_states, requests
 from monarch_nb.host.agent.loop import Loop
@@ -27,7 +31,7 @@ from monarch_nb.host.agent.ranks import FDS_PER_RANK, Ranks
 from monarch_nb.host.agent.zygote_client import ZygoteClient, settings_for
 from monarch_nb.host.launch import AgentBoot, Record, last_lines
 from monarch_nb.host.output.pipes import Piece
-from monarch_nb.host.status.inspect import Inspector
+from monarch_nb.host.status.inspect import Inspector, Wanted
 from monarch_nb.host.status.oom import MemoryGroup
 from monarch_nb.host.status.viewers import FASTEST_S, Viewers
 
@@ -163,8 +167,8 @@ class Agent:
             return
         self._is_ready = True
         facts = {name: report[name] for name in ("versions", "preload_s", "threads")}
-        body = {"verb": "ready", "pid": os.getpid(), "host": socket.gethostname(), **facts}
-        self._tell(self._boot.controller, {**body, "zygote": report["pid"]})
+        ready = messages.Ready(os.getpid(), socket.gethostname(), zygote=report["pid"], **facts)
+        self._tell(self._boot.controller, ready)
 
     def _on_child(self) -> None:
         # the zygote has ended, or a rank or an orphan that it has left us
@@ -222,10 +226,10 @@ class Agent:
     def _feed(self, event: events.Event) -> None:
         for effect in self._states.feed(event, time.monotonic()):
             match effect:
-                case events.Tell(process, body):
-                    self._tell(process, body)
-                case events.Answer(asker, body):
-                    self._answer(asker, body)
+                case events.Tell(process, message):
+                    self._tell(process, message)
+                case events.Answer(asker):
+                    self._answer(asker, Done())
                 case events.Kill(proc, number):
                     self._signal(proc, number)
                 case events.Finish():
@@ -239,51 +243,52 @@ class Agent:
             self._killed.add(proc)
         self._ranks.signal(proc, number)
 
-    def _tell(self, process: int, body: Record) -> None:
+    def _tell(self, process: int, message: object) -> None:
         if not self._states.is_gone(process):
-            self._mailbox.send(process, body)
+            self._mailbox.send(process, message)
 
-    def _answer(self, asker: events.Asker, body: Record) -> None:
+    def _answer(self, asker: events.Asker, answer: object) -> None:
         if not self._states.is_gone(asker.process):
-            self._mailbox.answer(asker, body)
+            self._mailbox.answer(asker, answer)
 
     def _pass_on(self, pieces: Iterable[Piece]) -> None:
         for piece in pieces:
-            self._tell(self._boot.controller, {"verb": "raw", **piece._asdict()})
+            self._tell(self._boot.controller, messages.RawOutput(**piece._asdict()))
 
     def _send_status(self, now: float) -> None:
         if (news := self._viewers.news(now)) is not None:
-            viewers, body = news
+            viewers, board = news
             for viewer in viewers:
-                self._tell(viewer, body)
+                self._tell(viewer, board)
 
-    # --------------------------------------------------------------------------------- requests
+    # ------------------------------------------------------------------------ control messages
 
     def _on_request(self, request: Request) -> None:
         verb = str(request.body.get("verb"))
+        if (found := _HANDLERS.get(verb)) is None:
+            text = f"{verb}: an agent knows {', '.join(_HANDLERS)}"
+            self._answer(request.asker, Refused(text))
+            return
+        kind, handle = found
         try:
-            _VERBS.get(verb, Agent._unknown)(self, request)
-        except (KeyError, TypeError, ValueError, OSError) as error:
-            text = f"{verb}: {type(error).__name__}: {error}"
-            self._answer(request.asker, {"error": text})
+            handle(self, codec.decode(kind, request.body), request)
+        except (KeyError, TypeError, ValueError, OSError, RemoteProtocolError) as error:
+            self._answer(request.asker, Refused(f"{verb}: {type(error).__name__}: {error}"))
 
-    def _unknown(self, _: Request) -> None:
-        raise ValueError(f"an agent knows {', '.join(_VERBS)}")
-
-    def _spawn(self, request: Request) -> None:
-        procs = requests.check_procs(request.body["procs"])
+    def _spawn(self, spawn: messages.Spawn, request: Request) -> None:
+        procs = requests.check_procs(spawn.procs)
         self._check_room(procs)
-        owner = request.body.get("owner", request.asker.process)
+        owner = request.asker.process if spawn.owner is None else spawn.owner
         places = [self._ranks.reserve(proc) for proc in procs]
         try:
-            wanted = requests.fork_request(request.body, request.buffers, self._boot, places)
+            wanted = requests.fork_request(spawn, request.buffers, self._boot, places)
         except ValueError:
             for proc in procs:
                 self._ranks.remove(proc)
             raise
         self._feed(events.Asked(procs, owner, requests.commands_of(wanted)))
         self._running_zygote().fork(wanted)
-        self._answer(request.asker, {"ok": True})
+        self._answer(request.asker, Done())
 
     def _check_room(self, procs: list[int]) -> None:
         if self._states.ending:
@@ -299,73 +304,77 @@ class Agent:
                 f"{self._file_limit} (ulimit -Hn)"
             )
 
-    def _stop(self, request: Request) -> None:
-        procs = requests.check_procs(request.body["procs"])
-        grace_s = float(request.body.get("grace_s", self._config.exit_s))
-        self._feed(events.StopAsked(request.asker, procs, grace_s))
+    def _stop(self, stop: messages.Stop, request: Request) -> None:
+        procs = requests.check_procs(stop.procs)
+        self._feed(events.StopAsked(request.asker, procs, self._grace_s(stop.grace_s)))
 
-    def _kill(self, request: Request) -> None:
-        number = signal.Signals(request.body.get("signal", signal.SIGKILL))
-        self._feed(events.KillAsked(requests.check_procs(request.body["procs"]), number))
-        self._answer(request.asker, {"ok": True})
+    def _grace_s(self, wanted_s: float | None) -> float:
+        return self._config.exit_s if wanted_s is None else wanted_s
 
-    def _watch(self, request: Request) -> None:
-        procs = requests.check_procs(request.body["procs"])
-        self._answer(request.asker, {"ok": True})
+    def _kill(self, kill: messages.Kill, request: Request) -> None:
+        number = signal.Signals(kill.signal)
+        self._feed(events.KillAsked(requests.check_procs(kill.procs), number))
+        self._answer(request.asker, Done())
+
+    def _watch(self, watch: messages.Watch, request: Request) -> None:
+        procs = requests.check_procs(watch.procs)
+        self._answer(request.asker, Done())
         self._feed(events.Watched(request.asker.process, procs))
 
-    def _status(self, request: Request) -> None:
-        viewer, on = request.asker.process, request.body["on"]
-        period_s = float(request.body.get("period_s", FASTEST_S))
-        told = self._viewers.begin(viewer, period_s, time.monotonic()) if on else None
-        self._answer(request.asker, {"ok": True, "host": socket.gethostname()})
+    def _status(self, status: messages.WatchBoard, request: Request) -> None:
+        viewer, now = request.asker.process, time.monotonic()
+        period_s = FASTEST_S if status.period_s is None else status.period_s
+        told = self._viewers.begin(viewer, period_s, now) if status.on else None
+        self._answer(request.asker, messages.Watched(socket.gethostname()))
         if told is None:
             self._viewers.end(viewer)
         else:
             self._tell(viewer, told)
 
-    def _taken(self, request: Request) -> None:
-        self._ranks.flow.taken(int(request.body["bytes"]), time.monotonic())
+    def _taken(self, taken: messages.Taken, _: Request) -> None:
+        self._ranks.flow.taken(taken.bytes, time.monotonic())
 
-    def _drain(self, request: Request) -> None:
-        procs = requests.check_procs(request.body["procs"])
-        self._ranks.when_forwarded(procs, lambda: self._answer(request.asker, {"ok": True}))
+    def _drain(self, drain: messages.Drain, request: Request) -> None:
+        procs = requests.check_procs(drain.procs)
+        self._ranks.when_forwarded(procs, lambda: self._answer(request.asker, Done()))
 
-    def _tail(self, request: Request) -> None:
-        self._answer(request.asker, {"text": self._ranks.tail(request.body["proc"])})
+    def _tail(self, wanted: messages.GetLastLines, request: Request) -> None:
+        self._answer(request.asker, messages.LastLines(self._ranks.tail(wanted.proc)))
 
-    def _inspect(self, request: Request) -> None:
-        self._inspector.ask(request.body, lambda body: self._answer(request.asker, body))
+    def _inspect(self, wanted: Wanted, request: Request) -> None:
+        self._inspector.ask(wanted, lambda answer: self._answer(request.asker, answer))
 
-    def _hello(self, request: Request) -> None:
-        facts = {"pid": os.getpid(), "host": socket.gethostname()}
-        self._answer(request.asker, {"ok": True, "malformed": self._mailbox.malformed, **facts})
+    def _hello(self, _: messages.Hello, request: Request) -> None:
+        here = messages.Here(os.getpid(), socket.gethostname(), self._mailbox.malformed)
+        self._answer(request.asker, here)
 
-    def _stop_all(self, request: Request) -> None:
-        grace_s = float(request.body.get("grace_s", self._config.exit_s))
-        self._feed(events.StopAsked(request.asker, list(self._states.procs), grace_s))
+    def _stop_all(self, stop: messages.StopAll, request: Request) -> None:
+        procs = list(self._states.procs)
+        self._feed(events.StopAsked(request.asker, procs, self._grace_s(stop.grace_s)))
 
-    def _shutdown(self, request: Request) -> None:
-        grace_s = float(request.body.get("grace_s", self._config.exit_s))
-        self._feed(events.StopAsked(request.asker, None, grace_s))
+    def _shutdown(self, shutdown: messages.Shutdown, request: Request) -> None:
+        self._feed(events.StopAsked(request.asker, None, self._grace_s(shutdown.grace_s)))
 
 
-_VERBS: Final[dict[str, Callable[[Agent, Request], None]]] = {
-    "spawn": Agent._spawn,
-    "stop": Agent._stop,
-    "kill": Agent._kill,
-    "watch": Agent._watch,
-    "status": Agent._status,
-    "taken": Agent._taken,
-    "drain": Agent._drain,
-    "tail": Agent._tail,
-    "dump": Agent._inspect,
-    "dumped": Agent._inspect,
-    "rows": Agent._inspect,
-    "native": Agent._inspect,
-    "shutdown": Agent._shutdown,
-    "hello": Agent._hello,
-    "stop_all": Agent._stop_all,
+_HANDLERS: Final[dict[str, tuple[type, Callable[..., None]]]] = {
+    codec.verb_of(kind): (kind, handle)
+    for kind, handle in (
+        (messages.Spawn, Agent._spawn),
+        (messages.Stop, Agent._stop),
+        (messages.Kill, Agent._kill),
+        (messages.Watch, Agent._watch),
+        (messages.WatchBoard, Agent._status),
+        (messages.Taken, Agent._taken),
+        (messages.Drain, Agent._drain),
+        (messages.GetLastLines, Agent._tail),
+        (messages.DumpStacks, Agent._inspect),
+        (messages.GetStackDumps, Agent._inspect),
+        (messages.GetBoardRows, Agent._inspect),
+        (messages.GetNativeStacks, Agent._inspect),
+        (messages.Shutdown, Agent._shutdown),
+        (messages.Hello, Agent._hello),
+        (messages.StopAll, Agent._stop_all),
+    )
 }
 
 

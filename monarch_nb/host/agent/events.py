@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from monarch_nb.host.launch import Record
+from monarch_nb.core.wire.messages.agents import Exited, Heard, Leave, Silent, Spawned, ZygoteFailed
+
+Message = Exited | Heard | Leave | Silent | Spawned | ZygoteFailed
 
 
 class Asker(NamedTuple):
@@ -96,14 +98,13 @@ class Tell(NamedTuple):
     """Send a control message to a process."""
 
     process: int
-    body: Record
+    message: Message
 
 
 class Answer(NamedTuple):
-    """Answer a request."""
+    """Answer that a request is done."""
 
     asker: Asker
-    body: Record
 
 
 class Kill(NamedTuple):

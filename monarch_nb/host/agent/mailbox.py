@@ -6,15 +6,14 @@ the buffers is passed on as bytes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from monarch_nb.core.wire import frames
+from monarch_nb.core.wire.messages import codec
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.host.agent.events import Asker
-from monarch_nb.host.launch import Record
 from monarch_nb.net import wire
 from monarch_nb.net.keys import check_private
 from monarch_nb.net.outbox import Outbox, open_queue
@@ -25,10 +24,10 @@ _LINGER_S: Final = 0.5
 
 
 class Request(NamedTuple):
-    """A control message as received."""
+    """A control message as received: its JSON, for the handler that knows its type."""
 
     asker: Asker
-    body: Record
+    body: codec.Body
     buffers: list[bytes]
 
 
@@ -59,16 +58,16 @@ class Mailbox:
             for message in self._parse(self._inbox.recv_multipart()):
                 try:
                     yield _open(message)
-                except (RemoteProtocolError, ValueError):
+                except RemoteProtocolError:
                     self.malformed += 1
 
-    def send(self, process: int, body: Record) -> None:
-        self._post(Asker(process, frames.CONTROL_PORT), body)
+    def send(self, process: int, message: object) -> None:
+        self._post(Asker(process, frames.CONTROL_PORT), codec.encode(message))
 
-    def answer(self, asker: Asker, body: Record) -> None:
-        """A control message to whoever asked, if they wait for it."""
+    def answer(self, asker: Asker, answer: object) -> None:
+        """Answer whoever asked, if they wait for it."""
         if asker.port:
-            self._post(asker, body)
+            self._post(asker, codec.encode_answer(answer))
 
     def drop(self, process: int) -> None:
         """Forget a process that is gone: its outbox would try to reconnect for ever."""
@@ -99,11 +98,11 @@ class Mailbox:
             self.malformed += 1
             return []
 
-    def _post(self, to: Asker, body: Record) -> None:
+    def _post(self, to: Asker, text: bytes) -> None:
         header = frames.HEADER.pack(
             frames.CONTROL, 0, 0, to.rank, to.tag, to.port, self._process, 0
         )
-        self._outbox(to.process).send(header + json.dumps(body).encode())
+        self._outbox(to.process).send(header + text)
 
     def _outbox(self, process: int) -> Outbox:
         if process not in self._outboxes:
@@ -113,8 +112,7 @@ class Mailbox:
 
 
 def _open(message: frames.Message) -> Request:
-    body = json.loads(bytes(message.payload))
-    if message.kind != frames.CONTROL or not isinstance(body, dict):
+    if message.kind != frames.CONTROL:
         raise RemoteProtocolError("an agent takes control messages only")
     asker = Asker(message.source, message.reply, message.rank, message.tag)
-    return Request(asker, body, [bytes(part) for part in message.buffers])
+    return Request(asker, codec.json_of(message.payload), [bytes(part) for part in message.buffers])

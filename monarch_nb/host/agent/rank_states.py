@@ -13,6 +13,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from monarch_nb.config import RANK_COMMAND
+from monarch_nb.core.wire.messages.agents import (
+    Exited,
+    Heard,
+    Leave,
+    Silent,
+    Spawned,
+    ZygoteFailed,
+)
 from monarch_nb.host.agent.events import (
     Answer,
     Asked,
@@ -31,7 +39,6 @@ from monarch_nb.host.agent.events import (
     Watched,
     ZygoteLost,
 )
-from monarch_nb.host.launch import Record
 
 _REMEMBERED: Final = 20_000  # gone ranks that a late watcher is told of in full
 _ORPHANED_S: Final = 2.0  # by then a rank that has lost its zygote was seen to end
@@ -89,7 +96,7 @@ class RankStates:
 
     def __post_init__(self) -> None:
         self._ranks: dict[int, _Rank] = {}
-        self._gone: dict[int, Record] = {}
+        self._gone: dict[int, Exited] = {}
         self._stops: list[_Stop] = []
         self._expected: dict[tuple[int, int], float] = {}  # (watcher, proc) -> give up at
         self.ending = False
@@ -116,7 +123,7 @@ class RankStates:
 
     def _is_for_ended(self, effect: Effect) -> bool:
         match effect:
-            case Tell(process, _) | Answer(Asker(process), _):
+            case Tell(process, _) | Answer(Asker(process)):
                 return process in self._gone
         return False
 
@@ -160,26 +167,26 @@ class RankStates:
             return
         rank.pid, rank.since = pid, now
         for process in dict.fromkeys((rank.owner, self.controller)):
-            yield Tell(process, {"verb": "spawned", "procs": [proc], "pids": [pid]})
+            yield Tell(process, Spawned([proc], [pid]))
 
     def _ended(self, event: Ended, now: float) -> Iterator[Effect]:
         if (rank := self._ranks.pop(event.proc, None)) is None:
             return
         event = event._replace(reason=event.reason or _reason_of(rank))
-        body = {"verb": "exited", "pid": rank.pid, "asked": rank.asked, **event._asdict()}
-        self._remember(event.proc, body)
+        exited = Exited(pid=rank.pid, asked=rank.asked, **event._asdict())
+        self._remember(exited)
         for other in self._ranks.values():
             other.watchers.discard(event.proc)
         for watcher in sorted(rank.watchers):
-            yield Tell(watcher, body)
+            yield Tell(watcher, exited)
         yield from self._stop_owned_by(event.proc, now)
         yield from self._answer_stops(event.proc)
 
-    def _remember(self, proc: int, body: Record) -> None:
-        self._gone[proc] = body
+    def _remember(self, exited: Exited) -> None:
+        self._gone[exited.proc] = exited
         if len(self._gone) > _REMEMBERED:
             del self._gone[next(iter(self._gone))]
-        for key in [key for key in self._expected if key[0] == proc]:
+        for key in [key for key in self._expected if key[0] == exited.proc]:
             del self._expected[key]
 
     def _stop_owned_by(self, owner: int, now: float) -> Iterator[Effect]:
@@ -192,7 +199,7 @@ class RankStates:
             stop.remaining.discard(proc)
             if not stop.remaining:
                 self._stops.remove(stop)
-                yield Answer(stop.asker, {"ok": True})
+                yield Answer(stop.asker)
                 if stop.final:
                     yield Finish()
 
@@ -212,7 +219,7 @@ class RankStates:
             rank.lost_at = now
             return
         if rank.silent:
-            yield from self._tell_pulse(rank, "heard", now)
+            yield from self._tell_pulse(rank, Heard, now)
         rank.heard, rank.lost_at, rank.silent, rank.unreachable_at = True, None, False, None
 
     def _stop_asked(self, event: StopAsked, now: float) -> Iterator[Effect]:
@@ -232,7 +239,7 @@ class RankStates:
         due = now if rank.silent else now + grace_s  # one that is silent would not hear it
         rank.kill_at = min(due, rank.kill_at or due)
         if grace_s > 0:
-            yield Tell(rank.proc, {"verb": "exit", "grace_s": grace_s})
+            yield Tell(rank.proc, Leave(grace_s))
 
     def _kill_asked(self, procs: Sequence[int], number: int, now: float) -> Iterator[Effect]:
         for rank in [self._ranks[proc] for proc in procs if proc in self._ranks]:
@@ -242,7 +249,7 @@ class RankStates:
                 rank.kill_at = now  # as soon as it is forked
 
     def _zygote_lost(self, text: str, now: float) -> Iterator[Effect]:
-        yield Tell(self.controller, {"verb": "failed", "stage": "zygote", "text": text})
+        yield Tell(self.controller, ZygoteFailed("zygote", text))
         for rank in self._ranks.values():
             # a rank without a process never gets one; the agent itself sees the others end
             forked = rank.pid is not None
@@ -267,7 +274,7 @@ class RankStates:
                 yield Kill(rank.proc, signal.SIGKILL)
             if (due := self._silent_at(rank)) is not None and due <= now:
                 rank.silent, rank.unreachable_at = True, now + self.timing.grace_s
-                yield from self._tell_pulse(rank, "silent", now)
+                yield from self._tell_pulse(rank, Silent, now)
             if rank.unreachable_at is not None and rank.unreachable_at <= now:
                 yield from self._give_up_silent(rank, now)
         for (watcher, proc), due in list(self._expected.items()):
@@ -320,11 +327,10 @@ class RankStates:
             return None
         return rank.since + self.timing.start_s
 
-    def _tell_pulse(self, rank: _Rank, verb: str, now: float) -> Iterator[Effect]:
+    def _tell_pulse(self, rank: _Rank, kind: type[Heard | Silent], now: float) -> Iterator[Effect]:
         since = rank.since if rank.lost_at is None else rank.lost_at
-        body = {"verb": verb, "proc": rank.proc, "since_s": round(now - since, 3)}
         for watcher in sorted(rank.watchers):
-            yield Tell(watcher, body)
+            yield Tell(watcher, kind(rank.proc, round(now - since, 3)))
 
 
 def _reason_of(rank: _Rank) -> str | None:
@@ -334,6 +340,6 @@ def _reason_of(rank: _Rank) -> str | None:
     return rank.end_reason or unheard
 
 
-def _unknown_process(proc: int) -> Record:
+def _unknown_process(proc: int) -> Exited:
     reason = "no such process was ever asked for on this host"
-    return {"verb": "exited", "pid": None, **Ended(proc, reason=reason)._asdict()}
+    return Exited(pid=None, asked=False, **Ended(proc, reason=reason)._asdict())

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from monarch_nb.core.wire.messages.agents import Spawn
 from monarch_nb.host.guard import PROC_VARIABLE
 from monarch_nb.host.launch import AgentBoot, Record
 
@@ -25,31 +26,27 @@ _COMMON: Final = (
 
 
 def fork_request(
-    body: Record, buffers: Sequence[bytes], boot: AgentBoot, places: Sequence[tuple[str, int]]
+    spawn: Spawn, buffers: Sequence[bytes], boot: AgentBoot, places: Sequence[tuple[str, int]]
 ) -> Record:
     """The zygote's request. `places`: board path and slot of each rank. Raises `ValueError`."""
-    procs = body["procs"]
+    procs, body = spawn.procs, spawn._asdict()
     count = len(procs)
-    sizes = [count] if body.get("sizes") is None else body["sizes"]
+    sizes = [count] if spawn.sizes is None else spawn.sizes
     common = {
-        **{name: body.get(name) for name in _COMMON},
+        **{name: body[name] for name in _COMMON},
         "sizes": sizes,
         "world_size": math.prod(sizes),
-        "host_size": body.get("host_size") or count,
+        "host_size": spawn.host_size or count,
         "agent": boot.agent,
         "controller": boot.controller,
         "run_dir": boot.run_dir,
-        "config": body.get("config") or boot.config,
+        "config": spawn.config or boot.config,
         "bootstrap": base64.b64encode(buffers[0]).decode() if buffers else None,
     }
-    columns = {
-        name: _column(body, name, count, default)
-        for name, default in (
-            ("rank_env", {}), ("devices", None), ("bind", None), ("commands", None),
-        )
-    }  # fmt: skip
-    ranks = _column(body, "ranks", count, None)
-    envs = [{**(body.get("env") or {}), **(each or {})} for each in columns["rank_env"]]
+    names = ("ranks", "rank_env", "devices", "bind", "commands")
+    columns = {name: _column(body, name, count) for name in names}
+    ranks = columns["ranks"]
+    envs = [{**(spawn.env or {}), **(each or {})} for each in columns["rank_env"]]
     return {
         "common": common,
         "ranks": [
@@ -61,7 +58,7 @@ def fork_request(
                 "bind": columns["bind"][index],
                 "board": list(places[index]),
                 "env": {**envs[index], PROC_VARIABLE: str(proc)},
-                "command": _command(columns["commands"][index], envs[index], body.get("cwd")),
+                "command": _command(columns["commands"][index], envs[index], spawn.cwd),
             }
             for index, proc in enumerate(procs)
         ],
@@ -94,19 +91,17 @@ def _command(wanted: object, env: Mapping[str, str | None], cwd: str | None) -> 
     return {"asked": asked, "program": str(Path(cwd or "", program)), "argv": argv}
 
 
-def check_procs(procs: object) -> list[int]:
-    """The ids of a message as such. Raises `ValueError`."""
-    if not isinstance(procs, list) or not all(type(proc) is int for proc in procs):
-        raise ValueError(f"procs must be a list of process ids, not {procs!r:.80}")
+def check_procs(procs: list[int]) -> list[int]:
+    """Raise `ValueError` for a process id that is named twice."""
     if len(set(procs)) != len(procs):
         raise ValueError("a process id is named twice")
     return procs
 
 
-def _column(body: Record, name: str, count: int, default: Any) -> list[Any]:
-    values = body.get(name)
+def _column(body: Record, name: str, count: int) -> list[Any]:
+    values: list[Any] | None = body[name]
     if values is None:
-        return [default] * count
-    if not isinstance(values, list) or len(values) != count:
+        return [None] * count
+    if len(values) != count:
         raise ValueError(f"{name} must be a list with one entry for each of {count} ranks")
     return values

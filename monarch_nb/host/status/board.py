@@ -22,12 +22,12 @@ from monarch_nb.core.wire.board import (
     Status,
     parse,
 )
+from monarch_nb.core.wire.messages.agents import Row
 
 _USAGE_S: Final = 1.0  # /proc is read this often at most
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _COARSE_BYTES: Final = 1 << 20  # a change of less is no news
-Row = list[int | str | None]
 
 
 class Board:

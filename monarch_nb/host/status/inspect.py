@@ -9,16 +9,26 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from monarch_nb.core.hangs.stacks import file_name
+from monarch_nb.core.wire.messages.agents import (
+    BoardRows,
+    DumpStacks,
+    GetBoardRows,
+    GetNativeStacks,
+    GetStackDumps,
+    StackDumps,
+)
+from monarch_nb.core.wire.messages.codec import Done
 from monarch_nb.host.agent.loop import Loop
 from monarch_nb.host.agent.ranks import Ranks
 from monarch_nb.host.agent.requests import check_procs
-from monarch_nb.host.launch import Record
 from monarch_nb.host.status.board import Sampler
-from monarch_nb.host.status.native import Answer, Native
+from monarch_nb.host.status.native import Native
+
+Wanted = DumpStacks | GetStackDumps | GetBoardRows | GetNativeStacks
 
 
 class Inspector:
@@ -28,18 +38,18 @@ class Inspector:
         self._ranks = ranks
         self._sampler = sampler
 
-    def ask(self, body: Record, answer: Answer) -> None:
-        """The verbs `dump`, `dumped`, `rows` and `native`; all but the last are answered now."""
-        procs = check_procs(body["procs"])
-        match body["verb"]:
-            case "dump":
+    def ask(self, wanted: Wanted, answer: Callable[[object], None]) -> None:
+        """Answered now, but for native stacks."""
+        procs = check_procs(wanted.procs)
+        match wanted:
+            case DumpStacks():
                 self._dump(procs)
-                answer({"ok": True})
-            case "dumped":
-                answer({"texts": self._dumped(procs)})
-            case "rows":
-                answer({"now_ns": time.monotonic_ns(), "rows": self._sampler.rows(procs)})
-            case "native":
+                answer(Done())
+            case GetStackDumps():
+                answer(StackDumps(self._dumped(procs)))
+            case GetBoardRows():
+                answer(BoardRows(time.monotonic_ns(), self._sampler.rows(procs)))
+            case GetNativeStacks():
                 self.native.ask(self._ranks.pids(procs), time.monotonic(), answer)
 
     def forget(self, proc: int) -> None:

@@ -17,16 +17,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from monarch_nb.core.wire.messages.agents import NativeStacks
+from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.host import guard
 from monarch_nb.host.agent.loop import Loop
-from monarch_nb.host.launch import Record
 
 LIMIT_S: Final = 8.0
 REAP_S: Final = 0.1  # it was killed
 MAX_BYTES: Final = 4 << 20
 MISSING: Final = "py-spy is not installed there: pip install py-spy"
 
-Answer = Callable[[Record], None]
+Answer = Callable[[NativeStacks | Refused], None]
 
 
 class Native:
@@ -39,10 +40,10 @@ class Native:
         return {spy.process.pid for spy in self._running.values()}
 
     def ask(self, pids: Mapping[int, int], now: float, answer: Answer) -> None:
-        """Answers `{"dumps": {proc: [text, error]}}`; `pids` are those of the ranks."""
+        """Answers when all have told; `pids` are those of the ranks."""
         program = _program()
         if program is None:
-            answer({"error": MISSING})
+            answer(Refused(MISSING))
             return
         asked = _Asked(len(pids), answer)
         for proc, pid in pids.items():
@@ -78,17 +79,17 @@ class _Asked:
     def __init__(self, missing: int, answer: Answer) -> None:
         self._missing = missing
         self._answer = answer
-        self._dumps: dict[str, list[str]] = {}
+        self._dumps: dict[str, tuple[str, str]] = {}
 
     def add(self, proc: int, text: str, error: str) -> None:
         self._missing -= 1
-        self._dumps[str(proc)] = [text, error]
+        self._dumps[str(proc)] = text, error
         self.finish_if_complete()
 
     def finish_if_complete(self) -> None:
         if self._missing == 0:
             self._missing = -1
-            self._answer({"dumps": self._dumps})
+            self._answer(NativeStacks(self._dumps))
 
 
 class _Spy:

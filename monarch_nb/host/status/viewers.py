@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from monarch_nb.host.launch import Record
+from monarch_nb.core.wire.messages import agents as messages
 from monarch_nb.host.status.board import News, Sampler
 from monarch_nb.host.status.gpus import Gpus
 
@@ -24,7 +24,7 @@ class Viewers:
         self._periods: dict[int, float] = {}
         self._sample_at = 0.0
 
-    def begin(self, viewer: int, period_s: float, now: float) -> Record:
+    def begin(self, viewer: int, period_s: float, now: float) -> messages.Board:
         """It looks from now on, or at another pace; everything as it is now."""
         self._periods[viewer] = min(SLOWEST_S, max(FASTEST_S, period_s))
         self._gpus.look()
@@ -41,7 +41,7 @@ class Viewers:
     def due(self) -> float | None:
         return self._sample_at if self._periods else None
 
-    def news(self, now: float) -> tuple[list[int], Record] | None:
+    def news(self, now: float) -> tuple[list[int], messages.Board] | None:
         """Whom to tell what, if a sample is due and something has changed."""
         if not self._periods or now < self._sample_at:
             return None
@@ -55,7 +55,7 @@ class Viewers:
         return min(self._periods.values())
 
 
-def _told(news: News, now: float) -> Record:
+def _told(news: News, now: float) -> messages.Board:
     # ranks may have written while others were read
-    now_ns = max([int(now * 1e9), *(int(row[2] or 0) for row in news.ranks)])
-    return {"verb": "board", "now_ns": now_ns, **news._asdict()}
+    now_ns = max([int(now * 1e9), *(row[2] for row in news.ranks)])
+    return messages.Board(now_ns, news.ranks, news.usage)

@@ -11,11 +11,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from IPython.utils.tokenutil import token_at_cursor
 
 from monarch_nb.core.shape import selection
+from monarch_nb.core.wire.messages import cells as messages
+from monarch_nb.core.wire.messages.codec import Refused, Request
 from monarch_nb.errors import MeshError
 from monarch_nb.notebook import options
 from monarch_nb.notebook.completion.mesh_words import Match, Word, Words
@@ -28,6 +30,7 @@ MAX_TEXTS: Final = 200  # answers about names that are kept
 
 Where = tuple[str, int]  # mesh and rank
 Answer = dict[str, Any]
+A = TypeVar("A")
 
 
 class Help:
@@ -61,10 +64,8 @@ class Help:
 
     def _of_code(self, place: RankCode) -> list[Match]:
         mesh, ranks = self._whereabouts(place.line)
-        request = {"verb": "complete", "code": place.code, "cursor": place.cursor}
-        answer = self._ask(mesh, ranks, request)
-        known = None if answer is None else answer.get("matches")
-        found = [] if known is None else list(_matches(known, place.start))
+        answer = self._ask(mesh, ranks, messages.Complete(place.code, place.cursor))
+        found = [] if answer is None else list(_matches(answer.matches, place.start))
         there = {match.text for match in found}
         typed = seen_names.token(place.code, place.cursor)
         if typed is None:
@@ -73,7 +74,7 @@ class Help:
         end = place.start + place.cursor
         return found + [
             Match(name, end - len(begin), end, kind)
-            for name, kind in self._named(place, owner, mesh, known is not None)
+            for name, kind in self._named(place, owner, mesh, answer is not None)
             if name.startswith(begin) and name not in there
         ]
 
@@ -109,11 +110,10 @@ class Help:
     def _of_name(self, place: RankCode, detail: int) -> str | None:
         mesh, ranks = self._whereabouts(place.line)
         key = getattr(mesh, "name", ""), detail, token_at_cursor(place.code, place.cursor)
-        request = {"code": place.code, "cursor": place.cursor, "detail": detail}
-        answer = self._ask(mesh, ranks, {"verb": "inspect", **request})
-        if answer is not None and "text" in answer:
+        answer = self._ask(mesh, ranks, messages.Inspect(place.code, place.cursor, detail))
+        if answer is not None:
             self._texts.pop(key, None)
-            self._texts[key] = None if answer["text"] is None else str(answer["text"])
+            self._texts[key] = answer.text
             for old in list(self._texts)[:-MAX_TEXTS]:
                 del self._texts[old]
         return self._texts.get(key)
@@ -134,7 +134,7 @@ class Help:
         gone = set() if mesh is None else set(lost(mesh))
         return mesh, sorted({rank for part in parts for rank in part.ranks} - gone)
 
-    def _ask(self, mesh: Any, ranks: Sequence[int], request: Answer) -> Answer | None:
+    def _ask(self, mesh: Any, ranks: Sequence[int], request: Request[A]) -> A | None:
         """The answer of a rank, if one can be had now."""
         with self._asking:  # who is asked just now owes nothing yet
             free = [rank for rank in ranks if (mesh.name, rank) not in self._owing]
@@ -143,18 +143,19 @@ class Help:
             where = mesh.name, free[0]
             self._owing.add(where)
             late = partial(self._answered, where)
+            answer: A | Refused | None
             answer = self._session.runtime.help(mesh, free[0], request, ANSWER_S, late)
             if answer is not None:
                 self._answered(where, answer)
-        return None if answer is None or "error" in answer else answer
+        return None if isinstance(answer, Refused) else answer
 
-    def _answered(self, where: Where, answer: Answer) -> None:
+    def _answered(self, where: Where, answer: object) -> None:
         """A rank owes nothing now; what it has told of its names is kept. Any thread."""
         self._owing.discard(where)
-        if (names := answer.get("names")) is not None:
-            self._names[where] = {str(name): str(kind) for name, kind in names.items()}
+        if isinstance(answer, messages.Completions):
+            self._names[where] = answer.names
 
 
-def _matches(found: Sequence[Sequence[Any]], start: int) -> Iterator[Match]:
+def _matches(found: Sequence[messages.Match], start: int) -> Iterator[Match]:
     for text, begin, end, kind in found:
-        yield Match(str(text), start + int(begin), start + int(end), str(kind))
+        yield Match(text, start + begin, start + end, kind)

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from comm.base_comm import BaseComm
 
+from monarch_nb.core.wire.messages.cells import WidgetMessage
 from monarch_nb.notebook.output.sinks import Header, Outlet
 from monarch_nb.notebook.widgets.widget_state import WidgetState, changes_of
 
@@ -26,7 +27,7 @@ MANY: Final = 50
 sent. Jupyter's server drops everything of a kernel that sends more than 1000 in a second."""
 WINDOW_S: Final = 0.1
 
-Send = Callable[[int, Mapping[str, Any], Sequence[bytes]], None]
+Send = Callable[[int, WidgetMessage, Sequence[bytes]], None]
 
 
 class CommRelay:
@@ -221,15 +222,10 @@ class RankEnd(BaseComm):
         """Nothing: it was closed, or the kernel ends."""
 
     def _tell(self, kind: str, msg: Mapping[str, Any], buffers: Sequence[bytes]) -> None:
-        body = {
-            "type": kind,
-            "comm_id": self.comm_id,
-            "data": msg["content"].get("data", {}),
-            "metadata": msg.get("metadata", {}),
-            "parent": msg["header"]["msg_id"],
-        }
+        data, metadata = msg["content"].get("data", {}), msg.get("metadata", {})
+        message = WidgetMessage(kind, self.comm_id, data, metadata, msg["header"]["msg_id"])
         if self._relay.send is not None:
-            self._relay.send(self.process, body, buffers)
+            self._relay.send(self.process, message, buffers)
 
     def _publish(
         self,

@@ -1,103 +1,106 @@
-"""One question to any number of ranks, and the answers that come in time; and counting answers.
+"""One question to any number of processes, and the answers.
 
-Rules of the file: asking waits no longer than it is told to, whatever ranks do; who does not answer
-is missing. A rank that has not answered a question the last time is not asked it again before it
-has: one that is stopped is not buried in questions. Not to be called in the inbox thread.
+Rules of the file: asking waits no longer than it is told to, whatever ranks do. Who has died
+refuses. `ask` is not to be called in the inbox thread, and does not ask a rank again that has not
+answered such a question the last time: one that is stopped is not buried in questions.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from monarch_nb.process.process import Waiter, json_of
+from monarch_nb.core.wire.messages.codec import Refused, Request
+from monarch_nb.process.process import Waiter, answer_of
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
     from monarch_nb.process.exit import Exit
     from monarch_nb.process.process import Proc
 
+A = TypeVar("A")
 
-class _Question(Waiter):
-    """Put to any number of ranks. It stays until the last of them has answered or died, also when
-    nobody waits for it any more."""
 
-    __slots__ = ("_all", "_owing", "_port", "_proc", "answers", "is_given_up", "verb")
+class Question(Waiter, Generic[A]):
+    """Put to each of these processes. It stays until the last of them has answered or died, also
+    when nobody waits for it any more. `heard(process, answer)` is called for each answer, then
+    `then()` once."""
 
-    def __init__(self, proc: Proc, verb: str, bodies: Mapping[int, dict[str, Any]]) -> None:
-        self.verb = verb
-        self.answers: dict[int, dict[str, Any]] = {}
+    def __init__(
+        self,
+        proc: Proc,
+        requests: Mapping[int, Request[A]],
+        then: Callable[[], None] = lambda: None,
+        heard: Callable[[int, A | Refused], None] = lambda _process, _answer: None,
+    ) -> None:
+        self.answers: dict[int, A | Refused] = {}
+        """By process, as they come."""
         self.is_given_up = False
+        self.kinds = {type(each) for each in requests.values()}
         self._proc = proc
-        self._owing = set(bodies)
+        self._kinds = {process: each.answer() for process, each in requests.items()}
+        self._then = then
+        self._heard = heard
+        self._settling = threading.Lock()
         self._all = threading.Event()
         self._port = proc.new_port()
         proc.ports[self._port] = self.deliver
-        for process, body in bodies.items():
-            proc.control(process, verb, body, reply=self._port)
-        for process in self._owing & proc.dead.keys():
-            self._settle(process)
+        for process, request in requests.items():
+            proc.control(process, request, reply=self._port)
+        for process in requests.keys() & proc.dead.keys():
+            self.lost(proc.dead[process])
+        if not requests:
+            self._end()
 
-    def wait(self, timeout_s: float) -> dict[int, dict[str, Any]]:
-        if self._owing:
-            self._all.wait(timeout_s)
+    def wait(self, timeout_s: float) -> dict[int, A | Refused]:
+        self._all.wait(timeout_s)
         self.is_given_up = True
         return dict(self.answers)
 
     def deliver(self, message: Message) -> None:
-        if message.source in self._owing:
-            self.answers[message.source] = json_of(message)
-        self._settle(message.source)
+        kind = self._kinds.get(message.source)
+        if kind is not None:
+            self._settle(message.source, answer_of(kind, message))
 
     def waits_for(self, process: int) -> bool:
-        return process in self._owing
+        return process in self._kinds and process not in self.answers
 
     def lost(self, ended: Exit) -> None:
-        self._settle(ended.process)
+        self._settle(ended.process, Refused(ended.describe()))
 
-    def abandon(self, ended: Exit) -> None:  # noqa: ARG002  this process leaves
-        for process in list(self._owing):
-            self._settle(process)
+    def abandon(self, ended: Exit) -> None:
+        for process in self._kinds:
+            self._settle(process, Refused(ended.describe()))
 
-    def _settle(self, process: int) -> None:
-        self._owing.discard(process)
-        if not self._owing:
-            self._proc.ports.pop(self._port, None)
-            self._all.set()
+    def _settle(self, process: int, answer: A | Refused) -> None:
+        with self._settling:
+            if process in self.answers:
+                return
+            self.answers[process] = answer
+            is_last = len(self.answers) == len(self._kinds)
+        self._heard(process, answer)
+        if is_last:
+            self._end()
+
+    def _end(self) -> None:
+        self._proc.ports.pop(self._port, None)
+        self._all.set()
+        self._then()
 
 
-def ask(
-    proc: Proc, verb: str, bodies: Mapping[int, dict[str, Any]], timeout_s: float
-) -> dict[int, dict[str, Any]]:
-    """Process to its answer; `bodies` are what each is asked. Errors are no answers."""
+def ask(proc: Proc, requests: Mapping[int, Request[A]], timeout_s: float) -> dict[int, A]:
+    """Process to its answer, of those that answer in time; refusals are none."""
+    kinds = {type(each) for each in requests.values()}
     owing = [
         each
         for each in proc.waiters()
-        if isinstance(each, _Question) and each.verb == verb and each.is_given_up
+        if isinstance(each, Question) and each.is_given_up and each.kinds & kinds
     ]
     asked = {
-        process: body
-        for process, body in bodies.items()
+        process: request
+        for process, request in requests.items()
         if process not in proc.dead and not any(each.waits_for(process) for each in owing)
     }
-    found = _Question(proc, verb, asked).wait(timeout_s) if asked else {}
-    return {process: answer for process, answer in found.items() if "error" not in answer}
-
-
-class Countdown:
-    """Calls back when as many events have come as were expected."""
-
-    def __init__(self, count: int, then: Callable[[], None]) -> None:
-        self._left = count
-        self._then = then
-        self._lock = threading.Lock()
-        if count == 0:
-            then()
-
-    def one_less(self) -> None:
-        with self._lock:
-            self._left -= 1
-            done = self._left == 0
-        if done:
-            self._then()
+    found = Question(proc, asked).wait(timeout_s) if asked else {}
+    return {process: answer for process, answer in found.items() if not isinstance(answer, Refused)}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from monarch_nb.core.shape.values import ValueMesh
 from monarch_nb.core.wire.frames import REPLY, Message
+from monarch_nb.core.wire.messages.actors import Interrupt
 from monarch_nb.process import remote_errors
 from monarch_nb.process.exit import Exit
 from monarch_nb.process.futures.future import Future, make
@@ -179,7 +180,7 @@ def cancel_all(proc: Proc, calls: Sequence[_Pending[Any]]) -> None:
         for process in set(call._unanswered()):
             replies.setdefault((process, call.target.port), []).append(call.port)
     for (process, port), ports in replies.items():
-        proc.control(process, "interrupt", {"port": port, "replies": ports})
+        proc.control(process, Interrupt(port, ports))
     told = {
         (process, call.target.port)
         for call in calls
@@ -187,7 +188,7 @@ def cancel_all(proc: Proc, calls: Sequence[_Pending[Any]]) -> None:
         for process in call._unanswered()
     }
     for process, port in told:
-        proc.control(process, "interrupt", {"port": port, "replies": [], "running": True})
+        proc.control(process, Interrupt(port, [], running=True))
 
 
 class SingleCall(_Pending[R]):

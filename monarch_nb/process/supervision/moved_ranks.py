@@ -10,9 +10,9 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable
-from typing import Any
 
 from monarch_nb.core.wire.frames import Message
+from monarch_nb.core.wire.messages.actors import Healed
 from monarch_nb.process.process import Proc
 from monarch_nb.process.supervision.supervision import MeshState, Supervision
 
@@ -24,7 +24,6 @@ class MovedRanks:
         self._known: dict[int, weakref.WeakSet[MeshState]] = {}
         self._moved: dict[int, list[int]] = {}
         self._lock = threading.Lock()
-        proc.verbs["healed"] = self._on_healed
 
     def adopt(self, state: MeshState) -> None:
         with self._lock:
@@ -35,18 +34,19 @@ class MovedRanks:
 
     def announce(self, states: Iterable[MeshState]) -> None:
         """Meshes of ours have new processes in some places: tell everybody."""
-        moved = [[state.number, list(state.processes)] for state in states]
-        self._tell({"moved": moved}, {self._proc.controller} | self._below())
+        moved = [(state.number, list(state.processes)) for state in states]
+        self._tell(Healed(moved), {self._proc.controller} | self._below())
 
-    def _on_healed(self, body: dict[str, Any], message: Message) -> None:
-        for number, processes in body["moved"]:
+    def on_healed(self, healed: Healed, message: Message) -> None:
+        """Meshes of others have new processes: pass it on."""
+        for number, processes in healed.moved:
             with self._lock:
                 self._moved[number] = processes
                 found = list(self._known.get(number, ()))
             for state in found:
                 state.processes[:] = processes
                 state.restore(range(len(processes)))
-        self._tell(body, self._below() - {message.source})
+        self._tell(healed, self._below() - {message.source})
 
     def _below(self) -> set[int]:
         return {
@@ -56,6 +56,6 @@ class MovedRanks:
             for process in state.processes
         }
 
-    def _tell(self, body: dict[str, Any], processes: set[int]) -> None:
+    def _tell(self, healed: Healed, processes: set[int]) -> None:
         for process in processes - {self._proc.id}:
-            self._proc.control(process, "healed", body)
+            self._proc.control(process, healed)

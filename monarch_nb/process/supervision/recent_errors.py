@@ -11,11 +11,21 @@ import time
 from collections import deque
 from typing import Any, Final
 
+from monarch_nb.core.wire.messages.status import KeptError
+
 KEPT: Final = 16
 
 
 class RecentErrors:
-    """Cells and calls that have failed here."""
+    """Cells and calls that have failed here.
+
+    Example:
+        >>> raised = RecentErrors()
+        >>> raised.note("trainer.step", 0, {"ename": "ValueError"})
+        1
+        >>> raised.since(0)[0].what
+        'trainer.step'
+    """
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -27,11 +37,11 @@ class RecentErrors:
         self._last.append((number, time.monotonic(), what, tag, record))
         return number
 
-    def since(self, number: int) -> list[dict[str, Any]]:
-        """Those that came after this one, as JSON, oldest first; the last 16 at most."""
+    def since(self, number: int) -> list[KeptError]:
+        """Those that came after this one, oldest first; the last 16 at most."""
         now = time.monotonic()
         return [
-            {"number": each, "age_s": now - at, "what": what, "tag": tag, "record": record}
+            KeptError(each, now - at, what, tag, record)
             for each, at, what, tag, record in list(self._last)
             if each > number
         ]

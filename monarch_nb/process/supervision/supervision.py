@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 from monarch_nb.core.shape.extent import Point, Shape
 from monarch_nb.core.wire import pickling
 from monarch_nb.core.wire.frames import ROOT_PORT, Message
+from monarch_nb.core.wire.messages.actors import ActorFailed
+from monarch_nb.core.wire.messages.agents import Exited, Heard, Silent
 from monarch_nb.errors import SupervisionError
 from monarch_nb.process import remote_errors
 from monarch_nb.process.exit import Exit
@@ -223,10 +225,6 @@ class Supervision:
         self._lock = threading.Lock()
         self.marking = threading.RLock()
         """Held while losses are noted; who holds it sees all of what was lost together."""
-        proc.verbs["exited"] = self._on_exited
-        proc.verbs["actor_failed"] = self._on_actor_failed
-        proc.verbs["silent"] = self._on_silent
-        proc.verbs["heard"] = self._on_heard
 
     def own(self, state: MeshState) -> None:
         with self._lock:
@@ -242,8 +240,8 @@ class Supervision:
                 each for each in reversed(list(self.states.values())) if each.owner_port == port
             ]
 
-    def _on_exited(self, body: dict[str, Any], _: Message) -> None:
-        self.exited(Exit.from_body(body))
+    def on_exited(self, exited: Exited, _: Message) -> None:
+        self.exited(Exit.of(exited))
 
     def exited(self, *ended: Exit) -> None:
         """Processes are gone: end every wait for them, then tell the owners of what lived there.
@@ -295,11 +293,11 @@ class Supervision:
             found[state.owner_port] = known, [*others, state]
         return found
 
-    def _on_actor_failed(self, body: dict[str, Any], message: Message) -> None:
-        state = self.states.get(body["port"])
+    def on_actor_failed(self, failed: ActorFailed, message: Message) -> None:
+        state = self.states.get(failed.port)
         if state is None or state.ended is not None or message.rank in state.lost:
             return
-        failure = MeshFailure(state, [message.rank], body["text"])
+        failure = MeshFailure(state, [message.rank], failed.text)
         state.lose(failure)
         if message.buffers:
             payload = bytes(message.buffers[-1])
@@ -327,8 +325,8 @@ class Supervision:
         elif owner_port == ROOT_PORT:
             self._on_root_failure(failure, seen)
 
-    def _on_silent(self, body: dict[str, Any], _: Message) -> None:
-        self.silent[body["proc"]] = body.get("since_s", 0.0)
+    def on_silent(self, silent: Silent, _: Message) -> None:
+        self.silent[silent.proc] = silent.since_s
 
-    def _on_heard(self, body: dict[str, Any], _: Message) -> None:
-        self.silent.pop(body["proc"], None)
+    def on_heard(self, heard: Heard, _: Message) -> None:
+        self.silent.pop(heard.proc, None)

@@ -8,15 +8,15 @@ long as the actors are busy, chunk by chunk. Memory on a GPU is served by a copi
 
 from __future__ import annotations
 
-import json
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from monarch_nb.core.wire.frames import CONTROL, Message
+from monarch_nb.core.wire.frames import Message
+from monarch_nb.core.wire.messages.actors import DropBuffer, ReadBuffer, WriteBuffer
+from monarch_nb.core.wire.messages.codec import Done, Refused
 from monarch_nb.data import device, onesided
 from monarch_nb.data.memory import Memory
 from monarch_nb.data.registry import Place, Registry
-from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Proc
 from monarch_nb.services.transfer.copiers import Copiers
 
@@ -35,9 +35,6 @@ class Buffers:
         self._proc = proc
         self._registry: Registry | None = None
         self._lock = threading.Lock()
-        proc.verbs["buffer_read"] = self._on_read
-        proc.verbs["buffer_write"] = self._on_write
-        proc.verbs["buffer_drop"] = self._on_drop
         hosting.on_ended.append(self.drop_of)
 
     def add(self, memory: Memory, owner: int) -> Place:
@@ -69,11 +66,12 @@ class Buffers:
 
     # the service, inbox thread
 
-    def _on_read(self, body: dict[str, Any], message: Message) -> None:
-        memory = self._asked_for(body, message, body["size"], write=False)
+    def on_read(self, wanted: ReadBuffer, message: Message) -> None:
+        """Send a part of a buffer."""
+        _, start, size = wanted
+        memory = self._asked_for(wanted, message, size, write=False)
         if memory is None:
             return
-        start, size = body["offset"], body["size"]
         if memory.view is not None:
             self._send(message, memory.view[start : start + size])
             return
@@ -85,43 +83,44 @@ class Buffers:
 
         self.copiers.put(fetch)
 
-    def _on_write(self, body: dict[str, Any], message: Message) -> None:
+    def on_write(self, wanted: WriteBuffer, message: Message) -> None:
+        """Fill a part of a buffer."""
         chunk = memoryview(message.buffers[0]).cast("B")
-        memory = self._asked_for(body, message, chunk.nbytes, write=True)
+        memory = self._asked_for(wanted, message, chunk.nbytes, write=True)
         if memory is None:
             return
-        start = body["offset"]
+        start = wanted.offset
         if memory.view is not None:
             memory.view[start : start + chunk.nbytes] = chunk
-            self._proc.answer(message, {"ok": True})
+            self._proc.answer(message, Done())
             return
 
         def store() -> None:
             source = Memory(0, chunk.nbytes, False, chunk, None)
             device.copy(device.part(memory, start, chunk.nbytes), source)
-            self._proc.answer(message, {"ok": True})
+            self._proc.answer(message, Done())
 
         self.copiers.put(store)
 
-    def _on_drop(self, body: dict[str, Any], message: Message) -> None:
-        self.drop(body["serial"])
-        self._proc.answer(message, {"ok": True})
+    def on_drop(self, wanted: DropBuffer, message: Message) -> None:
+        """Let go of a buffer."""
+        self.drop(wanted.serial)
+        self._proc.answer(message, Done())
 
     def _asked_for(
-        self, body: dict[str, Any], message: Message, size: int, *, write: bool
+        self, wanted: ReadBuffer | WriteBuffer, message: Message, size: int, *, write: bool
     ) -> Memory | None:
         """The memory, if it is registered and reaches that far; else the answer says why not."""
-        memory = self.find(body["serial"])
+        memory = self.find(wanted.serial)
         if memory is None:
-            self._proc.answer(message, {"error": "not found", "kind": DROPPED})
+            self._proc.answer(message, Refused("not found", DROPPED))
             return None
         try:
-            onesided.check(memory, body["offset"], size, write=write)
+            onesided.check(memory, wanted.offset, size, write=write)
         except onesided.Outside as error:
-            self._proc.answer(message, {"error": str(error), "kind": OUTSIDE})
+            self._proc.answer(message, Refused(str(error), OUTSIDE))
             return None
         return memory
 
     def _send(self, message: Message, chunk: object) -> None:
-        answer = Payload(json.dumps({"ok": True}).encode(), [chunk])
-        self._proc.send(message.source, CONTROL, message.reply, answer, rank=message.rank)
+        self._proc.answer(message, Done(), [chunk])

@@ -11,6 +11,7 @@ import warnings
 from typing import Any, Final, final
 
 from monarch_nb.core.wire.frames import ROOT_PORT
+from monarch_nb.core.wire.messages.actors import DropBuffer
 from monarch_nb.data import device
 from monarch_nb.data.memory import Memory, memory_of
 from monarch_nb.data.registry import Place
@@ -112,8 +113,7 @@ class RDMABuffer:
         dropped: Future[None] = make(Future)
         proc.ask(
             place.process,
-            "buffer_drop",
-            {"serial": place.serial},
+            DropBuffer(place.serial),
             lambda _: dropped._set_result(None),  # with an owner that has died it is gone, too
         )
         return dropped

@@ -15,13 +15,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from monarch_nb.core.wire.frames import Message
+from monarch_nb.core.wire.messages.actors import ReadBuffer, WriteBuffer
+from monarch_nb.core.wire.messages.codec import Done, Refused
 from monarch_nb.data.memory import Memory
 from monarch_nb.data.onesided import Dropped, Outside
 from monarch_nb.data.registry import Place
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.process.exit import Exit
 from monarch_nb.process.payloads import Payload
-from monarch_nb.process.process import Proc, Waiter, json_of
+from monarch_nb.process.process import Proc, Waiter, answer_of
 from monarch_nb.services.transfer.buffers import DROPPED
 
 CHUNK_BYTES: Final = 1 << 20
@@ -56,7 +58,7 @@ class Served(Waiter):
         self._place = place
         self._view = memory.view
         self._size = size
-        self._verb = "buffer_write" if write else "buffer_read"
+        self._write = write
         self._then = then
         self._count = -(-size // CHUNK_BYTES)
         self._left = self._count
@@ -76,12 +78,12 @@ class Served(Waiter):
     def deliver(self, message: Message) -> None:
         if self._port not in self._proc.ports:
             return
-        answer = json_of(message)
-        if "error" in answer:
-            kind = Dropped if answer.get("kind") == DROPPED else Outside
-            self.finish(kind(str(answer["error"])))
+        answer = answer_of(Done, message)
+        if isinstance(answer, Refused):
+            kind = Dropped if answer.kind == DROPPED else Outside
+            self.finish(kind(answer.error))
             return
-        if self._verb == "buffer_read" and not self._take(message):
+        if not self._write and not self._take(message):
             self.finish(RemoteProtocolError(f"a chunk that is not the one asked for: {message!r}"))
             return
         self._left -= 1
@@ -113,16 +115,15 @@ class Served(Waiter):
         number = next(self._numbers)
         if number >= self._count:
             return
-        body = {"serial": self._place.serial, "offset": number * CHUNK_BYTES}
+        process, serial, offset = self._place.process, self._place.serial, number * CHUNK_BYTES
         chunk = self._chunk(number)
-        parcel = None
-        if self._verb == "buffer_read":
-            body["size"] = chunk.nbytes
-        else:
+        if self._write:
             parcel = Payload(b"", [chunk])
-        self._proc.control(
-            self._place.process, self._verb, body, parcel=parcel, reply=self._port, rank=number
-        )
+            wanted = WriteBuffer(serial, offset)
+            self._proc.control(process, wanted, parcel=parcel, reply=self._port, rank=number)
+        else:
+            part = ReadBuffer(serial, offset, chunk.nbytes)
+            self._proc.control(process, part, reply=self._port, rank=number)
 
     def _chunk(self, number: int) -> memoryview:
         return self._view[number * CHUNK_BYTES : min((number + 1) * CHUNK_BYTES, self._size)]

@@ -13,6 +13,8 @@ from typing import Any
 
 from monarch_nb.core.wire import pickling
 from monarch_nb.core.wire.frames import Message
+from monarch_nb.core.wire.messages.actors import OfferTensor
+from monarch_nb.core.wire.messages.codec import Done, Refused
 from monarch_nb.data.memory import memory_of
 from monarch_nb.errors import BrokenError
 from monarch_nb.process import context, current
@@ -28,13 +30,12 @@ from monarch_nb.services.transfer.transfers import Operation
 
 
 class Exchange(Mailbox[Message]):
-    def __init__(self, proc: Proc, copiers: Copiers) -> None:
+    def __init__(self, copiers: Copiers) -> None:
         super().__init__()
         self.copiers = copiers
-        proc.verbs["tensor_offer"] = self._on_offer
 
-    def _on_offer(self, body: dict[str, Any], message: Message) -> None:
-        self.put((message.source, body["tag"]), message)
+    def on_offer(self, offer: OfferTensor, message: Message) -> None:
+        self.put((message.source, offer.tag), message)
 
 
 class _Receive(Waiter):
@@ -99,7 +100,7 @@ class _Receive(Waiter):
 
     def _end(self, message: Message, error: BaseException | None, value: object) -> None:
         self._close()
-        self._proc.answer(message, {"ok": True} if error is None else {"error": str(error)})
+        self._proc.answer(message, Done() if error is None else Refused(str(error)))
         if error is None:
             self.future._set_result(value if self._out is None else self._out)
         else:
@@ -164,18 +165,19 @@ def send_tensor(tensor: Any, to: Any, *, tag: int = 0, timeout: float = 60) -> F
         else:
             sent._set_exception(error)
 
-    def answered(answer: dict[str, Any]) -> None:
+    def answered(answer: Done | Refused) -> None:
         if (gone := proc.dead.get(process)) is not None:
             over(gone.error())
+        elif isinstance(answer, Refused):
+            over(BrokenError(f"send_tensor: not received: {answer.error}"))
         else:
-            error = answer.get("error")
-            over(BrokenError(f"send_tensor: not received: {error}") if error else None)
+            over(None)
 
     late = TimeoutError(f"send_tensor: not received within {timeout:g} s (tag {tag})")
     limit = time_limit(timeout, lambda: over(late))
     limit.start()
     parcel = proc.encode_bytes(pickling.dumps(offer))
-    proc.ask(process, "tensor_offer", {"tag": tag}, answered, parcel=parcel)
+    proc.ask(process, OfferTensor(tag), answered, parcel=parcel)
     return sent
 
 

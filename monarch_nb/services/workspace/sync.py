@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 from monarch_nb.core.shape.extent import Extent, Point
 from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.core.wire.manifest import FILE, Entry
+from monarch_nb.core.wire.messages.actors import Reloaded, WorkspaceSynced
 from monarch_nb.errors import ActorError, MeshError
 from monarch_nb.meshes.hosts import Hosts
 from monarch_nb.meshes.synced import HostSync, SyncedFolders, SyncReport
 from monarch_nb.meshes.workspace import CondaEnvironment, Workspace
 from monarch_nb.process import current
-from monarch_nb.process.futures.ask_all import Countdown
+from monarch_nb.process.futures.ask_all import Question
 from monarch_nb.process.futures.future import Future, make
 from monarch_nb.services.workspace.receiver import WorkspaceReceiver
 from monarch_nb.services.workspace.trees import Pieces, digest, scan
@@ -211,48 +211,38 @@ async def _tell_ranks(
     hosts: Hosts, senders: Sequence[_Sender], auto_reload: bool
 ) -> tuple[str, ...]:
     by_agent = {each.agent: each for each in senders}
-    told: list[tuple[str, int, dict[str, Any]]] = []
+    who: dict[int, str] = {}
+    told: dict[int, WorkspaceSynced] = {}
     for state in list(hosts.supervision.states.values()):
         if state.kind != "proc" or state.ended is not None:
             continue
         agents = getattr(state, "agents", ())
         for rank, (process, agent) in enumerate(zip(state.processes, agents, strict=False)):
             if agent in by_agent and process not in hosts.proc.dead:
-                synced = hosts.synced[agent]
-                sender = by_agent[agent]
-                body = {
-                    "pairs": list(synced.pairs.items()),
-                    "packages": synced.packages,
-                    "root": synced.root,
-                    "changed": [*sender.written, *sender.deleted],
-                    "reload": auto_reload,
-                }
-                told.append((f"rank {rank} of {state.name!r}", process, body))
-    answers = await _ask_all(hosts.proc, told)
+                synced, sender = hosts.synced[agent], by_agent[agent]
+                who[process] = f"rank {rank} of {state.name!r}"
+                told[process] = WorkspaceSynced(
+                    list(synced.pairs.items()),
+                    synced.packages,
+                    synced.root,
+                    [*sender.written, *sender.deleted],
+                    auto_reload,
+                )
+    heard: Future[None] = make(Future)
+    question = Question(hosts.proc, told, lambda: heard._set_result(None))
+    await heard
+    answers = {
+        process: answer  # of a rank that died meanwhile there is none: no failure of the sync
+        for process, answer in question.answers.items()
+        if isinstance(answer, Reloaded)
+    }
     failed = [
-        f"{who}: {name}: {why}"
-        for (who, _, _), answer in zip(told, answers, strict=True)
-        for name, why in answer.get("failed", ())
+        f"{who[process]}: {name}: {why}"
+        for process, answer in answers.items()
+        for name, why in answer.failed
     ]
     if failed:
         raise MeshError(
             "the files are synced, but not all modules loaded again; " + "; ".join(failed)
         )
-    return tuple(sorted({name for answer in answers for name in answer.get("reloaded", ())}))
-
-
-def _ask_all(
-    proc: Proc, told: Sequence[tuple[str, int, dict[str, Any]]]
-) -> Future[list[dict[str, Any]]]:
-    """Their answers; that of a rank which dies meanwhile says so, and is no failure of the sync."""
-    future: Future[list[dict[str, Any]]] = make(Future)
-    answers: list[dict[str, Any]] = [{} for _ in told]
-    countdown = Countdown(len(told), lambda: future._set_result(answers))
-
-    def answered(index: int, answer: dict[str, Any]) -> None:
-        answers[index] = answer
-        countdown.one_less()
-
-    for index, (_, process, body) in enumerate(told):
-        proc.ask(process, "workspace", body, functools.partial(answered, index))
-    return future
+    return tuple(sorted({name for answer in answers.values() for name in answer.reloaded}))

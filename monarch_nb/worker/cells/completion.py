@@ -21,6 +21,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.oinspect import Inspector
 from IPython.utils.tokenutil import token_at_cursor
 
+from monarch_nb.core.wire.messages.cells import Complete, Completions, Help, Inspect, Match
+
 MAX_NAMES: Final = 1_000  # of a namespace, kept by the controller for when a rank cannot answer
 MAX_TEXT: Final = 200_000  # characters of help; the source of a module may be long
 
@@ -52,36 +54,31 @@ class Helper:
         )
         self._completer.custom_completers = shell.Completer.custom_completers
 
-    def complete(self, code: str, cursor: int) -> dict[str, object]:
-        """What could stand at the cursor, an offset in code points, and all names there are.
-
-        `matches` are lists of text, start, end and kind; `names` maps names to kinds.
-        """
+    def complete(self, asked: Complete) -> Completions:
         with provisionalcompleter():
-            found = list(self._completer.completions(code, cursor))
-        return {"matches": self._typed(code, found), "names": self._names()}
+            found = list(self._completer.completions(asked.code, asked.cursor))
+        return Completions(self._typed(asked.code, found), self._names())
 
-    def inspect(self, code: str, cursor: int, detail: int) -> dict[str, object]:
-        """Help on the name at the cursor; with its source if `detail` is 1."""
-        name = token_at_cursor(code, cursor)
+    def inspect(self, asked: Inspect) -> Help:
+        name = token_at_cursor(asked.code, asked.cursor)
         info = self._shell._object_find(name)
         if not info.found:
-            return {"text": None}
+            return Help(None)
         self._inspector.str_detail_level = _NO_STRING_FORM if self._is_busy() else 0
-        bundle = self._inspector._get_info(info.obj, name, info=info, detail_level=detail)
-        return {"text": bundle["text/plain"][:MAX_TEXT]}
+        bundle = self._inspector._get_info(info.obj, name, info=info, detail_level=asked.detail)
+        return Help(bundle["text/plain"][:MAX_TEXT])
 
     def warm(self) -> None:
         """Load what first answers load; it takes 40 ms and 2 MB."""
-        self.complete("len", 3)
-        self.inspect("len", 3, 0)
+        self.complete(Complete("len", 3))
+        self.inspect(Inspect("len", 3, 0))
 
-    def _typed(self, code: str, found: list[Completion]) -> list[list[object]]:
+    def _typed(self, code: str, found: list[Completion]) -> list[Match]:
         owner = next((self._owner(code[: one.start]) for one in found if _has_dot(one)), None)
         return [
-            [one.text[1:], one.start + 1, one.end, _kind_of_attribute(owner, one.text[1:])]
+            Match(one.text[1:], one.start + 1, one.end, _kind_of_attribute(owner, one.text[1:]))
             if _has_dot(one)
-            else [one.text, one.start, one.end, self._kind_of_match(one)]
+            else Match(one.text, one.start, one.end, self._kind_of_match(one))
             for one in found
         ]
 

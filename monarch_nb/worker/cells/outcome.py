@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Literal
 
 from monarch_nb.core.errors.records import ErrorRecord
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CellOutcome:
-    """How a cell ended. `value` is that of its last expression, if it had one, `result_text` its
-    plain text."""
-
-    status: Literal["ok", "error", "interrupted"]
-    error: ErrorRecord | None = None
-    result_text: str | None = None
-    elapsed_s: float = 0.0
-    value: object = None
+from monarch_nb.core.wire.messages.cells import CellOutcome
 
 
 def outcome_of(error: BaseException | None, text: str | None, elapsed_s: float) -> CellOutcome:
     if error is None:
-        return CellOutcome("ok", None, text, elapsed_s)
+        return CellOutcome("ok", text=text, elapsed_s=elapsed_s)
     # where pdb and %debug look for the last error
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     record = ErrorRecord.from_exception(error)
-    interrupted = isinstance(error, KeyboardInterrupt)
-    return CellOutcome("interrupted" if interrupted else "error", record, text, elapsed_s)
+    status = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
+    return CellOutcome(status, record, text=text, elapsed_s=elapsed_s)
 
 
 def forget_last_error() -> None:
@@ -41,4 +29,4 @@ def explain_exit(outcome: CellOutcome) -> CellOutcome:
     if record is None or record.ename != "SystemExit":
         return outcome
     said = f"the cell called sys.exit({record.evalue}); the rank lives on"
-    return dataclasses.replace(outcome, error=dataclasses.replace(record, evalue=said))
+    return outcome._replace(error=dataclasses.replace(record, evalue=said))

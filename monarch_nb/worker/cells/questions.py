@@ -10,45 +10,44 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.net.threads import helper_thread
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
     from monarch_nb.process.process import Proc
 
-Request = tuple[dict[str, Any], "Message"]
-Answer = Callable[[dict[str, Any]], dict[str, Any]]
+Request = tuple[object, "Message"]
 
 
 class QuestionService:
-    """Answers the verbs in `answers`, one request at a time."""
+    """Answers requests of some types, one at a time."""
 
-    def __init__(self, proc: Proc, answers: Mapping[str, Answer]) -> None:
+    def __init__(self, proc: Proc, answers: Mapping[type, Callable[[Any], object]]) -> None:
         self._proc = proc
         self._answers = answers
         self._waiting: Request | None = None
         self._has_come = threading.Condition()
         self._thread: threading.Thread | None = None
-        for verb in answers:
-            proc.verbs[verb] = self.on_request
 
-    def on_request(self, body: dict[str, Any], message: Message) -> None:
+    def on_request(self, request: object, message: Message) -> None:
         with self._has_come:
-            replaced, self._waiting = self._waiting, (body, message)
+            replaced, self._waiting = self._waiting, (request, message)
             self._has_come.notify()
         if replaced is not None:
-            self._proc.answer(replaced[1], {"error": "a newer request came"})
+            self._proc.answer(replaced[1], Refused("a newer request came"))
         if self._thread is None:
             self._thread = helper_thread(self._serve, "monarch-help")
             self._thread.start()
 
     def _serve(self) -> None:
         while True:
-            body, message = self._next()
+            request, message = self._next()
+            answer: object
             try:
-                answer = {"ok": True, **self._answers[body["verb"]](body)}
+                answer = self._answers[type(request)](request)
             except BaseException as error:  # noqa: BLE001  objects of the user's may raise anything
-                answer = {"error": f"{type(error).__name__}: {error}"}
+                answer = Refused(f"{type(error).__name__}: {error}")
             self._proc.answer(message, answer)
 
     def _next(self) -> Request:

@@ -8,7 +8,6 @@ order of two cells with collectives would wait for each other for ever.
 
 from __future__ import annotations
 
-import json
 import queue
 import sys
 import threading
@@ -16,17 +15,19 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from monarch_nb.actors.post_mortem import CELLS
 from monarch_nb.actors.sync_driver import Task
 from monarch_nb.core.wire.frames import CONTROL, OUTPUT, OUTPUT_PORT
+from monarch_nb.core.wire.messages.cells import CellOutcome, InterruptCell, Output, RunCell
+from monarch_nb.core.wire.messages.codec import encode_answer, encode_output
 from monarch_nb.process.current import end_fork
 from monarch_nb.process.futures.future import waiting
 from monarch_nb.process.instance import CallContext, here
 from monarch_nb.process.payloads import Payload
 from monarch_nb.worker.cells.compiler import keep
-from monarch_nb.worker.cells.outcome import CellOutcome, forget_last_error
+from monarch_nb.worker.cells.outcome import forget_last_error
 from monarch_nb.worker.cells.shell import CellShell, Publish
 from monarch_nb.worker.groups.process_groups import ProcessGroups
 from monarch_nb.worker.output.descriptors import Descriptors
@@ -80,8 +81,8 @@ class CellQueue:
 
     # the inbox thread
 
-    def on_cell(self, body: dict[str, Any], message: Message) -> None:
-        self.later(lambda asked: self.run(body, asked), message)
+    def on_cell(self, cell: RunCell, message: Message) -> None:
+        self.later(lambda asked: self.run(cell, asked), message)
 
     def later(self, turn: Turn, message: Message) -> None:
         """Do something between two cells, in the order in which it was asked for."""
@@ -90,9 +91,9 @@ class CellQueue:
         if (board := self.runtime.hosting.board) is not None and board.since_ns:
             board.arrived(self.work.qsize())
 
-    def on_interrupt(self, body: dict[str, Any], message: Message) -> None:
+    def on_interrupt(self, interrupt: InterruptCell, message: Message) -> None:
         """Stop the cell that answers to this port: interrupt it, or drop it from the queue."""
-        key = message.source, body["reply"]
+        key = message.source, interrupt.reply
         with self._lock:
             if self._running == key or self._attending:  # it waits for a widget's callback to end
                 self.runtime.hosting.interrupt_main()
@@ -100,10 +101,10 @@ class CellQueue:
             for turn in dropped:
                 self._turns.remove(turn)
         # in either case: who has not heard gets a SIGINT, which would hit the cell that runs
-        heard = Payload(json.dumps({"status": "stopping"}).encode())
-        self.proc.send(message.source, CONTROL, body["reply"], heard)
+        heard = Payload(encode_answer(CellOutcome("stopping")))
+        self.proc.send(message.source, CONTROL, interrupt.reply, heard)
         for _, cell in dropped:
-            self._say(cell, {"status": "cancelled"})
+            self._say(cell, CellOutcome("cancelled"))
 
     @property
     def is_running(self) -> bool:
@@ -115,31 +116,28 @@ class CellQueue:
 
     # the main thread
 
-    def run(self, body: dict[str, Any], message: Message) -> None:
-        self.enter(body.get("what") or "cell", message.tag)
+    def run(self, cell: RunCell, message: Message) -> None:
+        self.enter(cell.what, message.tag)
         data: list[dict[str, object]] = []
         waiting.pump = self._pump
-        outcome = self._outcome(body, message, lambda shown: self._publish(shown, message, data))
+        outcome = self._outcome(cell, message, lambda shown: self._publish(shown, message, data))
         if self.proc.links.forked:
             end_fork(None if outcome.error is None else sys.last_value)
         waiting.pump = None
         if outcome.error is None and self.runtime.hosting.failed.kept:
             self._forget_failed()
         self.leave(failed=outcome.status == "error")
-        if body.get("keep") and outcome.error is None:
-            keep(self.results, _key(message), outcome.value, MAX_RESULTS)
-        error = None if outcome.error is None else outcome.error.to_json()
-        self._answer(
+        if cell.keep and outcome.error is None:
+            keep(self.results, _key(message), self.shell.value, MAX_RESULTS)
+        self.before_answer()
+        self.flush()
+        self._say(
             message,
-            {
-                "status": outcome.status,
-                "error": error,
-                "number": self._note(body, message, outcome, error),
-                "text": outcome.result_text,
-                "data": data[-1] if data else None,
-                "elapsed_s": outcome.elapsed_s,
-                "raw": self._descriptors.is_on_its_way(),
-            },
+            outcome._replace(
+                number=self._note(cell, message, outcome),
+                data=data[-1] if data else None,
+                raw=self._descriptors.is_on_its_way(),
+            ),
         )
 
     def _take_turn(self) -> None:
@@ -171,11 +169,12 @@ class CellQueue:
         extent = root.rank.extent
         here.set(CallContext(root, tuple(extent), tuple(extent.values()), root.rank.rank, tag))
 
-    def _outcome(self, body: dict[str, Any], message: Message, publish: Publish) -> CellOutcome:
-        if "script" not in body:
-            where = {"filename": body["filename"], "first_line": body["first_line"]}
-            return self.shell.run(body["code"], **where, publish=publish)
-        with ScriptRun(body["script"], message.rank, self._groups) as script:
+    def _outcome(self, cell: RunCell, message: Message, publish: Publish) -> CellOutcome:
+        if cell.script is None:
+            return self.shell.run(
+                cell.code, filename=cell.filename, first_line=cell.first_line, publish=publish
+            )
+        with ScriptRun(cell.script, message.rank, self._groups) as script:
             return self.shell.perform(script.run, publish)
 
     def _publish(
@@ -190,13 +189,8 @@ class CellQueue:
 
     def _display(self, tag: int, shown: dict[str, object]) -> None:
         self.flush()
-        boot = {
-            "mesh": 0,
-            "rank": self.runtime.root.rank.rank,
-            "stream": "display",
-            "content": shown,
-        }
-        parcel = self.proc.encode_bytes(json.dumps(boot).encode())
+        output = Output(0, self.runtime.root.rank.rank, "display", content=shown)
+        parcel = self.proc.encode_bytes(encode_output(output))
         self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, parcel, tag=tag)
 
     def run_callback(self, tag: int, action: Callable[[], object]) -> None:
@@ -221,24 +215,18 @@ class CellQueue:
         self.runtime.hosting.failed.forget(CELLS)
         forget_last_error()
 
-    def _note(
-        self, body: dict[str, Any], cell: Message, outcome: CellOutcome, error: Any
-    ) -> int | None:
-        if outcome.status != "error":
+    def _note(self, cell: RunCell, message: Message, outcome: CellOutcome) -> int | None:
+        if outcome.status != "error" or outcome.error is None:
             return None
-        return self.runtime.hosting.raised.note(body.get("what") or "cell", cell.tag, error)
+        record = outcome.error.to_json()
+        return self.runtime.hosting.raised.note(cell.what, message.tag, record)
 
     @property
     def waiting(self) -> int:
         return len(self._turns)
 
-    def _answer(self, message: Message, body: dict[str, Any]) -> None:
-        self.before_answer()
-        self.flush()
-        self._say(message, body)
-
-    def _say(self, cell: Message, body: dict[str, Any]) -> None:
-        parcel = self.proc.encode_bytes(json.dumps(body).encode())
+    def _say(self, cell: Message, outcome: CellOutcome) -> None:
+        parcel = self.proc.encode_bytes(encode_answer(outcome))
         self.proc.send(cell.source, CONTROL, cell.reply, parcel, rank=cell.rank, tag=cell.tag)
 
     def flush(self) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import dataclasses
 import inspect
 import os
 import re
@@ -32,6 +31,7 @@ from traitlets import Type
 from traitlets.config import Config
 
 from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.core.wire.messages.cells import CellOutcome
 from monarch_nb.worker.cells.compiler import (
     MAX_COMPILED,
     CellCode,
@@ -43,7 +43,7 @@ from monarch_nb.worker.cells.completion import Helper
 from monarch_nb.worker.cells.event_loop import CellLoop
 from monarch_nb.worker.cells.interrupt_gate import InterruptGate
 from monarch_nb.worker.cells.jsonable import jsonable
-from monarch_nb.worker.cells.outcome import CellOutcome, explain_exit, outcome_of
+from monarch_nb.worker.cells.outcome import explain_exit, outcome_of
 
 MAX_OUT: Final = 8  # results kept in Out: they may be large, and on a GPU
 
@@ -131,7 +131,12 @@ class CellShell:
             finally:
                 self._gate.close()
         hook, took_s = shell.displayhook, time.perf_counter() - started
-        return dataclasses.replace(outcome_of(error, hook.text, took_s), value=hook.value)
+        return outcome_of(error, hook.text, took_s)
+
+    @property
+    def value(self) -> Any:
+        """That of the last expression of the last cell."""
+        return self._shell.displayhook.value
 
     def run_callback(self, action: Callable[[], object], publish: Publish) -> None:
         """Run a callback of the user's between two cells, or inside one that waits."""

@@ -7,11 +7,13 @@ knows it. The inbox thread does not ask: it would wait for itself.
 from __future__ import annotations
 
 import linecache
-import queue
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from monarch_nb.core.wire.messages.cells import GetSource, SourceText
+from monarch_nb.process.futures.ask_all import Question
 
 if TYPE_CHECKING:
     from monarch_nb.process.process import Proc
@@ -41,13 +43,10 @@ class CellLoader:
 def _fetched(proc: Proc, filename: str) -> list[str]:
     if not _CELL.fullmatch(filename) or proc.links.forked or proc.links.is_receiving():
         return []
-    answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    proc.ask(proc.controller, "source", {"filename": filename}, answers.put)
+    question = Question(proc, {proc.controller: GetSource(filename)})
     proc.links.flush()
-    try:
-        text = answers.get(timeout=WAIT_S).get("text") or ""
-    except queue.Empty:
-        text = ""
+    answer = question.wait(WAIT_S).get(proc.controller)
+    text = (answer.text or "") if isinstance(answer, SourceText) else ""
     lines = text.splitlines(keepends=True)
     linecache.cache[filename] = len(text), None, lines, filename
     return lines

@@ -9,15 +9,20 @@ other side is `meshes/variables.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from monarch_nb.core.wire.frames import REPLY, Message
+from monarch_nb.core.wire.messages.cells import (
+    DropResult,
+    GetResult,
+    GetVariable,
+    NotDefined,
+    SetVariables,
+)
+from monarch_nb.core.wire.messages.codec import Done, Refused
 from monarch_nb.errors import DecodeError, EncodeError, MeshError
-from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Proc
 from monarch_nb.worker.cells.queue import CellQueue
-
-Body = dict[str, Any]
 
 _SHELLS: Final = frozenset({"In", "Out", "exit", "quit", "get_ipython", "open"})  # IPython's own
 MAX_NAMES: Final = 200  # told to who has asked for another
@@ -27,62 +32,67 @@ class Variables:
     def __init__(self, proc: Proc, cells: CellQueue) -> None:
         self._proc = proc
         self._cells = cells
-        self._serve("get_names", self._get)
-        self._serve("set_names", self._set)
-        self._serve("get_result", self._get_result)
-        self._serve("drop_result", self._drop_result)
 
-    def _serve(self, verb: str, action: Callable[[Body, Message], None]) -> None:
-        """Queue what is asked for; the inbox thread does no more."""
+    # the inbox thread: what is asked for is queued
 
-        doing = verb.partition("_")[0]
+    def on_get(self, wanted: GetVariable, message: Message) -> None:
+        """Send the value of a variable."""
+        self._later(["get", *wanted.names], lambda: self._get(wanted, message), message)
 
-        def later(body: Body, message: Message) -> None:
-            what = " ".join([doing, *body.get("names", ["result"])])
-            self._cells.later(lambda asked: step(what, body, asked), message)
+    def on_set(self, wanted: SetVariables, message: Message) -> None:
+        """Set variables."""
+        self._later(["set", *wanted.names], lambda: self._set(wanted, message), message)
 
-        def step(what: str, body: Body, message: Message) -> None:
+    def on_get_result(self, wanted: GetResult, message: Message) -> None:
+        """Send the value that is kept of a cell."""
+        self._later(["get", "result"], lambda: self._get_result(wanted, message), message)
+
+    def on_drop_result(self, wanted: DropResult, message: Message) -> None:
+        """Keep it no longer."""
+        key = message.source, wanted.reply
+        self._later(["drop", "result"], lambda: self._cells.results.pop(key, None), message)
+
+    def _later(self, words: list[str], action: Callable[[], object], message: Message) -> None:
+        def step(message: Message) -> None:
             try:
-                self._cells.enter(what, message.tag)
-                action(body, message)
+                self._cells.enter(" ".join(words), message.tag)
+                action()
             except BaseException as error:  # noqa: BLE001  pickling runs the user's code
-                self._refuse(message, {"error": _said(error), "kind": type(error).__name__})
+                self._answer(message, Refused(_said(error), type(error).__name__))
             self._cells.leave()
 
-        self._proc.verbs[verb] = later
+        self._cells.later(step, message)
 
-    def _get(self, body: Body, message: Message) -> None:
+    # the main thread
+
+    def _get(self, wanted: GetVariable, message: Message) -> None:
         namespace = self._cells.shell.namespace
-        [name] = body["names"]
+        [name] = wanted.names
         if name in namespace:
             self._send(message, name, namespace[name])
         else:
-            self._refuse(message, {"missing": name, "there": self._names()})
+            self._answer(message, NotDefined(name, self._names()))
 
     def _names(self) -> list[str]:
         names = reversed(self._cells.shell.namespace)
         mine = [name for name in names if not name.startswith("_") and name not in _SHELLS]
         return mine[:MAX_NAMES]
 
-    def _set(self, body: Body, message: Message) -> None:
-        names = ", ".join(body["names"])
+    def _set(self, wanted: SetVariables, message: Message) -> None:
+        names = ", ".join(wanted.names)
         try:
             values = self._proc.decode_user_data(message)[2]
         except BaseException as error:
             raise DecodeError(f"{names} cannot be unpickled there: {_line(error)}") from error
         self._cells.shell.namespace.update(values)
-        self._cells.flush()
-        self._proc.answer(message, {"ok": True})
+        self._answer(message, Done())
 
-    def _get_result(self, body: Body, message: Message) -> None:
-        key = message.source, body["reply"]
+    def _get_result(self, wanted: GetResult, message: Message) -> None:
+        key = message.source, wanted.reply
         if key in self._cells.results:
             self._send(message, "result", self._cells.results[key])
         else:
-            self._refuse(message, {"error": "the result of that cell is not kept any more"})
-
-    def _drop_result(self, body: Body, message: Message) -> None:
-        self._cells.results.pop((message.source, body["reply"]), None)
+            self._answer(message, Refused("the result of that cell is not kept any more"))
 
     def _send(self, message: Message, name: str, value: object) -> None:
         try:
@@ -93,15 +103,12 @@ class Variables:
             notes = getattr(error, "__notes__", [])
             text = "; ".join([f"{name} cannot be pickled: {_line(error)}", *notes])
             raise EncodeError(text) from error
-        self._answer(message, parcel)
-
-    def _answer(self, message: Message, parcel: Payload) -> None:
         self._cells.flush()
         self._proc.send(message.source, REPLY, message.reply, parcel, rank=message.rank)
 
-    def _refuse(self, message: Message, why: Body) -> None:
+    def _answer(self, message: Message, answer: Done | NotDefined | Refused) -> None:
         self._cells.flush()
-        self._proc.answer(message, why)
+        self._proc.answer(message, answer)
 
 
 def _said(error: BaseException) -> str:

@@ -11,11 +11,12 @@ import queue
 from collections.abc import Callable
 from typing import Any, Final
 
+from monarch_nb.core.wire.messages.debug import DebugEvent, DebugInput
+
 MAX_CHARS: Final = 100_000  # of an answer; a repr may be a hundred megabytes
 _LOOK_UP_S: Final = 0.1
 
-Request = dict[str, Any]
-Tell = Callable[[dict[str, object]], None]
+Tell = Callable[[DebugEvent], None]
 
 
 class DebugChannel:
@@ -31,7 +32,7 @@ class DebugChannel:
         self._about: dict[str, object] = {}
         self._pass_over: Callable[[], None] = _nothing
         self._tell = tell
-        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[DebugInput] = queue.SimpleQueue()
         self._seq = 0
         self._question = ""
         self._parts: list[str] = []
@@ -39,7 +40,7 @@ class DebugChannel:
 
     # the inbox thread
 
-    def put(self, request: Request) -> None:
+    def put(self, request: DebugInput) -> None:
         self._requests.put(request)
 
     # the thread that is being debugged
@@ -77,26 +78,23 @@ class DebugChannel:
         self._say("asks", text=text, prompt=question, **self._about)
         while True:
             request = self._next()
-            kind = request["kind"]
-            if kind == "line":
-                self._seq = request["seq"]
-                return f"{request['line']}\n"
-            if kind == "pass":
+            if request.kind == "line":
+                self._seq = request.seq
+                return f"{request.line}\n"
+            if request.kind == "pass":
                 self._pass_over()
-                self._seq = request["seq"]
+                self._seq = request.seq
                 return "continue\n"
-            words = self._complete(request["line"])
-            self._tell({
-                "event": "completes", "stop": self.number, "seq": request["seq"], "words": words
-            })  # fmt: skip
+            words = self._complete(request.line)
+            self._tell(DebugEvent("completes", self.number, request.seq, words=words))
 
     def end(self, *, stepping: bool) -> None:
         self._say("goes", text=self._taken(), stepping=stepping)
 
-    def _say(self, event: str, **said: object) -> None:
-        self._tell({"event": event, "stop": self.number, "seq": self._seq, **said})
+    def _say(self, event: str, **said: Any) -> None:
+        self._tell(DebugEvent(event, self.number, self._seq, **said))
 
-    def _next(self) -> Request:
+    def _next(self) -> DebugInput:
         while True:
             try:
                 return self._requests.get(timeout=_LOOK_UP_S)

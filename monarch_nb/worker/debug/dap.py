@@ -18,6 +18,15 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from monarch_nb.core.wire.messages.codec import Done, Refused
+from monarch_nb.core.wire.messages.debug import (
+    CloseDap,
+    DapEnded,
+    DapEvent,
+    DapRequest,
+    DapResponse,
+    OpenDap,
+)
 from monarch_nb.net.threads import helper_thread
 from monarch_nb.worker.debug import inspecting
 from monarch_nb.worker.debug.channel import DebugChannel
@@ -52,7 +61,7 @@ Job = Callable[[], None]
 
 
 class Dap:
-    """Serves the verbs `dap_open`, `dap` and `dap_close` (see docs/protocol.md)."""
+    """One session at a time; asked for and ended by the controller."""
 
     def __init__(
         self,
@@ -83,16 +92,6 @@ class Dap:
         self._prompts = prompts  # of pdb: who waits at one has the rank
 
     def install(self) -> None:
-        self._proc.verbs["dap_open"] = self._on_open
-        self._proc.verbs["dap"] = self._on_request
-        self._proc.verbs["dap_close"] = self._on_close
-        interrupt = self._proc.verbs["interrupt"]
-
-        def on_interrupt(body: dict[str, Any], message: Message) -> None:
-            interrupt(body, message)
-            self.leave_post_mortem()
-
-        self._proc.verbs["interrupt"] = on_interrupt
         os.register_at_fork(after_in_child=self._forget_after_fork)
 
     @property
@@ -132,25 +131,26 @@ class Dap:
 
     # the inbox thread
 
-    def _on_open(self, _: dict[str, object], message: Message) -> None:
+    def on_open(self, _: OpenDap, message: Message) -> None:
         if self._thread is None:
             self._thread = helper_thread(self._serve, "monarch-dap")
             self._thread.start()
         self._jobs.put(lambda: self._open(message))
 
-    def _on_request(self, body: dict[str, Any], message: Message) -> None:
+    def on_request(self, request: DapRequest, message: Message) -> None:
+        """Pass a request on to the debugger."""
         if self._thread is None:
-            self._proc.answer(message, {"error": NOT_OPEN})
+            self._proc.answer(message, Refused(NOT_OPEN))
         else:
-            self._jobs.put(lambda: self._perform(body["message"], message))
+            self._jobs.put(lambda: self._perform(request.message, message))
 
-    def _on_close(self, _: dict[str, object], message: Message) -> None:
+    def on_close(self, _: CloseDap, message: Message) -> None:
         def close() -> None:
             self._end("closed")
-            self._reply(message, {"ok": True})
+            self._reply(message, Done())
 
         if self._thread is None:
-            self._proc.answer(message, {"ok": True})
+            self._proc.answer(message, Done())
         else:
             self._jobs.put(close)
 
@@ -166,16 +166,16 @@ class Dap:
 
     def _open(self, message: Message) -> None:
         if self._tracer is not None:
-            self._reply(message, {"error": "the visual debugger is attached to this rank already"})
+            self._reply(message, Refused("the visual debugger is attached to this rank already"))
             return
         if self._prompts:
-            self._reply(message, {"error": AT_PROMPT})
+            self._reply(message, Refused(AT_PROMPT))
             return
         try:
             self._tracer = Tracer(self._on_message, self._board, self._on_trace_lost)
         except Exception as error:  # noqa: BLE001  debugpy may be missing or broken
             told = f"debugpy does not start: {type(error).__name__}: {error}"
-            self._reply(message, {"error": told})
+            self._reply(message, Refused(told))
             return
         self._opener = message
         self._cells.shell.watch(partial(_watched, self._tracer))
@@ -183,14 +183,14 @@ class Dap:
 
     def _perform(self, request: Json, message: Message) -> None:
         if self._tracer is None:
-            self._reply(message, {"error": NOT_OPEN})
+            self._reply(message, Refused(NOT_OPEN))
         elif (perform := self._commands.get(request["command"])) is None:
             self._asked[request["seq"]] = message
             if request["command"] == "attach":
                 request = {**request, "arguments": _ATTACH}
             self._tracer.send(request)
         else:
-            self._reply(message, {"message": _done(perform, request)})
+            self._reply(message, DapResponse(_done(perform, request)))
 
     def _pause(self) -> dict[str, object]:
         drivers = list(self._hosting.drivers.values())
@@ -209,11 +209,11 @@ class Dap:
             self._cells.shell.watch(None)
             tracer.end()
         for message in list(self._asked.values()):
-            self._reply(message, {"error": NOT_OPEN})
+            self._reply(message, Refused(NOT_OPEN))
         self._asked.clear()
         self._written.remove()
         if opener is not None:
-            self._reply(opener, {"ended": why})
+            self._reply(opener, DapEnded(why))
 
     def _on_trace_lost(self, thread: int) -> None:
         """Any thread, also inside of a signal handler."""
@@ -234,16 +234,16 @@ class Dap:
             return
         message = self._asked.pop(said["request_seq"], None)
         if message is not None:
-            self._reply(message, {"message": inspecting.shortened(said, MAX_TEXT)})
+            self._reply(message, DapResponse(inspecting.shortened(said, MAX_TEXT)))
 
     # to the controller
 
     def _say(self, event: dict[str, object]) -> None:
-        self._proc.control(self._proc.controller, "dap_event", {"message": event})
+        self._proc.control(self._proc.controller, DapEvent(event))
         self._proc.links.flush()
 
-    def _reply(self, message: Message, body: dict[str, Any]) -> None:
-        self._proc.answer(message, body)
+    def _reply(self, message: Message, answer: object) -> None:
+        self._proc.answer(message, answer)
         self._proc.links.flush()
 
 

@@ -18,6 +18,15 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from monarch_nb.core.wire.messages.codec import Done
+from monarch_nb.core.wire.messages.debug import (
+    DebugEvent,
+    DebugInput,
+    ForgetFailed,
+    OpenPostMortem,
+    PostMortemOpened,
+    StopAtFailure,
+)
 from monarch_nb.process.instance import CallContext, here
 from monarch_nb.worker.cells.outcome import forget_last_error
 from monarch_nb.worker.debug.channel import DebugChannel
@@ -59,10 +68,6 @@ class Debugger:
 
     def install(self) -> None:
         """Stop at `breakpoint()` and `pdb`, unless the user has chosen another debugger."""
-        self._proc.verbs["debug_do"] = self._on_do
-        self._proc.verbs["post_mortem"] = self._on_post_mortem
-        self._proc.verbs["stop_at_failure"] = self._on_stop_at_failure
-        self._proc.verbs["forget_failed"] = self._on_forget_failed
         self._hosting.failed.make_room(MAX_FAILED)
         if "PYTHONBREAKPOINT" not in os.environ and sys.breakpointhook is sys.__breakpointhook__:
             sys.breakpointhook = pdb.set_trace = self._on_breakpoint
@@ -70,32 +75,32 @@ class Debugger:
 
     # the inbox thread
 
-    def _on_do(self, body: dict[str, Any], _: Message) -> None:
+    def on_input(self, wanted: DebugInput, _: Message) -> None:
         """A line for a prompt. One that has gone by now has said so."""
-        channel = self._stopped.get(body["stop"])
+        channel = self._stopped.get(wanted.stop)
         if channel is not None:
-            channel.put(body)
+            channel.put(wanted)
 
-    def _on_post_mortem(self, body: dict[str, Any], message: Message) -> None:
-        kept = self._hosting.failed.last(body.get("tag"))
+    def on_post_mortem(self, wanted: OpenPostMortem, message: Message) -> None:
+        kept = self._hosting.failed.last(wanted.tag)
         if kept is None:
-            self._proc.answer(message, {"none": True})
+            self._proc.answer(message, PostMortemOpened())
             return
         debugger = self._class().of_kind(POST_MORTEM)
-        self._proc.answer(message, {"stop": debugger.channel.number})
+        self._proc.answer(message, PostMortemOpened(debugger.channel.number))
         args = (debugger, kept.error, kept.here)
         threading.Thread(
             target=self._post_mortem, args=args, name="monarch-post-mortem", daemon=True
         ).start()
 
-    def _on_stop_at_failure(self, body: dict[str, Any], message: Message) -> None:
-        self._hosting.failed.stop_with(self._stop_at_failure if body["on"] else None)
-        self._proc.answer(message, {"ok": True})
+    def on_stop_at_failure(self, wanted: StopAtFailure, message: Message) -> None:
+        self._hosting.failed.stop_with(self._stop_at_failure if wanted.on else None)
+        self._proc.answer(message, Done())
 
-    def _on_forget_failed(self, _: dict[str, object], message: Message) -> None:
+    def on_forget_failed(self, _: ForgetFailed, message: Message) -> None:
         self._hosting.failed.clear()
         forget_last_error()
-        self._proc.answer(message, {"ok": True})
+        self._proc.answer(message, Done())
 
     # the thread that stops
 
@@ -186,10 +191,10 @@ class Debugger:
         debugger.channel.resume()
         self._board.unpause(debugger.channel.number)
 
-    def _tell(self, event: dict[str, object]) -> None:
+    def _tell(self, event: DebugEvent) -> None:
         if self._hosting.flush_output is not None:
             self._hosting.flush_output()
-        self._proc.control(self._proc.controller, "debug", event)
+        self._proc.control(self._proc.controller, event)
         self._proc.links.flush()
 
     # where nobody can answer

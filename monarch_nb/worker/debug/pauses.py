@@ -5,8 +5,10 @@ Asked only by a collective whose time is over. Who cannot be asked was not pause
 
 from __future__ import annotations
 
-import queue
 from typing import TYPE_CHECKING, Final
+
+from monarch_nb.core.wire.messages.status import GetHeldOfMesh, GetHeldSpans, HeldFor, HeldSpans
+from monarch_nb.process.futures.ask_all import Question
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
@@ -22,22 +24,17 @@ class Pauses:
     def __init__(self, proc: Proc, board: BoardWriter) -> None:
         self._proc = proc
         self._board = board
-        proc.verbs["held"] = self.on_paused
 
-    def on_paused(self, _: dict[str, object], message: Message) -> None:
+    def on_paused(self, _: GetHeldSpans, message: Message) -> None:
         """Inbox thread. When a debugger paused a thread of this rank, as seconds ago."""
-        self._proc.answer(message, {"ok": True, "spans": self._board.paused_ago()})
+        self._proc.answer(message, HeldSpans(self._board.paused_ago()))
 
     def of_mesh_s(self, within_s: float) -> float:
         """For how long, in the last seconds, any rank of the mesh was paused. Not the inbox."""
         if self._proc.links.forked or self._proc.links.is_receiving():
             return 0.0
-        answers: queue.SimpleQueue[dict[str, object]] = queue.SimpleQueue()
-        body = {"within_s": within_s}
-        self._proc.ask(self._proc.controller, "held_of_mesh", body, answers.put)
+        controller = self._proc.controller
+        question = Question(self._proc, {controller: GetHeldOfMesh(within_s)})
         self._proc.links.flush()
-        try:
-            told = answers.get(timeout=ANSWER_S).get("held_s")
-        except queue.Empty:
-            return 0.0
-        return float(told) if isinstance(told, int | float) else 0.0
+        told = question.wait(ANSWER_S).get(controller)
+        return told.held_s if isinstance(told, HeldFor) else 0.0

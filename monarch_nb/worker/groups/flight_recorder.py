@@ -12,7 +12,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from monarch_nb.core.hangs.collectives import tensors_text
+from monarch_nb.core.hangs.collectives import Entry, tensors_text
+from monarch_nb.core.wire.messages.status import Recorded
 from monarch_nb.worker.groups import c10d
 from monarch_nb.worker.groups.timeouts import GroupTimeouts
 
@@ -22,25 +23,24 @@ OFF: Final = "off"
 _SIZES: Final = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 
 
-Entry = Mapping[str, Any]
-"""As PyTorch writes it."""
+Written = Mapping[str, Any]
+"""An entry as PyTorch writes it."""
 
 
-def report(timeouts: GroupTimeouts) -> dict[str, object]:
+def report(timeouts: GroupTimeouts) -> Recorded:
     """`why` is empty where the recorder knows something; `members`: global ranks of each group."""
     if c10d.loaded() is None or not c10d.world().pg_map:  # the default group may not be among them
-        return {"why": NO_GROUP, "entries": [], "members": {}}
+        return Recorded([], {}, NO_GROUP)
     entries = [row(each) for each in recorded() if _is_of_living(each, timeouts)]
-    return {"why": OFF if _is_off() else "", "entries": entries[-LAST:], "members": _members()}
+    return Recorded(entries[-LAST:], _members(), OFF if _is_off() else "")
 
 
-def row(entry: Entry) -> list[object]:
-    """Group, number, op, tensors, whether it has ended."""
+def row(entry: Written) -> Entry:
     op = entry["profiling_name"].rpartition(":")[2]
     tensors = tensors_text(entry["input_dtypes"], entry["input_sizes"])
     seq = entry["p2p_seq_id"] if entry["is_p2p"] else entry["collective_seq_id"]
     is_done = bool(entry["retired"]) or entry["state"] == "completed"
-    return [str(entry["process_group"][0]), seq, op, tensors, is_done]
+    return Entry(str(entry["process_group"][0]), seq, op, tensors, is_done)
 
 
 def _is_off() -> bool:
@@ -48,14 +48,14 @@ def _is_off() -> bool:
     return next(sizes, "") == "0"
 
 
-def recorded() -> list[Entry]:
+def recorded() -> list[Written]:
     """What the recorder has, the oldest first."""
     bindings = c10d.load("torch._C._distributed_c10d")
-    found: list[Entry] = json.loads(bindings._dump_fr_trace_json()).get("entries", [])
+    found: list[Written] = json.loads(bindings._dump_fr_trace_json()).get("entries", [])
     return found
 
 
-def _is_of_living(entry: Entry, timeouts: GroupTimeouts) -> bool:
+def _is_of_living(entry: Written, timeouts: GroupTimeouts) -> bool:
     return bool(entry["time_created_ns"] >= timeouts.since_ns(entry["process_group"][0]))
 
 

@@ -9,9 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Final
 
+from monarch_nb.core.wire.messages.status import (
+    DefaultGroup,
+    LeaveGroups,
+    LeftGroups,
+    MeetAgain,
+    Met,
+)
 from monarch_nb.worker.groups import abort, c10d
 from monarch_nb.worker.groups.c10d import Group, World, backends_of, is_gloo
 from monarch_nb.worker.groups.process_groups import ProcessGroups
@@ -24,24 +30,36 @@ if TYPE_CHECKING:
 MEET_S: Final = 20.0
 _PLAIN: Final = frozenset({"gloo", "nccl", "mpi", "ucc", "xccl"})
 
-Body = dict[str, Any]
-
-
-class GroupSettings(TypedDict):
-    backend: str
-    timeout_s: float | None
-
 
 class Regrouping:
-    """Serves the verbs `leave_groups` and `meet_again`."""
+    """All process groups of a rank: left, and made again."""
 
     def __init__(self, proc: Proc, cells: CellQueue, groups: ProcessGroups) -> None:
         self._proc = proc
         self._cells = cells
         self._groups = groups
-        self._had: GroupSettings | None = None  # before it was left, until there is another
-        proc.verbs["leave_groups"] = lambda body, message: self._later(self._leave, body, message)
-        proc.verbs["meet_again"] = lambda body, message: self._later(self._meet, body, message)
+        self._had: DefaultGroup | None = None  # before it was left, until there is another
+
+    def on_leave(self, _: LeaveGroups, asked: Message) -> None:
+        def turn(message: Message) -> None:
+            try:
+                left = self._leave()
+            except BaseException as error:  # noqa: BLE001  PyTorch's, told to who has asked
+                left = LeftGroups(failed=f"{type(error).__name__}: {error}")
+            self._proc.answer(message, left)
+
+        self._cells.later(turn, asked)
+
+    def on_meet(self, wanted: MeetAgain, asked: Message) -> None:
+        def turn(message: Message) -> None:
+            met = Met()
+            try:
+                self._meet(wanted)
+            except BaseException as error:  # noqa: BLE001  PyTorch's, told to who has asked
+                met = Met(failed=f"{type(error).__name__}: {error}")
+            self._proc.answer(message, met)
+
+        self._cells.later(turn, asked)
 
     def before_heal(self) -> None:
         """End the default group; where something of it was abandoned, by forgetting it."""
@@ -51,7 +69,7 @@ class Regrouping:
         group = world.default_pg
         is_broken = groups.abandoned or (group is not None and groups.is_kept(group))
         if group is None or is_broken or len(world.pg_map) > 1:
-            self._leave({})
+            self._leave()
         else:
             self._had = self._described(group, _backend(world, group))
 
@@ -62,47 +80,36 @@ class Regrouping:
             home.destroy_process_group()
         self._groups.move(path, rank, size)
 
-    def _later(self, step: Callable[[Body], Body], body: Body, asked: Message) -> None:
-        def turn(message: Message) -> None:
-            try:
-                answer = {"ok": True, **step(body)}
-            except BaseException as error:  # noqa: BLE001  PyTorch's, told to who has asked
-                answer = {"failed": f"{type(error).__name__}: {error}"}
-            self._proc.answer(message, answer)
-
-        self._cells.later(turn, asked)
-
-    def _leave(self, _: Body) -> Body:
+    def _leave(self) -> LeftGroups:
         home = c10d.loaded()
         if home is None or not c10d.world().pg_map:
-            return {"had": self._had, "others": 0}
+            return LeftGroups(self._had)
         world = c10d.world()
         group, every = world.default_pg, list(world.pg_map)
         self._had = None if group is None else self._described(group, _backend(world, group))
         _abort(every)
         self._groups.keep(every)
         c10d.empty(home)
-        return {"had": self._had, "others": len(every) - (group is not None)}
+        return LeftGroups(self._had, len(every) - (group is not None))
 
-    def _meet(self, body: Body) -> Body:
+    def _meet(self, wanted: MeetAgain) -> None:
         home = self._groups.home
-        self._groups.move(body["store"], home.rank, home.size, limit_s=MEET_S)
-        if body["had"] is not None:
-            timeout_s = body["had"]["timeout_s"]
+        self._groups.move(wanted.store, home.rank, home.size, limit_s=MEET_S)
+        if wanted.had is not None:
+            backend, timeout_s = wanted.had
             options = {} if timeout_s is None else {"timeout": dt.timedelta(seconds=timeout_s)}
             init = c10d.load("torch.distributed").init_process_group
-            init(body["had"]["backend"], **options)
+            init(backend, **options)
         self._had = None
-        return {}
 
-    def _described(self, group: Group, backend: str) -> GroupSettings | None:
+    def _described(self, group: Group, backend: str) -> DefaultGroup | None:
         """None for a group that is not that of the mesh: nobody knows how to make it again."""
         home = self._groups.home
         if (group.rank(), group.size()) != (home.rank, home.size):
             return None
         timeout = self._groups.timeouts.timeout(group.group_name)
         timeout_s = None if timeout is None else timeout.total_seconds()
-        return {"backend": backend, "timeout_s": timeout_s}
+        return DefaultGroup(backend, timeout_s)
 
 
 def _backend(world: World, group: Group) -> str:

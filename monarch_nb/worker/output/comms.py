@@ -16,6 +16,7 @@ import comm
 from comm.base_comm import BaseComm, CommManager
 
 from monarch_nb.core.wire.frames import COMM_PORT, OUTPUT, Buffer
+from monarch_nb.core.wire.messages.cells import WidgetMessage
 from monarch_nb.worker.cells.jsonable import as_json
 from monarch_nb.worker.output import output_widget
 
@@ -46,7 +47,6 @@ class Comms:
     def install(self) -> None:
         comm.create_comm = lambda *args, **options: RankComm(self, *args, **options)
         comm.get_comm_manager = lambda: self._manager
-        self._runtime.proc.verbs["comm"] = self.on_message
 
     # any thread
 
@@ -71,8 +71,8 @@ class Comms:
 
     # the inbox thread
 
-    def on_message(self, body: dict[str, Any], message: Message) -> None:
-        incoming = _Incoming(self._handle, body, list(message.buffers))
+    def on_message(self, said: WidgetMessage, message: Message) -> None:
+        incoming = _Incoming(self._handle, said, list(message.buffers))
         with self._lock:
             if self._last is not None and self._last.absorb(incoming):
                 return
@@ -86,16 +86,14 @@ class Comms:
         with self._lock:
             if not incoming.begin():
                 return  # a cell that awaited something has let it in
-        body = incoming.body
-        target = self._manager.comms.get(body["comm_id"])
+        asked = incoming.message
+        target = self._manager.comms.get(asked.comm_id)
         if target is None:
             return
-        handle = (
-            self._manager.comm_close if body["type"] == "comm_close" else self._manager.comm_msg
-        )
-        content = {"comm_id": body["comm_id"], "data": body["data"]}
-        said = {"content": content, "metadata": body["metadata"], "buffers": incoming.buffers}
-        outer, self._parent = self._parent, body["parent"]
+        handle = self._manager.comm_close if asked.type == "comm_close" else self._manager.comm_msg
+        content = {"comm_id": asked.comm_id, "data": asked.data}
+        said = {"content": content, "metadata": asked.metadata, "buffers": incoming.buffers}
+        outer, self._parent = self._parent, asked.parent
         try:
             self._cells.run_callback(target.tag, lambda: handle(None, "", said))
         finally:
@@ -129,11 +127,11 @@ class _Incoming:
     def __init__(
         self,
         handle: Callable[[_Incoming], None],
-        body: dict[str, Any],
+        message: WidgetMessage,
         buffers: Buffers,
     ) -> None:
         self._handle = handle
-        self.body = body
+        self.message = message
         self.buffers = buffers
         self.has_begun = False
 
@@ -146,15 +144,15 @@ class _Incoming:
 
     def absorb(self, later: _Incoming) -> bool:
         """Take the values of the message that comes next, if both are updates of one widget."""
-        if self.has_begun or self.body["comm_id"] != later.body["comm_id"]:
+        if self.has_begun or self.message.comm_id != later.message.comm_id:
             return False
         if not (self._is_plain_update() and later._is_plain_update()):
             return False
-        state = {**self.body["data"]["state"], **later.body["data"]["state"]}
-        self.body = {**later.body, "data": {**later.body["data"], "state": state}}
+        state = {**self.message.data["state"], **later.message.data["state"]}
+        self.message = later.message._replace(data={**later.message.data, "state": state})
         return True
 
     def _is_plain_update(self) -> bool:
-        data = self.body["data"]
-        is_update = self.body["type"] == "comm_msg" and data.get("method") == "update"
+        data = self.message.data
+        is_update = self.message.type == "comm_msg" and data.get("method") == "update"
         return is_update and isinstance(data.get("state"), dict) and not self.buffers

@@ -18,8 +18,9 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
+from monarch_nb.core.wire.messages.cells import Script
 from monarch_nb.process.current import end_fork
 from monarch_nb.worker.groups.process_groups import Place, ProcessGroups
 from monarch_nb.worker.scripts import loader
@@ -36,10 +37,10 @@ class ScriptRun:
     `script` is what came from the controller, `member` the rank of the mesh that this process is.
     """
 
-    def __init__(self, script: dict[str, Any], member: int, groups: ProcessGroups) -> None:
-        self._name: str = script["name"]
-        self._args: list[str] = script["args"]
-        self._is_module: bool = script["module"]
+    def __init__(self, script: Script, member: int, groups: ProcessGroups) -> None:
+        self._name = script.name
+        self._args = script.args
+        self._is_module = script.module
         self._world = ScriptWorld.of(script, member)
         self._groups = groups
         self._pid = os.getpid()

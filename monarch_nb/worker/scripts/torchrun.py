@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any, Final
+from typing import Final
 
+from monarch_nb.core.wire.messages.cells import Script
 from monarch_nb.services.spmd import LOOPBACK, TorchrunPlace
 from monarch_nb.worker.groups.rendezvous import LOCAL_NAMES
 
@@ -27,10 +28,10 @@ class ScriptWorld:
     port: int
 
     @staticmethod
-    def of(script: dict[str, Any], member: int) -> ScriptWorld:
+    def of(script: Script, member: int) -> ScriptWorld:
         """As a message of the controller has it, for the rank `member` of the mesh."""
-        members, hosts = script["ranks"], script["hosts"]
-        return ScriptWorld(members, hosts, members.index(member), script["run"], script["port"])
+        members = script.ranks
+        return ScriptWorld(members, script.hosts, members.index(member), script.run, script.port)
 
     @property
     def size(self) -> int:

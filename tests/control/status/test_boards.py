@@ -8,13 +8,14 @@ from monarch_nb.control.status.boards import Boards
 from monarch_nb.control.status.mesh_view import KnownHosts
 from monarch_nb.control.status.snapshots import HostStatus, Usage
 from monarch_nb.core.wire.frames import HOST_SHIFT
+from monarch_nb.core.wire.messages.agents import Board
 from monarch_nb.process.exit import Exit
 
 AGENT, OTHER, NEW = 1 << HOST_SHIFT, 2 << HOST_SHIFT, 1 << HOST_SHIFT | 9
 
 
-def told(now_s: float, *ranks: list, usage: tuple[list, ...] = ()) -> dict:
-    return {"now_ns": int(now_s * 1e9), "ranks": list(ranks), "usage": list(usage)}
+def told(now_s: float, *ranks: list, usage: tuple[list, ...] = ()) -> Board:
+    return Board(int(now_s * 1e9), list(ranks), list(usage))
 
 
 def row(process: int, since_s: float) -> list:

@@ -12,6 +12,7 @@ from monarch_nb import ActorError
 from monarch_nb.control.hangs.stacks import look
 from monarch_nb.control.status import details
 from monarch_nb.core.errors.folding import fold_outputs
+from monarch_nb.core.wire.messages.status import RankDetails
 from tests.control.conftest import WITHIN_S, Mesh
 from tests.faults.actors import AsyncWorker, Worker
 from tests.support import eventually, stop
@@ -19,7 +20,7 @@ from tests.support import eventually, stop
 pytestmark = pytest.mark.slow
 
 
-def ask(made: Mesh, timeout_s: float = WITHIN_S) -> list[dict | None]:
+def ask(made: Mesh, timeout_s: float = WITHIN_S) -> list[RankDetails | None]:
     """By rank."""
     found = details.ask(made.client.proc, dict.fromkeys(made.processes, 0), timeout_s)
     return [found.get(process) for process in made.processes]
@@ -60,15 +61,15 @@ def test_a_busy_rank_answers_with_what_runs_and_what_waits(mesh):
 def test_a_cell_and_its_error(mesh):
     made = mesh(1)
     run = made.start("import time; time.sleep(60)")
-    eventually(lambda: ask(made)[0]["cell"] == "cell")
+    eventually(lambda: ask(made)[0].cell == "cell")
     run.interrupt()
     assert run.wait(WITHIN_S)
     made.cell("1 / 0", tag=7)
     [told] = ask(made)
-    assert told["cell"] is None
-    [error] = told["errors"]
-    assert (error["number"], error["what"], error["tag"]) == (1, "cell", 7)
-    assert error["record"]["ename"] == "ZeroDivisionError"
+    assert told.cell is None
+    [error] = told.errors
+    assert (error.number, error.what, error.tag) == (1, "cell", 7)
+    assert error.record["ename"] == "ZeroDivisionError"
 
 
 def test_totals_of_actor_meshes(mesh):

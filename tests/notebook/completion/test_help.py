@@ -6,6 +6,8 @@ from __future__ import annotations
 import pytest
 from IPython.core.completer import provisionalcompleter
 
+from monarch_nb.core.wire.messages.cells import Completions, Help, Inspect, Match
+from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.notebook import commands
 from monarch_nb.notebook.commands.command import Command
 from monarch_nb.notebook.extension import load_ipython_extension, unload_ipython_extension
@@ -30,12 +32,12 @@ class RankHelp:
         if self.is_held:
             self.held.append(late)
             return None
-        if request["verb"] == "inspect":
-            return {"ok": True, "text": f"help of rank {rank}"}
-        begin = request["code"][: request["cursor"]].split()[-1].rpartition(".")[2]
-        found = [[name, request["cursor"] - len(begin), request["cursor"], kind]
+        if isinstance(request, Inspect):
+            return Help(f"help of rank {rank}")
+        begin = request.code[: request.cursor].split()[-1].rpartition(".")[2]
+        found = [Match(name, request.cursor - len(begin), request.cursor, kind)
                  for name, kind in self.names.items() if name.startswith(begin)]  # fmt: skip
-        return {"ok": True, "matches": found, "names": self.names}
+        return Completions(found, self.names)
 
     @property
     def ranks(self):
@@ -180,7 +182,7 @@ def test_help_comes_from_ranks(shell, up):
     session_of(shell).meshes.keep("mesh0", fake.spawn({"gpus": 2}, "mesh0"))
     found = kernel.do_inspect("%%mesh gpus=1\nmodel", 17, 1)
     assert found["data"] == {"text/plain": "help of rank 1"}
-    assert up.asked[-1][1] == {"verb": "inspect", "code": "model", "cursor": 3, "detail": 1}
+    assert up.asked[-1][1] == Inspect("model", 3, 1)
     assert "%mesh up --gpus 4" in kernel.do_inspect("%mesh up", 8)["data"]["text/plain"]
     assert kernel.do_inspect("model", 3, 0, ()) == "the kernel's"
     unload_ipython_extension(shell)
@@ -205,7 +207,7 @@ def test_a_rank_that_owes_an_answer_is_not_waited_for_again(shell, up):
         assert texts(shell, "%%mesh 0\nmod") == ["model", "modulus"]
     assert up.ranks == [0, 0]
     up.is_held, [late] = False, up.held
-    late({"ok": True, "matches": [], "names": {"modified": "instance"}})
+    late(Completions([], {"modified": "instance"}))
     assert texts(shell, "%%mesh 0\nmod") == ["model", "modulus"]
     assert up.ranks == [0, 0, 0]
 
@@ -213,7 +215,7 @@ def test_a_rank_that_owes_an_answer_is_not_waited_for_again(shell, up):
 def test_late_answers_are_kept_and_other_ranks_are_asked_meanwhile(shell, up):
     up.is_held = True
     assert texts(shell, "%%mesh\nmod") == []
-    up.held[0]({"ok": True, "matches": [], "names": {"modified": "instance"}})
+    up.held[0](Completions([], {"modified": "instance"}))
     up.held.clear()
     assert texts(shell, "%%mesh\nmod") == ["modified"]
     up.is_held = False
@@ -225,7 +227,7 @@ def test_a_rank_that_dies_meanwhile_owes_nothing(shell, up):
     up.is_held = True
     complete(shell, "%%mesh 0\nmod")
     up.is_held, [late] = False, up.held
-    late({"error": "process 7 was killed by SIGKILL"})
+    late(Refused("process 7 was killed by SIGKILL"))
     assert texts(shell, "%%mesh 0\nmod") == ["model", "modulus"]
 
 

@@ -34,7 +34,7 @@ for line in sys.stdin:
         outcome = run(request["code"], request["first_line"], shown)
         times.append(time.perf_counter() - started)
     error = outcome.error and outcome.error.to_json()
-    answer = {"status": outcome.status, "text": outcome.result_text, "error": error}
+    answer = {"status": outcome.status, "text": outcome.text, "error": error}
     answer |= {"shown": shown[-9:], "said": said.getvalue(), "median_s": statistics.median(times)}
     print(json.dumps(answer), file=answers, flush=True)
 shell.close()

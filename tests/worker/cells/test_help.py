@@ -12,6 +12,8 @@ import pytest
 from monarch_nb.control.cells import run as cells
 from monarch_nb.control.cells.completion import ask
 from monarch_nb.control.client import client
+from monarch_nb.core.wire.messages.cells import Complete, Completions, Help, Inspect, Match
+from monarch_nb.core.wire.messages.codec import Refused
 from tests.support import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("mesh_runtime")]
@@ -68,21 +70,21 @@ def no_late_answer(answer):
 
 
 def complete(mesh, code, cursor=None):
-    request = {"verb": "complete", "code": code, "cursor": len(code) if cursor is None else cursor}
+    request = Complete(code, len(code) if cursor is None else cursor)
     answer = ask(client().proc, mesh, 0, request, 5.0, no_late_answer)
-    assert answer["ok"]
+    assert isinstance(answer, Completions)
     return answer
 
 
 def texts(mesh, code, cursor=None):
-    return [match[0] for match in complete(mesh, code, cursor)["matches"]]
+    return [match.text for match in complete(mesh, code, cursor).matches]
 
 
 def inspect(mesh, code, detail=0):
-    request = {"verb": "inspect", "code": code, "cursor": len(code), "detail": detail}
+    request = Inspect(code, len(code), detail)
     answer = ask(client().proc, mesh, 0, request, 5.0, no_late_answer)
-    assert answer["ok"]
-    return answer["text"]
+    assert isinstance(answer, Help)
+    return answer.text
 
 
 @pytest.mark.parametrize("code, match", [
@@ -101,7 +103,7 @@ def inspect(mesh, code, detail=0):
     ("'😀', grö", ["größe", 5, 8, "instance"]),
 ])  # fmt: skip
 def test_completions_have_their_place_and_kind(mesh, code, match):
-    assert match in complete(mesh, code)["matches"]
+    assert Match(*match) in complete(mesh, code).matches
 
 
 def test_the_cursor_may_stand_inside_the_code(mesh):
@@ -109,7 +111,7 @@ def test_the_cursor_may_stand_inside_the_code(mesh):
 
 
 def test_the_names_of_the_namespace_come_along(mesh):
-    names = complete(mesh, "nothing_like_it")["names"]
+    names = complete(mesh, "nothing_like_it").names
     assert names["Deep"] == "class"
     assert names["torch"] == "module"
     assert names["rank"] == "instance"
@@ -156,38 +158,38 @@ def timed(call: Callable[[], Any]) -> float:
 
 def test_an_answer_that_is_late_is_none_and_comes_later(mesh):
     held = start(mesh, HELD)
-    late: queue.Queue[dict[str, Any]] = queue.Queue()
-    request = {"verb": "complete", "code": "dee", "cursor": 3}
+    late: queue.Queue[Completions] = queue.Queue()
+    request = Complete("dee", 3)
 
     def given_up():
         return ask(client().proc, mesh, 0, request, 0.05, late.put) is None
 
     eventually(given_up, 5, "the rank to be held")
-    assert ["deep", 0, 3, "instance"] in late.get(timeout=10)["matches"]
+    assert ("deep", 0, 3, "instance") in late.get(timeout=10).matches
     assert held.wait(10)
 
 
 def test_a_newer_request_takes_the_place_of_one_that_waits(mesh):
     run(mesh, SLOW)
-    answers: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
+    answers: queue.Queue[tuple[str, Completions | Refused]] = queue.Queue()
 
     def send(code):
-        request = {"code": code, "cursor": len(code)}
         process = mesh._state.processes[0]
-        client().proc.ask(process, "complete", request, lambda body: answers.put((code, body)))
+        request = Complete(code, len(code))
+        client().proc.ask(process, request, lambda answer: answers.put((code, answer)))
 
     send("slow.")
     run(mesh.slice(gpus=0), "assert entered.wait(10)")
     send("dee")
     send("tabl")
-    assert answers.get(timeout=10) == ("dee", {"error": "a newer request came"})
+    assert answers.get(timeout=10) == ("dee", Refused("a newer request came"))
     run(mesh, "leave.set()")
     came = dict(answers.get(timeout=10) for _ in range(2))
-    assert came["slow."]["ok"]
-    assert came["tabl"]["matches"] == [["table", 0, 4, "instance"]]
+    assert isinstance(came["slow."], Completions)
+    assert came["tabl"].matches == [("table", 0, 4, "instance")]
 
 
 def test_what_cannot_be_answered_is_an_error_in_one_line(mesh):
-    request = {"verb": "complete", "code": "x", "cursor": "nowhere"}
+    request = Complete("x", "nowhere")
     answer = ask(client().proc, mesh, 0, request, 5.0, no_late_answer)
-    assert answer["error"].startswith("TypeError: ")
+    assert answer == Refused("Complete.cursor: str, not int")

@@ -12,12 +12,12 @@ from monarch_nb.actors.post_mortem import LastFailures
 from monarch_nb.actors.sync_driver import Task
 from monarch_nb.core.shape.extent import Extent, Point
 from monarch_nb.core.wire.frames import HEADER, Message
+from monarch_nb.core.wire.messages.cells import CellOutcome, InterruptCell, RunCell
 from monarch_nb.process.context import here
 from monarch_nb.process.futures.future import waiting
 from monarch_nb.process.payloads import Payload
 from monarch_nb.worker.cells import queue as cell_queue
 from monarch_nb.worker.cells.interrupt_gate import InterruptGate
-from monarch_nb.worker.cells.outcome import CellOutcome
 
 CONTROLLER = 7
 
@@ -70,12 +70,12 @@ class Rank:
 
     def cell(self, name, port):
         fields = HEADER.unpack(HEADER.pack(0, 0, 0, 0, 0, 0, CONTROLLER, port))
-        body = {"code": name, "filename": name, "first_line": 1}
+        body = RunCell(name, name)
         self.cells.on_cell(body, Message(fields, b""))
 
     def stop(self, port):
         fields = HEADER.unpack(HEADER.pack(0, 0, 0, 0, 0, 0, CONTROLLER, 0))
-        self.cells.on_interrupt({"reply": port}, Message(fields, b""))
+        self.cells.on_interrupt(InterruptCell(port), Message(fields, b""))
 
     def serve(self):
         while not self.work.empty():

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import monarch_nb
+from monarch_nb.core.wire.messages.debug import DebugEvent, DebugInput
 from monarch_nb.worker.debug.channel import MAX_CHARS, DebugChannel
 from monarch_nb.worker.debug.pdb import RankPdb
 
@@ -48,12 +49,12 @@ class Talk:
     """A debugger and who types at it."""
 
     def __init__(self, *lines: str) -> None:
-        self.events: list[dict] = []
+        self.events: list[DebugEvent] = []
         self.places: list[tuple[str, int]] = []
         self.channel = DebugChannel(1, self.events.append)
         self.pdb = RankPdb(self.channel, self.paused, lambda _: None)
         for seq, line in enumerate([*FIRST, *lines] if lines else [], 1):
-            self.channel.put({"kind": "line", "seq": seq, "line": line})
+            self.channel.put(DebugInput(1, seq, "line", line))
         self.user = types.ModuleType("user_code")
         self.user.stop = lambda: self.pdb.begin(sys._getframe(1))
         linecache.cache[FILE] = (len(USER), None, USER.splitlines(keepends=True), FILE)
@@ -87,13 +88,13 @@ class Talk:
 
     @property
     def said(self) -> list[str]:
-        texts = [event["text"] for event in self.events if event["event"] == "asks"]
+        texts = [event.text for event in self.events if event.event == "asks"]
         return texts[len(FIRST) :]
 
     @property
     def went(self) -> list[bool]:
         """Of each time the code went on, whether it was a step."""
-        steps = [event["stepping"] for event in self.events if event["event"] == "goes"]
+        steps = [event.stepping for event in self.events if event.event == "goes"]
         return steps[len(FIRST) :]
 
 
@@ -160,7 +161,7 @@ def test_own_breakpoints_hold_the_thread_and_clear_lets_it_go():
     talk = Talk("b 7", "c", "p m", "clear", "y", "c")
     assert talk.call(talk.user.step, 3) == 8
     assert "4\n" in talk.said
-    assert any(event.get("prompt") == "Clear all breaks? " for event in talk.events)
+    assert any(event.prompt == "Clear all breaks? " for event in talk.events)
     assert not talk.is_traced_after
 
 
@@ -183,14 +184,14 @@ def test_much_text_is_cut_and_counted():
 def test_words_are_completed():
     talk = Talk()
     asked = iter([
-        {"kind": "complete", "seq": 1, "line": "whati"},
-        {"kind": "complete", "seq": 2, "line": "p n.bit_l"},
-        {"kind": "complete", "seq": 3, "line": "p nothing_like_this"},
-        {"kind": "line", "seq": 4, "line": "c"},
+        DebugInput(1, 1, "complete", "whati"),
+        DebugInput(1, 2, "complete", "p n.bit_l"),
+        DebugInput(1, 3, "complete", "p nothing_like_this"),
+        DebugInput(1, 4, "line", "c"),
     ])  # fmt: skip
     talk.channel._next = lambda: next(asked)
     talk.call(talk.user.step, 1)
-    words = [event["words"] for event in talk.events if event["event"] == "completes"]
+    words = [event.words for event in talk.events if event.event == "completes"]
     assert words == [["whatis"], ["n.bit_length"], []]
 
 
@@ -206,4 +207,4 @@ def test_the_frames_of_a_failure_are_looked_at_and_not_stepped():
     talk.call(talk.pdb.interaction, None, failure)
     assert "3\n" in talk.said
     assert any("it has failed here" in text for text in talk.said)
-    assert talk.events[-1]["stepping"] is False
+    assert talk.events[-1].stepping is False

@@ -1,0 +1,194 @@
+"""Cells, scripts, variables, completions and widgets: to the ranks, and their answers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.core.wire.messages.codec import Done, row, verb
+
+
+class Script(NamedTuple):
+    """A run of a script, or of a `module` of this name.
+
+    `ranks` are the ranks of the mesh that run it, which count from 0 there; `hosts` the host of
+    each. `run` names this run, `port` is its `MASTER_PORT`.
+    """
+
+    name: str
+    args: list[str]
+    module: bool
+    ranks: list[int]
+    hosts: list[int]
+    run: str
+    port: int
+
+
+class CellOutcome(NamedTuple):
+    """How a cell ended on a rank.
+
+    `status`: "ok", "error", "interrupted", "cancelled" (it had not started) or "lost" (the rank
+        died); "stopping" is no end: the rank has heard that it is to stop.
+    `text`, `data`: its last expression, if it had one, as plain text and as it is shown: a dict
+        with `data` (mime bundle) and `metadata`.
+    `number`: of its error among those of the rank.
+    `raw`: something that it wrote to the descriptors may not have gone on yet.
+    """
+
+    status: str
+    error: ErrorRecord | None = None
+    data: dict[str, Any] | None = None
+    text: str | None = None
+    elapsed_s: float = 0.0
+    number: int | None = None
+    raw: bool = False
+
+
+@verb("cell")
+class RunCell(NamedTuple):
+    """Run a cell, or a script in its place. Answered with a `CellOutcome`.
+
+    `what` is what views call it; with `keep` the value of its last expression is kept under the
+    sender and the port of the answer.
+    """
+
+    code: str = ""
+    filename: str = ""
+    first_line: int = 1
+    script: Script | None = None
+    what: str = "cell"
+    keep: bool = False
+
+
+@verb("interrupt_cells")
+class InterruptCell(NamedTuple):
+    """Interrupt the cell that answers there, or drop it from the queue."""
+
+    reply: int
+
+
+class NotDefined(NamedTuple):
+    """Why there is no value: the name is not defined, and what there is."""
+
+    missing: str
+    there: list[str]
+
+
+@verb("get_names")
+class GetVariable(NamedTuple):
+    """Answered by a `REPLY` frame, or in words. `names` has one."""
+
+    names: list[str]
+
+
+@verb("set_names")
+class SetVariables(NamedTuple):
+    """All of them or none. The values are in the buffers."""
+
+    names: list[str]
+
+    def answer(self) -> type[Done]:
+        return Done
+
+
+@verb("get_result")
+class GetResult(NamedTuple):
+    """As `GetVariable`, what is kept of the cell that answered there."""
+
+    reply: int
+
+
+@verb("drop_result")
+class DropResult(NamedTuple):
+    """Keep it no longer."""
+
+    reply: int
+
+
+@row
+class Match(NamedTuple):
+    """What could stand from `start` to `end`, offsets in code points, and its kind."""
+
+    text: str
+    start: int
+    end: int
+    kind: str
+
+
+class Completions(NamedTuple):
+    """What could stand at the cursor, and all names there are with their kinds."""
+
+    matches: list[Match]
+    names: dict[str, str]
+
+
+@verb("complete")
+class Complete(NamedTuple):
+    """`cursor` is an offset in code points."""
+
+    code: str
+    cursor: int
+
+    def answer(self) -> type[Completions]:
+        return Completions
+
+
+class Help(NamedTuple):
+    """On a name; None: it is not there."""
+
+    text: str | None
+
+
+@verb("inspect")
+class Inspect(NamedTuple):
+    """Help on the name at the cursor, with its source if `detail` is 1."""
+
+    code: str
+    cursor: int
+    detail: int
+
+    def answer(self) -> type[Help]:
+        return Help
+
+
+class SourceText(NamedTuple):
+    """None: the controller knows no cell of that name."""
+
+    text: str | None
+
+
+@verb("source")
+class GetSource(NamedTuple):
+    """To the controller: the text of a cell."""
+
+    filename: str
+
+    def answer(self) -> type[SourceText]:
+        return SourceText
+
+
+class Output(NamedTuple):
+    """Of a rank, in an `OUTPUT` frame: `text` of "stdout" or "stderr", or `content` of "display" (a
+    message of Jupyter's), "progress" or "metrics"."""
+
+    mesh: int
+    rank: int
+    stream: str
+    text: str = ""
+    content: dict[str, Any] | None = None
+
+
+@verb("metrics_taken")
+class MetricsTaken(NamedTuple):
+    """The controller has handled a message of metrics."""
+
+
+@verb("comm")
+class WidgetMessage(NamedTuple):
+    """The browser's message to a widget; `parent` is its id. Buffers travel as they are."""
+
+    type: str
+    comm_id: str
+    data: dict[str, Any]
+    metadata: dict[str, Any]
+    parent: str

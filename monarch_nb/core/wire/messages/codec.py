@@ -1,0 +1,243 @@
+"""Control messages as bytes, and back: the only place that knows how they are written.
+
+A message is a NamedTuple under a verb; a request says by `answer` what type it is answered with. On
+the wire it is a JSON object, `{"verb": ..., **fields}` (docs/protocol.md); a field that has its
+default is left out. Records inside are objects, rows are lists. What comes is checked, field by
+field, and whatever is wrong with it raises `RemoteProtocolError` and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from monarch_nb.errors import RemoteProtocolError
+
+M = TypeVar("M")
+A_co = TypeVar("A_co", covariant=True)
+Body = dict[str, Any]
+Read = Callable[[Any], Any]
+Write = Callable[[Any], object]
+
+_REQUIRED: Final = object()
+_VERBS: Final[dict[type, str]] = {}
+_ROWS: Final[set[type]] = set()
+_PLANS: Final[dict[type, tuple[_Field, ...]]] = {}
+
+
+class Request(Protocol[A_co]):
+    """A control message that may be answered."""
+
+    def answer(self) -> type[A_co]:
+        """What it is answered with, unless it is refused."""
+
+
+class Done(NamedTuple):
+    """It is done, and that is all there is to say."""
+
+
+class Refused(NamedTuple):
+    """An answer that says why there is none; the death of who was asked is one, too."""
+
+    error: str
+    kind: str = ""
+
+
+def verb(name: str) -> Callable[[type[M]], type[M]]:
+    """Make a NamedTuple the message that is sent under this verb."""
+
+    def named(kind: type[M]) -> type[M]:
+        _VERBS[kind] = name
+        return kind
+
+    return named
+
+
+def row(kind: type[M]) -> type[M]:
+    """Make a NamedTuple travel as a list of its fields, where it is part of a message."""
+    _ROWS.add(kind)
+    return kind
+
+
+def verb_of(kind: type) -> str:
+    """The verb of a message. Raises `KeyError` for what is none."""
+    return _VERBS[kind]
+
+
+def encode(message: object) -> bytes:
+    """A message with its verb."""
+    kind = type(message)
+    return json.dumps({"verb": _VERBS[kind], **_fields(kind, message)}).encode()
+
+
+def encode_answer(answer: object) -> bytes:
+    """What is sent to who has asked."""
+    kind = type(answer)
+    fields = _fields(kind, answer)
+    return json.dumps(fields if kind is Refused else {"ok": True, **fields}).encode()
+
+
+def encode_output(output: object) -> bytes:
+    """What a rank sends to an output port: fields alone."""
+    return json.dumps(_fields(type(output), output)).encode()
+
+
+def json_of(payload: Any) -> Body:
+    """What a control or output message says. Raises `RemoteProtocolError` for anything else."""
+    try:
+        body = json.loads(bytes(payload))
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise RemoteProtocolError(f"{len(payload)} bytes that are no JSON object")
+    return body
+
+
+def decode(kind: type[M], body: Body) -> M:
+    """The message of this type. Raises `RemoteProtocolError` if fields are missing or wrong."""
+    values = []
+    for name, default, read, _ in _plan(kind):
+        if name not in body:
+            if default is _REQUIRED:
+                raise RemoteProtocolError(f"{kind.__name__} without {name}")
+            values.append(default)
+            continue
+        try:
+            values.append(read(body[name]))
+        except RemoteProtocolError as error:
+            raise RemoteProtocolError(f"{kind.__name__}.{name}: {error}") from None
+    return kind(*values)
+
+
+def decode_answer(kind: type[M], payload: Any) -> M | Refused:
+    """An answer of this type, or why there is none. Raises `RemoteProtocolError`."""
+    body = json_of(payload)
+    return decode(Refused, body) if "error" in body else decode(kind, body)
+
+
+# ----------------------------------------------------------------------------- fields and types
+
+
+class _Field(NamedTuple):
+    name: str
+    default: object
+    read: Read
+    write: Write | None  # None: as JSON has it
+
+
+def _fields(kind: type, message: Any) -> Body:
+    return {
+        name: value if write is None else write(value)
+        for (name, default, _, write), value in zip(_plan(kind), message, strict=True)
+        if default is _REQUIRED or value != default
+    }
+
+
+def _plan(kind: Any) -> tuple[_Field, ...]:
+    found = _PLANS.get(kind)
+    if found is None:
+        found = _PLANS[kind] = _planned(kind)
+    return found
+
+
+def _planned(kind: Any) -> tuple[_Field, ...]:
+    """How each field is read and written; found out when the type is first used."""
+    hints = typing.get_type_hints(kind)
+    return tuple(
+        _Field(
+            name, kind._field_defaults.get(name, _REQUIRED), _reader(hints[name]),
+            _writer(hints[name]),
+        )
+        for name in kind._fields
+    )  # fmt: skip
+
+
+def _is_record(kind: Any) -> bool:
+    return hasattr(kind, "_fields")
+
+
+def _writer(hint: Any) -> Write | None:
+    """None where JSON writes it as it should be: rows, being tuples, are written as lists."""
+    if hasattr(hint, "to_json"):
+        return lambda value: value.to_json()
+    if _is_record(hint):
+        return None if hint in _ROWS else lambda value: _fields(hint, value)
+    inside = [write for each in typing.get_args(hint) if (write := _writer(each)) is not None]
+    if not inside:
+        return None
+    [write] = inside  # one kind of record for each field
+    if typing.get_origin(hint) is list:
+        return lambda value: [write(each) for each in value]
+    return lambda value: None if value is None else write(value)
+
+
+def _reader(hint: Any) -> Read:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint in (Any, object):
+        return lambda value: value
+    if hint is float:
+        return _number
+    if hasattr(hint, "from_json"):
+        return hint.from_json  # type: ignore[no-any-return]  # it says what it makes
+    if _is_record(hint):
+        return _row_reader(hint) if hint in _ROWS else lambda value: decode(hint, _of(dict, value))
+    if origin is list:
+        return _list_reader(args[0])
+    if origin is tuple:
+        return _tuple_reader(args)
+    if origin is dict:
+        return _dict_reader(args[1])
+    if origin is types.UnionType:
+        [given] = [each for each in args if each is not types.NoneType]
+        read = _reader(given)
+        return lambda value: None if value is None else read(value)
+    return lambda value: _of(hint, value)
+
+
+def _of(kind: type, value: Any) -> Any:
+    if type(value) is not kind:  # exactly: a bool is no int
+        raise RemoteProtocolError(f"{type(value).__name__}, not {kind.__name__}")
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) is not float and type(value) is not int:
+        raise RemoteProtocolError(f"{type(value).__name__}, not a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise RemoteProtocolError("a number that is too large") from None
+
+
+def _list_reader(hint: Any) -> Read:
+    if hint in (Any, object):
+        return lambda value: _of(list, value)
+    read = _reader(hint)
+    return lambda value: [read(each) for each in _of(list, value)]
+
+
+def _tuple_reader(hints: tuple[Any, ...]) -> Read:
+    reads = [_reader(hint) for hint in hints]
+
+    def read(value: Any) -> tuple[Any, ...]:
+        if len(_of(list, value)) != len(reads):
+            raise RemoteProtocolError(f"{len(value)} entries, not {len(reads)}")
+        return tuple(one(each) for one, each in zip(reads, value, strict=True))
+
+    return read
+
+
+def _row_reader(kind: Any) -> Read:
+    hints = typing.get_type_hints(kind)
+    read = _tuple_reader(tuple(hints[name] for name in kind._fields))
+    return lambda value: kind(*read(value))
+
+
+def _dict_reader(hint: Any) -> Read:
+    if hint in (Any, object):
+        return lambda value: _of(dict, value)
+    read = _reader(hint)
+    return lambda value: {name: read(each) for name, each in _of(dict, value).items()}

@@ -1,0 +1,154 @@
+"""What ranks tell of themselves: actors and errors, threads, collectives, process groups."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from monarch_nb.core.hangs.collectives import Entry
+from monarch_nb.core.wire.messages.codec import row, verb
+
+
+class ActorDetails(NamedTuple):
+    """An actor of a rank. `current`: what it works at."""
+
+    port: int
+    name: str
+    cls: str
+    calls: int
+    failed: int
+    queue: int
+    current: str | None
+
+
+class KeptError(NamedTuple):
+    """An error of a rank, by its number there; `record` is that of an `ErrorRecord`, as JSON."""
+
+    number: int
+    age_s: float
+    what: str
+    tag: int
+    record: dict[str, Any]
+
+
+class RankDetails(NamedTuple):
+    """`cell` is what the main thread works at, `waiting` how much waits for it."""
+
+    pid: int
+    actors: list[ActorDetails]
+    cell: str | None
+    waiting: int
+    errors: list[KeptError]
+
+
+@verb("details")
+class GetDetails(NamedTuple):
+    """`since` is the number of the last error that the asker knows."""
+
+    since: int = 0
+
+    def answer(self) -> type[RankDetails]:
+        return RankDetails
+
+
+class ThreadNames(NamedTuple):
+    """By the numbers of the threads."""
+
+    names: dict[str, str]
+
+
+@verb("threads")
+class GetThreadNames(NamedTuple):
+    """Of all threads of a rank."""
+
+    def answer(self) -> type[ThreadNames]:
+        return ThreadNames
+
+
+class Recorded(NamedTuple):
+    """The last collectives of a rank, and the global ranks of each group. `why` nothing is known of
+    them; else empty."""
+
+    entries: list[Entry]
+    members: dict[str, list[int]]
+    why: str
+
+
+@verb("collectives")
+class GetCollectives(NamedTuple):
+    """What the flight recorder has noted."""
+
+    def answer(self) -> type[Recorded]:
+        return Recorded
+
+
+class HeldSpans(NamedTuple):
+    """When a debugger held a thread of a rank: from and to, in seconds ago."""
+
+    spans: list[tuple[float, float]]
+
+
+@verb("held")
+class GetHeldSpans(NamedTuple):
+    """Of one rank."""
+
+    def answer(self) -> type[HeldSpans]:
+        return HeldSpans
+
+
+class HeldFor(NamedTuple):
+    """For how long a debugger held any rank of a mesh."""
+
+    held_s: float
+
+
+@verb("held_of_mesh")
+class GetHeldOfMesh(NamedTuple):
+    """To the controller: of the last seconds, in the meshes of the sender."""
+
+    within_s: float
+
+    def answer(self) -> type[HeldFor]:
+        return HeldFor
+
+
+class DefaultGroup(NamedTuple):
+    """How a default group was made."""
+
+    backend: str
+    timeout_s: float | None
+
+
+class LeftGroups(NamedTuple):
+    """The default group that a rank has left, and how many others; `failed`: what it raised."""
+
+    had: DefaultGroup | None = None
+    others: int = 0
+    failed: str | None = None
+
+
+@verb("leave_groups")
+class LeaveGroups(NamedTuple):
+    """Forget all process groups."""
+
+    def answer(self) -> type[LeftGroups]:
+        return LeftGroups
+
+
+class Met(NamedTuple):
+    """The default group is made; `failed`: what it raised."""
+
+    failed: str | None = None
+
+
+@verb("meet_again")
+class MeetAgain(NamedTuple):
+    """Groups meet there from now on; with `had`, make such a default group at once."""
+
+    store: str
+    had: DefaultGroup | None
+
+    def answer(self) -> type[Met]:
+        return Met
+
+
+row(Entry)
