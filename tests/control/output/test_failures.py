@@ -10,6 +10,9 @@ import pytest
 
 from monarch_nb import Actor, ActorError, endpoint
 from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.core.wire.messages import codec
+from monarch_nb.core.wire.messages.status import KeptError, RankDetails
+from monarch_nb.errors import RemoteProtocolError
 from tests.control.conftest import WITHIN_S, Mesh
 from tests.faults.actors import AsyncWorker, Worker
 from tests.support import eventually, stop
@@ -207,7 +210,10 @@ def test_a_rank_that_says_nonsense_is_not_believed(mesh):
     failures = made.client.failures
     record = ErrorRecord("E", "x").to_json()
     for error in ({}, {"number": "1"}, {"number": 1, "age_s": 0, "what": 5, "record": record},
-                  {"number": 1, "age_s": 0, "what": "w", "record": 5}):  # fmt: skip
-        with pytest.raises(Exception, match="error of a rank|record of an error"):
-            failures._take(made.processes[0], [error])
+                  {"number": 1, "age_s": 0, "what": "w", "tag": 0, "record": 5}):  # fmt: skip
+        body = {"pid": 1, "actors": [], "cell": None, "waiting": 0, "errors": [error]}
+        with pytest.raises(RemoteProtocolError, match="RankDetails.errors: KeptError"):
+            codec.decode(RankDetails, body)
+    with pytest.raises(RemoteProtocolError, match="record of an error"):
+        failures._take(made.processes[0], [KeptError(1, 0.0, "w", 0, {})])
     assert told(made) == []

@@ -18,6 +18,7 @@ from monarch_nb.control.status.sampling import StatusService
 from monarch_nb.control.status.snapshots import Snapshot
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.core.wire.frames import HOST_SHIFT
+from monarch_nb.core.wire.messages.agents import Board
 from monarch_nb.notebook.view.feed.feed import Feed
 from monarch_nb.notebook.view.feed.inputs import Look, View
 
@@ -29,7 +30,7 @@ AGENT = 1 << HOST_SHIFT | 1
 ALL = View(frozenset({"strips", "curves", "failures", "actors"}), None)
 
 
-def told(update: int) -> dict[str, Any]:
+def told(update: int) -> Board:
     """What an agent tells: all ranks have changed."""
     now_ns = (1000 + update) * 10**8
     state, what = ("busy", f"step {update}") if update % 2 else ("idle", "")
@@ -38,7 +39,7 @@ def told(update: int) -> dict[str, Any]:
         for rank in range(RANKS)
     ]
     usage = [[row[0], update % 100, update << 20, None, None] for row in ranks]
-    return {"now_ns": now_ns, "ranks": ranks, "usage": [] if update % 10 else usage}
+    return Board(now_ns, ranks, [] if update % 10 else usage)
 
 
 def growth(update: Callable[[int], object]) -> tuple[int, int]:

@@ -11,6 +11,9 @@ import types
 import pytest
 
 from monarch_nb.control.cells.sources import text_of_cell
+from monarch_nb.core.wire import frames
+from monarch_nb.core.wire.messages import codec
+from monarch_nb.core.wire.messages.cells import SourceText
 from monarch_nb.worker.cells import sources
 
 CELL = "/tmp/ipykernel_7/123.py"
@@ -33,11 +36,18 @@ class Controller:
 
     def __init__(self, texts):
         self.texts, self.asked, self.links = texts, [], Links()
+        self.ports, self.dead = {}, {}
 
-    def ask(self, process, verb, body, then):
-        self.asked.append((process, verb, body["filename"]))
-        if body["filename"] in self.texts:
-            threading.Thread(target=then, args=({"text": self.texts[body["filename"]]},)).start()
+    def new_port(self):
+        return 256 + len(self.asked)
+
+    def control(self, process, message, *, reply):
+        self.asked.append((process, codec.verb_of(type(message)), message.filename))
+        if message.filename in self.texts:
+            header = (frames.CONTROL, 0, 0, 0, 0, reply, process, 0)
+            text = codec.encode_answer(SourceText(self.texts[message.filename]))
+            answer = frames.Message(header, text)
+            threading.Thread(target=self.ports[reply], args=(answer,)).start()
 
 
 @pytest.fixture

@@ -42,7 +42,10 @@ USES = {
     "assert list(DistributedSampler(range(8), shuffle=False)) == [rank, rank + 4]",
 }
 HEAD = "import copy, torch\nimport torch.distributed as dist\n"
-OF = HEAD + "from monarch_nb.process import current\ngroup_of = current.runtime().membership.group_of\n"
+OF = (
+    HEAD
+    + "from monarch_nb.process import current\ngroup_of = current.runtime().membership.group_of\n"
+)
 ROW = OF + "row = [0, 1] if rank < 2 else [2, 3]\ng = group_of(row)\n"
 VERBS = {
     "all_reduce": "dist.all_reduce(x, group=g); assert x.item() == sum(row)",

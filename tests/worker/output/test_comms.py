@@ -8,25 +8,27 @@ import math
 import numpy as np
 import torch
 
+from monarch_nb.core.wire.messages.cells import WidgetMessage
 from monarch_nb.worker.cells.jsonable import as_json, jsonable
 from monarch_nb.worker.output.comms import _Incoming
 
 
 def update(comm_id="a", **state):
-    body = {"type": "comm_msg", "comm_id": comm_id, "data": {"method": "update", "state": state}}
-    return _Incoming(lambda _: None, {**body, "metadata": {}, "parent": str(state)}, [])
+    data = {"method": "update", "state": state}
+    message = WidgetMessage("comm_msg", comm_id, data, {}, str(state))
+    return _Incoming(lambda _: None, message, [])
 
 
 def click(comm_id="a"):
-    body = {"type": "comm_msg", "comm_id": comm_id, "data": {"method": "custom", "content": 1}}
-    return _Incoming(lambda _: None, {**body, "metadata": {}, "parent": ""}, [])
+    data = {"method": "custom", "content": 1}
+    return _Incoming(lambda _: None, WidgetMessage("comm_msg", comm_id, data, {}, ""), [])
 
 
 def test_updates_that_wait_become_one_with_the_last_values():
     first = update(value=1, step=2)
     assert first.absorb(update(value=3))
-    assert first.body["data"]["state"] == {"value": 3, "step": 2}
-    assert first.body["parent"] == "{'value': 3}"  # the browser waits for the echo of the last
+    assert first.message.data["state"] == {"value": 3, "step": 2}
+    assert first.message.parent == "{'value': 3}"  # the browser waits for the echo of the last
 
 
 def test_what_has_begun_or_belongs_to_another_widget_is_left_alone():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from typing import Any, NamedTuple
 
 from monarch_nb.core.wire.messages.codec import Done, verb
@@ -57,7 +56,7 @@ class Kill(NamedTuple):
     """Send a signal to ranks."""
 
     procs: list[int]
-    signal: int = signal.SIGKILL.value
+    signal: int = 9
 
     def answer(self) -> type[Done]:
         return Done
