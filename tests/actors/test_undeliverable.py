@@ -19,8 +19,12 @@ from monarch_nb import (
     this_proc,
 )
 from monarch_nb.process import current
-from tests import support
+from tests import inside, support
 from tests.actors.fragile import Holding, only
+
+
+def unproven():
+    return len(current.runtime().hosting.returns._unproven)
 
 
 class Worker(Holding):
@@ -108,7 +112,7 @@ class Sender(Actor):
 
     @endpoint
     def unproven(self):
-        return len(current.runtime().hosting.returns._unproven)
+        return unproven()
 
     def _handle_undeliverable_message(self, envelope):
         where = current_actor_name(), threading.current_thread().name
@@ -142,7 +146,7 @@ class AsyncSender(Actor):
 
     @endpoint
     async def unproven(self):
-        return len(current.runtime().hosting.returns._unproven)
+        return unproven()
 
     async def _handle_undeliverable_message(self, envelope):
         where = current_actor_name(), threading.current_thread().name
@@ -266,7 +270,7 @@ def test_to_a_port_whose_receiver_is_gone(stage, cls):
     sender.cast.call_one(port, "port", 3).get(5)
     found = messages_back(sender, 3)
     assert {each.message for each, _ in found} == {"port"}
-    assert found[0][0].dest() == f"port {port._port:x} of process {port._process:016x}"
+    assert found[0][0].dest() == "port {:x} of process {:016x}".format(*inside.address(port))
     assert "nobody receives there" in found[0][0].error
 
 

@@ -12,7 +12,7 @@ from monarch_nb.services import telemetry
 
 
 @pytest.fixture(autouse=True)
-def fresh():
+def nothing_recorded():
     telemetry.spans.clear()
     get_meter().instruments.clear()
 

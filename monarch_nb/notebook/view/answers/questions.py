@@ -40,7 +40,7 @@ class Question(NamedTuple):
 
 def question_of(ask: Ask) -> Question:
     """How this is answered."""
-    return _QUESTIONS[ask.what]
+    return QUESTIONS[ask.what]
 
 
 def silence(rank: int) -> str:
@@ -190,7 +190,7 @@ def _debugger(desk: Desk, _: Args) -> dict[str, Any]:
 
 _SLOW: Final = f"nothing was found within {5 * ANSWER_S:g} s; ask for less"
 
-_QUESTIONS: Final = {
+QUESTIONS: Final = {
     "rank": Question(_rank, 2 * ANSWER_S, "the rank has told nothing; %mesh status says more"),
     "failure": Question(_failure, 5 * ANSWER_S, _SLOW),
     "stacks": Question(_stacks, 2 * ANSWER_S, "the ranks' hosts do not answer"),

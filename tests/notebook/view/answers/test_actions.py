@@ -9,9 +9,10 @@ from monarch_nb.notebook.session import session_of
 from monarch_nb.notebook.view.answers import actions
 from monarch_nb.notebook.view.answers.requests import answer_of
 from monarch_nb.notebook.view.browser.messages import parse
-from tests.kernel.client import KernelClient
 from tests.notebook.fake_client import install
 from tests.notebook.view.browser.test_comm import Page
+
+FIRST_CELLS = ["import time, os"]
 
 
 def do(session, what, **fields):
@@ -106,13 +107,6 @@ class Buttons(Page):
 
     def do(self, what, **fields):
         return self.said(self.press(what, **fields))
-
-
-@pytest.fixture(scope="module")
-def kernel():
-    with KernelClient("monarch") as client:
-        client.ok("import time, os")
-        yield client
 
 
 @pytest.fixture
