@@ -27,8 +27,12 @@ lab: $(READY) ## open the tour in JupyterLab on the Monarch kernel
 demo: $(READY) ## run the tour without a browser and print what happens
 	$(BIN)/python .ci/demo.py $(ARGS)
 
-test: $(READY) ## run every test
+test: $(READY) ## run every test: two files at a time, then what has to be alone; with ARGS, one after the other
+ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
+else
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not alone"; beside=$$?; $(BIN)/python -m pytest -m alone && exit $$beside
+endif
 
 bench: $(READY) ## measure against the raw floor and the peers
 	$(BIN)/python -m benchmarks $(ARGS)

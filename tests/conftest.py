@@ -8,7 +8,6 @@ their module.
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 import shutil
 import subprocess
@@ -21,6 +20,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+import monarch_nb
+from monarch_nb import ProcMesh, this_host
 from tests import support
 
 hypothesis.settings.register_profile("push", derandomize=True, deadline=None)
@@ -34,9 +35,14 @@ _world = pytest.StashKey[str]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give the session its own temp dir and Jupyter folders, and mark what it will start."""
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # tmp_path stays
-    world = tempfile.mkdtemp(prefix="mt-")  # short: unix sockets have paths of 107 bytes at most
+    """Give the session its own temp dir and Jupyter folders, and mark what it will start.
+
+    So does each worker of pytest-xdist; what only hands out the tests needs none.
+    """
+    if config.getoption("numprocesses", None):
+        return
+    root = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # tmp_path stays
+    world = tempfile.mkdtemp(prefix="mt-", dir=root)  # short: unix sockets have 107 bytes at most
     config.stash[_world] = world
     tempfile.tempdir = None
     os.environ["TMPDIR"] = world
@@ -51,6 +57,19 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove what pytest_configure made."""
     if world := config.stash.get(_world, None):
         shutil.rmtree(world, ignore_errors=True)
+
+
+# ------------------------------------------------------------------------------------- what is slow
+
+SLOW = {"browser", "executed", "fake_kernel", "fresh", "kernel", "notebook", "shown"}  # fixtures
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts a kernel or a browser takes its time, however little the test does with it."""
+    for item in items:
+        if SLOW & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
 
 
 # ----------------------------------------------------------------------------------- the leak check
@@ -84,7 +103,45 @@ def _client_is_running() -> bool:
 
 
 def _stop_client() -> None:
-    importlib.import_module("monarch_nb").shutdown_context().get(timeout=10)
+    monarch_nb.shutdown_context().get(timeout=10)
+
+
+# ------------------------------------------------------------------------------ meshes and failures
+
+
+class Failures(list[monarch_nb.MeshFailure]):
+    """In the order in which they came. `only_one`: a second until the test's end is an error."""
+
+    only_one = False
+
+
+@pytest.fixture(scope="module")
+def procs(mesh_runtime) -> ProcMesh:
+    """Four ranks on one axis, shared by the tests of a module."""
+    return this_host().spawn_procs(per_host={"gpus": 4}, name="four")
+
+
+@pytest.fixture
+def spawn(mesh_runtime) -> Iterator[Callable[..., ProcMesh]]:
+    """`this_host().spawn_procs`, stopped in the end."""
+    made: list[ProcMesh] = []
+
+    def start(*args, **kwargs):
+        made.append(this_host().spawn_procs(*args, **kwargs))
+        return made[-1]
+
+    yield start
+    for mesh in made:
+        mesh.stop().get()
+
+
+@pytest.fixture
+def failures() -> Iterator[Failures]:
+    """What reaches the root while the test runs; it ends nothing."""
+    found = Failures()
+    monarch_nb.unhandled_fault_hook = found.append
+    yield found
+    del monarch_nb.unhandled_fault_hook
 
 
 # -------------------------------------------------------------------------- what a machine may lack

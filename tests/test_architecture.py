@@ -114,6 +114,11 @@ COMPANIONS = {
 }  # allowed with those
 
 
+MAX_PRIVATE_READS = 60  # of tests
+OF_NAMED_TUPLES = {"_replace", "_asdict", "_fields"}
+FOREIGN = {"ipywidgets", "os", "sys", "torch"}
+
+
 # ------------------------------------------------------------------------------------------- arrows
 
 
@@ -339,6 +344,36 @@ def test_tests_never_sleep_to_wait():
         for line in sleeps(module.tree, names_of(module))
     ]
     assert not wrong, "use support.eventually instead of time.sleep at " + ", ".join(wrong)
+
+
+def test_tests_use_public_names():
+    """A test that needs the inside says so in few places, or the inside wants a name of its own."""
+    found = [read for module in python_files("tests") for read in private_reads(module)]
+    assert len(found) <= MAX_PRIVATE_READS, "\n".join([f"{len(found)}:", *found])
+
+
+def private_reads(module: Module) -> Iterator[str]:
+    """`x._y`, where x is neither `self` nor of a library, and imports of `_y` from ours."""
+    names = names_of(module)
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            whose = ast.unparse(node.value)
+            if whose in {"self", "cls", "super()"} or foreign(dotted(node.value, names)):
+                continue
+            yield f"{module.where}:{node.lineno}: {ast.unparse(node)}"
+        if isinstance(node, ast.ImportFrom) and is_ours(node.module or ""):
+            for alias in node.names:
+                if is_private(alias.name):
+                    yield f"{module.where}:{node.lineno}: {node.module}.{alias.name}"
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name not in OF_NAMED_TUPLES
+
+
+def foreign(path: str) -> bool:
+    """A dotted name of a library: `os._exit`, `sys._getframe`."""
+    return path.split(".", maxsplit=1)[0] in FOREIGN
 
 
 def sleeps(node: ast.AST, names: dict[str, str]) -> Iterator[int]:

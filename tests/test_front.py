@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.source import ROOT
+
 TESTS = sorted(ROOT.glob("tests/front/*.test.mjs"))
 
 

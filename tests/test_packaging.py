@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import monarch_nb
+from tests.source import ROOT
 
-ROOT = Path(__file__).parent.parent
 SPEC = ROOT / "kernel/spec"
 SPEC_FILES = {"kernel.json", "logo-32x32.png", "logo-64x64.png", "logo-svg.svg"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -1,4 +1,4 @@
-"""A mesh for each module, and programs in processes of their own."""
+"""Failures that nobody expects, and programs in processes of their own."""
 
 from __future__ import annotations
 
@@ -12,17 +12,10 @@ from pathlib import Path
 import pytest
 import zmq
 
-import monarch_nb
-from monarch_nb import ProcMesh, this_host
+from tests.conftest import Failures
+from tests.source import ROOT
 
-ROOT = Path(__file__).parents[2]
 Program = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-class Failures(list[monarch_nb.MeshFailure]):
-    """In the order in which they came. `only_one`: a second until the test's end is an error."""
-
-    only_one = False
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -37,36 +30,13 @@ def pyzmq_keeps_a_thread() -> None:
             receiver.recv()
 
 
-@pytest.fixture(scope="module")
-def procs(mesh_runtime) -> ProcMesh:
-    """Four ranks on one axis, shared by the tests of a module."""
-    return this_host().spawn_procs(per_host={"gpus": 4}, name="four")
-
-
-@pytest.fixture
-def spawn(mesh_runtime) -> Iterator[Callable[..., ProcMesh]]:
-    """`this_host().spawn_procs`, stopped in the end."""
-    made: list[ProcMesh] = []
-
-    def start(*args, **kwargs):
-        made.append(this_host().spawn_procs(*args, **kwargs))
-        return made[-1]
-
-    yield start
-    for mesh in made:
-        mesh.stop().get()
-
-
 @pytest.fixture(autouse=True)
-def failures(request: pytest.FixtureRequest) -> Iterator[list[monarch_nb.MeshFailure]]:
-    """What reaches the root while the test runs. Who does not ask for it expects nothing."""
-    found = Failures()
-    monarch_nb.unhandled_fault_hook = found.append
-    yield found
-    del monarch_nb.unhandled_fault_hook
-    assert len(found) == 1 or not found.only_one, found
+def failures(request: pytest.FixtureRequest, failures: Failures) -> Iterator[Failures]:
+    """Who does not ask for it expects nothing."""
+    yield failures
+    assert len(failures) == 1 or not failures.only_one, failures
     expected = "failures" in request.node.function.__code__.co_varnames
-    assert expected or not found, "\n".join(each.report() for each in found)
+    assert expected or not failures, "\n".join(each.report() for each in failures)
 
 
 @pytest.fixture

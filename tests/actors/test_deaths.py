@@ -22,8 +22,6 @@ from tests import support
 from tests.actors.cast import Counter
 from tests.actors.fragile import Fragile, only
 
-pytestmark = pytest.mark.fault
-
 
 @pytest.fixture
 def mesh(mesh_runtime):
@@ -57,6 +55,7 @@ DEATHS = [
 ]
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("how, words, code, number", DEATHS)
 def test_a_process_that_dies(mesh, failures, how, words, code, number):
     fragile = mesh.spawn("fragile", Fragile)
@@ -76,6 +75,7 @@ def test_a_process_that_dies(mesh, failures, how, words, code, number):
         assert actors.slice(gpus=0).pid.call_one().get(timeout=5)
 
 
+@pytest.mark.fault
 def test_after_a_process_has_died(mesh, failures):
     fragile = mesh.spawn("fragile", Fragile)
     fragile.slice(gpus=0).die.broadcast(kill_myself)
@@ -91,6 +91,7 @@ def test_after_a_process_has_died(mesh, failures):
     mesh.stop().get(timeout=5)
 
 
+@pytest.mark.fault
 def test_values_of_the_healthy_ranks_are_kept(mesh, failures):
     counters = mesh.spawn("counters", Counter, 5)
     port, started = Channel.open()
@@ -117,6 +118,7 @@ class Spawner(Actor):
         os._exit(1)
 
 
+@pytest.mark.fault
 def test_a_reference_to_what_a_dead_process_owned(mesh, failures):
     spawner = mesh.slice(gpus=0).spawn("spawner", Spawner)
     held = spawner.spawn.call_one().get()

@@ -25,13 +25,10 @@ from monarch_nb import (
 from monarch_nb.actors.definition import RESERVED
 from tests.actors.cast import AsyncCounter, AsyncWitness, Counter, Witness
 
-
-@pytest.fixture(autouse=True)
-def runtime(mesh_runtime):
-    """One for the module: tests without a mesh run beside it too."""
-
-
 # ----------------------------------------------------------------------------------- the decorators
+
+
+pytestmark = pytest.mark.usefixtures("mesh_runtime")
 
 
 def test_an_endpoint_read_on_the_class_is_itself_on_an_instance_the_method():

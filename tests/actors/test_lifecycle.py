@@ -22,10 +22,7 @@ from monarch_nb import (
 from tests import support
 from tests.actors.cast import Counter
 
-
-@pytest.fixture(autouse=True)
-def runtime(mesh_runtime):
-    """Every test here needs one."""
+pytestmark = pytest.mark.usefixtures("mesh_runtime")
 
 
 class Diary(Actor):

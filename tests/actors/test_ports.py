@@ -13,10 +13,7 @@ from monarch_nb import Channel, RankedPortReceiver
 from tests import support
 from tests.actors.cast import Counter
 
-
-@pytest.fixture(autouse=True)
-def runtime(mesh_runtime):
-    """Every test here needs one."""
+pytestmark = pytest.mark.usefixtures("mesh_runtime")
 
 
 def test_what_is_sent_is_received_in_order():

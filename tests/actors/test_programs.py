@@ -12,7 +12,9 @@ INTERRUPTED = {-signal.SIGINT, 128 + signal.SIGINT}
 START = """
 import asyncio, atexit, os, signal, sys, threading, time
 import monarch_nb
-from monarch_nb import *
+from monarch_nb import (
+    Actor, ActorError, SupervisionError, context, endpoint, shutdown_context, this_host, this_proc
+)
 
 class Fragile(Actor):
     @endpoint

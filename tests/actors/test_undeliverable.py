@@ -20,8 +20,12 @@ from monarch_nb import (
 )
 from monarch_nb.actors.undeliverable import Returns
 from monarch_nb.process import current
-from tests import support
+from tests import inside, support
 from tests.actors.fragile import Holding, only
+
+
+def unproven():
+    return len(current.runtime().hosting.returns._unproven)
 
 
 class Worker(Holding):
@@ -109,7 +113,7 @@ class Sender(Actor):
 
     @endpoint
     def unproven(self):
-        return len(current.part(Returns)._unproven)
+        return unproven()
 
     def _handle_undeliverable_message(self, envelope):
         where = current_actor_name(), threading.current_thread().name
@@ -143,7 +147,7 @@ class AsyncSender(Actor):
 
     @endpoint
     async def unproven(self):
-        return len(current.part(Returns)._unproven)
+        return unproven()
 
     async def _handle_undeliverable_message(self, envelope):
         where = current_actor_name(), threading.current_thread().name
@@ -267,7 +271,7 @@ def test_to_a_port_whose_receiver_is_gone(stage, cls):
     sender.cast.call_one(port, "port", 3).get(5)
     found = messages_back(sender, 3)
     assert {each.message for each, _ in found} == {"port"}
-    assert found[0][0].dest() == f"port {port._port:x} of process {port._process:016x}"
+    assert found[0][0].dest() == "port {:x} of process {:016x}".format(*inside.address(port))
     assert "nobody receives there" in found[0][0].error
 
 

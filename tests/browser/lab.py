@@ -23,8 +23,8 @@ from typing import Any, Self
 from playwright.sync_api import Locator, Page
 
 from tests import support
+from tests.source import ROOT
 
-ROOT = Path(__file__).parents[2]
 ARTIFACTS = ROOT / "test-artifacts"
 
 CHROMIUM_FLAGS = (

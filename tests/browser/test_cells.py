@@ -11,7 +11,7 @@ import pytest
 from tests.browser.lab import OUTPUTS, STOP, picture
 from tests.support import code_until
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
 STUCK = """%%mesh
 import re

@@ -10,7 +10,7 @@ from playwright.sync_api import Locator
 from tests.browser.lab import Notebook, Server
 from tests.browser.mesh_page import MeshPage
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
 STOPS = """%%mesh
 def step(x):

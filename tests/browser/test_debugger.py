@@ -11,7 +11,7 @@ from tests import support
 from tests.browser.lab import Cell, Notebook, picture
 from tests.browser.mesh_page import MeshPage
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
 WORK = """%%mesh
 import math

@@ -8,7 +8,7 @@ from benchmarks.panning import PAN
 from tests.browser.front_page import Open, click, colour, details, frames, near, sent, themed
 from tests.browser.lab import picture
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(120), pytest.mark.alone]
 
 VERMILION = (213, 94, 0)  # how a lost rank is drawn on a light page
 BRIGHT_VERMILION = (240, 114, 42)

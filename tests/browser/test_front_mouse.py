@@ -6,7 +6,7 @@ import pytest
 
 from tests.browser.front_page import Open, cell, click, details, frames, sent
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
 
 def test_a_click_tells_all_of_a_rank(show: Open):

@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page
 
 from tests.browser.lab import STOP, picture
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
 SETUP = """%%mesh
 import torch

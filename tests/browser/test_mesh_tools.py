@@ -13,7 +13,7 @@ from tests.browser.lab import Notebook, Server, picture
 from tests.browser.tools_page import Log, Tools
 from tests.support import code_until
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
 FROZEN_MS = 1_000
 """A page that does not react for so long is felt as frozen. The notebook draws these lines too."""

@@ -16,7 +16,7 @@ from tests.browser.lab import RESTART, Notebook, Server
 from tests.browser.mesh_page import DEAD, MeshPage, View
 from tests.support import code_until
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
 SOON_S = 0.5  # from a death to its pixel
 

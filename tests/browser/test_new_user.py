@@ -10,7 +10,7 @@ from tests import support
 from tests.browser.conftest import kernels_and_ranks
 from tests.browser.lab import RESTART, STOP, picture
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
 RANKS = range(4)
 PROMPT_S = 3.0  # the goal is 0.3 on a machine that does nothing else

@@ -12,7 +12,7 @@ from monarch_nb.notebook.output.progress import Bars
 from tests.browser.lab import picture
 from tests.support import code_until
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
 SAYING = "print('hello from', rank)\nfor i in range(3): print('<b>line</b>', i * rank)"
 BARS = """%%mesh

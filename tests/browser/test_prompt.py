@@ -11,7 +11,7 @@ import pytest
 from tests import support
 from tests.browser.lab import STOP, Cell, Notebook, picture
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
 STEP = """%%mesh
 def step(x):

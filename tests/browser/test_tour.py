@@ -7,9 +7,10 @@ import re
 import pytest
 
 from tests import support
-from tests.browser.lab import READY_S, ROOT, Notebook, picture
+from tests.browser.lab import READY_S, Notebook, picture
+from tests.source import ROOT
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
 TOUR = ROOT / "notebooks/tour.ipynb"
 FAIL_ON_PURPOSE = ["def check(images)", "os.kill(os.getpid(), signal.SIGKILL)"]

@@ -7,7 +7,7 @@ import pytest
 from tests import support
 from tests.browser.lab import Cell, Notebook, picture
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
 CONTROLS = """%%mesh
 import ipywidgets as widgets

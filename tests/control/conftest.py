@@ -12,6 +12,7 @@ from monarch_nb import ProcMesh, this_host
 from monarch_nb.control.cells import run as cells
 from monarch_nb.control.cells.run import CellRun
 from monarch_nb.control.client import Client, client
+from tests import inside
 from tests.faults.actors import Worker
 
 WITHIN_S = 20.0
@@ -31,7 +32,7 @@ class Mesh:
 
     @property
     def processes(self) -> list[int]:
-        return list(self.procs._state.processes)
+        return inside.processes(self.procs)
 
     @property
     def client(self) -> Client:

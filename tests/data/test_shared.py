@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 
 from monarch_nb.data.shared import HANDLE_BYTES, Arena, Handle, attach
 from monarch_nb.errors import BrokenError, ClosedError, LimitError, RemoteProtocolError
+from tests.source import ROOT
 from tests.support import open_fds
 
-ROOT = Path(__file__).parents[2]
 MB = 1 << 20
 ANNA, BORIS = 11, 12  # process ids of holders
 nothing = lambda: None

@@ -10,9 +10,9 @@ import pytest
 from tests.data.test_shared import ANNA, MB, arena, lend
 
 __all__ = ["arena"]
-pytestmark = pytest.mark.slow
 
 
+@pytest.mark.slow
 def test_a_large_segment_on_its_way_back_is_waited_for(arena):
     data = bytes(100 * MB)
     first = lend(arena, data)
@@ -22,6 +22,7 @@ def test_a_large_segment_on_its_way_back_is_waited_for(arena):
     returning.join()
 
 
+@pytest.mark.slow
 def test_one_that_is_kept_is_not_waited_for_long(arena):
     data = bytes(100 * MB)
     first = lend(arena, data)

@@ -10,6 +10,7 @@ import threading
 import time
 
 from monarch_nb import Actor, concurrent_endpoint, context, current_rank, endpoint, this_host
+from tests import inside
 
 
 class Worker(Actor):
@@ -228,7 +229,7 @@ class Leader(Actor):
 
     @endpoint
     def lost(self) -> list[int]:
-        return sorted(self.procs._state.lost)
+        return inside.lost(self.procs)
 
     @endpoint
     def heal_and_total(self) -> int:

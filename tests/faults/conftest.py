@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-import monarch_nb
 from monarch_nb import MeshFailure, ProcMesh, this_host
 from tests.faults.actors import Worker
 
@@ -43,12 +42,9 @@ def pytest_terminal_summary(terminalreporter):
 
 
 @pytest.fixture(autouse=True)
-def failures() -> Iterator[list[MeshFailure]]:
-    """What reaches the root; it ends nothing."""
-    found: list[MeshFailure] = []
-    monarch_nb.unhandled_fault_hook = found.append
-    yield found
-    del monarch_nb.unhandled_fault_hook
+def failures(failures: list[MeshFailure]) -> list[MeshFailure]:
+    """For every test here."""
+    return failures
 
 
 @dataclasses.dataclass

@@ -14,8 +14,6 @@ from monarch_nb.control.client import client
 from tests.faults.actors import Caller
 from tests.support import eventually, is_running
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow]
-
 
 def kill(pid: int, number: int = signal.SIGKILL) -> float:
     at = time.monotonic()
@@ -28,6 +26,8 @@ def verdicts(procs) -> list[str]:
     return [rank.verdict for rank in found.ranks]
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_an_idle_rank_that_is_killed_is_seen_without_a_call(mesh, failures, goal, responsive):
     made = mesh(4)
     seen: list[float] = []
@@ -44,6 +44,8 @@ def test_an_idle_rank_that_is_killed_is_seen_without_a_call(mesh, failures, goal
     assert not is_running(made.pids[1])
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_a_call_in_flight_ends_with_the_rank_and_keeps_the_others_values(mesh, goal, responsive):
     made = mesh(4)
     future = made.workers.sleep_unless.call(1, 60.0)
@@ -63,6 +65,8 @@ def test_a_call_in_flight_ends_with_the_rank_and_keeps_the_others_values(mesh, g
     assert made.one(0).add.call_one(5).get(timeout=10) == 5
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_every_kind_of_call_ends_and_later_ones_fail_at_once(mesh, goal):
     made = mesh(2)
     victim = made.one(1)
@@ -85,6 +89,8 @@ def test_every_kind_of_call_ends_and_later_ones_fail_at_once(mesh, goal):
     goal("2 a call to a lost rank is refused", time.monotonic() - before, 0.01)
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, signal.SIGHUP])
 def test_the_signal_is_named(mesh, number):
     made = mesh(2)
@@ -96,6 +102,8 @@ def test_the_signal_is_named(mesh, number):
     assert number.name in str(error)
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_a_fat_rank(mesh, goal):
     made = mesh(2)
     made.one(1).grow.call_one(1024).get(timeout=60)
@@ -105,6 +113,8 @@ def test_a_fat_rank(mesh, goal):
     goal("2 SIGKILL of a rank of 1 GB: known", time.monotonic() - at, 0.5)
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_a_rank_that_waits_for_a_killed_one_is_told_too(mesh, goal):
     made = mesh(2)
     callers = made.procs.spawn("callers", Caller)

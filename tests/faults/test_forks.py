@@ -11,8 +11,6 @@ import pytest
 from monarch_nb import RankExited
 from tests.support import descendants, eventually, is_running
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow]
-
 # each leaves a process behind that lives for a thousand seconds, and gives its pid
 DAEMONS = {
     "fork": """
@@ -61,6 +59,8 @@ result = process.pid
 }
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 @pytest.mark.parametrize("how", DAEMONS)
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_what_an_endpoint_starts_ends_with_the_rank(mesh, goal, how, end):
@@ -87,6 +87,7 @@ FORKED_CHILD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", FORKED_CHILD)
 def test_a_forked_child_that_runs_on_answers_nothing(mesh, tmp_path, what):
     """The child returns from the endpoint as the parent does: only the parent may answer."""
@@ -110,6 +111,8 @@ open({str(ledger)!r}, "a").write(f"{{os.getpid()}}\\n")
     assert is_running(made.pids[1])
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_a_forked_child_cannot_use_the_mesh(mesh):
     made = mesh(2)
     code = """
@@ -132,6 +135,7 @@ result = os.read(reader, 10_000).decode()
     assert made.one(1).add.call_one(1).get(timeout=10) == 1
 
 
+@pytest.mark.slow
 def test_a_pool_and_a_dataloader_work_in_an_endpoint(mesh):
     made = mesh(1)
     code = """
@@ -150,6 +154,8 @@ result = [batch.sum().item() for batch in data]
     assert made.workers.add.call_one().get(timeout=5) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_the_client_may_fork(mesh):
     """A child of the client's process leaves our sockets and processes alone."""
     made = mesh(2)

@@ -11,10 +11,9 @@ import pytest
 
 from monarch_nb import RankExited, RankUnreachable, this_host
 from monarch_nb.control.client import client
+from tests import inside
 from tests.faults.actors import Worker
 from tests.support import _read, descendants, eventually, is_running
-
-pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 
 def process_of(module: str, ranks: list[int]) -> int:
@@ -30,6 +29,8 @@ def process_of(module: str, ranks: list[int]) -> int:
     return found[0]
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 @pytest.mark.parametrize(
     "victim, number, kind, goal_s",
     [
@@ -67,6 +68,8 @@ def test_all_ranks_of_the_host_end_and_are_told_as_one(
     assert [rank.verdict for rank in status.ranks] == [expected] * 4
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 @pytest.mark.parametrize("victim", ["zygote", "agent"])
 def test_the_mesh_heals_and_handles_of_the_host_go_on(mesh, victim):
     host = this_host()
@@ -82,6 +85,8 @@ def test_the_mesh_heals_and_handles_of_the_host_go_on(mesh, victim):
     again.stop().get(timeout=10)
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_a_heal_sees_all_that_was_lost_together(mesh, monkeypatch):
     made = mesh(2)
     proc = client().proc
@@ -92,7 +97,7 @@ def test_a_heal_sees_all_that_was_lost_together(mesh, monkeypatch):
         threading.Event().wait(0.3)
 
     monkeypatch.setattr(proc, "mark_dead", slowly)
-    first, second = made.procs._state.processes
+    first, second = inside.processes(made.procs)
     os.kill(process_of("agent", made.pids), signal.SIGKILL)
     eventually(lambda: first in proc.dead or second in proc.dead, 10.0)
     assert not {first, second} <= proc.dead.keys()

@@ -17,7 +17,7 @@ from tests.faults.actors import AsyncWorker, Worker
 from tests.faults.test_values import Raises
 from tests.support import eventually
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow]
+pytestmark = pytest.mark.alone
 
 
 def interrupted_get(future, after_s: float = 0.3) -> float:
@@ -67,6 +67,7 @@ def trio(mesh_runtime):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_the_prompt_is_back_at_once_and_the_rank_is_free_soon(trio, goal, case, failures):
     kind, call = CASES[case]
@@ -81,6 +82,7 @@ def test_the_prompt_is_back_at_once_and_the_rank_is_free_soon(trio, goal, case, 
     assert failures == []
 
 
+@pytest.mark.slow
 def test_queued_calls_are_cancelled_and_never_run(trio, goal):
     workers = trio["main"]
     before = list(workers.add.call(0).get(timeout=10).values())
@@ -95,6 +97,7 @@ def test_queued_calls_are_cancelled_and_never_run(trio, goal):
     goal("27 100 queued calls: rank free", time.perf_counter() - last, 1.0)
 
 
+@pytest.mark.slow
 def test_only_calls_of_the_interrupted_cell_are_stopped(trio):
     workers = trio["thread"]
     client().tag = 7
@@ -107,6 +110,8 @@ def test_only_calls_of_the_interrupted_cell_are_stopped(trio):
     assert list(of_eight.get(timeout=10).values()) == [1.0, 1.0]
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_the_spawn_of_a_mesh_can_be_left_and_goes_on(mesh_runtime, goal):
     procs = this_host().spawn_procs(per_host={"gpus": 2})
     slow = procs.spawn("slow", Slow, 1.5)
@@ -122,6 +127,7 @@ class Slow(Worker):
         threading.Event().wait(seconds)
 
 
+@pytest.mark.slow
 def test_a_concurrent_call_is_stopped_and_the_others_are_not(trio):
     workers = trio["async"].slice(gpus=0)
     waits = [workers.nap.call_one(seconds) for seconds in (1e6, 0.2)]
@@ -131,6 +137,7 @@ def test_a_concurrent_call_is_stopped_and_the_others_are_not(trio):
     assert waits[1].get(timeout=10) == 0.2
 
 
+@pytest.mark.slow
 def test_user_code_that_swallows_the_interrupt_gets_the_next_one(trio):
     workers = trio["main"].slice(gpus=0)
     code = (
@@ -148,6 +155,7 @@ def test_user_code_that_swallows_the_interrupt_gets_the_next_one(trio):
     assert workers.add.call_one(0).get(timeout=10) is not None
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_raises_keyboardinterrupt_itself_is_an_ordinary_error(trio):
     for kind in ("main", "thread"):
         error = trio[kind].do.call("raise KeyboardInterrupt").exception(timeout=10)
@@ -156,6 +164,7 @@ def test_an_endpoint_that_raises_keyboardinterrupt_itself_is_an_ordinary_error(t
         assert len(trio[kind].add.call(0).get(timeout=10)) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["main", "thread", "async"])
 def test_no_interrupt_hits_a_call_it_was_not_meant_for(trio, kind):
     """Short calls in a stream, every other one cancelled at a random moment."""

@@ -13,7 +13,8 @@ from monarch_nb import CallInterrupted, RankExited
 from monarch_nb.control.client import client
 from tests.support import eventually
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow]
+pytestmark = pytest.mark.alone
+
 CALLS = 100_000
 
 
@@ -47,6 +48,7 @@ def kinds(calls) -> Counter:
     return Counter(type(each.exception(timeout=60)).__name__ for each in calls)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 8])
 def test_all_are_answered_in_order(mesh, goal, ranks, responsive):
     burst = Burst(mesh(ranks), hold_s=0.0)
@@ -56,6 +58,7 @@ def test_all_are_answered_in_order(mesh, goal, ranks, responsive):
     assert burst.grown_bytes() < 200 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 8])
 def test_all_can_be_cancelled_at_once(mesh, goal, ranks, responsive):
     burst = Burst(mesh(ranks), hold_s=1e6)
@@ -70,6 +73,7 @@ def test_all_can_be_cancelled_at_once(mesh, goal, ranks, responsive):
     assert all(one.add.call_one(0).get(timeout=10) == 0 for one in burst.ones)
 
 
+@pytest.mark.slow
 def test_each_can_be_cancelled_by_itself(mesh, goal):
     burst = Burst(mesh(1), hold_s=1e6)
     at = time.perf_counter()
@@ -80,6 +84,8 @@ def test_each_can_be_cancelled_by_itself(mesh, goal):
     assert burst.ones[0].add.call_one(0).get(timeout=10) == 0
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 @pytest.mark.parametrize("ranks", [1, 8])
 def test_all_end_with_the_ranks(mesh, goal, ranks, responsive):
     burst = Burst(mesh(ranks), hold_s=1e6)
@@ -96,6 +102,8 @@ def test_all_end_with_the_ranks(mesh, goal, ranks, responsive):
     assert burst.grown_bytes() < 200 << 20
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_one_of_eight_dies_and_the_others_answer(mesh, goal):
     burst = Burst(mesh(8), hold_s=0.0)
     os.kill(burst.pids[3], signal.SIGKILL)

@@ -12,10 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.source import ROOT
 from tests.support import _all_pids, _read, eventually, is_running
-
-pytestmark = [pytest.mark.fault, pytest.mark.slow]
-ROOT = Path(__file__).parents[2]
 
 START = """
 import atexit, json, os, signal, sys, threading, time
@@ -97,6 +95,8 @@ def still(names: list[str]) -> list[str]:
     return [name for name in names if Path(os.environ["TMPDIR"], name).exists()]
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
 def test_sigkill_leaves_nothing(tmp_path, goal, busy):
     then = "actors.sleep.call(1000).get()" if busy else "threading.Event().wait()"
@@ -108,6 +108,8 @@ def test_sigkill_leaves_nothing(tmp_path, goal, busy):
     assert_all_gone(program, goal, f"6 SIGKILL of the client, {then}: nothing left", at, 1.0)
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_stopped_and_then_killed_leaves_nothing(tmp_path, goal):
     program = Program(tmp_path, "threading.Event().wait()")
     program.process.send_signal(signal.SIGSTOP)
@@ -129,6 +131,8 @@ ENDS = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 @pytest.mark.parametrize("how", ENDS)
 def test_an_orderly_end_cleans_up(tmp_path, goal, how):
     then, code = ENDS[how]
@@ -148,6 +152,7 @@ def test_an_orderly_end_cleans_up(tmp_path, goal, how):
         assert errors == ""
 
 
+@pytest.mark.slow
 def test_a_rank_that_will_not_end_does_not_hold_up_the_end(tmp_path, goal):
     then = "actors.slice(gpus=0).sleep.call_one(1000); time.sleep(.3)"
     program = Program(tmp_path, then)
@@ -168,6 +173,8 @@ DEAF = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 @pytest.mark.parametrize("how", DEAF)
 def test_a_deaf_rank_is_killed_in_time(tmp_path, goal, how):
     program = Program(tmp_path, f"ranks = list(actors.pid.call().get().values()); {DEAF[how]}")
@@ -179,6 +186,8 @@ def test_a_deaf_rank_is_killed_in_time(tmp_path, goal, how):
     assert program.cleaned() == [program.ranks[1]]
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_a_failure_nobody_handles_ends_a_script_with_its_report(tmp_path, goal):
     program = Program(tmp_path, "threading.Event().wait()")
     at = time.monotonic()

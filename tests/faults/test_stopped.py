@@ -12,9 +12,9 @@ import pytest
 
 from monarch_nb import RankUnreachable
 from monarch_nb.control.client import client
+from tests import inside
 from tests.support import eventually, is_running, stop
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow]
 GRACE_S = 2.0
 
 
@@ -38,9 +38,11 @@ def verdict(procs, rank: int) -> str:
 
 
 def silent(procs) -> bool:
-    return any(process in client().supervision.silent for process in procs._processes())
+    return any(process in client().supervision.silent for process in inside.processes(procs))
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 @pytest.mark.parametrize("is_in_call", [False, True], ids=["idle", "in call"])
 def test_silent_then_heard_and_no_reply_lost_or_doubled(
     mesh, goal, tmp_path, failures, is_in_call, responsive
@@ -72,6 +74,8 @@ def test_silent_then_heard_and_no_reply_lost_or_doubled(
     assert failures == []
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_stopped_right_after_its_start(mesh, goal):
     made = mesh(2)
     at = send(made.pids[0], signal.SIGSTOP)
@@ -81,6 +85,8 @@ def test_stopped_right_after_its_start(mesh, goal):
     assert made.one(0).add.call_one().get(timeout=10) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_unreachable_after_the_grace_and_what_it_says_later_is_dropped(
     mesh, goal, tmp_path, failures
 ):
@@ -109,6 +115,8 @@ def test_unreachable_after_the_grace_and_what_it_says_later_is_dropped(
     assert list(made.workers.add.call(10).get(timeout=20).values()) == [11, 10, 10]
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_a_message_of_a_rank_that_was_given_up_is_dropped(mesh, monkeypatch):
     """What was on its way when the verdict fell: replayed here, for no rank can be made to send
     it."""
@@ -127,21 +135,23 @@ def test_a_message_of_a_rank_that_was_given_up_is_dropped(mesh, monkeypatch):
     port, receiver = Channel.open()
     waiting = receiver.recv()
     made.one(1).do.call_one("pass").get(timeout=5)
-    source = made.procs._processes()[1]
+    number, _ = inside.address(port)
+    source = inside.processes(made.procs)[1]
     send(made.pids[1], signal.SIGSTOP)
     assert isinstance(made.one(1).add.call_one().exception(timeout=40), RankUnreachable)
     from monarch_nb.core.wire.frames import HEADER, REPLY, Message
 
     payload = proc.encode("late", (proc.id,)).payload
-    late = Message(HEADER.unpack(HEADER.pack(REPLY, 0, 0, 0, 0, port._port, source, 0)), payload)
+    late = Message(HEADER.unpack(HEADER.pack(REPLY, 0, 0, 0, 0, number, source, 0)), payload)
     proc.deliver(late)
-    other = made.procs._processes()[0]
-    good = Message(HEADER.unpack(HEADER.pack(REPLY, 0, 0, 0, 0, port._port, other, 0)), payload)
+    other = inside.processes(made.procs)[0]
+    good = Message(HEADER.unpack(HEADER.pack(REPLY, 0, 0, 0, 0, number, other, 0)), payload)
     assert not waiting.done()
     proc.deliver(good)
     assert waiting.get(timeout=5) == "late"
 
 
+@pytest.mark.slow
 def test_a_rank_that_holds_the_gil_is_busy_and_not_silent(mesh):
     made = mesh(2)
     code = "import ctypes; ctypes.PyDLL(None).sleep(5)"
@@ -158,6 +168,8 @@ def test_a_rank_that_holds_the_gil_is_busy_and_not_silent(mesh):
     assert "silent" not in seen
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_several_stopped_at_once_are_told_together_in_time(mesh, goal):
     made = mesh(4)
     future = made.workers.sleep.call(60.0)

@@ -33,7 +33,7 @@ class Host:
         self.run_dir = new_run_dir()
         self.told: list[tuple[float, dict[str, Any]]] = []
         self.takes = True  # what ranks write
-        self._answers: dict[int, dict[str, Any]] = {}
+        self.answers: dict[int, dict[str, Any]] = {}
         self._serials = itertools.count(256)
         self._ports = itertools.count(1000)
         self.links = Links(self.run_dir.path, CONTROLLER, self._deliver)
@@ -53,7 +53,7 @@ class Host:
     def _deliver(self, message: frames.Message) -> None:
         body = json.loads(bytes(message.payload))
         if message.port:
-            self._answers[message.port] = body
+            self.answers[message.port] = body
         else:
             self.told.append((time.monotonic(), body))
         if self.takes and body.get("verb") == "raw":
@@ -75,7 +75,7 @@ class Host:
     ) -> dict[str, Any]:
         port = next(self._ports)
         self.send(AGENT, verb, *buffers, port=port, **fields)
-        return eventually(lambda: self._answers.get(port), within_s, f"an answer to {verb}")
+        return eventually(lambda: self.answers.get(port), within_s, f"an answer to {verb}")
 
     def find(self, verb: str, proc: int | None = None) -> list[dict[str, Any]]:
         """What was said so far."""

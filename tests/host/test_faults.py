@@ -20,13 +20,7 @@ import pytest
 from tests.host.support import host, wait
 from tests.support import SESSION, descendants, eventually, is_running, session_processes
 
-pytestmark = [pytest.mark.slow, pytest.mark.fault]
-
-
-@pytest.fixture
-def agent():
-    with host() as made:
-        yield made
+pytestmark = pytest.mark.alone
 
 
 @pytest.fixture
@@ -50,6 +44,8 @@ def gone(pids, within_s=10.0):
     return time.monotonic()
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 @pytest.mark.parametrize("deed", [None, "refuse_to_end"])
 def test_a_killed_rank_is_reported_at_once(agent, goal, deed):
     procs = agent.spawn(2)
@@ -65,6 +61,8 @@ def test_a_killed_rank_is_reported_at_once(agent, goal, deed):
     assert len(agent.find("exited")) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_a_stopped_rank_is_silent_and_heard_again(agent, goal):
     stopped, other = agent.spawn(2)
     agent.up([stopped, other])
@@ -78,6 +76,8 @@ def test_a_stopped_rank_is_silent_and_heard_again(agent, goal):
     assert len(agent.find("silent")) == len(agent.find("heard")) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_a_rank_that_holds_the_gil_is_not_silent(agent):
     [proc] = agent.spawn(1)
     agent.up([proc])
@@ -86,6 +86,8 @@ def test_a_rank_that_holds_the_gil_is_not_silent(agent):
     assert agent.find("silent") == []
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_a_rank_that_ends_by_itself_is_not_silent_first(agent):
     procs = agent.spawn(8)
     agent.up(procs)
@@ -96,12 +98,20 @@ def test_a_rank_that_ends_by_itself_is_not_silent_first(agent):
     assert agent.find("silent") == []
 
 
-def test_every_rank_ends_with_the_zygote_and_another_takes_its_place(agent, goal):
+def ranks_with_children(agent):
+    """Each has started a process of another kind."""
     procs = agent.spawn(4)
     agent.up(procs)
     for proc, how in zip(procs, ("exec", "bare", "fork", "daemon"), strict=True):
         agent.send(proc, "grandchild", how=how)
         agent.hear("done", proc)
+    return procs
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_every_rank_ends_with_the_zygote_and_another_takes_its_place(agent, goal):
+    procs = ranks_with_children(agent)
     family = descendants(agent.agent_pid)
     at = kill(agent.hear("ready")["zygote"])
     exits = [agent.hear("exited", proc) for proc in procs]
@@ -114,18 +124,18 @@ def test_every_rank_ends_with_the_zygote_and_another_takes_its_place(agent, goal
     assert len(agent.find("exited")) == 4
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_nothing_survives_the_agent(agent, goal):
-    procs = agent.spawn(4)
-    agent.up(procs)
-    for proc, how in zip(procs, ("exec", "bare", "fork", "daemon"), strict=True):
-        agent.send(proc, "grandchild", how=how)
-        agent.hear("done", proc)
+    ranks_with_children(agent)
     family = descendants(agent.agent_pid)
     assert len(family) >= 9
     at = kill(agent.agent_pid)
     goal("all gone after the agent's end", gone(family) - at, 0.5)
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_nothing_survives_the_agent_even_with_a_stopped_zygote(agent, goal):
     agent.up(agent.spawn(2))
     family = descendants(agent.agent_pid)
@@ -134,6 +144,8 @@ def test_nothing_survives_the_agent_even_with_a_stopped_zygote(agent, goal):
     goal("all gone, the zygote was stopped", gone(family) - at, 0.5)
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 @pytest.mark.parametrize("stop", ["", "owner", "agent"])
 def test_nothing_survives_the_owner(goal, stop):
     with owner(4) as (process, facts):
@@ -162,6 +174,8 @@ def owner(count):
             process.kill()
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 @pytest.mark.parametrize("how", ["exec", "bare", "fork", "daemon"])
 def test_what_a_rank_has_started_ends_with_it(agent, goal, how):
     doomed, other = agent.spawn(2)
@@ -183,6 +197,8 @@ def test_what_a_rank_has_started_ends_with_it(agent, goal, how):
     assert sum(map(is_running, started)) == 1, "the other rank's grandchild is none of its business"
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_a_rank_that_eats_its_memory_is_said_to_have(needs):
     needs("memory_cgroup", "root")
     lines = Path("/proc/self/cgroup").read_text().splitlines()

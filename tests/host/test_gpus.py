@@ -88,7 +88,7 @@ def test_without_a_driver_there_are_no_figures_and_no_noise(what, capfd):
 
     gpus = Gpus(load)
     gpus.look()
-    eventually(lambda: not gpus._thread.is_alive())
+    eventually(lambda: "monarch-gpus" not in {each.name for each in threading.enumerate()})
     assert gpus.use_of(10) == (None, None)
     gpus.rest()
     assert capfd.readouterr() == ("", "")

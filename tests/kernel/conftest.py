@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from jupyter_core.utils import ensure_event_loop
 
 from tests.kernel.client import KernelClient
 from tests.kernel.front_end import FrontEnd
-
-ROOT = Path(__file__).parents[2]
+from tests.source import ROOT
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,9 +29,11 @@ def kernelspec(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def kernel() -> Iterator[KernelClient]:
-    """A running Monarch kernel, shared by the tests of a module."""
+def kernel(request: pytest.FixtureRequest) -> Iterator[KernelClient]:
+    """A Monarch kernel that has run the `FIRST_CELLS` of the module, whose tests share it."""
     with KernelClient("monarch") as client:
+        for cell in getattr(request.module, "FIRST_CELLS", ()):
+            client.ok(cell, timeout_s=60)
         yield client
 
 

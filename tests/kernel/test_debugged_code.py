@@ -6,10 +6,7 @@ import time
 
 import pytest
 
-from tests.kernel.client import KernelClient
-
-pytestmark = pytest.mark.slow
-
+FIRST_CELLS = ["%mesh up --gpus 1", "%mesh debugger 0"]
 PROMPT_S = 0.5
 ACTORS = """import asyncio
 from monarch_nb import Actor, endpoint
@@ -37,15 +34,6 @@ class Plain(Actor):
 
 slow, plain = mesh0.spawn("slow", Slow), mesh0.spawn("plain", Plain)
 """
-
-
-@pytest.fixture(scope="module")
-def kernel():
-    """One rank, which is debugged."""
-    with KernelClient("monarch") as client:
-        client.ok("%mesh up --gpus 1")
-        client.ok("%mesh debugger 0")
-        yield client
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,6 @@ import pytest
 from tests.kernel.client import KernelClient
 from tests.kernel.front_end import FrontEnd, took_s
 
-pytestmark = [pytest.mark.slow, pytest.mark.fault]
-
 CELL = """%%mesh
 def work(x):
     y = x + rank
@@ -34,6 +32,7 @@ def pids(kernel: KernelClient) -> list[int]:
     return [int(line.split()[1]) for line in cell.text().splitlines() if line.startswith("[")]
 
 
+@pytest.mark.fault
 def test_a_rank_that_dies_while_it_is_stopped(kernel):
     doomed = pids(kernel)[1]
     kernel.ok("%mesh debugger 1")
@@ -62,6 +61,7 @@ def test_a_rank_that_dies_while_it_is_stopped(kernel):
     page.off()
 
 
+@pytest.mark.fault
 def test_one_of_all_ranks_dies(kernel):
     doomed = pids(kernel)[1]
     kernel.ok("%mesh debugger all")
@@ -84,6 +84,8 @@ def test_one_of_all_ranks_dies(kernel):
     page.off()
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_the_kernel_restarts_while_ranks_are_stopped():
     with KernelClient("monarch") as kernel:
         kernel.ok("%mesh up --gpus 2")

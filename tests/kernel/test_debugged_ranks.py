@@ -12,8 +12,7 @@ from tests import support
 from tests.kernel.client import KernelClient
 from tests.kernel.front_end import FrontEnd
 
-pytestmark = pytest.mark.slow
-
+FIRST_CELLS = ["%mesh up --gpus 2"]
 PROMPT_S = 0.5  # of a cell whose ranks are stopped, a traceback each included
 CELL = """%%mesh
 def work(x):
@@ -24,13 +23,6 @@ print('y', work(20))
 """
 
 JOB = CELL.replace("%%mesh", "%%mesh --noblock -o job")
-
-
-@pytest.fixture(scope="module")
-def kernel():
-    with KernelClient("monarch") as client:
-        client.ok("%mesh up --gpus 2")
-        yield client
 
 
 @pytest.fixture
@@ -159,6 +151,7 @@ def test_another_rank_while_one_is_stopped(kernel):
     page.off()
 
 
+@pytest.mark.slow
 def test_from_the_controller_to_a_rank_and_back():
     with KernelClient("monarch") as kernel:
         kernel.ok("%mesh up --gpus 2")

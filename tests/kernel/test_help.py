@@ -15,8 +15,6 @@ import pytest
 from tests import support
 from tests.kernel.client import KernelClient
 
-pytestmark = pytest.mark.slow
-
 ANSWER_S = 0.3
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 TYPES = "_jupyter_types_experimental"
@@ -188,6 +186,7 @@ def is_held(kernel: KernelClient) -> bool:
     return took_s > ANSWER_S / 2
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_while_ranks_are_stopped_or_lost():
     with KernelClient("monarch") as kernel:
@@ -216,6 +215,7 @@ def test_while_ranks_are_stopped_or_lost():
 STATUS = "from monarch_nb.notebook.session import status_line; print(status_line(get_ipython()))"
 
 
+@pytest.mark.slow
 def test_before_ranks_are_there():
     with KernelClient("monarch") as kernel:
         assert complete(kernel, "%%mesh\nran") == []
@@ -231,6 +231,7 @@ def test_before_ranks_are_there():
         kernel.until(lambda: "rank" in complete(kernel, "%%mesh\nran"))
 
 
+@pytest.mark.slow
 def test_in_a_plain_ipython_kernel():
     with KernelClient("python3") as kernel:
         kernel.ok("%load_ext monarch_nb")

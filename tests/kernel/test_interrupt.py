@@ -8,7 +8,7 @@ import pytest
 
 from tests.kernel.client import Cell, KernelClient
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.alone
 
 PROMPT_S = 0.3
 SLOW_DEBUGGER = """
@@ -91,6 +91,7 @@ def test_a_slow_debug_request_delays_no_interrupt(kernel, sleep):
         kernel.ok("del get_ipython().kernel.do_debug_request")
 
 
+@pytest.mark.slow
 def test_starting_the_debugger_in_a_busy_kernel_delays_no_interrupt():
     """ipykernel waits in the control thread for the shell, which runs the cell."""
     with KernelClient("monarch") as kernel:

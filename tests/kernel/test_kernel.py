@@ -7,9 +7,8 @@ import pytest
 
 from tests.kernel.client import wait_for_hosts
 
-pytestmark = pytest.mark.slow
 
-
+@pytest.mark.slow
 class TestProtocol(jupyter_kernel_test.KernelTests):
     @classmethod
     def setUpClass(cls):

@@ -11,8 +11,6 @@ import pytest
 from tests import support
 from tests.kernel.client import KernelClient
 
-pytestmark = pytest.mark.slow
-
 
 def test_it_says_who_it_is(kernel):
     info = kernel.client.kernel_info(reply=True, timeout=10)["content"]
@@ -30,6 +28,7 @@ def test_threads_give_way_to_a_cell_soon(kernel):
     assert "0.001" in kernel.ok("import sys; sys.getswitchinterval()").shown
 
 
+@pytest.mark.slow
 def test_children_of_the_kernel_run_while_the_debugger_is_on():
     """pydevd would make a child Python wait for a debug session that nobody opens."""
     with KernelClient("monarch") as kernel:
@@ -56,6 +55,7 @@ def test_breakpoint_goes_on_where_nobody_can_answer(kernel):
     assert "breakpoint() in <module>(), line 2" in cell.text("stderr")
 
 
+@pytest.mark.slow
 def test_the_history_is_written_soon_and_when_the_kernel_ends():
     with KernelClient("monarch") as kernel:
         soon, at_the_end = (f"one_of_{time.time_ns()} = {n}" for n in (1, 2))
@@ -72,6 +72,7 @@ def inputs(path):
         return [source for (source,) in history.execute("SELECT source FROM history")]
 
 
+@pytest.mark.slow
 def test_shutdown_is_prompt_and_leaves_nothing():
     with KernelClient("monarch") as kernel:
         pid = kernel_pid(kernel)
@@ -81,6 +82,7 @@ def test_shutdown_is_prompt_and_leaves_nothing():
         assert not support.is_running(pid)
 
 
+@pytest.mark.slow
 def test_restart_gives_a_fresh_kernel():
     with KernelClient("monarch") as kernel:
         pid = kernel_pid(kernel)
@@ -94,6 +96,7 @@ def test_restart_gives_a_fresh_kernel():
         assert kernel.run("x").status == "error"
 
 
+@pytest.mark.slow
 def test_shutdown_is_not_delayed_by_a_slow_debug_request():
     with KernelClient("monarch") as kernel:
         kernel.ok(
@@ -107,6 +110,7 @@ def test_shutdown_is_not_delayed_by_a_slow_debug_request():
         assert time.monotonic() - asked < 2.5
 
 
+@pytest.mark.slow
 def test_it_runs_with_encryption_required():
     with KernelClient("monarch", transport_encryption="required") as kernel:
         assert kernel.client.curve_publickey

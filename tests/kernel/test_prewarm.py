@@ -9,8 +9,6 @@ import pytest
 from tests.kernel.client import KernelClient
 from tests.support import eventually
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def kernel(monkeypatch):

@@ -7,10 +7,7 @@ import textwrap
 
 import pytest
 
-from tests.kernel.client import KernelClient
-
-pytestmark = pytest.mark.slow
-
+FIRST_CELLS = ["%mesh up --gpus 2", "%mesh debugger 1"]
 CELL = """%%mesh
 import math
 
@@ -53,15 +50,6 @@ def outer(n):
 def inner(total, i):
     return total + i
 """
-
-
-@pytest.fixture(scope="module")
-def kernel():
-    """With two ranks, the second of which is debugged."""
-    with KernelClient("monarch") as client:
-        client.ok("%mesh up --gpus 2")
-        client.ok("%mesh debugger 1")
-        yield client
 
 
 def test_it_stops_in_a_mesh_cell_and_goes_on(page, kernel):

@@ -16,12 +16,9 @@ from monarch_nb.control.client import client
 from tests.meshes.test_variables import ok
 from tests.support import eventually
 
+pytestmark = pytest.mark.usefixtures("mesh_runtime")
+
 LARGE = 64 << 20
-
-
-@pytest.fixture(autouse=True)
-def runtime(mesh_runtime):
-    """Every test here needs one."""
 
 
 def test_arrays_are_shared_by_the_ranks_and_not_copied(procs):

@@ -28,13 +28,10 @@ from monarch_nb.meshes.proc_mesh import (
 )
 from tests.actors.cast import Counter, Process, Witness, over
 
-
-@pytest.fixture(autouse=True)
-def runtime(mesh_runtime):
-    """Every test here needs one."""
-
-
 # ----------------------------------------------------------------------------------------- the host
+
+
+pytestmark = pytest.mark.usefixtures("mesh_runtime")
 
 
 def test_this_host():

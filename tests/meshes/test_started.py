@@ -24,16 +24,11 @@ from monarch_nb import (
 )
 from monarch_nb.control.client import client
 from tests.actors.cast import Counter, over
-from tests.actors.conftest import ROOT
+from tests.source import ROOT
 from tests.support import eventually, is_running, listening_ports
 
 PLAIN = default_bootstrap_cmd()
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def runtime(mesh_runtime):
-    """Every test here needs one."""
+pytestmark = pytest.mark.usefixtures("mesh_runtime")
 
 
 def wrapped(program, *args, tail=(PLAIN.program, *PLAIN.args)):
@@ -64,6 +59,7 @@ class Torch(Actor):
 # -------------------------------------------------------------------------------- what starts ranks
 
 
+@pytest.mark.slow
 def test_the_default_forks():
     assert PLAIN.program == sys.executable
     assert PLAIN.args == ("-m", "monarch_nb.host.rank")
@@ -81,6 +77,7 @@ def _arguments(mesh):
     return [line[line.index(b"-m") + 1] for line in lines]
 
 
+@pytest.mark.slow
 def test_another_interpreter(other_python, spawn):
     host = this_host().with_python_executable(other_python)
     mesh = host.spawn_procs({"gpus": 2})
@@ -96,12 +93,14 @@ def test_another_interpreter(other_python, spawn):
     mesh.stop().get()
 
 
+@pytest.mark.slow
 def test_a_command_takes_the_place_of_the_interpreter(other_python, spawn):
     mesh = this_host().with_python_executable(other_python).spawn_procs(bootstrap_command=PLAIN)
     assert _arguments(mesh) == [b"monarch_nb.host.zygote.zygote"]
     mesh.stop().get()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["env", "nice", "script"])
 def test_wrappers(kind, spawn, tmp_path):
     script = tmp_path / "wrapper"
@@ -124,6 +123,7 @@ def test_wrappers(kind, spawn, tmp_path):
         assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0) + 5
 
 
+@pytest.mark.slow
 def test_a_command_that_inherits_nothing(spawn):
     command = dataclasses.replace(wrapped("env"), env={"ONLY": "this"}, inherit_env=False)
     [found] = over(spawn(bootstrap_command=command), "all_env")
@@ -132,6 +132,7 @@ def test_a_command_that_inherits_nothing(spawn):
     assert "HOME" not in found
 
 
+@pytest.mark.slow
 def test_forked_and_started_ranks_are_one_mesh(spawn, failures):
     def command(point):
         return wrapped("env", f"AT={point['gpus']}") if point["gpus"] % 2 else PLAIN
@@ -142,6 +143,7 @@ def test_forked_and_started_ranks_are_one_mesh(spawn, failures):
     assert mesh.spawn("torch", Torch).meet.call().get().values() == [(4, False)] * 4
 
 
+@pytest.mark.slow
 def test_a_bootstrap_function_and_binding(spawn):
     cpu = min(os.sched_getaffinity(0))
 
@@ -158,6 +160,7 @@ def test_a_bootstrap_function_and_binding(spawn):
 # --------------------------------------------------------------------------------------- their ends
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_a_killed_one_is_known_at_once_and_healed_by_the_same_command(spawn, failures):
     def command(point):
@@ -191,6 +194,7 @@ def failure_of(mesh):
     return caught.value
 
 
+@pytest.mark.slow
 def test_a_program_that_exits_at_once(spawn, failures):
     command = BootstrapCommand("sh", args=("-c", "echo no licence >&2; exit 3"))
     error = failure_of(spawn(bootstrap_command=command))
@@ -199,6 +203,7 @@ def test_a_program_that_exits_at_once(spawn, failures):
     assert "no licence" in str(error).splitlines()[-2]
 
 
+@pytest.mark.slow
 def test_an_interpreter_that_lacks_this_package(spawn, failures, tmp_path, monkeypatch):
     venv.create(tmp_path / "bare", symlinks=True, with_pip=False)
     monkeypatch.chdir(tmp_path)
@@ -212,6 +217,7 @@ def test_an_interpreter_that_lacks_this_package(spawn, failures, tmp_path, monke
     assert re.search(r"has no module '\w+'; install monarch_nb there", str(error))
 
 
+@pytest.mark.slow
 def test_another_minor_version(spawn, failures, tmp_path):
     """A Python that says so of itself."""
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.version_info = (3, 2, 1)")

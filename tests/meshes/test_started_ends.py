@@ -18,12 +18,11 @@ from monarch_nb import (
     this_host,
 )
 from tests.actors.cast import Process, over
-from tests.actors.conftest import ROOT
+from tests.source import ROOT
 from tests.support import descendants, eventually, is_running
 
-pytestmark = [pytest.mark.slow, pytest.mark.fault]
 
-
+@pytest.mark.slow
 def test_a_program_that_never_becomes_a_rank(failures, monkeypatch):
     monkeypatch.setenv("MONARCH_NB_START_S", "0.5")
     mesh = this_host().spawn_procs(bootstrap_command=BootstrapCommand("sleep", args=("1000",)))
@@ -50,6 +49,8 @@ threading.Event().wait()
 """
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_nothing_survives_the_owner():
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
@@ -73,6 +74,8 @@ threading.Event().wait()
 """
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_attached_hosts_start_them_too(other_python, failures, monkeypatch, tmp_path):
     monkeypatch.setenv("MONARCH_NB_HOME", str(tmp_path / "keys"))
     with subprocess.Popen(

@@ -13,13 +13,10 @@ import monarch_nb
 from monarch_nb import ActorError, BootstrapCommand, default_bootstrap_cmd, this_host
 from tests.actors.cast import Counter, over
 
-
-@pytest.fixture(autouse=True)
-def runtime(mesh_runtime):
-    """Every test here needs one."""
-
-
 # -------------------------------------------------------------------------------------- environment
+
+
+pytestmark = pytest.mark.usefixtures("mesh_runtime")
 
 
 def test_env_sets_and_removes(spawn, monkeypatch):

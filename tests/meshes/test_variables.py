@@ -19,12 +19,10 @@ from monarch_nb import (
     ValueMesh,
 )
 from monarch_nb.control.cells.run import CellRun, run_cell
+from tests import inside
 from tests.support import eventually
 
-
-@pytest.fixture(autouse=True)
-def runtime(mesh_runtime):
-    """Every test here needs one."""
+pytestmark = pytest.mark.usefixtures("mesh_runtime")
 
 
 def run(mesh: ProcMesh, code: str, **options) -> CellRun:
@@ -241,7 +239,7 @@ def test_a_lost_rank(spawn, failures):
     mesh = spawn(per_host={"gpus": 3}, name="three")
     mesh["x"] = 1
     run(mesh.slice(gpus=1), "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    eventually(lambda: 1 in mesh._state.lost, what="the loss")
+    eventually(lambda: 1 in inside.lost(mesh), what="the loss")
     with pytest.raises(SupervisionError, match="rank 1") as caught:
         mesh["x"]
     assert caught.value.ranks == (1,)

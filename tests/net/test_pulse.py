@@ -25,7 +25,6 @@ sys.stdin.read()
 inbox.close(0)
 context.term()
 """
-pytestmark = [pytest.mark.slow, pytest.mark.fault]
 
 
 @pytest.fixture
@@ -58,11 +57,14 @@ def peer(run_dir):
         process.kill()
 
 
+@pytest.mark.slow
 def test_a_peer_that_never_was_is_no_news(pulse):
     wait(0.5)
     assert pulse.read() == []
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_stopped_and_continued_again_and_again(pulse, peer):
     assert eventually(pulse.read) == [True]
     for _ in range(3):
@@ -74,12 +76,16 @@ def test_stopped_and_continued_again_and_again(pulse, peer):
         assert eventually(pulse.read) == [True]
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_an_end_is_a_loss(pulse, peer):
     assert eventually(pulse.read) == [True]
     peer.kill()
     assert eventually(pulse.read) == [False]
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_many_links_cost_few_files(context, run_dir, peer):
     before = len(os.listdir("/proc/self/fd"))
     pulses = [Pulse(context, run_dir, 7, 0.5, 1.5) for _ in range(256)]

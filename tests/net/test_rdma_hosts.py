@@ -13,10 +13,7 @@ from monarch_nb.process import current
 from monarch_nb.rdma import RDMATcpFallbackWarning
 from tests.services.transfer.owners import BIG, Owner, offer
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:buffer:monarch_nb.rdma.RDMATcpFallbackWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:buffer:monarch_nb.rdma.RDMATcpFallbackWarning")
 
 
 @pytest.fixture
@@ -27,6 +24,7 @@ def two_hosts(workers):
     assert current.runtime().buffers.statistics()["buffers"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [64, BIG + 3])
 def test_read_and_write_between_hosts(two_hosts, size):
     handle = offer(two_hosts, 0, size=size, value=7)
@@ -41,6 +39,7 @@ def test_read_and_write_between_hosts(two_hosts, size):
     assert int(room.sum()) == 8 * size
 
 
+@pytest.mark.slow
 def test_the_owner_computes_meanwhile(two_hosts):
     handle = offer(two_hosts, 0, size=BIG, value=7)
     sleep = two_hosts.slice(gpus=0).sleep.call_one(30.0)
@@ -51,6 +50,7 @@ def test_the_owner_computes_meanwhile(two_hosts):
     sleep.cancel()
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_an_owner_on_another_host_dies(two_hosts, monkeypatch):
     monkeypatch.setattr("monarch_nb.unhandled_fault_hook", lambda _: None, raising=False)

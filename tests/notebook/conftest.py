@@ -10,9 +10,9 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.notebook.extension import unload_ipython_extension
 from tests.kernel.client import KernelClient
-from tests.kernel.conftest import kernelspec
+from tests.kernel.conftest import kernel, kernelspec
 
-__all__ = ["kernelspec"]
+__all__ = ["kernel", "kernelspec"]
 
 FAKE = """
 %load_ext monarch_nb.notebook.extension
@@ -27,6 +27,14 @@ def fake_kernel() -> Iterator[KernelClient]:
     with KernelClient("monarch") as client:
         client.ok(FAKE)
         client.ok("%mesh up --gpus 4")
+        yield client
+
+
+@pytest.fixture
+def fresh() -> Iterator[KernelClient]:
+    """One with four ranks for a test that breaks things."""
+    with KernelClient("monarch") as client:
+        client.ok("%mesh up --gpus 4", timeout_s=50)
         yield client
 
 

@@ -178,7 +178,7 @@ class FakeClient:
             ranks.append(RankStatus(rank, coords, None, 0, verdict, what, 98.5, ""))
         return SimpleNamespace(
             name=mesh.name,
-            labels=mesh._labels,
+            labels=tuple(mesh.sizes),
             sizes=tuple(mesh.sizes.values()),
             ranks=tuple(ranks),
         )

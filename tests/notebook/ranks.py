@@ -3,30 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-
-import pytest
 
 from tests.kernel.client import Cell, KernelClient
 
 PROMPT_S = 0.3
 FREE_S = 1.0
-
-
-@pytest.fixture(scope="module")
-def kernel() -> Iterator[KernelClient]:
-    """A Monarch kernel with four ranks up."""
-    with KernelClient("monarch") as client:
-        client.ok("%mesh up --gpus 4", timeout_s=50)
-        yield client
-
-
-@pytest.fixture
-def fresh() -> Iterator[KernelClient]:
-    """One for a test that breaks things."""
-    with KernelClient("monarch") as client:
-        client.ok("%mesh up --gpus 4", timeout_s=50)
-        yield client
 
 
 def stop(kernel: KernelClient, code: str) -> tuple[Cell, float]:

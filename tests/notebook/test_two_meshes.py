@@ -9,8 +9,6 @@ import pytest
 
 from tests.kernel.client import KernelClient
 
-pytestmark = [pytest.mark.slow, pytest.mark.fault]
-
 SLEEP = "%%mesh @{name} --noblock -o of_{name}\nimport time; time.sleep(30)"
 
 
@@ -32,6 +30,7 @@ def one() -> Iterator[KernelClient]:
         yield kernel
 
 
+@pytest.mark.slow
 def test_interrupt_reaches_the_named_mesh_only(two):
     for name in ("a", "b"):
         two.ok(SLEEP.format(name=name))
@@ -44,6 +43,7 @@ def test_interrupt_reaches_the_named_mesh_only(two):
     )
 
 
+@pytest.mark.slow
 def test_interrupt_reaches_calls_to_actors_of_the_mesh(two):
     two.ok(
         "import time\nfrom monarch_nb import Actor, endpoint\n"
@@ -57,6 +57,7 @@ def test_interrupt_reaches_calls_to_actors_of_the_mesh(two):
     assert "sleepers.sleep was interrupted" in cell.error
 
 
+@pytest.mark.slow
 def test_any_name_of_python_can_be_typed(two):
     two.ok("odd = this_host().spawn_procs(per_host={'gpus': 1}, name='my-mesh.x y')")
     assert two.ok("%%mesh --name 'my-mesh.x y'\nrank").displays == [{"text/plain": "0"}]
@@ -67,6 +68,8 @@ def test_any_name_of_python_can_be_typed(two):
     assert two.ok("%mesh down").text() == "my-mesh.x y is down\n"
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_a_restart_is_no_failure(one):
     one.ok("%mesh interrupt --kill 1 --name a")
     one.ok("import time\nwhile 1 not in a._state.lost: time.sleep(0.01)")
@@ -80,6 +83,8 @@ def test_a_restart_is_no_failure(one):
     one.ok("%mesh heal a")
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_a_variable_does_not_go_to_lost_ranks(one):
     one.run("%%mesh @a 1\nimport os; os._exit(3)")
     lost = "rank 1 of a is lost; %mesh status shows how. Type: %mesh heal, or %%mesh 0 for the "
@@ -89,6 +94,8 @@ def test_a_variable_does_not_go_to_lost_ranks(one):
     one.ok("%mesh heal a")
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_a_slice_stands_for_its_mesh_where_the_mesh_is_meant(one):
     one.ok("from monarch_nb import this_host")
     one.ok("q = this_host().spawn_procs(per_host={'gpus': 4}, name='q')")
@@ -103,6 +110,8 @@ def test_a_slice_stands_for_its_mesh_where_the_mesh_is_meant(one):
     assert "half" not in sorted_list(one)
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_a_mesh_that_cannot_grow_is_not_ended_by_a_restart(one):
     one.run("%%mesh 1\nimport os; os._exit(3)")
     assert one.ok("%mesh heal --shrink").text() == "a goes on with 1 rank (gpus=1)\n"
@@ -111,6 +120,7 @@ def test_a_mesh_that_cannot_grow_is_not_ended_by_a_restart(one):
     assert one.ok("%%mesh\nkept").displays == [{"text/plain": "7"}]
 
 
+@pytest.mark.slow
 def test_down_all_ends_each_mesh_once(one):
     one.ok("part = a.slice(gpus=0)\n%mesh use part")
     one.ok("%mesh up --gpus 1 --name b")

@@ -14,7 +14,7 @@ import pytest
 
 from tests.kernel.client import KernelClient
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 CELLS = [
     "%mesh up --gpus 2",
@@ -126,6 +126,7 @@ def plain() -> Iterator[KernelClient]:
         yield kernel
 
 
+@pytest.mark.slow
 def test_the_same_in_a_plain_kernel(plain):
     cell = plain.ok("%%mesh\nprint('hi')\nrank")
     assert cell.shown == "[0-1] hi\n[0] 0\n[1] 1\n"
@@ -135,6 +136,7 @@ def test_the_same_in_a_plain_kernel(plain):
     plain.ok("await job")
 
 
+@pytest.mark.slow
 def test_nobody_waits_for_a_line_that_nobody_types(plain):
     cell = plain.run("%%mesh\ninput('name? ')", timeout_s=10)
     assert cell.status == "error"

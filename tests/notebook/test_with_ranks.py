@@ -14,11 +14,9 @@ from nbclient.exceptions import CellExecutionError
 
 from tests import support
 from tests.kernel.client import KernelClient
-from tests.notebook.ranks import FREE_S, PROMPT_S, fresh, kernel, pids_of_ranks, stop
+from tests.notebook.ranks import FREE_S, PROMPT_S, pids_of_ranks, stop
 
-__all__ = ["fresh", "kernel"]
-
-pytestmark = [pytest.mark.slow, pytest.mark.fault]
+FIRST_CELLS = ["%mesh up --gpus 4"]
 
 
 def pid_of(kernel: KernelClient) -> int:
@@ -75,6 +73,7 @@ def test_actors_print_under_the_cell_that_called_them(kernel):
     assert cell.shown == "[0-3] hi\n[2, 2, 2, 2]\n"
 
 
+@pytest.mark.fault
 def test_what_an_earlier_cells_call_has_said_is_there_with_its_result(kernel):
     kernel.ok(
         "from monarch_nb import Actor, current_rank, endpoint\n\n"
@@ -89,6 +88,7 @@ def test_what_an_earlier_cells_call_has_said_is_there_with_its_result(kernel):
     kernel.ok("counters.stop().get()")
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("work", [
     "import time; time.sleep(30)",
     "import asyncio; await asyncio.sleep(30)",
@@ -104,6 +104,7 @@ def test_stop_gives_the_prompt_and_the_ranks_back(kernel, work):
     assert time.monotonic() - begun < FREE_S
 
 
+@pytest.mark.fault
 def test_stop_reaches_endpoints(fresh):
     fresh.ok(
         "import time\nfrom monarch_nb import Actor, endpoint\n"
@@ -123,6 +124,7 @@ def test_stop_reaches_endpoints(fresh):
         assert time.monotonic() - begun < FREE_S
 
 
+@pytest.mark.fault
 def test_a_rank_that_ignores_the_interrupt_is_named_and_can_be_killed(fresh):
     stubborn = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     work = f"if rank == 3:\n    {stubborn}\nimport time; until = time.time() + 60\n"
@@ -142,6 +144,7 @@ def test_a_rank_that_ignores_the_interrupt_is_named_and_can_be_killed(fresh):
     assert fresh.ok("%%mesh\n1").displays == [{"text/plain": "[0-3] 1"}]
 
 
+@pytest.mark.fault
 def test_a_rank_that_dies_in_a_cell_is_named_and_the_others_go_on(fresh):
     cell = fresh.run("%%mesh\nimport os\nif rank == 2: os._exit(3)\nrank")
     assert cell.status == "error"
@@ -159,6 +162,7 @@ def test_a_rank_that_dies_in_a_cell_is_named_and_the_others_go_on(fresh):
     assert fresh.ok("%%mesh\nrank").displays == [{"text/plain": "[0] 0\n[1] 1\n[2] 2\n[3] 3"}]
 
 
+@pytest.mark.fault
 def test_an_idle_rank_that_dies_is_told_with_the_next_cell_and_harms_no_other(fresh):
     victim = pids_of_ranks(fresh)[1]
     cell = fresh.start("import time\nfor _ in range(20): time.sleep(0.05)\nprint('undisturbed')")
@@ -170,6 +174,7 @@ def test_an_idle_rank_that_dies_is_told_with_the_next_cell_and_harms_no_other(fr
     assert "mesh0" in told
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("restart", [False, True])
 def test_shutdown_and_restart_leave_no_process(fresh, restart):
     processes = support.descendants(pid_of(fresh))
@@ -186,6 +191,7 @@ def test_shutdown_and_restart_leave_no_process(fresh, restart):
     support.eventually(lambda: not any(map(support.is_running, processes)), within_s=1)
 
 
+@pytest.mark.fault
 def test_a_killed_kernel_leaves_no_process(fresh):
     processes = support.descendants(pid_of(fresh))
     assert processes >= set(pids_of_ranks(fresh))
@@ -193,6 +199,7 @@ def test_a_killed_kernel_leaves_no_process(fresh):
     support.eventually(lambda: not any(map(support.is_running, processes)), within_s=2)
 
 
+@pytest.mark.slow
 def test_it_runs_without_a_browser_and_stops_at_a_failing_cell(tmp_path):
     cells = ["%mesh up --gpus 2", "%%mesh\nprint('hi')\nrank", "%%mesh\n1 / rank", "%mesh down"]
     notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, cells)))

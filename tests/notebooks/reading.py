@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,11 @@ def find(notebook: Any, source: str) -> Any:
         cell for cell in notebook.cells if cell.cell_type == "code" and source in cell.source
     )
     return cell
+
+
+def shown_by(notebook: Any) -> Callable[[str], str]:
+    """What the one cell with a source shows."""
+    return lambda source: text_of(find(notebook, source))
 
 
 def execute(path: Path, folder: Path | None = None) -> Any:

@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
 
-import nbformat
 import pytest
 
 from tests.notebooks import reading
 
-CELLS = reading.NOTEBOOKS / "cells.ipynb"
+NOTEBOOK = reading.NOTEBOOKS / "cells.ipynb"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * reading.LIMIT_S)]
-
-
-@pytest.fixture(scope="module")
-def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The notebook, run now."""
-    return reading.execute(CELLS, tmp_path_factory.mktemp("cells"))
-
-
-@pytest.fixture(params=["committed", "executed"])
-def shown(request: pytest.FixtureRequest) -> Callable[[str], str]:
-    """What the cell with this source shows: in the repository, and when it is run now."""
-    if request.param == "committed":
-        notebook = nbformat.read(CELLS, as_version=4)
-    else:
-        notebook = request.getfixturevalue("executed")
-    return lambda source: reading.text_of(reading.find(notebook, source))
+pytestmark = pytest.mark.timeout(2 * reading.LIMIT_S)
 
 
 def test_where_cells_run(shown):
@@ -77,8 +58,9 @@ def test_scripts_and_auto(shown):
 
 
 def test_the_committed_notebook_is_what_runs(executed):
-    reading.check_committed(CELLS, executed, but=("--noblock", "job.result()"))
+    reading.check_committed(NOTEBOOK, executed, but=("--noblock", "job.result()"))
 
 
+@pytest.mark.slow
 def test_it_names_no_place_of_this_machine():
-    assert not reading.places(CELLS)
+    assert not reading.places(NOTEBOOK)

@@ -3,45 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
 
-import nbformat
 import pytest
 
 from tests.notebooks import reading
 
-DEBUGGING = reading.NOTEBOOKS / "debugging.ipynb"
+NOTEBOOK = reading.NOTEBOOKS / "debugging.ipynb"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * reading.LIMIT_S)]
+pytestmark = pytest.mark.timeout(2 * reading.LIMIT_S)
 
 TYPED_AT = ("breakpoint()", "step.call", "%mesh debug 2", "%debug", "%mesh pm 3", "rank + 1")
 """Cells where a person types; without one they go on, or fail with a word."""
 IN_THE_BACKGROUND = ("later.get()", "dist.init_process_group", "--noblock", "%mesh interrupt")
 
 
-@pytest.fixture(scope="module")
-def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The notebook, run now, without anybody to type."""
-    return reading.execute(DEBUGGING, tmp_path_factory.mktemp("debugging"))
-
-
-@pytest.fixture(scope="module")
-def recorded() -> Callable[[str], str]:
-    """What the cell with this source shows in the repository."""
-    notebook = nbformat.read(DEBUGGING, as_version=4)
-    return lambda source: reading.text_of(reading.find(notebook, source))
-
-
-@pytest.fixture(params=["committed", "executed"])
-def shown(request: pytest.FixtureRequest) -> Callable[[str], str]:
-    """The same in the repository, and when it is run now."""
-    if request.param == "committed":
-        return request.getfixturevalue("recorded")
-    notebook = request.getfixturevalue("executed")
-    return lambda source: reading.text_of(reading.find(notebook, source))
-
-
+@pytest.mark.slow
 def test_lines_that_were_typed_stand_before_their_answers(recorded):
     text = recorded("def step(x)")
     assert text.startswith("ranks 0-3 at Cell In[2]:5 step()\n-> z = y + rank\n(rank 0)  p x, y\n")
@@ -53,6 +29,7 @@ def test_lines_that_were_typed_stand_before_their_answers(recorded):
     assert "(rank 0)  cast gpus=0:2 p self.weight\nrank 0: 1.0\nrank 1: 2.0\n" in actor
 
 
+@pytest.mark.slow
 def test_stops_without_a_waiting_cell_and_failures_are_opened_later(recorded):
     assert recorded("step.call(3)").endswith("%mesh debug opens the prompt\n")
     assert "(rank 2)  p loss\n" in recorded("%mesh debug 2")
@@ -99,8 +76,9 @@ def test_hangs(shown):
 
 
 def test_the_committed_notebook_is_what_runs(executed):
-    reading.check_committed(DEBUGGING, executed, but=(*TYPED_AT, *IN_THE_BACKGROUND))
+    reading.check_committed(NOTEBOOK, executed, but=(*TYPED_AT, *IN_THE_BACKGROUND))
 
 
+@pytest.mark.slow
 def test_it_names_no_place_of_this_machine():
-    assert not reading.places(DEBUGGING)
+    assert not reading.places(NOTEBOOK)

@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
 
-import nbformat
 import pytest
 
 from tests.notebooks import reading
 
-PIPELINE = reading.NOTEBOOKS / "pipeline.ipynb"
+NOTEBOOK = reading.NOTEBOOKS / "pipeline.ipynb"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * reading.LIMIT_S)]
-
-
-@pytest.fixture(scope="module")
-def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The notebook, run now."""
-    return reading.execute(PIPELINE, tmp_path_factory.mktemp("pipeline"))
-
-
-@pytest.fixture(params=["committed", "executed"])
-def shown(request: pytest.FixtureRequest) -> Callable[[str], str]:
-    """What the cell with this source shows: in the repository, and when it is run now."""
-    if request.param == "committed":
-        notebook = nbformat.read(PIPELINE, as_version=4)
-    else:
-        notebook = request.getfixturevalue("executed")
-    return lambda source: reading.text_of(reading.find(notebook, source))
+pytestmark = pytest.mark.timeout(2 * reading.LIMIT_S)
 
 
 def test_each_step_has_the_loss_of_one_process(shown):
@@ -65,8 +46,9 @@ def test_stages_work_at_the_same_time(shown):
 
 
 def test_the_committed_notebook_is_what_runs(executed):
-    reading.check_committed(PIPELINE, executed)
+    reading.check_committed(NOTEBOOK, executed)
 
 
+@pytest.mark.slow
 def test_it_names_no_place_of_this_machine():
-    assert not reading.places(PIPELINE)
+    assert not reading.places(NOTEBOOK)

@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
-import nbformat
 import pytest
 
 from tests.notebooks import reading
 
-TOUR = reading.NOTEBOOKS / "tour.ipynb"
+NOTEBOOK = reading.NOTEBOOKS / "tour.ipynb"
 STEPS = 3
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * reading.LIMIT_S)]
+pytestmark = pytest.mark.timeout(2 * reading.LIMIT_S)
 
 
 @pytest.fixture(scope="module")
 def executed() -> Any:
     """The tour, run as `make demo` runs it. A cell that fails unexpectedly fails every test."""
-    return reading.execute(TOUR)
-
-
-@pytest.fixture(params=["committed", "executed"])
-def shown(request: pytest.FixtureRequest) -> Callable[[str], str]:
-    """What the cell with this source shows: in the repository, and when it is run now."""
-    if request.param == "committed":
-        notebook = nbformat.read(TOUR, as_version=4)
-    else:
-        notebook = request.getfixturevalue("executed")
-    return lambda source: reading.text_of(reading.find(notebook, source))
+    return reading.execute(NOTEBOOK)
 
 
 def epochs(text: str) -> list[float]:
@@ -139,8 +127,9 @@ def test_healing_makes_the_mesh_whole(shown):
 
 
 def test_the_committed_tour_is_what_runs(executed):
-    reading.check_committed(TOUR, executed)
+    reading.check_committed(NOTEBOOK, executed)
 
 
+@pytest.mark.slow
 def test_the_committed_tour_names_no_place_of_this_machine():
-    assert not reading.places(TOUR)
+    assert not reading.places(NOTEBOOK)

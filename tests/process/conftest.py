@@ -1,14 +1,7 @@
-"""The meshes and programs of the tests of actors."""
+"""The same as for actors."""
 
 from __future__ import annotations
 
-from tests.actors.conftest import (
-    failures,
-    other_python,
-    procs,
-    program,
-    pyzmq_keeps_a_thread,
-    spawn,
-)
+from tests.actors.conftest import failures, other_python, program, pyzmq_keeps_a_thread
 
-__all__ = ["failures", "other_python", "procs", "program", "pyzmq_keeps_a_thread", "spawn"]
+__all__ = ["failures", "other_python", "program", "pyzmq_keeps_a_thread"]

@@ -27,11 +27,7 @@ from monarch_nb import (
 from tests import support
 from tests.actors.cast import Counter
 
-
-@pytest.fixture(autouse=True)
-def runtime(mesh_runtime):
-    """One for the module: tests without a mesh run beside it too."""
-
+pytestmark = pytest.mark.usefixtures("mesh_runtime")
 
 CLASSES = [
     value

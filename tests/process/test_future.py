@@ -13,10 +13,7 @@ from monarch_nb import ActorError, CallCancelled, CallInterrupted, Channel, Futu
 from tests import support
 from tests.actors.cast import AsyncCounter, Counter
 
-
-@pytest.fixture(autouse=True)
-def runtime(mesh_runtime):
-    """One for the module: tests without a mesh run beside it too."""
+pytestmark = pytest.mark.usefixtures("mesh_runtime")
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from monarch_nb import Actor, LimitError, endpoint
-from monarch_nb.process import current
+from tests import inside
 from tests.support import eventually
 
 LARGE = np.ones(8 << 20, np.uint8)
@@ -28,10 +28,6 @@ class Async(Actor):
         return int(array.sum())
 
 
-def leased():
-    return current.proc().parcels._lender().statistics()["leased_bytes"]
-
-
 @pytest.mark.parametrize("kind", [Sync, Async])
 @pytest.mark.parametrize("error", [None, ValueError("of the user")])
 def test_nothing_is_lent_after_a_call(procs, kind, error):
@@ -39,12 +35,12 @@ def test_nothing_is_lent_after_a_call(procs, kind, error):
     answer = actors.total.call(LARGE, error)
     if error is None:
         assert list(answer.get(10).values()) == [8 << 20] * 4
-        eventually(lambda: leased() == 0, 5)
+        eventually(lambda: inside.leased_bytes() == 0, 5)
     else:
         assert answer.exception(10) is not None
         del answer
         assert list(actors.total.call(LARGE[:8]).get(10).values()) == [8] * 4
-        eventually(lambda: leased() == 0, 5)
+        eventually(lambda: inside.leased_bytes() == 0, 5)
     actors.stop().get(10)
 
 
@@ -53,7 +49,7 @@ def test_a_steady_exchange_needs_one_segment(procs):
     large = np.ones(80 << 20, np.uint8)
     for _ in range(6):
         actors.total.call(large).get(20)
-    segments = current.proc().parcels._lender()._segments
+    segments = inside.lender()._segments
     assert len([each for each in segments if each.capacity >= large.nbytes]) == 1
     actors.stop().get(10)
 
@@ -61,13 +57,13 @@ def test_a_steady_exchange_needs_one_segment(procs):
 @pytest.fixture
 def no_room(monkeypatch):
     """This process may lend a megabyte."""
-    monkeypatch.setattr(current.proc().parcels._lender(), "limit_bytes", 1 << 20)
+    monkeypatch.setattr(inside.lender(), "limit_bytes", 1 << 20)
 
 
 def test_with_shared_memory_full_an_argument_travels_inline(procs, no_room):
     actors = procs.spawn("actors", Sync)
     assert list(actors.total.call(LARGE).get(20).values()) == [8 << 20] * 4
-    assert leased() == 0
+    assert inside.leased_bytes() == 0
     actors.stop().get(10)
 
 

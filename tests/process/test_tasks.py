@@ -12,10 +12,7 @@ import pytest
 from monarch_nb import Future, returns_future
 from tests.actors.cast import Counter
 
-
-@pytest.fixture(autouse=True)
-def runtime(mesh_runtime):
-    """One for the module: tests without a mesh run beside it too."""
+pytestmark = pytest.mark.usefixtures("mesh_runtime")
 
 
 @pytest.fixture(scope="module")

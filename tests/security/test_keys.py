@@ -18,9 +18,8 @@ from monarch_nb.net import keys
 from tests.faults.actors import Worker
 from tests.support import _read, session_processes
 
-pytestmark = pytest.mark.slow
 
-
+@pytest.mark.slow
 def test_the_agent_is_told_by_its_standard_input(mesh):
     proc = client().proc
     command = _read(mesh.agent, "cmdline").split(b"\0")[:-1]
@@ -32,6 +31,7 @@ def test_the_agent_is_told_by_its_standard_input(mesh):
     assert os.readlink(f"/proc/{mesh.agent}/fd/0").startswith("pipe:")
 
 
+@pytest.mark.slow
 def test_the_boot_record_survives_its_line_and_refuses_others():
     boot = AgentBoot(run_dir="/tmp/x", agent=1, controller=2, config={"detect_s": 1.0})
     assert AgentBoot.from_line(boot.to_line()) == boot
@@ -40,6 +40,7 @@ def test_the_boot_record_survives_its_line_and_refuses_others():
             AgentBoot.from_line(line)
 
 
+@pytest.mark.slow
 def test_no_key_is_seen_in_any_process(tmp_path, monkeypatch):
     """Two hosts: the worker's and the client's processes know keys, and nobody can see them."""
     monkeypatch.setenv("MONARCH_NB_HOME", str(tmp_path / "keys"))

@@ -9,8 +9,6 @@ import pytest
 
 from tests.support import _socket_inodes, listening_ports
 
-pytestmark = pytest.mark.slow
-
 
 def is_loopback(place: str) -> bool:
     return ipaddress.ip_address(place.partition(" ")[0]).is_loopback
@@ -26,6 +24,7 @@ def udp_sockets(pid: int) -> set[str]:
     return {found[inode] for inode in _socket_inodes(pid) & found.keys()}
 
 
+@pytest.mark.slow
 def test_the_oracle_sees_a_listening_socket():
     import os
     import socket
@@ -37,6 +36,7 @@ def test_the_oracle_sees_a_listening_socket():
         assert not all(map(is_loopback, listening_ports(os.getpid())))
 
 
+@pytest.mark.slow
 def test_nobody_listens_anywhere(mesh):
     assert len(mesh.all) == 5
     for name, pid in mesh.all.items():
@@ -44,6 +44,7 @@ def test_nobody_listens_anywhere(mesh):
         assert udp_sockets(pid) == set(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 2], ids=["first group", "after a heal"])
 def test_a_process_group_listens_on_loopback_only(mesh, times):
     if times == 2:

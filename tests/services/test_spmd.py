@@ -7,10 +7,8 @@ import os
 
 import pytest
 
-from monarch_nb import Actor, ActorError, endpoint, this_host
+from monarch_nb import Actor, ActorError, endpoint
 from monarch_nb.spmd import SPMDActor, setup_torch_elastic_env, setup_torch_elastic_env_async
-
-pytestmark = [pytest.mark.slow]
 
 NAMES = [
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
@@ -25,16 +23,11 @@ open(f"{sys.argv[1]}/{os.environ['RANK']}", "w").write(f"{__name__} {x.item()}")
 
 
 @pytest.fixture
-def up():
-    made = []
+def up(spawn):
+    def ranks(**axes: int):
+        return spawn(per_host=axes)
 
-    def spawn(**axes: int):
-        made.append(this_host().spawn_procs(per_host=axes))
-        return made[-1]
-
-    yield spawn
-    for procs in made:
-        procs.stop().get(timeout=20)
+    return ranks
 
 
 def environment() -> dict[str, str]:
@@ -50,18 +43,21 @@ def check(procs) -> None:
     assert len({each["MASTER_PORT"] for each in found}) == 1
 
 
+@pytest.mark.slow
 def test_the_environment_of_torchrun(up):
     procs = up(rows=2, gpus=2)
     setup_torch_elastic_env(procs)
     check(procs)
 
 
+@pytest.mark.slow
 def test_the_environment_of_torchrun_awaited(up):
     procs = up(rows=2, gpus=2)
     asyncio.run(setup_torch_elastic_env_async(procs))
     check(procs)
 
 
+@pytest.mark.slow
 def test_an_address_of_ones_own(up):
     procs = up(gpus=2)
     setup_torch_elastic_env(procs, "127.0.0.1", 29511)
@@ -72,6 +68,7 @@ def test_an_address_of_ones_own(up):
         setup_torch_elastic_env(procs, "127.0.0.1", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_module", [False, True])
 def test_a_script_runs_as_under_torchrun(up, tmp_path, monkeypatch, as_module):
     (tmp_path / "trainer.py").write_text(SCRIPT)
@@ -87,6 +84,7 @@ def test_a_script_runs_as_under_torchrun(up, tmp_path, monkeypatch, as_module):
     assert [(tmp_path / str(rank)).read_text() for rank in (0, 1)] == ["__main__ 2.0"] * 2
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_is_an_error_with_its_code(up, tmp_path):
     (tmp_path / "bad.py").write_text("import sys; sys.exit(3)")
     actors = up(gpus=1).spawn("spmd", SPMDActor)
@@ -138,6 +136,7 @@ class Trainer(Actor):
         return self.model.weight.full_tensor().detach(), self.table.full_tensor()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_four_ranks_is_read_by_two(up, tmp_path):
     import torch
 
@@ -156,6 +155,7 @@ def test_a_checkpoint_of_four_ranks_is_read_by_two(up, tmp_path):
         torch.testing.assert_close(each, wanted)
 
 
+@pytest.mark.slow
 def test_an_endpoint_and_a_function_use_the_default_group_at_once(up):
     class Summer(Actor):
         @endpoint

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-import monarch_nb
 from monarch_nb import ProcMesh, this_host
 from monarch_nb.tensor import call_on_shard_and_fetch, remote
 from tests.support import eventually
@@ -34,9 +33,9 @@ def tensors_on(mesh: ProcMesh) -> int:
 
 
 @pytest.fixture(scope="module")
-def mesh(mesh_runtime) -> ProcMesh:
-    """Four ranks on one axis, shared by the tests of a module."""
-    return this_host().spawn_procs(per_host={"gpus": 4}, name="four")
+def mesh(procs: ProcMesh) -> ProcMesh:
+    """After each test they hold nothing."""
+    return procs
 
 
 @pytest.fixture(scope="module")
@@ -63,26 +62,3 @@ def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
 def seeded() -> None:
     """Each test draws the same numbers, here and on ranks."""
     torch.manual_seed(7)
-
-
-@pytest.fixture
-def spawn_mesh(mesh_runtime):
-    """`this_host().spawn_procs`, stopped in the end."""
-    made: list[ProcMesh] = []
-
-    def start(per_host, **kwargs):
-        made.append(this_host().spawn_procs(per_host=per_host, **kwargs))
-        return made[-1]
-
-    yield start
-    for each in made:
-        each.stop().get()
-
-
-@pytest.fixture
-def failures() -> Iterator[list[monarch_nb.MeshFailure]]:
-    """What reaches the root while a test runs that kills ranks."""
-    found: list[monarch_nb.MeshFailure] = []
-    monarch_nb.unhandled_fault_hook = found.append
-    yield found
-    del monarch_nb.unhandled_fault_hook

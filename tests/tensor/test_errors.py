@@ -18,6 +18,7 @@ from monarch_nb import CallCancelled, RemoteException, SupervisionError, this_ho
 from monarch_nb.process import current
 from monarch_nb.services.transfer.mail import Mail
 from monarch_nb.tensor import Stream, call_on_shard_and_fetch, fetch_shard, inspect, remote
+from tests import inside
 from tests.support import eventually, is_running, until_exists
 
 
@@ -233,12 +234,12 @@ def test_slices_are_told_apart(mesh):
 
 
 @pytest.mark.fault
-def test_a_rank_that_is_lost(spawn_mesh, failures):
-    mesh = spawn_mesh({"gpus": 2})
+def test_a_rank_that_is_lost(spawn, failures):
+    mesh = spawn({"gpus": 2})
     with mesh.activate():
         x = torch.ones(3)
         inspect(x)
-        os.kill(mesh._state.pids[1], signal.SIGKILL)
+        os.kill(inside.pids(mesh)[1], signal.SIGKILL)
         with pytest.raises(SupervisionError, match="rank 1"):
             while True:
                 inspect(x + 1)
@@ -257,8 +258,8 @@ def test_a_rank_that_is_lost(spawn_mesh, failures):
             inspect(old, gpus=0)
 
 
-def test_a_mesh_that_is_stopped(spawn_mesh):
-    mesh = spawn_mesh({"gpus": 2})
+def test_a_mesh_that_is_stopped(spawn):
+    mesh = spawn({"gpus": 2})
     with mesh.activate():
         x = torch.ones(3)
     mesh.stop().get()
@@ -273,7 +274,7 @@ def test_a_mesh_of_nobody_is_garbage_with_its_tensors():
     with mesh.activate():
         x = torch.ones(3)
     assert inspect(x).tolist() == [1, 1, 1]
-    [pid] = mesh._state.pids.values()
+    [pid] = inside.pids(mesh).values()
     del mesh
     gc.collect()
     assert inspect(x + 1).tolist() == [2, 2, 2], "a tensor keeps its mesh"

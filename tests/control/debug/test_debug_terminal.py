@@ -15,7 +15,7 @@ import pytest
 from monarch_nb.control import cli
 from tests.support import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.timeout(60)
 
 COMMAND = [sys.executable, "-m", "monarch_nb.control.cli", "debug", "--pid"]
 PROGRAM = """\
@@ -59,6 +59,7 @@ def debug(pid: int, lines: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_terminal_speaks_to_the_ranks_of_a_program(program):
     assert "in another terminal type: monarch-nb debug" in program.stderr.readline()
     shown = debug(program.pid, "p x\nrank 1\ncast all n\np loss\n")
@@ -72,6 +73,7 @@ def test_a_terminal_speaks_to_the_ranks_of_a_program(program):
     assert program.wait(20) == 0
 
 
+@pytest.mark.slow
 def test_completion_in_a_real_terminal(program):
     program.stderr.readline()
     terminal, end = pty.openpty()
@@ -103,6 +105,7 @@ def test_completion_in_a_real_terminal(program):
     assert program.wait(20) == 0
 
 
+@pytest.mark.slow
 def test_without_a_terminal_a_program_is_not_held_up(tmp_path):
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
@@ -116,11 +119,13 @@ def test_without_a_terminal_a_program_is_not_held_up(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_who_is_no_controller_is_named(capsys):
     assert cli.main(["debug", "--pid", "1"]) == 2
     assert "no controller" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_is_no_visitor_is_sent_away(mesh_runtime):
     import monarch_nb
     from monarch_nb.control.client import client

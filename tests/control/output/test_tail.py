@@ -115,16 +115,24 @@ def test_what_has_fallen_out_is_counted_by_rank():
     assert MAX_LINES <= len(lines) < MAX_LINES + 100
 
 
+def pieces(tail):
+    return tail._pieces
+
+
+def kept_lines(tail):
+    return sum(piece.count for piece in pieces(tail))
+
+
 @pytest.mark.parametrize("length, lines", [(1, 300), (1_000, 300), (100_000, 3)])
 def test_memory_is_bounded(length, lines):
     tail, line = Tail(), "x" * length + "\n"
     for _ in range(200):
         tail.feed("m", 0, "stdout", line * lines)
     tail.feed("m", 0, "stdout", "last\n")
-    kept = sum(len(piece.text) for piece in tail._pieces)
+    kept = sum(len(piece.text) for piece in pieces(tail))
     assert kept <= MAX_CHARS
-    assert sum(piece.count for piece in tail._pieces) <= MAX_LINES + 300
-    assert tail._lines == sum(piece.count for piece in tail._pieces)
+    assert kept_lines(tail) <= MAX_LINES + 300
+    assert tail._lines == kept_lines(tail)
     assert tail.seq == 200 * lines + 1
     assert texts(tail.last(1)) == ["last"]
 
@@ -137,7 +145,7 @@ def test_one_piece_that_is_too_large_is_cut():
     assert texts(lines) == list("0123456789")
     assert lines[-1].seq == 2_000_000
     assert skipped == 1_999_990
-    assert sum(piece.count for piece in tail._pieces) <= MAX_LINES
+    assert kept_lines(tail) <= MAX_LINES
 
 
 # with ranks

@@ -22,7 +22,7 @@ from monarch_nb.core.wire.messages.agents import Board
 from monarch_nb.notebook.view.feed.feed import Feed
 from monarch_nb.notebook.view.feed.inputs import Look, View
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.alone
 
 RANKS = 64
 UPDATES = 36_000
@@ -60,6 +60,7 @@ def ready() -> Future[None]:
     return done
 
 
+@pytest.mark.slow
 def test_while_a_page_looks():
     desk = StatusService(*fake_client())
     sources = desk._sources
@@ -86,6 +87,7 @@ def test_while_a_page_looks():
     assert blocks < 5000
 
 
+@pytest.mark.slow
 def test_while_nobody_looks():
     """Before the first look, as after the last: what agents may still tell is not even kept."""
     desk = StatusService(*fake_client())

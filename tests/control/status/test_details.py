@@ -13,11 +13,10 @@ from monarch_nb.control.hangs.stacks import look
 from monarch_nb.control.status import details
 from monarch_nb.core.errors.folding import fold_outputs
 from monarch_nb.core.wire.messages.status import RankDetails
+from tests import inside
 from tests.control.conftest import WITHIN_S, Mesh
 from tests.faults.actors import AsyncWorker, Worker
 from tests.support import eventually, stop
-
-pytestmark = pytest.mark.slow
 
 
 def ask(made: Mesh, timeout_s: float = WITHIN_S) -> list[RankDetails | None]:
@@ -26,6 +25,7 @@ def ask(made: Mesh, timeout_s: float = WITHIN_S) -> list[RankDetails | None]:
     return [found.get(process) for process in made.processes]
 
 
+@pytest.mark.slow
 def test_actors_with_their_counts(mesh):
     made = mesh(2, Worker)
     for _ in range(3):
@@ -41,6 +41,7 @@ def test_actors_with_their_counts(mesh):
     eventually(lambda: counts() == [[wanted], [wanted]], what=lambda: str(counts()))
 
 
+@pytest.mark.slow
 def test_a_busy_rank_answers_with_what_runs_and_what_waits(mesh):
     made = mesh(1, Worker)
     naps = made.procs.spawn("naps", AsyncWorker)
@@ -58,6 +59,7 @@ def test_a_busy_rank_answers_with_what_runs_and_what_waits(mesh):
     eventually(lambda: current() == {"workers": (None, 0), "naps": (None, 0)})
 
 
+@pytest.mark.slow
 def test_a_cell_and_its_error(mesh):
     made = mesh(1)
     run = made.start("import time; time.sleep(60)")
@@ -72,12 +74,13 @@ def test_a_cell_and_its_error(mesh):
     assert error.record["ename"] == "ZeroDivisionError"
 
 
+@pytest.mark.slow
 def test_totals_of_actor_meshes(mesh):
     made = mesh(2, Worker)
     made.procs.slice(gpus=1).spawn("one", AsyncWorker).add.call().get(WITHIN_S)
     made.workers.add.call().get(WITHIN_S)
     found = details.ask(made.client.proc, dict.fromkeys(made.processes, 0), WITHIN_S)
-    assert details.actor_totals(made.procs._state, found) == [
+    assert details.actor_totals(inside.state(made.procs), found) == [
         {"name": "workers", "cls": "Worker", "size": 2, "calls": 2, "failed": 0, "queue": 0,
          "ended": None},
         {"name": "one", "cls": "AsyncWorker", "size": 1, "calls": 1, "failed": 0, "queue": 0,
@@ -85,6 +88,7 @@ def test_totals_of_actor_meshes(mesh):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_a_stopped_rank_is_missing_and_not_asked_twice(mesh):
     made = mesh(2, Worker)
@@ -104,6 +108,7 @@ def test_a_stopped_rank_is_missing_and_not_asked_twice(mesh):
     assert not [each for each in made.client.proc.waiters() if type(each).__name__ == "_Question"]
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_a_dead_rank_is_missing_at_once(mesh):
     made = mesh(2)
@@ -127,6 +132,7 @@ def stacks(made: Mesh) -> list[tuple[tuple[int, ...], str]]:
     return [(group.ranks, texts[group.ranks[0]] or "idle") for group in fold_outputs(texts)]
 
 
+@pytest.mark.slow
 def test_stacks_are_of_the_user_and_equal_ones_are_one(mesh):
     made = mesh(3)
     code = """
@@ -154,6 +160,7 @@ if rank < 2:
     eventually(lambda: stacks(made) == [((0, 1, 2), "idle")])
 
 
+@pytest.mark.slow
 def test_stacks_of_actors_and_of_c_code(mesh):
     made = mesh(1, Worker)
     made.procs.spawn("naps", AsyncWorker).sleep.call(1)
@@ -162,6 +169,7 @@ def test_stacks_of_actors_and_of_c_code(mesh):
     call.exception(timeout=WITHIN_S)
 
 
+@pytest.mark.slow
 def test_the_thread_of_an_actor_has_its_name(mesh):
     made = mesh(2, Worker)
     second = made.procs.spawn("second", Worker)
@@ -171,6 +179,7 @@ def test_the_thread_of_an_actor_has_its_name(mesh):
     call.exception(timeout=WITHIN_S)
 
 
+@pytest.mark.slow
 def test_calls_deeper_than_are_written_are_a_stack_too(mesh):
     made = mesh(1)
     run = made.start("import time\ndef f(n): f(n - 1) if n else time.sleep(60)\nf(200)")
@@ -179,6 +188,7 @@ def test_calls_deeper_than_are_written_are_a_stack_too(mesh):
     assert run.wait(WITHIN_S)
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_a_stopped_rank_has_no_stack_and_holds_nobody_up(mesh):
     made = mesh(2, Worker)

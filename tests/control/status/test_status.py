@@ -17,9 +17,8 @@ from monarch_nb import Actor, ProcMesh, concurrent_endpoint, endpoint, this_host
 from monarch_nb.control.client import client
 from monarch_nb.control.status import sampling
 from monarch_nb.control.status.snapshots import MeshStatus, RankStatus
+from tests import inside
 from tests.support import eventually, until_exists
-
-pytestmark = pytest.mark.slow
 
 
 class Worker(Actor):
@@ -124,6 +123,7 @@ def flag(tmp_path, name: str = "go") -> str:
     return str(tmp_path / name)
 
 
+@pytest.mark.slow
 def test_a_snapshot_says_what_each_rank_does_and_has_done(mesh, tmp_path):
     procs = mesh(2)
     workers = procs.spawn("workers", Worker)
@@ -152,6 +152,7 @@ def test_a_snapshot_says_what_each_rank_does_and_has_done(mesh, tmp_path):
     assert (actors.name, actors.cls, actors.size, actors.ended) == ("workers", "Worker", 2, None)
 
 
+@pytest.mark.slow
 def test_calls_of_actors_with_a_loop_are_counted_and_seen(mesh):
     procs = mesh(1)
     waiter = procs.spawn("waiter", Waiter)
@@ -167,6 +168,7 @@ def test_calls_of_actors_with_a_loop_are_counted_and_seen(mesh):
     assert (rank.verdict, rank.failed) == ("idle", 1)
 
 
+@pytest.mark.slow
 def test_an_interrupt_is_no_failure(mesh, tmp_path):
     procs = mesh(1)
     workers = procs.spawn("workers", Worker)
@@ -177,6 +179,7 @@ def test_an_interrupt_is_no_failure(mesh, tmp_path):
     assert (rank.verdict, rank.failed) == ("idle", 0)
 
 
+@pytest.mark.slow
 def test_a_rank_that_waits_for_others_says_where(mesh, tmp_path):
     procs = mesh(2)
     actors = procs.spawn("collective", Collective)
@@ -195,6 +198,7 @@ def test_a_rank_that_waits_for_others_says_where(mesh, tmp_path):
     assert set(actors.is_changed.call().get(20).values()) == {True}
 
 
+@pytest.mark.slow
 def test_what_has_not_changed_is_the_same_object(mesh, tmp_path, watch):
     procs, other = mesh(4), this_host().spawn_procs(per_host={"gpus": 2}, name="other")
     other.initialized.get(20)
@@ -231,6 +235,7 @@ def _of(snapshot, procs):
     return next(each for each in snapshot.meshes if each.name == procs.name)
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_a_dead_rank_is_shown_at_once_and_its_row_goes_on_when_healed(mesh, watch):
     procs = mesh(2)
@@ -239,7 +244,7 @@ def test_a_dead_rank_is_shown_at_once_and_its_row_goes_on_when_healed(mesh, watc
     timeline = client().status.timeline(procs.name)
     os.kill(pids[1], signal.SIGKILL)
     dead = client().proc.dead
-    process = procs._processes()[1]
+    process = inside.processes(procs)[1]
     eventually(lambda: process in dead, 10.0)
     [first, second] = ranks(procs)
     assert (first.verdict, second.verdict) == ("idle", "exited")
@@ -255,6 +260,7 @@ def test_a_dead_rank_is_shown_at_once_and_its_row_goes_on_when_healed(mesh, watc
     assert ranks(procs)[1].pid not in pids
 
 
+@pytest.mark.slow
 def test_the_timeline_tells_the_share_of_each_second_that_was_busy(mesh, watch):
     procs = mesh(2)
     workers = procs.spawn("workers", Worker)
@@ -272,28 +278,34 @@ def test_the_timeline_tells_the_share_of_each_second_that_was_busy(mesh, watch):
     assert desk.timeline("no such mesh").strips() == []
 
 
+@pytest.mark.slow
 def test_agents_sample_only_while_somebody_looks(mesh, monkeypatch):
     procs = mesh(1)
     desk = client().status
     agent = client().proc.agent
-    eventually(lambda: not desk._asked, 10.0)
+
+    def asked():
+        return dict(desk._asked)
+
+    eventually(lambda: not asked(), 10.0)
     slow = desk.watch(30.0)
-    assert desk._asked == {agent: 1.0}
+    assert asked() == {agent: 1.0}
     fast = desk.watch(0.01)
-    assert desk._asked == {agent: 0.1}
+    assert asked() == {agent: 0.1}
     eventually(lambda: ranks(procs)[0].beat > 0, 10.0)
     fast.close()
-    assert desk._asked == {agent: 1.0}
+    assert asked() == {agent: 1.0}
     slow.close()
     slow.close()
-    assert desk._asked == {}
+    assert asked() == {}
     monkeypatch.setattr(sampling, "KEEP_LOOKING_S", 0.01)
     assert ranks(procs)[0].verdict == "idle"
-    assert desk._asked == {agent: 0.1}
-    eventually(lambda: not desk._asked, 10.0)
+    assert asked() == {agent: 0.1}
+    eventually(lambda: not asked(), 10.0)
     eventually(lambda: "monarch-status" not in {each.name for each in threading.enumerate()}, 10.0)
 
 
+@pytest.mark.slow
 def test_a_mesh_that_is_gone_with_its_host_is_not_shown_for_ever(mesh_runtime, watch):
     procs = this_host().spawn_procs(per_host={"gpus": 2}, name="gone")
     procs.initialized.get(30)
@@ -307,6 +319,7 @@ def test_a_mesh_that_is_gone_with_its_host_is_not_shown_for_ever(mesh_runtime, w
     again.stop().get(20)
 
 
+@pytest.mark.slow
 def test_several_threads_may_take_snapshots(mesh, watch, tmp_path):
     procs = mesh(3)
     workers = procs.spawn("workers", Worker)

@@ -18,6 +18,9 @@ fixed = settings(derandomize=True, deadline=None, max_examples=40)
 HG = Extent(["h", "g"], [2, 3])
 
 
+lazy = ValueMesh._lazy
+
+
 def letters() -> ValueMesh[str]:
     return ValueMesh(HG.region.as_shape(), "abcdef")
 
@@ -36,7 +39,7 @@ class Counted:
         return make
 
     def mesh(self, shape: Shape) -> ValueMesh[str]:
-        return ValueMesh._lazy(shape, [self.thunk(rank) for rank in range(len(shape))])
+        return lazy(shape, [self.thunk(rank) for rank in range(len(shape))])
 
 
 def test_read_by_rank_place_and_point() -> None:
@@ -178,7 +181,7 @@ def test_slices_share_what_was_made() -> None:
 def test_what_a_value_was_made_from_is_let_go() -> None:
     payload = np.zeros(1)
     gone = weakref.ref(payload)
-    vm = ValueMesh._lazy(Shape(["g"], Slice.new_row_major([1])), [functools.partial(len, payload)])
+    vm = lazy(Shape(["g"], Slice.new_row_major([1])), [functools.partial(len, payload)])
     del payload
     part = vm.slice(g=0)
     assert gone() is not None
@@ -194,7 +197,7 @@ def test_a_look_from_within_another_sees_the_first_value() -> None:
             looks.append(vm[0])
         return object()
 
-    vm = ValueMesh._lazy(Shape.unity(), [make])
+    vm = lazy(Shape.unity(), [make])
     assert vm[0] is looks[1]
 
 
@@ -204,7 +207,7 @@ def test_a_failing_value_fails_each_look() -> None:
         raise LookupError
 
     looks: list[int] = []
-    vm = ValueMesh._lazy(Shape(["g"], Slice.new_row_major([2])), [fail, lambda: "fine"])
+    vm = lazy(Shape(["g"], Slice.new_row_major([2])), [fail, lambda: "fine"])
     for _ in range(2):
         with pytest.raises(LookupError):
             vm.values()

@@ -67,7 +67,7 @@ def test_the_counter_wraps_without_ever_being_zero():
     slot = board.BoardSlot(bytearray(board.SLOT_BYTES), 0)
     slot._counter = 0xFFFFFFFF
     slot.write(board.IDLE, 1)
-    assert slot._counter == 1
+    assert slot.beat == 1
     assert slot.read() is not None
 
 

@@ -8,8 +8,6 @@ import pytest
 
 from tests.kernel.client import KernelClient
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def auto(fake_kernel: KernelClient) -> Iterator[KernelClient]:

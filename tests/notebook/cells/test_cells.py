@@ -8,9 +8,6 @@ import pytest
 
 from tests.kernel.client import KernelClient
 
-pytestmark = pytest.mark.slow
-
-
 # ---------------------------------------------------------- output and results
 
 
@@ -193,6 +190,7 @@ def test_stop_interrupts_the_ranks_once_and_shows_where_they_were(fake_kernel):
     assert fake_kernel.ok("%%mesh\n'next'").displays == [{"text/plain": "[0-3] 'next'"}]
 
 
+@pytest.mark.slow
 def test_stop_gives_the_prompt_back_when_ranks_do_not_stop():
     with KernelClient("monarch") as kernel:
         kernel.ok("%load_ext monarch_nb.notebook.extension")
@@ -242,6 +240,7 @@ def test_lost_ranks_are_named_before_anything_runs(fake_kernel):
     fake_kernel.ok("fake.lost_ranks = []")
 
 
+@pytest.mark.slow
 def test_stop_works_in_a_plain_ipykernel_too():
     with KernelClient("python3") as kernel:
         kernel.ok("%load_ext monarch_nb.notebook.extension")
@@ -264,6 +263,7 @@ def test_stop_reaches_ranks_that_work_for_a_controller_cell(fake_kernel):
     assert fake_kernel.ok("print(fake.client.interrupted[-1])").text().strip() == tag
 
 
+@pytest.mark.slow
 def test_cells_work_in_terminal_ipython(tmp_path):
     import subprocess
     import sys

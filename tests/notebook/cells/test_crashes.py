@@ -5,9 +5,6 @@ from __future__ import annotations
 import pytest
 
 from monarch_nb.core.hangs.stacks import Frame, crash
-from tests.notebook.ranks import fresh
-
-__all__ = ["fresh"]
 
 REPORT = """\
 begun

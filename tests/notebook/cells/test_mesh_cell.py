@@ -7,9 +7,6 @@ import time
 
 import pytest
 
-pytestmark = pytest.mark.slow
-
-
 # ---------------------------------------------------------------------- in the background
 
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.notebook.ranks import kernel, stop
+from tests.notebook.ranks import stop
 
-__all__ = ["kernel"]
-
-pytestmark = pytest.mark.slow
-
+FIRST_CELLS = ["%mesh up --gpus 4"]
 FORK = "%%mesh 0\nimport os, sys\npid = os.fork()\nif pid == 0:\n    {}\n"
 CODE = "os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])"
 

@@ -9,11 +9,9 @@ import pytest
 
 from tests import support
 from tests.kernel.client import Cell, KernelClient
-from tests.notebook.ranks import PROMPT_S, fresh, kernel, pids_of_ranks, stop
+from tests.notebook.ranks import PROMPT_S, pids_of_ranks, stop
 
-__all__ = ["fresh", "kernel"]
-
-pytestmark = [pytest.mark.slow, pytest.mark.fault]
+FIRST_CELLS = ["%mesh up --gpus 4"]
 
 
 def test_the_next_cell_waits_for_a_background_cell_on_its_ranks(kernel):
@@ -71,6 +69,7 @@ def test_a_timeout_names_the_ranks_that_hang_in_a_collective_and_ends_it(fresh):
     assert fresh.ok("%%mesh\n1").displays == [{"text/plain": "[0-3] 1"}]
 
 
+@pytest.mark.fault
 def test_ranks_that_wait_in_c_plus_plus_are_named_and_can_be_restarted(fresh):
     """DDP's reducer waits in the backward pass, where no signal is seen."""
     fresh.ok(
@@ -88,6 +87,7 @@ def test_ranks_that_wait_in_c_plus_plus_are_named_and_can_be_restarted(fresh):
     assert fresh.ok("%%mesh\n1").displays == [{"text/plain": "[0-3] 1"}]
 
 
+@pytest.mark.fault
 def test_restart_gives_ranks_with_empty_namespaces(fresh):
     before = pids_of_ranks(fresh)
     fresh.ok("%%mesh\nkept = 1")
@@ -100,6 +100,7 @@ def test_restart_gives_ranks_with_empty_namespaces(fresh):
     ]
 
 
+@pytest.mark.fault
 def test_stop_again_is_for_ranks_that_go_on(fresh):
     stubborn = (
         "import signal, time\nhits = []\nsignal.signal(signal.SIGINT, lambda *_: hits.append(1))\n"
@@ -150,6 +151,7 @@ def test_stop_frees_a_rank_whose_interpreter_is_held(fresh, tmp_path):
     assert fresh.ok("%%mesh\n1").displays == [{"text/plain": "[0-3] 1"}]
 
 
+@pytest.mark.fault
 def test_stop_disturbs_no_cleanup(fresh):
     """Who has heard of the stop is left to end in peace."""
     cell, _ = stop(
@@ -182,12 +184,14 @@ def test_values_that_take_long_say_so(kernel):
     assert first["data"]["text/plain"] == "mesh0.put late: waiting for rank 1 of 4, 1.0 s"
 
 
+@pytest.mark.fault
 def test_what_was_flushed_is_shown_though_the_rank_is_gone(fresh):
     cell = fresh.run("%%mesh 2\nimport os\nprint('about to go', flush=True)\nos._exit(3)")
     assert cell.text() == "[2] about to go\n"
     assert cell.error.startswith("rank 2: the process exited with code 3")
 
 
+@pytest.mark.fault
 def test_a_mesh_of_actors_shows_the_states_of_its_ranks(fresh):
     fresh.ok(
         "from monarch_nb import Actor\nclass Quiet(Actor):\n    pass\n"

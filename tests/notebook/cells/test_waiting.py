@@ -10,8 +10,6 @@ import pytest
 from monarch_nb.notebook.cells.waiting import sentence
 from tests.kernel.client import Cell
 
-pytestmark = pytest.mark.slow
-
 
 def lines(cell: Cell) -> list[str]:
     """The line, as often as it was drawn; an empty one when it went."""
@@ -58,6 +56,7 @@ def test_a_slow_start_is_told(fake_kernel):
     fake_kernel.ok("%mesh down slow\nfake.starting = lambda: None; fake.waits = []")
 
 
+@pytest.mark.slow
 def test_calls_are_named_and_many_are_counted():
     waits = [
         SimpleNamespace(what=f"trainer.step{i}", mesh="", ranks=(0, 1), size=2) for i in range(5)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,15 +14,9 @@ from monarch_nb.control.output.ranklog import RankLog, index_of, older_half
 from tests.kernel.client import KernelClient
 from tests.support import eventually
 
+FIRST_CELLS = ["%mesh up --gpus 4"]
+
 slow = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def kernel() -> Iterator[KernelClient]:
-    """A Monarch kernel with four ranks up."""
-    with KernelClient("monarch") as client:
-        client.ok("%mesh up --gpus 4", timeout_s=50)
-        yield client
 
 
 def folder_of(kernel: KernelClient) -> Path:

@@ -9,9 +9,6 @@ import pytest
 from tests.kernel.client import KernelClient
 from tests.notebook.conftest import FAKE
 
-pytestmark = pytest.mark.slow
-
-
 COUNT = "must be a whole number of at least 1, not"
 INSTEAD = "Type: %mesh use mesh0, or %%mesh --name mesh0"
 
@@ -47,6 +44,7 @@ def test_a_failing_cell_stops_the_ones_behind_it(fake_kernel):
     assert fake_kernel.until(lambda: second.reply)["content"]["status"] == "aborted"
 
 
+@pytest.mark.slow
 def test_without_a_mesh():
     with KernelClient("monarch") as kernel:
         kernel.ok(FAKE)
@@ -63,6 +61,7 @@ def test_without_a_mesh():
         assert kernel.ok("%mesh list").text() == "No mesh is up. Type: %mesh up --gpus 4\n"
 
 
+@pytest.mark.slow
 def test_the_life_of_two_meshes():
     with KernelClient("monarch") as kernel:
         kernel.ok(FAKE)
@@ -87,6 +86,7 @@ def test_status_is_a_table_in_text_and_html(fake_kernel):
     assert data["text/html"].count("<tr>") == 5
 
 
+@pytest.mark.slow
 def test_meshes_made_in_python_are_found():
     with KernelClient("monarch") as kernel:
         kernel.ok(FAKE)
@@ -104,6 +104,7 @@ def test_meshes_made_in_python_are_found():
         assert kernel.ok("%%mesh\nrank").displays == [{"text/plain": "0"}]
 
 
+@pytest.mark.slow
 def test_a_variable_of_the_user_is_not_overwritten():
     with KernelClient("monarch") as kernel:
         kernel.ok(FAKE + "mesh0 = 'mine'")
@@ -122,6 +123,7 @@ def test_heal_and_shrink(fake_kernel):
         assert kernel.ok("len(mesh0)").displays == [{"text/plain": "3"}]
 
 
+@pytest.mark.slow
 def test_auto_without_a_mesh_says_how_it_ends():
     with KernelClient("monarch") as kernel:
         kernel.ok(FAKE + "%mesh up --gpus 2")

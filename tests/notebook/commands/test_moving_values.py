@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from tests.kernel.client import KernelClient
 from tests.support import eventually
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def kernel() -> Iterator[KernelClient]:
-    """A Monarch kernel with four ranks up."""
-    with KernelClient("monarch") as client:
-        client.ok("%mesh up replicas=2 gpus=2", timeout_s=50)
-        client.ok("import numpy as np, torch")
-        yield client
+FIRST_CELLS = ["%mesh up replicas=2 gpus=2", "import numpy as np, torch"]
 
 
 def said(kernel: KernelClient, code: str) -> str:

@@ -15,8 +15,6 @@ from monarch_nb.notebook import options
 from tests.kernel.client import Cell, KernelClient
 from tests.notebook.commands.scripts import digits
 
-pytestmark = pytest.mark.slow
-
 DIGITS = digits.__file__
 PROMPT_S = 0.3
 FREE_S = 5.0

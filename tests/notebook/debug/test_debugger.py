@@ -12,10 +12,11 @@ from textwrap import dedent
 import pytest
 
 from tests.notebook.prompts import Prompt
-from tests.notebook.ranks import fresh, kernel, pids_of_ranks
+from tests.notebook.ranks import pids_of_ranks
 
-__all__ = ["fresh", "kernel"]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+FIRST_CELLS = ["%mesh up --gpus 4"]
+
+pytestmark = pytest.mark.timeout(120)
 
 STEP = """\
 def step(x):

@@ -6,10 +6,11 @@ import pytest
 
 from tests.notebook.debug.test_debugger import ON_ALL
 from tests.notebook.prompts import Prompt
-from tests.notebook.ranks import kernel, stop
+from tests.notebook.ranks import stop
 
-__all__ = ["kernel"]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+FIRST_CELLS = ["%mesh up --gpus 4"]
+
+pytestmark = pytest.mark.timeout(120)
 
 
 ACTORS = """\

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.notebook.prompts import Prompt
-from tests.notebook.ranks import fresh, kernel
 
-__all__ = ["fresh", "kernel"]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+FIRST_CELLS = ["%mesh up --gpus 4"]
+
+pytestmark = pytest.mark.timeout(120)
 
 FAILING = """\
 %%mesh

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.kernel.client import KernelClient
+FIRST_CELLS = ["%mesh up --gpus 2", "%%mesh\nimport matplotlib.pyplot as plt"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
-
-
-@pytest.fixture(scope="module")
-def kernel() -> Iterator[KernelClient]:
-    with KernelClient("monarch") as client:
-        client.ok("%mesh up --gpus 2", timeout_s=50)
-        client.ok("%%mesh\nimport matplotlib.pyplot as plt", timeout_s=60)
-        yield client
+pytestmark = pytest.mark.timeout(120)
 
 
 def pngs(displays: list[dict]) -> list[dict]:

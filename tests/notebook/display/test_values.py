@@ -6,7 +6,6 @@ import dataclasses
 import math
 import re
 import time
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,9 @@ import torch
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.core.shape.values import ValueMesh
 from monarch_nb.notebook.display.values import MAX_ROWS, values_html, values_text
-from tests.kernel.client import KernelClient
+from tests.core.shape.test_values import lazy
+
+FIRST_CELLS = ["%mesh up --gpus 2"]
 
 
 def values(*found: Any, **sizes: int) -> ValueMesh[Any]:
@@ -134,7 +135,7 @@ def test_a_value_that_fails_does_not_spoil_the_others():
         raise ImportError("no module named <x>")
 
     shape = Extent(["g"], [3]).region.as_shape()
-    page = values_html(ValueMesh._lazy(shape, [Bad, unreadable, lambda: 7]))
+    page = values_html(lazy(shape, [Bad, unreadable, lambda: 7]))
     assert "7" in page
     assert "Bad, whose repr raised RuntimeError" in page
     assert "cannot be read: ImportError: no module named &lt;x&gt;" in page
@@ -148,13 +149,6 @@ def test_a_single_value_and_none():
 
 
 # ------------------------------------------------------------------------------------ in a kernel
-
-
-@pytest.fixture(scope="module")
-def kernel() -> Iterator[KernelClient]:
-    with KernelClient("monarch") as client:
-        client.ok("%mesh up --gpus 2", timeout_s=50)
-        yield client
 
 
 @pytest.mark.slow

@@ -8,11 +8,7 @@ import time
 import pytest
 
 from tests.kernel.client import Cell, KernelClient
-from tests.notebook.ranks import PROMPT_S, fresh
-
-__all__ = ["fresh"]
-
-pytestmark = [pytest.mark.slow, pytest.mark.fault]
+from tests.notebook.ranks import PROMPT_S
 
 TOLD_S = 5.0
 INIT = (
@@ -118,6 +114,7 @@ def test_a_rank_that_only_computes_is_not_looked_into(grouped):
     assert all(text == "" or text.startswith("mesh0: waiting for") for text in drawn)
 
 
+@pytest.mark.fault
 def test_a_rank_that_was_restarted_comes_into_the_new_group(grouped):
     cell = grouped.start(LATE)
     told(grouped, cell, "ranks 0-2 in all_reduce.*")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html.parser
 import json
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,9 +16,11 @@ from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.layouts.layout import FOLD, Layout, Section, drawn
 from monarch_nb.notebook.layouts.sections import MAX_CHARS, Sections
 from monarch_nb.notebook.output.cell_output import CellOutput
-from tests.kernel.client import Cell, KernelClient
+from tests.kernel.client import Cell
 from tests.notebook.output.test_outputs import Recorder
 from tests.support import code_until
+
+FIRST_CELLS = ["%mesh up --gpus 4"]
 
 slow = pytest.mark.slow
 
@@ -28,14 +29,6 @@ slow = pytest.mark.slow
 KEPT = {"div": {"style"}, "pre": {"style"}, "span": {"style"}, "summary": set(),
         "details": {"open", "name"}, "table": {"style"}, "thead": set(), "tbody": set(),
         "tr": set(), "th": {"style"}, "td": {"style"}}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def kernel() -> Iterator[KernelClient]:
-    """A Monarch kernel with four ranks up."""
-    with KernelClient("monarch") as client:
-        client.ok("%mesh up --gpus 4", timeout_s=50)
-        yield client
 
 
 class Checker(html.parser.HTMLParser):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +10,10 @@ import pytest
 
 from monarch_nb.notebook.layouts.live_displays import MAX_ITEMS
 from monarch_nb.notebook.output.cell_output import CellOutput
-from tests.kernel.client import Cell, KernelClient
+from tests.kernel.client import Cell
 from tests.notebook.output.test_outputs import Clock
+
+FIRST_CELLS = ["%mesh up --gpus 2"]
 
 SIZE = 4
 IMAGE = {"image/png": "aGk=", "text/plain": "<Figure>"}
@@ -219,13 +220,6 @@ def test_a_progress_line_shows_its_last_state(ranks):
 
 
 # ------------------------------------------------------------------------------- with real ranks
-
-
-@pytest.fixture(scope="module")
-def kernel() -> Iterator[KernelClient]:
-    with KernelClient("monarch") as client:
-        client.ok("%mesh up --gpus 2", timeout_s=50)
-        yield client
 
 
 def screen(*cells: Cell) -> list[str]:

@@ -6,11 +6,8 @@ from __future__ import annotations
 import pytest
 
 from tests.kernel.client import KernelClient
-from tests.notebook.ranks import kernel
 
-__all__ = ["kernel"]
-
-pytestmark = pytest.mark.slow
+FIRST_CELLS = ["%mesh up --gpus 4"]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from monarch_nb.notebook.output.cell_output import CellOutput
-from tests.kernel.client import KernelClient
 from tests.notebook.output.test_outputs import Clock, Recorder, said
 
 ACTOR = """
@@ -55,12 +52,7 @@ def test_showing_something_sends_the_ranks_words_first(output):
     assert output.outlet.text == "[0] early\n"
 
 
-@pytest.fixture(scope="module")
-def kernel() -> Iterator[KernelClient]:
-    with KernelClient("monarch") as client:
-        client.ok("%mesh up --gpus 4", timeout_s=50)
-        client.ok(ACTOR)
-        yield client
+FIRST_CELLS = ["%mesh up --gpus 4", ACTOR]
 
 
 @pytest.mark.slow

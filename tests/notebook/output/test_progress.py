@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,21 +12,14 @@ import pytest
 
 from monarch_nb.notebook.output.cell_output import CellOutput
 from monarch_nb.notebook.output.progress import MAX_ROWS, Bars
-from tests.kernel.client import Cell, KernelClient
+from tests.kernel.client import Cell
 from tests.notebook.output.test_outputs import Clock, Recorder
+
+FIRST_CELLS = ["%mesh up --gpus 4", "%%mesh\nimport time\nfrom tqdm.auto import tqdm, trange"]
 
 slow = pytest.mark.slow
 
 FULL = "100%|████████████████████|"
-
-
-@pytest.fixture(scope="module")
-def kernel() -> Iterator[KernelClient]:
-    """A Monarch kernel with four ranks up."""
-    with KernelClient("monarch") as client:
-        client.ok("%mesh up --gpus 4", timeout_s=50)
-        client.ok("%%mesh\nimport time\nfrom tqdm.auto import tqdm, trange")
-        yield client
 
 
 def states(cell: Cell) -> list[str]:

@@ -6,12 +6,9 @@ import uuid
 
 import pytest
 
-from tests.kernel.client import KernelClient
 from tests.notebook.view.browser.test_comm import Page
 from tests.notebook.view.browser.test_messages import HELLO, v1
 from tests.notebook.view.fake_browser import Browser, check
-
-pytestmark = pytest.mark.slow
 
 ACTOR = """
 from monarch_nb import Actor, endpoint
@@ -63,12 +60,7 @@ class Watcher(Page):
         return answer["value"] if answer["ok"] else answer["error"]
 
 
-@pytest.fixture(scope="module")
-def kernel():
-    with KernelClient("monarch") as client:
-        client.ok("%mesh up --gpus 2", timeout_s=50)
-        client.ok(ACTOR)
-        yield client
+FIRST_CELLS = ["%mesh up --gpus 2", ACTOR]
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +18,9 @@ from monarch_nb.notebook.widgets.comm_relay import MANY, WINDOW_S, CommRelay
 from tests.kernel.client import Cell, KernelClient
 from tests.source import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+FIRST_CELLS = ["%mesh up --gpus 2"]
+
+pytestmark = pytest.mark.timeout(120)
 
 MAKE = (
     "%%mesh\n"
@@ -27,13 +28,6 @@ MAKE = (
     "slider = widgets.IntSlider(value=rank, description=f'lr {rank}')\n"
     "slider"
 )
-
-
-@pytest.fixture(scope="module")
-def kernel() -> Iterator[KernelClient]:
-    with KernelClient("monarch") as client:
-        client.ok("%mesh up --gpus 2", timeout_s=50)
-        yield client
 
 
 def models(cell: Cell, model: str) -> list[str]:
@@ -291,6 +285,7 @@ def test_a_callback_that_hangs_is_ended_by_the_stop_button(kernel):
     assert kernel.ok("%%mesh 0\n1 + 1").displays == [{"text/plain": "[0] 2"}]
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_a_rank_that_dies_leaves_its_widgets_switched_off():
     with KernelClient("monarch") as kernel:
@@ -306,6 +301,7 @@ def test_a_rank_that_dies_leaves_its_widgets_switched_off():
         assert left.text() == "[]\n"
 
 
+@pytest.mark.slow
 def test_a_notebook_without_a_browser_keeps_the_state_of_its_widgets(tmp_path):
     cells = ["%mesh up --gpus 2", MAKE, "%%mesh\nslider.value = 9"]
     notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, cells)))
@@ -317,6 +313,7 @@ def test_a_notebook_without_a_browser_keeps_the_state_of_its_widgets(tmp_path):
     assert [one["value"] for one in sliders] == [9, 9]
 
 
+@pytest.mark.slow
 def test_in_a_terminal_a_widget_is_its_text(tmp_path):
     program = tmp_path / "cells.ipy"
     program.write_text(
@@ -349,6 +346,7 @@ class Event:
         self.buffers: list[bytes] = []
 
 
+@pytest.mark.slow
 def test_a_rank_cannot_speak_for_the_widget_of_another():
     sent: list[str] = []
     outlet = SimpleNamespace(comm=lambda kind, *_: sent.append(kind))

@@ -11,6 +11,7 @@ import torch
 
 from monarch_nb import Actor, RDMABuffer, endpoint
 from monarch_nb.process import current
+from tests import inside
 
 MB = 1 << 20
 BIG = 40 * MB  # several pieces
@@ -69,7 +70,7 @@ class Owner(Actor):
     @endpoint
     def collect(self):
         gc.collect()
-        return current.proc().parcels._lender().statistics()["leased_bytes"]
+        return inside.leased_bytes()
 
 
 def here():

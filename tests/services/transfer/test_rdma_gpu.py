@@ -9,7 +9,7 @@ from monarch_nb import Actor, RDMABuffer, endpoint
 from monarch_nb.errors import ClosedError
 from tests.services.transfer.owners import BIG
 
-pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+pytestmark = pytest.mark.gpu
 
 
 class Device(Actor):
@@ -46,6 +46,7 @@ def devices(spawn):
     return spawn(per_host={"gpus": 2}, name="pair").spawn("devices", Device)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [64, BIG + 3])
 @pytest.mark.parametrize("there, here", [("cuda", "cuda"), ("cuda", "cpu"), ("cpu", "cuda")])
 def test_read_and_write(devices, size, there, here):
@@ -58,6 +59,7 @@ def test_read_and_write(devices, size, there, here):
     assert owner.read.call_one(handle, size, here).get(60) == ("memory", 9 * size)
 
 
+@pytest.mark.slow
 def test_a_dropped_buffer_is_not_read(devices):
     owner, other = devices.slice(gpus=0), devices.slice(gpus=1)
     handle = owner.offer.call_one(64, 7, "cuda").get(60)

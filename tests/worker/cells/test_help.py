@@ -14,9 +14,10 @@ from monarch_nb.control.cells.completion import ask
 from monarch_nb.control.client import client
 from monarch_nb.core.wire.messages.cells import Complete, Completions, Help, Inspect, Match
 from monarch_nb.core.wire.messages.codec import Refused
+from tests import inside
 from tests.support import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("mesh_runtime")]
+pytestmark = pytest.mark.usefixtures("mesh_runtime")
 
 SETUP = """
 import sys, torch
@@ -87,6 +88,7 @@ def inspect(mesh, code, detail=0):
     return answer.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code, match", [
     ("dee", ["deep", 0, 3, "instance"]),
     ("x = Dee", ["Deep", 4, 7, "class"]),
@@ -106,10 +108,12 @@ def test_completions_have_their_place_and_kind(mesh, code, match):
     assert Match(*match) in complete(mesh, code).matches
 
 
+@pytest.mark.slow
 def test_the_cursor_may_stand_inside_the_code(mesh):
     assert texts(mesh, "for one in tabl:\n    print(one)", len("for one in tabl")) == ["table"]
 
 
+@pytest.mark.slow
 def test_the_names_of_the_namespace_come_along(mesh):
     names = complete(mesh, "nothing_like_it").names
     assert names["Deep"] == "class"
@@ -118,6 +122,7 @@ def test_the_names_of_the_namespace_come_along(mesh):
     assert not {name for name in names if name.startswith("_")} | names.keys() & {"In", "exit"}
 
 
+@pytest.mark.slow
 def test_help_and_source(mesh):
     assert "Says what it does." in inspect(mesh, "deep.method")
     assert "first, second" in inspect(mesh, "deep.method(")
@@ -126,6 +131,7 @@ def test_help_and_source(mesh):
     assert inspect(mesh, "nothing_like_it") is None
 
 
+@pytest.mark.slow
 def test_nothing_of_the_users_runs_for_it_while_the_rank_is_busy(mesh):
     assert "a deep one" in inspect(mesh, "deep")
     run(mesh.slice(gpus=0), "assert 'repr' in Deep.calls; Deep.calls.clear()")
@@ -139,6 +145,7 @@ def test_nothing_of_the_users_runs_for_it_while_the_rank_is_busy(mesh):
     run(mesh, "assert Deep.calls == [], Deep.calls")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", ["time.sleep(30)", "while True: pass"])
 def test_a_busy_rank_answers(mesh, work):
     busy = start(mesh, f"import time\nstarted = '{work}'\n{work}")
@@ -156,6 +163,7 @@ def timed(call: Callable[[], Any]) -> float:
     return time.monotonic() - started
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_late_is_none_and_comes_later(mesh):
     held = start(mesh, HELD)
     late: queue.Queue[Completions] = queue.Queue()
@@ -169,12 +177,13 @@ def test_an_answer_that_is_late_is_none_and_comes_later(mesh):
     assert held.wait(10)
 
 
+@pytest.mark.slow
 def test_a_newer_request_takes_the_place_of_one_that_waits(mesh):
     run(mesh, SLOW)
     answers: queue.Queue[tuple[str, Completions | Refused]] = queue.Queue()
 
     def send(code):
-        process = mesh._state.processes[0]
+        process = inside.processes(mesh)[0]
         request = Complete(code, len(code))
         client().proc.ask(process, request, lambda answer: answers.put((code, answer)))
 
@@ -189,6 +198,7 @@ def test_a_newer_request_takes_the_place_of_one_that_waits(mesh):
     assert came["tabl"].matches == [("table", 0, 4, "instance")]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_answered_is_an_error_in_one_line(mesh):
     request = Complete("x", "nowhere")
     answer = ask(client().proc, mesh, 0, request, 5.0, no_late_answer)

@@ -7,7 +7,7 @@ import pytest
 from monarch_nb.control.cells import run as cells
 from monarch_nb.control.client import client
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("mesh_runtime")]
+pytestmark = pytest.mark.usefixtures("mesh_runtime")
 
 CHARACTERS = 70_000_000  # more than the 64 MiB that one frame of a stream may have
 
@@ -27,10 +27,12 @@ def run(mesh, code):
     return ended.outcomes[0]
 
 
+@pytest.mark.slow
 def test_a_large_value_comes_whole(mesh):
     assert len(run(mesh, f"'x' * {CHARACTERS}").data["data"]["text/plain"]) == CHARACTERS + 2
 
 
+@pytest.mark.slow
 def test_a_large_display_comes_whole_and_so_does_what_follows(mesh):
     shown = []
     client().output.listen(lambda event: shown.append(event.content.get("data", {})))

@@ -64,6 +64,10 @@ class Talk:
         self._runs = runs
         self.is_traced_after = False
 
+    def answers(self, ask) -> None:
+        """The next lines come from there."""
+        self.channel._next = ask
+
     def call(self, *args):
         """Let the runtime call the user, in a thread of its own, whose tracing is nobody else's."""
         done: queue.SimpleQueue = queue.SimpleQueue()
@@ -145,7 +149,7 @@ def test_an_interrupt_comes_out_of_the_prompt():
     def interrupted() -> dict:
         raise KeyboardInterrupt
 
-    talk.channel._next = interrupted
+    talk.answers(interrupted)
     with pytest.raises(KeyboardInterrupt):
         talk.call(talk.user.step, 1)
     assert not talk.pdb.is_asking
@@ -189,7 +193,7 @@ def test_words_are_completed():
         DebugInput(1, 3, "complete", "p nothing_like_this"),
         DebugInput(1, 4, "line", "c"),
     ])  # fmt: skip
-    talk.channel._next = lambda: next(asked)
+    talk.answers(lambda: next(asked))
     talk.call(talk.user.step, 1)
     words = [event.words for event in talk.events if event.event == "completes"]
     assert words == [["whatis"], ["n.bit_length"], []]

@@ -11,8 +11,6 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from monarch_nb import Actor, endpoint
 from tests.control.conftest import WITHIN_S
 
-pytestmark = [pytest.mark.slow]
-
 CELL = """
 import torch
 import torch.distributed.checkpoint as dcp
@@ -65,6 +63,7 @@ def ok(made, code: str, **where) -> None:
     assert not [each.error for each in run.outcomes.values() if each.status != "ok"]
 
 
+@pytest.mark.slow
 def test_cells_save_on_four_ranks_and_load_on_two(mesh, tmp_path):
     made = mesh(4)
     ok(made, SAVE.format(ranks=4, seed=1, scale=1, path=str(tmp_path)))
@@ -76,6 +75,7 @@ def test_cells_save_on_four_ranks_and_load_on_two(mesh, tmp_path):
     ok(made, "assert optimizer.state_dict()['state'][0]['step'].item() == 1", **two)
 
 
+@pytest.mark.slow
 def test_endpoints_save_on_four_ranks_and_load_on_two(mesh, tmp_path):
     procs = mesh(4).procs
     keepers, half = procs.spawn("keepers", Keeper), {"gpus": slice(0, 2)}

@@ -9,8 +9,6 @@ import pytest
 from tests.control.conftest import WITHIN_S, Mesh
 from tests.support import eventually
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow]
-
 FREE_S = 1.0
 INIT = """
 import torch, datetime, time
@@ -61,6 +59,8 @@ def error(made: Mesh, code: str, **where: int):
     return outcome.error
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 @pytest.mark.parametrize("what", HANGS)
 def test_an_interrupt_ends_it_and_the_namespace_stays(mesh, what):
     made = up(mesh)
@@ -74,6 +74,7 @@ def test_an_interrupt_ends_it_and_the_namespace_stays(mesh, what):
     assert made.cell("assert kept == ('hung' if rank == 0 else 1)") == {0: "ok", 1: "ok"}
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_reducer_of_ddp(mesh):
     """It waits in C++, in the backward pass. The group is broken for that."""
     made = up(mesh)
@@ -90,6 +91,8 @@ def test_an_interrupt_ends_the_reducer_of_ddp(mesh):
     assert "left its last backward pass" in error(made, "dist.barrier()", gpus=0).evalue
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 @pytest.mark.parametrize("what", ["all_reduce", "recv"])
 def test_a_group_that_was_left_says_what_to_type(mesh, what):
     made = up(mesh)
@@ -106,6 +109,7 @@ def test_a_group_that_was_left_says_what_to_type(mesh, what):
     )
 
 
+@pytest.mark.slow
 def test_what_was_left_can_still_end_and_then_the_group_is_as_before(mesh):
     made = up(mesh)
     run = made.start("dist.all_reduce(ones)", gpus=0)
@@ -117,6 +121,8 @@ def test_what_was_left_can_still_end_and_then_the_group_is_as_before(mesh):
     assert made.cell(code) == {0: "ok", 1: "ok"}
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_a_long_wait_ends_as_a_short_one(mesh):
     made = up(mesh)
     code = "if rank: time.sleep(0.4)\ndist.all_reduce(ones); assert ones.tolist() == [2.0] * 4"
@@ -125,6 +131,8 @@ def test_a_long_wait_ends_as_a_short_one(mesh):
     assert made.cell(code) == {0: "ok", 1: "ok"}
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_a_rank_that_has_died_is_named(mesh):
     made = up(mesh)
     run = made.start("dist.all_reduce(ones)", gpus=0)
@@ -137,6 +145,7 @@ def test_a_rank_that_has_died_is_named(mesh):
 SECOND = ", timeout=datetime.timedelta(seconds=1)"
 
 
+@pytest.mark.slow
 def test_the_time_of_the_group_is_counted(mesh):
     made = up(mesh, options=SECOND)
     began = time.monotonic()
@@ -148,12 +157,14 @@ def test_the_time_of_the_group_is_counted(mesh):
     )
 
 
+@pytest.mark.slow
 def test_a_time_that_is_given_counts_instead(mesh):
     made = up(mesh)
     code = "dist.all_reduce(ones, async_op=True).wait(datetime.timedelta(seconds=0.3))"
     assert "within 0:00:00.300000" in error(made, code, gpus=0).evalue
 
 
+@pytest.mark.slow
 def test_time_in_a_debugger_does_not_count(mesh):
     """Of any rank, also when it has gone on since."""
     made = up(mesh, options=SECOND)

@@ -7,9 +7,8 @@ import signal
 
 import pytest
 
+from tests import inside
 from tests.control.conftest import WITHIN_S
-
-pytestmark = [pytest.mark.slow]
 
 USES = {
     "all_reduce": "x = torch.ones(3) * rank; dist.all_reduce(x); assert x.tolist() == [6.0] * 3",
@@ -82,23 +81,27 @@ def four(mesh):
     return mesh(4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", USES)
 def test_a_cell_needs_no_boilerplate(four, what, tmp_path):
     code = USES[what].format(path=str(tmp_path)) if what == "checkpoint" else USES[what]
     ok(four, HEAD + code)
 
 
+@pytest.mark.slow
 def test_who_only_asks_waits_for_nobody(four):
     ok(four, HEAD + "assert (dist.get_rank(), dist.get_world_size()) == (3, 4)", gpus=3)
     ok(four, HEAD + "assert not dist.is_initialized()")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", VERBS)
 def test_a_row_of_a_mesh_has_every_collective(four, what):
     ok(four, ROW + "x = torch.ones(1) * rank\n" + VERBS[what])
     ok(four, "assert not dist.is_initialized() and group_of(row) is g")
 
 
+@pytest.mark.slow
 def test_a_device_mesh_is_made_of_such_groups(four):
     code = (
         "from torch.distributed.device_mesh import DeviceMesh\n"
@@ -112,6 +115,7 @@ def test_a_device_mesh_is_made_of_such_groups(four):
     ok(four, ROW + code)
 
 
+@pytest.mark.slow
 def test_a_group_made_in_another_thread(four):
     code = (
         "from concurrent.futures import ThreadPoolExecutor\n"
@@ -122,6 +126,7 @@ def test_a_group_made_in_another_thread(four):
     ok(four, OF + code)
 
 
+@pytest.mark.slow
 def test_a_rank_that_does_not_come_is_named(four):
     code = OF + "group_of([0, 2], timeout=0.5)"
     run = four.start(code, gpus=0)
@@ -132,12 +137,13 @@ def test_a_rank_that_does_not_come_is_named(four):
     assert "rank 0 is not in the group of ranks [1, 2]" in errors(run)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_a_member_dies_and_after_a_heal_the_cell_works_again(four):
     both = "x = torch.ones(1); dist.all_reduce(x, group=g); dist.all_reduce(x)"
     ok(four, ROW + both)
     run = four.start("if rank != 3: dist.barrier()")
-    os.kill(four.procs._state.pids[3], signal.SIGKILL)
+    os.kill(inside.pids(four.procs)[3], signal.SIGKILL)
     assert run.wait(WITHIN_S)
     assert {0, 1, 2} <= set(errors(run))
     four.procs.heal()

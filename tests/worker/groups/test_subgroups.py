@@ -15,10 +15,9 @@ import torch.distributed as dist
 from monarch_nb import Actor, ActorError, endpoint
 from monarch_nb.control.hangs.collectives import Xray
 from monarch_nb.core.hangs.collectives import disagreement
+from tests import inside
 from tests.control.conftest import WITHIN_S, Mesh
 from tests.support import eventually
-
-pytestmark = [pytest.mark.slow]
 
 HEAD = "import torch\nimport torch.distributed as dist\n"
 SUM = HEAD + "x = torch.ones(1) * rank; dist.all_reduce(x, group={}); assert x.item() == {}, x"
@@ -74,6 +73,7 @@ def sums(found) -> list[float]:
     return list(found.values())
 
 
+@pytest.mark.slow
 def test_a_handle_shows_what_it_is_and_what_to_do_with_it(grid):
     handle = grid.procs.group("a")
     assert repr(handle) == f"AxisGroup(a: 2 ranks of mesh {grid.name!r})"
@@ -87,6 +87,7 @@ def test_a_handle_shows_what_it_is_and_what_to_do_with_it(grid):
         grid.procs.group("c")
 
 
+@pytest.mark.slow
 def test_a_variable_of_cells_is_the_group(grid):
     grid.procs["g"], grid.procs["all"] = grid.procs.group("b"), grid.procs.group()
     assert not ran(grid, SUM.format("g", "[1, 1, 5, 5][rank]"))
@@ -95,6 +96,7 @@ def test_a_variable_of_cells_is_the_group(grid):
     assert not ran(grid, "assert dist.get_rank(g) == rank % 2 and dist.get_world_size(g) == 2")
 
 
+@pytest.mark.slow
 def test_mesh_is_known_in_cells(grid):
     own = SUM.format("mesh.group('gpus')", "6")
     assert not ran(grid, own + "\nassert mesh.rank == rank and mesh.sizes == {'gpus': 4}")
@@ -106,6 +108,7 @@ def test_mesh_is_known_in_cells(grid):
     assert {each.status for each in run.outcomes.values()} == {"ok"}
 
 
+@pytest.mark.slow
 def test_endpoints_and_execute(grid):
     members = grid.procs.spawn("members", Member)
     assert sums(members.total.call(grid.procs.group("a")).get()) == [2, 4, 2, 4]
@@ -133,11 +136,13 @@ class Later(Actor):
         return x.item()
 
 
+@pytest.mark.slow
 def test_an_async_actor(grid):
     later = grid.procs.spawn("later", Later)
     assert sums(later.total.call(grid.procs.group("b")).get()) == [1, 1, 5, 5]
 
 
+@pytest.mark.slow
 def test_who_is_no_member_is_told_so(grid):
     grid.procs["g"] = grid.procs.slice(a=0).group()
     errors = ran(grid, SUM.format("g", "1"))
@@ -146,6 +151,7 @@ def test_who_is_no_member_is_told_so(grid):
     assert "(ranks 0-1): only its members use it" in errors[2]
 
 
+@pytest.mark.slow
 def test_a_timeout(grid):
     """For the members to meet, and for each collective; the last one that was said counts."""
     alone = "if rank == 0: "
@@ -165,6 +171,7 @@ def test_a_timeout(grid):
             grid.procs.group("b", timeout=wrong)
 
 
+@pytest.mark.slow
 def test_a_device_mesh_is_usable(grid):
     code = HEAD + (
         "from torch.distributed.fsdp import fully_shard\n"
@@ -183,6 +190,7 @@ def test_a_device_mesh_is_usable(grid):
     assert not ran(grid, code)
 
 
+@pytest.mark.slow
 def test_a_device_mesh_is_made_on_ranks(grid):
     with pytest.raises(RuntimeError, match=r"the controller is no rank .*ranks 0-3.*%%mesh cell"):
         grid.procs.device_mesh()
@@ -191,12 +199,13 @@ def test_a_device_mesh_is_made_on_ranks(grid):
     assert "rank 1 of mesh" in errors[1]
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_a_dead_member_ends_the_wait_and_a_heal_makes_new_groups(grid):
     grid.procs["g"] = grid.procs.group()
     assert not ran(grid, SUM.format("g", "6"))
     run = grid.start("if rank != 3: dist.all_reduce(x, group=g)")
-    os.kill(grid.procs._state.pids[3], signal.SIGKILL)
+    os.kill(inside.pids(grid.procs)[3], signal.SIGKILL)
     assert run.wait(WITHIN_S)
     errors = {rank: str(each.error) for rank, each in run.outcomes.items() if rank != 3}
     assert all("rank 3" in error for error in errors.values()), errors
@@ -207,12 +216,13 @@ def test_a_dead_member_ends_the_wait_and_a_heal_makes_new_groups(grid):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_a_dead_member_in_an_endpoint(grid):
     members = grid.procs.spawn("members", Member)
     members.total.call(grid.procs.group()).get()
     call = members.slice(a=0).total.call(grid.procs.group())
-    os.kill(grid.procs._state.pids[3], signal.SIGKILL)
+    os.kill(inside.pids(grid.procs)[3], signal.SIGKILL)
     with pytest.raises(ActorError, match="rank 3"):
         call.get(timeout=WITHIN_S)
 
@@ -228,28 +238,31 @@ INSIDE_CPP = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.parametrize("what", INSIDE_CPP)
 def test_a_dead_member_ends_waits_in_cpp_too(grid, what):
     code = HEAD + INSIDE_CPP[what] + ("" if what == "recv" else "\ngo()")
     assert not ran(grid, code)
     run = grid.start("if rank != 3: go()")
-    os.kill(grid.procs._state.pids[3], signal.SIGKILL)
+    os.kill(inside.pids(grid.procs)[3], signal.SIGKILL)
     assert run.wait(WITHIN_S), run
     assert {each.status for rank, each in run.outcomes.items() if rank != 3} == {"error"}
     grid.procs.heal()
     assert not ran(grid, SUM.format("mesh.group()", "6"))
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_nobody_waits_for_a_dead_rank_to_come(grid):
     assert not ran(grid, SUM.format("mesh.group()", "6"))
     run = grid.start("if rank != 3: mesh.slice(gpus=slice(2, 4)).group()")
-    os.kill(grid.procs._state.pids[3], signal.SIGKILL)
+    os.kill(inside.pids(grid.procs)[3], signal.SIGKILL)
     assert run.wait(WITHIN_S), run
     assert "rank 3 ended before the group of ranks 2,3" in str(run.outcomes[2].error)
 
 
+@pytest.mark.slow
 def test_a_regroup_makes_new_groups_and_old_ones_say_so(grid):
     grid.procs["g"] = grid.procs.group()
     assert not ran(grid, SUM.format("g", "6"))
@@ -261,6 +274,7 @@ def test_a_regroup_makes_new_groups_and_old_ones_say_so(grid):
     assert not ran(grid, SUM.format("mesh.group()", "6"))
 
 
+@pytest.mark.slow
 def test_who_has_not_come_is_known_of_such_groups(grid):
     assert not ran(grid, SUM.format("mesh.group()", "6"))
     run = grid.start("if rank: dist.all_reduce(x, group=mesh.group())")
@@ -278,6 +292,7 @@ def test_who_has_not_come_is_known_of_such_groups(grid):
     assert run.wait(WITHIN_S)
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_a_wait_in_an_actors_own_thread_is_interrupted(grid):
     first = grid.procs.spawn("first", Member)  # has the main thread
@@ -291,6 +306,7 @@ def test_a_wait_in_an_actors_own_thread_is_interrupted(grid):
     assert further.slice(a=0, b=0).rank.call_one().get(timeout=WITHIN_S) == 0
 
 
+@pytest.mark.slow
 def test_an_own_init_beside_such_groups(grid):
     grid.procs["g"] = grid.procs.group("b")
     assert not ran(grid, SUM.format("g", "[1, 1, 5, 5][rank]") + "\ndist.barrier()")

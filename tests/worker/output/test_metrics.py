@@ -14,24 +14,29 @@ def sent() -> list:
 
 
 @pytest.fixture
-def pump(sent, monkeypatch) -> MetricsPump:
+def recorder():
+    return Recorder()
+
+
+@pytest.fixture
+def pump(sent, recorder, monkeypatch) -> MetricsPump:
     """One whose own thread does nothing: it would outlive the test."""
     monkeypatch.setattr(MetricsPump, "wake", lambda _: None)
-    return MetricsPump(Recorder(), lambda tag, content: sent.append((tag, content)), 4)
+    return MetricsPump(recorder, lambda tag, content: sent.append((tag, content)), 4)
 
 
-def test_what_has_gathered_is_one_message(pump, sent):
+def test_what_has_gathered_is_one_message(pump, recorder, sent):
     for step, value in enumerate((0.5, float("nan"), 2.0)):
-        pump._recorder.add("loss", step, value)
+        recorder.add("loss", step, value)
     pump.drain()
     pump.drain()
     assert sent == [(0, {"points": {"loss": [[0, 0.5], [1, None], [2, 2.0]]}})]
 
 
 @pytest.mark.slow
-def test_while_nothing_is_taken_nothing_is_sent_and_what_gathers_stays_small(pump, sent):
+def test_while_nothing_is_taken_nothing_is_sent_and_what_gathers_stays_small(pump, recorder, sent):
     for step in range(100_000):
-        pump._recorder.add("loss", step, float(step == 77_777))
+        recorder.add("loss", step, float(step == 77_777))
         if step % 1_000 == 0:
             pump.drain()
     assert len(sent) == MAX_UNANSWERED
@@ -44,8 +49,8 @@ def test_while_nothing_is_taken_nothing_is_sent_and_what_gathers_stays_small(pum
     assert points[-1][0] == 99_999
 
 
-def test_names_that_are_too_many_are_told(pump, sent):
+def test_names_that_are_too_many_are_told(pump, recorder, sent):
     for number in range(40):
-        pump._recorder.add(f"name{number}", 0, 1.0)
+        recorder.add(f"name{number}", 0, 1.0)
     pump.drain()
     assert sent[0][1]["left_out"] == [8, "name32"]

@@ -184,7 +184,8 @@ def test_news_that_came_during_a_wait_stays(board):
     assert said(read()) == ("idle", "")
 
 
-def test_a_rank_that_was_starting_is_so_again(board):
+@pytest.mark.alone
+def test_a_rank_that_was_starting_is_so_again(board, monkeypatch):
     writer, read = board
     groups = ProcessGroups(Place("", 0, 1), writer)
     with groups.waiting("init_process_group"):

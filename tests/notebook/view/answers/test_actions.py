@@ -13,6 +13,8 @@ from tests.kernel.client import KernelClient
 from tests.notebook.fake_client import install
 from tests.notebook.view.browser.test_comm import Page
 
+FIRST_CELLS = ["import time, os"]
+
 
 def do(session, what, **fields):
     """The answer that a browser gets."""
@@ -106,13 +108,6 @@ class Buttons(Page):
 
     def do(self, what, **fields):
         return self.said(self.press(what, **fields))
-
-
-@pytest.fixture(scope="module")
-def kernel():
-    with KernelClient("monarch") as client:
-        client.ok("import time, os")
-        yield client
 
 
 @pytest.fixture

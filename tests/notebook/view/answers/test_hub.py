@@ -62,8 +62,12 @@ def source():
 
 
 @pytest.fixture
-def hub(source):
-    session = SimpleNamespace()
+def session():
+    return SimpleNamespace()
+
+
+@pytest.fixture
+def hub(session, source):
     made = Hub(session, source)
     yield made
     source.hangs.set()
@@ -134,7 +138,7 @@ def test_a_channel_that_breaks_disturbs_no_other(hub, source):
     page.wait("delta")
     source.change("mesh0", 1, verdict="busy")
     eventually(lambda: len([m for m in page.messages if m["type"] == "delta"]) == 2)
-    assert len(hub._open) == 1
+    assert "<Channels: 1," in repr(hub)
 
 
 def test_malformed_messages_are_answered_and_counted(hub):
@@ -252,11 +256,11 @@ def test_a_bug_in_a_question_is_a_sentence(hub, monkeypatch, caplog):
     assert Page(hub).ask("cell", number=1)["error"] == "KeyError: 'key'"
 
 
-def test_an_action_that_is_sent_again_is_not_done_again(hub):
+def test_an_action_that_is_sent_again_is_not_done_again(hub, session):
     done = []
     mesh = SimpleNamespace(name="mesh0")
-    hub._session.meshes = SimpleNamespace(use=lambda name, mesh: done.append(name))
-    hub._session.runtime = SimpleNamespace(find=lambda name: mesh, beside_cells=lambda run: run())
+    session.meshes = SimpleNamespace(use=lambda name, mesh: done.append(name))
+    session.runtime = SimpleNamespace(find=lambda name: mesh, beside_cells=lambda run: run())
     page, other = Page(hub), Page(hub)
     assert page.ask("use", kind="do", mesh="mesh0")["value"]["said"] == "%%mesh now means mesh0"
     assert other.ask("use", kind="do", mesh="mesh0")["ok"]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kernel.client import KernelClient
 from tests.kernel.front_end import FrontEnd
 from tests.notebook.prompts import Prompt
 from tests.notebook.view.fake_browser import check
 from tests.notebook.view.test_real_ranks import Watcher
 
-pytestmark = pytest.mark.slow
-
+FIRST_CELLS = ["%mesh up --gpus 2"]
 STOPS = """%%mesh
 def step(x):
     y = x * 2
@@ -60,13 +58,6 @@ class Terminal:
     def leave(self):
         self.page.ask("leave", type="do", talk=self.number)
         self.is_over()
-
-
-@pytest.fixture(scope="module")
-def kernel():
-    with KernelClient("monarch") as client:
-        client.ok("%mesh up --gpus 2", timeout_s=50)
-        yield client
 
 
 @pytest.fixture

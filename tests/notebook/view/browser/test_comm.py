@@ -12,8 +12,6 @@ from tests.kernel.client import KernelClient
 from tests.notebook.view.browser.test_messages import HELLO, v1
 from tests.notebook.view.fake_browser import Browser
 
-pytestmark = pytest.mark.slow
-
 FAKE = """
 %load_ext monarch_nb
 from tests.notebook.view.fake_source import install
@@ -76,11 +74,7 @@ class Page:
         return self.wait("state", count=before + 1)
 
 
-@pytest.fixture(scope="module")
-def kernel():
-    with KernelClient("monarch") as client:
-        client.ok(FAKE)
-        yield client
+FIRST_CELLS = [FAKE]
 
 
 @pytest.fixture
@@ -207,6 +201,7 @@ def test_our_kernel_announces_nothing(kernel):
     assert not [m for m in kernel.others if m["content"].get("target_name")]
 
 
+@pytest.mark.slow
 def test_a_plain_kernel_announces_itself_once_it_is_loaded():
     with KernelClient("python3") as kernel:
         kernel.ok("1")

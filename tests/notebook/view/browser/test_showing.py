@@ -21,7 +21,7 @@ from tests.kernel.client import Cell, KernelClient
 from tests.notebook.conftest import FAKE
 from tests.source import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(120)
 
 DRESS = "from tests.notebook.view.shown import dress\nhub = dress(get_ipython(), {!r})"
 CONTROL = "jupyter.widget.control"
@@ -29,13 +29,10 @@ BLOCK = "__import__('threading').Event().wait(30)"
 
 
 @pytest.fixture(scope="module")
-def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelClient]:
+def kernel(fake_kernel, tmp_path_factory) -> KernelClient:
     """A kernel with a fake mesh of four ranks, and widgets with a front end of two lines."""
-    with KernelClient("monarch") as client:
-        client.ok(FAKE)
-        client.ok("%mesh up --gpus 4")
-        client.ok(DRESS.format(str(tmp_path_factory.mktemp("front"))))
-        yield client
+    fake_kernel.ok(DRESS.format(str(tmp_path_factory.mktemp("front"))))
+    return fake_kernel
 
 
 def send(
@@ -192,6 +189,7 @@ def test_nobody_is_told_anything_that_nobody_asked_for(kernel):
     assert len(comm_messages(kernel, comm_id)) == before
 
 
+@pytest.mark.slow
 def test_a_widget_is_imported_with_the_first_that_is_shown():
     with KernelClient("monarch") as kernel:
         kernel.ok(FAKE)
@@ -200,6 +198,7 @@ def test_a_widget_is_imported_with_the_first_that_is_shown():
         assert loaded == {"text/plain": "False"}
 
 
+@pytest.mark.slow
 def test_real_ranks_are_shown_with_what_failed_and_what_is_lost():
     with KernelClient("monarch") as kernel:
         kernel.ok("%mesh up --gpus 4", timeout_s=50)
@@ -224,6 +223,7 @@ def run_notebook(folder: Path, *cells: str) -> Any:
     return notebook
 
 
+@pytest.mark.slow
 def test_a_program_leaves_a_picture_and_no_widget_in_the_notebook(tmp_path):
     dress = DRESS.format(str(tmp_path))
     notebook = run_notebook(tmp_path, FAKE, "%mesh up --gpus 3", dress, "%mesh show")

@@ -35,6 +35,12 @@ class RecordingComm(BaseComm):
         vars(self).setdefault("sent", []).append((msg_type, json.loads(json.dumps(data))))
 
 
+PING = {
+    "content": {"data": {"method": "custom", "content": {"v": 1, "type": "ping"}}},
+    "buffers": [],
+}
+
+
 class Home:
     """A session with a fake mesh, whose shell is a kernel's."""
 
@@ -57,7 +63,12 @@ class Home:
         return self.showing.bundle(*(parts or (self.mesh,)))[0]
 
     def widget(self, *parts: Any) -> MeshWidget:
-        return registry._instances[self.show(*parts)[VIEW]["model_id"]]
+        return open_widgets()[self.show(*parts)[VIEW]["model_id"]]
+
+
+def open_widgets() -> dict[str, Any]:
+    """All that are open, by their ids."""
+    return registry._instances
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +81,7 @@ def front(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for cached in (assets.script, assets.style):
         cached.cache_clear()
     yield
-    for each in list(registry._instances.values()):
+    for each in list(open_widgets().values()):
         each.close()
     for cached in (assets.script, assets.style):
         cached.cache_clear()
@@ -129,7 +140,7 @@ def test_actors_show_the_processes_they_live_on(home):
 def test_a_terminal_gets_text_and_html_and_no_widget(home):
     home.shell.kernel = None
     assert list(home.show()) == ["text/plain", "text/html"]
-    assert registry._instances == {}
+    assert open_widgets() == {}
 
 
 def test_a_program_that_runs_the_notebook_gets_no_widget(home):
@@ -137,7 +148,7 @@ def test_a_program_that_runs_the_notebook_gets_no_widget(home):
     data = home.show()
     assert list(data) == ["text/plain", "text/html", MESH]
     assert data[MESH]["model_id"] is None
-    assert registry._instances == {}
+    assert open_widgets() == {}
 
 
 def test_without_a_client_a_mesh_is_its_repr_and_none_is_started(home):
@@ -176,7 +187,7 @@ def test_the_widget_carries_its_front_end_and_what_it_shows(home):
 def test_a_thousand_displays_of_a_mesh_keep_one_widget(home):
     models = {home.show()[VIEW]["model_id"] for _ in range(1000)}
     assert len(models) == 1
-    assert len(registry._instances) == 2  # its layout is one too
+    assert len(open_widgets()) == 2  # its layout is one too
     assert len(home.live.channels) == 1
 
 
@@ -187,9 +198,9 @@ def test_many_parts_keep_the_widgets_that_pages_speak_of(home):
     widgets = []
     for place in range(MAX_WIDGETS + 5):
         widgets.append(weakref.ref(home.widget(mesh.slice(place=place))))
-        first._handle_custom_msg({"type": "ping"}, [])
+        hear(first, PING)
     assert len(home.live.channels) == MAX_WIDGETS
-    assert len(registry._instances) == 2 * MAX_WIDGETS
+    assert len(open_widgets()) == 2 * MAX_WIDGETS
     assert not first.is_closed
     gc.collect()
     assert [ref() is None for ref in widgets] == [True] * 6 + [False] * (MAX_WIDGETS - 1)
@@ -208,9 +219,7 @@ def test_a_widget_that_somebody_closed_is_made_again(home):
 def test_what_a_page_says_is_only_put_into_the_channel(home):
     widget = home.widget()
     [channel] = home.live.channels
-    message = {"content": {"data": {"method": "custom", "content": {"v": 1, "type": "ping"}}},
-               "buffers": []}  # fmt: skip
-    threads = [threading.Thread(target=widget._handle_msg, args=[message]) for _ in range(8)]
+    threads = [threading.Thread(target=hear, args=[widget, PING]) for _ in range(8)]
     for each in threads:
         each.start()
     for each in threads:
@@ -241,7 +250,7 @@ def test_nothing_of_it_is_the_pages_to_change(home):
     widget = home.widget()
     hostile = {"mesh": "<b>", "ranks": "all", "snapshot": 1, "_esm": "alert(1)"}
     message = {"content": {"data": {"method": "update", "state": hostile}}, "buffers": []}
-    widget._handle_msg(message)
+    hear(widget, message)
     state = widget.get_state()
     assert (state["mesh"], state["ranks"]) == ("mesh0", None)
     assert state["_esm"] == assets.script()
@@ -259,9 +268,18 @@ def ranks_in(widget: MeshWidget) -> list[Any]:
     return fresh_state(widget)["snapshot"]["meshes"]["mesh0"]["ranks"]
 
 
+def hear(widget: MeshWidget, message: dict[str, Any]) -> None:
+    """It comes from a page."""
+    widget._handle_msg(message)
+
+
+def looks_of(widget: MeshWidget) -> Any:
+    return widget._look._looks
+
+
 def fresh_state(widget: MeshWidget) -> dict[str, Any]:
     """As a page gets it that asks when the last look is old."""
-    widget._look._looks._last = None
+    looks_of(widget)._last = None
     return widget.get_state()
 
 
@@ -270,7 +288,7 @@ def test_a_page_that_asks_for_all_widgets_costs_one_look(home):
         home.show(home.mesh.slice(gpus=gpu))
     before = len(home.looks)
     registry.Widget.get_manager_state()
-    for each in list(registry._instances.values()):
+    for each in list(open_widgets().values()):
         each.get_state()
     assert len(home.looks) <= before + 1
 
@@ -305,11 +323,12 @@ def test_a_failed_start_of_a_widget_leaves_no_channel(home, monkeypatch):
     assert home.live.channels == []
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("gpus, limit_s", [(64, 0.01), (1024, 0.1)])
 def test_the_state_is_cheap(gpus, limit_s):
     home = Home(gpus)
     widget = home.widget()
-    widget._look._looks._snapshot = lambda *_: home.runtime.client.snapshot()
+    looks_of(widget)._snapshot = lambda *_: home.runtime.client.snapshot()
     times = []
     for _ in range(5):
         began = time.perf_counter()

@@ -18,6 +18,8 @@ from tests.notebook.view.fake_browser import PARTS
 from tests.notebook.view.fake_source import FakeCurve, FakeTimeline, FakeUsage
 from tests.notebook.view.feed.test_feed import ALL, World
 
+pytestmark = pytest.mark.alone
+
 
 def busy_second(world, ranks, tick):
     """All ranks change, half of them to something else than the others."""

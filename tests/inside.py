@@ -1,0 +1,40 @@
+"""What tests read of the inside of a process, each said once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from monarch_nb import ProcMesh
+from monarch_nb.process import current
+
+
+def processes(procs: ProcMesh) -> list[int]:
+    """The numbers of its processes, by rank."""
+    return list(procs._processes())
+
+
+def state(procs: ProcMesh) -> Any:
+    return procs._state
+
+
+def pids(procs: ProcMesh) -> dict[int, int]:
+    return state(procs).pids
+
+
+def lost(procs: ProcMesh) -> list[int]:
+    """The ranks that are known to be dead."""
+    return sorted(state(procs).lost)
+
+
+def address(port: Any) -> tuple[int, int]:
+    """The number of a port in its process, and that of the process."""
+    return port._port, port._process
+
+
+def lender() -> Any:
+    """What lends the memory of large arguments of this process."""
+    return current.proc().parcels._lender()
+
+
+def leased_bytes() -> int:
+    return lender().statistics()["leased_bytes"]
