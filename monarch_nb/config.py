@@ -79,7 +79,7 @@ class Config:
         if found.get("breakpoints", "auto") not in ("auto", "stop", "pass"):
             said = found["breakpoints"]
             raise ValueError(f"MONARCH_NB_BREAKPOINTS={said!r} is none of auto, stop, pass")
-        return Config(**found)  # type: ignore[arg-type]
+        return Config(**found)  # type: ignore[arg-type]  # each was read as its field says
 
 
 def _value(name: str, text: str, kind: object) -> str | float:

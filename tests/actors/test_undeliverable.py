@@ -18,14 +18,13 @@ from monarch_nb import (
     this_host,
     this_proc,
 )
-from monarch_nb.actors.undeliverable import Returns
 from monarch_nb.process import current
 from tests import inside, support
 from tests.actors.fragile import Holding, only
 
 
 def unproven():
-    return len(current.runtime().hosting.returns._unproven)
+    return len(current.part(Returns)._unproven)
 
 
 class Worker(Holding):

@@ -14,9 +14,11 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from monarch_nb.host.launch import Record
+if TYPE_CHECKING:
+    from monarch_nb.host.launch import Record
+
 
 _LENGTH: Final = struct.Struct("<I")
 _CHUNK: Final = 1 << 16

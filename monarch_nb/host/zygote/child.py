@@ -18,12 +18,14 @@ import traceback
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from monarch_nb.host import guard
-from monarch_nb.host.launch import Record
 from monarch_nb.host.zygote import threads
 from monarch_nb.host.zygote.cpu_binding import bind
+
+if TYPE_CHECKING:
+    from monarch_nb.host.launch import Record
 
 _VICTIM_SCORE: Final = 500  # of 1000: a rank dies of its memory before the agent or the kernel does
 _first_main: Final = sys.modules["__main__"]  # kept: its functions are still on the stack

@@ -12,12 +12,14 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from monarch_nb.host import guard
-from monarch_nb.host.launch import Record
 from monarch_nb.host.rank import BOOT_VARIABLE
 from monarch_nb.host.zygote import child
+
+if TYPE_CHECKING:
+    from monarch_nb.host.launch import Record
 
 
 def execute(boot: Record, out: int, err: int, inherited: child.Inherited) -> NoReturn:

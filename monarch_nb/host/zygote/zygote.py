@@ -24,12 +24,14 @@ from collections import deque
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from monarch_nb.host import guard
-from monarch_nb.host.launch import Record
 from monarch_nb.host.zygote import child, command, threads
 from monarch_nb.host.zygote.channel import Channel
+
+if TYPE_CHECKING:
+    from monarch_nb.host.launch import Record
 
 _END_S: Final = 2.0
 _IDLE_MS: Final = 1000
