@@ -261,7 +261,7 @@ def ranks_in(widget: MeshWidget) -> list[Any]:
 
 def fresh_state(widget: MeshWidget) -> dict[str, Any]:
     """As a page gets it that asks when the last look is old."""
-    widget._look._looks._last = None
+    widget._read_state._reader._last = None
     return widget.get_state()
 
 
@@ -309,7 +309,7 @@ def test_a_failed_start_of_a_widget_leaves_no_channel(home, monkeypatch):
 def test_the_state_is_cheap(gpus, limit_s):
     home = Home(gpus)
     widget = home.widget()
-    widget._look._looks._snapshot = lambda *_: home.runtime.client.snapshot()
+    widget._read_state._reader._snapshot = lambda *_: home.runtime.client.snapshot()
     times = []
     for _ in range(5):
         began = time.perf_counter()
