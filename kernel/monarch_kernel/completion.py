@@ -13,14 +13,14 @@ from typing import Any, Final
 REQUESTS: Final = ("complete_request", "inspect_request")
 
 
-def answer(kernel: Any, msg: list[Any]) -> None:
+def answer(kernel: Any, msg: list[object]) -> None:
     """Answer this message. Returns at once."""
     thread = threading.Thread(target=_answer, args=(kernel, msg), name="monarch-help", daemon=True)
     thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
     thread.start()
 
 
-def _answer(kernel: Any, msg: list[Any]) -> None:
+def _answer(kernel: Any, msg: list[object]) -> None:
     idents, frames = kernel.session.feed_identities(msg, copy=False)
     request = kernel.session.deserialize(frames, content=True, copy=False)
     handler = kernel.shell_handlers[request["msg_type"]]
@@ -37,7 +37,7 @@ class _ReplyStream:
     def __init__(self, kernel: Any) -> None:
         self._kernel = kernel
 
-    def send_multipart(self, frames: list[Any], **options: Any) -> None:
+    def send_multipart(self, frames: list[object], **options: object) -> None:
         stream = self._kernel.shell_stream
         loop = self._kernel.shell_channel_thread.io_loop
         loop.add_callback(stream.send_multipart, frames, **options)

@@ -7,8 +7,10 @@ of a second: too long for the prompt after a stop button, or for a tooltip, whic
 import threading
 from typing import Any
 
+from ipykernel.zmqshell import ZMQInteractiveShell
 
-def prepare(shell: Any) -> None:
+
+def prepare(shell: ZMQInteractiveShell) -> None:
     """Lay out an error that nobody sees, in the background."""
     name = "monarch-first-error"
     threading.Thread(target=_lay_out, args=(shell.InteractiveTB,), name=name, daemon=True).start()

@@ -7,7 +7,9 @@ when the kernel ends.
 
 import atexit
 import threading
-from typing import Any, Final
+from typing import Final
+
+from ipykernel.zmqshell import ZMQInteractiveShell
 
 MOMENT_S: Final = 0.2
 
@@ -26,7 +28,7 @@ class _Later(threading.Event):
         return is_set
 
 
-def write_later(shell: Any) -> None:
+def write_later(shell: ZMQInteractiveShell) -> None:
     """Let the thread that writes the history of `shell` wait, if it has one."""
     thread = getattr(shell.history_manager, "save_thread", None)
     if thread is None:

@@ -25,6 +25,9 @@ from monarch_nb.notebook import session as notebook
 
 _IPythonKernel: Any = IPythonKernel  # its types are incomplete
 
+Message = dict[str, object]
+Frames = list[object]  # of ZeroMQ
+
 TEARDOWN_S = 2.0
 """jupyter_client sends SIGTERM 2.5 s after the shutdown request (half of `shutdown_wait_time`)."""
 
@@ -50,12 +53,12 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
     debugger_class = Type("monarch_kernel.debug.rank_debugger.RankDebugger")
     _execute_sleep = Float(0.0).tag(config=True)  # ipykernel's 0.5 ms before each reply
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: object) -> None:
         self._status_lock = threading.Lock()
-        self._busy_with: Any = None
+        self._busy_with: Message | None = None
         super().__init__(**kwargs)
         stops.install()
-        self._stops = stops.Stops(self.shell)
+        self._stop_button = stops.StopButton(self.shell)
         history.write_later(self.shell)
         self.shell.extension_manager.load_extension("monarch_nb")
         breakpoints.install(lambda: bool(self._allow_stdin))
@@ -78,7 +81,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
 
     # ------------------------------------------------------------------------- interrupts
 
-    async def dispatch_control(self, msg: list[Any]) -> None:
+    async def dispatch_control(self, msg: Frames) -> None:
         """Interrupts and shutdowns overtake; other control messages go one at a time, as in the
         base class.
 
@@ -91,17 +94,17 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
         else:
             await getattr(self, handler)(msg)
 
-    def _control_type(self, msg: list[Any]) -> str:
+    def _control_type(self, msg: Frames) -> str:
         return str(self._header(msg).get("msg_type"))
 
-    def _header(self, msg: list[Any]) -> dict[str, Any]:
+    def _header(self, msg: Frames) -> Message:
         try:
             _, frames = self.session.feed_identities(msg, copy=False)
             return dict(self.session.deserialize(frames, content=False, copy=False)["header"])
         except Exception:  # noqa: BLE001  the base class reports bad messages
             return {}
 
-    async def _interrupt_now(self, msg: list[Any]) -> None:
+    async def _interrupt_now(self, msg: Frames) -> None:
         # Not by process_control: it would take the parent header of the control message under way.
         idents, frames = self.session.feed_identities(msg, copy=False)
         request = self.session.deserialize(frames, content=True, copy=False)
@@ -109,18 +112,18 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
         await self.interrupt_request(self.control_stream, idents, request)
         self._publish_status("idle", "control", parent=request)
 
-    async def interrupt_request(self, stream: Any, ident: Any, parent: Any) -> None:
+    async def interrupt_request(self, stream: object, ident: Frames, parent: Message) -> None:
         """Stop this process and its ranks; not its process group, where others may live."""
         notebook.interrupt(self.shell, stops.press)
         self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
 
-    async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:
+    async def execute_request(self, stream: object, ident: Frames, parent: Message) -> None:
         """Run a cell; however often it is stopped, its reply is sent."""
-        with self._stops.only_user_code():
+        with self._stop_button.only_user_code():
             await super().execute_request(stream, ident, parent)
 
     @contextlib.contextmanager
-    def _cancel_on_sigint(self, future: asyncio.Future[Any]) -> Iterator[None]:
+    def _cancel_on_sigint(self, future: asyncio.Future[object]) -> Iterator[None]:
         """While an `await` cell runs: wake its loop and cancel it.
 
         ipykernel's own handler does not wake the loop, so the cell went on until the next event
@@ -138,7 +141,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
                 future.cancel()
 
         def at_once(_: int, frame: FrameType | None) -> None:
-            if self._stops.strikes(frame):
+            if self._stop_button.hits_user_code(frame):
                 raised.append(True)
                 raise KeyboardInterrupt
 
@@ -153,7 +156,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
 
     # --------------------------------------------------------------------- help while typing
 
-    async def shell_channel_thread_main(self, msg: list[Any]) -> None:
+    async def shell_channel_thread_main(self, msg: Frames) -> None:
         """Completions and help do not wait for the cell that runs."""
         header = self._header(msg)
         if header.get("msg_type") in completion.REQUESTS and header.get("subshell_id") is None:
@@ -161,7 +164,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
         else:
             await super().shell_channel_thread_main(msg)
 
-    def _publish_status(self, status: str, channel: str, parent: Any = None) -> None:
+    def _publish_status(self, status: str, channel: str, parent: Message | None = None) -> None:
         """Also remember what the main thread is busy with, and say it again behind the statuses of
         subshells: front ends show the last one that came."""
         with self._status_lock:
@@ -175,7 +178,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
                 super()._publish_status("busy", channel, self._busy_with)
 
     @contextlib.contextmanager
-    def busy_beside_the_cell(self, request: Any) -> Iterator[None]:
+    def busy_beside_the_cell(self, request: Message) -> Iterator[None]:
         """Busy with a request on another thread. Front ends show the last status that came, so that
         of a cell that goes on is said again."""
         publish = super()._publish_status
@@ -191,10 +194,10 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
 
     # --------------------------------------------------------------------------- shutdown
 
-    async def _shut_down_now(self, msg: list[Any]) -> None:
+    async def _shut_down_now(self, msg: Frames) -> None:
         await self.process_control(msg)
 
-    async def do_shutdown(self, restart: bool) -> dict[str, Any]:
+    async def do_shutdown(self, restart: bool) -> Message:
         """End the mesh, then the kernel."""
         await asyncio.to_thread(notebook.shut_down, self.shell, TEARDOWN_S)
         return dict(super().do_shutdown(restart))

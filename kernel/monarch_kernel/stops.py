@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any, Final
 
-NUDGE: Final = signal.SIGRTMIN + 1
-NUDGES_S: Final = (0.005, 0.02, 0.08, 0.3)
+WAKE: Final = signal.SIGRTMIN + 1
+WAKES_S: Final = (0.005, 0.02, 0.08, 0.3)
 
 
 def install() -> None:
-    """Let the main thread be nudged."""
-    signal.signal(NUDGE, lambda *_: None)
+    """Let a signal that does nothing end a call that blocks the main thread."""
+    signal.signal(WAKE, lambda *_: None)
 
 
 def press() -> None:
@@ -34,11 +34,11 @@ def press() -> None:
     os.kill(os.getpid(), signal.SIGINT)
     main = threading.main_thread().ident or 0
     loop = asyncio.get_running_loop()
-    for delay_s in NUDGES_S:
-        loop.call_later(delay_s, signal.pthread_kill, main, NUDGE)
+    for delay_s in WAKES_S:
+        loop.call_later(delay_s, signal.pthread_kill, main, WAKE)
 
 
-class Stops:
+class StopButton:
     """Of one shell: where a press may raise, and one that waits for the user's code to begin."""
 
     def __init__(self, shell: Any) -> None:
@@ -60,7 +60,7 @@ class Stops:
             return
 
         def stop(_: int, frame: FrameType | None) -> None:
-            if self.strikes(frame):
+            if self.hits_user_code(frame):
                 raise KeyboardInterrupt
 
         self._is_due = False
@@ -70,8 +70,8 @@ class Stops:
         finally:
             signal.signal(signal.SIGINT, before)
 
-    def strikes(self, frame: FrameType | None) -> bool:
-        """A press has come in this frame: whether to raise there, for IPython to catch it."""
+    def hits_user_code(self, frame: FrameType | None) -> bool:
+        """Decide whether a press that came in this frame raises there, for IPython to catch it."""
         called, base = frame, frame
         while base is not None and base.f_code not in self._runs:
             is_showing = base.f_code is self._shows
@@ -84,7 +84,6 @@ class Stops:
     async def _run_unless_stopped(
         self, code: CodeType, result: Any = None, *, async_: bool = False
     ) -> bool:
-        """In place of the shell's `run_code`. Whether there was an error."""
         if not self._is_due:
             return bool(await self._run_code(code, result, async_=async_))
         self._is_due = False

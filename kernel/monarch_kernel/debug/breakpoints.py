@@ -10,14 +10,13 @@ import os
 import pdb  # noqa: T100  opening it is what this file is for
 import sys
 from collections.abc import Callable
-from typing import Any
 
 
 def install(can_ask: Callable[[], bool]) -> None:
     """Set the hook. `can_ask` says whether the front end of the running cell takes input."""
     debugpy_hook = sys.breakpointhook
 
-    def hook(*args: Any, **kwargs: Any) -> None:
+    def hook(*args: object, **kwargs: object) -> None:
         if "PYTHONBREAKPOINT" in os.environ:
             sys.__breakpointhook__(*args, **kwargs)  # noqa: T100
         elif _debugger_is_attached():

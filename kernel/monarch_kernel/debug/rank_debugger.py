@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Final
 
 from ipykernel.debugger import Debugger
@@ -45,10 +45,10 @@ Handler = Callable[[Message], Coroutine[Any, Any, Message]]
 class RankDebugger(_Debugger):  # type: ignore[misc]
     """One front end's debugger; its target is what `%mesh debugger` says."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
-        self.breakpoint_list: dict[str, Any] = {}
-        self.stopped_threads: Any = set()
+        self.breakpoint_list: dict[str, object] = {}
+        self.stopped_threads: Collection[int] = set()
         self._ranks: RankSession | None = None
         self._target: Choice = CONTROLLER
         self._asked: dict[str, Message] = {}  # what a new target has to be told

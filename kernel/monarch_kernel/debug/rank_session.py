@@ -23,6 +23,7 @@ STEP_S: Final = 0.1
 """A step that takes longer gives the focus to a rank that is stopped: it may wait for that one."""
 
 Message = dict[str, Any]
+"""Of the Debug Adapter Protocol."""
 Thread = tuple[int, int]
 
 _STEPS: Final = {"next", "stepIn", "stepOut"}
@@ -35,7 +36,7 @@ class Link(Protocol):
 
     @property
     def opened(self) -> Any: ...
-    def request(self, command: str, arguments: dict[str, Any]) -> Any: ...
+    def request(self, command: str, arguments: Message) -> Any: ...
     def close(self) -> Any: ...
 
 
@@ -95,12 +96,12 @@ class RankSession:
             opened.append(asyncio.wrap_future(link.opened))
         return opened
 
-    async def attach(self, initialize: dict[str, Any]) -> Message:
+    async def attach(self, initialize: Message) -> Message:
         """The handshake of the protocol with every rank; what the debugger is capable of."""
         told = await asyncio.gather(*(self._shake_hands(rank, initialize) for rank in self.ranks))
         return _best(told, "initialize")
 
-    async def _shake_hands(self, rank: int, initialize: dict[str, Any]) -> Message:
+    async def _shake_hands(self, rank: int, initialize: Message) -> Message:
         told = await self.tell(rank, "initialize", initialize)
         if (link := self._links.get(rank)) is not None:
             for command in ("attach", "configurationDone"):  # the first is answered after the other
@@ -108,7 +109,7 @@ class RankSession:
         await self.tell(rank, "threads", {})  # comes after it
         return told
 
-    async def join(self, ranks: Iterable[int], initialize: dict[str, Any]) -> list[int]:
+    async def join(self, ranks: Iterable[int], initialize: Message) -> list[int]:
         """Attach to ranks that have been gone and are there again; to which that was possible."""
         missing = [rank for rank in ranks if rank in self._wanted and rank not in self._links]
         await asyncio.wait_for(asyncio.gather(*self._open(missing), return_exceptions=True), OPEN_S)
@@ -140,7 +141,7 @@ class RankSession:
 
     # requests
 
-    async def request(self, command: str, arguments: dict[str, Any]) -> Message:
+    async def request(self, command: str, arguments: Message) -> Message:
         """The response to a request of the front end; one with `success` false if it cannot be."""
         if command in _STEPS or command in {"continue", "pause"}:
             return await self._move(command, arguments)
@@ -160,7 +161,7 @@ class RankSession:
             return self.focus[0]
         return min(self._links, default=-1)
 
-    async def tell(self, rank: int, command: str, arguments: dict[str, Any]) -> Message:
+    async def tell(self, rank: int, command: str, arguments: Message) -> Message:
         """Ask one rank."""
         link = self._links.get(rank)
         if link is None:
@@ -179,7 +180,7 @@ class RankSession:
                 frame["name"] = f"[{rank}] {frame['name']}"
         return {**response, "body": body}
 
-    async def tell_all(self, command: str, arguments: dict[str, Any]) -> Message:
+    async def tell_all(self, command: str, arguments: Message) -> Message:
         """Ask every rank; the first good answer stands for all."""
         told = await asyncio.gather(*(self.tell(rank, command, arguments) for rank in self.ranks))
         return _best(told, command)
@@ -194,7 +195,7 @@ class RankSession:
             for each in answer["body"].get("threads", ())
         ]
 
-    async def _move(self, command: str, arguments: dict[str, Any]) -> Message:
+    async def _move(self, command: str, arguments: Message) -> Message:
         """Step, continue, pause: one thread, or what the front end means when it knows of none."""
         number = arguments.get("threadId")
         thread = thread_of(number)
@@ -211,9 +212,7 @@ class RankSession:
         good = [each for each in told if each["success"]]
         return (good or told or [refusal(command, "no rank is stopped")])[0]
 
-    async def _tell_thread(
-        self, thread: Thread, command: str, arguments: dict[str, Any]
-    ) -> Message:
+    async def _tell_thread(self, thread: Thread, command: str, arguments: Message) -> Message:
         return await self.tell(thread[0], command, {**arguments, "threadId": thread[1]})
 
     # events

@@ -20,7 +20,7 @@ from monarch_nb.core.shape.extent import Extent
 from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.core.wire.messages.agents import Board
 from monarch_nb.notebook.view.feed.feed import Feed
-from monarch_nb.notebook.view.feed.inputs import Look, View
+from monarch_nb.notebook.view.feed.inputs import FeedInputs, View
 
 pytestmark = pytest.mark.alone
 
@@ -77,7 +77,7 @@ def test_while_a_page_looks():
         status = view.status(sources.boards.take_changed())
         if number % 10 == 0:
             view.timeline.feed(number // 10, now, view.samples())
-        feed.update(Look(Snapshot((status,)), timelines={"m": view.timeline}), now)
+        feed.update(FeedInputs(Snapshot((status,)), timelines={"m": view.timeline}), now)
         delta = feed.delta(bases[-1], ALL)
         assert delta
         bases[-1] = delta["n"]

@@ -21,7 +21,7 @@ from monarch_nb.core.hangs.stacks import Frame
 from monarch_nb.core.shape.extent import Extent, Point
 from monarch_nb.notebook.debug.target import Choice
 from monarch_nb.notebook.session import session_of
-from monarch_nb.notebook.view.feed.inputs import CellAtWork, Look
+from monarch_nb.notebook.view.feed.inputs import CellAtWork, FeedInputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,10 @@ class FakeLine:
 class FakeSource:
     """Sees what the test has set."""
 
-    def __init__(self, cell: Callable[[], CellAtWork | None] = lambda: None) -> None:
+    def __init__(
+        self, cell: Callable[[], CellAtWork | None] = lambda: None, tells_news: bool = True
+    ) -> None:
+        self.tells_news = tells_news
         self.on_news: Callable[[], None] = lambda: None
         self.meshes: dict[str, FakeMeshStatus] = {}
         self.hosts: tuple[FakeHost, ...] = (FakeHost("here"),)
@@ -195,10 +198,14 @@ class FakeSource:
 
     # what the real one does
 
-    def look(self, period_s: float, parts: frozenset[str]) -> Look:
+    def read(
+        self, period_s: float, parts: frozenset[str], on_news: Callable[[], None] = lambda: None
+    ) -> FeedInputs:
+        if self.tells_news:
+            self.on_news = on_news
         self.looks.append((period_s, parts))
         del self.looks[:-100]
-        return Look(
+        return FeedInputs(
             self.snapshot(),
             self.cell(),
             self.timelines if "strips" in parts else {},
@@ -278,5 +285,5 @@ class FakeSource:
 def install(shell: Any) -> FakeSource:
     """Put a fake under the mesh view of this shell."""
     session = session_of(shell)
-    session.live.source = source = FakeSource(session.cell_at_work)
+    session.live.source = source = FakeSource(session.cell_at_work, tells_news=False)
     return source

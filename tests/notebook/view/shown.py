@@ -16,7 +16,7 @@ from typing import Any
 
 from monarch_nb.notebook.session import session_of
 from monarch_nb.notebook.view.browser import assets
-from monarch_nb.notebook.view.picture.snapshots import Failure, Part, Still
+from monarch_nb.notebook.view.picture.snapshots import Failure, MeshSnapshot, Part
 from tests.notebook.fake_client import FakeMesh
 
 TAKEN = dt.datetime(2031, 5, 6, 7, 8, 9, tzinfo=dt.UTC)
@@ -44,11 +44,11 @@ def still(
     ranks: Sequence[Any],
     failures: Sequence[Failure] = (),
     part: Part | None = None,
-) -> Still:
+) -> MeshSnapshot:
     whole = Part("mesh0", "<ProcMesh mesh0>", "mesh0", tuple(range(len(ranks))), sizes)
     known = status(sizes, ranks)
     hosts = (SimpleNamespace(name="here", ended=None),)
-    return Still(part or whole, known, hosts, tuple(failures), AT, TAKEN)
+    return MeshSnapshot(part or whole, known, hosts, tuple(failures), AT, TAKEN)
 
 
 class FakeChannel:

@@ -7,18 +7,16 @@ What cannot be done raises an error that explains itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from monarch_nb.notebook import lifecycle
 from monarch_nb.notebook.debug.target import CONTROLLER, NOBODY
-from monarch_nb.notebook.view.browser.protocol import Do
-from monarch_nb.notebook.view.feed.texts import MAX_WHAT, plain
+from monarch_nb.notebook.view.browser.protocol import Args, Do
+from monarch_nb.notebook.view.feed.encoding import MAX_WHAT, plain
 
 if TYPE_CHECKING:
     from monarch_nb.notebook.session import Session
-
-Args = Mapping[str, Any]
 
 
 class Action(NamedTuple):
@@ -51,7 +49,7 @@ def _interrupt(session: Session, args: Args) -> str:
 
 
 def _restart(session: Session, args: Args) -> str:
-    return lifecycle.restart(session, _mesh(session, args), args["ranks"])
+    return lifecycle.restart(session, _mesh(session, args), args["ranks"] or ())
 
 
 def _heal(session: Session, args: Args) -> str:
@@ -59,7 +57,7 @@ def _heal(session: Session, args: Args) -> str:
 
 
 def _kill(session: Session, args: Args) -> str:
-    return lifecycle.kill(session, _mesh(session, args), args["ranks"])
+    return lifecycle.kill(session, _mesh(session, args), args["ranks"] or ())
 
 
 def _up(session: Session, args: Args) -> str:

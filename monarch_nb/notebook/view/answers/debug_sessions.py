@@ -12,14 +12,14 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.control.debug.prompt import NOBODY, Conversation
 from monarch_nb.control.debug.sessions import Key, Stop
-from monarch_nb.notebook.view.browser.protocol import VERSION, Ask, Do
-from monarch_nb.notebook.view.feed.texts import MAX_WHAT, plain
+from monarch_nb.notebook.view.browser.protocol import VERSION, Args, Ask, Do
+from monarch_nb.notebook.view.feed.encoding import MAX_WHAT, Json, plain
 
 if TYPE_CHECKING:
     from monarch_nb.notebook.session import Session
@@ -30,7 +30,7 @@ LIMIT_S: Final = 10.0
 LATE: Final = f"the debugger has not answered within {LIMIT_S:g} s"
 NAME: Final = "the mesh view"
 GONE: Final = "this prompt is closed; open it again"
-MAX_TALKS: Final = 16
+MAX_SESSIONS: Final = 16
 MAX_SAID: Final = 100_000
 MAX_WORDS: Final = 100
 SILENCE_S: Final = 150.0
@@ -39,65 +39,65 @@ LOOK_S: Final = 0.1
 
 Name = tuple[int, str, int]
 """A channel, its client, and the number that the client gives."""
-Tell = Callable[[int, dict[str, Any]], None]
+Tell = Callable[[int, Json], None]
 
 
-class Talks:
+class DebugSessions:
     """Those of a session. `tell(channel, message)` may be called by any thread."""
 
     def __init__(self, session: Session, tell: Tell) -> None:
         self._session = session
         self._tell = tell
-        self._all: dict[Name, Talk] = {}
+        self._all: dict[Name, DebugSession] = {}
         self._lock = threading.Lock()
 
-    def perform(self, channel: int, wish: Ask | Do) -> dict[str, Any]:
+    def perform(self, channel: int, wish: Ask | Do) -> Json:
         """What a view wants of a debugger; the answer. Raises `ValueError` with a sentence."""
         name = channel, wish.client, wish.args["talk"]
         if wish.what == "debug":
             self._open(name, wish.args)
             return {"said": ""}
-        talk = self._all.get(name)
+        debugged = self._all.get(name)
         if wish.what == "leave":
-            if talk is not None:
-                talk.close()
+            if debugged is not None:
+                debugged.close()
             return {"said": ""}
-        if talk is None or talk.is_closed:
+        if debugged is None or debugged.is_closed:
             raise ValueError(GONE)
         if wish.what == "words":
-            return {"words": talk.complete(wish.args["line"])}
-        talk.type(wish.args["line"])
+            return {"words": debugged.complete(wish.args["line"])}
+        debugged.type(wish.args["line"])
         return {"said": ""}
 
-    def hear(self, channel: int, client: str) -> None:
+    def keep_alive(self, channel: int, client: str) -> None:
         """The page of these is there."""
-        for (of_channel, of_client, _), talk in list(self._all.items()):
+        for (of_channel, of_client, _), debugged in list(self._all.items()):
             if (of_channel, of_client) == (channel, client):
-                talk.heard_s = time.monotonic()
+                debugged.keep_alive()
 
     def close(self, channel: int | None = None) -> None:
         """End those of a channel, or all."""
-        for (of_channel, *_), talk in list(self._all.items()):
+        for (of_channel, *_), debugged in list(self._all.items()):
             if channel in (None, of_channel):
-                talk.close()
+                debugged.close()
 
-    def _open(self, name: Name, args: Mapping[str, Any]) -> None:
+    def _open(self, name: Name, args: Args) -> None:
         session, rank = self._session, args["rank"]
         client: Any = session.attach()
         mesh = session.runtime.find(args["mesh"])
         if client is None or mesh is None or rank not in mesh.ranks:
             raise ValueError(f"{plain(args['mesh'], MAX_WHAT)} has no rank {rank} any more")
         keys = _failed(session, client, mesh, rank) if args["failed"] else ()
-        talk = Talk(client, partial(self._say, name), partial(_is_of, mesh.name), keys)
+        debugged = DebugSession(client, partial(self._say, name), partial(_is_of, mesh.name), keys)
         with self._lock:
-            if name in self._all or len(self._all) >= MAX_TALKS:
-                talk.let_go()
-                raise ValueError(f"{MAX_TALKS} prompts are open already; close some")
-            self._all[name] = talk
-        if not talk.begin(rank, lambda: self._all.pop(name, None)):
+            if name in self._all or len(self._all) >= MAX_SESSIONS:
+                debugged.let_go()
+                raise ValueError(f"{MAX_SESSIONS} prompts are open already; close some")
+            self._all[name] = debugged
+        if not debugged.begin(rank, lambda: self._all.pop(name, None)):
             if session.debugging.look_at(mesh.name, rank):
                 raise ValueError(f"rank {rank} is stopped by JupyterLab's debugger, which shows it")
-            raise ValueError(f"rank {rank} is not stopped at a prompt of pdb. {talk.who()}")
+            raise ValueError(f"rank {rank} is not stopped at a prompt of pdb. {debugged.who()}")
 
     def _say(self, name: Name, text: str, prompt: str, is_over: bool) -> None:
         channel, client, number = name
@@ -121,7 +121,7 @@ def _is_of(mesh: str, stop: Stop) -> bool:
     return stop.mesh == mesh
 
 
-class Talk:
+class DebugSession:
     """One terminal. `say(text, prompt, is_over)` shows what there is to see and what to ask.
 
     `keys`: the frames of failures that were opened for it, of which alone it speaks then.
@@ -134,24 +134,24 @@ class Talk:
         wants: Callable[[Stop], bool],
         keys: tuple[Key, ...] = (),
     ) -> None:
-        self.heard_s = time.monotonic()
-        self._desk = client.debugging
+        self._heard_s = time.monotonic()
+        self._stops = client.debugging
         self._say = say
         self._keys = keys
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._prompt = ""
         is_mine = (lambda stop: stop.key in keys) if keys else wants
-        self._talk = Conversation(client.debugging, self._write, is_mine, NAME)
+        self._conversation = Conversation(client.debugging, self._write, is_mine, NAME)
 
     @property
     def is_closed(self) -> bool:
         """Nobody is there any more."""
-        return self._talk.is_closed
+        return self._conversation.is_closed
 
     def begin(self, rank: int, ended: Callable[[], object]) -> bool:
         """Speak to this rank in a thread, at whose end `ended` is called. False, and the end, if
         it is not stopped."""
-        if not self._talk.choose(rank):
+        if not self._conversation.choose(rank):
             self.let_go()
             ended()
             return False
@@ -161,9 +161,13 @@ class Talk:
         thread.start()
         return True
 
+    def keep_alive(self) -> None:
+        """Its page is there."""
+        self._heard_s = time.monotonic()
+
     def who(self) -> str:
         """Who is stopped, in a sentence."""
-        return self._talk.who() if self._talk.stops() else NOBODY
+        return self._conversation.who() if self._conversation.stops() else NOBODY
 
     def type(self, line: str) -> None:
         """A line for the prompt. Returns at once."""
@@ -171,27 +175,27 @@ class Talk:
 
     def complete(self, line: str) -> list[str]:
         """What its last word may become."""
-        return [plain(word, MAX_WHAT) for word in self._talk.complete(line)[:MAX_WORDS]]
+        return [plain(word, MAX_WHAT) for word in self._conversation.complete(line)[:MAX_WORDS]]
 
     def close(self) -> None:
         """Its thread ends soon, whatever it waits for."""
-        self._talk.close()
+        self._conversation.close()
 
     def let_go(self) -> None:
         """Others may have the prompts; failed frames that were opened for it are closed."""
-        self._talk.leave()
+        self._conversation.leave()
         for key in self._keys:
-            self._desk.send(key, "continue")
+            self._stops.send(key, "continue")
 
     # the thread
 
     def _run(self, ended: Callable[[], object]) -> None:
         try:
             while not self._is_over():
-                self._talk.announce()
+                self._conversation.announce()
                 self._ask()
                 with contextlib.suppress(queue.Empty):
-                    self._talk.do(self._lines.get(timeout=LOOK_S))
+                    self._conversation.do(self._lines.get(timeout=LOOK_S))
                     self._prompt = ""  # it is asked again
         finally:
             self.let_go()
@@ -200,17 +204,17 @@ class Talk:
             self._say("", "", True)
 
     def _is_over(self) -> bool:
-        if time.monotonic() - self.heard_s > SILENCE_S:
+        if time.monotonic() - self._heard_s > SILENCE_S:
             self.close()
-        is_done = bool(self._keys) and not self._talk.stops()
-        return self._talk.is_closed or self._talk.is_over or is_done
+        is_done = bool(self._keys) and not self._conversation.stops()
+        return self._conversation.is_closed or self._conversation.is_over or is_done
 
     def _write(self, text: str) -> None:
         self._say(text, self._prompt, False)
 
     def _ask(self) -> None:
         """Say whose prompt it is, if that has changed; none while nobody is stopped."""
-        prompt = self._talk.prompt if self._talk.stops() else "(running) "
+        prompt = self._conversation.prompt if self._conversation.stops() else "(running) "
         if prompt != self._prompt:
             self._prompt = prompt
             self._say("", prompt, False)

@@ -3,7 +3,7 @@
 Rules of the file: messages may come on any thread and are only put into a queue; one thread reads
 it, looks, and sends. It exists only while somebody looks or waits for an answer. A channel whose
 `send` raises is closed, which disturbs no other. What may take long is done in other threads
-(`requests.py`), so that updates never wait.
+(`pending_requests.py`), so that updates never wait.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from monarch_nb.notebook.view.answers import actions, debug_sessions, questions
-from monarch_nb.notebook.view.answers.debug_sessions import Talks
-from monarch_nb.notebook.view.answers.questions import Desk
-from monarch_nb.notebook.view.answers.requests import Requests
+from monarch_nb.notebook.view.answers.debug_sessions import DebugSessions
+from monarch_nb.notebook.view.answers.pending_requests import PendingRequests
+from monarch_nb.notebook.view.answers.questions import Context
 from monarch_nb.notebook.view.browser.channels import MAX_CLIENTS, Channels, Turn
-from monarch_nb.notebook.view.browser.followers import MAX_LINES, Followers
+from monarch_nb.notebook.view.browser.log_subscribers import MAX_LINES, LogSubscribers
 from monarch_nb.notebook.view.browser.protocol import (
     VERSION,
     Ask,
@@ -32,9 +32,11 @@ from monarch_nb.notebook.view.browser.protocol import (
     Message,
     parse,
 )
+from monarch_nb.notebook.view.feed.encoding import Json
 from monarch_nb.notebook.view.feed.feed import Feed
 
 if TYPE_CHECKING:
+    from monarch_nb.core.errors.records import ErrorRecord
     from monarch_nb.notebook.session import Session
     from monarch_nb.notebook.view.answers.source import Source
 
@@ -43,7 +45,7 @@ MAX_CHANNELS: Final = 256
 GATHER_S: Final = 0.004
 JOIN_S: Final = 1.0
 
-Send = Callable[[dict[str, Any]], None]
+Send = Callable[[Json], None]
 
 
 class Channel:
@@ -54,7 +56,7 @@ class Channel:
         self.send = send
         self._hub = hub
 
-    def receive(self, message: Any) -> None:
+    def receive(self, message: object) -> None:
         """A message of the browser's. Returns at once."""
         self._hub._put(lambda: self._hub._receive(self.number, message))
 
@@ -84,12 +86,11 @@ class Hub:
         # below: of the thread alone
         self._open: dict[int, Channel] = {}
         self._channels = Channels()
-        self._followers: dict[int, Followers] = {}
-        self._requests = Requests(self._send)
-        self._talks = Talks(session, self._tell)
-        self._looks = False
+        self._subscribers: dict[int, LogSubscribers] = {}
+        self._requests = PendingRequests(self._send)
+        self._debug_sessions = DebugSessions(session, self._tell)
+        self._is_sampling = False
         self._complaint = ""
-        source.on_news = self.hear
 
     def open(self, send: Send) -> Channel:
         """A new channel; `send(message)` is called by the hub's thread. Any thread."""
@@ -99,7 +100,7 @@ class Hub:
         self._put(lambda: self._admit(channel))
         return channel
 
-    def hear(self) -> None:
+    def notify(self) -> None:
         """Ranks have told something, or have died. Any thread."""
         with self._changed:
             if self._thread is not None and not self._has_news:
@@ -108,7 +109,7 @@ class Hub:
 
     def close(self) -> None:
         """End the thread; nothing is sent any more."""
-        self._talks.close()
+        self._debug_sessions.close()
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -116,7 +117,7 @@ class Hub:
         if thread is not None and thread is not threading.current_thread():
             thread.join(JOIN_S)
 
-    def _where(self, record: Any) -> str:
+    def _where(self, record: ErrorRecord) -> str:
         return self.source.where(record)
 
     def __repr__(self) -> str:
@@ -129,7 +130,7 @@ class Hub:
             if self._closed:
                 return
             if len(self._events) >= MAX_WAITING:
-                self.feed.malformed += 1
+                self.feed.count_malformed()
                 return
             self._events.append(event)
             if self._thread is None:
@@ -192,20 +193,22 @@ class Hub:
             self._rest()
         if not turns or period_s is None:
             return
-        self._safely(lambda: self._look(period_s))  # a client may be shut down at this moment
+        self._safely(
+            lambda: self._update_feed(period_s)
+        )  # a client may be shut down at this moment
         for turn in turns:
             self._take(turn)
 
-    def _look(self, period_s: float) -> None:
-        """Look at the meshes."""
-        self._looks = True
-        look = self.source.look(0.1 if period_s < 1 else 1.0, self._channels.parts())
-        self.feed.update(look, time.monotonic())
+    def _update_feed(self, period_s: float) -> None:
+        self._is_sampling = True
+        sample_s = 0.1 if period_s < 1 else 1.0
+        inputs = self.source.read(sample_s, self._channels.parts(), self.notify)
+        self.feed.update(inputs, time.monotonic())
 
     def _rest(self) -> None:
         """Nobody looks: ranks are not sampled any more."""
-        if self._looks:
-            self._looks = False
+        if self._is_sampling:
+            self._is_sampling = False
             self.source.rest()
 
     # ----------------------------------------------------------------------------- telling
@@ -225,23 +228,23 @@ class Hub:
         self._tell_lines(turn)
 
     def _tell_lines(self, turn: Turn) -> None:
-        followers = self._followers.get(turn.channel)
-        if followers is None or followers.seq is None:
+        subscribers = self._subscribers.get(turn.channel)
+        if subscribers is None or subscribers.seq is None:
             return
-        followers.keep_only(self._channels.clients(turn.channel))
-        if not followers:
-            del self._followers[turn.channel]
+        subscribers.keep_only(self._channels.clients(turn.channel))
+        if not subscribers:
+            del self._subscribers[turn.channel]
             return
-        if self.source.last_line() == followers.seq:
+        if self.source.last_line() == subscribers.seq:
             return
-        lines, skipped, followers.seq = self.source.lines_after(
-            followers.seq, *followers.scope, MAX_LINES
-        )
-        if (rows := [questions.row(line) for line in followers.wanted(lines)]) or skipped:
+        seq, scope = subscribers.seq, subscribers.scope
+        lines, skipped, seq = self.source.lines_after(seq, *scope, MAX_LINES)
+        subscribers.looked_at(seq)
+        if (rows := [questions.row(line) for line in subscribers.wanted(lines)]) or skipped:
             message = {"v": VERSION, "type": "log", "lines": rows, "skipped": skipped}
             self._send(turn.channel, message)
 
-    def _send(self, number: int, message: dict[str, Any]) -> None:
+    def _send(self, number: int, message: Json) -> None:
         channel = self._open.get(number)
         if channel is None:
             return
@@ -251,7 +254,7 @@ class Hub:
             logging.getLogger("monarch_nb").debug("a mesh view is gone", exc_info=True)
             self._close(number)
 
-    def _tell(self, number: int, message: dict[str, Any]) -> None:
+    def _tell(self, number: int, message: Json) -> None:
         """Send it soon. Any thread."""
         self._put(lambda: self._send(number, message))
 
@@ -267,14 +270,14 @@ class Hub:
 
     def _close(self, number: int) -> None:
         self._open.pop(number, None)
-        self._followers.pop(number, None)
-        self._talks.close(number)
+        self._subscribers.pop(number, None)
+        self._debug_sessions.close(number)
         self._channels.close(number)
 
-    def _receive(self, number: int, data: Any) -> None:
+    def _receive(self, number: int, data: object) -> None:
         message = parse(data)
         if isinstance(message, Malformed):
-            self.feed.malformed += 1
+            self.feed.count_malformed()
             self._answer_malformed(number, message)
         elif number in self._open:
             self._handle(number, message, time.monotonic())
@@ -296,7 +299,7 @@ class Hub:
             self._channels.bye(number, message.client)
             return
         is_known = self._channels.heard(number, message.client, now)
-        self._talks.hear(number, message.client)
+        self._debug_sessions.keep_alive(number, message.client)
         if isinstance(message, Ask | Do) and message.what in debug_sessions.WORDS:
             self._debug(number, message, now)
         elif isinstance(message, Ask):
@@ -309,16 +312,16 @@ class Hub:
             self._follow(number, message)
 
     def _follow(self, number: int, wish: Follow) -> None:
-        followers = self._followers.setdefault(number, Followers())
-        followers.follow(wish, self.source.last_line())
+        subscribers = self._subscribers.setdefault(number, LogSubscribers())
+        subscribers.follow(wish, self.source.last_line())
 
     def _ask(self, number: int, ask: Ask, now: float) -> None:
         question = questions.question_of(ask)
-        desk = Desk(self.source, self.feed)
+        context = Context(self.source, self.feed)
         self._requests.begin(
             number,
             ask,
-            lambda: question.answer(desk, ask.args),
+            lambda: question.answer(context, ask.args),
             self._done,
             deadline=now + question.limit_s,
             late=question.late,
@@ -338,12 +341,12 @@ class Hub:
         self._requests.begin(
             number,
             wish,
-            lambda: self._talks.perform(number, wish),
+            lambda: self._debug_sessions.perform(number, wish),
             self._done,
             deadline=now + debug_sessions.LIMIT_S,
             late=debug_sessions.LATE,
         )
 
-    def _done(self, key: tuple[str, int], answer: dict[str, Any]) -> None:
+    def _done(self, key: tuple[str, int], answer: Json) -> None:
         """Called by the thread that did it."""
         self._put(lambda: self._requests.end(key, answer))

@@ -7,23 +7,27 @@ a mesh or a rank that is gone raises `ValueError` with a sentence.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from monarch_nb.core.errors.folding import fold_outputs
 from monarch_nb.core.hangs.stack_tree import tree
 from monarch_nb.notebook.view.answers.source import NO_ANSWER, Source
-from monarch_nb.notebook.view.browser.protocol import Ask
+from monarch_nb.notebook.view.browser.protocol import Args, Ask
+from monarch_nb.notebook.view.feed.encoding import MAX_HEADLINE, MAX_WHAT, Json, number, plain, runs
 from monarch_nb.notebook.view.feed.feed import Feed
-from monarch_nb.notebook.view.feed.texts import MAX_HEADLINE, MAX_WHAT, number, plain, runs
+
+if TYPE_CHECKING:
+    from monarch_nb.control.output.failures import Failure
+    from monarch_nb.control.output.tail import Line
+    from monarch_nb.control.status.snapshots import MeshStatus, RankStatus
+    from monarch_nb.notebook.view.feed.inputs import Snapshot
 
 ANSWER_S: Final = 2.0
 LINES: Final = 20
 MAX_POINTS: Final = 512
 
-Args = Mapping[str, Any]
 
-
-class Desk(NamedTuple):
+class Context(NamedTuple):
     """What questions are answered from."""
 
     source: Source
@@ -33,7 +37,7 @@ class Desk(NamedTuple):
 class Question(NamedTuple):
     """`limit_s`: within which it is answered, if only by `late`."""
 
-    answer: Callable[[Desk, Args], Any]
+    answer: Callable[[Context, Args], object]
     limit_s: float
     late: str
 
@@ -51,9 +55,9 @@ def silence(rank: int) -> str:
     )
 
 
-def _rank(desk: Desk, args: Args) -> dict[str, Any]:
+def _rank(context: Context, args: Args) -> Json:
     """All about one rank; what only the rank can tell is missing where it does not answer."""
-    source, name, rank = desk.source, args["mesh"], args["rank"]
+    source, name, rank = context.source, args["mesh"], args["rank"]
     mesh, status, snapshot = _status(source, name, rank)
     lives = mesh.ended is None and status.verdict not in NO_ANSWER
     actors = source.actors(name, rank, ANSWER_S) if lives else ()
@@ -66,16 +70,16 @@ def _rank(desk: Desk, args: Args) -> dict[str, Any]:
         "host": plain(host, MAX_WHAT),
         "verdict": status.verdict,
         "what": plain(status.what, MAX_WHAT),
-        "since": max(desk.feed.clock(status.since), 1) if status.since else 0,
+        "since": max(context.feed.clock(status.since), 1) if status.since else 0,
         "detail": plain(detail),
         "actors": [_actor(each) for each in actors or ()],
-        "error": _last_error(desk, name, rank),
+        "error": _last_error(context, name, rank),
         "lines": [plain(line.text) for line in source.lines(name, [rank], LINES)],
         "queue": status.queue,
     }
 
 
-def _status(source: Source, name: str, rank: int) -> tuple[Any, Any, Any]:
+def _status(source: Source, name: str, rank: int) -> tuple[MeshStatus, RankStatus, Snapshot]:
     snapshot = source.snapshot()
     found = [mesh for mesh in snapshot.meshes if mesh.name == name]
     living = [mesh for mesh in found if mesh.ended is None]
@@ -87,7 +91,7 @@ def _status(source: Source, name: str, rank: int) -> tuple[Any, Any, Any]:
     return mesh, mesh.ranks[rank], snapshot
 
 
-def _actor(told: Mapping[str, Any]) -> dict[str, Any]:
+def _actor(told: Mapping[str, object]) -> Json:
     current = told.get("current")
     return {
         "name": plain(told["name"], MAX_WHAT),
@@ -99,62 +103,65 @@ def _actor(told: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _last_error(desk: Desk, name: str, rank: int) -> dict[str, Any] | None:
-    failures = desk.source.failures(name)
+def _last_error(context: Context, name: str, rank: int) -> Json | None:
+    failures = context.source.failures(name)
     failure = next((each for each in failures if rank in each.ranks), None)
     if failure is None:
         return None
-    told = _told(desk, failure)
+    told = _told(context, failure)
     return {key: told[key] for key in ("headline", "text", "what", "at")}
 
 
-def _told(desk: Desk, failure: Any) -> dict[str, Any]:
+def _told(context: Context, failure: Failure) -> Json:
     return {
         "id": failure.id,
         "ranks": runs(failure.ranks),
         "headline": plain(failure.record.headline, MAX_HEADLINE),
-        "text": plain(desk.source.traceback(failure.record)),
+        "text": plain(context.source.traceback(failure.record)),
         "what": plain(failure.what, MAX_WHAT),
-        "at": desk.feed.clock(failure.at),
+        "at": context.feed.clock(failure.at),
         "count": failure.count,
     }
 
 
-def _failure(desk: Desk, args: Args) -> dict[str, Any]:
-    for failure in desk.source.failures(args["mesh"]):
+def _failure(context: Context, args: Args) -> Json:
+    for failure in context.source.failures(args["mesh"]):
         if failure.id == args["failure"]:
-            return _told(desk, failure)
+            return _told(context, failure)
     raise ValueError("this failure is not kept any more; %mesh errors has that of the last cell")
 
 
-def _stacks(desk: Desk, args: Args) -> dict[str, Any]:
-    found = desk.source.stacks(args["mesh"], args["ranks"])
-    texts = {rank: plain(desk.source.words(stacks)) for rank, stacks in found.items()}
+def _stacks(context: Context, args: Args) -> Json:
+    ranks = args["ranks"] or ()
+    found = context.source.stacks(args["mesh"], ranks)
+    texts = {rank: plain(context.source.words(stacks)) for rank, stacks in found.items()}
     groups = fold_outputs(texts)
     stacks = [{"ranks": runs(each.ranks), "text": texts[each.ranks[0]]} for each in groups]
-    silent = set(args["ranks"]).difference(found)
-    told = _named(desk, tree(found).to_json())
-    return {"stacks": stacks, "silent": runs(silent), "tree": told}
+    silent = set(ranks).difference(found)
+    named = _named(context, tree(found).to_json())
+    return {"stacks": stacks, "silent": runs(silent), "tree": named}
 
 
-def _named(desk: Desk, node: dict[str, Any]) -> dict[str, Any]:
+def _named(context: Context, node: dict[str, Any]) -> Json:
     """A tree of stacks with the names that people know cells by."""
     if "frame" in node:
-        node["frame"]["file"] = desk.source.name(node["frame"]["file"])
+        node["frame"]["file"] = context.source.name(node["frame"]["file"])
     for child in node["children"]:
-        _named(desk, child)
+        _named(context, child)
     return node
 
 
-def _logs(desk: Desk, args: Args) -> dict[str, Any]:
-    last = desk.source.last_line()  # who follows from here misses nothing, and may see lines again
-    lines = desk.source.lines(
+def _logs(context: Context, args: Args) -> Json:
+    last = (
+        context.source.last_line()
+    )  # who follows from here misses nothing, and may see lines again
+    lines = context.source.lines(
         args["mesh"], args["ranks"], args["count"], args["pattern"], args["level"], args["before"]
     )
     return {"lines": [row(line) for line in lines], "last": last}
 
 
-def row(line: Any) -> list[Any]:
+def row(line: Line) -> list[object]:
     """A line of the log, as browsers get it."""
     return [
         line.seq,
@@ -166,8 +173,8 @@ def row(line: Any) -> list[Any]:
     ]
 
 
-def _curve(desk: Desk, args: Args) -> dict[str, Any]:
-    curve = desk.source.curves(args["mesh"]).get(args["name"])
+def _curve(context: Context, args: Args) -> Json:
+    curve = context.source.curves(args["mesh"]).get(args["name"])
     if curve is None:
         raise ValueError(f"{args['mesh']} has no curve {plain(args['name'], MAX_WHAT)!r}")
     points = list(curve.of(args["rank"]))
@@ -176,15 +183,15 @@ def _curve(desk: Desk, args: Args) -> dict[str, Any]:
     return {"points": [[number(step), number(value)] for step, value in kept]}
 
 
-def _cell(desk: Desk, args: Args) -> dict[str, Any]:
-    found = desk.source.cell_id(args["number"])
+def _cell(context: Context, args: Args) -> Json:
+    found = context.source.cell_id(args["number"])
     if found is None:
         raise ValueError(f"cell In[{args['number']}] is not one of this page's")
     return {"id": found}
 
 
-def _debugger(desk: Desk, _: Args) -> dict[str, Any]:
-    choice = desk.source.debugged()
+def _debugger(context: Context, _: Args) -> Json:
+    choice = context.source.debugged()
     return {"whom": choice.whom, "mesh": choice.mesh, "ranks": runs(choice.ranks)}
 
 

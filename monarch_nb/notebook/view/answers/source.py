@@ -1,6 +1,6 @@
 """What the mesh view reads: the client's snapshot and journals, and the ranks themselves.
 
-Rule of the file: it only asks; through `session.runtime`, the seam. `look` never waits for a rank;
+Rule of the file: it only asks; through `session.runtime`, the seam. `read` never waits for a rank;
 what does (`actors`, `stacks`) says so and has a limit. Tests have a `FakeSource`.
 """
 
@@ -10,7 +10,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.hangs.stack_tree import Stack
@@ -18,9 +18,15 @@ from monarch_nb.core.shape.selection import check_ranks
 from monarch_nb.notebook.debug.target import NO_DEBUGGER, Choice
 from monarch_nb.notebook.hangs import whereabouts
 from monarch_nb.notebook.source import locate, tracebacks
-from monarch_nb.notebook.view.feed.inputs import CellAtWork, Look, Nothing, Snapshot
+from monarch_nb.notebook.view.feed.inputs import CellAtWork, FeedInputs, Nothing, Snapshot
 
 if TYPE_CHECKING:
+    from monarch_nb.control.client import Client
+    from monarch_nb.control.output.failures import Failure
+    from monarch_nb.control.output.tail import Line
+    from monarch_nb.control.status.snapshots import MeshStatus, RankStatus
+    from monarch_nb.control.status.status import Watch
+    from monarch_nb.core.metrics.curves import Curve
     from monarch_nb.notebook.session import Session
 
 COUNT_S: Final = 1.0
@@ -32,39 +38,42 @@ COUNTS_PER_S: Final = 64
 NO_ANSWER: Final = ("exited", "unreachable", "stopped", "starting")
 """Verdicts of ranks that cannot be asked."""
 
-Actors = dict[str, Sequence[Mapping[str, Any]]]
+Actors = dict[str, Sequence[Mapping[str, object]]]
 
 
 class Source:
     """The real one."""
 
     def __init__(self, session: Session) -> None:
-        self.on_news: Callable[[], None] = lambda: None
-        """Called, on any thread, when ranks have told something while somebody looks."""
         self._session = session
-        self._watch: Any = None
-        self._watched: tuple[Any, float] | None = None
+        self._watch: Watch | None = None
+        self._watched: tuple[Client, float] | None = None
         self._counting: threading.Thread | None = None
         self._counts: Actors = {}
         self._count_at = 0.0
-        self._failed: dict[str, Any] = {}
+        self._failed: dict[str, Sequence[RankStatus]] = {}
 
     # ------------------------------------------------------------------------ at each moment
 
-    def look(self, period_s: float, parts: Collection[str]) -> Look:
-        """What there is to see, sampled so often from now on."""
-        client: Any = self._session.runtime.running_client()
-        self._watch_at(client, period_s)
+    def read(
+        self, period_s: float, parts: Collection[str], on_news: Callable[[], None]
+    ) -> FeedInputs:
+        """What there is to see, sampled so often from now on.
+
+        `on_news` is called, on any thread, when ranks have told something since.
+        """
+        client = self._client()
+        self._watch_at(client, period_s, on_news)
         cell = self.cell()
         if client is None:
-            return Look(cell=cell)
+            return FeedInputs(cell=cell)
         snapshot = client.status.snapshot()
         names = [mesh.name for mesh in snapshot.meshes]
         if "actors" in parts:
             self._count_actors(snapshot)
         if "failures" in parts:
             self._learn_of_failures(client, snapshot)
-        return Look(
+        return FeedInputs(
             snapshot,
             cell,
             client.status.timelines() if "strips" in parts else {},
@@ -76,7 +85,7 @@ class Source:
 
     def rest(self) -> None:
         """Nobody looks any more."""
-        self._watch_at(None, 0.0)
+        self._watch_at(None, 0.0, lambda: None)
         self._counts = {}
         self._failed = {}
 
@@ -86,42 +95,43 @@ class Source:
 
     def last_line(self) -> int:
         """The number of the newest line of all ranks; 0 where there is none."""
-        client: Any = self._session.runtime.running_client()
+        client = self._client()
         return 0 if client is None else client.tail.seq
 
     def lines_after(
         self, seq: int, mesh: str | None, ranks: Sequence[int] | None, limit: int
-    ) -> tuple[Sequence[Any], int, int]:
+    ) -> tuple[Sequence[Line], int, int]:
         """The newest lines behind the one with this number, how many were left out, and the number
         of the newest line of all."""
-        client: Any = self._session.runtime.running_client()
+        client = self._client()
         if client is None:
             return (), 0, 0
-        found: tuple[Sequence[Any], int, int] = client.tail.after(seq, mesh, ranks, limit)
-        return found
+        return client.tail.after(seq, mesh, ranks, limit)
 
     # ------------------------------------------------------------------------------ when asked
 
     def snapshot(self) -> Snapshot:
         """Every mesh."""
-        client: Any = self._session.runtime.running_client()
+        client = self._client()
         return Nothing() if client is None else client.status.snapshot()
 
-    def actors(self, name: str, rank: int, timeout_s: float) -> Sequence[Mapping[str, Any]] | None:
+    def actors(
+        self, name: str, rank: int, timeout_s: float
+    ) -> Sequence[Mapping[str, object]] | None:
         """The actors of a rank; None if it does not tell them in time."""
         mesh = self._session.runtime.find(name)
         if mesh is None:
             return None
         return self._session.runtime.actors_of(mesh, [rank], timeout_s).get(rank)
 
-    def failures(self, name: str) -> Sequence[Any]:
+    def failures(self, name: str) -> Sequence[Failure]:
         """The failures on a mesh, newest first."""
-        client: Any = self._session.runtime.running_client()
+        client = self._client()
         return () if client is None else client.failures.of(name)
 
-    def curves(self, name: str) -> Mapping[str, Any]:
+    def curves(self, name: str) -> Mapping[str, Curve]:
         """The curves of a mesh."""
-        client: Any = self._session.runtime.running_client()
+        client = self._client()
         return {} if client is None else client.metrics.curves(name)
 
     def lines(
@@ -132,14 +142,13 @@ class Source:
         pattern: str = "",
         level: str = "",
         before: int | None = None,
-    ) -> Sequence[Any]:
+    ) -> Sequence[Line]:
         """The last lines of a mesh, oldest first."""
-        client: Any = self._session.runtime.running_client()
+        client = self._client()
         if client is None:
             return ()
         wanted = re.compile(pattern) if pattern else None
-        found: Sequence[Any] = client.tail.last(count, mesh, ranks, wanted, level, before)
-        return found
+        return client.tail.last(count, mesh, ranks, wanted, level, before)
 
     def stacks(self, name: str, ranks: Sequence[int]) -> Mapping[int, Sequence[Stack]]:
         """Where these ranks are; without those that are silent."""
@@ -180,17 +189,22 @@ class Source:
 
     # ------------------------------------------------------------------------------- insides
 
+    def _client(self) -> Client | None:
+        return cast("Client | None", self._session.runtime.running_client())
+
     def _name_of_cell(self, filename: str) -> str | None:
         return tracebacks.name_of_cell(self._session.shell, filename)
 
-    def _watch_at(self, client: Any, period_s: float) -> None:
+    def _watch_at(
+        self, client: Client | None, period_s: float, on_news: Callable[[], None]
+    ) -> None:
         """Have the ranks' states sampled so often; with no client, not at all."""
         wanted = None if client is None else (client, period_s)
         if wanted == self._watched:
             return
         before, self._watch, self._watched = self._watch, None, None
         if client is not None:
-            self._watch, self._watched = client.status.watch(period_s, self.on_news), wanted
+            self._watch, self._watched = client.status.watch(period_s, on_news), wanted
         if before is not None:
             before.close()
 
@@ -211,7 +225,7 @@ class Source:
         )
         self._counting.start()
 
-    def _count(self, meshes: Sequence[Any]) -> None:
+    def _count(self, meshes: Sequence[MeshStatus]) -> None:
         counts: Actors = {}
         for status in meshes:
             if (mesh := self._session.runtime.find(status.name)) is not None:
@@ -220,7 +234,7 @@ class Source:
                 counts[status.name] = totals
         self._counts = counts
 
-    def _learn_of_failures(self, client: Any, snapshot: Snapshot) -> None:
+    def _learn_of_failures(self, client: Client, snapshot: Snapshot) -> None:
         """Ask ranks for their new errors; they count them where everybody can see it."""
         for status in snapshot.meshes:
             seen = self._failed.get(status.name)

@@ -24,7 +24,7 @@ MONARCH: Final = "monarch"
 """What our own kernel calls itself; its kernelspec says to pages that it is one."""
 
 
-def serve_browsers(shell: Any, hub: Hub) -> Callable[[], None]:
+def serve_browsers(shell: object, hub: Hub) -> Callable[[], None]:
     """Let browsers open comms, and tell those of a plain kernel that they can.
 
     Returns what undoes it. A terminal has no browsers.
@@ -58,10 +58,10 @@ class _Comm(BaseComm):
     def publish_msg(
         self,
         msg_type: str,
-        data: Any = None,
-        metadata: Any = None,
-        buffers: Any = None,  # noqa: ARG002  there are none
-        **keys: Any,
+        data: object = None,
+        metadata: object = None,
+        buffers: object = None,  # noqa: ARG002  there are none
+        **keys: object,
     ) -> None:
         """Send it, from any thread: ipykernel's thread for that puts it on the wire."""
         kernel = self._kernel
@@ -88,12 +88,12 @@ class MeshComm(_Comm):
         """A message of the browser's."""
         self._channel.receive(msg["content"].get("data"))
 
-    def handle_close(self, _: dict[str, Any]) -> None:
+    def handle_close(self, _: object) -> None:
         """The browser has closed it."""
         self._closed = True
         self._channel.close()
 
-    def close(self, *_: Any, **__: Any) -> None:
+    def close(self, *_: object, **__: object) -> None:
         """The extension is unloaded."""
         if self._closed:
             return
@@ -118,10 +118,10 @@ class Announcement(_Comm):
         kernel.comm_manager.comms[self.comm_id] = self
         self.publish_msg("comm_open", {"v": VERSION}, target_name=ANNOUNCE, target_module=None)
 
-    def handle_msg(self, _: dict[str, Any]) -> None:
+    def handle_msg(self, _: object) -> None:
         """It has nothing to say."""
 
-    def handle_close(self, _: dict[str, Any]) -> None:
+    def handle_close(self, _: object) -> None:
         """A page closed its end."""
         self._kernel.comm_manager.comms[self.comm_id] = self
         self._closed = False

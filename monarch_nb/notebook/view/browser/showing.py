@@ -10,41 +10,48 @@ from __future__ import annotations
 import html
 import threading
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.notebook.output.sinks import has_reader
 from monarch_nb.notebook.view.picture import picture, snapshots
-from monarch_nb.notebook.view.picture.snapshots import Looks, Part, State, Still
+from monarch_nb.notebook.view.picture.snapshots import MeshSnapshot, Part, SnapshotReader, State
+
+if TYPE_CHECKING:
+    from monarch_nb.notebook.session import Session
+    from monarch_nb.notebook.view.browser.widget import MeshWidget
 
 MESH: Final = "application/vnd.monarch-nb.mesh+json"
 VIEW: Final = "application/vnd.jupyter.widget-view+json"
 
-Bundle = tuple[dict[str, Any], dict[str, Any]]
+Bundle = tuple[dict[str, object], dict[str, object]]
 Key = tuple[str, tuple[int, ...] | None]
 
 
 class Showing:
     """Shows the meshes of a session."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._looks = Looks(session)
-        self._widgets: dict[Key, Any] = {}
+        self._reader = SnapshotReader(session)
+        self._widgets: dict[Key, MeshWidget] = {}
         self._lock = threading.Lock()
 
     def bundle(self, *meshes: Any) -> Bundle:
         """The mime bundle and its metadata of a mesh of processes or of actors, of a slice, or of
         several slices of the same mesh."""
         part = self._part(*meshes)
-        still = self._looks.still(part)
-        if still is None:
+        snapshot = self._reader.read(part)
+        if snapshot is None:
             return {"text/plain": part.said, "text/html": _unknown(part)}, {}
-        data: dict[str, Any] = {"text/plain": picture.text(still), "text/html": picture.page(still)}
+        data: dict[str, Any] = {
+            "text/plain": picture.text(snapshot),
+            "text/html": picture.page(snapshot),
+        }
         if getattr(self._session.shell, "kernel", None) is None:
             return data, {}
-        view, metadata = self._view(still) if has_reader(self._session.shell) else ({}, {})
-        return {**data, **view, MESH: _saved(still, view)}, metadata
+        view, metadata = self._view(snapshot) if has_reader(self._session.shell) else ({}, {})
+        return {**data, **view, MESH: _saved(snapshot, view)}, metadata
 
     def _part(self, mesh: Any, *more: Any) -> Part:
         runtime = self._session.runtime
@@ -65,26 +72,27 @@ class Showing:
         for each in widgets.values():
             each.close()
 
-    def _view(self, still: Still) -> Bundle:
-        data, metadata = self._widget(still)._repr_mimebundle_()
+    def _view(self, snapshot: MeshSnapshot) -> Bundle:
+        bundle: Any = self._widget(snapshot)._repr_mimebundle_()
+        data, metadata = bundle
         return {VIEW: data[VIEW]}, metadata
 
-    def _widget(self, still: Still) -> Any:
+    def _widget(self, snapshot: MeshSnapshot) -> MeshWidget:
         from monarch_nb.notebook.view.browser import widget  # 0.1 s of imports
 
-        key = (still.part.mesh, still.ranks)
+        key = (snapshot.part.mesh, snapshot.ranks)
         with self._lock:
             found = self._widgets.pop(key, None)
             if found is None or found.is_closed:
-                look = _Look(self._looks, still)
-                found = widget.MeshWidget(*key, look, self._session.live.open)
+                read = _StateReader(self._reader, snapshot)
+                found = widget.MeshWidget(*key, read, self._session.live.open)
             self._widgets[key] = found
             spare = self._spare(found, widget.MAX_WIDGETS)
         if spare is not None:
             spare.close()
         return found
 
-    def _spare(self, kept: Any, most: int) -> Any:
+    def _spare(self, kept: MeshWidget, most: int) -> MeshWidget | None:
         """A widget that has to go; the lock is held."""
         if len(self._widgets) <= most:
             return None
@@ -93,21 +101,21 @@ class Showing:
         return self._widgets.pop(oldest)
 
 
-class _Look:
+class _StateReader:
     """What a widget tells a page that asks: a mesh that is gone stays, and says so."""
 
-    def __init__(self, looks: Looks, still: Still) -> None:
-        self._looks = looks
-        self._part = still.part
-        self._last: State = still.state()
+    def __init__(self, reader: SnapshotReader, snapshot: MeshSnapshot) -> None:
+        self._reader = reader
+        self._part = snapshot.part
+        self._last: State = snapshot.state()
         self._is_new = True
 
     def __call__(self) -> State:
         if self._is_new:  # the widget is being made of what was seen just now
             self._is_new = False
             return self._last
-        still = self._looks.still(self._part, snapshots.SHARED_S)
-        self._last = snapshots.gone(self._last) if still is None else still.state()
+        snapshot = self._reader.read(self._part, snapshots.SHARED_S)
+        self._last = snapshots.gone(self._last) if snapshot is None else snapshot.state()
         return self._last
 
 
@@ -115,13 +123,13 @@ def _unknown(part: Part) -> str:
     return f"<code>{html.escape(part.said)}</code>"
 
 
-def _saved(still: Still, view: Mapping[str, Any]) -> State:
+def _saved(snapshot: MeshSnapshot, view: Mapping[str, Any]) -> State:
     """What our extension shows: live while the kernel lives, the picture of then afterwards."""
     return {
         "v": snapshots.VERSION,
-        "mesh": still.part.mesh,
-        "ranks": still.ranks,
+        "mesh": snapshot.part.mesh,
+        "ranks": snapshot.ranks,
         "model_id": view[VIEW]["model_id"] if view else None,
-        "time": still.taken.isoformat(timespec="seconds"),
-        "snapshot": still.state(),
+        "time": snapshot.taken.isoformat(timespec="seconds"),
+        "snapshot": snapshot.state(),
     }

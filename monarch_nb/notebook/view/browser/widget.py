@@ -10,42 +10,45 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from anywidget import AnyWidget
 from traitlets import Any as AnyValue
 from traitlets import Int, List, Unicode, default
 
 from monarch_nb.notebook.view.browser import assets
-from monarch_nb.notebook.view.browser.routing import hear_as_sent
+
+if TYPE_CHECKING:
+    from monarch_nb.notebook.view.answers.hub import Channel
+    from monarch_nb.notebook.view.picture.snapshots import State
 
 MAX_WIDGETS: Final = 64
 """Of more parts of meshes that were shown, the one that no page has spoken of for longest goes."""
 
-Receive = Callable[[dict[str, Any]], None]
+Send = Callable[[dict[str, Any]], None]
 
 
 class MeshWidget(AnyWidget):
     """One part of a mesh, shown any number of times.
 
-    `look` gives the `state` message of now; `connect` opens a channel for what is sent.
+    `read_state` gives the `state` message of now; `connect` opens a channel for what is sent.
     """
 
     mesh = Unicode().tag(sync=True)
     ranks = List(Int(), default_value=None, allow_none=True).tag(sync=True)
-    snapshot = AnyValue().tag(sync=True, to_json=lambda _, widget: widget._look())
+    snapshot = AnyValue().tag(sync=True, to_json=lambda _, widget: widget._read_state())
     _esm = Unicode().tag(sync=True)
     _css = Unicode().tag(sync=True)
-    _channel: Any = None
+    _channel: Channel | None = None
 
     def __init__(
         self,
         mesh: str,
         ranks: Iterable[int] | None,
-        look: Callable[[], dict[str, Any]],
-        connect: Callable[[Receive], Any],
+        read_state: Callable[[], State],
+        connect: Callable[[Send], Channel],
     ) -> None:
-        self._look = look
+        self._read_state = read_state
         self._channel = connect(self.send)  # before the page knows the widget and may speak
         self.heard_s = time.monotonic()
         try:
@@ -53,7 +56,7 @@ class MeshWidget(AnyWidget):
         except BaseException:
             self.close()
             raise
-        hear_as_sent(self.comm)
+        _hear_as_sent(self.comm)
 
     @default("_esm")
     def _script(self) -> str:
@@ -77,11 +80,19 @@ class MeshWidget(AnyWidget):
             self.layout.close()
         super().close()
 
-    def set_state(self, sync_data: Any) -> None:
+    def set_state(self, sync_data: object) -> None:
         """Nothing of it is the page's to change."""
 
-    def _handle_custom_msg(self, content: Any, _buffers: Any) -> None:
+    def _handle_custom_msg(self, content: object, _buffers: object) -> None:
         """A page speaks: in any thread, and perhaps while another one does."""
         self.heard_s = time.monotonic()
         if (channel := self._channel) is not None:
             channel.receive(content)
+
+
+def _hear_as_sent(comm: Any) -> None:
+    # Pages send over a subshell so that a busy kernel hears them. ipykernel since 7.4 does not
+    # follow: it takes a message to the loop that has last sent something through the comm, for a
+    # widget the one that runs cells, where it waits until the cell ends.
+    if hasattr(comm, "_reply_subshell_for"):
+        comm._reply_subshell_for = lambda _data, named: named

@@ -7,16 +7,20 @@ so that what is new since any update can be told, however many listen.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
+from monarch_nb.notebook.view.feed.encoding import MAX_WHAT, Json, mebibytes, number, plain, runs
 from monarch_nb.notebook.view.feed.inputs import Curve
-from monarch_nb.notebook.view.feed.texts import MAX_WHAT, mebibytes, number, plain, runs
 
 MAX_POINTS: Final = 512
 _KEPT: Final = 64  # changes of a curve that are told apart
 
+if TYPE_CHECKING:
+    from monarch_nb.control.status.snapshots import RankStatus
+
+Point = list[float | None]
 Clock = Callable[[float], int]  # `time.monotonic()` to milliseconds of the feed
 
 _said = attrgetter("verdict", "what", "detail")
@@ -25,12 +29,12 @@ _said = attrgetter("verdict", "what", "detail")
 class RankColumn:
     """What each rank does."""
 
-    def __init__(self, ranks: Sequence[Any], n: int) -> None:
+    def __init__(self, ranks: Sequence[RankStatus], n: int) -> None:
         self._ranks = ranks
         self._n = [n] * len(ranks)
         self.pids_n = self.hosts_n = n
 
-    def update(self, ranks: Sequence[Any], n: int) -> bool:
+    def update(self, ranks: Sequence[RankStatus], n: int) -> bool:
         """Take the ranks as they are now. Whether anything is to be told."""
         before, self._ranks = self._ranks, ranks
         changed = False
@@ -53,9 +57,9 @@ class RankColumn:
                 changed = True
         return changed
 
-    def rows(self, base: int, clock: Clock) -> list[list[Any]]:
+    def rows(self, base: int, clock: Clock) -> list[list[object]]:
         """`[runs, verdict, what, detail, since]` of the ranks that changed, equal ones together."""
-        groups: dict[tuple[str, str, str], list[Any]] = {}
+        groups: dict[tuple[str, str, str], list[RankStatus]] = {}
         for status, n in zip(self._ranks, self._n, strict=True):
             if n > base:
                 groups.setdefault(_said(status), []).append(status)
@@ -74,7 +78,7 @@ class RankColumn:
         """By rank."""
         return [status.pid for status in self._ranks]
 
-    def hosts(self) -> list[list[Any]]:
+    def hosts(self) -> list[list[object]]:
         """`[runs, host]`."""
         groups: dict[int, list[int]] = {}
         for status in self._ranks:
@@ -82,13 +86,13 @@ class RankColumn:
         return [[runs(ranks), host] for host, ranks in groups.items()]
 
 
-def _since(group: Sequence[Any], clock: Clock) -> int | list[int]:
+def _since(group: Sequence[RankStatus], clock: Clock) -> int | list[int]:
     """When it began, once where it is the same for all. 0: not known."""
     found = [max(clock(status.since), 1) if status.since else 0 for status in group]
     return found[0] if found.count(found[0]) == len(found) else found
 
 
-_READ: Final[dict[str, Callable[[Any], Any]]] = {
+_READ: Final[dict[str, Callable[[RankStatus], int | None]]] = {
     "cpu": lambda status: round(status.usage.cpu_percent),
     "rss": lambda status: mebibytes(status.usage.rss_bytes),
     "queue": lambda status: status.queue,
@@ -103,14 +107,14 @@ _READ: Final[dict[str, Callable[[Any], Any]]] = {
 class UsageColumn:
     """What ranks use and have done, as it was a second ago at most."""
 
-    def __init__(self, ranks: Sequence[Any], n: int) -> None:
-        self._ranks: Sequence[Any] = ()
-        self._columns: dict[str, list[Any]] = {name: [None] * len(ranks) for name in _READ}
+    def __init__(self, ranks: Sequence[RankStatus], n: int) -> None:
+        self._ranks: Sequence[RankStatus] = ()
+        self._columns: dict[str, list[int | None]] = {name: [None] * len(ranks) for name in _READ}
         self._column_n = dict.fromkeys(_READ, 0)
         self._rank_n = [n] * len(ranks)
         self.update(ranks, n)
 
-    def update(self, ranks: Sequence[Any], n: int) -> bool:
+    def update(self, ranks: Sequence[RankStatus], n: int) -> bool:
         """Take it anew. Whether anything has changed."""
         if ranks is self._ranks:
             return False
@@ -127,7 +131,7 @@ class UsageColumn:
                     self._rank_n[rank] = n
         return changed
 
-    def rows(self, base: int) -> dict[str, Any]:
+    def rows(self, base: int) -> Json:
         """The columns that changed, of the ranks that changed; empty when none has."""
         ranks = [rank for rank, n in enumerate(self._rank_n) if n > base]
         found = {
@@ -135,12 +139,12 @@ class UsageColumn:
             for name, column in self._columns.items()
             if self._column_n[name] > base
         }
-        known = {name: column for name, column in found.items() if _any_known(column)}
+        known = {
+            name: column
+            for name, column in found.items()
+            if any(value is not None for value in column)
+        }
         return {"ranks": runs(ranks), **known} if known else {}
-
-
-def _any_known(values: Iterable[Any]) -> bool:
-    return any(value is not None for value in values)
 
 
 class CurveColumn:
@@ -148,7 +152,7 @@ class CurveColumn:
 
     def __init__(self) -> None:
         self._version: int | None = None
-        self._points: list[list[Any]] = []
+        self._points: list[Point] = []
         self._changes: deque[tuple[int, int]] = deque()  # update, first new point
         self._forgotten_n = 0  # of the last change that is not there any more
 
@@ -166,7 +170,7 @@ class CurveColumn:
         self._points = points
         return True
 
-    def since(self, base: int) -> dict[str, Any] | None:
+    def since(self, base: int) -> Json | None:
         """`{from, points}`; None if nothing is new."""
         firsts = [first for n, first in self._changes if n > base]
         if not firsts:
@@ -175,11 +179,11 @@ class CurveColumn:
         return {"from": first, "points": self._points[first:]}
 
 
-def _point(point: Sequence[Any]) -> list[Any]:
+def _point(point: Sequence[float | None]) -> Point:
     step, mean, low, high, count = point
     return [number(step), number(mean), number(low), number(high), count]
 
 
-def _first_difference(old: Sequence[Any], new: Sequence[Any]) -> int:
+def _first_difference(old: Sequence[Point], new: Sequence[Point]) -> int:
     pairs = enumerate(zip(old, new, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(old), len(new)))

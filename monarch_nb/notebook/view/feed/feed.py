@@ -7,12 +7,16 @@ snapshot, so most of it is skipped by `is`. A delta is made once for all channel
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from monarch_nb.notebook.view.browser.protocol import VERSION
-from monarch_nb.notebook.view.feed.inputs import Look, View
+from monarch_nb.notebook.view.feed.encoding import MAX_WHAT, Json, plain
+from monarch_nb.notebook.view.feed.inputs import FeedInputs, View
 from monarch_nb.notebook.view.feed.mesh_feed import SECONDS, MeshFeed, Where
-from monarch_nb.notebook.view.feed.texts import MAX_WHAT, plain
+
+if TYPE_CHECKING:
+    from monarch_nb.control.status.snapshots import MeshStatus
 
 SLOWLY_S: Final = 1.0
 _KEPT_GONE: Final = 64  # meshes that are remembered as gone
@@ -36,37 +40,41 @@ class Feed:
         self._meshes: dict[str, MeshFeed] = {}
         self._gone: dict[str, int] = {}
         self._floor = 0  # deltas from before this update could miss something
-        self._look = Look()
+        self._inputs = FeedInputs()
         self._hosts_n = self._cell_n = self._current_n = 1
         self._ended: deque[int] = deque(maxlen=SECONDS)  # the update of each second that ended
-        self._deltas: dict[tuple[int, View], dict[str, Any] | None] = {}
+        self._deltas: dict[tuple[int, View], Json] = {}
 
     @property
     def hosts(self) -> int:
         """How many hosts the ranks are on."""
-        return len(self._look.snapshot.hosts)
+        return len(self._inputs.snapshot.hosts)
+
+    def count_malformed(self) -> None:
+        """A browser has sent what is no message."""
+        self.malformed += 1
 
     def clock(self, time_s: float) -> int:
         """Milliseconds since the feed began."""
         return round((time_s - self._began) * 1000)
 
-    def update(self, look: Look, now: float) -> None:
+    def update(self, inputs: FeedInputs, now: float) -> None:
         """Take what is seen now."""
         self._at, n = self.clock(now), self.n + 1
         self._deltas.clear()
-        changed = self._update_top(look, n)
-        seen = _by_name(look.snapshot.meshes)
+        changed = self._update_top(inputs, n)
+        seen = _by_name(inputs.snapshot.meshes)
         for name in [name for name in self._meshes if name not in seen]:
             self._forget(name, n)
             changed = True
         slowly = now - self._slow_at >= SLOWLY_S
         self._slow_at = now if slowly else self._slow_at
         for name, status in seen.items():
-            changed |= self._update_mesh(name, status, look, n, slowly)
+            changed |= self._update_mesh(name, status, inputs, n, slowly)
         if changed:
             self.n = n
 
-    def state(self, to: str, view: View) -> dict[str, Any]:
+    def state(self, to: str, view: View) -> Json:
         """Everything, for a client that begins."""
         return {
             "v": VERSION,
@@ -85,7 +93,7 @@ class Feed:
             "current": self._current(),
         }
 
-    def delta(self, base: int, view: View) -> dict[str, Any] | None:
+    def delta(self, base: int, view: View) -> Json | None:
         """What is new since the update `base`: empty if nothing is, None if that is too old."""
         if not self._floor <= base <= self.n:
             return None
@@ -95,40 +103,41 @@ class Feed:
 
     # ------------------------------------------------------------------------------ updating
 
-    def _update_top(self, look: Look, n: int) -> bool:
-        before, self._look = self._look, look
+    def _update_top(self, inputs: FeedInputs, n: int) -> bool:
+        before, self._inputs = self._inputs, inputs
         changed = False
-        if look.snapshot.hosts is not before.snapshot.hosts and (
-            look.snapshot.hosts != before.snapshot.hosts
+        if inputs.snapshot.hosts is not before.snapshot.hosts and (
+            inputs.snapshot.hosts != before.snapshot.hosts
         ):
             self._hosts_n, changed = n, True
-        if look.cell != before.cell:
+        if inputs.cell != before.cell:
             self._cell_n, changed = n, True
-        if look.current != before.current:
+        if inputs.current != before.current:
             self._current_n, changed = n, True
         return changed
 
-    def _update_mesh(self, name: str, status: Any, look: Look, n: int, slowly: bool) -> bool:
+    def _update_mesh(
+        self, name: str, status: MeshStatus, inputs: FeedInputs, n: int, slowly: bool
+    ) -> bool:
         mesh = self._meshes.get(name)
         changed = mesh is None or not mesh.is_of(status)
         if mesh is None or changed:
             mesh = self._meshes[name] = MeshFeed(status, n, self.clock, self._where)
             self._gone.pop(name, None)
-            mesh.update(status, look, n)
-            mesh.update_slowly(look, n)
-            mesh.told_seconds = mesh.seconds
+            mesh.update(status, inputs, n)
+            mesh.update_slowly(inputs, n)
+            mesh.ended_seconds()
             return True
-        changed = mesh.update(status, look, n)
+        changed = mesh.update(status, inputs, n)
         if slowly:
-            changed |= mesh.update_slowly(look, n)
+            changed |= mesh.update_slowly(inputs, n)
         return self._count_seconds(mesh, n) or changed
 
     def _count_seconds(self, mesh: MeshFeed, n: int) -> bool:
         """A second has ended when it has for the mesh that is ahead."""
-        ended = mesh.seconds - mesh.told_seconds
+        ended = mesh.ended_seconds()
         if ended <= 0:
             return False
-        mesh.told_seconds = mesh.seconds
         news = max(ended - self._ended_since(n - 1), 0)
         self._ended.extend([n] * min(news, SECONDS))
         self.seconds += news
@@ -151,8 +160,8 @@ class Feed:
 
     # ------------------------------------------------------------------------------- telling
 
-    def _made(self, base: int, view: View) -> dict[str, Any]:
-        news: dict[str, Any] = {}
+    def _made(self, base: int, view: View) -> Json:
+        news: Json = {}
         if self._hosts_n > base:
             news["hosts"] = self._hosts()
         if self._cell_n > base:
@@ -169,8 +178,8 @@ class Feed:
         head = {"v": VERSION, "type": "delta", "base": base, "n": self.n, "at": self._at}
         return head | news
 
-    def _news_of_meshes(self, base: int, view: View, ended: int) -> dict[str, Any]:
-        found: dict[str, Any] = {
+    def _news_of_meshes(self, base: int, view: View, ended: int) -> dict[str, Json | None]:
+        found: dict[str, Json | None] = {
             plain(name, MAX_WHAT): None
             for name, n in self._gone.items()
             if n > base and view.shows(name)
@@ -182,25 +191,25 @@ class Feed:
                     found[plain(name, MAX_WHAT)] = news
         return found
 
-    def _hosts(self) -> list[dict[str, Any]]:
+    def _hosts(self) -> list[Json]:
         return [
             {"name": plain(host.name, MAX_WHAT), "ended": host.ended and plain(host.ended)}
-            for host in self._look.snapshot.hosts
+            for host in self._inputs.snapshot.hosts
         ]
 
-    def _cell(self) -> dict[str, Any] | None:
-        cell = self._look.cell
+    def _cell(self) -> Json | None:
+        cell = self._inputs.cell
         if cell is None:
             return None
         return {"number": cell.number, "id": cell.id, "since": max(self.clock(cell.since), 1)}
 
     def _current(self) -> str | None:
-        return self._look.current and plain(self._look.current, MAX_WHAT)
+        return self._inputs.current and plain(self._inputs.current, MAX_WHAT)
 
 
-def _by_name(meshes: Any) -> dict[str, Any]:
+def _by_name(meshes: Iterable[MeshStatus]) -> dict[str, MeshStatus]:
     """Of meshes with one name, one that is up, the last."""
-    found: dict[str, Any] = {}
+    found: dict[str, MeshStatus] = {}
     for mesh in meshes:
         if mesh.ended is None or mesh.name not in found or found[mesh.name].ended is not None:
             found[mesh.name] = mesh

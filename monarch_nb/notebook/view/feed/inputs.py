@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from monarch_nb.control.output.failures import Failure
+    from monarch_nb.control.status.snapshots import HostStatus, MeshStatus
 
 
 class CellAtWork(NamedTuple):
@@ -30,27 +34,27 @@ class Curve(Protocol):
     @property
     def version(self) -> int: ...
     @property
-    def points(self) -> Sequence[Sequence[Any]]: ...
+    def points(self) -> Sequence[Sequence[float | None]]: ...
 
 
 class Snapshot(Protocol):
     """Every mesh and host (`control/status/snapshots.py`); what is as before is the same object."""
 
     @property
-    def meshes(self) -> Sequence[Any]: ...
+    def meshes(self) -> Sequence[MeshStatus]: ...
     @property
-    def hosts(self) -> Sequence[Any]: ...
+    def hosts(self) -> Sequence[HostStatus]: ...
 
 
 class Nothing(NamedTuple):
     """The snapshot where no client runs."""
 
-    meshes: tuple[Any, ...] = ()
-    hosts: tuple[Any, ...] = ()
+    meshes: tuple[MeshStatus, ...] = ()
+    hosts: tuple[HostStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FeedInputs:
     """One moment; the mappings are by name of the mesh.
 
     `current`: the mesh that `%%mesh` means. `actors`: what the ranks have told of them, where they
@@ -60,9 +64,9 @@ class Look:
     snapshot: Snapshot = field(default_factory=Nothing)
     cell: CellAtWork | None = None
     timelines: Mapping[str, Timeline] = field(default_factory=dict)
-    failures: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    failures: Mapping[str, Sequence[Failure]] = field(default_factory=dict)
     curves: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
-    actors: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    actors: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
     current: str | None = None
 
 

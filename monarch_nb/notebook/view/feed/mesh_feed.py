@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from monarch_nb.notebook.view.feed.columns import Clock, CurveColumn, RankColumn, UsageColumn
-from monarch_nb.notebook.view.feed.inputs import Curve, Look, Timeline
-from monarch_nb.notebook.view.feed.texts import MAX_HEADLINE, MAX_WHAT, plain, runs
+from monarch_nb.notebook.view.feed.encoding import MAX_HEADLINE, MAX_WHAT, Json, plain, runs
+from monarch_nb.notebook.view.feed.inputs import Curve, FeedInputs, Timeline
+
+if TYPE_CHECKING:
+    from monarch_nb.control.output.failures import Failure
+    from monarch_nb.control.status.snapshots import ActorStatus, MeshStatus
+    from monarch_nb.core.errors.records import ErrorRecord
 
 MAX_FAILURES: Final = 32
 MAX_CURVES: Final = 64
 MAX_ACTORS: Final = 256
 SECONDS: Final = 300
 
-Where = Callable[[Any], str]
+Where = Callable[["ErrorRecord"], str]
 
 
 class MeshFeed:
@@ -23,61 +28,62 @@ class MeshFeed:
     `clock` turns times into the feed's; `where` says of an error record at which line it arose.
     """
 
-    def __init__(self, status: Any, n: int, clock: Clock, where: Where) -> None:
+    def __init__(self, status: MeshStatus, n: int, clock: Clock, where: Where) -> None:
         self.born = n
         self.status = status
-        self.told_seconds = 0
+        self._told_seconds = 0
         self._clock = clock
         self._where = where
         self._ranks = RankColumn(status.ranks, n)
         self._usage = UsageColumn(status.ranks, n)
         self._ended_n = n
-        self._failures: Sequence[Any] = ()
-        self._told_failures: list[dict[str, Any]] = []
+        self._failures: Sequence[Failure] = ()
+        self._told_failures: list[Json] = []
         self._failures_n = 0
         self._curves: dict[str, CurveColumn] = {}
-        self._actors: list[dict[str, Any]] = []
+        self._actors: list[Json] = []
         self._actors_n = 0
         self._timeline: Timeline | None = None
 
-    def is_of(self, status: Any) -> bool:
+    def is_of(self, status: MeshStatus) -> bool:
         """Whether this is the same mesh; one that was made anew under its name is another."""
         mine = self.status
         revived = mine.ended is not None and status.ended is None
         return not revived and (mine.labels, mine.sizes) == (status.labels, status.sizes)
 
-    def update(self, status: Any, look: Look, n: int) -> bool:
+    def update(self, status: MeshStatus, inputs: FeedInputs, n: int) -> bool:
         """Take what changes at any time. Whether anything has changed."""
         name = status.name
         changed = self._update_status(status, n)
-        self._timeline = look.timelines.get(name)
-        changed |= self._update_failures(look.failures.get(name, ()), n)
-        changed |= self._update_curves(look.curves.get(name, {}), n)
+        self._timeline = inputs.timelines.get(name)
+        changed |= self._update_failures(inputs.failures.get(name, ()), n)
+        changed |= self._update_curves(inputs.curves.get(name, {}), n)
         return changed
 
-    def update_slowly(self, look: Look, n: int) -> bool:
+    def update_slowly(self, inputs: FeedInputs, n: int) -> bool:
         """Take what is told once a second."""
         changed = self._usage.update(self.status.ranks, n)
-        told = look.actors.get(self.status.name)
+        told = inputs.actors.get(self.status.name)
         actors = [_actor(each) for each in told or map(_known, self.status.actors)][:MAX_ACTORS]
         if actors != self._actors:
             self._actors, self._actors_n, changed = actors, n, True
         return changed
 
-    @property
-    def seconds(self) -> int:
-        """How many seconds its timeline has."""
-        return self._timeline.seconds if self._timeline is not None else 0
+    def ended_seconds(self) -> int:
+        """How many seconds of its timeline have ended since this was last asked."""
+        seconds = self._timeline.seconds if self._timeline is not None else 0
+        ended, self._told_seconds = seconds - self._told_seconds, max(seconds, self._told_seconds)
+        return ended
 
-    def whole(self, parts: frozenset[str]) -> dict[str, Any]:
+    def whole(self, parts: frozenset[str]) -> Json:
         """All of it."""
         return {**self._shape(), **self.since(0, parts), **self._strips(parts)}
 
-    def since(self, base: int, parts: frozenset[str]) -> dict[str, Any]:
+    def since(self, base: int, parts: frozenset[str]) -> Json:
         """What has changed since the update `base`, but for the strips."""
         if base < self.born and base:
             return {**self._shape(), **self.since(0, parts)}
-        found: dict[str, Any] = {}
+        found: Json = {}
         if self._ended_n > base:
             found["ended"] = _maybe(self.status.ended)
         if self._ranks.hosts_n > base:
@@ -90,7 +96,7 @@ class MeshFeed:
             found["usage"] = usage
         return found | self._parts(base, parts)
 
-    def strips_since(self, base: int, ended: int, parts: frozenset[str]) -> dict[str, Any]:
+    def strips_since(self, base: int, ended: int, parts: frozenset[str]) -> Json:
         """The letters of the so many seconds that have ended since the update `base`."""
         if base < self.born:
             return self._strips(parts)
@@ -100,14 +106,14 @@ class MeshFeed:
             return {}
         return {"strip": self._timeline.letters(self._timeline.seconds - 1)}
 
-    def _shape(self) -> dict[str, Any]:
+    def _shape(self) -> Json:
         return {
             "labels": [plain(label, MAX_WHAT) for label in self.status.labels],
             "sizes": list(self.status.sizes),
         }
 
-    def _parts(self, base: int, parts: frozenset[str]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def _parts(self, base: int, parts: frozenset[str]) -> Json:
+        found: Json = {}
         if "failures" in parts and self._failures_n > base:
             found["failures"] = self._told_failures
         if "actors" in parts and self._actors_n > base:
@@ -118,13 +124,13 @@ class MeshFeed:
                 found["curves"] = told
         return found
 
-    def _strips(self, parts: frozenset[str]) -> dict[str, Any]:
+    def _strips(self, parts: frozenset[str]) -> Json:
         """All letters that are known."""
         if "strips" not in parts or self._timeline is None or not self._timeline.seconds:
             return {}
         return {"strips": [strip[-SECONDS:] for strip in self._timeline.strips()]}
 
-    def _update_status(self, status: Any, n: int) -> bool:
+    def _update_status(self, status: MeshStatus, n: int) -> bool:
         before, self.status = self.status, status
         if status is before:
             return False
@@ -134,7 +140,7 @@ class MeshFeed:
         self._ranks.update(status.ranks, n)
         return True
 
-    def _update_failures(self, failures: Sequence[Any], n: int) -> bool:
+    def _update_failures(self, failures: Sequence[Failure], n: int) -> bool:
         if failures is self._failures or (not failures and not self._failures):
             return False
         self._failures, self._failures_n = failures, n
@@ -148,7 +154,7 @@ class MeshFeed:
             changed |= column.update(curve, n)
         return changed
 
-    def _failure(self, failure: Any) -> dict[str, Any]:
+    def _failure(self, failure: Failure) -> Json:
         return {
             "id": failure.id,
             "ranks": runs(failure.ranks),
@@ -160,13 +166,14 @@ class MeshFeed:
         }
 
 
-def _known(actor: Any) -> dict[str, Any]:
+def _known(actor: ActorStatus) -> Json:
     """An actor of which no rank has told anything."""
+    counts = dict.fromkeys(("calls", "failed", "queue"), 0)
     found = {"name": actor.name, "cls": actor.cls, "size": actor.size, "ended": actor.ended}
-    return found | dict.fromkeys(("calls", "failed", "queue"), 0)
+    return {**found, **counts}
 
 
-def _actor(told: Mapping[str, Any]) -> dict[str, Any]:
+def _actor(told: Mapping[str, object]) -> Json:
     return {
         "name": plain(told["name"], MAX_WHAT),
         "cls": plain(told["cls"], MAX_WHAT),
@@ -175,5 +182,5 @@ def _actor(told: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _maybe(text: str | None) -> str | None:
+def _maybe(text: object) -> str | None:
     return None if text is None else plain(text)

@@ -10,14 +10,20 @@ import datetime as dt
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.core.errors.folding import rank_list
 from monarch_nb.core.errors.records import clip
 from monarch_nb.notebook.source import tracebacks
 from monarch_nb.notebook.view.picture.marks import in_order
+
+if TYPE_CHECKING:
+    from monarch_nb.control.client import Client
+    from monarch_nb.control.output.failures import Failure as KeptFailure
+    from monarch_nb.control.status.snapshots import HostStatus, MeshStatus, RankStatus, Snapshot
+    from monarch_nb.notebook.session import Session
 
 VERSION: Final = 1
 SHARED_S: Final = 0.05
@@ -28,7 +34,9 @@ MAX_FAILURES: Final = 8
 MAX_TEXT: Final = 200
 GONE: Final = "the mesh is gone"
 
+Clock = Callable[[float], int]
 State = dict[str, Any]
+"""A `state` message."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,7 @@ class Part:
 class Failure:
     """An error of ranks, in words. `where`: the user's line; `died`: it is how processes ended."""
 
-    id: Any
+    id: int
     ranks: tuple[int, ...]
     headline: str
     where: str
@@ -74,12 +82,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Still:
+class MeshSnapshot:
     """A part of a mesh at a moment; times are those of `time.monotonic()`, but for `taken`."""
 
     part: Part
-    status: Any
-    hosts: tuple[Any, ...]
+    status: MeshStatus
+    hosts: tuple[HostStatus, ...]
     failures: tuple[Failure, ...]
     at: float
     taken: dt.datetime
@@ -126,7 +134,7 @@ def gone(state: State) -> State:
     return {**state, "meshes": meshes}
 
 
-def _rows(ranks: Sequence[Any], most: int = MAX_ROWS) -> list[Row]:
+def _rows(ranks: Sequence[RankStatus], most: int = MAX_ROWS) -> list[Row]:
     rows = list(_alike(ranks, lambda one: (one.verdict, one.what, one.detail)))
     if len(rows) > most:
         rows = list(_alike(ranks, lambda one: (one.verdict, "", "")))
@@ -134,7 +142,9 @@ def _rows(ranks: Sequence[Any], most: int = MAX_ROWS) -> list[Row]:
     return sorted(rows, key=lambda row: (place[row.verdict], row.ranks))
 
 
-def _alike(ranks: Sequence[Any], key: Any) -> Iterator[Row]:
+def _alike(
+    ranks: Sequence[RankStatus], key: Callable[[RankStatus], tuple[str, str, str]]
+) -> Iterator[Row]:
     for (verdict, what, detail), found in itertools.groupby(sorted(ranks, key=key), key=key):
         alike = sorted(found, key=lambda one: one.rank)
         since = min((one.since for one in alike if one.since), default=0.0)
@@ -142,9 +152,9 @@ def _alike(ranks: Sequence[Any], key: Any) -> Iterator[Row]:
         yield Row(verdict, told, why, tuple(one.rank for one in alike), since)
 
 
-def _mesh_state(still: Still) -> State:
-    status = still.status
-    began = min((rank.since for rank in status.ranks if rank.since), default=still.at)
+def _mesh_state(snapshot: MeshSnapshot) -> State:
+    status = snapshot.status
+    began = min((rank.since for rank in status.ranks if rank.since), default=snapshot.at)
 
     def ms(moment: float) -> int:
         """On a clock of its own; 0 means that it is not known."""
@@ -162,35 +172,35 @@ def _mesh_state(still: Still) -> State:
         ],
         "pids": [rank.pid for rank in status.ranks],
         "ranks": [_told(row, status.ranks, ms) for row in _rows(status.ranks)],
-        "failures": [_failure(each, ms) for each in still.failures],
+        "failures": [_failure(each, ms) for each in snapshot.failures],
     }
-    return {"at": ms(still.at), "meshes": {status.name: mesh}}
+    return {"at": ms(snapshot.at), "meshes": {status.name: mesh}}
 
 
-def _told(row: Row, ranks: Sequence[Any], ms: Any) -> list[Any]:
+def _told(row: Row, ranks: Sequence[RankStatus], ms: Clock) -> list[object]:
     since = [ms(ranks[rank].since) for rank in row.ranks]
-    moments: Any = since[0] if len(set(since)) == 1 else since
+    moments = since[0] if len(set(since)) == 1 else since
     return [rank_list(row.ranks), row.verdict, row.what, row.detail, moments]
 
 
-def _failure(failure: Failure, ms: Any) -> State:
+def _failure(failure: Failure, ms: Clock) -> State:
     told = {**dataclasses.asdict(failure), "ranks": rank_list(failure.ranks), "at": ms(failure.at)}
     del told["died"]
     return told
 
 
-class Looks:
-    """Looks at the meshes of a session; for any thread."""
+class SnapshotReader:
+    """Takes snapshots of the meshes of a session; for any thread."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
         self._lock = threading.Lock()
-        self._last: tuple[Any, Any] | None = None
+        self._last: tuple[Client, Snapshot] | None = None
 
-    def still(self, part: Part, age_s: float = 0.0) -> Still | None:
+    def read(self, part: Part, age_s: float = 0.0) -> MeshSnapshot | None:
         """The part as it is now; None when no client knows its mesh. Those who would take what was
         seen `age_s` ago share a look."""
-        client = self._session.runtime.running_client()
+        client: Any = self._session.runtime.running_client()
         if client is None:
             return None
         snapshot = self._snapshot(client, age_s)
@@ -201,9 +211,9 @@ class Looks:
         failures = client.failures.of(part.mesh)[:MAX_FAILURES]
         told = tuple(map(self._told, failures))
         taken = dt.datetime.now().astimezone()
-        return Still(part, found[-1], snapshot.hosts, told, snapshot.at, taken)
+        return MeshSnapshot(part, found[-1], snapshot.hosts, told, snapshot.at, taken)
 
-    def _told(self, failure: Any) -> Failure:
+    def _told(self, failure: KeptFailure) -> Failure:
         headline = clip(" ".join(failure.record.headline.split()), MAX_TEXT)
         place = tracebacks.place_of_error(self._session.shell, failure.record)
         return Failure(
@@ -217,7 +227,7 @@ class Looks:
             died=failure.record.died,
         )
 
-    def _snapshot(self, client: Any, age_s: float) -> Any:
+    def _snapshot(self, client: Client, age_s: float) -> Snapshot:
         if not age_s:
             return client.snapshot()
         with self._lock:

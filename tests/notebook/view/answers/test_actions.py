@@ -7,7 +7,7 @@ import pytest
 from monarch_nb.notebook.extension import load_ipython_extension
 from monarch_nb.notebook.session import session_of
 from monarch_nb.notebook.view.answers import actions
-from monarch_nb.notebook.view.answers.requests import answer_of
+from monarch_nb.notebook.view.answers.pending_requests import answer_of
 from monarch_nb.notebook.view.browser.protocol import parse
 from tests.notebook.fake_client import install
 from tests.notebook.view.browser.test_comm import Page

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from monarch_nb.core.errors.records import ErrorRecord
-from monarch_nb.notebook.view.answers import questions, requests
+from monarch_nb.notebook.view.answers import pending_requests, questions
 from monarch_nb.notebook.view.answers.hub import Hub
 from monarch_nb.notebook.view.answers.questions import Question
 from tests.notebook.view.browser.test_messages import HELLO, v1
@@ -161,9 +161,9 @@ def test_a_stranger_is_told_to_say_hello(hub):
 def test_a_source_that_fails_for_a_moment_ends_nothing(hub, source, caplog):
     page = Page(hub)
     page.hello()
-    look, source.look = source.look, lambda *_: 1 / 0
+    read, source.read = source.read, lambda *_: 1 / 0
     eventually(lambda: "could not be updated" in caplog.text)
-    source.look = look
+    source.read = read
     source.change("mesh0", 0, verdict="busy")
     page.wait("delta")
     assert caplog.text.count("Traceback") == 1
@@ -244,7 +244,7 @@ def test_threads_are_bounded_and_too_much_is_refused(hub, source):
     for number in range(90):
         page.say("ask", id=number, what="rank", mesh="mesh0", rank=0)
     refused = eventually(lambda: [m for m in page.messages if not m.get("ok", True)])
-    assert len(live_threads()) <= requests.MAX_THREADS + 1
+    assert len(live_threads()) <= pending_requests.MAX_THREADS + 1
     assert "ask again later" in refused[0]["error"]
     source.hangs.set()
     eventually(lambda: len(page.messages) == 90)

@@ -38,7 +38,7 @@ class World:
 
     def look(self, after_s=0.1):
         self.now += after_s
-        self.feed.update(self.source.look(0.1, PARTS), self.now)
+        self.feed.update(self.source.read(0.1, PARTS), self.now)
         return self.feed
 
     def state(self, view=ALL):

@@ -83,7 +83,7 @@ def test_it_costs_little(record_property):
     for tick in range(300):
         busy_second(world, 64, tick)
         world.now += 0.1
-        look, base = world.source.look(0.1, PARTS), world.feed.n
+        look, base = world.source.read(0.1, PARTS), world.feed.n
         began = time.thread_time()
         world.feed.update(look, world.now)
         world.feed.delta(base, ALL)

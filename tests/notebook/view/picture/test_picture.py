@@ -18,7 +18,7 @@ import pytest
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.notebook.view.browser import assets
 from monarch_nb.notebook.view.picture import marks, picture, snapshots
-from monarch_nb.notebook.view.picture.snapshots import Looks, Part
+from monarch_nb.notebook.view.picture.snapshots import Part, SnapshotReader
 from tests.notebook.view.shown import AT, failure, rank, status, still
 
 NASTY = "<script>alert('1')</script>\ud800"
@@ -275,7 +275,7 @@ def test_a_failure_is_told_with_the_line_of_the_user():
     session = OneMesh(status({"gpus": 1}, [rank(0)]))
     record = ErrorRecord.from_exception(raised(), lambda _: False)
     session.failed = [SimpleNamespace(id=7, ranks=(0,), record=record, what="a", at=AT, count=2)]
-    [told] = Looks(session).still(part_of("mesh0")).failures
+    [told] = SnapshotReader(session).read(part_of("mesh0")).failures
     assert told.headline == "ValueError: two lines"
     assert told.where == "Cell In[5], line 3"
 
@@ -296,27 +296,27 @@ def raised() -> BaseException:
 def test_of_two_meshes_of_a_name_the_living_is_meant_unless_the_other_is_shown():
     old, new = status({"gpus": 1}, [rank(0, "stopped")]), status({"gpus": 2}, [rank(0), rank(1)])
     old.ended = "stopped by stop()"
-    looks = Looks(OneMesh(old, new))
-    assert looks.still(part_of("mesh0")).status is new
-    assert looks.still(part_of("mesh0", is_over=True)).status is old
-    assert Looks(OneMesh(old)).still(part_of("mesh0")).status is old
-    assert looks.still(part_of("other")) is None
+    reader = SnapshotReader(OneMesh(old, new))
+    assert reader.read(part_of("mesh0")).status is new
+    assert reader.read(part_of("mesh0", is_over=True)).status is old
+    assert SnapshotReader(OneMesh(old)).read(part_of("mesh0")).status is old
+    assert reader.read(part_of("other")) is None
 
 
 def test_one_look_serves_those_who_ask_together():
     session = OneMesh(status({"gpus": 1}, [rank(0)]))
-    looks = Looks(session)
+    reader = SnapshotReader(session)
     for _ in range(10):
-        looks.still(part_of("mesh0"), 60)
+        reader.read(part_of("mesh0"), 60)
     assert session.looks == 1
-    looks.still(part_of("mesh0"))
-    looks.still(part_of("mesh0"))
+    reader.read(part_of("mesh0"))
+    reader.read(part_of("mesh0"))
     assert session.looks == 3
 
 
 def test_nothing_is_looked_at_where_no_client_runs():
     session = SimpleNamespace(runtime=SimpleNamespace(running_client=lambda: None))
-    assert Looks(session).still(part_of("mesh0")) is None
+    assert SnapshotReader(session).read(part_of("mesh0")) is None
 
 
 def test_the_palette_stands_in_one_place():

@@ -6,15 +6,18 @@ A line is sent once to a channel, whoever of its clients wants it; each drops wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from monarch_nb.notebook.view.browser.protocol import Follow
+
+if TYPE_CHECKING:
+    from monarch_nb.control.output.tail import Line
 
 MAX_LINES: Final = 500  # of one message; of more the last are sent
 
 
-class Followers:
-    """The followers of one channel."""
+class LogSubscribers:
+    """Who of one channel follows the log."""
 
     def __init__(self) -> None:
         self._wanted: dict[tuple[str, str | None, tuple[int, ...] | None], Follow] = {}
@@ -29,6 +32,10 @@ class Followers:
         self._wanted[key] = wish
         after = last if wish.after is None else wish.after
         self.seq = after if self.seq is None else min(self.seq, after)
+
+    def looked_at(self, seq: int) -> None:
+        """All lines up to the one with this number were looked at."""
+        self.seq = seq
 
     def keep_only(self, clients: Sequence[str]) -> None:
         """The others are gone."""
@@ -45,7 +52,7 @@ class Followers:
         meshes = {wish.mesh for wish in wishes}
         return (meshes.pop() if len(meshes) == 1 else None), None
 
-    def wanted(self, lines: Sequence[Any]) -> list[Any]:
+    def wanted(self, lines: Sequence[Line]) -> list[Line]:
         """Those of the lines that somebody wants."""
         wishes = list(self._wanted.values())
         return [line for line in lines if any(_wants(wish, line) for wish in wishes)]
@@ -54,5 +61,5 @@ class Followers:
         return bool(self._wanted)
 
 
-def _wants(wish: Follow, line: Any) -> bool:
+def _wants(wish: Follow, line: Line) -> bool:
     return wish.mesh in (None, line.mesh) and (wish.ranks is None or line.rank in wish.ranks)

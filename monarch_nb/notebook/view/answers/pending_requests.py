@@ -13,18 +13,18 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from monarch_nb.errors import MeshError
-from monarch_nb.notebook.view.browser.protocol import VERSION, Do
-from monarch_nb.notebook.view.feed.texts import plain
+from monarch_nb.notebook.view.browser.protocol import VERSION, Ask, Do
+from monarch_nb.notebook.view.feed.encoding import Json, plain
 
 MAX_THREADS: Final = 8
 MAX_WAITING: Final = 64
 KEPT_ANSWERS: Final = 256
 
 Key = tuple[str, int]  # client, id
-Tell = Callable[[int, dict[str, Any]], None]  # channel, answer
+Tell = Callable[[int, Json], None]  # channel, answer
 
 
 @dataclass
@@ -65,21 +65,21 @@ class Workers:
             job()
 
 
-class Requests:
+class PendingRequests:
     """All that is under way. `tell` sends an answer; called by the hub's thread."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._workers = Workers()
         self._pending: dict[Key, _Request] = {}
-        self._done: dict[Key, dict[str, Any]] = {}  # actions that are not to be done twice
+        self._done: dict[Key, Json] = {}  # actions that are not to be done twice
 
     def begin(
         self,
         channel: int,
-        message: Any,
-        work: Callable[[], Any],
-        done: Callable[[Key, dict[str, Any]], None],
+        message: Ask | Do,
+        work: Callable[[], object],
+        done: Callable[[Key, Json], None],
         *,
         deadline: float,
         late: str,
@@ -100,7 +100,7 @@ class Requests:
             many = f"the kernel has {MAX_WAITING} questions to answer already; ask again later"
             self.end(key, refusal(key, many))
 
-    def end(self, key: Key, answer: dict[str, Any]) -> None:
+    def end(self, key: Key, answer: Json) -> None:
         """An answer has come; nothing if it comes too late."""
         request = self._pending.pop(key, None)
         if request is None:
@@ -122,7 +122,7 @@ class Requests:
         return min((request.deadline for request in self._pending.values()), default=None)
 
 
-def answer_of(key: Key, work: Callable[[], Any]) -> dict[str, Any]:
+def answer_of(key: Key, work: Callable[[], object]) -> Json:
     """The answer that the work gives, or what went wrong as a sentence."""
     client, number = key
     head = {"v": VERSION, "type": "answer", "to": client, "id": number}
@@ -134,7 +134,7 @@ def answer_of(key: Key, work: Callable[[], Any]) -> dict[str, Any]:
         return refusal(key, sentence(error))
 
 
-def refusal(key: Key, error: str) -> dict[str, Any]:
+def refusal(key: Key, error: str) -> Json:
     """The answer to what cannot be done."""
     client, number = key
     head = {"v": VERSION, "type": "answer", "to": client, "id": number}

@@ -8,6 +8,9 @@ from typing import Final
 
 from monarch_nb.core.errors.folding import rank_list
 
+Json = dict[str, object]
+"""An object of a message."""
+
 MAX_TEXT: Final = 10_000
 MAX_WHAT: Final = 200
 MAX_HEADLINE: Final = 300
