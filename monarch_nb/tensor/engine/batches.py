@@ -307,10 +307,19 @@ class Engine:
             return call
 
     def flush_if_due(self) -> None:
-        """As `flush`, where nothing was added for a while. What is lost is nobody's here."""
-        if time.monotonic() > self._due and not self.is_idle() and self._are_idle():
-            with contextlib.suppress(MeshError, RuntimeError):
-                self.flush()
+        """As `flush`, where nothing was added for a while. What is lost is nobody's here.
+
+        Never waits: who holds the lock may wait for ranks, which may wait for another engine.
+        """
+        if time.monotonic() <= self._due or self.is_idle():
+            return
+        if self._lock.acquire(blocking=False):
+            try:
+                if self._are_idle():
+                    with contextlib.suppress(MeshError, RuntimeError):
+                        self.flush()
+            finally:
+                self._lock.release()
 
     def is_over(self) -> bool:
         """Whether its mesh was stopped, or ranks of it are lost."""

@@ -57,20 +57,6 @@ class MeshTensor(torch.Tensor):
     def __init_subclass__(cls) -> None:
         _kinds.add(cls)
 
-    @staticmethod
-    def _of(meta: TensorMeta, ref: Ref) -> MeshTensor:
-        found: MeshTensor = _make(
-            ref.home.engine.kind,
-            meta.sizes,
-            strides=meta.strides,
-            storage_offset=meta.offset,
-            dtype=meta.dtype,
-            device=meta.device,
-        )
-        found._meta = meta
-        found._ref = ref
-        return found
-
     def __new__(cls, *_: object, **__: object) -> Self:
         raise TypeError(
             "a Tensor of a mesh is made by operations of torch: with mesh.activate(): ..."
@@ -152,6 +138,21 @@ class MeshTensor(torch.Tensor):
         )
 
 
+def tensor_of(meta: TensorMeta, ref: Ref) -> MeshTensor:
+    """The tensor of this kind that has this ref."""
+    found: MeshTensor = _make(
+        ref.home.engine.kind,
+        meta.sizes,
+        strides=meta.strides,
+        storage_offset=meta.offset,
+        dtype=meta.dtype,
+        device=meta.device,
+    )
+    found._meta = meta
+    found._ref = ref
+    return found
+
+
 def _refuse(tensor: MeshTensor, what: str) -> NoReturn:
     raise RuntimeError(
         f"{what}: the values of {tensor!r} are on the ranks. Bring those of one home first: "
@@ -224,14 +225,12 @@ def _issue(
     if meta is not None:
         new = Ref(home, held)
         home.engine.issue(home, definition, [definition.number, *numbers, new.id])
-        return MeshTensor._of(meta, new)
+        return tensor_of(meta, new)
     assert known.rebuild is not None
     made = [Ref(home, held) for _ in known.new]
     ids = [each.id for each in made]
     home.engine.issue(home, definition, [definition.number, *numbers, *ids])
-    return known.rebuild(
-        [MeshTensor._of(*each) for each in zip(known.new, made, strict=True)], tensors
-    )
+    return known.rebuild([tensor_of(*each) for each in zip(known.new, made, strict=True)], tensors)
 
 
 def _check_loans(
@@ -349,7 +348,7 @@ def put(value: torch.Tensor, home: Home, held: object) -> MeshTensor:
     ref = Ref(home, held)
     definition = Definition(next(numbers), target, given, {}, 0, 0, (True,), once=True)
     home.engine.issue(home, definition, [definition.number, ref.id])
-    return MeshTensor._of(meta_of(own), ref)
+    return tensor_of(meta_of(own), ref)
 
 
 def as_it_is(value: torch.Tensor) -> torch.Tensor:
