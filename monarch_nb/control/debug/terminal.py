@@ -26,8 +26,6 @@ class Gone(Exception):
 
 
 class Line:
-    """The line to a controller."""
-
     def __init__(self, owner: Owner) -> None:
         self._stream = wire.connect_visitor(owner.path)
         self.questions: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -52,11 +50,9 @@ class Line:
         self.questions.put(None)
 
     def send(self, line: str) -> None:
-        """What was typed."""
         self._write({"line": line})
 
     def words(self, line: str) -> list[str]:
-        """What its last word may become."""
         self._write({"complete": line})
         try:
             return self._words.get(timeout=WORDS_S)

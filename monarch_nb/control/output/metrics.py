@@ -34,8 +34,6 @@ _NOTHING: Final[Mapping[str, Curve]] = MappingProxyType({})
 
 
 class _Mesh:
-    """The curves of one mesh."""
-
     def __init__(self, number: int, size: int) -> None:
         self.number = number
         self.curves: dict[str, Curve] = {}

@@ -44,8 +44,6 @@ class OutputEvent:
 
 
 class OutputService:
-    """Receives output of all ranks, hands it on."""
-
     def __init__(self, supervision: Supervision, logbook: Logbook) -> None:
         self.logbook = logbook
         self.tail = Tail()
@@ -65,7 +63,6 @@ class OutputService:
         self._listeners.append(callback)
 
     def on_output(self, message: Message) -> None:
-        """An OUTPUT message of a rank."""
         body = json_of(message)
         stream, text = body.get("stream"), body.get("text", "")
         if not isinstance(stream, str) or not isinstance(text, str):
@@ -96,7 +93,6 @@ class OutputService:
         self._windows.set(body["procs"], body["name"], body["window_s"])
 
     def close(self) -> None:
-        """No more output comes: show what was kept."""
         self._windows.close()
         for process, stream in list(self._partial):
             self._hand_on(process, 0, stream, "\n", None)

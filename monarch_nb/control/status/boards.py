@@ -42,7 +42,6 @@ class Boards:
         self._news = threading.Condition()
 
     def tell(self, agent: int, body: dict[str, Any], now: float) -> None:
-        """A `board` message of an agent."""
         sampled_at = body["now_ns"] / 1e9
         with self._news:
             offset = min(self._offsets.get(agent, float("inf")), now - sampled_at)
@@ -57,7 +56,6 @@ class Boards:
             self._news.notify_all()
 
     def touch(self, process: int) -> None:
-        """Something else is known of it."""
         with self._news:
             self._changed.add(process)
             self._news.notify_all()
@@ -74,7 +72,6 @@ class Boards:
             self._news.wait_for(done, limit_s)
 
     def keep(self, processes: Collection[int]) -> None:
-        """Forget all others."""
         with self._news:
             for process in self.rows.keys() - processes:
                 del self.rows[process]

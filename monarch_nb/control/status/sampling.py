@@ -47,8 +47,6 @@ class Watch:
 
 
 class StatusService:
-    """Collects what agents tell; makes snapshots."""
-
     def __init__(self, proc: Proc, supervision: Supervision) -> None:
         self._proc = proc
         self._supervision = supervision
@@ -74,13 +72,11 @@ class StatusService:
     # the inbox thread
 
     def on_spawned(self, body: dict[str, Any], _: Message) -> None:
-        """Ranks have been forked."""
         for process, pid in zip(body["procs"], body["pids"], strict=True):
             self._sources.pids[process] = pid
             self._boards.touch(process)
 
     def on_board(self, body: dict[str, Any], message: Message) -> None:
-        """Changed records of a board."""
         if message.source in self._asked:
             self._boards.tell(message.source, body, time.monotonic())
             self._spread()
@@ -131,7 +127,6 @@ class StatusService:
         return made
 
     def end_watch(self, watch: Watch) -> None:
-        """For `Watch.close`."""
         with self._lock:
             if watch in self._watches:
                 self._watches.remove(watch)

@@ -99,7 +99,6 @@ def issue(
     held: object,
     new: Sequence[TensorMeta],
 ) -> list[MeshTensor]:
-    """Add a command of a definition that there is."""
     if watched:
         check_all(inputs, definition.name, [inputs[index] for index in definition.writes])
     made = [Ref(home, held) for _ in new]

@@ -100,7 +100,6 @@ class MeshTensor(torch.Tensor):
         self._meta, self._ref = new._meta, new._ref
 
     def full_tensor(self) -> torch.Tensor:
-        """See `Tensor`."""
         raise NotImplementedError
 
     def tolist(self) -> NoReturn:
@@ -139,7 +138,6 @@ class MeshTensor(torch.Tensor):
 
 
 def tensor_of(meta: TensorMeta, ref: Ref) -> MeshTensor:
-    """The tensor of this kind that has this ref."""
     found: MeshTensor = _make(
         ref.home.engine.kind,
         meta.sizes,
