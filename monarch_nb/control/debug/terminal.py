@@ -1,6 +1,6 @@
 """`monarch-nb debug`: the debugger of a running controller's ranks, in this terminal.
 
-Rule of the file: it knows no more of ranks than what it is told (see `debug_door.py`); it never
+Rule of the file: it knows no more of ranks than what it is told (see `server.py`); it never
 starts a client.
 """
 
