@@ -42,6 +42,7 @@ class DapService:
         return link
 
     def on_event(self, body: dict[str, Any], message: Message) -> None:
+        """A debugger has news. Inbox thread."""
         link = self._links.get(message.source)
         event = body.get("message")
         if link is not None and isinstance(event, dict):

@@ -28,6 +28,7 @@ class PauseService:
         proc.verbs["held_of_mesh"] = self.on_asked
 
     def on_asked(self, body: dict[str, Any], message: Message) -> None:
+        """Inbox thread: the asking is done by another."""
         args = (float(body["within_s"]), message)
         name = "monarch-pauses"
         threading.Thread(target=self._answer, args=args, name=name, daemon=True).start()

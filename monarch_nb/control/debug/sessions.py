@@ -200,6 +200,7 @@ class DebugService:
     # the inbox thread
 
     def on_event(self, body: dict[str, Any], message: Message) -> None:
+        """A rank tells of a debugger."""
         key = message.source, int(body["stop"])
         if body["event"] == "asks":
             self._asks(key, body)

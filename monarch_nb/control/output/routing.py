@@ -63,6 +63,7 @@ class OutputService:
         self._listeners.append(callback)
 
     def on_output(self, message: Message) -> None:
+        """An OUTPUT message of a rank."""
         body = json_of(message)
         stream, text = body.get("stream"), body.get("text", "")
         if not isinstance(stream, str) or not isinstance(text, str):

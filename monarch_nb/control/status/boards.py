@@ -42,6 +42,7 @@ class Boards:
         self._news = threading.Condition()
 
     def tell(self, agent: int, body: dict[str, Any], now: float) -> None:
+        """A `board` message of an agent."""
         sampled_at = body["now_ns"] / 1e9
         with self._news:
             offset = min(self._offsets.get(agent, float("inf")), now - sampled_at)

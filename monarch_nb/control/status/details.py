@@ -1,6 +1,6 @@
 """What ranks tell of themselves when they are asked: actors, what runs, errors.
 
-See `process/futures/ask_all.py` for how long that takes. Not to be called in the inbox thread.
+See `ask_all.py` for how long that takes. Not to be called in the inbox thread.
 """
 
 from __future__ import annotations

@@ -72,11 +72,13 @@ class StatusService:
     # the inbox thread
 
     def on_spawned(self, body: dict[str, Any], _: Message) -> None:
+        """Ranks have been forked."""
         for process, pid in zip(body["procs"], body["pids"], strict=True):
             self._sources.pids[process] = pid
             self._boards.touch(process)
 
     def on_board(self, body: dict[str, Any], message: Message) -> None:
+        """Changed records of a board."""
         if message.source in self._asked:
             self._boards.tell(message.source, body, time.monotonic())
             self._spread()
