@@ -32,7 +32,6 @@ class FaultService:
         self._listeners: list[Callable[[MeshFailure], None]] = []
 
     def listen(self, callback: Callable[[MeshFailure], None]) -> None:
-        """Tell this one, instead of ending the program."""
         self._listeners.append(callback)
 
     def root_failed(self, failure: MeshFailure, seen: bool) -> None:

@@ -18,6 +18,5 @@ def when_started(callback: Callable[[], object]) -> Callable[[], None]:
 
 
 def tell() -> None:
-    """A client has started."""
     for callback in _listeners:
         callback()

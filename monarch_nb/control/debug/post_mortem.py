@@ -21,8 +21,6 @@ ANSWER_S: Final = 2.0
 
 
 class PostMortem:
-    """The failures of all ranks."""
-
     def __init__(self, service: DebugService) -> None:
         self._service = service
         self._proc = service.proc
@@ -54,7 +52,6 @@ class PostMortem:
         return list(self._ask(processes, ForgetFailed()))
 
     def living(self) -> list[int]:
-        """The ranks of every mesh that is up."""
         dead = self._proc.dead
         return [each for state in self._meshes() for each in state.processes if each not in dead]
 

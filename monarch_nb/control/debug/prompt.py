@@ -69,7 +69,6 @@ class Conversation:
     # what there is
 
     def stops(self) -> list[Stop]:
-        """Those it speaks of."""
         return [stop for stop in self._service.stops() if self.wants(stop)]
 
     @property
@@ -109,12 +108,10 @@ class Conversation:
         self.is_closed = True
 
     def leave(self) -> None:
-        """Others may have the prompts."""
         self.focus = None
         self._service.release(self)
 
     def lose(self, key: Key, to: str) -> None:
-        """Somebody else has taken a prompt."""
         if key == self.focus:
             self.focus = None
             self._say(f"the prompt was taken over by {to}")

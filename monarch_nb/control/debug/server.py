@@ -30,8 +30,6 @@ _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
 
 
 class DebugServer:
-    """Listens from its making to `close`."""
-
     def __init__(self, service: DebugService, run_dir: Path, user: int) -> None:
         self._service = service
         self._user = user
@@ -45,7 +43,6 @@ class DebugServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Send everybody away."""
         self._is_closed = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # ends `accept`
@@ -85,14 +82,12 @@ class _Visit:
         self._is_over = False
 
     def begin(self) -> None:
-        """Return at once."""
         for work in (self._read, self._converse):
             thread = threading.Thread(target=work, name="monarch-debug-visit", daemon=True)
             vars(thread)["pydev_do_not_trace"] = True
             thread.start()
 
     def close(self) -> None:
-        """It has left, or must."""
         self._is_over = True
         self._talk.close()
         self._others.discard(self)

@@ -81,7 +81,6 @@ class Answer:
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing more will come of it."""
         return self.state in ("asks", "gone", "lost", "busy")
 
 
@@ -180,7 +179,6 @@ class DebugService:
         return ""
 
     def release(self, who: Holder) -> None:
-        """They have left."""
         with self._changed:
             self._holders = {key: each for key, each in self._holders.items() if each is not who}
 

@@ -1,6 +1,6 @@
 """`monarch-nb debug`: the debugger of a running controller's ranks, in this terminal.
 
-Rule of the file: it knows no more of ranks than what it is told (see `debug_door.py`); it never
+Rule of the file: it knows no more of ranks than what it is told (see `server.py`); it never
 starts a client.
 """
 
@@ -26,8 +26,6 @@ class Gone(Exception):
 
 
 class Line:
-    """The line to a controller."""
-
     def __init__(self, owner: Owner) -> None:
         self._stream = wire.connect_debug_server(owner.path)
         self.questions: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -52,11 +50,9 @@ class Line:
         self.questions.put(None)
 
     def send(self, line: str) -> None:
-        """What was typed."""
         self._write({"line": line})
 
     def words(self, line: str) -> list[str]:
-        """What its last word may become."""
         self._write({"complete": line})
         try:
             return self._words.get(timeout=WORDS_S)

@@ -52,8 +52,6 @@ class Seen(NamedTuple):
 
 
 class Xray:
-    """Looks into the meshes of a client."""
-
     def __init__(self, proc: Proc, supervision: Supervision) -> None:
         self._proc = proc
         self._supervision = supervision
@@ -89,13 +87,11 @@ class Xray:
         return found
 
     def regroup(self, mesh: ProcMesh) -> Regrouped:
-        """See `control/hangs/regroup.py`."""
         return regroup(self._proc, mesh)
 
     def native_stacks(
         self, mesh: ProcMesh, ranks: Collection[int]
     ) -> tuple[dict[int, list[Stack]], dict[int, str]]:
-        """See `stacks.look_with_native`."""
         return stacks.look_with_native(self._proc, mesh, ranks)
 
     def _seen(self, mesh: ProcMesh, places: Mapping[int, Place]) -> dict[int, Seen]:

@@ -73,7 +73,6 @@ class HostWorker:
         self._gateway.start()
 
     def wait(self) -> None:
-        """Until a client shuts the host down."""
         self._ended.wait()
 
     def close(self) -> None:

@@ -52,7 +52,6 @@ class AttachedHosts:
         self._gateway.start()
 
     def dial(self, address: str, pair: KeyPair) -> int:
-        """Attach a host; its number."""
         host, self._next = self._next, self._next + 1
         self.ready[host] = make(Future)
         self._addresses[host] = address
@@ -90,5 +89,4 @@ class AttachedHosts:
             )
 
     def close(self) -> None:
-        """Hang up."""
         self._gateway.close()

@@ -21,8 +21,6 @@ Show = Callable[[int, str, str, str], None]  # tag, mesh, stream, text
 
 
 class LogWindows:
-    """Which processes' output is collected, and where."""
-
     def __init__(self, show: Show) -> None:
         self._show = show
         self._window_of: dict[int, _Window] = {}
@@ -46,15 +44,12 @@ class LogWindows:
         return True
 
     def close(self) -> None:
-        """Show what is left."""
         for window in set(self._window_of.values()):
             window.end()
         self._window_of.clear()
 
 
 class _Window:
-    """The output of one mesh."""
-
     def __init__(self, name: str, seconds: float, show: Show) -> None:
         self._name = name
         self._seconds = seconds
@@ -77,7 +72,6 @@ class _Window:
                 self._timer.start()
 
     def end(self) -> None:
-        """Show what was collected, unfinished lines too."""
         for lines in self._lines.values():
             with self._lock:
                 lines.finish()

@@ -44,20 +44,15 @@ class CommEvent:
 
     @property
     def comm_id(self) -> str:
-        """Which comm."""
         return str(self.content["comm_id"])
 
 
 class Listener(Protocol):
-    """Shows widgets."""
-
     def receive(self, event: CommEvent) -> None: ...
     def lost(self, process: int) -> None: ...
 
 
 class CommService:
-    """Passes comm messages on, both ways."""
-
     def __init__(self, proc: Proc, supervision: Supervision) -> None:
         self._proc = proc
         self._listener: Listener | None = None
@@ -65,7 +60,6 @@ class CommService:
         supervision.on_exit.append(self._exited)
 
     def listen(self, listener: Listener) -> None:
-        """Give everything to this one."""
         self._listener = listener
 
     def on_message(self, message: Message) -> None:

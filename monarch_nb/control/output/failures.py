@@ -60,7 +60,6 @@ class _Told:
         self._beyond: set[int] = set()
 
     def is_new(self, number: int) -> bool:
-        """Whether it has not been told; from now on it has."""
         if number <= self.up_to or number in self._beyond:
             return False
         self._beyond.add(number)
@@ -69,7 +68,6 @@ class _Told:
         return True
 
     def all_to(self, number: int) -> None:
-        """The rank has told all of these."""
         self.up_to = max(self.up_to, number)
         self._beyond = {each for each in self._beyond if each > self.up_to}
 

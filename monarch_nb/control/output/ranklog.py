@@ -46,7 +46,6 @@ class RankLog:
         self._write(texts, starts)
 
     def note(self, text: str) -> None:
-        """Add a line of the log's own."""
         start = "" if self._ends_line else "\n"
         self.append([(NO_CELL, f"{start}{text}\n".encode())])
 
@@ -105,7 +104,6 @@ class RankLog:
 
 
 def older_half(path: Path) -> Path:
-    """Where the older half of a log is."""
     return path.with_name(f"{path.name}.1")
 
 
@@ -124,7 +122,6 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def _spans(path: Path, end: int, tags: Collection[int] | None) -> list[tuple[int, int]]:
-    """Where the text of these cells is, the last first."""
     if tags is None:
         return [(0, end)]
     entries = [line.split() for line in index_of(path).read_bytes().splitlines()]

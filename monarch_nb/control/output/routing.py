@@ -47,8 +47,6 @@ class OutputEvent:
 
 
 class OutputService:
-    """Receives output of all ranks, hands it on."""
-
     def __init__(self, supervision: Supervision, logbook: Logbook) -> None:
         self.logbook = logbook
         self.tail = Tail()
@@ -95,7 +93,6 @@ class OutputService:
         self._windows.set(wanted.procs, wanted.name, wanted.window_s)
 
     def close(self) -> None:
-        """No more output comes: show what was kept."""
         self._windows.close()
         for process, stream in list(self._partial):
             self._hand_on(process, 0, stream, "\n", None)

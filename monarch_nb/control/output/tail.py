@@ -82,13 +82,11 @@ class Tail:
 
     @property
     def seq(self) -> int:
-        """The number of the newest line."""
         return self._seq
 
     # the inbox thread
 
     def feed(self, mesh: str, rank: int, stream: str, text: str) -> None:
-        """What a rank wrote, as it came."""
         key = mesh, rank, stream
         end = text.rfind("\n") + 1
         begun = self._open.pop(key, "")
@@ -100,7 +98,6 @@ class Tail:
             self._add((mesh, rank), stream, begun + text[:end])
 
     def end_lines(self, mesh: str, rank: int) -> None:
-        """A rank has ended: what it has begun is a line."""
         for key in [key for key in self._open if key[:2] == (mesh, rank)]:
             self._add((mesh, rank), key[2], self._open.pop(key) + "\n")
 

@@ -54,7 +54,6 @@ class Boards:
             self._news.notify_all()
 
     def touch(self, process: int) -> None:
-        """Something else is known of it."""
         with self._news:
             self._changed.add(process)
             self._news.notify_all()
@@ -71,7 +70,6 @@ class Boards:
             self._news.wait_for(done, limit_s)
 
     def keep(self, processes: Collection[int]) -> None:
-        """Forget all others."""
         with self._news:
             for process in self.rows.keys() - processes:
                 del self.rows[process]

@@ -41,7 +41,6 @@ class KnownHosts:
         self._version = 0
 
     def use(self, agents: Iterable[int]) -> None:
-        """These agents look after ranks."""
         for agent in agents:
             host = agent >> HOST_SHIFT
             self.places.setdefault(host, len(self.places))
@@ -50,7 +49,6 @@ class KnownHosts:
                 self._version += 1
 
     def name(self, agent: int, name: str) -> None:
-        """The agent has told what its host is called."""
         self._names[agent >> HOST_SHIFT] = name
         self._version += 1
 
@@ -125,7 +123,6 @@ class MeshView:
         return self._status
 
     def samples(self) -> list[Sample]:
-        """For the timeline."""
         rows = self._sources.boards.rows
         found = []
         for status, process in zip(self._ranks, self.state.processes, strict=True):

@@ -49,8 +49,6 @@ class Watch:
 
 
 class StatusService:
-    """Collects what agents tell; makes snapshots."""
-
     def __init__(self, proc: Proc, supervision: Supervision) -> None:
         self._proc = proc
         self._supervision = supervision
@@ -133,7 +131,6 @@ class StatusService:
         return made
 
     def end_watch(self, watch: Watch) -> None:
-        """For `Watch.close`."""
         with self._lock:
             if watch in self._watches:
                 self._watches.remove(watch)

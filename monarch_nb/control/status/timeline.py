@@ -62,7 +62,6 @@ class Timeline:
 
     @property
     def seconds(self) -> int:
-        """How many seconds have ended."""
         return self._told[0]
 
     def feed(self, seconds: int, now: float, samples: Sequence[Sample]) -> None:

@@ -47,7 +47,6 @@ class CallSites:
         self._lock = threading.Lock()
 
     def current(self) -> int:
-        """The number of the line that runs now."""
         frame, is_user = sys._getframe(2), self._is_user
         while True:
             code = frame.f_code
@@ -67,7 +66,6 @@ class CallSites:
         return number
 
     def of(self, number: int) -> CallSite:
-        """The line of a number."""
         return self._sites[number]
 
     def _look(self, code: CodeType) -> bool:

@@ -81,7 +81,6 @@ def fake_mode() -> FakeTensorMode:
 
 
 def fake_of(meta: TensorMeta) -> torch.Tensor:
-    """A fake tensor of this kind."""
     with fake_mode():
         whole = torch.empty_strided(meta.sizes, meta.strides, dtype=meta.dtype, device=meta.device)
         if meta.offset:
@@ -95,7 +94,6 @@ class _Quiet(threading.local):
     on = False
 
     def filter(self, _: logging.LogRecord) -> bool:
-        """Of its logger."""
         return not self.on
 
 

@@ -33,7 +33,6 @@ Result = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], object]
 
 
 def name_of(func: Operation) -> str:
-    """What people call an operation."""
     return _NAMES.get(str(func), str(func))
 
 

@@ -79,5 +79,4 @@ def bits_of(number: float) -> int:
 
 
 def number_of(bits: int) -> float:
-    """The float of `bits_of`."""
     return float(_DOUBLE.unpack(_LONG.pack(bits))[0])

@@ -76,7 +76,6 @@ class Home:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Of the axes of the mesh."""
         return dict(zip(self.shape.labels, self.shape.ndslice.sizes, strict=True))
 
     @property
@@ -85,7 +84,6 @@ class Home:
         return self.shape.ranks()
 
     def mesh(self) -> ProcMesh:
-        """A handle of it."""
         return ProcMesh(self.engine.procs, self.shape)
 
     def target(self, method: str = "run") -> Target:
@@ -232,11 +230,9 @@ class Engine:
             return found
 
     def other(self, procs: ProcsState, stream: str) -> Engine:
-        """That of another stream, or of another spawn."""
         return Engine.of(procs, stream, self.kind)
 
     def home(self, shape: Shape, part: RankPart | None = None) -> Home:
-        """Of the processes of a mesh or of a slice of it."""
         key = (part is not None, *shape.labels, *shape.ndslice.sizes, *shape.ranks())
         found = self._homes.get(key)
         if found is None:
@@ -268,7 +264,6 @@ class Engine:
             flusher.wake(self)
 
     def flush(self) -> None:
-        """Send what there is."""
         with self._lock:
             for home in [each for each in self._homes.values() if each.freed]:
                 self._flush_freed(home)
@@ -307,10 +302,19 @@ class Engine:
             return call
 
     def flush_if_due(self) -> None:
-        """As `flush`, where nothing was added for a while. What is lost is nobody's here."""
-        if time.monotonic() > self._due and not self.is_idle() and self._are_idle():
-            with contextlib.suppress(MeshError, RuntimeError):
-                self.flush()
+        """As `flush`, where nothing was added for a while. What is lost is nobody's here.
+
+        Never waits: who holds the lock may wait for ranks, which may wait for another engine.
+        """
+        if time.monotonic() <= self._due or self.is_idle():
+            return
+        if self._lock.acquire(blocking=False):
+            try:
+                if self._are_idle():
+                    with contextlib.suppress(MeshError, RuntimeError):
+                        self.flush()
+            finally:
+                self._lock.release()
 
     def is_over(self) -> bool:
         """Whether its mesh was stopped, or ranks of it are lost."""

@@ -26,15 +26,12 @@ class Flushed(Protocol):
 
 
 class Flusher:
-    """See the head of the file."""
-
     def __init__(self) -> None:
         self._woken: queue.SimpleQueue[Flushed | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._awake: dict[int, Flushed] = {}
 
     def start(self) -> None:
-        """Once there is something to look after."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="monarch-tensors", daemon=True)
             self._thread.start()
@@ -45,7 +42,6 @@ class Flusher:
         self._woken.put(flushed)
 
     def close(self) -> None:
-        """End the thread."""
         if (thread := self._thread) is not None:
             self._woken.put(None)
             thread.join(1)

@@ -15,7 +15,7 @@ from monarch_nb.tensor.commands.borrows import check_all, watched
 from monarch_nb.tensor.commands.metadata import TensorMeta
 from monarch_nb.tensor.commands.templates import Definition, numbers
 from monarch_nb.tensor.engine.batches import Home, Ref
-from monarch_nb.tensor.engine.tensors import MeshTensor
+from monarch_nb.tensor.engine.tensors import MeshTensor, tensor_of
 
 T = TypeVar("T")
 _definitions: dict[Hashable, Definition] = {}
@@ -99,10 +99,9 @@ def issue(
     held: object,
     new: Sequence[TensorMeta],
 ) -> list[MeshTensor]:
-    """Add a command of a definition that there is."""
     if watched:
         check_all(inputs, definition.name, [inputs[index] for index in definition.writes])
     made = [Ref(home, held) for _ in new]
     refs = [each._ref.id for each in inputs]
     home.engine.issue(home, definition, [definition.number, *refs, *[each.id for each in made]])
-    return [MeshTensor._of(*each) for each in zip(new, made, strict=True)]
+    return [tensor_of(*each) for each in zip(new, made, strict=True)]

@@ -57,20 +57,6 @@ class MeshTensor(torch.Tensor):
     def __init_subclass__(cls) -> None:
         _kinds.add(cls)
 
-    @staticmethod
-    def _of(meta: TensorMeta, ref: Ref) -> MeshTensor:
-        found: MeshTensor = _make(
-            ref.home.engine.kind,
-            meta.sizes,
-            strides=meta.strides,
-            storage_offset=meta.offset,
-            dtype=meta.dtype,
-            device=meta.device,
-        )
-        found._meta = meta
-        found._ref = ref
-        return found
-
     def __new__(cls, *_: object, **__: object) -> Self:
         raise TypeError(
             "a Tensor of a mesh is made by operations of torch: with mesh.activate(): ..."
@@ -114,7 +100,6 @@ class MeshTensor(torch.Tensor):
         self._meta, self._ref = new._meta, new._ref
 
     def full_tensor(self) -> torch.Tensor:
-        """See `Tensor`."""
         raise NotImplementedError
 
     def tolist(self) -> NoReturn:
@@ -150,6 +135,20 @@ class MeshTensor(torch.Tensor):
             f"{self!r} lives on its ranks and cannot be pickled; fetch_shard(t).get() brings the "
             "values of one rank home"
         )
+
+
+def tensor_of(meta: TensorMeta, ref: Ref) -> MeshTensor:
+    found: MeshTensor = _make(
+        ref.home.engine.kind,
+        meta.sizes,
+        strides=meta.strides,
+        storage_offset=meta.offset,
+        dtype=meta.dtype,
+        device=meta.device,
+    )
+    found._meta = meta
+    found._ref = ref
+    return found
 
 
 def _refuse(tensor: MeshTensor, what: str) -> NoReturn:
@@ -224,14 +223,12 @@ def _issue(
     if meta is not None:
         new = Ref(home, held)
         home.engine.issue(home, definition, [definition.number, *numbers, new.id])
-        return MeshTensor._of(meta, new)
+        return tensor_of(meta, new)
     assert known.rebuild is not None
     made = [Ref(home, held) for _ in known.new]
     ids = [each.id for each in made]
     home.engine.issue(home, definition, [definition.number, *numbers, *ids])
-    return known.rebuild(
-        [MeshTensor._of(*each) for each in zip(known.new, made, strict=True)], tensors
-    )
+    return known.rebuild([tensor_of(*each) for each in zip(known.new, made, strict=True)], tensors)
 
 
 def _check_loans(
@@ -349,7 +346,7 @@ def put(value: torch.Tensor, home: Home, held: object) -> MeshTensor:
     ref = Ref(home, held)
     definition = Definition(next(numbers), target, given, {}, 0, 0, (True,), once=True)
     home.engine.issue(home, definition, [definition.number, ref.id])
-    return MeshTensor._of(meta_of(own), ref)
+    return tensor_of(meta_of(own), ref)
 
 
 def as_it_is(value: torch.Tensor) -> torch.Tensor:

@@ -143,7 +143,6 @@ def get_active_stream() -> Stream:
 
 
 def stream_of(tensor: MeshTensor) -> Stream:
-    """The stream on which a tensor is."""
     return Stream(tensor._ref.home.engine.stream)
 
 

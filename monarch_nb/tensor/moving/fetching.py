@@ -57,8 +57,6 @@ def _is_distributed(value: object) -> TypeGuard[DTensor]:
 
 
 class FetchCall(GatherCall):
-    """Done when every rank has answered."""
-
     __slots__ = ("_rebuild",)
     interrupts_what_runs = True
     _rebuild: Rebuild

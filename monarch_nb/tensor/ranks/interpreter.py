@@ -192,7 +192,6 @@ class Interpreter:
         self._number = self._at = self._site = 0
 
     def define(self, definition: Definition) -> None:
-        """Learn a template."""
         self._templates[definition.number] = _Template(definition)
 
     def run(self, number: int, batch: Sequence[int]) -> list[Exception]:

@@ -19,7 +19,6 @@ logging.getLogger("torch.distributed.tensor._collective_utils").setLevel(logging
 def part(
     value: torch.Tensor, device: str, shape: Shape, cuts: tuple[int | None, ...]
 ) -> torch.Tensor:
-    """This rank's part of a tensor."""
     placements = [Replicate() if cut is None else Shard(cut) for cut in cuts]
     mesh = process_groups.device_mesh_of(shape, here.worker.rank, device, here.worker.owner)
     found = distribute_tensor(value, mesh, placements, src_data_rank=None)

@@ -131,7 +131,6 @@ class _Walk:
             self._enter_if_ready(node)
 
     def gradient_of(self, edge: GradientEdge) -> torch.Tensor | None:
-        """Runs until it is known."""
         if edge.node not in self._left:
             return None
         while self._left[edge.node]:
@@ -173,7 +172,6 @@ class _Walk:
 
 
 def _leading_to(starts: Iterable[Node], ends: set[Node]) -> list[Node]:
-    """The nodes on ways from `starts` to `ends`."""
     below: dict[Node, list[Node]] = {}
     todo = list(starts)
     while todo:

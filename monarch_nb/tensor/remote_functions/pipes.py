@@ -27,6 +27,7 @@ from monarch_nb.tensor.commands.propagation import Kwargs
 from monarch_nb.tensor.commands.templates import Input
 from monarch_nb.tensor.engine.batches import Ref
 from monarch_nb.tensor.engine.functions import defined, tensors_in
+from monarch_nb.tensor.engine.tensors import tensor_of
 from monarch_nb.tensor.meshes.active import get_active_mesh, home_of
 from monarch_nb.tensor.ranks.interpreter import here
 from monarch_nb.tensor.remote_functions.remoting import Remote, faked, remote, runner
@@ -129,7 +130,7 @@ class Pipe:
         new = [meta_of(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
         made = [Ref(self._home, self.mesh) for _ in new]
         self._issue(_received, (Input(0),), [self._ref.id], new, [each.id for each in made])
-        tensors = iter([Tensor._of(*each) for each in zip(new, made, strict=True)])
+        tensors = iter([tensor_of(*each) for each in zip(new, made, strict=True)])
         found = [next(tensors) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         return _pytree.tree_unflatten(found, spec)
 
