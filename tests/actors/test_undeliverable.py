@@ -18,6 +18,7 @@ from monarch_nb import (
     this_host,
     this_proc,
 )
+from monarch_nb.actors.undeliverable import Returns
 from monarch_nb.process import current
 from tests import inside, support
 from tests.actors.fragile import Holding, only

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from monarch_nb.control.client import Client
     from monarch_nb.control.output.failures import Failure
     from monarch_nb.control.output.tail import Line
+    from monarch_nb.control.status.sampling import Watch
     from monarch_nb.control.status.snapshots import MeshStatus, RankStatus
-    from monarch_nb.control.status.status import Watch
-    from monarch_nb.core.metrics.curves import Curve
+    from monarch_nb.core.curves import Curve
     from monarch_nb.notebook.session import Session
 
 COUNT_S: Final = 1.0

@@ -274,7 +274,7 @@ def hear(widget: MeshWidget, message: dict[str, Any]) -> None:
 
 
 def looks_of(widget: MeshWidget) -> Any:
-    return widget._look._looks
+    return widget._read_state._reader
 
 
 def fresh_state(widget: MeshWidget) -> dict[str, Any]:
