@@ -137,7 +137,7 @@ class PortReceiver(Generic[R]):
         view._source = self
         return view
 
-    def _decode(self, message: Message) -> Any:
+    def _decode(self, message: Message) -> object:
         if message.kind == ERROR:
             raise remote_errors.unpack(message.payload, what="port", rank=message.rank, size=1)
         value = self._proc.decode(message)

@@ -69,7 +69,7 @@ class Owner(Actor):
     @endpoint
     def collect(self):
         gc.collect()
-        return current.proc().parcels._lender().statistics()["leased_bytes"]
+        return current.proc().payloads._lender().statistics()["leased_bytes"]
 
 
 def here():

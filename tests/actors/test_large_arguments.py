@@ -29,7 +29,7 @@ class Async(Actor):
 
 
 def leased():
-    return current.proc().parcels._lender().statistics()["leased_bytes"]
+    return current.proc().payloads._lender().statistics()["leased_bytes"]
 
 
 @pytest.mark.parametrize("kind", [Sync, Async])
@@ -53,7 +53,7 @@ def test_a_steady_exchange_needs_one_segment(procs):
     large = np.ones(80 << 20, np.uint8)
     for _ in range(6):
         actors.total.call(large).get(20)
-    segments = current.proc().parcels._lender()._segments
+    segments = current.proc().payloads._lender()._segments
     assert len([each for each in segments if each.capacity >= large.nbytes]) == 1
     actors.stop().get(10)
 
@@ -61,7 +61,7 @@ def test_a_steady_exchange_needs_one_segment(procs):
 @pytest.fixture
 def no_room(monkeypatch):
     """This process may lend a megabyte."""
-    monkeypatch.setattr(current.proc().parcels._lender(), "limit_bytes", 1 << 20)
+    monkeypatch.setattr(current.proc().payloads._lender(), "limit_bytes", 1 << 20)
 
 
 def test_with_shared_memory_full_an_argument_travels_inline(procs, no_room):

@@ -59,7 +59,7 @@ def test_a_scatter_that_fails_half_way_lends_nothing(procs):
     large = np.zeros(LARGE // 8)
     procs["large"] = large
     ok(procs, "del large")
-    lent = client().proc.parcels._arena.statistics
+    lent = client().proc.payloads._arena.statistics
     eventually(lambda: not lent()["leased_bytes"], what="the memory is free")
     with pytest.raises(EncodeError):
         procs.scatter("large", [large, large, large, threading.Lock()])
@@ -100,7 +100,7 @@ def test_values_that_nobody_looks_at_are_given_back(procs):
     ok(procs, "import numpy as np; large = np.zeros(1 << 20)")
     leased = (
         "from monarch_nb.process import current\n"
-        "runtime_access.running().proc.parcels._arena.statistics()['leased_bytes']"
+        "runtime_access.running().proc.payloads._arena.statistics()['leased_bytes']"
     )
     found = procs["large"]
     assert found[1][0] == 0

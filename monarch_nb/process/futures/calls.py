@@ -249,8 +249,8 @@ class GatherCall(_Pending[Any]):
                 self._found = ValueMesh._lazy(self.target.shape, unread)
             return self._found
 
-    def _unread(self, rank: int, answer: Message) -> Callable[[], Any]:  # noqa: ARG002
-        return self._proc.parcels.unread(answer)
+    def _unread(self, rank: int, answer: Message) -> Callable[[], object]:  # noqa: ARG002
+        return self._proc.payloads.unread(answer)
 
     def answered(self) -> dict[int, Any]:
         found = {}

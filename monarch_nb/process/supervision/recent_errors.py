@@ -19,7 +19,7 @@ class RecentErrors:
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
-        self._last: deque[tuple[int, float, str, int, Any]] = deque(maxlen=KEPT)
+        self._last: deque[tuple[int, float, str, int, object]] = deque(maxlen=KEPT)
 
     def note(self, what: str, tag: int, record: object) -> int:
         """Something has failed: its number. `record` is that of the error, as JSON. Any thread."""
