@@ -112,9 +112,9 @@ def _sent(
 
 
 def _begun(proc: Proc, target: Target, kind: type[Any]) -> Any:
-    call = make(kind)
-    call._begin(proc, target, context.current_tag())  # type: ignore[attr-defined]
-    cast("GatherCall", call).expect()
+    call = cast("GatherCall", make(kind))
+    call._begin(proc, target, context.current_tag())
+    call.expect()
     return call
 
 

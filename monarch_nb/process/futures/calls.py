@@ -202,7 +202,8 @@ class SingleCall(_Pending[R]):
     def _decode(self, content: Message) -> R:
         if content.kind != REPLY:
             raise self._error_of(content)
-        return self._proc.decode(content)  # type: ignore[no-any-return]
+        found: R = self._proc.decode(content)
+        return found
 
 
 class GatherCall(_Pending[Any]):
@@ -233,7 +234,7 @@ class GatherCall(_Pending[Any]):
     def _decode(self, content: Message | None) -> ValueMesh[Any]:
         if content is not None:
             error = self._error_of(content)
-            error.values = self.answered()  # type: ignore[attr-defined]
+            error.values = self.answered()  # type: ignore[attr-defined]  # of whatever was raised
             raise error
         answers = [each for each in self._answers if each is not None]
         if len(answers) == 1:
@@ -269,7 +270,8 @@ class _StreamItem(Future[R]):
     def _decode(self, content: Message) -> R:
         if content.kind != REPLY:
             raise self._source._error_of(content)
-        return self._source._proc.decode(content)  # type: ignore[no-any-return]
+        found: R = self._source._proc.decode(content)
+        return found
 
     def cancel(self) -> bool:
         return not self.done() and self._source.cancel()
