@@ -100,7 +100,7 @@ def test_values_that_nobody_looks_at_are_given_back(procs):
     ok(procs, "import numpy as np; large = np.zeros(1 << 20)")
     leased = (
         "from monarch_nb.process import current\n"
-        "runtime_access.running().proc.payloads._arena.statistics()['leased_bytes']"
+        "current.running().proc.payloads._arena.statistics()['leased_bytes']"
     )
     found = procs["large"]
     assert found[1][0] == 0
