@@ -33,7 +33,7 @@ def address(port: Any) -> tuple[int, int]:
 
 def lender() -> Any:
     """What lends the memory of large arguments of this process."""
-    return current.proc().parcels._lender()
+    return current.proc().payloads._lender()
 
 
 def leased_bytes() -> int:

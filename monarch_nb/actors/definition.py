@@ -40,7 +40,7 @@ class EndpointProperty(Generic[P, R]):
 
     def __init__(
         self,
-        method: Callable[..., Any],
+        method: Callable[..., object],
         *,
         propagate: Propagate = None,
         explicit_response_port: bool = False,
@@ -85,7 +85,7 @@ def endpoint(
     instrument: bool = True,
 ) -> Callable[[Callable[..., Any]], EndpointProperty[Any, Any]]: ...
 def endpoint(
-    method: Callable[..., Any] | None = None,
+    method: Callable[..., object] | None = None,
     /,
     *,
     propagate: Propagate = None,
@@ -111,7 +111,7 @@ def endpoint(
     The idea and the name are Monarch's.
     """
 
-    def mark(function: Callable[..., Any]) -> EndpointProperty[Any, Any]:
+    def mark(function: Callable[..., object]) -> EndpointProperty[..., object]:
         return EndpointProperty(
             function,
             propagate=propagate,
@@ -123,7 +123,7 @@ def endpoint(
 
 
 def concurrent_endpoint(
-    method: Callable[..., Any] | None = None,
+    method: Callable[..., object] | None = None,
     /,
     *,
     propagate: Propagate = None,
@@ -142,7 +142,7 @@ def concurrent_endpoint(
         ...         await asyncio.sleep(s)
     """
 
-    def mark(function: Any) -> EndpointProperty[Any, Any]:
+    def mark(function: Any) -> EndpointProperty[..., object]:
         if isinstance(function, EndpointProperty):
             raise ValueError(  # noqa: TRY004  Monarch's type
                 "concurrent_endpoint does not wrap @endpoint; use one of the two"
@@ -207,8 +207,8 @@ class Actor:
 
 
 @functools.lru_cache(maxsize=4096)
-def endpoints_of(cls: type) -> dict[str, EndpointProperty[Any, Any]]:
-    found: dict[str, EndpointProperty[Any, Any]] = {}
+def endpoints_of(cls: type) -> dict[str, EndpointProperty[..., object]]:
+    found: dict[str, EndpointProperty[..., object]] = {}
     for base in reversed(cls.__mro__):
         for name, value in vars(base).items():
             if isinstance(value, EndpointProperty):
@@ -263,7 +263,7 @@ def _check_hooks(cls: type, *, sync: bool) -> None:
             )
 
 
-def _by_kind(marked: dict[str, EndpointProperty[Any, Any]]) -> str:
+def _by_kind(marked: dict[str, EndpointProperty[..., object]]) -> str:
     names = {
         kind: ", ".join(n for n, each in marked.items() if each.is_async == (kind == "async def"))
         for kind in ("async def", "def")
@@ -272,7 +272,7 @@ def _by_kind(marked: dict[str, EndpointProperty[Any, Any]]) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def binder(marked: EndpointProperty[Any, Any]) -> BoundCheck:
+def binder(marked: EndpointProperty[..., object]) -> BoundCheck:
     return BoundCheck(marked.method, 2 if marked.explicit_response_port else 1)
 
 

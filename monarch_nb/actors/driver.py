@@ -46,7 +46,7 @@ class ActorEnded(Exception):
         text: str,
         cause: BaseException | None = None,
         kind: str = remote_errors.LOST,
-        record: Any = None,
+        record: object = None,
     ) -> None:
         super().__init__(text)
         self.text = text
@@ -154,7 +154,7 @@ class Driver:
         self._request: Message | None = request
         self._actor: Any = None
         self._procs: tuple[object, ...] = ()  # how the mesh that it was spawned on is restored
-        self._methods: dict[str, tuple[Callable[..., Any], bool, bool]] = {}
+        self._methods: dict[str, tuple[Callable[..., object], bool, bool]] = {}
         self._stop_requests: list[Message] = []
         self._owned_stops: list[Future[None]] = []
         self._lock = threading.Lock()
@@ -238,7 +238,7 @@ class Driver:
             self.reply(request, self.seal(request, None))
 
     @functools.cached_property
-    def _proc_mesh(self) -> Any:
+    def _proc_mesh(self) -> object:
         return self.hosting.restore_mesh(self._procs)
 
     def proc_mesh(self) -> Any:
@@ -266,7 +266,7 @@ class Driver:
 
     def open(
         self, message: Message
-    ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], bool, bool]:
+    ) -> tuple[Callable[..., object], tuple[Any, ...], dict[str, Any], bool, bool]:
         """Decode a call and enter its context. Raises what the user's code raises meanwhile."""
         try:
             name, args, kwargs, labels, sizes, explicit = self.proc.decode(message)
@@ -281,7 +281,7 @@ class Driver:
             args = (Port(message.source, message.reply, message.rank), *args)
         return method, args, kwargs, has_port, concurrent
 
-    def _method(self, name: str, explicit: bool | None) -> tuple[Callable[..., Any], bool, bool]:
+    def _method(self, name: str, explicit: bool | None) -> tuple[Callable[..., object], bool, bool]:
         found = self._methods.get(name)
         if found is None and explicit is not None:
             method = getattr(self._actor, name)
@@ -322,11 +322,11 @@ class Driver:
             self._answer_lost(message, failed)
             self.end(failed, tell=True)
 
-    def _note_call(self, message: Message, error: BaseException) -> Any:
+    def _note_call(self, message: Message, error: BaseException) -> object:
         caller = here.get()
         return self._note(error, "" if caller is None else caller.method, message.tag)
 
-    def _note(self, error: BaseException, method: str, tag: int) -> Any:
+    def _note(self, error: BaseException, method: str, tag: int) -> object:
         record = remote_errors.record_of(error)
         if not issubclass(type(error), _INTERRUPTS):
             self.failed += 1

@@ -203,7 +203,7 @@ def end_if_lost(proc: Proc, call: Any) -> None:
 class PlainMethod:
     """What `mesh.method` is for a method that is no endpoint: an error with a way out."""
 
-    def __init__(self, mesh: Members, name: str, function: Callable[..., Any]) -> None:
+    def __init__(self, mesh: Members, name: str, function: Callable[..., object]) -> None:
         self.mesh = mesh
         self.name = name
         self.function = function

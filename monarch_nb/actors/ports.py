@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, final
 
 from monarch_nb.actors import undeliverable
 from monarch_nb.core.wire.frames import ERROR, REPLY, Message
@@ -93,10 +93,10 @@ def _restore_port(process: int, port: int, rank: int, once: bool) -> Port[Any]:
 
 class _Receive(LazyFuture[R]):
     __slots__ = ("decode",)
-    decode: Callable[[Message], Any]
+    decode: Callable[[Message], R]
 
     def _decode(self, content: Any) -> R:
-        return self.decode(content)  # type: ignore[no-any-return]
+        return self.decode(content)
 
 
 class PortReceiver(Generic[R]):
@@ -121,7 +121,7 @@ class PortReceiver(Generic[R]):
         if self._once and self._received:
             raise ValueError("this port receives once and has been received from already")
         self._received = True
-        future: _Receive[R] = _Receive.starting(self._claim)  # type: ignore[assignment]
+        future = cast("_Receive[R]", _Receive.starting(self._claim))
         future.decode = self._decode
         future._keep = self
         return future

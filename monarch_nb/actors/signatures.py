@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
-Propagate = Literal["cached", "inspect", "mocked"] | Callable[..., Any] | None
+Propagate = Literal["cached", "inspect", "mocked"] | Callable[..., object] | None
 
 
 class BoundCheck:
@@ -15,7 +15,7 @@ class BoundCheck:
 
     __slots__ = ("_defaults_from", "_plain", "_positional", "_signature")
 
-    def __init__(self, function: Callable[..., Any], skip: int) -> None:
+    def __init__(self, function: Callable[..., object], skip: int) -> None:
         signature = inspect.signature(function)
         parameters = list(signature.parameters.values())[skip:]
         self._signature = signature.replace(parameters=parameters)
@@ -24,7 +24,7 @@ class BoundCheck:
         self._positional = len(parameters)
         self._defaults_from = sum(each.default is inspect.Parameter.empty for each in parameters)
 
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __call__(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """Raise `TypeError` ("missing a required argument: 'x'") for arguments that do not fit."""
         if self._plain and not kwargs and self._defaults_from <= len(args) <= self._positional:
             return

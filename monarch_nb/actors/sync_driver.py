@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from monarch_nb.actors.driver import ActorEnded, ActorHost, Driver, State, is_failure
 from monarch_nb.process import remote_errors
@@ -28,12 +28,18 @@ if TYPE_CHECKING:
 
 THREAD_NAME = "monarch-actor-driver"
 _MAIN_NAME = "MainThread"
-Work = tuple[Any, "Message | None"]
+Work = tuple["Step", "Message | None"]
 WorkQueue = queue.SimpleQueue["Work | None"]
 
 
+class Step(Protocol):
+    """What the thread of a work queue does with each item."""
+
+    def step(self, message: Message | None, /) -> None: ...
+
+
 class Task:
-    def __init__(self, action: Callable[[], Any]) -> None:
+    def __init__(self, action: Callable[[], object]) -> None:
         self._action = action
 
     def step(self, _: Message | None) -> None:
@@ -46,7 +52,7 @@ class SyncDriver(Driver):
     ) -> None:
         signal_main = None if work is None else hosting.interrupt_main
         super().__init__(hosting, spec, request, signal_main)
-        self._urgent: collections.deque[Callable[[], Any]] = collections.deque([self.construct])
+        self._urgent: collections.deque[Callable[[], object]] = collections.deque([self.construct])
         self.on_main = work is not None
         self._work: WorkQueue = queue.SimpleQueue() if work is None else work
         self.waiting = self._work.qsize

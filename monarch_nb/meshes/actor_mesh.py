@@ -123,7 +123,7 @@ class ActorMesh(MeshTrait, Generic[A]):
             self._targets[method] = found
         return found
 
-    def __await__(self) -> Generator[Any, None, ActorMesh[A]]:
+    def __await__(self) -> Generator[object, None, ActorMesh[A]]:
         """`actors = await procs.spawn(...)`: waits for the constructors."""
         yield from self.initialized.__await__()
         return self

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import secrets
+import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -143,7 +143,7 @@ class _Request:
         ]
         self.state = ProcsState(
             agents,
-            number=secrets.randbits(62),
+            number=random.SystemRandom().getrandbits(62),
             name=options.name or hosts.spawner.new_name(),
             owner_port=context.current_instance().port,
             shape=extent.region.as_shape(),

@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, final
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, final
 
 from monarch_nb import late
 from monarch_nb.actors.definition import Actor, endpoint
@@ -121,8 +121,8 @@ class ProcMesh(MeshTrait):
         of these processes are lost. What a constructor raises comes with `.initialized` and with
         the first call.
         """
-        made: Any = spawn_actors(self._part, name, cls, args, kwargs)
-        return made  # type: ignore[no-any-return]  # endpoints of `cls` are attributes of it
+        # endpoints of `cls` are attributes of what it returns
+        return cast("T", spawn_actors(self._part, name, cls, args, kwargs))
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:
         """End the processes. Starts when the future is first observed; twice is fine.

@@ -173,10 +173,10 @@ def device_mesh_of(shape: Shape, rank: int, device: str, owner: str = "") -> Any
     return found
 
 
-_device_meshes: Final[dict[Any, tuple[list[object], Any]]] = {}
+_device_meshes: Final[dict[object, tuple[list[object], Any]]] = {}
 
 
-def _make_device_mesh(shape: Shape, groups: list[object], device: str) -> Any:
+def _make_device_mesh(shape: Shape, groups: list[object], device: str) -> object:
     # torch takes a second to import, and only members of a group need it
     torch = importlib.import_module("torch")
     module = importlib.import_module("torch.distributed.device_mesh")

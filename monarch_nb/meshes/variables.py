@@ -59,7 +59,7 @@ def scatter(parts: Sequence[Part], name: str, value: object, dim: int = 0) -> Fu
             parcels.append(proc.encode(("set_names", (), {name: piece}), [process]))
     except BaseException:
         for parcel, process in zip(parcels, target.processes, strict=False):
-            proc.parcels.take_back(parcel, [process])
+            proc.payloads.take_back(parcel, [process])
         raise
     return _sent(proc, target, SetVariables([name]), parcels)
 
@@ -114,9 +114,9 @@ def _sent(
 
 
 def _begun(proc: Proc, target: Target, kind: type[Any]) -> Any:
-    call = make(kind)
-    call._begin(proc, target, context.current_tag())  # type: ignore[attr-defined]
-    cast("GatherCall", call).expect()
+    call = cast("GatherCall", make(kind))
+    call._begin(proc, target, context.current_tag())
+    call.expect()
     return call
 
 
@@ -157,7 +157,7 @@ class _Put(GatherCall):
             raise _refusal(self.target, refused)
         return self._outcome()
 
-    def _outcome(self) -> Any:
+    def _outcome(self) -> object:
         return None
 
 

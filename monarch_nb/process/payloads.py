@@ -36,17 +36,17 @@ class Payload:
 
 
 class _Unread:
-    __slots__ = ("_message", "_parcels")
+    __slots__ = ("_message", "_payloads")
 
     def __init__(self, parcels: Payloads, message: Message) -> None:
-        self._parcels = parcels
+        self._payloads = parcels
         self._message = message
 
     def __call__(self) -> Any:
-        return self._parcels.decode(self._message)
+        return self._payloads.decode(self._message)
 
     def __del__(self) -> None:
-        self._parcels.discard_later(self._message)
+        self._payloads.discard_later(self._message)
 
 
 class Payloads:
@@ -118,7 +118,7 @@ class Payloads:
                 if handle is not None:
                     self._release(message.source, handle.segment)
 
-    def unread(self, message: Message) -> Callable[[], Any]:
+    def unread(self, message: Message) -> Callable[[], object]:
         """What decodes a message, once; if nobody ever calls it, the memory is given back."""
         if not message.flags & SHARED:
             return functools.partial(self.decode, message)
@@ -246,8 +246,8 @@ class Handed:
         return _taken, (self._number,)
 
 
-_handed: Final[dict[int, Any]] = {}
+_handed: Final[dict[int, object]] = {}
 
 
-def _taken(number: int) -> Any:
+def _taken(number: int) -> object:
     return _handed.pop(number)

@@ -69,12 +69,12 @@ class Proc:
         self.dead: dict[int, Exit] = {}
         self._cut_off: set[int] = set()
         self._handlers: dict[str, Serve] = {}
-        self.parcels = Payloads(self.host, config, self.dead, self._release)
-        self.encode = self.parcels.encode
-        self.encode_bytes = self.parcels.encode_bytes
-        self.decode = self.parcels.decode
-        self.decode_user_data = self.parcels.decode_user_data
-        self.discard = self.parcels.discard
+        self.payloads = Payloads(self.host, config, self.dead, self._release)
+        self.encode = self.payloads.encode
+        self.encode_bytes = self.payloads.encode_bytes
+        self.decode = self.payloads.decode
+        self.decode_user_data = self.payloads.decode_user_data
+        self.discard = self.payloads.discard
         self.ports: dict[int, Handler] = {CONTROL_PORT: self._on_control, ANY_PORT: self.discard}
         self.closed = False
         self._numbers = itertools.count(frames.FIRST_PORT)
@@ -255,7 +255,7 @@ class Proc:
             self._cut_off.add(ended.process)
         self._boxes.pop(ended.process, None)
         self.links.drop(ended.process)
-        self.parcels.forget(ended.process)
+        self.payloads.forget(ended.process)
 
     def end_waits(self, *ended: Exit) -> list[Waiter]:
         """Fail all who wait for processes that are gone; returns them."""
@@ -276,14 +276,14 @@ class Proc:
             return
         self.closed = True
         self.links.close(linger_s)
-        self.parcels.close()
+        self.payloads.close()
 
     def _on_release(self, release: Release, message: Message) -> None:
-        self.parcels.taken_back(release.segment, message.source)
+        self.payloads.taken_back(release.segment, message.source)
 
     def _release(self, owner: int, segment: int) -> None:
         if owner == self.id:
-            self.parcels.taken_back(segment, owner)
+            self.payloads.taken_back(segment, owner)
         elif not self.closed:
             self.control(owner, Release(segment))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.wire import pickling
@@ -124,7 +124,7 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def record_of(error: BaseException) -> Any:
+def record_of(error: BaseException) -> object:
     """An exception as JSON. Never raises."""
     try:
         return ErrorRecord.from_exception(error).to_json()

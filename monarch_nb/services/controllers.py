@@ -73,7 +73,8 @@ def get_or_spawn_controller(name: str, cls: type[T], *args: object, **kwargs: ob
     controller = current.proc().controller
     whole = (CONTROLLERS_PORT, NAME, ControllerRegistry, Shape.unity(), [controller])
     registry = restore_actors(whole, Shape.unity())
-    return registry.get_or_spawn.call_one(name, cls, args, kwargs)  # type: ignore[no-any-return]
+    found: Future[T] = registry.get_or_spawn.call_one(name, cls, args, kwargs)
+    return found
 
 
 def serve_controllers(proc: Proc) -> None:

@@ -203,7 +203,8 @@ class SingleCall(_Pending[R]):
     def _decode(self, content: Message) -> R:
         if content.kind != REPLY:
             raise self._error_of(content)
-        return self._proc.decode(content)  # type: ignore[no-any-return]
+        found: R = self._proc.decode(content)
+        return found
 
 
 class GatherCall(_Pending[Any]):
@@ -234,7 +235,7 @@ class GatherCall(_Pending[Any]):
     def _decode(self, content: Message | None) -> ValueMesh[Any]:
         if content is not None:
             error = self._error_of(content)
-            error.values = self.answered()  # type: ignore[attr-defined]
+            error.values = self.answered()  # type: ignore[attr-defined]  # of whatever was raised
             raise error
         answers = [each for each in self._answers if each is not None]
         if len(answers) == 1:
@@ -250,8 +251,8 @@ class GatherCall(_Pending[Any]):
                 self._found = ValueMesh._lazy(self.target.shape, unread)
             return self._found
 
-    def _unread(self, rank: int, answer: Message) -> Callable[[], Any]:  # noqa: ARG002
-        return self._proc.parcels.unread(answer)
+    def _unread(self, rank: int, answer: Message) -> Callable[[], object]:  # noqa: ARG002
+        return self._proc.payloads.unread(answer)
 
     def answered(self) -> dict[int, Any]:
         found = {}
@@ -270,7 +271,8 @@ class _StreamItem(Future[R]):
     def _decode(self, content: Message) -> R:
         if content.kind != REPLY:
             raise self._source._error_of(content)
-        return self._source._proc.decode(content)  # type: ignore[no-any-return]
+        found: R = self._source._proc.decode(content)
+        return found
 
     def cancel(self) -> bool:
         return not self.done() and self._source.cancel()

@@ -125,7 +125,7 @@ class Future(Generic[R]):
         self.add_done_callback(arrived)
         return mirror
 
-    def __await__(self) -> Generator[Any, None, R]:
+    def __await__(self) -> Generator[object, None, R]:
         if self._state == _PENDING:
             yield from self._arrival().__await__()
         return self._result()

@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from monarch_nb.errors import CallCancelled
 from monarch_nb.process.futures.future import Future, make, waiting
@@ -108,7 +108,7 @@ class TaskFuture(Future[R]):
         self._stop = lambda: _in_loop(loop, task.cancel)
         self._started.set()
 
-    def __await__(self) -> Generator[Any, None, R]:
+    def __await__(self) -> Generator[object, None, R]:
         body = self._claim()
         if body is not None:
             loop = asyncio.get_running_loop()

@@ -118,7 +118,7 @@ class Interrupts:
         return None
 
 
-def calmly(action: Callable[[], object]) -> Any:
+def calmly(action: Callable[[], R]) -> R:
     while True:
         try:
             return action()
@@ -134,9 +134,9 @@ class Steps:
         self._key = key
         self._inner = awaitable
 
-    def __await__(self) -> Generator[Any, Any, Any]:
+    def __await__(self) -> Generator[object, object, Any]:
         inner = self._inner.__await__()
-        resume: Callable[[], Any] = lambda: next(inner)  # noqa: E731  the first of several
+        resume: Callable[[], object] = lambda: next(inner)  # noqa: E731  the first of several
         while True:
             try:
                 self._interrupts.enter(self._key)
@@ -149,8 +149,8 @@ class Steps:
 
 
 def _pass_on(
-    inner: Generator[Any, Any, Any], wanted: object
-) -> Generator[Any, Any, Callable[[], object]]:
+    inner: Generator[object, object, Any], wanted: object
+) -> Generator[object, object, Callable[[], object]]:
     try:
         value = yield wanted
     except BaseException as error:  # noqa: BLE001  thrown in by the loop, for the code to handle

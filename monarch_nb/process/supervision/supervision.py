@@ -137,7 +137,7 @@ class MeshState:
         self.trouble = False
         self.version = 0
         self.wrap = wrap
-        self._said: dict[Any, SupervisionError] = {}  # see `loss`
+        self._said: dict[object, SupervisionError] = {}  # see `loss`
 
     def view(self) -> Any:
         return self.wrap(self)
