@@ -26,9 +26,7 @@ from tests.support import eventually
 
 pytestmark = pytest.mark.slow
 
-MALFORMED = (
-    "from monarch_nb.process import current; result = current.proc().links.malformed"
-)
+MALFORMED = "from monarch_nb.process import current; result = current.proc().links.malformed"
 
 
 class Trap:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from IPython.core.completer import Completion, provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.notebook.completion.completer import Help
 
 
-def install(shell: Any, found: Help) -> Callable[[], None]:
+def install(shell: InteractiveShell, found: Help) -> Callable[[], None]:
     """Answer from now on. Returns what ends it."""
     undo = [_complete(shell.Completer, found)]
     if (kernel := getattr(shell, "kernel", None)) is not None:

@@ -14,10 +14,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from IPython.core.interactiveshell import InteractiveShell
+
+from monarch_nb.control.api import HOST_MESH, RANK_MESHES
 from monarch_nb.core.errors.folding import rank_runs
 from monarch_nb.notebook.display.units import count, duration, sizes_text
 from monarch_nb.notebook.display.values import values_html, values_text
-from monarch_nb.notebook.session import Session
+from monarch_nb.notebook.view.browser.showing import Showing
 from monarch_nb.notebook.view.picture.marks import mark_of
 
 MAX_ROWS = 16
@@ -148,31 +151,28 @@ def _values_plain(values: Any, printer: Any, cycle: bool) -> None:  # noqa: ARG0
 
 
 _VALUES = ("monarch_nb.core.shape.values", "ValueMesh")
-_RANKS = (
-    ("monarch_nb.meshes.proc_mesh", "ProcMesh"),
-    ("monarch_nb.meshes.actor_mesh", "ActorMesh"),
-)
-_HOSTS = ("monarch_nb.meshes.host_mesh", "HostMesh")
 
 
-def register(shell: Any, session: Session) -> None:
+def register(shell: InteractiveShell, showing: Showing) -> None:
     """Let the shell show our classes; by name, so that nothing is imported for it."""
     display = shell.display_formatter
+    assert display is not None  # IPython makes it with the shell
     display.formatters["text/plain"].for_type_by_name(*_VALUES, _values_plain)
     page = display.formatters["text/html"]
     page.for_type_by_name(*_VALUES, values_html)
-    page.for_type_by_name(*_HOSTS, mesh_html)
-    for each in _RANKS:
-        display.mimebundle_formatter.for_type_by_name(*each, session.showing.bundle)
+    page.for_type_by_name(*HOST_MESH, mesh_html)
+    for each in RANK_MESHES:
+        display.mimebundle_formatter.for_type_by_name(*each, showing.bundle)
 
 
-def unregister(shell: Any) -> None:
+def unregister(shell: InteractiveShell) -> None:
     """Undo `register`."""
     display = shell.display_formatter
+    assert display is not None  # IPython makes it with the shell
     for formatter, keys in (
         (display.formatters["text/plain"], (_VALUES,)),
-        (display.formatters["text/html"], (_VALUES, _HOSTS)),
-        (display.mimebundle_formatter, _RANKS),
+        (display.formatters["text/html"], (_VALUES, HOST_MESH)),
+        (display.mimebundle_formatter, RANK_MESHES),
     ):
         for key in keys:
             formatter.pop(".".join(key), None)

@@ -23,18 +23,18 @@ from monarch_nb.notebook.layouts.live_displays import (
     display_id,
 )
 from monarch_nb.notebook.layouts.sections import Sections
-from monarch_nb.notebook.output.messages import (
+from monarch_nb.notebook.output.mime import Content, plain_text, with_id
+from monarch_nb.notebook.output.outgoing import (
     Display,
+    Frame,
     LiveDrawing,
     Message,
     Tokens,
     append_text,
     drawing,
 )
-from monarch_nb.notebook.output.mime import Content, plain_text, with_id
 from monarch_nb.notebook.output.progress import Bars
-from monarch_nb.notebook.output.redrawn import Frame
-from monarch_nb.notebook.output.sinks import Outlet
+from monarch_nb.notebook.output.sinks import Sink
 
 FLUSH_S = 0.1
 
@@ -44,11 +44,11 @@ class CellOutput:
 
     def __init__(
         self,
-        outlet: Outlet,
+        sink: Sink,
         now: Callable[[], float] = time.monotonic,
         live: LiveDisplays | None = None,
     ) -> None:
-        self.outlet = outlet
+        self.sink = sink
         self._now = now
         self._lock = threading.Lock()
         self._sending = threading.RLock()  # taken first; sending may wait, adding may not
@@ -146,7 +146,7 @@ class CellOutput:
         """A display of a rank, or what changes one that is there."""
         content = {"metadata": {}, "transient": {}, **event.content}
         kind = content.pop("type", "display_data")
-        if not self.outlet.redraws:
+        if not self.sink.redraws:
             content["transient"] = {}
             if "data" in content and not self._add_to_section(event, plain_text(content), now):
                 self._feed(event, self._tokens.of_message("display_data", content) + "\n", now)
@@ -233,12 +233,12 @@ class CellOutput:
         """A display of the controller's own, now."""
         with self._sending:
             self._send()
-            self.outlet.display("display_data", with_id(content, display_id))
+            self.sink.display("display_data", with_id(content, display_id))
 
     def redraw(self, content: Mapping[str, Any], display_id: str) -> None:
         """Another content for a display that was shown under this id."""
         with self._sending:
-            self.outlet.display("update_display_data", with_id(content, display_id))
+            self.sink.display("update_display_data", with_id(content, display_id))
 
     def flush(self) -> float | None:
         """Send what may be sent now. Returns when there will be more, or None."""
@@ -262,7 +262,7 @@ class CellOutput:
             for mesh, folder in self._folders.items():
                 self._texts(mesh, folder.flush(now))
             self._redrawn(float("inf"))
-            if self.outlet.redraws or not self._layouts:  # a terminal gets the bars once
+            if self.sink.redraws or not self._layouts:  # a terminal gets the bars once
                 self._draw_bars(now)
             for mesh in self._folders.keys() - self._layouts.keys():
                 del self._folders[mesh]  # the tables of a flood stay as large as they were
@@ -309,7 +309,7 @@ class CellOutput:
         held: list[object] = [self._sections.get(mesh) for mesh in self._held]
         if held:
             held.append(self._bars)
-        frames = self._frames if self.outlet.redraws else []
+        frames = self._frames if self.sink.redraws else []
         return [frame for frame in frames if frame.picture not in held]
 
     def _last_drawing(self, sections: Sections) -> list[Message]:
@@ -341,7 +341,7 @@ class CellOutput:
                 if sent:
                     self._next_flush_s = self._now() + FLUSH_S
             for one in sent:
-                one.send(self.outlet)
+                one.send(self.sink)
             self._is_sending = False
 
     def _due(self) -> float | None:

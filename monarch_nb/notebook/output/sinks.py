@@ -1,7 +1,7 @@
 """Where the output of a cell goes: to the front end under the cell that caused it, or to the
 terminal.
 
-Rule of the file: an outlet may be used from any thread and at any time, also after its cell has
+Rule of the file: a sink may be used from any thread and at any time, also after its cell has
 ended. In a kernel it sends messages with the cell's own parent header; `print` in a thread would
 reach whatever cell runs.
 """
@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import publish_display_data
 
 from monarch_nb.notebook.output.ordering import send_what_was_printed
+from monarch_nb.notebook.shells import Header, Kernel, has_reader, kernel_of, request_of
 
-Header = Mapping[str, Any]
 
-
-class Outlet(Protocol):
+class Sink(Protocol):
     """Takes text and display messages. `redraws`: a display can be changed after it was shown."""
 
     redraws: bool
@@ -84,13 +84,15 @@ class Headless:
                 send(self._header)
 
 
-class KernelOutlet:
+class KernelSink:
     """A cell of an ipykernel."""
 
     redraws = True
 
-    def __init__(self, shell: Any, header: Header, headless: Headless | None = None) -> None:
-        self._kernel = shell.kernel
+    def __init__(
+        self, shell: InteractiveShell, header: Header, headless: Headless | None = None
+    ) -> None:
+        self._kernel: Kernel = kernel_of(shell)
         self._shell = shell
         self._header = header
         self._headless = headless
@@ -159,7 +161,7 @@ class KernelOutlet:
         """By `%%capture` or `redirect_stdout` in this cell; ipykernel's own know their parent."""
         if hasattr(target, "set_parent"):
             return False
-        header = self._shell.get_parent().get("header", {})
+        header = request_of(self._shell).get("header", {})
         return bool(header.get("msg_id") == self._header.get("msg_id"))
 
     def _send(self, kind: str, content: Mapping[str, Any]) -> None:
@@ -176,7 +178,7 @@ class KernelOutlet:
         )
 
 
-class TerminalOutlet:
+class TerminalSink:
     """Terminal IPython: there is one place for everything."""
 
     is_watched = True
@@ -200,19 +202,11 @@ class TerminalOutlet:
         """A terminal draws no widgets."""
 
 
-def outlet_of_running_cell(shell: Any) -> Outlet:
-    """The outlet for the cell that the shell is about to run."""
-    if getattr(shell, "kernel", None) is None:
-        return TerminalOutlet()
-    header = shell.get_parent().get("header", {})
+def sink_of_running_cell(shell: InteractiveShell) -> Sink:
+    """The sink for the cell that the shell is about to run."""
+    if kernel_of(shell) is None:
+        return TerminalSink()
+    header = request_of(shell).get("header", {})
     if has_reader(shell):
-        return KernelOutlet(shell, header)
-    return KernelOutlet(shell, header, vars(shell).setdefault("_monarch_nb_headless", Headless()))
-
-
-def has_reader(shell: Any) -> bool:
-    """Whether a person may look at a page while the cell runs: no terminal, and no program that
-    runs the notebook."""
-    if getattr(shell, "kernel", None) is None:
-        return False
-    return bool(shell.get_parent().get("content", {}).get("allow_stdin", True))
+        return KernelSink(shell, header)
+    return KernelSink(shell, header, vars(shell).setdefault("_monarch_nb_headless", Headless()))

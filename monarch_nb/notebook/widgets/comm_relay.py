@@ -16,7 +16,9 @@ from typing import Any, Final
 
 from comm.base_comm import BaseComm
 
-from monarch_nb.notebook.output.sinks import Header, Outlet
+from monarch_nb.notebook.output.flusher import Flushed
+from monarch_nb.notebook.output.sinks import Sink
+from monarch_nb.notebook.shells import Header
 from monarch_nb.notebook.widgets.widget_state import WidgetState, changes_of
 
 WIDGET: Final = "jupyter.widget"
@@ -30,16 +32,17 @@ Send = Callable[[int, Mapping[str, Any], Sequence[bytes]], None]
 
 
 class CommRelay:
-    """The comms of all ranks. `outlet_of(tag)` is where a cell shows things."""
+    """The comms of all ranks. `sink_of(tag)` is where a cell shows things."""
 
     def __init__(
         self,
         shell: Any,
-        outlet_of: Callable[[int], Outlet | None],
-        flush_at: Callable[[Any, float], None],
+        sink_of: Callable[[int], Sink | None],
+        flush_at: Callable[[Flushed, float], None],
+        send: Send,
     ) -> None:
         self._manager = getattr(getattr(shell, "kernel", None), "comm_manager", None)
-        self._outlet_of = outlet_of
+        self._sink_of = sink_of
         self._flush_at = flush_at
         self._waiting: dict[RankEnd, set[Any]] = {}  # and which values have changed
         self._window_s = 0.0
@@ -48,7 +51,7 @@ class CommRelay:
         self._lock = threading.Lock()
         self._widgets: dict[str, Any] | None = None  # ipywidgets' own list, once it is imported
         self._importing: threading.Thread | None = None
-        self.send: Send | None = None
+        self.send = send
 
     def receive(self, event: Any) -> None:
         """A rank's message."""
@@ -60,7 +63,7 @@ class CommRelay:
         end = self._ends.get(event.comm_id)
         if end is None or end.process != event.process:
             return
-        end.outlet = self._outlet_of(event.tag) or end.outlet  # the cell that runs there now
+        end.sink = self._sink_of(event.tag) or end.sink  # the cell that runs there now
         changed = changes_of(event) if end.target_name == WIDGET else set()
         with self._lock:
             waits = changed and (end in self._waiting or not self._may_send())
@@ -119,10 +122,10 @@ class CommRelay:
                 self._widgets.pop(end.comm_id, None)
 
     def _open(self, event: Any) -> None:
-        outlet = self._outlet_of(event.tag)
-        if outlet is None or event.comm_id in self._manager.comms:  # type: ignore[union-attr]
+        sink = self._sink_of(event.tag)
+        if sink is None or event.comm_id in self._manager.comms:  # type: ignore[union-attr]
             return
-        end = RankEnd(self, outlet, event)
+        end = RankEnd(self, sink, event)
         with self._lock:
             self._ends[end.comm_id] = end
             self._manager.comms[end.comm_id] = end  # type: ignore[union-attr]
@@ -149,9 +152,9 @@ class CommRelay:
 class RankEnd(BaseComm):
     """Stands in the kernel for a comm of a rank."""
 
-    def __init__(self, relay: CommRelay, outlet: Outlet, event: Any) -> None:
+    def __init__(self, relay: CommRelay, sink: Sink, event: Any) -> None:
         self._relay = relay
-        self.outlet = outlet
+        self.sink = sink
         self.process: int = event.process
         self._parents: dict[str, Header] = {}
         self._state = WidgetState()
@@ -228,8 +231,7 @@ class RankEnd(BaseComm):
             "metadata": msg.get("metadata", {}),
             "parent": msg["header"]["msg_id"],
         }
-        if self._relay.send is not None:
-            self._relay.send(self.process, body, buffers)
+        self._relay.send(self.process, body, buffers)
 
     def _publish(
         self,
@@ -239,7 +241,7 @@ class RankEnd(BaseComm):
         buffers: Sequence[bytes] = (),
         parent: Header | None = None,
     ) -> None:
-        self.outlet.comm(kind, content, metadata or {}, buffers, parent)
+        self.sink.comm(kind, content, metadata or {}, buffers, parent)
 
     # what ipywidgets asks its widgets for, when a page wants the state of all
 

@@ -278,5 +278,5 @@ class FakeSource:
 def install(shell: Any) -> FakeSource:
     """Put a fake under the mesh view of this shell."""
     session = session_of(shell)
-    session.live.source = source = FakeSource(session.cell_at_work)
+    session.live.source = source = FakeSource(session.cells.at_work)
     return source

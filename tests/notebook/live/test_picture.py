@@ -254,12 +254,16 @@ class OneMesh:
         self.failed: list[Any] = []
         self.looks = 0
         self.shell = InteractiveShell.instance() if InteractiveShell.initialized() else Shell()
-        self.runtime = SimpleNamespace(running_client=lambda: self)
+        self.control = SimpleNamespace(running_client=lambda: self)
         self.failures = SimpleNamespace(of=lambda name: tuple(self.failed))
 
     def snapshot(self) -> Any:
         self.looks += 1
         return SimpleNamespace(meshes=self.meshes, hosts=(), at=snapshots.time.monotonic())
+
+
+def looks_at(session: OneMesh) -> Looks:
+    return Looks(session.shell, session.control)
 
 
 class Shell:
@@ -276,7 +280,7 @@ def test_a_failure_is_told_with_the_line_of_the_user():
     session = OneMesh(status({"gpus": 1}, [rank(0)]))
     record = ErrorRecord.from_exception(raised(), lambda _: False)
     session.failed = [SimpleNamespace(id=7, ranks=(0,), record=record, what="a", at=AT, count=2)]
-    [told] = Looks(session).still(part_of("mesh0")).failures
+    [told] = looks_at(session).still(part_of("mesh0")).failures
     assert told.headline == "ValueError: two lines"
     assert told.where == "Cell In[5], line 3"
 
@@ -297,16 +301,16 @@ def raised() -> BaseException:
 def test_of_two_meshes_of_a_name_the_living_is_meant_unless_the_other_is_shown():
     old, new = status({"gpus": 1}, [rank(0, "stopped")]), status({"gpus": 2}, [rank(0), rank(1)])
     old.ended = "stopped by stop()"
-    looks = Looks(OneMesh(old, new))
+    looks = looks_at(OneMesh(old, new))
     assert looks.still(part_of("mesh0")).status is new
     assert looks.still(part_of("mesh0", is_over=True)).status is old
-    assert Looks(OneMesh(old)).still(part_of("mesh0")).status is old
+    assert looks_at(OneMesh(old)).still(part_of("mesh0")).status is old
     assert looks.still(part_of("other")) is None
 
 
 def test_one_look_serves_those_who_ask_together():
     session = OneMesh(status({"gpus": 1}, [rank(0)]))
-    looks = Looks(session)
+    looks = looks_at(session)
     for _ in range(10):
         looks.still(part_of("mesh0"), 60)
     assert session.looks == 1
@@ -316,8 +320,8 @@ def test_one_look_serves_those_who_ask_together():
 
 
 def test_nothing_is_looked_at_where_no_client_runs():
-    session = SimpleNamespace(runtime=SimpleNamespace(running_client=lambda: None))
-    assert Looks(session).still(part_of("mesh0")) is None
+    control = SimpleNamespace(running_client=lambda: None)
+    assert Looks(None, control).still(part_of("mesh0")) is None
 
 
 def test_the_palette_stands_in_one_place():

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.notebook.view.answers import actions, debug_sessions, questions
+from monarch_nb.notebook.view.answers.actions import Parts
 from monarch_nb.notebook.view.answers.debug_sessions import Talks
 from monarch_nb.notebook.view.answers.questions import Desk
 from monarch_nb.notebook.view.answers.requests import Requests
@@ -35,7 +36,6 @@ from monarch_nb.notebook.view.browser.messages import (
 from monarch_nb.notebook.view.feed.feed import Feed
 
 if TYPE_CHECKING:
-    from monarch_nb.notebook.session import Session
     from monarch_nb.notebook.view.answers.source import Source
 
 MAX_WAITING: Final = 10_000  # messages of browsers
@@ -71,10 +71,10 @@ class Hub:
         >>> channel.receive({"v": 1, "type": "hello", ...})            # doctest: +SKIP
     """
 
-    def __init__(self, session: Session, source: Source) -> None:
+    def __init__(self, parts: Parts, source: Source) -> None:
         self.source = source
         self.feed = Feed(time.monotonic(), self._where)
-        self._session = session
+        self._parts = parts
         self._changed = threading.Condition()
         self._events: deque[Callable[[], None]] = deque()
         self._thread: threading.Thread | None = None
@@ -86,7 +86,7 @@ class Hub:
         self._channels = Channels()
         self._followers: dict[int, Followers] = {}
         self._requests = Requests(self._send)
-        self._talks = Talks(session, self._tell)
+        self._talks = Talks(parts, self._tell)
         self._looks = False
         self._complaint = ""
         source.on_news = self.hear
@@ -328,7 +328,7 @@ class Hub:
         self._requests.begin(
             number,
             do,
-            lambda: actions.perform(self._session, do),
+            lambda: actions.perform(self._parts, do),
             self._done,
             deadline=now + actions.action_of(do).limit_s,
             late=actions.late(do),

@@ -1,6 +1,6 @@
 """What the mesh view reads: the client's snapshot and journals, and the ranks themselves.
 
-Rule of the file: it only asks; through `session.runtime`, the seam. `look` never waits for a rank;
+Rule of the file: it only asks; through `control/api.py`. `look` never waits for a rank;
 what does (`actors`, `stacks`) says so and has a limit. Tests have a `FakeSource`.
 """
 
@@ -17,11 +17,16 @@ from monarch_nb.core.hangs.stack_tree import Stack
 from monarch_nb.core.shape.selection import check_ranks
 from monarch_nb.notebook.debug.target import NO_DEBUGGER, Choice
 from monarch_nb.notebook.hangs import whereabouts
-from monarch_nb.notebook.source import locate, tracebacks
+from monarch_nb.notebook.source import tracebacks
 from monarch_nb.notebook.view.feed.inputs import CellAtWork, Look, Nothing, Snapshot
 
 if TYPE_CHECKING:
-    from monarch_nb.notebook.session import Session
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from monarch_nb.control.api import Client, Control
+    from monarch_nb.notebook.cells.registry import CellRegistry
+    from monarch_nb.notebook.debug.target import Debugging
+    from monarch_nb.notebook.meshes import Meshes
 
 COUNT_S: Final = 1.0
 """How often ranks are asked what their actors have done, while somebody looks at that."""
@@ -38,10 +43,21 @@ Actors = dict[str, Sequence[Mapping[str, Any]]]
 class Source:
     """The real one."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(
+        self,
+        shell: InteractiveShell,
+        control: Control,
+        meshes: Meshes,
+        cells: CellRegistry,
+        debugging: Debugging,
+    ) -> None:
         self.on_news: Callable[[], None] = lambda: None
         """Called, on any thread, when ranks have told something while somebody looks."""
-        self._session = session
+        self._shell = shell
+        self._control = control
+        self._meshes = meshes
+        self._cells = cells
+        self._debugging = debugging
         self._watch: Any = None
         self._watched: tuple[Any, float] | None = None
         self._counting: threading.Thread | None = None
@@ -53,7 +69,7 @@ class Source:
 
     def look(self, period_s: float, parts: Collection[str]) -> Look:
         """What there is to see, sampled so often from now on."""
-        client: Any = self._session.runtime.running_client()
+        client = self._control.running_client()
         self._watch_at(client, period_s)
         cell = self.cell()
         if client is None:
@@ -71,7 +87,7 @@ class Source:
             {name: client.failures.of(name) for name in names if "failures" in parts},
             {name: client.metrics.curves(name) for name in names if "curves" in parts},
             self._counts,
-            self._session.meshes.current_name(),
+            self._meshes.current_name(),
         )
 
     def rest(self) -> None:
@@ -82,11 +98,11 @@ class Source:
 
     def cell(self) -> CellAtWork | None:
         """The notebook cell that runs in the kernel."""
-        return self._session.cell_at_work()
+        return self._cells.at_work()
 
     def last_line(self) -> int:
         """The number of the newest line of all ranks; 0 where there is none."""
-        client: Any = self._session.runtime.running_client()
+        client = self._control.running_client()
         return 0 if client is None else client.tail.seq
 
     def lines_after(
@@ -94,34 +110,33 @@ class Source:
     ) -> tuple[Sequence[Any], int, int]:
         """The newest lines behind the one with this number, how many were left out, and the number
         of the newest line of all."""
-        client: Any = self._session.runtime.running_client()
+        client = self._control.running_client()
         if client is None:
             return (), 0, 0
-        found: tuple[Sequence[Any], int, int] = client.tail.after(seq, mesh, ranks, limit)
-        return found
+        return client.tail.after(seq, mesh, ranks, limit)
 
     # ------------------------------------------------------------------------------ when asked
 
     def snapshot(self) -> Snapshot:
         """Every mesh."""
-        client: Any = self._session.runtime.running_client()
+        client = self._control.running_client()
         return Nothing() if client is None else client.status.snapshot()
 
     def actors(self, name: str, rank: int, timeout_s: float) -> Sequence[Mapping[str, Any]] | None:
         """The actors of a rank; None if it does not tell them in time."""
-        mesh = self._session.runtime.find(name)
+        mesh = self._control.find(name)
         if mesh is None:
             return None
-        return self._session.runtime.actors_of(mesh, [rank], timeout_s).get(rank)
+        return self._control.actors_of(mesh, [rank], timeout_s).get(rank)
 
     def failures(self, name: str) -> Sequence[Any]:
         """The failures on a mesh, newest first."""
-        client: Any = self._session.runtime.running_client()
+        client = self._control.running_client()
         return () if client is None else client.failures.of(name)
 
     def curves(self, name: str) -> Mapping[str, Any]:
         """The curves of a mesh."""
-        client: Any = self._session.runtime.running_client()
+        client = self._control.running_client()
         return {} if client is None else client.metrics.curves(name)
 
     def lines(
@@ -134,25 +149,23 @@ class Source:
         before: int | None = None,
     ) -> Sequence[Any]:
         """The last lines of a mesh, oldest first."""
-        client: Any = self._session.runtime.running_client()
+        client = self._control.running_client()
         if client is None:
             return ()
         wanted = re.compile(pattern) if pattern else None
-        found: Sequence[Any] = client.tail.last(count, mesh, ranks, wanted, level, before)
-        return found
+        return client.tail.last(count, mesh, ranks, wanted, level, before)
 
     def stacks(self, name: str, ranks: Sequence[int]) -> Mapping[int, Sequence[Stack]]:
         """Where these ranks are; without those that are silent."""
-        runtime = self._session.runtime
-        mesh = runtime.find(name)
+        mesh = self._control.find(name)
         if mesh is None:
             raise ValueError(f"there is no mesh {name!r} any more")
         check_ranks(mesh, ranks)
-        return runtime.stacks(mesh, ranks)
+        return self._control.stacks(mesh, ranks)
 
     def words(self, stacks: Sequence[Stack]) -> str:
         """All calls of a rank, cells under their names."""
-        return whereabouts.text(self._session.shell, stacks)
+        return whereabouts.text(self._shell, stacks)
 
     def name(self, file: str) -> str:
         """What people call a file: a cell by its number."""
@@ -160,30 +173,30 @@ class Source:
 
     def debugged(self) -> Choice:
         """Whom the visual debugger is for. Raises `ValueError` where there is none."""
-        if not self._session.debugging.is_there:
+        if not self._debugging.is_there:
             raise ValueError(NO_DEBUGGER)
-        return self._session.debugging.chosen
+        return self._debugging.chosen
 
     def cell_id(self, number: int) -> str | None:
         """JupyterLab's id of a cell."""
-        return self._session.cell_id(number)
+        return self._cells.cell_id(number)
 
     def traceback(self, record: ErrorRecord) -> str:
         """An error in full, with the lines of cells."""
-        shell = self._session.shell
-        lookup = lambda file, line: locate.line_of_cell(shell, file, line)  # noqa: E731
+        shell = self._shell
+        lookup = lambda file, line: tracebacks.line_of_cell(shell, file, line)  # noqa: E731
         return "\n".join(record.format(lookup, self._name_of_cell))
 
     def where(self, record: ErrorRecord) -> str:
         """At which line of the user's an error arose: `Cell In[3], line 2`."""
-        return tracebacks.place_of_error(self._session.shell, record)
+        return tracebacks.place_of_error(self._shell, record)
 
     # ------------------------------------------------------------------------------- insides
 
     def _name_of_cell(self, filename: str) -> str | None:
-        return tracebacks.name_of_cell(self._session.shell, filename)
+        return tracebacks.name_of_cell(self._shell, filename)
 
-    def _watch_at(self, client: Any, period_s: float) -> None:
+    def _watch_at(self, client: Client | None, period_s: float) -> None:
         """Have the ranks' states sampled so often; with no client, not at all."""
         wanted = None if client is None else (client, period_s)
         if wanted == self._watched:
@@ -214,13 +227,13 @@ class Source:
     def _count(self, meshes: Sequence[Any]) -> None:
         counts: Actors = {}
         for status in meshes:
-            if (mesh := self._session.runtime.find(status.name)) is not None:
+            if (mesh := self._control.find(status.name)) is not None:
                 ranks = [each.rank for each in status.ranks if each.verdict not in NO_ANSWER]
-                totals = self._session.runtime.actor_totals(mesh, ranks, COUNT_S)
+                totals = self._control.actor_totals(mesh, ranks, COUNT_S)
                 counts[status.name] = totals
         self._counts = counts
 
-    def _learn_of_failures(self, client: Any, snapshot: Snapshot) -> None:
+    def _learn_of_failures(self, client: Client, snapshot: Snapshot) -> None:
         """Ask ranks for their new errors; they count them where everybody can see it."""
         for status in snapshot.meshes:
             seen = self._failed.get(status.name)
@@ -229,6 +242,6 @@ class Source:
             self._failed[status.name] = status.ranks
             before = {each.rank: each.failed for each in seen or ()}
             new = [each.rank for each in status.ranks if each.failed != before.get(each.rank, 0)]
-            mesh = self._session.runtime.find(status.name) if new else None
+            mesh = self._control.find(status.name) if new else None
             if mesh is not None:
-                client.failures.refresh(self._session.runtime.processes(mesh, new))
+                client.failures.refresh(self._control.processes(mesh, new))

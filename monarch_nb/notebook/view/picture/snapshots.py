@@ -12,12 +12,17 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.core.errors.folding import rank_list
 from monarch_nb.core.errors.records import clip
 from monarch_nb.notebook.source import tracebacks
 from monarch_nb.notebook.view.picture.marks import in_order
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from monarch_nb.control.api import Control
 
 VERSION: Final = 1
 SHARED_S: Final = 0.05
@@ -182,15 +187,16 @@ def _failure(failure: Failure, ms: Any) -> State:
 class Looks:
     """Looks at the meshes of a session; for any thread."""
 
-    def __init__(self, session: Any) -> None:
-        self._session = session
+    def __init__(self, shell: InteractiveShell, control: Control) -> None:
+        self._shell = shell
+        self._control = control
         self._lock = threading.Lock()
         self._last: tuple[Any, Any] | None = None
 
     def still(self, part: Part, age_s: float = 0.0) -> Still | None:
         """The part as it is now; None when no client knows its mesh. Those who would take what was
         seen `age_s` ago share a look."""
-        client = self._session.runtime.running_client()
+        client = self._control.running_client()
         if client is None:
             return None
         snapshot = self._snapshot(client, age_s)
@@ -205,7 +211,7 @@ class Looks:
 
     def _told(self, failure: Any) -> Failure:
         headline = clip(" ".join(failure.record.headline.split()), MAX_TEXT)
-        place = tracebacks.place_of_error(self._session.shell, failure.record)
+        place = tracebacks.place_of_error(self._shell, failure.record)
         return Failure(
             id=failure.id,
             ranks=tuple(failure.ranks),
