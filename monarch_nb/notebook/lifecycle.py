@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.errors.folding import rank_words
@@ -30,36 +31,29 @@ STOP_S: Final = 10.0
 POLL_S: Final = 0.005
 
 
+@dataclass(frozen=True)
 class Lifecycle:
     """Of the meshes of a session."""
 
-    def __init__(
-        self,
-        control: Control,
-        meshes: Meshes,
-        link: ClientLink,
-        output: OutputRouter,
-        auto: AutoTransform,
-    ) -> None:
-        self._control = control
-        self._meshes = meshes
-        self._link = link
-        self._output = output
-        self._auto = auto
+    control: Control
+    meshes: Meshes
+    link: ClientLink
+    output: OutputRouter
+    auto: AutoTransform
 
     def up(self, sizes: Mapping[str, int], name: str | None, device: str = "auto") -> str:
         """Bring up a mesh; it becomes the current one, and a variable of its name."""
-        with self._meshes.new_name(name) as chosen:
+        with self.meshes.new_name(name) as chosen:
             started = time.monotonic()
-            mesh = self._control.spawn(sizes, chosen, device)
-            self._link.attach()
+            mesh = self.control.spawn(sizes, chosen, device)
+            self.link.attach()
             try:
                 mesh.initialized.get()
             except BaseException:
                 mesh.stop().get(timeout=STOP_S)
                 raise
             took = duration(time.monotonic() - started)
-            has_variable = self._meshes.keep(chosen, mesh)
+            has_variable = self.meshes.keep(chosen, mesh)
         named = f"; the variable {chosen} is the mesh" if has_variable else ""
         return f"{chosen} is up: {mesh_text(mesh)} in {took}. %%mesh runs a cell on them{named}."
 
@@ -72,39 +66,39 @@ class Lifecycle:
             stop.get()
         names = list(dict.fromkeys(mesh.name for mesh in doomed))
         for name in names:
-            self._meshes.forget(name)
+            self.meshes.forget(name)
         said = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} down"
-        if self._auto.line is not None and not self._meshes.everything():
+        if self.auto.line is not None and not self.meshes.everything():
             said += "\ncells still go to the mesh; %mesh auto off keeps them here"
         return said
 
     def every_mesh(self) -> list[ProcMesh]:
         """Every mesh once, however many slices of it have names."""
-        found = {mesh.name: mesh for mesh in self._meshes.everything().values()}
-        return [self._control.whole(mesh) for mesh in found.values()]
+        found = {mesh.name: mesh for mesh in self.meshes.everything().values()}
+        return [self.control.whole(mesh) for mesh in found.values()]
 
     def whole_mesh(self, name: str | None) -> ProcMesh:
         """The mesh of that name, or the current one; not a slice, of which others may be at
         work."""
-        mesh = self._meshes.pick(name)
-        whole = self._control.whole(mesh)
+        mesh = self.meshes.pick(name)
+        whole = self.control.whole(mesh)
         if len(mesh) < len(whole) and name != whole.name:
             raise MagicError(
-                f"{name or self._meshes.current} is a slice of {whole.name}, which has "
+                f"{name or self.meshes.current} is a slice of {whole.name}, which has "
                 f"{mesh_text(whole)}. Type: %mesh down {shlex.quote(whole.name)}"
             )
         return whole
 
     def use(self, name: str, mesh: ProcMesh | None = None) -> str:
         """Make the mesh of that name the current one."""
-        self._meshes.use(name, mesh)
+        self.meshes.use(name, mesh)
         return f"%%mesh now means {name}"
 
     def heal(self, mesh: ProcMesh, *, shrink: bool = False) -> str:
         """Start lost ranks again, or go on without them."""
-        if shrink and self._control.lost(mesh):  # else handles would end for nothing
+        if shrink and self.control.lost(mesh):  # else handles would end for nothing
             smaller = mesh.heal(shrink=True)
-            self._meshes.keep(mesh.name, smaller)
+            self.meshes.keep(mesh.name, smaller)
             return f"{mesh.name} goes on with {mesh_text(smaller)}"
         return f"{mesh.name} is whole again: {mesh_text(mesh.heal())}"
 
@@ -112,8 +106,8 @@ class Lifecycle:
         """End these ranks of the mesh, busy or not, and start them again, and those that are
         lost."""
         check_ranks(mesh, ranks)
-        mesh = self._control.whole(mesh)
-        lost = self._control.lost(mesh)
+        mesh = self.control.whole(mesh)
+        lost = self.control.lost(mesh)
         mesh.heal()  # the lost come back too; and where none can, none shall be ended
         self._end(mesh, sorted(set(ranks).difference(lost)))
         mesh.heal()
@@ -123,17 +117,17 @@ class Lifecycle:
 
     def interrupt(self, mesh: ProcMesh, ranks: Iterable[int] | None = None) -> str:
         """Interrupt the cells and calls that these ranks, or all, owe."""
-        self._link.attach()
+        self.link.attach()
         wanted = tuple(mesh.ranks) if ranks is None else tuple(ranks)
         check_ranks(mesh, wanted)
         which = mesh.name if ranks is None else f"{mesh.name}: {rank_words(wanted)}"
-        if self._control.interrupt(mesh, wanted):
+        if self.control.interrupt(mesh, wanted):
             return f"{which}: interrupted"
         return f"{which}: nothing to interrupt. %mesh stacks shows where its ranks are"
 
     def kill(self, mesh: ProcMesh, ranks: Sequence[int]) -> str:
         """End the processes of these ranks."""
-        self._link.attach()
+        self.link.attach()
         check_ranks(mesh, ranks)
         self._kill(mesh, ranks)
         return f"{mesh.name}: {rank_words(ranks)} killed. %mesh heal starts them again"
@@ -143,22 +137,21 @@ class Lifecycle:
     ) -> tuple[Node, dict[int, str]]:
         """Where these ranks are in their code, as a tree; and why there is nothing of others."""
         check_ranks(mesh, ranks)
-        if native and (xray := self._control.xray()) is not None:
+        if native and (xray := self.control.xray()) is not None:
             with_native, whys = xray.native_stacks(mesh, ranks)
             return tree(with_native), dict(whys)
-        found = self._control.stacks(mesh, ranks)
+        found = self.control.stacks(mesh, ranks)
         silent = sorted(set(ranks).difference(found))
         return tree(found), dict.fromkeys(silent, "no answer; %mesh status shows why")
 
     def _kill(self, mesh: ProcMesh, ranks: Sequence[int]) -> None:
-        self._output.expect_exits(self._control.processes(mesh, ranks))
-        self._control.kill(mesh, ranks)
+        self.output.expect_exits(self.control.processes(mesh, ranks))
+        self.control.kill(mesh, ranks)
 
     def _end(self, mesh: ProcMesh, ranks: Sequence[int]) -> None:
-        """Kill them, and wait until they are gone."""
         self._kill(mesh, ranks)
         deadline = time.monotonic() + STOP_S
-        while not set(ranks).issubset(self._control.lost(mesh)):
+        while not set(ranks).issubset(self.control.lost(mesh)):
             if time.monotonic() > deadline:
                 raise MagicError(f"{mesh.name}: {rank_words(ranks)} did not end; see %mesh status")
             time.sleep(POLL_S)

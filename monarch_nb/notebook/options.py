@@ -173,7 +173,6 @@ def seconds_or_never(text: str) -> float:
 
 
 def _number(text: str) -> float | None:
-    """None for what is none, or not finite."""
     try:
         found = float(text)
     except ValueError:

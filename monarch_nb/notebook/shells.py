@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from IPython.core.interactiveshell import InteractiveShell
 
 Header = Mapping[str, Any]
+Message = Mapping[str, Any]  # of Jupyter's protocol, in either direction
 Kernel: TypeAlias = Any  # of ipykernel, which a terminal does without
 
 
@@ -19,9 +20,9 @@ def kernel_of(shell: InteractiveShell) -> Kernel | None:
     return getattr(shell, "kernel", None)
 
 
-def request_of(shell: InteractiveShell) -> Mapping[str, Any]:
+def request_of(shell: InteractiveShell) -> Message:
     """The front end's message that the shell is handling: the cell that runs, if one does."""
-    request: Mapping[str, Any] = {} if kernel_of(shell) is None else shell.get_parent()  # type: ignore[attr-defined]  # of ipykernel's shell
+    request: Message = {} if kernel_of(shell) is None else shell.get_parent()  # type: ignore[attr-defined]  # of ipykernel's shell
     return request
 
 

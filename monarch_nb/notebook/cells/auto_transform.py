@@ -122,7 +122,6 @@ class _Prompts(Prompts):
 
 
 def _first(lines: list[str]) -> str:
-    """The first line that is code; empty if none is."""
     return next((line for line in lines if _is_code(line)), "")
 
 

@@ -150,7 +150,6 @@ class MeshCell:
         return self._joined([await run.values() for run in self._runs])
 
     def _joined(self, found: Sequence[ValueMesh[Any]]) -> ValueMesh[Any]:
-        """Of ranks that are several parts, in their order."""
         if len(found) == 1:
             return found[0]
         pairs = zip(self._runs, found, strict=True)
@@ -167,7 +166,6 @@ class MeshCell:
         return f"<cell In[{self._cell.number}] on {self.mesh} {where}: {self._state()}>"
 
     def _ipython_display_(self) -> None:
-        """A line that changes when the cell ends."""
         self._view = self._view or uuid.uuid4().hex
         self._session.cells.here().output.show(self._line(), display_id=self._view)
 
@@ -343,7 +341,6 @@ class MeshCell:
             self._cell.output.show(content)
 
     def _where(self) -> list[str]:
-        """Lines on the ranks that go on."""
         if not (pending := self.pending):
             return []
         found = self._session.control.stacks(self._request.mesh, pending, brief=True)

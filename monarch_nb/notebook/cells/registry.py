@@ -197,7 +197,6 @@ class CellRegistry:
         return cell
 
     def _tell_hang(self) -> None:
-        """The running cell's ranks hang, or do so no more: its line says it now."""
         if (cell := self._running) is not None:
             self._flusher.due(cell.waiting, time.monotonic())
 

@@ -80,13 +80,11 @@ def _begun(
 
 
 def _where(cell: MeshCell, total: int) -> Content:
-    """What a reader of a cell without `%%mesh` is to know."""
     label = f"on {cell.mesh} {rank_label(cell.ranks, total)}".rstrip()
     return text_content(label, note_html(label))
 
 
 def _run_here(session: Session, body: str) -> None:
-    """`--local`: the controller runs the body too, and shows its errors itself."""
     if not session.shell.run_cell(body, store_history=False).success:
         said = "the cell failed in the controller, see above"
         raise CellError(said, {}, said)

@@ -108,7 +108,6 @@ def still_at_work(told: str, pending: Sequence[int], where: Sequence[str]) -> st
 
 
 def _is_stop(record: ErrorRecord) -> bool:
-    """The stop button, and nothing else."""
     plain = record.ename == "KeyboardInterrupt" and not (record.evalue or record.notes)
     return plain and bool(record.visible) and not (record.cause or record.context)
 

@@ -52,7 +52,6 @@ def _show(session: Session, chosen: argparse.Namespace) -> None:
 
 
 def _is_name(word: str) -> bool:
-    """Of a mesh, rather than ranks of the current one."""
     return word != "all" and "=" not in word and (word[0].isalpha() or word[0] in "@_")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.tokenutil import token_at_cursor
@@ -110,7 +110,6 @@ class Help:
         return list(found.items())
 
     def _variables(self, command: str) -> list[Word]:
-        """What `%mesh put` and `%mesh get` can take."""
         if command == "put":
             names = self._shell.user_ns
             hidden = self._shell.user_ns_hidden
@@ -153,7 +152,6 @@ class Help:
         return mesh, sorted({rank for part in parts for rank in part.ranks} - gone)
 
     def _ask(self, mesh: ProcMesh | None, ranks: Sequence[int], request: Answer) -> Answer | None:
-        """The answer of a rank, if one can be had now."""
         with self._asking:  # who is asked just now owes nothing yet
             free = [] if mesh is None else [r for r in ranks if (mesh.name, r) not in self._owing]
             if mesh is None or not free:
@@ -173,6 +171,6 @@ class Help:
             self._names[where] = {str(name): str(kind) for name, kind in names.items()}
 
 
-def _matches(found: Sequence[Sequence[Any]], start: int) -> Iterator[Match]:
+def _matches(found: Sequence[tuple[str, int, int, str]], start: int) -> Iterator[Match]:
     for text, begin, end, kind in found:
         yield Match(str(text), start + int(begin), start + int(end), str(kind))

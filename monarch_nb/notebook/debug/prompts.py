@@ -80,7 +80,6 @@ class Prompts:
     # the inbox thread
 
     def _takes(self, stop: Stop) -> bool:
-        """Whether somebody can answer, now or by `%mesh debug`."""
         cell = self._cells.of(stop.tag)
         return not self._is_closed and cell is not None and cell.asker is not None
 
@@ -114,7 +113,6 @@ class Prompts:
         return [stop.serial for stop in self._client.debugging.stops()] != serials
 
     def _cell_to_ask(self) -> Cell | None:
-        """The running cell, if the prompt belongs there."""
         cell = self._cells.running
         if cell is None or cell.asker is None or cell in self._left or self._is_here:
             return None
@@ -140,7 +138,6 @@ class Prompts:
         return made
 
     def _converse(self, cell: Cell, talk: Conversation) -> None:
-        """Ask and answer in a cell, until no rank is stopped, or the cell ends."""
         assert cell.asker is not None
         try:
             with cell.asking():
@@ -220,14 +217,12 @@ class Prompts:
         return bool(keys)
 
     def _cell_here(self) -> Cell:
-        """The running cell. Raises `MagicError` where nobody can answer its questions."""
         cell = self._cells.running
         if cell is None or cell.asker is None:
             raise MagicError("nobody can type here: this front end takes no input")
         return cell
 
     def _hold(self, cell: Cell, talk: Conversation) -> None:
-        """Ask here until nobody is stopped."""
         self._is_here = True
         try:
             self._converse(cell, talk)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from monarch_nb.notebook.shells import Header, Kernel, kernel_of, request_of
+from monarch_nb.notebook.shells import Header, Kernel, Message, kernel_of, request_of
 
 LOOK_S: Final = 0.01
 
@@ -29,7 +29,7 @@ class Asker(Protocol):
 class KernelAsker:
     """The front end of a kernel's cell."""
 
-    def __init__(self, kernel: Kernel, header: Header, ident: Any) -> None:
+    def __init__(self, kernel: Kernel, header: Header, ident: object) -> None:
         self._kernel = kernel
         self._parent = {"header": header}
         self._ident = ident
@@ -59,7 +59,7 @@ class KernelAsker:
         return None
 
 
-def _answers(reply: Mapping[str, Any], asked: str) -> bool:
+def _answers(reply: Message, asked: str) -> bool:
     """Some clients do not say which question they answer."""
     return bool(reply.get("parent_header", {}).get("msg_id", asked) == asked)
 
@@ -99,7 +99,7 @@ def _lock_of(kernel: Kernel) -> threading.Lock:
         kernel._monarch_nb_asking = found
         own = kernel._input_request
 
-        def in_turn(*args: Any, **options: Any) -> Any:
+        def in_turn(*args: object, **options: object) -> object:
             with found:
                 return own(*args, **options)
 
@@ -119,7 +119,6 @@ def asker_of_running_cell(shell: InteractiveShell) -> Asker | None:
     return KernelAsker(kernel, parent.get("header", {}), _ident(kernel))
 
 
-def _ident(kernel: Kernel) -> Any:
-    """Whose message the shell handles."""
+def _ident(kernel: Kernel) -> object:
     current = getattr(kernel, "_get_shell_context_var", None)
     return kernel._parent_ident["shell"] if current is None else current(kernel._shell_parent_ident)

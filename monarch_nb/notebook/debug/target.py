@@ -132,7 +132,6 @@ class Debugging:
         return Choice(mesh.name, wanted)
 
     def __str__(self) -> str:
-        """What is debugged now, for people."""
         doing = "" if self._follower is None else self._follower.doing()
         return f"the visual debugger is for {self.chosen}{doing}"
 

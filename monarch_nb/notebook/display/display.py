@@ -12,7 +12,7 @@ import io
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -22,6 +22,12 @@ from monarch_nb.notebook.display.units import count, duration, sizes_text
 from monarch_nb.notebook.display.values import values_html, values_text
 from monarch_nb.notebook.view.browser.showing import Showing
 from monarch_nb.notebook.view.picture.marks import mark_of
+
+if TYPE_CHECKING:
+    from IPython.lib.pretty import RepresentationPrinter
+
+    from monarch_nb.control.api import MeshStatus, RankStatus
+    from monarch_nb.core.shape.values import ValueMesh
 
 MAX_ROWS = 16
 """A mesh with more ranks is shown with one row for each state."""
@@ -34,12 +40,12 @@ Row = tuple[str, str, str, str, str, str]
 class StatusView:
     """What `%mesh status` shows: each mesh with the state of its ranks `at` the snapshot's time."""
 
-    def __init__(self, meshes: Sequence[Any], at: float, current: str | None = None) -> None:
+    def __init__(self, meshes: Sequence[MeshStatus], at: float, current: str | None = None) -> None:
         self._meshes = meshes
         self._at = at
         self._current = current
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"text/plain": self.text(), "text/html": self.html()}
 
     def text(self) -> str:
@@ -50,15 +56,15 @@ class StatusView:
         """The same, self-contained."""
         return "".join(self._html_of(mesh) for mesh in self._meshes)
 
-    def _text_of(self, mesh: Any) -> str:
+    def _text_of(self, mesh: MeshStatus) -> str:
         return f"{self._title(mesh)}\n{table_text(_HEADINGS, map(_plain, rows(mesh, self._at)))}"
 
-    def _html_of(self, mesh: Any) -> str:
+    def _html_of(self, mesh: MeshStatus) -> str:
         lines = rows(mesh, self._at)
         body = "".join(f"<tr>{''.join(map(_cell, _HEADINGS, line))}</tr>" for line in lines)
         return f"<div><b>{html.escape(self._title(mesh))}</b>{table_html(_HEADINGS, body)}</div>"
 
-    def _title(self, mesh: Any) -> str:
+    def _title(self, mesh: MeshStatus) -> str:
         current = " (current)" if mesh.name == self._current else ""
         verdicts = Counter(rank.verdict for rank in mesh.ranks)
         counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
@@ -66,7 +72,7 @@ class StatusView:
         return f"{mesh.name}: {count(len(mesh.ranks), 'rank')}, {counts}; {axes}{current}"
 
 
-def rows(mesh: Any, at: float) -> Iterator[Row]:
+def rows(mesh: MeshStatus, at: float) -> Iterator[Row]:
     """The text of each rank's row, or of each state's, if there are many ranks."""
     if len(mesh.ranks) <= MAX_ROWS:
         yield from (_row([rank], mesh, at) for rank in mesh.ranks)
@@ -76,11 +82,11 @@ def rows(mesh: Any, at: float) -> Iterator[Row]:
         yield _row(list(alike), mesh, at)
 
 
-def _sameness(rank: Any) -> tuple[str, str, str]:
+def _sameness(rank: RankStatus) -> tuple[str, str, str]:
     return rank.verdict, rank.what or "", rank.detail or ""
 
 
-def _row(ranks: Sequence[Any], mesh: Any, at: float) -> Row:
+def _row(ranks: Sequence[RankStatus], mesh: MeshStatus, at: float) -> Row:
     first = ranks[0]
     alone = len(ranks) == 1
     doing = " ".join(text for text in (first.what, first.detail) if text)
@@ -141,12 +147,12 @@ def table_html(headings: Iterable[str], body: str) -> str:
 # ------------------------------------------------------------------------- meshes and values
 
 
-def mesh_html(mesh: Any) -> str:
+def mesh_html(mesh: object) -> str:
     """For meshes of hosts: what `repr` says, in one line."""
     return f"<code>{html.escape(repr(mesh))}</code>"
 
 
-def _values_plain(values: Any, printer: Any, cycle: bool) -> None:  # noqa: ARG001  IPython's
+def _values_plain(values: ValueMesh[Any], printer: RepresentationPrinter, cycle: bool) -> None:  # noqa: ARG001  IPython's
     printer.text(values_text(values))
 
 

@@ -115,7 +115,6 @@ def _said(shell: InteractiveShell, line: Line) -> str:
 
 
 def _call(shell: InteractiveShell, frame: Frame, *, below: bool = False) -> str:
-    """A call and its source, behind it or below."""
     source = tracebacks.source_line(shell, frame.file, frame.line)
     said = f"{_where(shell, frame)}, in {frame.function}"
     if below:
@@ -124,7 +123,6 @@ def _call(shell: InteractiveShell, frame: Frame, *, below: bool = False) -> str:
 
 
 def _main(stacks: Sequence[Stack]) -> tuple[Frame, ...]:
-    """The calls of the main thread, innermost first."""
     return next((stack.frames[::-1] for stack in stacks if not stack.thread), ())
 
 

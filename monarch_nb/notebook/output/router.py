@@ -13,8 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.notebook.cells.registry import Cell, CellRegistry
 from monarch_nb.notebook.client_link import ClientLink
-from monarch_nb.notebook.layouts.live_displays import LiveDisplays
-from monarch_nb.notebook.output.cell_output import CellOutput
+from monarch_nb.notebook.layouts.live_displays import LiveDisplays, Owner
 from monarch_nb.notebook.output.flusher import Flusher
 from monarch_nb.notebook.output.sinks import Sink
 from monarch_nb.notebook.widgets.comm_relay import CommRelay
@@ -38,7 +37,7 @@ class OutputRouter:
         self._flusher = flusher
         self._live = live
         self._comms = CommRelay(shell, self._sink_of, flusher.due, link.send_comm)
-        self._heard: set[CellOutput] = set()  # since the last cell's end
+        self._heard: set[Owner] = set()  # since the last cell's end
         self._notices: list[str] = []
         self._killed: set[int] = set()
         link.on_attach(self._listen)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import publish_display_data
 
+from monarch_nb.notebook.output.mime import Content
 from monarch_nb.notebook.output.ordering import send_what_was_printed
 from monarch_nb.notebook.shells import Header, Kernel, has_reader, kernel_of, request_of
 
@@ -33,14 +34,14 @@ class Sink(Protocol):
     def stream(self, name: str, text: str) -> None:
         """Write to the cell's stdout or stderr."""
 
-    def display(self, kind: str, content: Mapping[str, Any]) -> None:
+    def display(self, kind: str, content: Content) -> None:
         """Send a `display_data`, `update_display_data` or `clear_output` message."""
 
     def comm(
         self,
         kind: str,
-        content: Mapping[str, Any],
-        metadata: Mapping[str, Any],
+        content: Content,
+        metadata: Content,
         buffers: Sequence[bytes],
         parent: Header | None,
     ) -> None:
@@ -117,7 +118,7 @@ class KernelSink:
         else:
             self._send("stream", {"name": name, "text": text})
 
-    def display(self, kind: str, content: Mapping[str, Any]) -> None:
+    def display(self, kind: str, content: Content) -> None:
         """Send a display message, or hand it to `%%capture`."""
         publisher = self._shell.display_pub
         if kind != "clear_output" and self._is_redirected(publisher):
@@ -133,8 +134,8 @@ class KernelSink:
     def comm(
         self,
         kind: str,
-        content: Mapping[str, Any],
-        metadata: Mapping[str, Any],
+        content: Content,
+        metadata: Content,
         buffers: Sequence[bytes],
         parent: Header | None,
     ) -> None:
@@ -164,13 +165,13 @@ class KernelSink:
         header = request_of(self._shell).get("header", {})
         return bool(header.get("msg_id") == self._header.get("msg_id"))
 
-    def _send(self, kind: str, content: Mapping[str, Any]) -> None:
+    def _send(self, kind: str, content: Content) -> None:
         if self._headless is None:
             self._publish(kind, content, self._header)
         else:
             self._headless.send(partial(self._publish, kind, content))
 
-    def _publish(self, kind: str, content: Mapping[str, Any], header: Header) -> None:
+    def _publish(self, kind: str, content: Content, header: Header) -> None:
         kernel = self._kernel
         send_what_was_printed()
         kernel.session.send(
@@ -193,12 +194,12 @@ class TerminalSink:
     def end(self) -> None:
         """Nothing changes."""
 
-    def display(self, kind: str, content: Mapping[str, Any]) -> None:
+    def display(self, kind: str, content: Content) -> None:
         """Show what a terminal can show."""
         if kind == "display_data":
             publish_display_data(dict(content["data"]), dict(content["metadata"]))
 
-    def comm(self, *_: Any) -> None:
+    def comm(self, *_: object) -> None:
         """A terminal draws no widgets."""
 
 

@@ -60,10 +60,14 @@ def hide_our_frames(shell: InteractiveShell) -> Callable[[], None]:
     original = formatter.structured_traceback
 
     def structured_traceback(
-        etype: Any, value: Any = None, tb: TracebackType | None = None, *args: Any, **kwargs: Any
-    ) -> Any:
+        etype: type,
+        value: BaseException | None = None,
+        tb: TracebackType | None = None,
+        *rest: Any,
+        **named: Any,
+    ) -> list[str]:
         with _without_told_cause(value):
-            return original(etype, value, prune(tb) or tb, *args, **kwargs)
+            return original(etype, value, prune(tb) or tb, *rest, **named)
 
     def undo() -> None:
         vars(formatter).pop("structured_traceback", None)
@@ -73,13 +77,12 @@ def hide_our_frames(shell: InteractiveShell) -> Callable[[], None]:
 
 
 @contextlib.contextmanager
-def _without_told_cause(error: Any) -> Iterator[None]:
+def _without_told_cause(error: BaseException | None) -> Iterator[None]:
     """The text of an `ActorError` holds the remote traceback: its cause would say it twice."""
-    cause = error.__cause__ if isinstance(error, ActorError) else None
-    if cause is None:
+    if not isinstance(error, ActorError):
         yield
         return
-    error.__cause__ = None
+    cause, error.__cause__ = error.__cause__, None
     try:
         yield
     finally:

@@ -11,15 +11,20 @@ from __future__ import annotations
 import importlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from comm.base_comm import BaseComm
+from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.notebook.output.flusher import Flushed
+from monarch_nb.notebook.output.mime import Content
 from monarch_nb.notebook.output.sinks import Sink
-from monarch_nb.notebook.shells import Header
+from monarch_nb.notebook.shells import Header, Kernel, Message, kernel_of
 from monarch_nb.notebook.widgets.widget_state import WidgetState, changes_of
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import CommEvent
 
 WIDGET: Final = "jupyter.widget"
 MAX_PARENTS: Final = 64
@@ -28,7 +33,7 @@ MANY: Final = 50
 sent. Jupyter's server drops everything of a kernel that sends more than 1000 in a second."""
 WINDOW_S: Final = 0.1
 
-Send = Callable[[int, Mapping[str, Any], Sequence[bytes]], None]
+Send = Callable[[int, Content, Sequence[bytes]], None]
 
 
 class CommRelay:
@@ -36,24 +41,24 @@ class CommRelay:
 
     def __init__(
         self,
-        shell: Any,
+        shell: InteractiveShell,
         sink_of: Callable[[int], Sink | None],
         flush_at: Callable[[Flushed, float], None],
         send: Send,
     ) -> None:
-        self._manager = getattr(getattr(shell, "kernel", None), "comm_manager", None)
+        self._manager: Kernel = getattr(kernel_of(shell), "comm_manager", None)
         self._sink_of = sink_of
         self._flush_at = flush_at
-        self._waiting: dict[RankEnd, set[Any]] = {}  # and which values have changed
+        self._waiting: dict[RankEnd, set[str]] = {}  # and which values have changed
         self._window_s = 0.0
         self._sent = 0
         self._ends: dict[str, RankEnd] = {}
         self._lock = threading.Lock()
-        self._widgets: dict[str, Any] | None = None  # ipywidgets' own list, once it is imported
+        self._widgets: dict[str, object] | None = None  # ipywidgets' own list, once it is imported
         self._importing: threading.Thread | None = None
         self.send = send
 
-    def receive(self, event: Any) -> None:
+    def receive(self, event: CommEvent) -> None:
         """A rank's message."""
         if self._manager is None:
             return  # a terminal has no front end
@@ -117,18 +122,18 @@ class CommRelay:
         with self._lock:
             self._ends.pop(end.comm_id, None)
             self._waiting.pop(end, None)
-            self._manager.comms.pop(end.comm_id, None)  # type: ignore[union-attr]
+            self._manager.comms.pop(end.comm_id, None)
             if self._widgets is not None:
                 self._widgets.pop(end.comm_id, None)
 
-    def _open(self, event: Any) -> None:
+    def _open(self, event: CommEvent) -> None:
         sink = self._sink_of(event.tag)
-        if sink is None or event.comm_id in self._manager.comms:  # type: ignore[union-attr]
+        if sink is None or event.comm_id in self._manager.comms:
             return
         end = RankEnd(self, sink, event)
         with self._lock:
             self._ends[end.comm_id] = end
-            self._manager.comms[end.comm_id] = end  # type: ignore[union-attr]
+            self._manager.comms[end.comm_id] = end
             self._list([end])
         end.relay(event)
 
@@ -152,7 +157,7 @@ class CommRelay:
 class RankEnd(BaseComm):
     """Stands in the kernel for a comm of a rank."""
 
-    def __init__(self, relay: CommRelay, sink: Sink, event: Any) -> None:
+    def __init__(self, relay: CommRelay, sink: Sink, event: CommEvent) -> None:
         self._relay = relay
         self.sink = sink
         self.process: int = event.process
@@ -163,15 +168,15 @@ class RankEnd(BaseComm):
 
     # from the rank
 
-    def keep(self, event: Any) -> None:
+    def keep(self, event: CommEvent) -> None:
         """Its message will be sent later, as values that have changed."""
         self._state.take(event.content["data"], event.buffers)
 
-    def send_values(self, names: Collection[Any]) -> None:
+    def send_values(self, names: Collection[str]) -> None:
         """Send the last values of these names."""
         self._publish("comm_msg", *self._state.message(self.comm_id, names))
 
-    def relay(self, event: Any) -> None:
+    def relay(self, event: CommEvent) -> None:
         """Send its message to the front end."""
         self.keep(event)
         self._publish(
@@ -193,7 +198,7 @@ class RankEnd(BaseComm):
 
     # from the front end, called by the kernel's comm manager
 
-    def handle_msg(self, msg: dict[str, Any]) -> None:
+    def handle_msg(self, msg: Message) -> None:
         """Pass it to the rank; what asks for the state is answered here."""
         data = msg["content"]["data"]
         buffers = [bytes(buffer) for buffer in msg.get("buffers") or ()]
@@ -206,12 +211,12 @@ class RankEnd(BaseComm):
             del self._parents[next(iter(self._parents))]
         self._tell("comm_msg", msg, buffers)
 
-    def handle_close(self, msg: dict[str, Any]) -> None:
+    def handle_close(self, msg: Message) -> None:
         """The front end has closed it."""
         self._relay.forget(self)
         self._tell("comm_close", msg, [])
 
-    def close(self, *_: Any, **__: Any) -> None:
+    def close(self, *_: object, **__: object) -> None:
         """Closed in the kernel, by `Widget.close_all()`."""
         if self._closed:
             return
@@ -223,7 +228,7 @@ class RankEnd(BaseComm):
     def __del__(self) -> None:
         """Nothing: it was closed, or the kernel ends."""
 
-    def _tell(self, kind: str, msg: Mapping[str, Any], buffers: Sequence[bytes]) -> None:
+    def _tell(self, kind: str, msg: Message, buffers: Sequence[bytes]) -> None:
         body = {
             "type": kind,
             "comm_id": self.comm_id,
@@ -236,8 +241,8 @@ class RankEnd(BaseComm):
     def _publish(
         self,
         kind: str,
-        content: Mapping[str, Any],
-        metadata: Mapping[str, Any] | None = None,
+        content: Content,
+        metadata: Content | None = None,
         buffers: Sequence[bytes] = (),
         parent: Header | None = None,
     ) -> None:
@@ -250,11 +255,11 @@ class RankEnd(BaseComm):
         """The widget's name in the front end."""
         return str(self.comm_id)
 
-    def get_state(self, **_: Any) -> dict[str, Any]:
+    def get_state(self, **_: object) -> dict[str, Any]:
         """The values, with their buffers in place."""
         return self._state.whole()
 
-    def _get_embed_state(self, **_: Any) -> dict[str, Any]:
+    def _get_embed_state(self, **_: object) -> dict[str, Any]:
         from ipywidgets.widgets.widget import Widget
 
         embedded: dict[str, Any] = Widget._get_embed_state(self)

@@ -81,7 +81,7 @@ def home() -> Iterator[Home]:
     made = Home()
     yield made
     made.showing.close()
-    assert made.live.channels == []
+    assert made.hub.channels == []
 
 
 # ----------------------------------------------------------------------------------- the bundle
