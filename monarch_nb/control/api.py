@@ -183,8 +183,8 @@ class Control:
     def interrupt(self, mesh: ProcMesh, ranks: Iterable[int] | None = None) -> bool:
         """Interrupt the cells and calls that these ranks, or all of this slice, owe an answer to.
         Returns at once; whether there were any."""
-        wanted = mesh.ranks if ranks is None else ranks
-        return _client().interrupt_processes(self.processes(mesh, wanted))
+        client, wanted = self.running_client(), mesh.ranks if ranks is None else ranks
+        return client is not None and client.interrupt_processes(self.processes(mesh, wanted))
 
     def kill(self, mesh: ProcMesh, ranks: Iterable[int]) -> None:
         """End the processes of these ranks. Returns at once."""
@@ -233,7 +233,9 @@ class Control:
     def open_failed(self, processes: Iterable[int] | None, tag: int | None = None) -> list[Key]:
         """Let these processes, or all, stand in the frames of their last failure, or of the last
         for a notebook cell. The debuggers there; of a process that keeps nothing, none."""
-        client = _client()
+        client = self.running_client()
+        if client is None:
+            return []
         wanted = post_mortem.living(client) if processes is None else processes
         return post_mortem.open_failed(client, wanted, tag)
 

@@ -24,7 +24,6 @@ class ClientLink:
 
     @property
     def client(self) -> Client | None:
-        """The one that is listened to."""
         return self._client
 
     def on_attach(self, listener: Callable[[Client], None]) -> None:

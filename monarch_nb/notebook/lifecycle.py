@@ -58,7 +58,6 @@ class Lifecycle:
         return f"{chosen} is up: {mesh_text(mesh)} in {took}. %%mesh runs a cell on them{named}."
 
     def down(self, doomed: Sequence[ProcMesh]) -> str:
-        """Stop these meshes."""
         if not doomed:
             raise MagicError(NO_MESH)
         stops = [mesh.stop() for mesh in doomed]
@@ -90,7 +89,6 @@ class Lifecycle:
         return whole
 
     def use(self, name: str, mesh: ProcMesh | None = None) -> str:
-        """Make the mesh of that name the current one."""
         self.meshes.use(name, mesh)
         return f"%%mesh now means {name}"
 
@@ -126,7 +124,6 @@ class Lifecycle:
         return f"{which}: nothing to interrupt. %mesh stacks shows where its ranks are"
 
     def kill(self, mesh: ProcMesh, ranks: Sequence[int]) -> str:
-        """End the processes of these ranks."""
         self.link.attach()
         check_ranks(mesh, ranks)
         self._kill(mesh, ranks)

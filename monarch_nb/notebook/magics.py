@@ -91,7 +91,6 @@ def register(shell: InteractiveShell, session: Session) -> None:
 
 
 def unregister(shell: InteractiveShell) -> None:
-    """Undo `register`."""
     for known in shell.magics_manager.magics.values():
         for name, magic in list(known.items()):
             if isinstance(getattr(magic, "__self__", None), MeshMagics | PxMagics):

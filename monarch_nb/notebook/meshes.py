@@ -84,7 +84,6 @@ class Meshes:
         return {**self._of_variables(), **kept}
 
     def everything(self) -> dict[str, ProcMesh]:
-        """All meshes by name."""
         with self._lock:
             self._forget_stopped()
             return {**self._of_variables(), **self._kept}

@@ -97,7 +97,6 @@ def new_name(text: str) -> str:
 
 
 def device(text: str) -> str:
-    """Which GPUs the ranks see."""
     if text not in {"auto", "cpu", "cuda"}:
         raise argparse.ArgumentTypeError(f"must be auto, cpu or cuda, not {text!r}")
     return text
@@ -130,7 +129,6 @@ def ranks(text: str) -> tuple[int, ...]:
 
 
 def regex(text: str) -> re.Pattern[str]:
-    """A regular expression."""
     try:
         return re.compile(text)
     except re.error as wrong:
@@ -204,7 +202,6 @@ CELL.add_argument("--local", action="store_true")
 
 
 def parse_cell(line: str) -> RunOptions:
-    """What follows `%%mesh`."""
     if (word := "".join(line.split(maxsplit=1)[:1])) in COMMANDS:
         raise MagicError(
             f"{word!r} is a command of the line magic. Type: %mesh {line.strip()} (one %)"

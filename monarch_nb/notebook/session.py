@@ -119,7 +119,6 @@ def session_of(shell: InteractiveShell) -> Session | None:
 
 
 def interrupt(shell: InteractiveShell, stop_controller: Callable[[], None]) -> None:
-    """The stop button."""
     if session := session_of(shell):
         session.stop_button.press(stop_controller)
     else:

@@ -116,7 +116,6 @@ class CellRegistry:
 
     @property
     def last_error(self) -> CellError | None:
-        """How a cell has failed on ranks last."""
         return self._last_error
 
     @property
@@ -125,7 +124,6 @@ class CellRegistry:
         return self._failed_tag
 
     def begin(self, source: str, number: int) -> Cell:
-        """The shell runs a cell."""
         asker = asker_of_running_cell(self._shell)
         cell = self._running = self._new(source, number, self._running, asker)
         self._flusher.due(cell.waiting, cell.waiting.first_s)
@@ -168,7 +166,6 @@ class CellRegistry:
         return next(filter(None, reversed(ids)), None)
 
     def tags(self, number: int) -> list[int]:
-        """The tags of the cells with this number."""
         return [cell.tag for cell in list(self._cells.values()) if cell.number == number]
 
     def tell_waits_after(self, seconds: float) -> None:

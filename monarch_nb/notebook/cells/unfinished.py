@@ -36,7 +36,6 @@ class UnfinishedRun:
     started_s: float
 
     def busy(self, ranks: Iterable[int]) -> tuple[int, ...]:
-        """Those of the ranks that still run it."""
         return tuple(sorted(set(self.run.pending).intersection(ranks)))
 
 
@@ -48,15 +47,12 @@ class UnfinishedRuns:
         self._left: list[UnfinishedRun] = []
 
     def begin(self, cell: Stoppable) -> None:
-        """A cell goes on in the background."""
         self._background.append(cell)
 
     def end(self, cell: Stoppable) -> None:
-        """It has ended."""
         self._background.remove(cell)
 
     def add(self, run: UnfinishedRun) -> None:
-        """Remember a run that goes on."""
         self._left.append(run)
 
     def __bool__(self) -> bool:

@@ -82,7 +82,6 @@ class WaitingLine:
             return now + min(pause(waited_s), LOOK_S)
 
     def end(self) -> None:
-        """The cell ends."""
         with self._lock:
             self._is_over = True
             if self._id:

@@ -23,7 +23,6 @@ from monarch_nb.notebook.source import tracebacks
 
 
 def summary(errors: Mapping[int, ErrorRecord]) -> str:
-    """One line on all errors."""
     return "; ".join(group.headline for group in fold_errors(errors))
 
 

@@ -74,7 +74,6 @@ class Prompts:
         client.status.name_places(partial(tracebacks.named_place, self._shell))
 
     def close(self) -> None:
-        """The session ends."""
         self._is_closed = True
 
     # the inbox thread

@@ -87,7 +87,6 @@ class Debugging:
         return self._chosen
 
     def follow(self, follower: Follower) -> None:
-        """A kernel with a debugger listens."""
         self._follower = follower
 
     def _listen(self, client: Client) -> None:
@@ -105,7 +104,6 @@ class Debugging:
 
     @property
     def is_there(self) -> bool:
-        """Whether this kernel has a visual debugger."""
         return self._follower is not None
 
     def choose(self, choice: Choice) -> str:
@@ -152,7 +150,6 @@ class Debugging:
 
 
 def stopped_words(ranks: Iterable[int]) -> str:
-    """Who is stopped, for people."""
     which = sorted(ranks)
     return f"{rank_words(which)} {'is' if len(which) == 1 else 'are'} stopped"
 

@@ -49,11 +49,9 @@ class StatusView:
         return {"text/plain": self.text(), "text/html": self.html()}
 
     def text(self) -> str:
-        """A table for each mesh."""
         return "\n".join(self._text_of(mesh) for mesh in self._meshes)
 
     def html(self) -> str:
-        """The same, self-contained."""
         return "".join(self._html_of(mesh) for mesh in self._meshes)
 
     def _text_of(self, mesh: MeshStatus) -> str:
@@ -120,7 +118,6 @@ def _cell(heading: str, text: str) -> str:
 
 
 def table_text(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table without colours."""
     from rich.box import SIMPLE  # 0.1 s of imports
     from rich.console import Console
     from rich.table import Table
@@ -172,7 +169,6 @@ def register(shell: InteractiveShell, showing: Showing) -> None:
 
 
 def unregister(shell: InteractiveShell) -> None:
-    """Undo `register`."""
     display = shell.display_formatter
     assert display is not None  # IPython makes it with the shell
     for formatter, keys in (

@@ -37,12 +37,10 @@ _MONO = "text-align:left;font-family:ui-monospace,monospace;white-space:pre"
 
 
 def values_text(values: ValueMesh[Any]) -> str:
-    """For `text/plain`."""
     return _view(values).text()
 
 
 def values_html(values: ValueMesh[Any]) -> str:
-    """For `text/html`."""
     return _view(values).html()
 
 
@@ -85,12 +83,10 @@ class _Numbers:
         return "; ".join(said)
 
     def text(self) -> str:
-        """A grid of numbers."""
         body = grid_text(self._grid, lambda rank: _short(self._values[rank]))
         return f"{self._title}: {self._caption}\n{body}"
 
     def html(self) -> str:
-        """The same in colours."""
         title = f"<b>{html.escape(self._title)}</b> {html.escape(self._caption)}"
         return f"<div>{title}{grid_html(self._grid, self._cell)}</div>"
 
@@ -152,7 +148,6 @@ class _Table:
         return "\n".join([self._title, *lines, *self._more()])
 
     def html(self) -> str:
-        """A table."""
         head = "".join(
             f"<th style='text-align:left'>{_escaped(one)}</th>" for one in self._headings
         )

@@ -64,7 +64,6 @@ class CommonDisplays:
             self._found.setdefault((mesh, word), []).append(one)
 
     def clear(self) -> None:
-        """Nobody joins any of them."""
         self._found.clear()
         self._count = 0
 

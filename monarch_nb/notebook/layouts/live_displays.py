@@ -60,7 +60,6 @@ class LiveDisplay:
         self._items[rank] = [_shown(content)]
 
     def add(self, rank: int, content: Content) -> None:
-        """The rank shows this too."""
         if rank in self._clears_next:
             self.clear(rank, wait=False)
         items = self._items.setdefault(rank, [])
@@ -68,7 +67,6 @@ class LiveDisplay:
         del items[:-MAX_ITEMS]
 
     def write(self, rank: int, text: str) -> None:
-        """The rank prints."""
         if rank in self._clears_next:
             self.clear(rank, wait=False)
         items = self._items.get(rank)
@@ -86,7 +84,6 @@ class LiveDisplay:
 
     @property
     def ranks(self) -> set[int]:
-        """Who shows something."""
         return set(self._items)
 
     def drawn(self) -> list[Content]:
@@ -175,7 +172,6 @@ class CellDisplays:
         return True
 
     def everything(self) -> list[LiveDisplay]:
-        """All of them."""
         return [*self._places.values(), *self._areas.values()]
 
 

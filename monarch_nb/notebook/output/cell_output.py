@@ -256,7 +256,6 @@ class CellOutput:
             return self._due()
 
     def end(self) -> None:
-        """The cell ends: send everything."""
         now = self._now()
         with self._lock:
             for mesh, folder in self._folders.items():

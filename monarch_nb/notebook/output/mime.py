@@ -97,7 +97,6 @@ def _image_html(mime: str, text: str, size: Content) -> str:
 
 
 def text_content(plain: str, as_html: str = "") -> Content:
-    """A display of text."""
     data = {"text/plain": plain, "text/html": as_html} if as_html else {"text/plain": plain}
     return {"data": data, "metadata": {}}
 

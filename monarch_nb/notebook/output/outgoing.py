@@ -134,7 +134,6 @@ class Tokens:
         return self._word(signature((kind, content)), (kind, content))
 
     def of_live(self, live: LiveDisplay) -> str:
-        """One for each."""
         return self._word(live.id, live)
 
     def _word(self, key: Hashable, meant: tuple[str, Content] | LiveDisplay) -> str:
@@ -171,7 +170,6 @@ class Tokens:
         self._common.clear()
 
     def clear(self) -> None:
-        """Let the contents go."""
         self._words.clear()
         self._found.clear()
         self._common.clear()

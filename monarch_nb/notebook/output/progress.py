@@ -69,7 +69,6 @@ class Bars:
         return max(self._changed_at, self._drawn_at + DRAW_S)
 
     def draw(self, now: float) -> Content:
-        """All rows."""
         self._changed_at, self._drawn_at = None, now
         found = [one for mesh in self._sizes for one in self._rows(mesh)]
         left_out = _left_out(found)

@@ -71,7 +71,6 @@ class OutputRouter:
         self._killed.update(processes)
 
     def begin(self, cell: Cell) -> None:
-        """The cell runs now."""
         while self._notices:
             cell.output.write("stderr", self._notices.pop(0))
 

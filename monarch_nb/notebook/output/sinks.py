@@ -64,7 +64,6 @@ class Headless:
         self._lock = threading.Lock()
 
     def begin(self, header: Header) -> None:
-        """A cell begins."""
         with self._lock:
             self._header = header
             for send in self._held:
@@ -186,7 +185,6 @@ class TerminalSink:
     redraws = False
 
     def stream(self, name: str, text: str) -> None:
-        """Write to `sys.stdout` or `sys.stderr`."""
         target = getattr(sys, name)
         target.write(text)
         target.flush()

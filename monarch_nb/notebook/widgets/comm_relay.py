@@ -59,7 +59,6 @@ class CommRelay:
         self.send = send
 
     def receive(self, event: CommEvent) -> None:
-        """A rank's message."""
         if self._manager is None:
             return  # a terminal has no front end
         if event.kind == "comm_open":
@@ -118,7 +117,6 @@ class CommRelay:
             self.forget(end)
 
     def forget(self, end: RankEnd) -> None:
-        """A comm is closed."""
         with self._lock:
             self._ends.pop(end.comm_id, None)
             self._waiting.pop(end, None)
@@ -173,11 +171,9 @@ class RankEnd(BaseComm):
         self._state.take(event.content["data"], event.buffers)
 
     def send_values(self, names: Collection[str]) -> None:
-        """Send the last values of these names."""
         self._publish("comm_msg", *self._state.message(self.comm_id, names))
 
     def relay(self, event: CommEvent) -> None:
-        """Send its message to the front end."""
         self.keep(event)
         self._publish(
             event.kind,
@@ -252,7 +248,6 @@ class RankEnd(BaseComm):
 
     @property
     def model_id(self) -> str:
-        """The widget's name in the front end."""
         return str(self.comm_id)
 
     def get_state(self, **_: object) -> dict[str, Any]:

@@ -62,7 +62,6 @@ class WidgetState:
         return {"comm_id": comm_id, "data": data}, {}, list(buffers.values())
 
     def whole(self) -> dict[str, object]:
-        """All of it with the buffers in their places."""
         widgets: Any = sys.modules["ipywidgets.widgets.widget"]
         values = copy.deepcopy(self.values)
         widgets._put_buffers(values, list(self._buffers), list(self._buffers.values()))
