@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 from monarch_nb.control import when_started
 from monarch_nb.control.debug import post_mortem
 from monarch_nb.control.hangs import signals, stacks
-from monarch_nb.process.supervision.mesh_state import ProcsState
 
 if TYPE_CHECKING:
     from monarch_nb.control.cells.completion import Answer
@@ -142,12 +141,11 @@ class Control:
         client = self.running_client()
         if client is None:
             return None
-        living = [
-            state
-            for state in list(client.supervision.states.values())
-            if isinstance(state, ProcsState) and state.name == name and state.ended is None
-        ]
-        return living[-1].view() if living else None
+        states = list(client.supervision.states.values())
+        found = [each for each in states if each.kind == "proc" and each.name == name]
+        living = [each for each in found if each.ended is None]
+        mesh: ProcMesh | None = living[-1].view() if living else None
+        return mesh
 
     def is_mesh(self, value: object) -> TypeGuard[ProcMesh]:
         """Whether this is a mesh of processes, on which cells can run."""
@@ -161,10 +159,11 @@ class Control:
 
     def home(self, mesh: ProcMesh | ActorMesh[Any]) -> tuple[str, Sequence[int]] | None:
         """The mesh of processes that actors live on, and their ranks there; None for others."""
-        state = mesh._state
-        if isinstance(state, ProcsState) or state.procs is None:
+        state: Any = mesh._state  # of processes, or of actors with their `procs`
+        procs = getattr(state, "procs", None)
+        if procs is None:
             return None
-        return state.procs.name, [state.proc_ranks[rank] for rank in mesh.ranks]
+        return procs.name, [state.proc_ranks[rank] for rank in mesh.ranks]
 
     def whole(self, mesh: ProcMesh) -> ProcMesh:
         """The mesh that this is, or is a slice of."""
