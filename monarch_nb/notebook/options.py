@@ -60,7 +60,7 @@ class RunOptions:
     local: bool
 
 
-class Parser(_Parser):  # type: ignore[misc]
+class Parser(_Parser):  # type: ignore[misc]  # see there
     """Errors become one line with an example."""
 
     def __init__(self, command: str, example: str) -> None:

@@ -116,7 +116,8 @@ class _Prompts(Prompts):
         self._auto = auto
 
     def in_prompt_tokens(self) -> list[tuple[Any, str]]:
-        tokens: list[tuple[Any, str]] = super().in_prompt_tokens()  # type: ignore[no-untyped-call]
+        own: Any = super()  # half typed
+        tokens: list[tuple[Any, str]] = own.in_prompt_tokens()
         line = self._auto.line
         return tokens if line is None else [(tokens[0][0], f"mesh {line}".rstrip() + " "), *tokens]
 

@@ -70,8 +70,9 @@ class LiveDisplay:
         if rank in self._clears_next:
             self.clear(rank, wait=False)
         items = self._items.get(rank)
-        if items and isinstance(items[-1], _Printed):
-            text = items.pop().text + text  # type: ignore[attr-defined]
+        if items and isinstance(last := items[-1], _Printed):
+            items.pop()
+            text = last.text + text
         self._items.setdefault(rank, []).append(_Printed(text[-MAX_CHARS:]))
 
     def clear(self, rank: int, *, wait: bool) -> None:

@@ -47,7 +47,8 @@ def _let_ask(stream: Any, queue: Queue) -> None:
     def write_in_order(text: str) -> int | None:
         if is_the_cell() and isinstance(text, str) and queue.follow(name, text):
             return len(text)
-        return write(text)  # type: ignore[no-any-return]
+        written: int | None = write(text)
+        return written
 
     def flush_in_order() -> None:
         if is_the_cell():
