@@ -1,6 +1,6 @@
 """How meshes come, go and are mended: what `%mesh up` and a button of the mesh view both call.
 
-Rule of the file: each function does one thing to a mesh and returns the line that says so; what
+Rule of the file: each method does one thing to a mesh and returns the line that says so; what
 cannot be done raises. The magics call it in the main thread, buttons in a thread of their own, so
 nothing here reads which cell runs.
 """
@@ -10,140 +10,145 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.hangs.stack_tree import Node, tree
 from monarch_nb.core.shape.selection import check_ranks
+from monarch_nb.notebook.cells.auto_transform import AutoTransform
+from monarch_nb.notebook.client_link import ClientLink
 from monarch_nb.notebook.display.units import duration, mesh_text
 from monarch_nb.notebook.errors import MagicError
-from monarch_nb.notebook.meshes import NO_MESH
+from monarch_nb.notebook.meshes import NO_MESH, Meshes
+from monarch_nb.notebook.output.router import OutputRouter
 
 if TYPE_CHECKING:
-    from monarch_nb.notebook.session import Session
+    from monarch_nb.control.api import Control, ProcMesh
 
 MAX_RANKS: Final = 4_096  # on one machine; a slip of the finger must not fill its memory
 STOP_S: Final = 10.0
 POLL_S: Final = 0.005
 
 
-def up(session: Session, sizes: Mapping[str, int], name: str | None, device: str = "auto") -> str:
-    """Bring up a mesh; it becomes the current one, and a variable of its name."""
-    meshes = session.meshes
-    with meshes.new_name(name) as chosen:
-        started = time.monotonic()
-        mesh = meshes.spawn(sizes, chosen, device)
-        session.attach()
-        try:
-            mesh.initialized.get()
-        except BaseException:
-            mesh.stop().get(timeout=STOP_S)
-            raise
-        took = duration(time.monotonic() - started)
-        has_variable = meshes.keep(chosen, mesh)
-    named = f"; the variable {chosen} is the mesh" if has_variable else ""
-    return f"{chosen} is up: {mesh_text(mesh)} in {took}. %%mesh runs a cell on them{named}."
+@dataclass(frozen=True)
+class Lifecycle:
+    """Of the meshes of a session."""
 
+    control: Control
+    meshes: Meshes
+    link: ClientLink
+    output: OutputRouter
+    auto: AutoTransform
 
-def down(session: Session, doomed: Sequence[Any]) -> str:
-    """Stop these meshes."""
-    if not doomed:
-        raise MagicError(NO_MESH)
-    stops = [mesh.stop() for mesh in doomed]
-    for stop in stops:
-        stop.get()
-    names = list(dict.fromkeys(mesh.name for mesh in doomed))
-    for name in names:
-        session.meshes.forget(name)
-    said = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} down"
-    if session.auto.line is not None and not session.meshes.everything():
-        said += "\ncells still go to the mesh; %mesh auto off keeps them here"
-    return said
+    def up(self, sizes: Mapping[str, int], name: str | None, device: str = "auto") -> str:
+        """Bring up a mesh; it becomes the current one, and a variable of its name."""
+        with self.meshes.new_name(name) as chosen:
+            started = time.monotonic()
+            mesh = self.control.spawn(sizes, chosen, device)
+            self.link.attach()
+            try:
+                mesh.initialized.get()
+            except BaseException:
+                mesh.stop().get(timeout=STOP_S)
+                raise
+            took = duration(time.monotonic() - started)
+            has_variable = self.meshes.keep(chosen, mesh)
+        named = f"; the variable {chosen} is the mesh" if has_variable else ""
+        return f"{chosen} is up: {mesh_text(mesh)} in {took}. %%mesh runs a cell on them{named}."
 
+    def down(self, doomed: Sequence[ProcMesh]) -> str:
+        if not doomed:
+            raise MagicError(NO_MESH)
+        stops = [mesh.stop() for mesh in doomed]
+        for stop in stops:
+            stop.get()
+        names = list(dict.fromkeys(mesh.name for mesh in doomed))
+        for name in names:
+            self.meshes.forget(name)
+        said = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} down"
+        if self.auto.line is not None and not self.meshes.everything():
+            said += "\ncells still go to the mesh; %mesh auto off keeps them here"
+        return said
 
-def every_mesh(session: Session) -> list[Any]:
-    """Every mesh once, however many slices of it have names."""
-    found = session.meshes.everything().values()
-    return [session.runtime.whole(mesh) for mesh in {mesh.name: mesh for mesh in found}.values()]
+    def every_mesh(self) -> list[ProcMesh]:
+        """Every mesh once, however many slices of it have names."""
+        found = {mesh.name: mesh for mesh in self.meshes.everything().values()}
+        return [self.control.whole(mesh) for mesh in found.values()]
 
+    def whole_mesh(self, name: str | None) -> ProcMesh:
+        """The mesh of that name, or the current one; not a slice, of which others may be at
+        work."""
+        mesh = self.meshes.pick(name)
+        whole = self.control.whole(mesh)
+        if len(mesh) < len(whole) and name != whole.name:
+            raise MagicError(
+                f"{name or self.meshes.current} is a slice of {whole.name}, which has "
+                f"{mesh_text(whole)}. Type: %mesh down {shlex.quote(whole.name)}"
+            )
+        return whole
 
-def whole_mesh(session: Session, name: str | None) -> Any:
-    """The mesh of that name, or the current one; not a slice, of which others may be at work."""
-    mesh = session.meshes.pick(name)
-    whole = session.runtime.whole(mesh)
-    if len(mesh) < len(whole) and name != whole.name:
-        raise MagicError(
-            f"{name or session.meshes.current} is a slice of {whole.name}, which has "
-            f"{mesh_text(whole)}. Type: %mesh down {shlex.quote(whole.name)}"
-        )
-    return whole
+    def use(self, name: str, mesh: ProcMesh | None = None) -> str:
+        self.meshes.use(name, mesh)
+        return f"%%mesh now means {name}"
 
+    def heal(self, mesh: ProcMesh, *, shrink: bool = False) -> str:
+        """Start lost ranks again, or go on without them."""
+        if shrink and self.control.lost(mesh):  # else handles would end for nothing
+            smaller = mesh.heal(shrink=True)
+            self.meshes.keep(mesh.name, smaller)
+            return f"{mesh.name} goes on with {mesh_text(smaller)}"
+        return f"{mesh.name} is whole again: {mesh_text(mesh.heal())}"
 
-def use(session: Session, name: str, mesh: Any = None) -> str:
-    """Make the mesh of that name the current one."""
-    session.meshes.use(name, mesh)
-    return f"%%mesh now means {name}"
+    def restart(self, mesh: ProcMesh, ranks: Sequence[int]) -> str:
+        """End these ranks of the mesh, busy or not, and start them again, and those that are
+        lost."""
+        check_ranks(mesh, ranks)
+        mesh = self.control.whole(mesh)
+        lost = self.control.lost(mesh)
+        mesh.heal()  # the lost come back too; and where none can, none shall be ended
+        self._end(mesh, sorted(set(ranks).difference(lost)))
+        mesh.heal()
+        started = sorted({*ranks, *lost})
+        empty = "an empty namespace" if len(started) == 1 else "empty namespaces"
+        return f"{mesh.name}: {rank_words(started)} started again, with {empty}"
 
+    def interrupt(self, mesh: ProcMesh, ranks: Iterable[int] | None = None) -> str:
+        """Interrupt the cells and calls that these ranks, or all, owe."""
+        self.link.attach()
+        wanted = tuple(mesh.ranks) if ranks is None else tuple(ranks)
+        check_ranks(mesh, wanted)
+        which = mesh.name if ranks is None else f"{mesh.name}: {rank_words(wanted)}"
+        if self.control.interrupt(mesh, wanted):
+            return f"{which}: interrupted"
+        return f"{which}: nothing to interrupt. %mesh stacks shows where its ranks are"
 
-def heal(session: Session, mesh: Any, *, shrink: bool = False) -> str:
-    """Start lost ranks again, or go on without them."""
-    if shrink and session.runtime.lost(mesh):  # else handles would end for nothing
-        smaller = mesh.heal(shrink=True)
-        session.meshes.keep(mesh.name, smaller)
-        return f"{mesh.name} goes on with {mesh_text(smaller)}"
-    return f"{mesh.name} is whole again: {mesh_text(mesh.heal())}"
+    def kill(self, mesh: ProcMesh, ranks: Sequence[int]) -> str:
+        self.link.attach()
+        check_ranks(mesh, ranks)
+        self._kill(mesh, ranks)
+        return f"{mesh.name}: {rank_words(ranks)} killed. %mesh heal starts them again"
 
+    def stacks(
+        self, mesh: ProcMesh, ranks: Sequence[int], *, native: bool = False
+    ) -> tuple[Node, dict[int, str]]:
+        """Where these ranks are in their code, as a tree; and why there is nothing of others."""
+        check_ranks(mesh, ranks)
+        if native and (xray := self.control.xray()) is not None:
+            with_native, whys = xray.native_stacks(mesh, ranks)
+            return tree(with_native), dict(whys)
+        found = self.control.stacks(mesh, ranks)
+        silent = sorted(set(ranks).difference(found))
+        return tree(found), dict.fromkeys(silent, "no answer; %mesh status shows why")
 
-def restart(session: Session, mesh: Any, ranks: Sequence[int]) -> str:
-    """End these ranks of the mesh, busy or not, and start them again, and those that are lost."""
-    check_ranks(mesh, ranks)
-    mesh = session.runtime.whole(mesh)
-    lost = session.runtime.lost(mesh)
-    mesh.heal()  # the lost come back too; and where none can, none shall be ended
-    _end(session, mesh, sorted(set(ranks).difference(lost)))
-    mesh.heal()
-    started = sorted({*ranks, *lost})
-    empty = "an empty namespace" if len(started) == 1 else "empty namespaces"
-    return f"{mesh.name}: {rank_words(started)} started again, with {empty}"
+    def _kill(self, mesh: ProcMesh, ranks: Sequence[int]) -> None:
+        self.output.expect_exits(self.control.processes(mesh, ranks))
+        self.control.kill(mesh, ranks)
 
-
-def interrupt(session: Session, mesh: Any, ranks: Iterable[int] | None = None) -> str:
-    """Interrupt the cells and calls that these ranks, or all, owe."""
-    session.attach()
-    wanted = tuple(mesh.ranks) if ranks is None else tuple(ranks)
-    check_ranks(mesh, wanted)
-    which = mesh.name if ranks is None else f"{mesh.name}: {rank_words(wanted)}"
-    if session.runtime.interrupt(mesh, wanted):
-        return f"{which}: interrupted"
-    return f"{which}: nothing to interrupt. %mesh stacks shows where its ranks are"
-
-
-def kill(session: Session, mesh: Any, ranks: Sequence[int]) -> str:
-    """End the processes of these ranks."""
-    session.attach()
-    check_ranks(mesh, ranks)
-    session.kill(mesh, ranks)
-    return f"{mesh.name}: {rank_words(ranks)} killed. %mesh heal starts them again"
-
-
-def stacks(
-    session: Session, mesh: Any, ranks: Sequence[int], *, native: bool = False
-) -> tuple[Node, dict[int, str]]:
-    """Where these ranks are in their code, as a tree; and why there is nothing of others."""
-    check_ranks(mesh, ranks)
-    if native and (xray := session.runtime.xray()) is not None:
-        with_native, whys = xray.native_stacks(mesh, ranks)
-        return tree(with_native), dict(whys)
-    found = session.runtime.stacks(mesh, ranks)
-    silent = sorted(set(ranks).difference(found))
-    return tree(found), dict.fromkeys(silent, "no answer; %mesh status shows why")
-
-
-def _end(session: Session, mesh: Any, ranks: Sequence[int]) -> None:
-    """Kill them, and wait until they are gone."""
-    session.kill(mesh, ranks)
-    deadline = time.monotonic() + STOP_S
-    while not set(ranks).issubset(session.runtime.lost(mesh)):
-        if time.monotonic() > deadline:
-            raise MagicError(f"{mesh.name}: {rank_words(ranks)} did not end; see %mesh status")
-        time.sleep(POLL_S)
+    def _end(self, mesh: ProcMesh, ranks: Sequence[int]) -> None:
+        self._kill(mesh, ranks)
+        deadline = time.monotonic() + STOP_S
+        while not set(ranks).issubset(self.control.lost(mesh)):
+            if time.monotonic() > deadline:
+                raise MagicError(f"{mesh.name}: {rank_words(ranks)} did not end; see %mesh status")
+            time.sleep(POLL_S)

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 
 from monarch_nb.errors import MeshError
@@ -48,7 +49,7 @@ On the ranks, cells share one namespace each, with rank, size, coords and device
 class MeshMagics(Magics):
     """The magics of one shell."""
 
-    def __init__(self, shell: Any, session: Session) -> None:
+    def __init__(self, shell: InteractiveShell, session: Session) -> None:
         super().__init__(shell)
         self._session = session
 
@@ -64,7 +65,7 @@ class MeshMagics(Magics):
 class PxMagics(Magics):
     """The names that users of ipyparallel have in their fingers."""
 
-    def __init__(self, shell: Any, session: Session) -> None:
+    def __init__(self, shell: InteractiveShell, session: Session) -> None:
         super().__init__(shell)
         self._session = session
 
@@ -81,7 +82,7 @@ class PxMagics(Magics):
             auto.toggle(self._session)
 
 
-def register(shell: Any, session: Session) -> None:
+def register(shell: InteractiveShell, session: Session) -> None:
     """Add the magics; `%px` only where nothing else has that name."""
     shell.register_magics(MeshMagics(shell, session))
     debug.take_over_debug(session)
@@ -89,8 +90,7 @@ def register(shell: Any, session: Session) -> None:
         shell.register_magics(PxMagics(shell, session))
 
 
-def unregister(shell: Any) -> None:
-    """Undo `register`."""
+def unregister(shell: InteractiveShell) -> None:
     for known in shell.magics_manager.magics.values():
         for name, magic in list(known.items()):
             if isinstance(getattr(magic, "__self__", None), MeshMagics | PxMagics):

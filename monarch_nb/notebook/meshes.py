@@ -11,22 +11,26 @@ import contextlib
 import shlex
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
+from IPython.core.interactiveshell import InteractiveShell
+
+from monarch_nb.notebook.display.units import mesh_text
 from monarch_nb.notebook.errors import MagicError
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import Control, ProcMesh
 
 NO_MESH = "No mesh is up. Type: %mesh up --gpus 4"
 
 
 class Meshes:
-    """Names to meshes.
+    """Names to meshes; the variables of the shell are searched too."""
 
-    `session` gives the shell, whose variables are searched too, and the runtime.
-    """
-
-    def __init__(self, session: Any) -> None:
-        self._session = session
-        self._kept: dict[str, Any] = {}
+    def __init__(self, shell: InteractiveShell, control: Control) -> None:
+        self._shell = shell
+        self._control = control
+        self._kept: dict[str, ProcMesh] = {}
         self._current: str | None = None
         self._starting: set[str] = set()
         self._lock = threading.RLock()
@@ -38,13 +42,13 @@ class Meshes:
             self._forget_stopped()
             return self._current
 
-    def pick(self, name: str | None = None) -> Any:
+    def pick(self, name: str | None = None) -> ProcMesh:
         """The mesh of that name, or the current one. Raises `MagicError`."""
         with self._lock:
             self._forget_stopped()
             return self._picked(name)
 
-    def _picked(self, name: str | None) -> Any:
+    def _picked(self, name: str | None) -> ProcMesh:
         if name is None:
             return self._kept[self._current] if self._current else self._only_one()
         if name in self._kept:
@@ -56,7 +60,7 @@ class Meshes:
             raise MagicError(f"There is no mesh {name!r}. {self._choices(found)}")
         return found[name]
 
-    def glance(self, name: str | None = None) -> Any:
+    def glance(self, name: str | None = None) -> ProcMesh | None:
         """As `pick`, for any thread: changes nothing, and gives None where that raises."""
         kept = self._kept.get(self._current or "")
         if name is None and self._is_live_mesh(kept):
@@ -71,16 +75,15 @@ class Meshes:
     def current_name(self) -> str | None:
         """The mesh that `%%mesh` means, by the name that the mesh view shows. Any thread."""
         mesh = self.glance()
-        return None if mesh is None else str(mesh.name)
+        return None if mesh is None else mesh.name
 
-    def living(self) -> dict[str, Any]:
+    def living(self) -> dict[str, ProcMesh]:
         """As `everything`, for any thread: changes nothing."""
-        stopped = self._session.runtime.is_stopped
+        stopped = self._control.is_stopped
         kept = {name: mesh for name, mesh in list(self._kept.items()) if not stopped(mesh)}
         return {**self._of_variables(), **kept}
 
-    def everything(self) -> dict[str, Any]:
-        """All meshes by name."""
+    def everything(self) -> dict[str, ProcMesh]:
         with self._lock:
             self._forget_stopped()
             return {**self._of_variables(), **self._kept}
@@ -108,11 +111,7 @@ class Meshes:
             )
         return wanted or next(name for name in _numbered() if name not in taken)
 
-    def spawn(self, sizes: Mapping[str, int], name: str, device: str) -> Any:
-        """Start a mesh; it is not the current one until `keep`."""
-        return self._session.runtime.spawn(sizes, name, device)
-
-    def keep(self, name: str, mesh: Any) -> bool:
+    def keep(self, name: str, mesh: ProcMesh) -> bool:
         """Make it the current mesh. True when a variable of its name holds it too."""
         with self._lock:
             old = self._kept.pop(name, None)
@@ -121,9 +120,9 @@ class Meshes:
         variables = self._variables()
         if name not in variables or variables[name] is old or self._is_over(variables[name]):
             variables[name] = mesh
-        return bool(variables[name] is mesh)
+        return variables[name] is mesh
 
-    def use(self, name: str, mesh: Any = None) -> None:
+    def use(self, name: str, mesh: ProcMesh | None = None) -> None:
         """Make a mesh the current one: this, or the one that the name means."""
         with self._lock:
             self._kept[name] = self.pick(name) if mesh is None else mesh
@@ -136,7 +135,7 @@ class Meshes:
         if mesh is not None and self._variables().get(name) is mesh:
             del self._variables()[name]
 
-    def _drop(self, name: str) -> Any:
+    def _drop(self, name: str) -> ProcMesh | None:
         mesh = self._kept.pop(name, None)
         if self._current == name:
             self._current = next(reversed(self._kept), None)
@@ -145,37 +144,42 @@ class Meshes:
     def _forget_stopped(self) -> None:
         """The variable stays: the mesh itself says why it is of no use any more."""
         for name, mesh in list(self._kept.items()):
-            if self._session.runtime.is_stopped(mesh):
+            if self._control.is_stopped(mesh):
                 self._drop(name)
 
-    def _only_one(self) -> Any:
+    def _only_one(self) -> ProcMesh:
         found = self._of_variables()
         if len(found) == 1:
             return next(iter(found.values()))
         raise MagicError(f"Which mesh? {self._choices(found)}" if found else NO_MESH)
 
-    def _of_variables(self) -> dict[str, Any]:
+    def _of_variables(self) -> dict[str, ProcMesh]:
         """Meshes in the user's variables by their own name, the whole rather than a slice of it."""
-        found: dict[str, Any] = {}
+        found: dict[str, ProcMesh] = {}
         for value in list(self._variables().values()):
             if self._is_live_mesh(value) and len(value) > len(found.get(value.name, ())):
                 found[value.name] = value
         return found
 
-    def _is_live_mesh(self, value: object) -> bool:
-        runtime = self._session.runtime
-        return bool(runtime.is_mesh(value) and not runtime.is_stopped(value))
+    def _is_live_mesh(self, value: object) -> TypeGuard[ProcMesh]:
+        return self._control.is_mesh(value) and not self._control.is_stopped(value)
 
     def _is_over(self, value: object) -> bool:
-        """Whether this is a mesh that nobody can use any more."""
-        runtime = self._session.runtime
-        return bool(runtime.is_mesh(value) and runtime.is_stopped(value))
+        return self._control.is_mesh(value) and self._control.is_stopped(value)
 
     def _variables(self) -> dict[str, Any]:
-        variables: dict[str, Any] = self._session.shell.user_ns
+        variables: dict[str, Any] = self._shell.user_ns
         return variables
 
-    def _choices(self, found: Mapping[str, Any]) -> str:
+    def status_line(self) -> str:
+        """One line on all meshes; asks no rank, so that it never waits."""
+        return "; ".join(map(self._status_of, self.everything().values())) or "no mesh is up"
+
+    def _status_of(self, mesh: ProcMesh) -> str:
+        lost = len(self._control.lost(mesh))
+        return f"{mesh.name}: {mesh_text(mesh)}" + (f", {lost} lost" if lost else "")
+
+    def _choices(self, found: Mapping[str, ProcMesh]) -> str:
         names = sorted({**found, **self._kept})
         if not names:
             return NO_MESH

@@ -14,6 +14,7 @@ import difflib
 import keyword
 import re
 import shlex
+from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
 from IPython.core.magic_arguments import MagicArgumentParser
@@ -45,7 +46,21 @@ _OUR_WORDS: Final = (
 )
 
 
-class Parser(_Parser):  # type: ignore[misc]
+@dataclasses.dataclass(frozen=True)
+class RunOptions:
+    """Of a cell or a script: `selection` on the mesh `name`, `out` the variable of its handle."""
+
+    selection: Sequence[str]
+    name: str | None
+    block: bool
+    out: str | None
+    timeout: float | None
+    progress_after: float | None
+    layout: Layout
+    local: bool
+
+
+class Parser(_Parser):  # type: ignore[misc]  # see there
     """Errors become one line with an example."""
 
     def __init__(self, command: str, example: str) -> None:
@@ -82,7 +97,6 @@ def new_name(text: str) -> str:
 
 
 def device(text: str) -> str:
-    """Which GPUs the ranks see."""
     if text not in {"auto", "cpu", "cuda"}:
         raise argparse.ArgumentTypeError(f"must be auto, cpu or cuda, not {text!r}")
     return text
@@ -115,7 +129,6 @@ def ranks(text: str) -> tuple[int, ...]:
 
 
 def regex(text: str) -> re.Pattern[str]:
-    """A regular expression."""
     try:
         return re.compile(text)
     except re.error as wrong:
@@ -158,7 +171,6 @@ def seconds_or_never(text: str) -> float:
 
 
 def _number(text: str) -> float | None:
-    """None for what is none, or not finite."""
     try:
         found = float(text)
     except ValueError:
@@ -189,8 +201,7 @@ add_run_options(CELL)
 CELL.add_argument("--local", action="store_true")
 
 
-def parse_cell(line: str) -> argparse.Namespace:
-    """What follows `%%mesh`; `@name` and `--targets` are taken into `name` and `selection`."""
+def parse_cell(line: str) -> RunOptions:
     if (word := "".join(line.split(maxsplit=1)[:1])) in COMMANDS:
         raise MagicError(
             f"{word!r} is a command of the line magic. Type: %mesh {line.strip()} (one %)"
@@ -198,20 +209,26 @@ def parse_cell(line: str) -> argparse.Namespace:
     return one_mesh(CELL, parse(CELL, line))
 
 
-def one_mesh(parser: Parser, chosen: argparse.Namespace) -> argparse.Namespace:
-    """Take `@name` and `--targets` into `name` and `selection`."""
+def one_mesh(parser: Parser, chosen: argparse.Namespace) -> RunOptions:
+    """What was read, with `@name` and `--targets` taken into `name` and `selection`."""
     named = [word[1:] for word in chosen.selection if word.startswith("@")]
-    chosen.selection = [word for word in chosen.selection if not word.startswith("@")]
+    selection = [word for word in chosen.selection if not word.startswith("@")]
     if chosen.name is not None:
         named.append(chosen.name)
     if len(named) > 1:
         parser.error(f"is for one mesh, not for {' and '.join(named)}")
-    if chosen.targets and chosen.selection:
+    if chosen.targets and selection:
         parser.error("takes ranks once, by --targets or without")
-    chosen.layout = dataclasses.replace(chosen.layout, streams=chosen.stream)
-    chosen.name = named[0] if named else None
-    chosen.selection = chosen.selection or chosen.targets
-    return chosen
+    return RunOptions(
+        selection or chosen.targets,
+        named[0] if named else None,
+        chosen.block,
+        chosen.out,
+        chosen.timeout,
+        chosen.progress_after,
+        dataclasses.replace(chosen.layout, streams=chosen.stream),
+        chosen.local,
+    )
 
 
 def parse(parser: Parser, text: str) -> argparse.Namespace:

@@ -132,8 +132,8 @@ EARLY = {  # how a press comes before the first line of the next cell, and how t
         "ip.events.unregister('pre_run_cell', press)",
     ),
     "in a callback of ours": (
-        "own = session_of(ip).attach; session_of(ip).attach = lambda: (press(), own())[1]",
-        "del session_of(ip).attach",
+        "link = session_of(ip).link; own = link.attach; link.attach = lambda: (press(), own())[1]",
+        "del link.attach",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""A runtime whose ranks are threads of the kernel: the shape of the real one, with none of its
+"""A controller whose ranks are threads of the kernel: the shape of the real one, with none of its
 processes.
 
 In a cell of the kernel under test: `from tests.notebook.fake_client import install; fake =
@@ -25,7 +25,7 @@ from monarch_nb.core.shape.extent import Extent, Shape
 from monarch_nb.core.shape.mesh_trait import MeshTrait
 from monarch_nb.core.shape.values import ValueMesh
 from monarch_nb.errors import LaunchError
-from monarch_nb.notebook.session import session_of
+from monarch_nb.notebook.extension import load, unload_ipython_extension
 
 
 class Done:
@@ -44,9 +44,9 @@ class Done:
 
 class FakeMesh(MeshTrait):
     def __init__(
-        self, runtime: FakeRuntime, name: str, shape: Shape, whole: FakeMesh | None = None
+        self, control: FakeControl, name: str, shape: Shape, whole: FakeMesh | None = None
     ) -> None:
-        self.runtime, self.name, self.shape, self.whole = runtime, name, shape, whole or self
+        self.control, self.name, self.shape, self.whole = control, name, shape, whole or self
         self.stopped = False
         self.spaces = (
             [{"rank": rank, "size": len(shape)} for rank in range(len(shape))]
@@ -59,11 +59,11 @@ class FakeMesh(MeshTrait):
     ranks = property(lambda self: self.shape.ranks())
 
     def _new_with_shape(self, shape: Shape) -> FakeMesh:
-        return FakeMesh(self.runtime, self.name, shape, self.whole)
+        return FakeMesh(self.control, self.name, shape, self.whole)
 
     @property
     def initialized(self) -> Done:
-        return Done(self.runtime.starting)
+        return Done(self.control.starting)
 
     def stop(self) -> Done:
         return Done(lambda: setattr(self.whole, "stopped", True))
@@ -73,7 +73,7 @@ class FakeMesh(MeshTrait):
             return self
         self.stopped = True
         smaller = Extent(["gpus"], [len(self) - 1]).region.as_shape()
-        return FakeMesh(self.runtime, self.name, smaller)
+        return FakeMesh(self.control, self.name, smaller)
 
     def __repr__(self) -> str:
         return f"<FakeMesh {self.name}>"
@@ -122,8 +122,8 @@ class FakeRun:
 
 
 class FakeClient:
-    def __init__(self, runtime: FakeRuntime) -> None:
-        self.runtime = runtime
+    def __init__(self, control: FakeControl) -> None:
+        self.control = control
         self.tag = 0
         self.outputs: list[Callable[[Any], None]] = []
         self.failures: list[Callable[[Any], None]] = []
@@ -146,14 +146,14 @@ class FakeClient:
 
     def interrupt(self, tag: int | None) -> None:
         self.interrupted.append(tag)
-        for run_tag, run in self.runtime.runs:
+        for run_tag, run in self.control.runs:
             if run.pending and tag in (None, run_tag):
                 run.interrupt()
 
     def waits(self, tag: int) -> list[Any]:
-        return self.runtime.waits + [
+        return self.control.waits + [
             SimpleNamespace(what="cell", mesh=m.name, ranks=run.pending, size=len(m.whole))
-            for run_tag, run in self.runtime.runs
+            for run_tag, run in self.control.runs
             if (m := run.mesh) and run_tag == tag and run.pending
         ]
 
@@ -162,7 +162,7 @@ class FakeClient:
 
     def snapshot(self) -> Any:
         return SimpleNamespace(
-            meshes=tuple(self._mesh(m) for m in self.runtime.meshes if not m.stopped),
+            meshes=tuple(self._mesh(m) for m in self.control.meshes if not m.stopped),
             hosts=(SimpleNamespace(name="here", ended=None),),
             at=100.0,
         )
@@ -171,7 +171,7 @@ class FakeClient:
         ranks = []
         for rank in mesh.ranks:
             busy = any(
-                rank in run.pending for _, run in self.runtime.runs if run.mesh.whole is mesh
+                rank in run.pending for _, run in self.control.runs if run.mesh.whole is mesh
             )
             coords = mesh.shape.coordinates(rank)
             verdict, what = ("busy", "a <cell>") if busy else ("idle", "")
@@ -184,7 +184,9 @@ class FakeClient:
         )
 
 
-class FakeRuntime:
+class FakeControl:
+    """Has the methods of `Control`, with their parameters."""
+
     def __init__(self) -> None:
         self.client: FakeClient | None = None
         self.meshes: list[FakeMesh] = []
@@ -253,7 +255,7 @@ class FakeRuntime:
     def kill(self, mesh: FakeMesh, ranks: Iterable[int]) -> None:
         self.killed += ranks
 
-    def strike(self, mesh: FakeMesh, ranks: Iterable[int]) -> None:
+    def signal(self, mesh: FakeMesh, ranks: Iterable[int]) -> None:
         """Threads always hear."""
 
     def stacks(
@@ -267,10 +269,17 @@ class FakeRuntime:
     def when_started(self, callback: Callable[[], object]) -> Callable[[], None]:
         return lambda: None
 
-    def help(self, mesh: FakeMesh, rank: int, request: dict[str, Any], _: float, late: Any) -> Any:
+    def help(
+        self, mesh: FakeMesh, rank: int, request: dict[str, Any], timeout_s: float, late: Any
+    ) -> Any:
         return self.helps(rank, request, late)
 
-    def run_cell(self, mesh: FakeMesh, code: str, **where: Any) -> FakeRun:
+    def run_cell(
+        self, mesh: FakeMesh, code: str, *, filename: str, first_line: int, tag: int, keep: bool,
+        what: str,
+    ) -> FakeRun:  # fmt: skip
+        where = {"filename": filename, "first_line": first_line, "tag": tag, "keep": keep,
+                 "what": what}  # fmt: skip
         run = FakeRun(mesh)
         self.runs.append((where["tag"], run))
         self.calls.append({"code": code, "ranks": mesh.ranks, **where})
@@ -278,6 +287,36 @@ class FakeRuntime:
             rank_at_work = RankCell(self, run, rank, where["tag"])
             threading.Thread(target=rank_at_work.run, args=(code, where), daemon=True).start()
         return run
+
+    def logbook(self) -> None:
+        """Nothing is kept."""
+
+    def actors_of(self, mesh: FakeMesh, ranks: Iterable[int], timeout_s: float) -> dict[int, Any]:
+        return {}
+
+    def actor_totals(self, mesh: FakeMesh, ranks: Iterable[int], timeout_s: float) -> list[Any]:
+        return []
+
+    def open_failed(self, processes: Iterable[int] | None, tag: int | None = None) -> list[Any]:
+        return []
+
+    def stop_at_failure(self, processes: Iterable[int], *, on: bool) -> None:
+        """Threads do not stop."""
+
+    def forget_failed(self, processes: Iterable[int]) -> None:
+        """Nothing is kept."""
+
+    def script(self, parts: Any, name: str, args: Any, module: bool) -> Any:
+        raise NotImplementedError
+
+    def run_script(self, part: FakeMesh, script: Any, *, tag: int, keep: bool) -> Any:
+        raise NotImplementedError
+
+    def put(self, parts: Any, values: Any) -> None:
+        raise NotImplementedError
+
+    def get(self, parts: Any, name: str, *, stacked: bool) -> Any:
+        raise NotImplementedError
 
     def emit(
         self, mesh: FakeMesh, rank: int, tag: int, stream: str, text: str = "", content: Any = None
@@ -291,8 +330,8 @@ class FakeRuntime:
 class RankCell:
     """One rank running one cell."""
 
-    def __init__(self, runtime: FakeRuntime, run: FakeRun, rank: int, tag: int) -> None:
-        self.runtime, self.the_run, self.rank, self.tag = runtime, run, rank, tag
+    def __init__(self, control: FakeControl, run: FakeRun, rank: int, tag: int) -> None:
+        self.control, self.the_run, self.rank, self.tag = control, run, rank, tag
 
     def run(self, code: str, where: dict[str, Any]) -> None:
         names = self.the_run.mesh.spaces[self.rank]
@@ -310,16 +349,16 @@ class RankCell:
         self.the_run.end(self.rank, outcome)
 
     def print(self, *values: object, end: str = "\n") -> None:
-        self.runtime.emit(
+        self.control.emit(
             self.the_run.mesh, self.rank, self.tag, "stdout", " ".join(map(str, values)) + end
         )
 
     def warn(self, text: str) -> None:
-        self.runtime.emit(self.the_run.mesh, self.rank, self.tag, "stderr", text + "\n")
+        self.control.emit(self.the_run.mesh, self.rank, self.tag, "stderr", text + "\n")
 
     def display(self, data: dict[str, Any]) -> None:
         content = {"type": "display_data", "data": data, "metadata": {}}
-        self.runtime.emit(self.the_run.mesh, self.rank, self.tag, "display", content=content)
+        self.control.emit(self.the_run.mesh, self.rank, self.tag, "display", content=content)
 
     def sleep(self, seconds: float) -> None:
         if self.the_run.stop.wait(seconds):
@@ -345,11 +384,10 @@ class Rich:
         self.bundle = {key.replace("_", "/"): text for key, text in bundle.items()}
 
 
-def install(shell: Any) -> FakeRuntime:
-    """Put a fake under the session of this shell."""
-    runtime = FakeRuntime()
-    session_of(shell).runtime = runtime
-    return runtime
+def install(shell: Any) -> FakeControl:
+    """Load the extension into this shell anew, on a fake."""
+    unload_ipython_extension(shell)
+    return load(shell, FakeControl()).control
 
 
 def press_stop() -> None:

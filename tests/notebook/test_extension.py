@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from monarch_nb.notebook.extension import load_ipython_extension, unload_ipython_extension
+from monarch_nb.notebook.extension import load, load_ipython_extension, unload_ipython_extension
 from monarch_nb.notebook.session import interrupt, session_of, shut_down, status_line
-from tests.notebook.fake_client import FakeRuntime, install
+from tests.notebook.fake_client import FakeControl, install
 
 
 def test_loading_twice_is_loading_once(shell):
@@ -68,13 +68,13 @@ def test_a_cell_that_runs_cells_gets_its_tag_back(shell):
     session = session_of(shell)
     shell.user_ns["session"] = session
     shell.run_cell(
-        "before = session.running.tag\n"
-        "get_ipython().run_cell('inner = session.running.tag')\n"
-        "after = session.running.tag"
+        "before = session.cells.running.tag\n"
+        "get_ipython().run_cell('inner = session.cells.running.tag')\n"
+        "after = session.cells.running.tag"
     )
     names = shell.user_ns
     assert names["before"] == names["after"] < names["inner"]
-    assert session.running is None
+    assert session.cells.running is None
 
 
 def test_an_interrupt_stops_the_controller_before_the_ranks(shell):
@@ -94,19 +94,14 @@ def test_an_interrupt_stops_the_controller_before_the_ranks(shell):
 def test_a_client_that_starts_in_a_cell_is_heard_from_then_on(shell):
     starters = []
 
-    class Started(FakeRuntime):
+    class Started(FakeControl):
         def when_started(self, callback):
             starters.append(callback)
             return lambda: starters.remove(callback)
 
-    load_ipython_extension(shell)
-    session = session_of(shell)
-    session.close()
-    session.undo.clear()
-    session.runtime = Started()
-    session.start()
-    session.runtime.spawn({"gpus": 1}, "mesh0")
+    session = load(shell, Started())
+    session.control.spawn({"gpus": 1}, "mesh0")
     [started] = starters
     started()
-    assert session.runtime.client.outputs == [session.route]
-    assert session.runtime.client.failures == [session.notice]
+    assert session.control.client.outputs == [session.output.route]
+    assert session.control.client.failures == [session.output.notice]

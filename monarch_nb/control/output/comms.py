@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from monarch_nb.core.wire.frames import CONTROL, CONTROL_PORT
 from monarch_nb.core.wire.messages.cells import WidgetMessage
@@ -37,7 +37,7 @@ class CommEvent:
     process: int
     tag: int
     kind: str
-    content: Mapping[str, object]
+    content: Mapping[str, Any]
     metadata: Mapping[str, object]
     buffers: Sequence[bytes]
     parent: str

@@ -43,7 +43,7 @@ class OutputEvent:
     size: int
     stream: str
     text: str = ""
-    content: dict[str, object] = field(default_factory=dict)
+    content: dict[str, Any] = field(default_factory=dict)
 
 
 class OutputService:

@@ -14,29 +14,32 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.core.errors.folding import rank_label, rank_words
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.core.shape.values import ValueMesh
-from monarch_nb.notebook.cells import wording as verdicts
-from monarch_nb.notebook.cells.requests import Request, Script, submit
-from monarch_nb.notebook.cells.unfinished import Straggler
+from monarch_nb.notebook.cells import wording
+from monarch_nb.notebook.cells.registry import Cell
+from monarch_nb.notebook.cells.submit import Request, Script, submit
+from monarch_nb.notebook.cells.unfinished import UnfinishedRun
 from monarch_nb.notebook.cells.waiting import pause
 from monarch_nb.notebook.display.units import duration
 from monarch_nb.notebook.errors import CellError, CellInterrupted
-from monarch_nb.notebook.hangs import whereabouts, wording
-from monarch_nb.notebook.output.mime import results, text_content
-from monarch_nb.notebook.runtime import CellRun, Outcome
-from monarch_nb.notebook.session import Cell, Session
+from monarch_nb.notebook.hangs import reports, whereabouts
+from monarch_nb.notebook.output.mime import Content, results, text_content
+from monarch_nb.notebook.session import Session
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import CellOutcome, CellRun
 
 WATCH_S: Final = 0.25
-PATIENCE_S: Final = 2.0
+LATE_S: Final = 2.0
 """After a rank has failed, how long others may run on before the user is told who they are."""
-GRACE_S: Final = 0.12
+INTERRUPT_S: Final = 0.12
 """After an interrupt, how long the prompt waits for the ranks' tracebacks; 0.3 s are promised."""
-STRIKE_S: Final = 0.05
+SIGNAL_S: Final = 0.05
 """The same, after a signal to those that had not read the message by then."""
 
 
@@ -147,7 +150,6 @@ class MeshCell:
         return self._joined([await run.values() for run in self._runs])
 
     def _joined(self, found: Sequence[ValueMesh[Any]]) -> ValueMesh[Any]:
-        """Of ranks that are several parts, in their order."""
         if len(found) == 1:
             return found[0]
         pairs = zip(self._runs, found, strict=True)
@@ -164,12 +166,11 @@ class MeshCell:
         return f"<cell In[{self._cell.number}] on {self.mesh} {where}: {self._state()}>"
 
     def _ipython_display_(self) -> None:
-        """A line that changes when the cell ends."""
         self._view = self._view or uuid.uuid4().hex
-        self._session.cell().output.show(self._line(), display_id=self._view)
+        self._session.cells.here().output.show(self._line(), display_id=self._view)
 
-    def _line(self) -> dict[str, Any]:
-        return dict(text_content(repr(self)))
+    def _line(self) -> Content:
+        return text_content(repr(self))
 
     def _state(self) -> str:
         took = duration(self.elapsed_s)
@@ -197,7 +198,7 @@ class MeshCell:
             self._submit()
         except KeyboardInterrupt:
             raise self._interrupted() from None
-        self._session.background.append(self)
+        self._session.unfinished.begin(self)
         name = f"monarch-cell-{self._cell.tag}"
         threading.Thread(target=self._follow, args=(tells,), name=name, daemon=True).start()
 
@@ -209,9 +210,9 @@ class MeshCell:
                 drawn_s, pending = time.monotonic(), self.pending
                 self._redraw()
         self._end()
-        self._session.background.remove(self)
+        self._session.unfinished.end(self)
         if self.error is not None and tells:
-            self._session.say(self._cell, f"{self.error.traceback}\n")
+            self._session.output.say(self._cell, f"{self.error.traceback}\n")
         self._redraw()
 
     def _redraw(self) -> None:
@@ -236,7 +237,7 @@ class MeshCell:
         self._cell.output.finish(self.mesh, self._outcomes())
         if self._failed_s is None and self._errors():
             self._failed_s = now
-        if self._failed_s and now - self._failed_s > PATIENCE_S and not self._late_ranks_told:
+        if self._failed_s and now - self._failed_s > LATE_S and not self._late_ranks_told:
             self._late_ranks_told = True
             self._see_to_late_ranks()
         limit_s = self._request.timeout_s
@@ -251,17 +252,17 @@ class MeshCell:
         self.cancel()
         self._give_time()
         if self.pending:
-            told = verdicts.after_interrupt(self.pending, self._where())
-            self._session.say(self._cell, f"{told}\n")
+            told = wording.after_interrupt(self.pending, self._where())
+            self._session.output.say(self._cell, f"{told}\n")
 
     def _see_to_late_ranks(self) -> None:
         """A script ends everywhere when it has failed somewhere; the ranks of a cell go on."""
         if isinstance(self._request.work, Script):
-            late = verdicts.who_is_ended(self._errors(), self.pending)
+            late = wording.who_is_ended(self._errors(), self.pending)
             self.cancel()
         else:
-            late = verdicts.who_is_late(self._errors(), self.pending)
-        self._session.say(self._cell, late)
+            late = wording.who_is_late(self._errors(), self.pending)
+        self._session.output.say(self._cell, late)
 
     # --------------------------------------------------------------------------------- ending
 
@@ -272,18 +273,18 @@ class MeshCell:
         with contextlib.suppress(KeyboardInterrupt):  # pressed again: do not even give the moment
             self._give_time()
         self._end()
-        told = verdicts.after_interrupt(self.pending, self._where())
+        told = wording.after_interrupt(self.pending, self._where())
         return CellInterrupted(told, self._traceback(self._errors()))
 
     def _give_time(self) -> None:
         """Ranks have been interrupted: let them end. Those that have not heard of it get a
         signal."""
-        if self._is_over(GRACE_S):
+        if self._is_over(INTERRUPT_S):
             return
         for run in self._runs:
             if run.unheard:
-                self._session.runtime.strike(run.mesh, run.unheard)
-        self._is_over(STRIKE_S)
+                self._session.control.signal(run.mesh, run.unheard)
+        self._is_over(SIGNAL_S)
 
     def _end(self) -> None:
         """Show what is left, say how it went; once."""
@@ -292,8 +293,8 @@ class MeshCell:
                 return
             self._took_s = self.elapsed_s
             for run in self._runs:
-                left = Straggler(self.mesh, run, self._cell.number, self._cell.started_s)
-                self._session.stragglers.add(left)
+                left = UnfinishedRun(self.mesh, run, self._cell.number, self._cell.started_s)
+                self._session.unfinished.add(left)
             try:
                 self._show()
             except Exception:  # a display that is no JSON, a front end that left
@@ -301,7 +302,7 @@ class MeshCell:
             finally:
                 self.error = self._failure()
                 if self.error is not None:
-                    self._session.last_error = self.error
+                    self._session.cells.failed_on_ranks(self.error)
                 self._ended.set()
         for callback in self._when_ended:
             callback()
@@ -310,11 +311,11 @@ class MeshCell:
         errors = self._errors()
         if self._overdue:
             limit_s = self._request.timeout_s or 0.0
-            told = verdicts.after_timeout(limit_s, self._overdue, self.pending, self._where())
+            told = wording.after_timeout(limit_s, self._overdue, self.pending, self._where())
             text = "\n\n".join(filter(None, [self._traceback(errors), f"TimeoutError: {told}"]))
             return CellError(told, errors, text, self._total)
         if errors:
-            return CellError(verdicts.summary(errors), errors, self._traceback(errors), self._total)
+            return CellError(wording.summary(errors), errors, self._traceback(errors), self._total)
         return None
 
     def _call_when_ended(self, callback: Callable[[], object]) -> None:
@@ -326,32 +327,31 @@ class MeshCell:
 
     # ------------------------------------------------------------------------------- outcomes
 
-    def _outcomes(self) -> dict[int, Outcome]:
+    def _outcomes(self) -> dict[int, CellOutcome]:
         return {rank: one for run in self._runs for rank, one in dict(run.outcomes).items()}
 
     def _errors(self) -> dict[int, ErrorRecord]:
         return {rank: one.error for rank, one in self._outcomes().items() if one.error}
 
     def _show(self) -> None:
-        shown = {rank: one.data for rank, one in self._outcomes().items() if one.data}
-        shown = self._cell.output.conclude(self.mesh, shown)
+        results_of = {rank: one.data for rank, one in self._outcomes().items() if one.data}
+        shown = self._cell.output.conclude(self.mesh, results_of)
         self._cell.output.end()
         for content in results(shown, self._total):
             self._cell.output.show(content)
 
     def _where(self) -> list[str]:
-        """Lines on the ranks that go on."""
         if not (pending := self.pending):
             return []
-        found = self._session.runtime.stacks(self._request.mesh, pending, brief=True)
-        return whereabouts.lines(self._session.shell, found) + wording.who_is_stuck(found)
+        found = self._session.control.stacks(self._request.mesh, pending, brief=True)
+        return whereabouts.lines(self._session.shell, found) + reports.who_is_stuck(found)
 
     def _traceback(self, errors: dict[int, ErrorRecord]) -> str:
-        text = verdicts.traceback(self._session.shell, errors, self._total)
-        if left := wording.who_left(errors):
+        text = wording.traceback(self._session.shell, errors, self._total)
+        if left := reports.who_left(errors):
             text = f"{text}\n\n{left}"
         lost = [rank for rank, one in self._outcomes().items() if one.status == "lost"]
-        return f"{text}\n\n{verdicts.advice(lost, self.ranks)}" if lost else text
+        return f"{text}\n\n{wording.advice(lost, self.ranks)}" if lost else text
 
 
 def _set(future: asyncio.Future[None]) -> None:

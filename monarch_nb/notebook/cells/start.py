@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from monarch_nb.core.errors.folding import rank_label, rank_words
 from monarch_nb.core.shape import selection
@@ -12,10 +11,14 @@ from monarch_nb.errors import SupervisionError
 from monarch_nb.notebook import options
 from monarch_nb.notebook.cells import wording
 from monarch_nb.notebook.cells.mesh_cell import MeshCell
-from monarch_nb.notebook.cells.requests import Request, Script
+from monarch_nb.notebook.cells.submit import Request, Script
 from monarch_nb.notebook.errors import CellError, MagicError
+from monarch_nb.notebook.options import RunOptions
 from monarch_nb.notebook.output.mime import Content, note_html, text_content
 from monarch_nb.notebook.session import Session
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import ProcMesh
 
 
 def run(session: Session, line: str, body: str) -> MeshCell | None:
@@ -27,7 +30,7 @@ def run(session: Session, line: str, body: str) -> MeshCell | None:
     return start(session, options.parse_cell(line), body)
 
 
-def start(session: Session, chosen: argparse.Namespace, work: str | Script) -> MeshCell | None:
+def start(session: Session, chosen: RunOptions, work: str | Script) -> MeshCell | None:
     """As `run`, with options that have been read, for the body of a cell or a script."""
     mesh = session.meshes.pick(chosen.name)
     parts = selection.parts(mesh, chosen.selection)
@@ -39,13 +42,13 @@ def start(session: Session, chosen: argparse.Namespace, work: str | Script) -> M
             f"but on {rank_words(request.ranks)}"
         )
     check_living(session, mesh, request.ranks)
-    session.stragglers.wait_for(mesh.name, request.ranks)
-    session.attach()
+    session.unfinished.wait_for(mesh.name, request.ranks)
+    session.link.attach()
     if chosen.progress_after is not None:
-        session.tell_waits_after(chosen.progress_after)
-    cell = MeshCell(session, session.cell(), request)
-    if session.auto.has_sent(session.cell().source):
-        session.cell().output.show(_where(cell, len(mesh)))
+        session.cells.tell_waits_after(chosen.progress_after)
+    cell = MeshCell(session, session.cells.here(), request)
+    if session.auto.has_sent(session.cells.here().source):
+        session.cells.here().output.show(_where(cell, len(mesh)))
     if chosen.out:
         session.shell.user_ns[chosen.out] = cell
     try:
@@ -55,14 +58,14 @@ def start(session: Session, chosen: argparse.Namespace, work: str | Script) -> M
         raise MagicError(lost_now) from None
 
 
-def check_living(session: Session, mesh: Any, ranks: Sequence[int]) -> None:
+def check_living(session: Session, mesh: ProcMesh, ranks: Sequence[int]) -> None:
     """Raise `MagicError` if some of these ranks are lost."""
-    if lost := set(session.runtime.lost(mesh)).intersection(ranks):
+    if lost := set(session.control.lost(mesh)).intersection(ranks):
         raise MagicError(wording.which_are_lost(mesh.name, sorted(lost), ranks))
 
 
 def _begun(
-    session: Session, cell: MeshCell, chosen: argparse.Namespace, work: str | Script
+    session: Session, cell: MeshCell, chosen: RunOptions, work: str | Script
 ) -> MeshCell | None:
     if chosen.block and not chosen.local:
         cell.conduct()
@@ -77,13 +80,11 @@ def _begun(
 
 
 def _where(cell: MeshCell, total: int) -> Content:
-    """What a reader of a cell without `%%mesh` is to know."""
     label = f"on {cell.mesh} {rank_label(cell.ranks, total)}".rstrip()
     return text_content(label, note_html(label))
 
 
 def _run_here(session: Session, body: str) -> None:
-    """`--local`: the controller runs the body too, and shows its errors itself."""
     if not session.shell.run_cell(body, store_history=False).success:
         said = "the cell failed in the controller, see above"
         raise CellError(said, {}, said)

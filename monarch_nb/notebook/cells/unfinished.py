@@ -1,7 +1,7 @@
-"""Ranks that still work for a cell whose prompt has been given back.
+"""What ranks still do for cells whose prompt has been given back, with the user's wish or without.
 
-Rule: a new cell on such a rank waits for it for a bounded time, then says which rank it is, what it
-does and what can be done. A rank that nobody needs is not waited for.
+Rule: a new cell on a rank that runs an interrupted one waits for it for a bounded time, then says
+which rank it is, what it does and what can be done. A rank that nobody needs is not waited for.
 """
 
 from __future__ import annotations
@@ -9,17 +9,26 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from monarch_nb.core.errors.folding import rank_list, rank_words
 from monarch_nb.notebook.errors import MagicError
-from monarch_nb.notebook.runtime import CellRun
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import CellRun
 
 WAIT_S = 3.0
 
 
+class Stoppable(Protocol):
+    """A cell in the background (a `MeshCell`)."""
+
+    def stop(self) -> None: ...
+
+
 @dataclass(frozen=True)
-class Straggler:
-    """A run that has not ended on every rank."""
+class UnfinishedRun:
+    """The run of an interrupted cell that has not ended on every rank."""
 
     mesh: str
     run: CellRun
@@ -27,27 +36,37 @@ class Straggler:
     started_s: float
 
     def busy(self, ranks: Iterable[int]) -> tuple[int, ...]:
-        """Those of the ranks that still run it."""
         return tuple(sorted(set(self.run.pending).intersection(ranks)))
 
 
-class Stragglers:
-    """What was left running by interrupted cells."""
+class UnfinishedRuns:
+    """Cells in the background, and what was left running by interrupted cells."""
 
     def __init__(self) -> None:
-        self._left: list[Straggler] = []
+        self._background: list[Stoppable] = []
+        self._left: list[UnfinishedRun] = []
 
-    def add(self, straggler: Straggler) -> None:
-        """Remember a run that goes on."""
-        self._left.append(straggler)
+    def begin(self, cell: Stoppable) -> None:
+        self._background.append(cell)
+
+    def end(self, cell: Stoppable) -> None:
+        self._background.remove(cell)
+
+    def add(self, run: UnfinishedRun) -> None:
+        self._left.append(run)
+
+    def __bool__(self) -> bool:
+        return bool(self._background or self.living())
 
     def interrupt(self) -> None:
-        """Interrupt them again."""
+        """Stop the cells in the background; interrupt again what is left of others."""
+        for cell in list(self._background):
+            cell.stop()
         for one in self.living():
             one.run.interrupt()
 
-    def living(self) -> list[Straggler]:
-        """Those that have still not ended."""
+    def living(self) -> list[UnfinishedRun]:
+        """What was left and has still not ended."""
         self._left = [one for one in self._left if one.run.pending]
         return list(self._left)
 
@@ -64,7 +83,7 @@ class Stragglers:
                 raise MagicError(describe(one, busy))
 
 
-def describe(one: Straggler, busy: tuple[int, ...]) -> str:
+def describe(one: UnfinishedRun, busy: tuple[int, ...]) -> str:
     """`rank 3 is still busy with cell In[4], started 12 s ago; ...`."""
     verb = "is" if len(busy) == 1 else "are"
     age_s = time.monotonic() - one.started_s

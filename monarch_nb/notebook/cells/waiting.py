@@ -2,7 +2,7 @@
 
 Rules of the file: one line per cell, redrawn in place, empty when the cell ends (what is saved is
 an output without content); nothing is asked of a rank for it, unless the board says that one waits
-for others (`lookout.py`). It is flushed as outputs are, by the flusher thread.
+for others (`hangs/watch.py`). It is flushed as outputs are, by the flusher thread.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.notebook.display.units import duration
 from monarch_nb.notebook.output.cell_output import CellOutput
-from monarch_nb.notebook.output.mime import note_html, text_content
-from monarch_nb.notebook.runtime import Wait
+from monarch_nb.notebook.output.mime import Content, note_html, text_content
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import Wait
 
 AFTER_S: Final = 1.0
 NEVER_S: Final = -1.0
 MAX_WAITS: Final = 3
 LOOK_S: Final = 2.0  # the longest time until the next look for ranks that hang
-_GONE: Final[dict[str, Any]] = {"data": {}, "metadata": {}}
+_GONE: Final[Content] = {"data": {}, "metadata": {}}
 
 
 class WaitingLine:
@@ -38,8 +40,9 @@ class WaitingLine:
         output: CellOutput,
         waits: Callable[[], Sequence[Wait]],
         hang: Callable[[float], str] = lambda _: "",
+        after_s: float = AFTER_S,
     ) -> None:
-        self.after_s = AFTER_S
+        self.after_s = after_s
         self._output = output
         self._waits = waits
         self._hang = hang
@@ -49,6 +52,10 @@ class WaitingLine:
         self._id = ""
         self._is_over = False
         self._lock = threading.Lock()
+
+    def begin_after(self, seconds: float) -> None:
+        """Of silence, from now on."""
+        self.after_s = seconds
 
     @property
     def first_s(self) -> float:
@@ -75,7 +82,6 @@ class WaitingLine:
             return now + min(pause(waited_s), LOOK_S)
 
     def end(self) -> None:
-        """The cell ends."""
         with self._lock:
             self._is_over = True
             if self._id:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+
+from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.core.errors.folding import (
     MAX_MESSAGES,
@@ -18,19 +19,18 @@ from monarch_nb.core.errors.folding import (
     rank_words,
 )
 from monarch_nb.core.errors.records import ErrorRecord
-from monarch_nb.notebook.source import locate, tracebacks
+from monarch_nb.notebook.source import tracebacks
 
 
 def summary(errors: Mapping[int, ErrorRecord]) -> str:
-    """One line on all errors."""
     return "; ".join(group.headline for group in fold_errors(errors))
 
 
 def traceback(
-    shell: Any, errors: Mapping[int, ErrorRecord], total: int, *, in_full: bool = False
+    shell: InteractiveShell, errors: Mapping[int, ErrorRecord], total: int, *, in_full: bool = False
 ) -> str:
     """A traceback for each group of ranks that failed alike, on a mesh of `total`."""
-    lookup = partial(locate.line_of_cell, shell)
+    lookup = partial(tracebacks.line_of_cell, shell)
     label = partial(tracebacks.name_of_cell, shell)
     groups = fold_errors(errors)
     parts = []
@@ -107,7 +107,6 @@ def still_at_work(told: str, pending: Sequence[int], where: Sequence[str]) -> st
 
 
 def _is_stop(record: ErrorRecord) -> bool:
-    """The stop button, and nothing else."""
     plain = record.ename == "KeyboardInterrupt" and not (record.evalue or record.notes)
     return plain and bool(record.visible) and not (record.cause or record.context)
 

@@ -30,7 +30,7 @@ def _auto(session: Session, chosen: argparse.Namespace) -> None:
     if chosen.state == "on":
         _on(session, " ".join(chosen.cell))
     elif chosen.state == "off":
-        session.auto.line = None
+        session.auto.turn(None)
     if session.auto.line is None:
         say("cells run in the controller; %%mesh sends one to the mesh")
     else:
@@ -50,7 +50,7 @@ def _on(session: Session, line: str) -> None:
     """Refuse at once what no cell could be run with."""
     chosen = options.parse_cell(line)
     selection.parts(session.meshes.pick(chosen.name), chosen.selection)
-    session.auto.line = line
+    session.auto.turn(line)
 
 
 AUTO: Final = Command(_AUTO, _auto, (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.errors.folding import rank_list, rank_words
 from monarch_nb.core.hangs.collectives import NotRegroupedError
@@ -11,9 +11,12 @@ from monarch_nb.core.shape.selection import check_ranks
 from monarch_nb.notebook import options
 from monarch_nb.notebook.commands.command import Command, say
 from monarch_nb.notebook.errors import MagicError
-from monarch_nb.notebook.hangs import wording
+from monarch_nb.notebook.hangs import reports
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import Xray
 
 LAST: Final = 5
 
@@ -32,14 +35,14 @@ def _collectives(session: Session, chosen: argparse.Namespace) -> None:
     check_ranks(mesh, ranks)
     seen = _xray(session).examine(mesh, ranks)
     if seen:
-        say(wording.report(session.shell, seen, chosen.last))
+        say(reports.report(session.shell, seen, chosen.last))
     if silent := sorted(set(ranks).difference(seen)):
         say(f"{rank_words(silent)}: no answer; %mesh status shows why")
 
 
 def _regroup(session: Session, chosen: argparse.Namespace) -> None:
-    mesh = session.runtime.whole(session.meshes.pick(chosen.name))
-    if lost := session.runtime.lost(mesh):
+    mesh = session.control.whole(session.meshes.pick(chosen.name))
+    if lost := session.control.lost(mesh):
         are = "is" if len(lost) == 1 else "are"
         raise MagicError(f"{rank_words(lost)} of {mesh.name} {are} lost. Type: %mesh heal")
     xray = _xray(session)
@@ -50,14 +53,14 @@ def _regroup(session: Session, chosen: argparse.Namespace) -> None:
             f"%mesh restart {rank_list(busy)} if nothing does. Then type %mesh regroup"
         )
     try:
-        say(wording.regrouped(mesh.name, xray.regroup(mesh)))
+        say(reports.regrouped(mesh.name, xray.regroup(mesh)))
     except NotRegroupedError as error:
         restart = f"%mesh restart {rank_list(error.ranks)}"
         raise MagicError(f"{mesh.name}: {error}. Type: {restart}, then %mesh regroup") from None
 
 
-def _xray(session: Session) -> wording.Xray:
-    found = session.runtime.xray()
+def _xray(session: Session) -> Xray:
+    found = session.control.xray()
     assert found is not None, "a mesh is up"
     return found
 

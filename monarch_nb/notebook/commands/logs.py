@@ -1,19 +1,23 @@
-"""`%mesh logs`: what ranks have written, also what the notebook has not shown."""
+"""`%mesh logs`: what ranks have written, also what the notebook has not shown; and `%mesh errors`:
+the last failure of a cell, with nothing cut short."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.errors.folding import rank_runs, rank_words
 from monarch_nb.core.text.stream_folder import StreamFolder
 from monarch_nb.notebook import options
+from monarch_nb.notebook.cells import wording
 from monarch_nb.notebook.commands.command import Command, say
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.options import Parser
-from monarch_nb.notebook.runtime import Logbook
 from monarch_nb.notebook.session import Session
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import Logbook
 
 TAIL: Final = 20
 NOTHING: Final = "ranks have written nothing yet"
@@ -25,9 +29,12 @@ _LOGS.add_argument("--tail", type=options.count, metavar="N", default=TAIL)
 _LOGS.add_argument("--cell", type=options.count, metavar="N")
 _LOGS.add_argument("--name")
 
+_ERRORS: Final = Parser("%mesh errors", "%mesh errors, or %mesh errors 3")
+_ERRORS.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
+
 
 def _logs(session: Session, chosen: argparse.Namespace) -> None:
-    book = session.runtime.logbook()
+    book = session.control.logbook()
     if book is None or not book.meshes():
         say(NOTHING)
         return
@@ -57,7 +64,7 @@ def _mesh(session: Session, book: Logbook, wanted: str | None) -> str:
 
 
 def _tags(session: Session, number: int) -> list[int]:
-    if tags := session.tags(number):
+    if tags := session.cells.tags(number):
         return tags
     raise MagicError(f"there is no cell In[{number}] in this session. Type: %mesh logs")
 
@@ -79,7 +86,26 @@ def _none(chosen: argparse.Namespace, ranks: Iterable[int]) -> str:
     return f"no line of {found}{by}{matching}\n"
 
 
+def _errors(session: Session, chosen: argparse.Namespace) -> None:
+    last = session.cells.last_error
+    if last is None:
+        say("no cell has failed on the ranks yet")
+        return
+    wanted = last.ranks if chosen.ranks is None else chosen.ranks
+    if missing := sorted(set(wanted).difference(last.ranks)):
+        failed = f"only {rank_words(last.ranks)}" if last.ranks else "nothing"
+        raise MagicError(f"{rank_words(missing)} did not fail in that cell, {failed} did")
+    if not last.errors:
+        say(last.traceback)
+        return
+    errors = {rank: last.errors[rank] for rank in wanted}
+    say(wording.traceback(session.shell, errors, last.total, in_full=True))
+
+
 LOGS: Final = Command(_LOGS, _logs, (
     ("logs [RANKS] [--tail N]", "the last lines that ranks have written, also what was hidden"),
     ("logs --grep REGEX --cell 7", "those lines that match, those of the cell In[7]"),
+))  # fmt: skip
+ERRORS: Final = Command(_ERRORS, _errors, (
+    ("errors [RANKS]", "the last error of a cell in full, of all ranks or of these"),
 ))  # fmt: skip

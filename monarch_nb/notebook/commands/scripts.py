@@ -13,7 +13,7 @@ from typing import Final
 from monarch_nb.notebook import options
 from monarch_nb.notebook.cells import start
 from monarch_nb.notebook.cells.mesh_cell import MeshCell
-from monarch_nb.notebook.cells.requests import Script
+from monarch_nb.notebook.cells.submit import Script
 from monarch_nb.notebook.commands.command import Command
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
@@ -29,14 +29,14 @@ class _RunParser(Parser):
 
     def parse_args(self, words: list[str]) -> argparse.Namespace:
         place = self._place_of_script(words)
-        chosen = options.one_mesh(self, super().parse_args(words[:place]))
+        chosen = super().parse_args(words[:place])
+        run = options.one_mesh(self, chosen)
         rest = words[place:]
         is_module = rest[:1] == ["-m"]
         if len(rest) <= is_module:
             self.error("needs a module after -m" if is_module else "needs a script")
         name, *args = rest[is_module:]
-        chosen.script = Script(name, args, is_module)
-        return chosen
+        return argparse.Namespace(run=run, script=Script(name, args, is_module))
 
     def _place_of_script(self, words: list[str]) -> int:
         is_value = False
@@ -57,7 +57,7 @@ _RUN.set_defaults(local=False)
 
 
 def _run(session: Session, chosen: argparse.Namespace) -> MeshCell | None:
-    return start.start(session, chosen, chosen.script)
+    return start.start(session, chosen.run, chosen.script)
 
 
 RUN: Final = Command(_RUN, _run, (

@@ -6,7 +6,7 @@ import argparse
 from typing import Final
 
 from monarch_nb.core.errors.folding import fold_outputs, rank_words
-from monarch_nb.notebook import lifecycle, options
+from monarch_nb.notebook import options
 from monarch_nb.notebook.commands.command import Command, say
 from monarch_nb.notebook.hangs import whereabouts
 from monarch_nb.notebook.options import Parser
@@ -25,17 +25,17 @@ _STACKS.add_argument("--name")
 def _interrupt(session: Session, chosen: argparse.Namespace) -> None:
     mesh = session.meshes.pick(chosen.name)
     if chosen.kill is not None:
-        say(lifecycle.kill(session, mesh, chosen.kill))
+        say(session.lifecycle.kill(mesh, chosen.kill))
     else:
-        say(lifecycle.interrupt(session, mesh))
+        say(session.lifecycle.interrupt(mesh))
 
 
 def _stacks(session: Session, chosen: argparse.Namespace) -> None:
     mesh = session.meshes.pick(chosen.name)
     ranks = tuple(mesh.ranks) if chosen.ranks is None else chosen.ranks
-    root, whys = lifecycle.stacks(session, mesh, ranks, native=chosen.native)
+    root, whys = session.lifecycle.stacks(mesh, ranks, native=chosen.native)
     if root.ranks:
-        session.cell().output.show(whereabouts.tree_content(session.shell, root))
+        session.cells.here().output.show(whereabouts.tree_content(session.shell, root))
     for group in fold_outputs(whys):
         say(f"{rank_words(group.ranks)}: {whys[group.ranks[0]]}")
 

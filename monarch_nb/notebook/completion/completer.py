@@ -11,8 +11,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.tokenutil import token_at_cursor
 
 from monarch_nb.core.shape import selection
@@ -20,25 +21,40 @@ from monarch_nb.core.wire.messages import cells as messages
 from monarch_nb.core.wire.messages.codec import Refused, Request
 from monarch_nb.errors import MeshError
 from monarch_nb.notebook import options
+from monarch_nb.notebook.cells.auto_transform import AutoTransform
 from monarch_nb.notebook.completion.mesh_words import Match, Word, Words
+from monarch_nb.notebook.meshes import Meshes
 from monarch_nb.notebook.source import cursor, seen_names
 from monarch_nb.notebook.source.cursor import MeshLine, RankCode
 from monarch_nb.notebook.source.seen_names import SeenNames
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import Control, ProcMesh
 
 ANSWER_S: Final = 0.2
 MAX_TEXTS: Final = 200  # answers about names that are kept
 
 Where = tuple[str, int]  # mesh and rank
-Answer = dict[str, Any]
 A = TypeVar("A")
 
 
 class Help:
     """Answers for the cells of one session."""
 
-    def __init__(self, session: Any) -> None:
-        self._session = session
-        self._words = Words(session.meshes, self._variables)
+    def __init__(
+        self,
+        shell: InteractiveShell,
+        control: Control,
+        meshes: Meshes,
+        auto: AutoTransform,
+        seen: SeenNames,
+    ) -> None:
+        self._shell = shell
+        self._control = control
+        self._meshes = meshes
+        self._auto = auto
+        self._seen = seen
+        self._words = Words(meshes, self._variables)
         self._names: dict[Where, dict[str, str]] = {}
         self._texts: dict[tuple[str, int, str], str | None] = {}
         self._owing: set[Where] = set()
@@ -46,18 +62,18 @@ class Help:
 
     def complete(self, cell: str, offset: int) -> list[Match] | None:
         """Completions at an offset of a cell; None in code of the controller's."""
-        place = cursor.place(cell, offset, self._session.auto.line_for)
+        place = cursor.place(cell, offset, self._auto.line_for)
         if isinstance(place, MeshLine):
             return self._words.complete(place)
         return None if place is None else self._of_code(place)
 
-    def inspect(self, cell: str, offset: int, detail: int) -> Answer | None:
+    def inspect(self, cell: str, offset: int, detail: int) -> dict[str, str | None] | None:
         """Help on the name at an offset, as `{"text": ...}`, where None is a name nobody knows;
         None in code of the controller's."""
-        place = cursor.place(cell, offset, self._session.auto.line_for)
+        place = cursor.place(cell, offset, self._auto.line_for)
         if isinstance(place, MeshLine):
             magic = "%%mesh" if place.is_cell else "%mesh"
-            return {"text": self._session.shell.object_inspect_mime(magic)["text/plain"]}
+            return {"text": self._shell.object_inspect_mime(magic)["text/plain"]}
         return None if place is None else {"text": self._of_name(place, detail)}
 
     # ---------------------------------------------------------------------------- completions
@@ -78,7 +94,9 @@ class Help:
             if name.startswith(begin) and name not in there
         ]
 
-    def _named(self, place: RankCode, owner: str, mesh: Any, is_told: bool) -> list[Word]:
+    def _named(
+        self, place: RankCode, owner: str, mesh: ProcMesh | None, is_told: bool
+    ) -> list[Word]:
         """Names that occur in the cell, which has not run; and in cells before it and on ranks,
         unless one has just told its own."""
         here = SeenNames()
@@ -86,17 +104,16 @@ class Help:
         found = dict.fromkeys(here.of(owner), "")
         if is_told:
             return list(found.items())
-        found |= dict.fromkeys(self._session.seen.of(owner), "")
+        found |= dict.fromkeys(self._seen.of(owner), "")
         if mesh is not None and not owner:
             for (name, _), names in list(self._names.items()):
                 found |= names if name == mesh.name else {}
         return list(found.items())
 
     def _variables(self, command: str) -> list[Word]:
-        """What `%mesh put` and `%mesh get` can take."""
         if command == "put":
-            names = self._session.shell.user_ns
-            hidden = self._session.shell.user_ns_hidden
+            names = self._shell.user_ns
+            hidden = self._shell.user_ns_hidden
             return [(name, "") for name in list(names) if name[0] != "_" and name not in hidden]
         if command == "get":
             found = {
@@ -120,10 +137,10 @@ class Help:
 
     # --------------------------------------------------------------------------------- ranks
 
-    def _whereabouts(self, line: str) -> tuple[Any, list[int]]:
+    def _whereabouts(self, line: str) -> tuple[ProcMesh | None, list[int]]:
         """The mesh of a `%%mesh` line and its living ranks; of a line that is wrong, all of the
         current mesh."""
-        meshes, lost = self._session.meshes, self._session.runtime.lost
+        meshes, lost = self._meshes, self._control.lost
         try:
             chosen = options.parse_cell(line)
             mesh = meshes.glance(chosen.name)
@@ -134,17 +151,16 @@ class Help:
         gone = set() if mesh is None else set(lost(mesh))
         return mesh, sorted({rank for part in parts for rank in part.ranks} - gone)
 
-    def _ask(self, mesh: Any, ranks: Sequence[int], request: Request[A]) -> A | None:
-        """The answer of a rank, if one can be had now."""
+    def _ask(self, mesh: ProcMesh | None, ranks: Sequence[int], request: Request[A]) -> A | None:
         with self._asking:  # who is asked just now owes nothing yet
-            free = [rank for rank in ranks if (mesh.name, rank) not in self._owing]
-            if not free:
+            free = [] if mesh is None else [r for r in ranks if (mesh.name, r) not in self._owing]
+            if mesh is None or not free:
                 return None
             where = mesh.name, free[0]
             self._owing.add(where)
             late = partial(self._answered, where)
             answer: A | Refused | None
-            answer = self._session.runtime.help(mesh, free[0], request, ANSWER_S, late)
+            answer = self._control.help(mesh, free[0], request, ANSWER_S, late)
             if answer is not None:
                 self._answered(where, answer)
         return None if isinstance(answer, Refused) else answer

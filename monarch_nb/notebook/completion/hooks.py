@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
-from IPython.core.completer import Completion, provisionalcompleter
+from IPython.core.completer import Completion, IPCompleter, provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.notebook.completion.completer import Help
+from monarch_nb.notebook.shells import Kernel, kernel_of
 
 
-def install(shell: Any, found: Help) -> Callable[[], None]:
+def install(shell: InteractiveShell, found: Help) -> Callable[[], None]:
     """Answer from now on. Returns what ends it."""
     undo = [_complete(shell.Completer, found)]
-    if (kernel := getattr(shell, "kernel", None)) is not None:
+    if (kernel := kernel_of(shell)) is not None:
         undo.append(_inspect(kernel, found))
 
     def end() -> None:
@@ -29,7 +30,7 @@ def install(shell: Any, found: Help) -> Callable[[], None]:
     return end
 
 
-def _complete(completer: Any, found: Help) -> Callable[[], None]:
+def _complete(completer: IPCompleter, found: Help) -> Callable[[], None]:
     original = completer.completions
     alone = threading.Lock()  # IPython's completer keeps what it works on in itself
 
@@ -45,14 +46,16 @@ def _complete(completer: Any, found: Help) -> Callable[[], None]:
                 made = Completion(match.start, match.end, match.text, type=match.kind)
             yield made
 
-    completer.completions = completions
+    vars(completer)["completions"] = completions
     return lambda: _uncover(completer, "completions")
 
 
-def _inspect(kernel: Any, found: Help) -> Callable[[], None]:
+def _inspect(kernel: Kernel, found: Help) -> Callable[[], None]:
     original = kernel.do_inspect
 
-    def do_inspect(code: str, cursor_pos: int | None, detail_level: int = 0, *rest: Any) -> Any:
+    def do_inspect(
+        code: str, cursor_pos: int | None, detail_level: int = 0, *rest: object
+    ) -> object:
         offset = len(code) if cursor_pos is None else cursor_pos
         answer = found.inspect(code, offset, detail_level)
         if answer is None:
@@ -65,5 +68,5 @@ def _inspect(kernel: Any, found: Help) -> Callable[[], None]:
     return lambda: _uncover(kernel, "do_inspect")
 
 
-def _uncover(instance: Any, method: str) -> None:
+def _uncover(instance: object, method: str) -> None:
     vars(instance).pop(method, None)

@@ -9,11 +9,14 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from monarch_nb.notebook import commands, options
 from monarch_nb.notebook.meshes import Meshes
 from monarch_nb.notebook.source.cursor import MeshLine
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import ProcMesh
 
 MAX_PLACES: Final = 64  # ranks, or places of an axis, that are listed
 
@@ -73,7 +76,7 @@ class Words:
             yield from self._values(action, before, word)
         yield from ((name, "param") for name in known if name.startswith("--"))
 
-    def _values(self, action: Any, before: Sequence[str], word: str) -> Iterator[Word]:
+    def _values(self, action: argparse.Action, before: Sequence[str], word: str) -> Iterator[Word]:
         if action.choices:
             yield from ((str(choice), "keyword") for choice in action.choices)
         elif action.nargs == argparse.REMAINDER:  # of `auto on`, what follows `%%mesh`
@@ -115,8 +118,7 @@ class Words:
         ranks = list(mesh.ranks)[:MAX_PLACES]
         yield from ((f"{head}{rank}", "instance") for rank in ranks)
 
-    def _mesh(self, before: Sequence[str]) -> Any:
-        """The mesh that the line is about; None where there is none."""
+    def _mesh(self, before: Sequence[str]) -> ProcMesh | None:
         named = [word[1:] for word in before if word[:1] == "@"]
         named += [word for word in before if word in self._meshes.living()]
         if "--name" in before[:-1]:
@@ -124,14 +126,15 @@ class Words:
         return self._meshes.glance(named[0] if named else None)
 
 
-def _positional(parser: options.Parser, before: Sequence[str]) -> Any:
-    """The argument that a word without dashes would be."""
-    known = parser._option_string_actions
+def _positional(parser: options.Parser, before: Sequence[str]) -> argparse.Action | None:
+    known: dict[str, argparse.Action] = parser._option_string_actions
     count = 0
     for last, word in zip(["", *before], before, strict=False):
         is_value = last in known and known[last].nargs != 0
         count += word not in known and not is_value
-    positionals = [action for action in parser._actions if not action.option_strings]
+    positionals: list[argparse.Action] = [
+        action for action in parser._actions if not action.option_strings
+    ]
     if count < len(positionals):
         return positionals[count]
     many = positionals and positionals[-1].nargs in ("*", "+", argparse.REMAINDER)

@@ -14,13 +14,21 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary, WeakSet
 
+from IPython.core.interactiveshell import InteractiveShell
+
+from monarch_nb.control.debug.prompt import NOBODY, Conversation
+from monarch_nb.control.debug.sessions import Key, Stop
+from monarch_nb.notebook.cells.registry import Cell, CellRegistry
+from monarch_nb.notebook.client_link import ClientLink
 from monarch_nb.notebook.errors import MagicError
+from monarch_nb.notebook.output.router import OutputRouter
 from monarch_nb.notebook.source import tracebacks
 
 if TYPE_CHECKING:
-    from monarch_nb.notebook.session import Cell, Session
+    from monarch_nb.control.api import Client, Control
 
 BLOCKED_S: Final = 1.0
 LOOK_S: Final = 0.25
@@ -32,32 +40,47 @@ STOPPING_S: Final = 1.0
 class Prompts:
     """The debugger's prompts of a session."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._client: Any = None
+    def __init__(
+        self,
+        shell: InteractiveShell,
+        control: Control,
+        cells: CellRegistry,
+        link: ClientLink,
+        output: OutputRouter,
+    ) -> None:
+        self._shell = shell
+        self._control = control
+        self._cells = cells
+        self._link = link
+        self._output = output
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._told: dict[Any, int] = {}
+        self._told: dict[Key, int] = {}
+        self._conversations: WeakKeyDictionary[Cell, Conversation] = WeakKeyDictionary()
+        self._left: WeakSet[Cell] = WeakSet()  # cells whose prompt the user has closed
         self._is_here = False  # `%mesh debug` holds the prompt
-        self.is_closed = False
+        self._is_closed = False
+        link.on_attach(self._listen)
 
-    def attach(self, client: Any) -> None:
-        """From now on, for the ranks of this client."""
-        self._client = client
+    @property
+    def _client(self) -> Client:
+        client = self._link.client
+        assert client is not None  # ranks of it have stopped
+        return client
+
+    def _listen(self, client: Client) -> None:
         client.debugging.listen(self._changed)
         client.debugging.take(self._takes)
-        client.status.name_places(partial(tracebacks.named_place, self._session.shell))
+        client.status.name_places(partial(tracebacks.named_place, self._shell))
 
     def close(self) -> None:
-        """The session ends."""
-        self.is_closed = True
+        self._is_closed = True
 
     # the inbox thread
 
-    def _takes(self, stop: Any) -> bool:
-        """Whether somebody can answer, now or by `%mesh debug`."""
-        cell = self._session.cell_of(stop.tag)
-        return not self.is_closed and cell is not None and cell.asker is not None
+    def _takes(self, stop: Stop) -> bool:
+        cell = self._cells.of(stop.tag)
+        return not self._is_closed and cell is not None and cell.asker is not None
 
     def _changed(self) -> None:
         with self._lock:
@@ -70,28 +93,27 @@ class Prompts:
     # the thread
 
     def _attend(self) -> None:
-        desk = self._client.debugging
+        debuggers = self._client.debugging
         while True:
             with self._lock:
-                if self.is_closed or not desk.stops():
+                if self._is_closed or not debuggers.stops():
                     self._thread = None
                     return
-            desk.gather()
+            debuggers.gather()
             cell = self._cell_to_ask()
             if cell is not None:
-                self.converse(cell, cell.conversation or self._conversation(cell))
+                self._converse(cell, self._conversations.get(cell) or self._conversation(cell))
                 continue
             self._tell_below()
-            serials = [stop.serial for stop in desk.stops()]
-            desk.wait(partial(self._is_news, serials), LOOK_S)
+            serials = [stop.serial for stop in debuggers.stops()]
+            debuggers.wait(partial(self._is_news, serials), LOOK_S)
 
     def _is_news(self, serials: list[int]) -> bool:
         return [stop.serial for stop in self._client.debugging.stops()] != serials
 
     def _cell_to_ask(self) -> Cell | None:
-        """The running cell, if the prompt belongs there."""
-        cell = self._session.running
-        if cell is None or cell.asker is None or cell.is_prompt_closed or self._is_here:
+        cell = self._cells.running
+        if cell is None or cell.asker is None or cell in self._left or self._is_here:
             return None
         if _is_being_stopped(cell):
             return None
@@ -101,71 +123,66 @@ class Prompts:
         is_old = time.monotonic() - cell.started_s > BLOCKED_S
         return cell if stops and is_old and _main_thread_waits() else None
 
-    def _held_up(self) -> list[Any]:
+    def _held_up(self) -> list[Stop]:
         """Stops that hold ranks up; frames of a failure are open because somebody speaks to
         them."""
         return [stop for stop in self._client.debugging.stops() if stop.kind != "post-mortem"]
 
-    def _conversation(self, cell: Cell) -> Any:
-        from monarch_nb.control.debug.prompt import Conversation
-
+    def _conversation(
+        self, cell: Cell, wants: Callable[[Stop], bool] = lambda _: True
+    ) -> Conversation:
         say = partial(cell.output.say, "stdout")
-        where = f"Cell In[{cell.number}]"
-        cell.conversation = Conversation(self._client.debugging, say, name=where)
-        return cell.conversation
+        made = Conversation(self._client.debugging, say, wants, name=f"Cell In[{cell.number}]")
+        self._conversations[cell] = made
+        return made
 
-    def converse(self, cell: Cell, talk: Any) -> None:
-        """Ask and answer in a cell, until no rank is stopped, or the cell ends."""
+    def _converse(self, cell: Cell, talk: Conversation) -> None:
         assert cell.asker is not None
-        cell.is_asking = True
         try:
-            while talk.stops() and not self._is_over(cell, talk):
-                cell.output.settle()
-                talk.announce()
-                line = cell.asker.ask(talk.prompt, self._until(cell, talk))
-                if line is not None:
-                    talk.do(line)
+            with cell.asking():
+                while talk.stops() and not self._is_over(cell, talk):
+                    cell.output.settle()
+                    talk.announce()
+                    line = cell.asker.ask(talk.prompt, self._until(cell, talk))
+                    if line is not None:
+                        talk.do(line)
         except Exception:  # the front end has left in the middle of it
-            cell.is_prompt_closed = True
+            self._left.add(cell)
             logging.getLogger("monarch_nb").exception("the debugger's prompt could not go on")
-        finally:
-            cell.is_asking = False
 
-    def _is_over(self, cell: Cell, talk: Any) -> bool:
-        cell.is_prompt_closed = talk.is_over
-        talk.is_closed = self.is_closed or cell.is_over or _is_being_stopped(cell)
-        return bool(talk.is_closed or talk.is_over)
+    def _is_over(self, cell: Cell, talk: Conversation) -> bool:
+        (self._left.add if talk.is_over else self._left.discard)(cell)
+        talk.is_closed = self._is_closed or cell.is_over or _is_being_stopped(cell)
+        return talk.is_closed or talk.is_over
 
-    def _until(self, cell: Cell, talk: Any) -> Callable[[], bool]:
+    def _until(self, cell: Cell, talk: Conversation) -> Callable[[], bool]:
         """When to take a question back: looked at while it is open. Who stops meanwhile is told
         of."""
-        prompt, told, desk = talk.prompt, 0, self._client.debugging
+        prompt, told, debuggers = talk.prompt, 0, self._client.debugging
 
         def is_over() -> bool:
             if self._is_over(cell, talk):
                 return True
             nonlocal told
             serial = max((stop.serial for stop in talk.stops()), default=0)
-            if serial != told and desk.is_quiet:
+            if serial != told and debuggers.is_quiet:
                 told = serial
                 talk.announce()
-            return bool(talk.prompt != prompt)
+            return talk.prompt != prompt
 
         return is_over
 
     def _tell_below(self) -> None:
         """Of stops that nobody speaks to here."""
-        from monarch_nb.control.debug.prompt import Conversation
-
         stops = self._held_up()
         new = [stop for stop in stops if self._told.get(stop.key) != stop.serial]
         self._told = {stop.key: stop.serial for stop in stops}
         for tag in dict.fromkeys(stop.tag for stop in new):
-            cell = self._session.cell_of(tag)
+            cell = self._cells.of(tag)
             if cell is None:
                 continue
             mine = {stop.key for stop in new if stop.tag == tag}
-            say = partial(self._session.say, cell)
+            say = partial(self._output.say, cell)
             talk = Conversation(self._client.debugging, say, partial(_is_one_of, mine))
             talk.announce()
             talk.leave()
@@ -176,10 +193,8 @@ class Prompts:
     def open(self, rank: int | None) -> None:
         """`%mesh debug`: the prompt in this cell. Raises `MagicError` if there is nobody to speak
         to. The stop button closes it; ranks stay as they are."""
-        from monarch_nb.control.debug.prompt import NOBODY
-
-        session, cell = self._session, self._cell_here()
-        if session.attach() is None or not self._client.debugging.stops():
+        cell = self._cell_here()
+        if self._link.attach() is None or not self._client.debugging.stops():
             raise MagicError(NOBODY)
         talk = self._conversation(cell)
         if rank is not None and not talk.choose(rank):
@@ -189,12 +204,10 @@ class Prompts:
     def open_failed(self, processes: Sequence[int] | None, tag: int | None = None) -> bool:
         """The frames of the last failure of these processes, or of all, in this cell; whether there
         are any. They are left when the prompt is."""
-        session, cell = self._session, self._cell_here()
-        session.attach()
-        wanted = self._client.post_mortem.living() if processes is None else processes
-        keys = self._client.post_mortem.open_failed(wanted, tag)
-        talk = self._conversation(cell)
-        talk.wants = partial(_is_one_of, set(keys))
+        cell = self._cell_here()
+        self._link.attach()
+        keys = self._control.open_failed(processes, tag)
+        talk = self._conversation(cell, partial(_is_one_of, set(keys)))
         try:
             self._hold(cell, talk)
         finally:
@@ -203,39 +216,30 @@ class Prompts:
         return bool(keys)
 
     def _cell_here(self) -> Cell:
-        """The running cell. Raises `MagicError` where nobody can answer its questions."""
-        cell = self._session.running
+        cell = self._cells.running
         if cell is None or cell.asker is None:
             raise MagicError("nobody can type here: this front end takes no input")
         return cell
 
-    def stop_at_failure(self, processes: Sequence[int], *, on: bool) -> None:
-        """Ranks stop where their code fails, or do no longer."""
-        self._client.post_mortem.stop_at_failure(processes, on=on)
-
-    def forget_failed(self, processes: Sequence[int]) -> None:
-        """Ranks let go of the frames of their failures."""
-        self._client.post_mortem.forget_failed(processes)
-
-    def _hold(self, cell: Cell, talk: Any) -> None:
-        """Ask here until nobody is stopped."""
-        session = self._session
+    def _hold(self, cell: Cell, talk: Conversation) -> None:
         self._is_here = True
         try:
-            self.converse(cell, talk)
+            self._converse(cell, talk)
             while talk.is_waiting and not talk.is_over:
-                self._client.debugging.wait(lambda: talk.stops() or not talk.is_waiting, LOOK_S)
-                self.converse(cell, talk)
+                self._client.debugging.wait(
+                    lambda: bool(talk.stops()) or not talk.is_waiting, LOOK_S
+                )
+                self._converse(cell, talk)
         except KeyboardInterrupt:
-            session.say(cell, "the prompt is closed\n")
+            self._output.say(cell, "the prompt is closed\n")
         finally:
             self._is_here = False
 
     def cell_ends(self, cell: Cell) -> None:
         """Take its question back; what was said is above its end."""
-        cell.is_over = True
-        if cell.conversation is not None:
-            cell.conversation.leave()
+        cell.end()
+        if (talk := self._conversations.get(cell)) is not None:
+            talk.leave()
         deadline = time.monotonic() + END_S
         while cell.is_asking and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -256,5 +260,5 @@ def _main_thread_waits() -> bool:
     return is_ours or frame is None
 
 
-def _is_one_of(keys: set[Any], stop: Any) -> bool:
+def _is_one_of(keys: set[Key], stop: Stop) -> bool:
     return stop.key in keys

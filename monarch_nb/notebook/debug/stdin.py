@@ -9,8 +9,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from monarch_nb.notebook.shells import Header, Kernel, Message, kernel_of, request_of
 
 LOOK_S: Final = 0.01
 
@@ -25,7 +29,7 @@ class Asker(Protocol):
 class KernelAsker:
     """The front end of a kernel's cell."""
 
-    def __init__(self, kernel: Any, header: Mapping[str, Any], ident: Any) -> None:
+    def __init__(self, kernel: Kernel, header: Header, ident: object) -> None:
         self._kernel = kernel
         self._parent = {"header": header}
         self._ident = ident
@@ -55,7 +59,7 @@ class KernelAsker:
         return None
 
 
-def _answers(reply: Mapping[str, Any], asked: str) -> bool:
+def _answers(reply: Message, asked: str) -> bool:
     """Some clients do not say which question they answer."""
     return bool(reply.get("parent_header", {}).get("msg_id", asked) == asked)
 
@@ -74,7 +78,7 @@ class TerminalAsker:
 
 
 @contextlib.contextmanager
-def _turn(kernel: Any, is_over: Callable[[], bool]) -> Iterator[bool]:
+def _turn(kernel: Kernel, is_over: Callable[[], bool]) -> Iterator[bool]:
     """Inside, the kernel's stdin is this thread's; False: it was over before."""
     lock = _lock_of(kernel)
     while not lock.acquire(timeout=LOOK_S):
@@ -87,14 +91,15 @@ def _turn(kernel: Any, is_over: Callable[[], bool]) -> Iterator[bool]:
         lock.release()
 
 
-def _lock_of(kernel: Any) -> threading.Lock:
+def _lock_of(kernel: Kernel) -> threading.Lock:
     """Who holds it may use the stdin channel; `input()` of cells does too, from now on."""
     found: threading.Lock | None = vars(kernel).get("_monarch_nb_asking")
     if found is None:
-        found = vars(kernel)["_monarch_nb_asking"] = threading.Lock()
+        found = threading.Lock()
+        kernel._monarch_nb_asking = found
         own = kernel._input_request
 
-        def in_turn(*args: Any, **options: Any) -> Any:
+        def in_turn(*args: object, **options: object) -> object:
             with found:
                 return own(*args, **options)
 
@@ -102,19 +107,18 @@ def _lock_of(kernel: Any) -> threading.Lock:
     return found
 
 
-def asker_of_running_cell(shell: Any) -> Asker | None:
+def asker_of_running_cell(shell: InteractiveShell) -> Asker | None:
     """Who answers for the cell that the shell is about to run; None if nobody can."""
-    kernel = getattr(shell, "kernel", None)
+    kernel = kernel_of(shell)
     if kernel is None:
         return TerminalAsker() if sys.stdin is not None and sys.stdin.isatty() else None
-    parent = shell.get_parent()
+    parent = request_of(shell)
     if not parent.get("content", {}).get("allow_stdin", False):
         return None
     _lock_of(kernel)
     return KernelAsker(kernel, parent.get("header", {}), _ident(kernel))
 
 
-def _ident(kernel: Any) -> Any:
-    """Whose message the shell handles."""
+def _ident(kernel: Kernel) -> object:
     current = getattr(kernel, "_get_shell_context_var", None)
     return kernel._parent_ident["shell"] if current is None else current(kernel._shell_parent_ident)

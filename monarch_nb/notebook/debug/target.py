@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from IPython.core.inputtransformer2 import leading_empty_lines
+from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.selection import check_ranks
 from monarch_nb.notebook.errors import MagicError
 
 if TYPE_CHECKING:
-    from monarch_nb.notebook.session import Session
+    from monarch_nb.control.api import Client, Control, ProcMesh
+    from monarch_nb.control.debug.dap import DapLink
+    from monarch_nb.notebook.client_link import ClientLink
 
 MAX_RANKS: Final = 128
 """Ranks that are debugged at once; a panel of threads is for a person to read."""
@@ -71,17 +74,22 @@ class Follower(Protocol):
 class Debugging:
     """The choice of one session, and the way to the debuggers in its ranks."""
 
-    def __init__(self, session: Session) -> None:
-        self.chosen: Choice = CONTROLLER
-        self._session = session
+    def __init__(self, control: Control, link: ClientLink) -> None:
+        self._chosen = CONTROLLER
+        self._control = control
+        self._link = link
         self._follower: Follower | None = None
+        link.on_attach(self._listen)
+
+    @property
+    def chosen(self) -> Choice:
+        """What the next *attach* of a front end means."""
+        return self._chosen
 
     def follow(self, follower: Follower) -> None:
-        """A kernel with a debugger listens."""
         self._follower = follower
 
-    def attach(self, client: Any) -> None:
-        """From now on, the ranks are this client's."""
+    def _listen(self, client: Client) -> None:
         client.on_heal(self._healed)
 
     def _healed(self, mesh: str, ranks: Sequence[int]) -> None:
@@ -96,7 +104,6 @@ class Debugging:
 
     @property
     def is_there(self) -> bool:
-        """Whether this kernel has a visual debugger."""
         return self._follower is not None
 
     def choose(self, choice: Choice) -> str:
@@ -104,11 +111,11 @@ class Debugging:
         so."""
         if self._follower is None:
             raise MagicError(NO_DEBUGGER)
-        self.chosen = choice
+        self._chosen = choice
         done = self._follower.move_to(choice)
         return f"the visual debugger is for {choice}{done}"
 
-    def ranks(self, mesh: Any, ranks: Sequence[int] | None) -> Choice:
+    def ranks(self, mesh: ProcMesh, ranks: Sequence[int] | None) -> Choice:
         """A choice of ranks of a mesh, None for all. Raises `MagicError` where that is no use."""
         wanted = tuple(mesh.ranks) if ranks is None else tuple(ranks)
         check_ranks(mesh, wanted)
@@ -117,13 +124,12 @@ class Debugging:
                 f"the visual debugger takes {MAX_RANKS} ranks at most, not {len(wanted)}. "
                 f"Type: %mesh debugger {wanted[0]}"
             )
-        if lost := sorted(set(wanted) & set(self._session.runtime.lost(mesh))):
+        if lost := sorted(set(wanted) & set(self._control.lost(mesh))):
             raise MagicError(f"{rank_words(lost)} of {mesh.name} cannot be debugged, it is lost. "
                              "Type: %mesh heal")  # fmt: skip
         return Choice(mesh.name, wanted)
 
     def __str__(self) -> str:
-        """What is debugged now, for people."""
         doing = "" if self._follower is None else self._follower.doing()
         return f"the visual debugger is for {self.chosen}{doing}"
 
@@ -133,24 +139,22 @@ class Debugging:
         rank: int,
         on_event: Callable[[dict[str, Any]], None],
         on_end: Callable[[str], None],
-    ) -> Any:
+    ) -> DapLink:
         """The debugger in a rank of a choice, see `control.dap`. The callbacks come from the inbox
         thread. Raises `RuntimeError` where there is no such rank any more."""
-        client: Any = self._session.attach()
-        mesh = self._session.runtime.find(choice.mesh)
+        client, mesh = self._link.attach(), self._control.find(choice.mesh)
         if client is None or mesh is None or rank not in mesh.ranks:
             raise RuntimeError(f"{choice.mesh} has no rank {rank} any more")
-        [process] = self._session.runtime.processes(mesh, [rank])
+        [process] = self._control.processes(mesh, [rank])
         return client.debuggers.open(process, on_event, on_end)
 
 
 def stopped_words(ranks: Iterable[int]) -> str:
-    """Who is stopped, for people."""
     which = sorted(ranks)
     return f"{rank_words(which)} {'is' if len(which) == 1 else 'are'} stopped"
 
 
-def keep_empty_lines(shell: Any) -> None:
+def keep_empty_lines(shell: InteractiveShell) -> None:
     """Lines of cells as in the notebook, where a debugger sets breakpoints: IPython drops empty
     ones at the start. ipykernel keeps them while it debugs, but then a cell magic below one is
     none."""
@@ -164,7 +168,7 @@ def _with_empty_lines(lines: list[str]) -> list[str]:
     return kept if kept and kept[0].startswith(_OF_FIRST_LINE) else lines
 
 
-def debugging_of(shell: Any) -> Debugging | None:
+def debugging_of(shell: InteractiveShell) -> Debugging | None:
     """The choice of a shell that has loaded the extension."""
     session = vars(shell).get("_monarch_nb_session")
     return None if session is None else session.debugging

@@ -12,13 +12,22 @@ import io
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from IPython.core.interactiveshell import InteractiveShell
+
+from monarch_nb.control.api import HOST_MESH, RANK_MESHES
 from monarch_nb.core.errors.folding import rank_runs
 from monarch_nb.notebook.display.units import count, duration, sizes_text
 from monarch_nb.notebook.display.values import values_html, values_text
-from monarch_nb.notebook.session import Session
+from monarch_nb.notebook.view.browser.showing import Showing
 from monarch_nb.notebook.view.picture.marks import mark_of
+
+if TYPE_CHECKING:
+    from IPython.lib.pretty import RepresentationPrinter
+
+    from monarch_nb.control.api import MeshStatus, RankStatus
+    from monarch_nb.core.shape.values import ValueMesh
 
 MAX_ROWS = 16
 """A mesh with more ranks is shown with one row for each state."""
@@ -31,31 +40,29 @@ Row = tuple[str, str, str, str, str, str]
 class StatusView:
     """What `%mesh status` shows: each mesh with the state of its ranks `at` the snapshot's time."""
 
-    def __init__(self, meshes: Sequence[Any], at: float, current: str | None = None) -> None:
+    def __init__(self, meshes: Sequence[MeshStatus], at: float, current: str | None = None) -> None:
         self._meshes = meshes
         self._at = at
         self._current = current
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"text/plain": self.text(), "text/html": self.html()}
 
     def text(self) -> str:
-        """A table for each mesh."""
         return "\n".join(self._text_of(mesh) for mesh in self._meshes)
 
     def html(self) -> str:
-        """The same, self-contained."""
         return "".join(self._html_of(mesh) for mesh in self._meshes)
 
-    def _text_of(self, mesh: Any) -> str:
+    def _text_of(self, mesh: MeshStatus) -> str:
         return f"{self._title(mesh)}\n{table_text(_HEADINGS, map(_plain, rows(mesh, self._at)))}"
 
-    def _html_of(self, mesh: Any) -> str:
+    def _html_of(self, mesh: MeshStatus) -> str:
         lines = rows(mesh, self._at)
         body = "".join(f"<tr>{''.join(map(_cell, _HEADINGS, line))}</tr>" for line in lines)
         return f"<div><b>{html.escape(self._title(mesh))}</b>{table_html(_HEADINGS, body)}</div>"
 
-    def _title(self, mesh: Any) -> str:
+    def _title(self, mesh: MeshStatus) -> str:
         current = " (current)" if mesh.name == self._current else ""
         verdicts = Counter(rank.verdict for rank in mesh.ranks)
         counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
@@ -63,7 +70,7 @@ class StatusView:
         return f"{mesh.name}: {count(len(mesh.ranks), 'rank')}, {counts}; {axes}{current}"
 
 
-def rows(mesh: Any, at: float) -> Iterator[Row]:
+def rows(mesh: MeshStatus, at: float) -> Iterator[Row]:
     """The text of each rank's row, or of each state's, if there are many ranks."""
     if len(mesh.ranks) <= MAX_ROWS:
         yield from (_row([rank], mesh, at) for rank in mesh.ranks)
@@ -73,11 +80,11 @@ def rows(mesh: Any, at: float) -> Iterator[Row]:
         yield _row(list(alike), mesh, at)
 
 
-def _sameness(rank: Any) -> tuple[str, str, str]:
+def _sameness(rank: RankStatus) -> tuple[str, str, str]:
     return rank.verdict, rank.what or "", rank.detail or ""
 
 
-def _row(ranks: Sequence[Any], mesh: Any, at: float) -> Row:
+def _row(ranks: Sequence[RankStatus], mesh: MeshStatus, at: float) -> Row:
     first = ranks[0]
     alone = len(ranks) == 1
     doing = " ".join(text for text in (first.what, first.detail) if text)
@@ -111,7 +118,6 @@ def _cell(heading: str, text: str) -> str:
 
 
 def table_text(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table without colours."""
     from rich.box import SIMPLE  # 0.1 s of imports
     from rich.console import Console
     from rich.table import Table
@@ -138,41 +144,37 @@ def table_html(headings: Iterable[str], body: str) -> str:
 # ------------------------------------------------------------------------- meshes and values
 
 
-def mesh_html(mesh: Any) -> str:
+def mesh_html(mesh: object) -> str:
     """For meshes of hosts: what `repr` says, in one line."""
     return f"<code>{html.escape(repr(mesh))}</code>"
 
 
-def _values_plain(values: Any, printer: Any, cycle: bool) -> None:  # noqa: ARG001  IPython's
+def _values_plain(values: ValueMesh[Any], printer: RepresentationPrinter, cycle: bool) -> None:  # noqa: ARG001  IPython's
     printer.text(values_text(values))
 
 
 _VALUES = ("monarch_nb.core.shape.values", "ValueMesh")
-_RANKS = (
-    ("monarch_nb.meshes.proc_mesh", "ProcMesh"),
-    ("monarch_nb.meshes.actor_mesh", "ActorMesh"),
-)
-_HOSTS = ("monarch_nb.meshes.proc_mesh", "HostMesh")
 
 
-def register(shell: Any, session: Session) -> None:
+def register(shell: InteractiveShell, showing: Showing) -> None:
     """Let the shell show our classes; by name, so that nothing is imported for it."""
     display = shell.display_formatter
+    assert display is not None  # IPython makes it with the shell
     display.formatters["text/plain"].for_type_by_name(*_VALUES, _values_plain)
     page = display.formatters["text/html"]
     page.for_type_by_name(*_VALUES, values_html)
-    page.for_type_by_name(*_HOSTS, mesh_html)
-    for each in _RANKS:
-        display.mimebundle_formatter.for_type_by_name(*each, session.showing.bundle)
+    page.for_type_by_name(*HOST_MESH, mesh_html)
+    for each in RANK_MESHES:
+        display.mimebundle_formatter.for_type_by_name(*each, showing.bundle)
 
 
-def unregister(shell: Any) -> None:
-    """Undo `register`."""
+def unregister(shell: InteractiveShell) -> None:
     display = shell.display_formatter
+    assert display is not None  # IPython makes it with the shell
     for formatter, keys in (
         (display.formatters["text/plain"], (_VALUES,)),
-        (display.formatters["text/html"], (_VALUES, _HOSTS)),
-        (display.mimebundle_formatter, _RANKS),
+        (display.formatters["text/html"], (_VALUES, HOST_MESH)),
+        (display.mimebundle_formatter, RANK_MESHES),
     ):
         for key in keys:
             formatter.pop(".".join(key), None)

@@ -29,7 +29,6 @@ class Grid:
 
 
 def grid_of(sizes: Mapping[str, int]) -> Grid:
-    """The grid of a mesh with these axes."""
     *outer, (axis, width) = list(sizes.items()) or [("", 1)]
     chunk = width if width <= MAX_COLUMNS else WRAP
     rows: list[tuple[str, tuple[int, ...]]] = []
@@ -47,7 +46,6 @@ def grid_of(sizes: Mapping[str, int]) -> Grid:
 
 
 def grid_text(grid: Grid, cell: Callable[[int], str]) -> str:
-    """Aligned columns."""
     lines = [(label, [cell(rank) for rank in ranks]) for label, ranks in grid.rows]
     head = (f"{grid.heading}=" if any(grid.columns) else "", list(grid.columns))
     table = [head, *lines] if any(grid.columns) else lines

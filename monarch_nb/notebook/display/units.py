@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import ProcMesh
 
 
-def mesh_text(mesh: Any) -> str:
+def mesh_text(mesh: ProcMesh) -> str:
     """`4 ranks (hosts=2 gpus=2)`."""
     ranks, axes = count(len(mesh), "rank"), sizes_text(mesh.sizes)
     return f"{ranks} ({axes})" if axes else ranks

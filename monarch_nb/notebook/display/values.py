@@ -13,11 +13,14 @@ import html
 import math
 import numbers
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from monarch_nb.core.errors.folding import rank_runs
 from monarch_nb.notebook.display.grids import Grid, grid_html, grid_of, grid_text
 from monarch_nb.notebook.display.units import count, sizes_text
+
+if TYPE_CHECKING:
+    from monarch_nb.core.shape.values import ValueMesh
 
 MAX_ROWS = 64
 MAX_PLACES = 16
@@ -33,17 +36,15 @@ _BAD = "#D55E00"
 _MONO = "text-align:left;font-family:ui-monospace,monospace;white-space:pre"
 
 
-def values_text(values: Any) -> str:
-    """For `text/plain`."""
+def values_text(values: ValueMesh[Any]) -> str:
     return _view(values).text()
 
 
-def values_html(values: Any) -> str:
-    """For `text/html`."""
+def values_html(values: ValueMesh[Any]) -> str:
     return _view(values).html()
 
 
-def _view(values: Any) -> _Numbers | _Table:
+def _view(values: ValueMesh[Any]) -> _Numbers | _Table:
     title = f"ValueMesh {sizes_text(values.sizes)}".strip()
     read = [_read(values, rank) for rank in range(len(values))]
     found = [_number(value) for value in read]
@@ -63,8 +64,6 @@ def _view(values: Any) -> _Numbers | _Table:
 
 
 class _Numbers:
-    """A heat map."""
-
     def __init__(self, title: str, grid: Grid, values: Sequence[float]) -> None:
         self._title = title
         self._grid = grid
@@ -84,12 +83,10 @@ class _Numbers:
         return "; ".join(said)
 
     def text(self) -> str:
-        """A grid of numbers."""
         body = grid_text(self._grid, lambda rank: _short(self._values[rank]))
         return f"{self._title}: {self._caption}\n{body}"
 
     def html(self) -> str:
-        """The same in colours."""
         title = f"<b>{html.escape(self._title)}</b> {html.escape(self._caption)}"
         return f"<div>{title}{grid_html(self._grid, self._cell)}</div>"
 
@@ -103,8 +100,7 @@ class _Numbers:
         return f"<td style='{style}background:rgba({_HUE},{0.6 * share:.2f})'>{_short(value)}</td>"
 
 
-def _number(value: Any) -> float | None:
-    """The number that a value is, also of numpy and torch."""
+def _number(value: object) -> float | None:
     if isinstance(value, bool):
         return None
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
@@ -129,8 +125,6 @@ def _short(value: float) -> str:
 
 
 class _Table:
-    """A column for each field."""
-
     def __init__(
         self,
         title: str,
@@ -154,7 +148,6 @@ class _Table:
         return "\n".join([self._title, *lines, *self._more()])
 
     def html(self) -> str:
-        """A table."""
         head = "".join(
             f"<th style='text-align:left'>{_escaped(one)}</th>" for one in self._headings
         )
@@ -194,8 +187,7 @@ def _places(sizes: Sequence[int], ranks: int) -> Iterator[list[int]]:
         yield place
 
 
-def _fields(value: Any) -> dict[str, Any] | None:
-    """The named parts of a record; None for anything else."""
+def _fields(value: object) -> dict[str, object] | None:
     if isinstance(value, dict):
         found = value if all(isinstance(key, str) for key in value) else None
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -208,7 +200,7 @@ def _fields(value: Any) -> dict[str, Any] | None:
     return found if found and len(found) <= MAX_FIELDS else None
 
 
-def _field(value: Any) -> str:
+def _field(value: object) -> str:
     return f"{value:.6g}" if type(value) is float else _described(value, MAX_FIELD)
 
 
@@ -223,14 +215,14 @@ class _Unreadable:
         return f"<cannot be read: {type(self._error).__name__}: {self._error}>"
 
 
-def _read(values: Any, rank: int) -> Any:
+def _read(values: ValueMesh[Any], rank: int) -> object:
     try:
         return values.get(rank)
     except Exception as error:  # noqa: BLE001  unpickling is the user's code
         return _Unreadable(error)
 
 
-def _described(value: Any, limit: int) -> str:
+def _described(value: object, limit: int) -> str:
     """An array by its shape and range, anything else by its `repr`, cut."""
     try:
         text = _array(value) or repr(value)
@@ -239,7 +231,7 @@ def _described(value: Any, limit: int) -> str:
     return f"{text[:limit]}..." if len(text) > limit else text
 
 
-def _array(value: Any) -> str:
+def _array(value: object) -> str:
     """`float32 (256, 8), -1.2 to 3.4, mean 0.01`; empty for what is no array."""
     shape, kind = getattr(value, "shape", None), getattr(value, "dtype", None)
     if kind is None or not isinstance(shape, tuple) or not shape:

@@ -9,22 +9,28 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
-from monarch_nb.notebook.hangs import wording
-from monarch_nb.notebook.runtime import Runtime
+from IPython.core.interactiveshell import InteractiveShell
+
+from monarch_nb.notebook.hangs import reports
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import Control
 
 FIRST_S: Final = 2.0
 """So long a cell has waited when the first look is worth while."""
 
 
-class Lookout:
+class HangWatch:
     """Of a session. `on_news()` is called by the thread when there is another word."""
 
-    def __init__(self, shell: Any, runtime: Callable[[], Runtime]) -> None:
-        self.on_news: Callable[[], object] = lambda: None
+    def __init__(
+        self, shell: InteractiveShell, control: Control, on_news: Callable[[], object]
+    ) -> None:
         self._shell = shell
-        self._runtime = runtime
+        self._control = control
+        self._on_news = on_news
         self._told = (0, "")  # of which cell
         self._looking = threading.Lock()
 
@@ -32,7 +38,7 @@ class Lookout:
         """What the last look at the ranks of this cell has found; empty if they do not hang."""
         if waited_s >= FIRST_S and self._looking.acquire(blocking=False):
             try:
-                name = "monarch-lookout"
+                name = "monarch-hang-watch"
                 threading.Thread(target=self._look, args=(tag,), name=name, daemon=True).start()
             except BaseException:
                 self._looking.release()
@@ -43,12 +49,12 @@ class Lookout:
     def _look(self, tag: int) -> None:
         before = self._told
         try:
-            xray = self._runtime().xray()
+            xray = self._control.xray()
             found = xray.hangs(tag) if xray is not None else {}
-            self._told = tag, wording.telling_line(self._shell, found)
+            self._told = tag, reports.telling_line(self._shell, found)
         except Exception:  # the client ends just now
             logging.getLogger("monarch_nb").debug("a look at hanging ranks failed", exc_info=True)
         finally:
             self._looking.release()
         if bool(self._told[1]) != bool(before[1]):
-            self.on_news()
+            self._on_news()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Final
+
+from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.core.errors.folding import fold_outputs, rank_words
 from monarch_nb.core.hangs.stack_tree import Line, Node, Stack
 from monarch_nb.core.hangs.stack_tree import lines as lines_of
 from monarch_nb.core.hangs.stacks import Frame
 from monarch_nb.notebook.output.mime import Content, text_content
-from monarch_nb.notebook.source import locate, tracebacks
+from monarch_nb.notebook.source import tracebacks
 
 IDLE: Final = "idle"
 _TORCH: Final = ("/torch/autograd/", "/torch/distributed/", "/torch/nn/parallel/")
@@ -23,7 +25,7 @@ _ROW: Final = (
 )
 
 
-def lines(shell: Any, found: Mapping[int, Sequence[Stack]]) -> list[str]:
+def lines(shell: InteractiveShell, found: Mapping[int, Sequence[Stack]]) -> list[str]:
     """`rank 3 is at Cell In[4], line 2: time.sleep(60)`; ranks at the same place together.
 
     Of their main threads; ranks where that is idle are left out.
@@ -37,18 +39,18 @@ def lines(shell: Any, found: Mapping[int, Sequence[Stack]]) -> list[str]:
     ]
 
 
-def place(shell: Any, frames: Sequence[Frame]) -> str:
+def place(shell: InteractiveShell, frames: Sequence[Frame]) -> str:
     """`at` the user's own line, and `in` what it has called in a library; innermost call first."""
     inner = frames[0]
     mine = next((frame for frame in frames if not tracebacks.is_library(frame.file)), None)
     if mine is None:
         return f"in {_called(inner)}"
-    line = locate.line(shell, mine.file, mine.line)
+    line = tracebacks.source_line(shell, mine.file, mine.line)
     at = f"at {_where(shell, mine)}" + (f": {line}" if line else "")
     return at if mine is inner else f"in {_called(inner)}, {at}"
 
 
-def short(shell: Any, stacks: Sequence[Stack]) -> str:
+def short(shell: InteractiveShell, stacks: Sequence[Stack]) -> str:
     """`data.py:41 load()`: the user's own innermost line, of the first thread; or idle."""
     frames = stacks[0].frames[::-1] if stacks else ()
     if not frames:
@@ -67,7 +69,7 @@ def is_in_torch(stacks: Sequence[Stack]) -> bool:
     return bool(frames) and any(part in frames[0].file for part in _TORCH)
 
 
-def text(shell: Any, stacks: Iterable[Stack]) -> str:
+def text(shell: InteractiveShell, stacks: Iterable[Stack]) -> str:
     """All calls of all threads as in a traceback, the innermost last; or idle."""
     parts = [
         (f"{stack.thread}:\n" if stack.thread else "")
@@ -77,7 +79,7 @@ def text(shell: Any, stacks: Iterable[Stack]) -> str:
     return "\n\n".join(parts) or IDLE
 
 
-def tree_content(shell: Any, root: Node) -> Content:
+def tree_content(shell: InteractiveShell, root: Node) -> Content:
     """A tree to be displayed: as text, the ranks in front of the first call that they share."""
     rows = _rows(shell, lines_of(root))
     width = max((len(label) for label, _, _ in rows), default=0)
@@ -90,7 +92,7 @@ def tree_content(shell: Any, root: Node) -> Content:
     return text_content(plain, f'<table style="{style}">{page}</table>')
 
 
-def _rows(shell: Any, lines: Iterable[Line]) -> list[tuple[str, int, str]]:
+def _rows(shell: InteractiveShell, lines: Iterable[Line]) -> list[tuple[str, int, str]]:
     rows = []
     before: tuple[tuple[int, ...], int] | None = None
     for line in lines:
@@ -104,7 +106,7 @@ def _label(line: Line) -> str:
     return rank_words(line.ranks)
 
 
-def _said(shell: Any, line: Line) -> str:
+def _said(shell: InteractiveShell, line: Line) -> str:
     if line.ends:
         return STAYS if line.depth else IDLE
     if line.node.frame is None:
@@ -112,9 +114,8 @@ def _said(shell: Any, line: Line) -> str:
     return _call(shell, line.node.frame)
 
 
-def _call(shell: Any, frame: Frame, *, below: bool = False) -> str:
-    """A call and its source, behind it or below."""
-    source = locate.line(shell, frame.file, frame.line)
+def _call(shell: InteractiveShell, frame: Frame, *, below: bool = False) -> str:
+    source = tracebacks.source_line(shell, frame.file, frame.line)
     said = f"{_where(shell, frame)}, in {frame.function}"
     if below:
         return f"{said}\n    {source}" if source else said
@@ -122,7 +123,6 @@ def _call(shell: Any, frame: Frame, *, below: bool = False) -> str:
 
 
 def _main(stacks: Sequence[Stack]) -> tuple[Frame, ...]:
-    """The calls of the main thread, innermost first."""
     return next((stack.frames[::-1] for stack in stacks if not stack.thread), ())
 
 
@@ -130,6 +130,6 @@ def _called(frame: Frame) -> str:
     return f"{frame.function} ({PurePath(frame.file).name}:{frame.line})"
 
 
-def _where(shell: Any, frame: Frame) -> str:
+def _where(shell: InteractiveShell, frame: Frame) -> str:
     name = tracebacks.name_of_cell(shell, frame.file) or f'File "{frame.file}"'
     return f"{name}, line {frame.line}"

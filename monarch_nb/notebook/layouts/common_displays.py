@@ -9,8 +9,8 @@ output guards it.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from monarch_nb.core.errors.folding import rank_label
 from monarch_nb.notebook.output.mime import Content, is_composable, labelled, plain_text, with_id
@@ -64,11 +64,10 @@ class CommonDisplays:
             self._found.setdefault((mesh, word), []).append(one)
 
     def clear(self) -> None:
-        """Nobody joins any of them."""
         self._found.clear()
         self._count = 0
 
 
-def can_be_common(kind: str, content: Mapping[str, Any]) -> bool:
+def can_be_common(kind: str, content: Content) -> bool:
     """Whether it is a picture or a page, of no application of the front end's."""
     return kind == "display_data" and not plain_text(content) and is_composable(content["data"])

@@ -37,7 +37,6 @@ class Layout:
 
     @property
     def has_sections(self) -> bool:
-        """Whether each rank has a place of its own."""
         return self.kind in SECTIONS
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 import uuid
 from collections import Counter
-from collections.abc import Hashable, Mapping
-from typing import Any
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Protocol
 
 from monarch_nb.core.errors.folding import fold_outputs
 from monarch_nb.notebook.output.mime import (
@@ -24,6 +24,9 @@ from monarch_nb.notebook.output.mime import (
     with_id,
 )
 
+if TYPE_CHECKING:
+    from monarch_nb.control.api import OutputEvent
+
 MAX_DISPLAYS = 256
 """Updates of displays that are older than so many others are not followed."""
 MAX_ITEMS = 16
@@ -33,10 +36,18 @@ _RANDOM = re.compile(r"[0-9a-f]{32}")
 """What IPython makes up for `display_id=True`: another one on each rank."""
 
 
+class Owner(Protocol):
+    """What a display belongs to (a `CellOutput`)."""
+
+    def add(self, event: OutputEvent) -> float | None: ...
+    def flush(self) -> float | None: ...
+    def settle(self) -> None: ...
+
+
 class LiveDisplay:
     """A display and what each rank shows in it now."""
 
-    def __init__(self, owner: Any, total: int) -> None:
+    def __init__(self, owner: Owner, total: int) -> None:
         self.owner = owner
         self.id = uuid.uuid4().hex
         self.is_shown = False
@@ -49,7 +60,6 @@ class LiveDisplay:
         self._items[rank] = [_shown(content)]
 
     def add(self, rank: int, content: Content) -> None:
-        """The rank shows this too."""
         if rank in self._clears_next:
             self.clear(rank, wait=False)
         items = self._items.setdefault(rank, [])
@@ -57,12 +67,12 @@ class LiveDisplay:
         del items[:-MAX_ITEMS]
 
     def write(self, rank: int, text: str) -> None:
-        """The rank prints."""
         if rank in self._clears_next:
             self.clear(rank, wait=False)
         items = self._items.get(rank)
-        if items and isinstance(items[-1], _Printed):
-            text = items.pop().text + text  # type: ignore[attr-defined]
+        if items and isinstance(last := items[-1], _Printed):
+            items.pop()
+            text = last.text + text
         self._items.setdefault(rank, []).append(_Printed(text[-MAX_CHARS:]))
 
     def clear(self, rank: int, *, wait: bool) -> None:
@@ -75,7 +85,6 @@ class LiveDisplay:
 
     @property
     def ranks(self) -> set[int]:
-        """Who shows something."""
         return set(self._items)
 
     def drawn(self) -> list[Content]:
@@ -95,13 +104,13 @@ class LiveDisplays:
     def __init__(self) -> None:
         self._found: dict[tuple[str, int, str], LiveDisplay] = {}
 
-    def find(self, event: Any) -> LiveDisplay | None:
+    def find(self, event: OutputEvent) -> LiveDisplay | None:
         """The display that a rank's update is about."""
         if event.stream != "display" or event.content.get("type") != "update_display_data":
             return None
         return self._found.get((event.mesh, event.rank, display_id(event.content)))
 
-    def remember(self, event: Any, live: LiveDisplay) -> None:
+    def remember(self, event: OutputEvent, live: LiveDisplay) -> None:
         """This is where the rank shows what has this id."""
         key = event.mesh, event.rank, display_id(event.content)
         self._found.pop(key, None)
@@ -113,7 +122,7 @@ class LiveDisplays:
 class CellDisplays:
     """The changing displays of one cell."""
 
-    def __init__(self, owner: Any, known: LiveDisplays) -> None:
+    def __init__(self, owner: Owner, known: LiveDisplays) -> None:
         self._owner = owner
         self._known = known
         self._places: dict[Hashable, LiveDisplay] = {}
@@ -122,7 +131,7 @@ class CellDisplays:
         self._counts: Counter[Hashable] = Counter()
         self._is_wiped = False
 
-    def place(self, event: Any) -> LiveDisplay:
+    def place(self, event: OutputEvent) -> LiveDisplay:
         """Where a display with an id goes: together with the other ranks' of that name, or else
         with what is as manyth of its rank."""
         name = display_id(event.content)
@@ -137,13 +146,13 @@ class CellDisplays:
         self._known.remember(event, live)
         return live
 
-    def area(self, event: Any) -> LiveDisplay | None:
+    def area(self, event: OutputEvent) -> LiveDisplay | None:
         """Where the rank shows things since it has cleared its output for the first time."""
         if event.rank in self._cleared.get(event.mesh, ()):
             return self._areas[event.mesh]
         return None
 
-    def clear(self, event: Any) -> list[LiveDisplay]:
+    def clear(self, event: OutputEvent) -> list[LiveDisplay]:
         """The rank clears its output. What has to be drawn again for it."""
         wait = bool(event.content.get("wait"))
         area = self._areas.setdefault(event.mesh, LiveDisplay(self._owner, event.size))
@@ -164,13 +173,10 @@ class CellDisplays:
         return True
 
     def everything(self) -> list[LiveDisplay]:
-        """All of them."""
         return [*self._places.values(), *self._areas.values()]
 
 
-class _Printed(dict[str, Any]):
-    """The display of a text that may go on."""
-
+class _Printed(dict[str, object]):
     def __init__(self, text: str) -> None:
         super().__init__(text_content(_settled(text).rstrip("\n")))
         self.text = text
@@ -180,7 +186,7 @@ def _shown(content: Content) -> Content:
     return {"data": content["data"], "metadata": content.get("metadata", {})}
 
 
-def display_id(content: Mapping[str, Any]) -> str:
+def display_id(content: Content) -> str:
     """The id that the rank has chosen, or ""."""
     transient = content.get("transient")
     found = transient.get("display_id") if isinstance(transient, dict) else None
@@ -188,5 +194,4 @@ def display_id(content: Mapping[str, Any]) -> str:
 
 
 def _settled(text: str) -> str:
-    """After a carriage return the last state of a line."""
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))

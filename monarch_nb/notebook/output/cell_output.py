@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from monarch_nb.core.text import lines
 from monarch_nb.core.text.stream_folder import DISPLAY, WINDOW_S, StreamFolder
@@ -23,18 +23,21 @@ from monarch_nb.notebook.layouts.live_displays import (
     display_id,
 )
 from monarch_nb.notebook.layouts.sections import Sections
-from monarch_nb.notebook.output.messages import (
+from monarch_nb.notebook.output.mime import Content, plain_text, with_id
+from monarch_nb.notebook.output.outgoing import (
     Display,
+    Frame,
     LiveDrawing,
     Message,
     Tokens,
     append_text,
     drawing,
 )
-from monarch_nb.notebook.output.mime import Content, plain_text, with_id
 from monarch_nb.notebook.output.progress import Bars
-from monarch_nb.notebook.output.redrawn import Frame
-from monarch_nb.notebook.output.sinks import Outlet
+from monarch_nb.notebook.output.sinks import Sink
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import OutputEvent
 
 FLUSH_S = 0.1
 
@@ -44,11 +47,11 @@ class CellOutput:
 
     def __init__(
         self,
-        outlet: Outlet,
+        sink: Sink,
         now: Callable[[], float] = time.monotonic,
         live: LiveDisplays | None = None,
     ) -> None:
-        self.outlet = outlet
+        self.sink = sink
         self._now = now
         self._lock = threading.Lock()
         self._sending = threading.RLock()  # taken first; sending may wait, adding may not
@@ -122,7 +125,7 @@ class CellOutput:
                 if folder is not None:
                     self._texts(mesh, folder.finish(rank, self._now()))
 
-    def add(self, event: Any) -> float | None:
+    def add(self, event: OutputEvent) -> float | None:
         """Take an output event. Returns when `flush` has something to do."""
         now = self._now()
         with self._lock:
@@ -130,7 +133,7 @@ class CellOutput:
                 self._add(event, now)
             return self._due()
 
-    def _add(self, event: Any, now: float) -> None:
+    def _add(self, event: OutputEvent, now: float) -> None:
         if event.stream == "progress":
             self._bars.add(event.mesh, event.rank, event.size, event.content, now)
         elif event.stream == DISPLAY:
@@ -142,11 +145,10 @@ class CellOutput:
             else:
                 self._feed(event, event.text, now)
 
-    def _add_display(self, event: Any, now: float) -> None:
-        """A display of a rank, or what changes one that is there."""
+    def _add_display(self, event: OutputEvent, now: float) -> None:
         content = {"metadata": {}, "transient": {}, **event.content}
         kind = content.pop("type", "display_data")
-        if not self.outlet.redraws:
+        if not self.sink.redraws:
             content["transient"] = {}
             if "data" in content and not self._add_to_section(event, plain_text(content), now):
                 self._feed(event, self._tokens.of_message("display_data", content) + "\n", now)
@@ -164,8 +166,7 @@ class CellOutput:
         elif not self._add_to_section(event, plain_text(content), now):
             self._add_equal(event, self._tokens.of_message(kind, content), now)
 
-    def _add_equal(self, event: Any, word: str, now: float) -> None:
-        """A display that other ranks may show too."""
+    def _add_equal(self, event: OutputEvent, word: str, now: float) -> None:
         folder = self._folder(event.mesh, event.size)
         common = self._tokens.join(event.mesh, word, event.rank, folder.join)
         if common is None:
@@ -173,16 +174,15 @@ class CellOutput:
         elif common.is_shown:
             self._redraw(common, now)
 
-    def _add_to_section(self, event: Any, said: str, now: float) -> bool:
-        """Whether the cell has a section for the rank, which takes the text."""
+    def _add_to_section(self, event: OutputEvent, said: str, now: float) -> bool:
         sections = self._sections.get(event.mesh)
         return bool(sections and said and sections.add(event.rank, event.stream, said, now))
 
-    def _feed(self, event: Any, text: str, now: float) -> None:
+    def _feed(self, event: OutputEvent, text: str, now: float) -> None:
         folder = self._folder(event.mesh, event.size)
         self._texts(event.mesh, folder.feed(event.rank, event.stream, text, now))
 
-    def _clear(self, event: Any, now: float) -> None:
+    def _clear(self, event: OutputEvent, now: float) -> None:
         """A rank clears what it has shown; when all have, it is the cell that is cleared."""
         changed = self._live.clear(event)
         if len(self._folders) <= 1 and self._live.wiped(event.mesh, self._expected.get(event.mesh)):
@@ -229,16 +229,16 @@ class CellOutput:
             append_text(self._waiting, stream, text)
         self._send()
 
-    def show(self, content: Mapping[str, Any], display_id: str = "") -> None:
+    def show(self, content: Content, display_id: str = "") -> None:
         """A display of the controller's own, now."""
         with self._sending:
             self._send()
-            self.outlet.display("display_data", with_id(content, display_id))
+            self.sink.display("display_data", with_id(content, display_id))
 
-    def redraw(self, content: Mapping[str, Any], display_id: str) -> None:
+    def redraw(self, content: Content, display_id: str) -> None:
         """Another content for a display that was shown under this id."""
         with self._sending:
-            self.outlet.display("update_display_data", with_id(content, display_id))
+            self.sink.display("update_display_data", with_id(content, display_id))
 
     def flush(self) -> float | None:
         """Send what may be sent now. Returns when there will be more, or None."""
@@ -256,13 +256,12 @@ class CellOutput:
             return self._due()
 
     def end(self) -> None:
-        """The cell ends: send everything."""
         now = self._now()
         with self._lock:
             for mesh, folder in self._folders.items():
                 self._texts(mesh, folder.flush(now))
             self._redrawn(float("inf"))
-            if self.outlet.redraws or not self._layouts:  # a terminal gets the bars once
+            if self.sink.redraws or not self._layouts:  # a terminal gets the bars once
                 self._draw_bars(now)
             for mesh in self._folders.keys() - self._layouts.keys():
                 del self._folders[mesh]  # the tables of a flood stay as large as they were
@@ -286,30 +285,26 @@ class CellOutput:
             self._texts(mesh, folder.release(now))
 
     def _redrawn(self, now: float) -> None:
-        """Draw the displays of ranks that have changed."""
         for live in [live for live, at in self._redraws.items() if at <= now]:
             del self._redraws[live]
             if live.is_shown or live.ranks:
                 self._waiting.append(LiveDrawing(live))
 
     def _draw(self, now: float) -> None:
-        """Draw the pictures that have changed."""
         for frame in self._moving():
             at = frame.picture.deadline
             if at is not None and at <= now:
                 self._waiting += drawing(frame, frame.picture.draw(now))
 
     def _draw_bars(self, now: float) -> None:
-        """Draw the last state of the bars."""
         if self._bars.deadline is not None:
             self._waiting += drawing(self._frames[0], self._bars.draw(now))
 
     def _moving(self) -> list[Frame]:
-        """The pictures that are drawn while the cell runs."""
         held: list[object] = [self._sections.get(mesh) for mesh in self._held]
         if held:
             held.append(self._bars)
-        frames = self._frames if self.outlet.redraws else []
+        frames = self._frames if self.sink.redraws else []
         return [frame for frame in frames if frame.picture not in held]
 
     def _last_drawing(self, sections: Sections) -> list[Message]:
@@ -341,7 +336,7 @@ class CellOutput:
                 if sent:
                     self._next_flush_s = self._now() + FLUSH_S
             for one in sent:
-                one.send(self.outlet)
+                one.send(self.sink)
             self._is_sending = False
 
     def _due(self) -> float | None:

@@ -51,7 +51,6 @@ class Flusher:
                 self._changed.notify()
 
     def close(self) -> None:
-        """End the thread."""
         with self._changed:
             self._closed = True
             self._changed.notify()

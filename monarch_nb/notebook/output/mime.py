@@ -41,7 +41,7 @@ def labelled(label: str, content: Content) -> list[Content]:
     return [shown]
 
 
-def is_composable(data: Mapping[str, Any]) -> bool:
+def is_composable(data: Content) -> bool:
     """Whether it can be drawn in one display with others: no application of the front end's."""
     return not any(mime.startswith("application/") for mime in data)
 
@@ -78,7 +78,6 @@ def _part_html(label: str, contents: Sequence[Content]) -> str:
 
 
 def _as_html(content: Content) -> str:
-    """HTML that looks like what the front end would have chosen."""
     data = content["data"]
     if "text/html" in data:
         return str(data["text/html"])
@@ -89,7 +88,7 @@ def _as_html(content: Content) -> str:
     return f"<pre>{html.escape(str(data.get('text/plain', '')))}</pre>"
 
 
-def _image_html(mime: str, text: str, size: Mapping[str, Any]) -> str:
+def _image_html(mime: str, text: str, size: Content) -> str:
     encoded = base64.b64encode(text.encode()).decode() if mime == _SVG else "".join(text.split())
     sides = "".join(
         f' {side}="{size[side]}"' for side in ("width", "height") if isinstance(size.get(side), int)
@@ -98,7 +97,6 @@ def _image_html(mime: str, text: str, size: Mapping[str, Any]) -> str:
 
 
 def text_content(plain: str, as_html: str = "") -> Content:
-    """A display of text."""
     data = {"text/plain": plain, "text/html": as_html} if as_html else {"text/plain": plain}
     return {"data": data, "metadata": {}}
 
@@ -148,7 +146,7 @@ def results(contents: Mapping[int, Content], total: int) -> Iterator[Content]:
         yield text_content("\n".join(texts))
 
 
-def signature(data: Any) -> Hashable:
+def signature(data: object) -> Hashable:
     """Equal for equal data of a message."""
     if isinstance(data, Mapping):
         return tuple((key, signature(data[key])) for key in sorted(data))

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from IPython.core.interactiveshell import InteractiveShell
+
 
 class Queue(Protocol):
     """Holds what ranks have said and the front end has not been sent (a `Session`)."""
@@ -21,7 +23,7 @@ class Queue(Protocol):
     def settle(self) -> None: ...
 
 
-def keep_order(shell: Any, queue: Queue) -> Callable[[], None]:
+def keep_order(shell: InteractiveShell, queue: Queue) -> Callable[[], None]:
     """Let the streams of a kernel ask the queue first. Returns what undoes it."""
     streams = [sys.stdout, sys.stderr] if hasattr(shell, "kernel") else []
     ours = [stream for stream in streams if hasattr(stream, "pub_thread")]
@@ -45,7 +47,8 @@ def _let_ask(stream: Any, queue: Queue) -> None:
     def write_in_order(text: str) -> int | None:
         if is_the_cell() and isinstance(text, str) and queue.follow(name, text):
             return len(text)
-        return write(text)  # type: ignore[no-any-return]
+        written: int | None = write(text)
+        return written
 
     def flush_in_order() -> None:
         if is_the_cell():

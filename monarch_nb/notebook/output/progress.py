@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import html
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from monarch_nb.core.errors.folding import rank_label
 from monarch_nb.core.text import bars
@@ -36,7 +36,7 @@ class Bars:
         self._changed_at: float | None = None
         self._drawn_at = float("-inf")
 
-    def add(self, mesh: str, rank: int, size: int, content: Mapping[str, Any], now: float) -> None:
+    def add(self, mesh: str, rank: int, size: int, content: Content, now: float) -> None:
         """What a rank says of its bars."""
         self._sizes[mesh] = size
         known = self._bars.setdefault((mesh, rank), {})
@@ -69,7 +69,6 @@ class Bars:
         return max(self._changed_at, self._drawn_at + DRAW_S)
 
     def draw(self, now: float) -> Content:
-        """All rows."""
         self._changed_at, self._drawn_at = None, now
         found = [one for mesh in self._sizes for one in self._rows(mesh)]
         left_out = _left_out(found)
@@ -95,7 +94,6 @@ class Bars:
 
 
 def _oldest(known: Mapping[int, Bar]) -> list[int]:
-    """Bars that have ended, where there are too many."""
     ended = [order for order in sorted(known) if known[order].closed]
     return ended[: max(len(known) - MAX_BARS, 0)]
 

@@ -1,7 +1,7 @@
 """Where the output of a cell goes: to the front end under the cell that caused it, or to the
 terminal.
 
-Rule of the file: an outlet may be used from any thread and at any time, also after its cell has
+Rule of the file: a sink may be used from any thread and at any time, also after its cell has
 ended. In a kernel it sends messages with the cell's own parent header; `print` in a thread would
 reach whatever cell runs.
 """
@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import publish_display_data
 
+from monarch_nb.notebook.output.mime import Content
 from monarch_nb.notebook.output.ordering import send_what_was_printed
+from monarch_nb.notebook.shells import Header, Kernel, has_reader, kernel_of, request_of
 
-Header = Mapping[str, Any]
 
-
-class Outlet(Protocol):
+class Sink(Protocol):
     """Takes text and display messages. `redraws`: a display can be changed after it was shown."""
 
     redraws: bool
@@ -33,14 +34,14 @@ class Outlet(Protocol):
     def stream(self, name: str, text: str) -> None:
         """Write to the cell's stdout or stderr."""
 
-    def display(self, kind: str, content: Mapping[str, Any]) -> None:
+    def display(self, kind: str, content: Content) -> None:
         """Send a `display_data`, `update_display_data` or `clear_output` message."""
 
     def comm(
         self,
         kind: str,
-        content: Mapping[str, Any],
-        metadata: Mapping[str, Any],
+        content: Content,
+        metadata: Content,
         buffers: Sequence[bytes],
         parent: Header | None,
     ) -> None:
@@ -63,7 +64,6 @@ class Headless:
         self._lock = threading.Lock()
 
     def begin(self, header: Header) -> None:
-        """A cell begins."""
         with self._lock:
             self._header = header
             for send in self._held:
@@ -84,13 +84,15 @@ class Headless:
                 send(self._header)
 
 
-class KernelOutlet:
+class KernelSink:
     """A cell of an ipykernel."""
 
     redraws = True
 
-    def __init__(self, shell: Any, header: Header, headless: Headless | None = None) -> None:
-        self._kernel = shell.kernel
+    def __init__(
+        self, shell: InteractiveShell, header: Header, headless: Headless | None = None
+    ) -> None:
+        self._kernel: Kernel = kernel_of(shell)
         self._shell = shell
         self._header = header
         self._headless = headless
@@ -115,7 +117,7 @@ class KernelOutlet:
         else:
             self._send("stream", {"name": name, "text": text})
 
-    def display(self, kind: str, content: Mapping[str, Any]) -> None:
+    def display(self, kind: str, content: Content) -> None:
         """Send a display message, or hand it to `%%capture`."""
         publisher = self._shell.display_pub
         if kind != "clear_output" and self._is_redirected(publisher):
@@ -131,8 +133,8 @@ class KernelOutlet:
     def comm(
         self,
         kind: str,
-        content: Mapping[str, Any],
-        metadata: Mapping[str, Any],
+        content: Content,
+        metadata: Content,
         buffers: Sequence[bytes],
         parent: Header | None,
     ) -> None:
@@ -159,16 +161,16 @@ class KernelOutlet:
         """By `%%capture` or `redirect_stdout` in this cell; ipykernel's own know their parent."""
         if hasattr(target, "set_parent"):
             return False
-        header = self._shell.get_parent().get("header", {})
+        header = request_of(self._shell).get("header", {})
         return bool(header.get("msg_id") == self._header.get("msg_id"))
 
-    def _send(self, kind: str, content: Mapping[str, Any]) -> None:
+    def _send(self, kind: str, content: Content) -> None:
         if self._headless is None:
             self._publish(kind, content, self._header)
         else:
             self._headless.send(partial(self._publish, kind, content))
 
-    def _publish(self, kind: str, content: Mapping[str, Any], header: Header) -> None:
+    def _publish(self, kind: str, content: Content, header: Header) -> None:
         kernel = self._kernel
         send_what_was_printed()
         kernel.session.send(
@@ -176,14 +178,13 @@ class KernelOutlet:
         )
 
 
-class TerminalOutlet:
+class TerminalSink:
     """Terminal IPython: there is one place for everything."""
 
     is_watched = True
     redraws = False
 
     def stream(self, name: str, text: str) -> None:
-        """Write to `sys.stdout` or `sys.stderr`."""
         target = getattr(sys, name)
         target.write(text)
         target.flush()
@@ -191,28 +192,20 @@ class TerminalOutlet:
     def end(self) -> None:
         """Nothing changes."""
 
-    def display(self, kind: str, content: Mapping[str, Any]) -> None:
+    def display(self, kind: str, content: Content) -> None:
         """Show what a terminal can show."""
         if kind == "display_data":
             publish_display_data(dict(content["data"]), dict(content["metadata"]))
 
-    def comm(self, *_: Any) -> None:
+    def comm(self, *_: object) -> None:
         """A terminal draws no widgets."""
 
 
-def outlet_of_running_cell(shell: Any) -> Outlet:
-    """The outlet for the cell that the shell is about to run."""
-    if getattr(shell, "kernel", None) is None:
-        return TerminalOutlet()
-    header = shell.get_parent().get("header", {})
+def sink_of_running_cell(shell: InteractiveShell) -> Sink:
+    """The sink for the cell that the shell is about to run."""
+    if kernel_of(shell) is None:
+        return TerminalSink()
+    header = request_of(shell).get("header", {})
     if has_reader(shell):
-        return KernelOutlet(shell, header)
-    return KernelOutlet(shell, header, vars(shell).setdefault("_monarch_nb_headless", Headless()))
-
-
-def has_reader(shell: Any) -> bool:
-    """Whether a person may look at a page while the cell runs: no terminal, and no program that
-    runs the notebook."""
-    if getattr(shell, "kernel", None) is None:
-        return False
-    return bool(shell.get_parent().get("content", {}).get("allow_stdin", True))
+        return KernelSink(shell, header)
+    return KernelSink(shell, header, vars(shell).setdefault("_monarch_nb_headless", Headless()))

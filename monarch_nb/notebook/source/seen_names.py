@@ -33,7 +33,6 @@ class SeenNames:
         self._reading = threading.Lock()
 
     def learn(self, code: str) -> None:
-        """The code has been run."""
         self._unread.append(code)
         if len(self._unread) > MAX_UNREAD:
             self._read()

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final
 
+from IPython.core.interactiveshell import InteractiveShell
+
 from monarch_nb.core.errors.records import ErrorRecord, clip
 from monarch_nb.errors import ActorError
 
@@ -52,39 +54,42 @@ def is_library(filename: str) -> bool:
     return filename.startswith((_OURS, *_LIBRARIES, "<frozen "))
 
 
-def hide_our_frames(shell: Any) -> Callable[[], None]:
+def hide_our_frames(shell: InteractiveShell) -> Callable[[], None]:
     """Make the shell's tracebacks go through `prune`. Returns what undoes it."""
     formatter = shell.InteractiveTB
     original = formatter.structured_traceback
 
     def structured_traceback(
-        etype: Any, value: Any = None, tb: TracebackType | None = None, *args: Any, **kwargs: Any
-    ) -> Any:
+        etype: type,
+        value: BaseException | None = None,
+        tb: TracebackType | None = None,
+        *rest: Any,
+        **named: Any,
+    ) -> list[str]:
         with _without_told_cause(value):
-            return original(etype, value, prune(tb) or tb, *args, **kwargs)
+            return original(etype, value, prune(tb) or tb, *rest, **named)
 
     def undo() -> None:
         vars(formatter).pop("structured_traceback", None)
 
-    formatter.structured_traceback = structured_traceback
+    vars(formatter)["structured_traceback"] = structured_traceback
     return undo
 
 
 @contextlib.contextmanager
-def _without_told_cause(error: Any) -> Iterator[None]:
+def _without_told_cause(error: BaseException | None) -> Iterator[None]:
     """The text of an `ActorError` holds the remote traceback: its cause would say it twice."""
-    cause = error.__cause__ if isinstance(error, ActorError) else None
-    if cause is None:
+    if not isinstance(error, ActorError):
         yield
         return
-    error.__cause__ = None
+    cause, error.__cause__ = error.__cause__, None
     try:
         yield
     finally:
         error.__cause__ = cause
 
 
-def file_of_cell(shell: Any) -> str | None:
+def file_of_cell(shell: InteractiveShell) -> str | None:
     """The file name under which IPython compiled the cell that is calling, if one is."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -94,13 +99,38 @@ def file_of_cell(shell: Any) -> str | None:
     return None
 
 
-def name_of_cell(shell: Any, filename: str) -> str | None:
+def place_of_body(shell: InteractiveShell, source: str, tag: int, body: str) -> tuple[str, int]:
+    """The file name and the line at which the body of the running `%%mesh` cell begins, as
+    tracebacks and debuggers show it on both sides: the cell's own if the body is the rest of its
+    source, else a file of its own."""
+    filename = file_of_cell(shell)
+    if filename is not None and source.rstrip().endswith(body.rstrip()):
+        remember(filename, source)
+        return filename, first_line(source, body)
+    filename = f"<mesh cell {tag}>"
+    remember(filename, body)
+    return filename, 1
+
+
+def line_of_cell(shell: InteractiveShell, filename: str, lineno: int) -> str | None:
+    """A line of a cell, for tracebacks of ranks; None for a file that is no cell."""
+    if name_of_cell(shell, filename) is None:
+        return None
+    return linecache.getline(filename, lineno) or None
+
+
+def source_line(shell: InteractiveShell, filename: str, lineno: int) -> str:
+    """A line of a cell or a file without its indent; empty where it is not known here."""
+    return (line_of_cell(shell, filename, lineno) or linecache.getline(filename, lineno)).strip()
+
+
+def name_of_cell(shell: InteractiveShell, filename: str) -> str | None:
     """`Cell In[3]`, as IPython names it; None for a file that is no cell."""
     found = shell.compile.format_code_name(filename)
     return " ".join(found) if found else None
 
 
-def named_place(shell: Any, place: str) -> str:
+def named_place(shell: InteractiveShell, place: str) -> str:
     """`Cell In[5]:3 step()` for `123.py:3 step()`, where that file is a cell; else as it is."""
     file, colon, rest = place.partition(":")
     paths = vars(shell.compile).get("_filename_map", {})
@@ -108,7 +138,7 @@ def named_place(shell: Any, place: str) -> str:
     return f"{name_of_cell(shell, path) or file}{colon}{rest}"
 
 
-def place_of_error(shell: Any, record: ErrorRecord) -> str:
+def place_of_error(shell: InteractiveShell, record: ErrorRecord) -> str:
     """The user's line at which an error arose: `Cell In[5], line 3`, `train.py, line 12`; or
     nothing."""
     theirs = [each for each in record.visible if not is_library(each.filename)]

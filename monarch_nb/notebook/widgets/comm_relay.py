@@ -11,14 +11,21 @@ from __future__ import annotations
 import importlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from comm.base_comm import BaseComm
+from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.core.wire.messages.cells import WidgetMessage
-from monarch_nb.notebook.output.sinks import Header, Outlet
+from monarch_nb.notebook.output.flusher import Flushed
+from monarch_nb.notebook.output.mime import Content
+from monarch_nb.notebook.output.sinks import Sink
+from monarch_nb.notebook.shells import Header, Kernel, Message, kernel_of
 from monarch_nb.notebook.widgets.widget_state import WidgetState, changes_of
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import CommEvent
 
 WIDGET: Final = "jupyter.widget"
 MAX_PARENTS: Final = 64
@@ -31,28 +38,28 @@ Send = Callable[[int, WidgetMessage, Sequence[bytes]], None]
 
 
 class CommRelay:
-    """The comms of all ranks. `outlet_of(tag)` is where a cell shows things."""
+    """The comms of all ranks. `sink_of(tag)` is where a cell shows things."""
 
     def __init__(
         self,
-        shell: Any,
-        outlet_of: Callable[[int], Outlet | None],
-        flush_at: Callable[[Any, float], None],
+        shell: InteractiveShell,
+        sink_of: Callable[[int], Sink | None],
+        flush_at: Callable[[Flushed, float], None],
+        send: Send,
     ) -> None:
-        self._manager = getattr(getattr(shell, "kernel", None), "comm_manager", None)
-        self._outlet_of = outlet_of
+        self._manager: Kernel = getattr(kernel_of(shell), "comm_manager", None)
+        self._sink_of = sink_of
         self._flush_at = flush_at
-        self._waiting: dict[RankEnd, set[Any]] = {}  # and which values have changed
+        self._waiting: dict[RankEnd, set[str]] = {}  # and which values have changed
         self._window_s = 0.0
         self._sent = 0
         self._ends: dict[str, RankEnd] = {}
         self._lock = threading.Lock()
-        self._widgets: dict[str, Any] | None = None  # ipywidgets' own list, once it is imported
+        self._widgets: dict[str, object] | None = None  # ipywidgets' own list, once it is imported
         self._importing: threading.Thread | None = None
-        self.send: Send | None = None
+        self.send = send
 
-    def receive(self, event: Any) -> None:
-        """A rank's message."""
+    def receive(self, event: CommEvent) -> None:
         if self._manager is None:
             return  # a terminal has no front end
         if event.kind == "comm_open":
@@ -61,7 +68,7 @@ class CommRelay:
         end = self._ends.get(event.comm_id)
         if end is None or end.process != event.process:
             return
-        end.outlet = self._outlet_of(event.tag) or end.outlet  # the cell that runs there now
+        end.sink = self._sink_of(event.tag) or end.sink  # the cell that runs there now
         changed = changes_of(event) if end.target_name == WIDGET else set()
         with self._lock:
             waits = changed and (end in self._waiting or not self._may_send())
@@ -111,22 +118,21 @@ class CommRelay:
             self.forget(end)
 
     def forget(self, end: RankEnd) -> None:
-        """A comm is closed."""
         with self._lock:
             self._ends.pop(end.comm_id, None)
             self._waiting.pop(end, None)
-            self._manager.comms.pop(end.comm_id, None)  # type: ignore[union-attr]
+            self._manager.comms.pop(end.comm_id, None)
             if self._widgets is not None:
                 self._widgets.pop(end.comm_id, None)
 
-    def _open(self, event: Any) -> None:
-        outlet = self._outlet_of(event.tag)
-        if outlet is None or event.comm_id in self._manager.comms:  # type: ignore[union-attr]
+    def _open(self, event: CommEvent) -> None:
+        sink = self._sink_of(event.tag)
+        if sink is None or event.comm_id in self._manager.comms:
             return
-        end = RankEnd(self, outlet, event)
+        end = RankEnd(self, sink, event)
         with self._lock:
             self._ends[end.comm_id] = end
-            self._manager.comms[end.comm_id] = end  # type: ignore[union-attr]
+            self._manager.comms[end.comm_id] = end
             self._list([end])
         end.relay(event)
 
@@ -150,9 +156,9 @@ class CommRelay:
 class RankEnd(BaseComm):
     """Stands in the kernel for a comm of a rank."""
 
-    def __init__(self, relay: CommRelay, outlet: Outlet, event: Any) -> None:
+    def __init__(self, relay: CommRelay, sink: Sink, event: CommEvent) -> None:
         self._relay = relay
-        self.outlet = outlet
+        self.sink = sink
         self.process: int = event.process
         self._parents: dict[str, Header] = {}
         self._state = WidgetState()
@@ -161,16 +167,14 @@ class RankEnd(BaseComm):
 
     # from the rank
 
-    def keep(self, event: Any) -> None:
+    def keep(self, event: CommEvent) -> None:
         """Its message will be sent later, as values that have changed."""
         self._state.take(event.content["data"], event.buffers)
 
-    def send_values(self, names: Collection[Any]) -> None:
-        """Send the last values of these names."""
+    def send_values(self, names: Collection[str]) -> None:
         self._publish("comm_msg", *self._state.message(self.comm_id, names))
 
-    def relay(self, event: Any) -> None:
-        """Send its message to the front end."""
+    def relay(self, event: CommEvent) -> None:
         self.keep(event)
         self._publish(
             event.kind,
@@ -191,7 +195,7 @@ class RankEnd(BaseComm):
 
     # from the front end, called by the kernel's comm manager
 
-    def handle_msg(self, msg: dict[str, Any]) -> None:
+    def handle_msg(self, msg: Message) -> None:
         """Pass it to the rank; what asks for the state is answered here."""
         data = msg["content"]["data"]
         buffers = [bytes(buffer) for buffer in msg.get("buffers") or ()]
@@ -204,12 +208,12 @@ class RankEnd(BaseComm):
             del self._parents[next(iter(self._parents))]
         self._tell("comm_msg", msg, buffers)
 
-    def handle_close(self, msg: dict[str, Any]) -> None:
+    def handle_close(self, msg: Message) -> None:
         """The front end has closed it."""
         self._relay.forget(self)
         self._tell("comm_close", msg, [])
 
-    def close(self, *_: Any, **__: Any) -> None:
+    def close(self, *_: object, **__: object) -> None:
         """Closed in the kernel, by `Widget.close_all()`."""
         if self._closed:
             return
@@ -221,34 +225,32 @@ class RankEnd(BaseComm):
     def __del__(self) -> None:
         """Nothing: it was closed, or the kernel ends."""
 
-    def _tell(self, kind: str, msg: Mapping[str, Any], buffers: Sequence[bytes]) -> None:
+    def _tell(self, kind: str, msg: Message, buffers: Sequence[bytes]) -> None:
         data, metadata = msg["content"].get("data", {}), msg.get("metadata", {})
         message = WidgetMessage(kind, self.comm_id, data, metadata, msg["header"]["msg_id"])
-        if self._relay.send is not None:
-            self._relay.send(self.process, message, buffers)
+        self._relay.send(self.process, message, buffers)
 
     def _publish(
         self,
         kind: str,
-        content: Mapping[str, Any],
-        metadata: Mapping[str, Any] | None = None,
+        content: Content,
+        metadata: Content | None = None,
         buffers: Sequence[bytes] = (),
         parent: Header | None = None,
     ) -> None:
-        self.outlet.comm(kind, content, metadata or {}, buffers, parent)
+        self.sink.comm(kind, content, metadata or {}, buffers, parent)
 
     # what ipywidgets asks its widgets for, when a page wants the state of all
 
     @property
     def model_id(self) -> str:
-        """The widget's name in the front end."""
         return str(self.comm_id)
 
-    def get_state(self, **_: Any) -> dict[str, Any]:
+    def get_state(self, **_: object) -> dict[str, Any]:
         """The values, with their buffers in place."""
         return self._state.whole()
 
-    def _get_embed_state(self, **_: Any) -> dict[str, Any]:
+    def _get_embed_state(self, **_: object) -> dict[str, Any]:
         from ipywidgets.widgets.widget import Widget
 
         embedded: dict[str, Any] = Widget._get_embed_state(self)

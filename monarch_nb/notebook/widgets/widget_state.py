@@ -8,12 +8,15 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import CommEvent
 
 _UPDATES: Final = ("update", "echo_update")
 
 
-def changes_of(event: Any) -> set[Any]:
+def changes_of(event: CommEvent) -> set[str]:
     """The names of the values that an update of a rank changes; empty for any other message, and
     for what answers the front end."""
     data = event.content["data"]
@@ -28,7 +31,7 @@ class WidgetState:
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
-        self._buffers: dict[tuple[Any, ...], bytes] = {}
+        self._buffers: dict[tuple[str | int, ...], bytes] = {}
 
     def take(self, data: Mapping[str, Any], buffers: Sequence[bytes]) -> None:
         """Keep what a message says, if it says values."""
@@ -43,8 +46,8 @@ class WidgetState:
         self.values = {**self.values, **state}
 
     def message(
-        self, comm_id: str, names: Collection[Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, Any], list[bytes]]:
+        self, comm_id: str, names: Collection[str] | None = None
+    ) -> tuple[dict[str, object], dict[str, object], list[bytes]]:
         """All of it, or the values of these names, as an update: content, metadata, buffers."""
         wanted = (
             names if names is not None else {*self.values, *(path[0] for path in self._buffers)}
@@ -58,8 +61,7 @@ class WidgetState:
         }
         return {"comm_id": comm_id, "data": data}, {}, list(buffers.values())
 
-    def whole(self) -> dict[str, Any]:
-        """All of it with the buffers in their places."""
+    def whole(self) -> dict[str, object]:
         widgets: Any = sys.modules["ipywidgets.widgets.widget"]
         values = copy.deepcopy(self.values)
         widgets._put_buffers(values, list(self._buffers), list(self._buffers.values()))

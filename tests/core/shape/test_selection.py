@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from monarch_nb.core.shape import selection
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.core.shape.selection import SelectionError
-from tests.notebook.fake_client import FakeMesh, FakeRuntime
+from tests.notebook.fake_client import FakeControl, FakeMesh
 
 
 def mesh(**sizes: int) -> FakeMesh:
-    return FakeMesh(FakeRuntime(), "mesh0", Extent.from_dict(sizes).region.as_shape())
+    return FakeMesh(FakeControl(), "mesh0", Extent.from_dict(sizes).region.as_shape())
 
 
 def ranks(whole: FakeMesh, text: str) -> list[int]:

@@ -8,7 +8,7 @@ import inspect
 import pytest
 
 from monarch_nb.notebook import commands, options
-from monarch_nb.notebook.commands import lifecycle
+from monarch_nb.notebook.commands import up_down
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.magics import MeshMagics
 
@@ -16,8 +16,8 @@ from monarch_nb.notebook.magics import MeshMagics
 def complaint(line: str) -> str:
     with pytest.raises(MagicError) as caught:
         command, chosen = commands.parse_line(line)
-        if command is lifecycle.UP:
-            lifecycle.sizes(chosen)
+        if command is up_down.UP:
+            up_down.sizes(chosen)
     text = str(caught.value)
     assert "\n" not in text
     return text
@@ -31,8 +31,8 @@ def complaint(line: str) -> str:
 ])  # fmt: skip
 def test_up_takes_axes_in_order(line, sizes):
     command, chosen = commands.parse_line(line)
-    assert command is lifecycle.UP
-    assert list(lifecycle.sizes(chosen).items()) == list(sizes.items())
+    assert command is up_down.UP
+    assert list(up_down.sizes(chosen).items()) == list(sizes.items())
 
 
 def test_an_empty_line_is_status():
@@ -122,7 +122,7 @@ def test_the_words_are_those_of_the_commands():
 ])  # fmt: skip
 def test_what_belongs_to_a_script(typed, selection, script):
     _, chosen = commands.parse_line(f"run {typed}")
-    assert chosen.selection == selection
+    assert chosen.run.selection == selection
     assert (chosen.script.name, list(chosen.script.args), chosen.script.module) == script
 
 

@@ -15,7 +15,7 @@ from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import session_of
 from monarch_nb.notebook.source.cursor import MeshLine, RankCode, place
 from monarch_nb.notebook.source.seen_names import SeenNames, token
-from tests.notebook.fake_client import FakeRuntime, install
+from tests.notebook.fake_client import FakeControl, install
 
 
 class RankHelp:
@@ -50,7 +50,7 @@ class Kernel:
 
 
 @pytest.fixture
-def fake(shell) -> FakeRuntime:
+def fake(shell) -> FakeControl:
     load_ipython_extension(shell)
     made = install(shell)
     made.helps = RankHelp()
@@ -160,7 +160,7 @@ def test_lost_ranks_are_not_asked(shell, fake, up):
 
 
 def test_every_cell_is_completed_by_ranks_with_auto_on(shell, up):
-    session_of(shell).auto.line = "gpus=1"
+    session_of(shell).auto.turn("gpus=1")
     assert texts(shell, "mod") == ["model", "modulus"]
     assert up.ranks == [1]
     assert "model" not in texts(shell, "%%local\nmod")

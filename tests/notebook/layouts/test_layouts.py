@@ -266,16 +266,16 @@ def test_a_saved_notebook_has_the_last_state_alone(tmp_path):
 
 
 def test_a_terminal_gets_one_display_in_the_end():
-    outlet = Recorder()
-    outlet.redraws = False
-    output = CellOutput(outlet)
+    sink = Recorder()
+    sink.redraws = False
+    output = CellOutput(sink)
     output.expect("m", range(2), 2, Layout("ranks"))
     for rank in range(2):
         output.add(SimpleNamespace(rank=rank, text="x\n", stream="stdout", size=2, mesh="m",
                                    content=None))  # fmt: skip
         output.flush()
-    assert outlet.sent == []
+    assert sink.sent == []
     output.conclude("m", {})
     output.end()
-    [(kind, data)] = outlet.sent
+    [(kind, data)] = sink.sent
     assert (kind, data["text/plain"]) == ("display_data", "[0] x\n[1] x")

@@ -20,7 +20,7 @@ IMAGE = {"image/png": "aGk=", "text/plain": "<Figure>"}
 
 
 class Page:
-    """An outlet that keeps what a front end would have on the screen, as plain text."""
+    """A sink that keeps what a front end would have on the screen, as plain text."""
 
     redraws = True
 

@@ -18,7 +18,7 @@ from tests import support
 
 
 class Recorder:
-    """An outlet that remembers."""
+    """A sink that remembers."""
 
     redraws = True
 
@@ -57,7 +57,7 @@ def shown(rank: int, data: dict[str, str], *, size: int = 4, kind: str = "displa
 
 
 @pytest.fixture
-def outlet() -> Recorder:
+def sink() -> Recorder:
     return Recorder()
 
 
@@ -67,76 +67,76 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def output(outlet, clock) -> CellOutput:
-    made = CellOutput(outlet, clock)
+def output(sink, clock) -> CellOutput:
+    made = CellOutput(sink, clock)
     made.expect("m", range(4), 4)
     return made
 
 
-def test_equal_lines_go_out_at_once_when_all_have_said_them(output, outlet, clock):
+def test_equal_lines_go_out_at_once_when_all_have_said_them(output, sink, clock):
     for rank in range(4):
         due = output.add(said(rank, "hello\n"))
     assert due <= clock.now
     output.flush()
-    assert outlet.sent == [("stdout", "[0-3] hello\n")]
+    assert sink.sent == [("stdout", "[0-3] hello\n")]
 
 
-def test_a_line_of_one_rank_waits_a_little_for_the_others(output, outlet, clock):
+def test_a_line_of_one_rank_waits_a_little_for_the_others(output, sink, clock):
     due = output.add(said(2, "alone\n"))
     assert clock.now < due < clock.now + 0.1
     output.flush()
-    assert outlet.sent == []
+    assert sink.sent == []
     clock.now = due
     output.flush()
-    assert outlet.sent == [("stdout", "[2] alone\n")]
+    assert sink.sent == [("stdout", "[2] alone\n")]
 
 
-def test_ranks_that_have_ended_are_not_waited_for(output, outlet):
+def test_ranks_that_have_ended_are_not_waited_for(output, sink):
     output.finish("m", [0, 1, 3])
     output.add(said(2, "alone\n"))
     output.flush()
-    assert outlet.sent == [("stdout", "[2] alone\n")]
+    assert sink.sent == [("stdout", "[2] alone\n")]
 
 
-def test_ten_messages_a_second_at_most(output, outlet, clock):
+def test_ten_messages_a_second_at_most(output, sink, clock):
     output.finish("m", [1, 2, 3])
     start = clock.now
     for step in range(1000):
         clock.now = start + step / 1000
         output.add(said(0, f"{step}\n"))
         output.flush()
-    assert len(outlet.sent) <= 11
+    assert len(sink.sent) <= 11
     output.end()
-    assert outlet.text == "".join(f"[0] {step}\n" for step in range(1000))
+    assert sink.text == "".join(f"[0] {step}\n" for step in range(1000))
 
 
-def test_the_first_text_after_a_pause_goes_out_at_once(output, outlet, clock):
+def test_the_first_text_after_a_pause_goes_out_at_once(output, sink, clock):
     output.finish("m", [1, 2, 3])
     output.add(said(0, "a\n"))
     assert output.flush() is None
     clock.now += FLUSH_S
     output.add(said(0, "b\n"))
     output.flush()
-    assert [text for _, text in outlet.sent] == ["[0] a\n", "[0] b\n"]
+    assert [text for _, text in sink.sent] == ["[0] a\n", "[0] b\n"]
 
 
-def test_the_end_of_the_cell_sends_everything(output, outlet):
+def test_the_end_of_the_cell_sends_everything(output, sink):
     output.add(said(0, "no newline"))
     output.add(said(1, "other\n"))
     output.end()
-    assert sorted(outlet.text.splitlines()) == ["[0] no newline", "[1] other"]
+    assert sorted(sink.text.splitlines()) == ["[0] no newline", "[1] other"]
 
 
-def test_what_comes_after_the_end_is_shown_too(output, outlet, clock):
+def test_what_comes_after_the_end_is_shown_too(output, sink, clock):
     output.finish("m", range(4))
     output.end()
     output.add(said(3, "late\n"))
     clock.now += 1
     output.flush()
-    assert outlet.sent == [("stdout", "[3] late\n")]
+    assert sink.sent == [("stdout", "[3] late\n")]
 
 
-def test_stdout_and_stderr_keep_their_order(output, outlet):
+def test_stdout_and_stderr_keep_their_order(output, sink):
     output.finish("m", [1, 2, 3])
     for stream, text in [
         ("stdout", "1\n"),
@@ -146,37 +146,37 @@ def test_stdout_and_stderr_keep_their_order(output, outlet):
     ]:
         output.add(said(0, text, stream=stream))
     output.end()
-    assert outlet.sent == [
+    assert sink.sent == [
         ("stdout", "[0] 1\n[0] 2\n"),
         ("stderr", "[0] 3\n"),
         ("stdout", "[0] 4\n"),
     ]
 
 
-def test_one_rank_has_no_labels(outlet, clock):
-    output = CellOutput(outlet, clock)
+def test_one_rank_has_no_labels(sink, clock):
+    output = CellOutput(sink, clock)
     output.add(said(0, "plain\n", size=1))
     output.add(shown(0, {"text/plain": "x"}, size=1))
     output.end()
-    assert outlet.sent == [("stdout", "plain\n"), ("display_data", {"text/plain": "x"})]
+    assert sink.sent == [("stdout", "plain\n"), ("display_data", {"text/plain": "x"})]
 
 
-def test_equal_displays_of_all_ranks_are_one(output, outlet):
+def test_equal_displays_of_all_ranks_are_one(output, sink):
     for rank in range(4):
         output.add(said(rank, "first\n"))
         output.add(shown(rank, {"text/plain": "<x>"}))
     output.end()
-    assert outlet.sent == [
+    assert sink.sent == [
         ("stdout", "[0-3] first\n"),
         ("display_data", {"text/plain": "[0-3] <x>"}),
     ]
 
 
-def test_a_figure_keeps_its_bytes_and_gets_a_header(output, outlet):
+def test_a_figure_keeps_its_bytes_and_gets_a_header(output, sink):
     figure = {"image/png": "aGk=", "text/plain": "<Figure>"}
     output.add(shown(2, figure))
     output.end()
-    (_, header), (_, image) = outlet.sent
+    (_, header), (_, image) = sink.sent
     assert header["text/plain"] == "[2]"
     assert "[2]" in header["text/html"]
     assert image == figure
@@ -197,12 +197,12 @@ def test_results_of_ranks_are_folded_and_put_together():
 
 
 def test_the_flusher_sends_what_is_due_and_ends():
-    outlet = Recorder()
-    output = CellOutput(outlet)
+    sink = Recorder()
+    output = CellOutput(sink)
     flusher = Flusher()
     flusher.due(output, output.add(said(0, "a\n")))
     flusher.due(output, output.add(said(1, "b\n")))
-    support.eventually(lambda: "b" in outlet.text and "a" in outlet.text)
+    support.eventually(lambda: "b" in sink.text and "a" in sink.text)
     flusher.close()
 
 
@@ -230,7 +230,7 @@ def test_a_result_that_is_no_text_is_shown_as_one():
     assert [one["data"] for one in results({0: odd}, 1)] == [{"text/plain": "5"}]
 
 
-def test_a_cell_that_has_ended_keeps_no_tables_of_its_lines(output, outlet, clock, monkeypatch):
+def test_a_cell_that_has_ended_keeps_no_tables_of_its_lines(output, sink, clock, monkeypatch):
     made = weakref.WeakSet()
     monkeypatch.setattr(StreamFolder, "__init__", remembering(made, StreamFolder.__init__))
     output.expect("other", [0], 4)
@@ -244,7 +244,7 @@ def test_a_cell_that_has_ended_keeps_no_tables_of_its_lines(output, outlet, cloc
     output.add(said(1, "late\n"))
     clock.now += 1
     output.flush()
-    assert outlet.text == "[0] a\n[1] late\n"
+    assert sink.text == "[0] a\n[1] late\n"
 
 
 def remembering(made: Any, original: Any) -> Any:
@@ -257,14 +257,14 @@ def remembering(made: Any, original: Any) -> Any:
 
 @pytest.mark.slow
 def test_a_flood_costs_time_and_messages_in_proportion():
-    outlet = Recorder()
-    output = CellOutput(outlet)
+    sink = Recorder()
+    output = CellOutput(sink)
     output.expect("m", range(4), 4)
     line = "x" * 50 + "\n"
     for _ in range(250):
         for rank in range(4):
             output.add(said(rank, line * 100))
     output.end()
-    assert len(outlet.sent) == 1
-    assert len(outlet.text) < 1_000_000  # the throttle says how many lines it has hidden
-    assert "lines hidden" in outlet.text
+    assert len(sink.sent) == 1
+    assert len(sink.text) < 1_000_000  # the throttle says how many lines it has hidden
+    assert "lines hidden" in sink.text

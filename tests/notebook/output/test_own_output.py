@@ -27,7 +27,7 @@ def output() -> CellOutput:
 def test_without_words_of_ranks_the_streams_are_left_alone(output):
     assert not output.follow("stdout", "mine\n")
     output.settle()
-    assert output.outlet.text == ""
+    assert output.sink.text == ""
 
 
 def test_own_words_stand_behind_lines_that_waited_for_their_equals(output):
@@ -35,7 +35,7 @@ def test_own_words_stand_behind_lines_that_waited_for_their_equals(output):
     assert output.follow("stdout", "mine\n")
     output.add(said(1, "late\n"))
     output.end()
-    assert output.outlet.text == "[0] early\nmine\n[1] late\n"
+    assert output.sink.text == "[0] early\nmine\n[1] late\n"
 
 
 def test_an_unfinished_line_of_a_rank_is_not_torn(output):
@@ -43,13 +43,13 @@ def test_an_unfinished_line_of_a_rank_is_not_torn(output):
     assert not output.follow("stdout", "mine\n")
     output.add(said(0, " done\n"))
     output.end()
-    assert output.outlet.text == "[0] almost done\n"
+    assert output.sink.text == "[0] almost done\n"
 
 
 def test_showing_something_sends_the_ranks_words_first(output):
     output.add(said(0, "early\n"))
     output.settle()
-    assert output.outlet.text == "[0] early\n"
+    assert output.sink.text == "[0] early\n"
 
 
 FIRST_CELLS = ["%mesh up --gpus 4", ACTOR]

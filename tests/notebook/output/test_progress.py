@@ -55,8 +55,8 @@ def test_html_is_escaped_and_a_bar_is_the_browsers():
 
 
 def test_five_drawings_a_second_and_the_last_state_in_the_end():
-    outlet, clock = Recorder(), Clock()
-    output = CellOutput(outlet, clock)
+    sink, clock = Recorder(), Clock()
+    output = CellOutput(sink, clock)
     output.expect("m", range(4), 4)
     start = clock.now
     for step in range(1, 1001):
@@ -66,10 +66,10 @@ def test_five_drawings_a_second_and_the_last_state_in_the_end():
             at = output.add(event(rank, bar))
             if at is not None and at <= clock.now:
                 output.flush()
-    assert len(outlet.sent) <= 6
+    assert len(sink.sent) <= 6
     output.conclude("m", {})
     output.end()
-    assert outlet.sent[-1][1]["text/plain"].startswith(f"[0-3] {FULL} 1000/1000")
+    assert sink.sent[-1][1]["text/plain"].startswith(f"[0-3] {FULL} 1000/1000")
 
 
 def test_a_state_that_was_overtaken_is_dropped():
@@ -90,19 +90,19 @@ def test_hundreds_of_bars_that_have_ended_are_counted():
 
 
 def test_a_terminal_gets_one_line_in_the_end():
-    outlet = Recorder()
-    outlet.redraws = False
-    output = CellOutput(outlet)
+    sink = Recorder()
+    sink.redraws = False
+    output = CellOutput(sink)
     output.expect("m", range(2), 2)
     for done in (1, 2):
         for rank in range(2):
             bar = {"id": 1, "serial": done, "done": done, "total": 2, "closed": done == 2}
             output.add(event(rank, bar, size=2))
         output.flush()
-    assert outlet.sent == []
+    assert sink.sent == []
     output.conclude("m", {})
     output.end()
-    [(kind, data)] = outlet.sent
+    [(kind, data)] = sink.sent
     assert (kind, data["text/plain"]) == ("display_data", f"[0-1] {FULL} 2/2 [00:00]")
 
 

@@ -285,5 +285,5 @@ class FakeSource:
 def install(shell: Any) -> FakeSource:
     """Put a fake under the mesh view of this shell."""
     session = session_of(shell)
-    session.live.source = source = FakeSource(session.cell_at_work, tells_news=False)
+    session.live.source = source = FakeSource(session.cells.at_work, tells_news=False)
     return source

@@ -16,6 +16,7 @@ from typing import Any
 
 from monarch_nb.notebook.session import session_of
 from monarch_nb.notebook.view.browser import assets
+from monarch_nb.notebook.view.browser.showing import Showing
 from monarch_nb.notebook.view.picture.snapshots import Failure, MeshSnapshot, Part
 from tests.notebook.fake_client import FakeMesh
 
@@ -101,7 +102,7 @@ def snapshot_of(meshes: Sequence[Any], looks: list[float] | None = None) -> Call
 
 
 def _status_of(mesh: Any) -> Any:
-    runs = [run for _, run in mesh.runtime.runs if run.mesh.whole is mesh]
+    runs = [run for _, run in mesh.control.runs if run.mesh.whole is mesh]
     busy = {rank for run in runs for rank in run.pending}
     ranks = [rank(each, "busy" if each in busy else "idle") for each in mesh.ranks]
     return status(dict(mesh.sizes), ranks, mesh.name)
@@ -114,9 +115,10 @@ def dress(shell: Any, front: str) -> FakeHub:
     Path(front, "mesh.css").write_text(".mnb-root {}\n")
     assets.FRONT = Path(front)
     session = session_of(shell)
-    session.live = FakeHub()
+    hub = FakeHub()
+    session.showing = Showing(shell, session.control, hub.open)
     shell.display_formatter.mimebundle_formatter.for_type(FakeMesh, session.showing.bundle)
-    client = session.runtime.client
-    client.snapshot = snapshot_of(session.runtime.meshes)
+    client = session.control.client
+    client.snapshot = snapshot_of(session.control.meshes)
     client.failures = SimpleNamespace(of=lambda name: ())
-    return session.live
+    return hub

@@ -349,11 +349,11 @@ class Event:
 @pytest.mark.slow
 def test_a_rank_cannot_speak_for_the_widget_of_another():
     sent: list[str] = []
-    outlet = SimpleNamespace(comm=lambda kind, *_: sent.append(kind))
+    sink = SimpleNamespace(comm=lambda kind, *_: sent.append(kind))
     own = object()
     manager = SimpleNamespace(comms={"of the kernel": own})
     shell = SimpleNamespace(kernel=SimpleNamespace(comm_manager=manager))
-    relay = CommRelay(shell, lambda _: outlet, lambda *_: None)
+    relay = CommRelay(shell, lambda _: sink, lambda *_: None, lambda *_: None)
     relay.receive(Event(1, "comm_open", "a", "some.target"))
     assert sent == ["comm_open"]
     relay.receive(Event(2, "comm_msg", "a", value=1))

@@ -8,21 +8,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from monarch_nb.notebook import lifecycle
-from monarch_nb.notebook.debug.target import CONTROLLER, NOBODY
+from monarch_nb.notebook.client_link import ClientLink
+from monarch_nb.notebook.debug.target import CONTROLLER, NOBODY, Debugging
+from monarch_nb.notebook.lifecycle import MAX_RANKS, Lifecycle
 from monarch_nb.notebook.view.browser.protocol import Args, Do
 from monarch_nb.notebook.view.feed.encoding import MAX_WHAT, plain
 
 if TYPE_CHECKING:
-    from monarch_nb.notebook.session import Session
+    from monarch_nb.control.api import Control, ProcMesh
+
+
+class Parts(NamedTuple):
+    """What actions and debugger prompts work on."""
+
+    control: Control
+    link: ClientLink
+    lifecycle: Lifecycle
+    debugging: Debugging
 
 
 class Action(NamedTuple):
     """`limit_s`: after which the browser is told that it goes on."""
 
-    run: Callable[[Session, Args], str]
+    run: Callable[[Parts, Args], str]
     limit_s: float
 
 
@@ -37,57 +47,57 @@ def late(do: Do) -> str:
     return f"{do.what} has not ended within {limit_s:g} s and goes on; see %mesh status"
 
 
-def perform(session: Session, do: Do) -> dict[str, str]:
+def perform(parts: Parts, do: Do) -> dict[str, str]:
     """Do it; what a browser is told."""
     run = action_of(do).run
-    said = session.runtime.beside_cells(lambda: run(session, do.args))
+    said = parts.control.beside_cells(lambda: run(parts, do.args))
     return {"said": plain(said)}
 
 
-def _interrupt(session: Session, args: Args) -> str:
-    return lifecycle.interrupt(session, _mesh(session, args), args["ranks"])
+def _interrupt(parts: Parts, args: Args) -> str:
+    return parts.lifecycle.interrupt(_mesh(parts, args), args["ranks"] or ())
 
 
-def _restart(session: Session, args: Args) -> str:
-    return lifecycle.restart(session, _mesh(session, args), args["ranks"] or ())
+def _restart(parts: Parts, args: Args) -> str:
+    return parts.lifecycle.restart(_mesh(parts, args), args["ranks"] or ())
 
 
-def _heal(session: Session, args: Args) -> str:
-    return lifecycle.heal(session, _mesh(session, args))
+def _heal(parts: Parts, args: Args) -> str:
+    return parts.lifecycle.heal(_mesh(parts, args))
 
 
-def _kill(session: Session, args: Args) -> str:
-    return lifecycle.kill(session, _mesh(session, args), args["ranks"] or ())
+def _kill(parts: Parts, args: Args) -> str:
+    return parts.lifecycle.kill(_mesh(parts, args), args["ranks"] or ())
 
 
-def _up(session: Session, args: Args) -> str:
+def _up(parts: Parts, args: Args) -> str:
     sizes = args["sizes"]
-    if (ranks := math.prod(sizes.values())) > lifecycle.MAX_RANKS:
-        raise ValueError(f"{lifecycle.MAX_RANKS} ranks at most are started, not {ranks}")
-    return lifecycle.up(session, sizes, args["name"] or None, args["device"])
+    if (ranks := math.prod(sizes.values())) > MAX_RANKS:
+        raise ValueError(f"{MAX_RANKS} ranks at most are started, not {ranks}")
+    return parts.lifecycle.up(sizes, args["name"] or None, args["device"])
 
 
-def _down(session: Session, args: Args) -> str:
-    return lifecycle.down(session, [_mesh(session, args)])
+def _down(parts: Parts, args: Args) -> str:
+    return parts.lifecycle.down([_mesh(parts, args)])
 
 
-def _use(session: Session, args: Args) -> str:
-    return lifecycle.use(session, args["mesh"], _mesh(session, args))
+def _use(parts: Parts, args: Args) -> str:
+    return parts.lifecycle.use(args["mesh"], _mesh(parts, args))
 
 
-def _debugger(session: Session, args: Args) -> str:
+def _debugger(parts: Parts, args: Args) -> str:
     """Whom the visual debugger is for."""
     fixed = {"controller": CONTROLLER, "off": NOBODY}
     if (choice := fixed.get(args["whom"])) is None:
         if args["mesh"] is None:
             raise ValueError("ranks of which mesh?")
-        choice = session.debugging.ranks(_mesh(session, args), args["ranks"])
-    return session.debugging.choose(choice)
+        choice = parts.debugging.ranks(_mesh(parts, args), args["ranks"] or ())
+    return parts.debugging.choose(choice)
 
 
-def _mesh(session: Session, args: Args) -> Any:
+def _mesh(parts: Parts, args: Args) -> ProcMesh:
     """The mesh that the view shows under that name."""
-    mesh = session.runtime.find(args["mesh"])
+    mesh = parts.control.find(args["mesh"])
     if mesh is None:
         raise ValueError(f"there is no mesh {plain(args['mesh'], MAX_WHAT)!r} any more")
     return mesh

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from monarch_nb.control.debug.prompt import NOBODY, Conversation
 from monarch_nb.control.debug.sessions import Key, Stop
@@ -22,7 +22,8 @@ from monarch_nb.notebook.view.browser.protocol import VERSION, Args, Ask, Do
 from monarch_nb.notebook.view.feed.encoding import MAX_WHAT, Json, plain
 
 if TYPE_CHECKING:
-    from monarch_nb.notebook.session import Session
+    from monarch_nb.control.api import Client, ProcMesh
+    from monarch_nb.notebook.view.answers.actions import Parts
 
 WORDS: Final = ("debug", "line", "leave", "words")
 """What these are asked and told."""
@@ -45,8 +46,8 @@ Tell = Callable[[int, Json], None]
 class DebugSessions:
     """Those of a session. `tell(channel, message)` may be called by any thread."""
 
-    def __init__(self, session: Session, tell: Tell) -> None:
-        self._session = session
+    def __init__(self, parts: Parts, tell: Tell) -> None:
+        self._parts = parts
         self._tell = tell
         self._all: dict[Name, DebugSession] = {}
         self._lock = threading.Lock()
@@ -82,12 +83,11 @@ class DebugSessions:
                 debugged.close()
 
     def _open(self, name: Name, args: Args) -> None:
-        session, rank = self._session, args["rank"]
-        client: Any = session.attach()
-        mesh = session.runtime.find(args["mesh"])
+        parts, rank = self._parts, args["rank"]
+        client, mesh = parts.link.attach(), parts.control.find(args["mesh"])
         if client is None or mesh is None or rank not in mesh.ranks:
             raise ValueError(f"{plain(args['mesh'], MAX_WHAT)} has no rank {rank} any more")
-        keys = _failed(session, client, mesh, rank) if args["failed"] else ()
+        keys = _failed(parts, mesh, rank) if args["failed"] else ()
         debugged = DebugSession(client, partial(self._say, name), partial(_is_of, mesh.name), keys)
         with self._lock:
             if name in self._all or len(self._all) >= MAX_SESSIONS:
@@ -95,7 +95,7 @@ class DebugSessions:
                 raise ValueError(f"{MAX_SESSIONS} prompts are open already; close some")
             self._all[name] = debugged
         if not debugged.begin(rank, lambda: self._all.pop(name, None)):
-            if session.debugging.look_at(mesh.name, rank):
+            if parts.debugging.look_at(mesh.name, rank):
                 raise ValueError(f"rank {rank} is stopped by JupyterLab's debugger, which shows it")
             raise ValueError(f"rank {rank} is not stopped at a prompt of pdb. {debugged.who()}")
 
@@ -106,9 +106,8 @@ class DebugSessions:
         self._tell(channel, {**head, **said})
 
 
-def _failed(session: Session, client: Any, mesh: Any, rank: int) -> tuple[Key, ...]:
-    processes = session.runtime.processes(mesh, [rank])
-    keys = client.post_mortem.open_failed(processes)
+def _failed(parts: Parts, mesh: ProcMesh, rank: int) -> tuple[Key, ...]:
+    keys = parts.control.open_failed(parts.control.processes(mesh, [rank]))
     if not keys:
         raise ValueError(
             f"rank {rank} keeps no failure: its last cell or call has ended well, or %mesh clear "
@@ -129,7 +128,7 @@ class DebugSession:
 
     def __init__(
         self,
-        client: Any,
+        client: Client,
         say: Callable[[str, str, bool], None],
         wants: Callable[[Stop], bool],
         keys: tuple[Key, ...] = (),

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from monarch_nb.notebook.view.answers import actions, debug_sessions, questions
+from monarch_nb.notebook.view.answers.actions import Parts
 from monarch_nb.notebook.view.answers.debug_sessions import DebugSessions
 from monarch_nb.notebook.view.answers.pending_requests import PendingRequests
 from monarch_nb.notebook.view.answers.questions import Context
@@ -37,7 +38,6 @@ from monarch_nb.notebook.view.feed.feed import Feed
 
 if TYPE_CHECKING:
     from monarch_nb.core.errors.records import ErrorRecord
-    from monarch_nb.notebook.session import Session
     from monarch_nb.notebook.view.answers.source import Source
 
 MAX_WAITING: Final = 10_000  # messages of browsers
@@ -73,10 +73,10 @@ class Hub:
         >>> channel.receive({"v": 1, "type": "hello", ...})            # doctest: +SKIP
     """
 
-    def __init__(self, session: Session, source: Source) -> None:
+    def __init__(self, parts: Parts, source: Source) -> None:
         self.source = source
         self.feed = Feed(time.monotonic(), self._where)
-        self._session = session
+        self._parts = parts
         self._changed = threading.Condition()
         self._events: deque[Callable[[], None]] = deque()
         self._thread: threading.Thread | None = None
@@ -88,7 +88,7 @@ class Hub:
         self._channels = Channels()
         self._subscribers: dict[int, LogSubscribers] = {}
         self._requests = PendingRequests(self._send)
-        self._debug_sessions = DebugSessions(session, self._tell)
+        self._debug_sessions = DebugSessions(parts, self._tell)
         self._is_sampling = False
         self._complaint = ""
 
@@ -331,7 +331,7 @@ class Hub:
         self._requests.begin(
             number,
             do,
-            lambda: actions.perform(self._session, do),
+            lambda: actions.perform(self._parts, do),
             self._done,
             deadline=now + actions.action_of(do).limit_s,
             late=actions.late(do),

@@ -1,6 +1,6 @@
 """What the mesh view reads: the client's snapshot and journals, and the ranks themselves.
 
-Rule of the file: it only asks; through `session.runtime`, the seam. `read` never waits for a rank;
+Rule of the file: it only asks; through `control/api.py`. `read` never waits for a rank;
 what does (`actors`, `stacks`) says so and has a limit. Tests have a `FakeSource`.
 """
 
@@ -10,24 +10,28 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.hangs.stack_tree import Stack
 from monarch_nb.core.shape.selection import check_ranks
 from monarch_nb.notebook.debug.target import NO_DEBUGGER, Choice
 from monarch_nb.notebook.hangs import whereabouts
-from monarch_nb.notebook.source import locate, tracebacks
+from monarch_nb.notebook.source import tracebacks
 from monarch_nb.notebook.view.feed.inputs import CellAtWork, FeedInputs, Nothing, Snapshot
 
 if TYPE_CHECKING:
-    from monarch_nb.control.client import Client
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from monarch_nb.control.api import Client, Control
     from monarch_nb.control.output.failures import Failure
     from monarch_nb.control.output.tail import Line
     from monarch_nb.control.status.sampling import Watch
     from monarch_nb.control.status.snapshots import MeshStatus, RankStatus
     from monarch_nb.core.curves import Curve
-    from monarch_nb.notebook.session import Session
+    from monarch_nb.notebook.cells.registry import CellRegistry
+    from monarch_nb.notebook.debug.target import Debugging
+    from monarch_nb.notebook.meshes import Meshes
 
 COUNT_S: Final = 1.0
 """How often ranks are asked what their actors have done, while somebody looks at that."""
@@ -44,8 +48,19 @@ Actors = dict[str, Sequence[Mapping[str, object]]]
 class Source:
     """The real one."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(
+        self,
+        shell: InteractiveShell,
+        control: Control,
+        meshes: Meshes,
+        cells: CellRegistry,
+        debugging: Debugging,
+    ) -> None:
+        self._shell = shell
+        self._control = control
+        self._meshes = meshes
+        self._cells = cells
+        self._debugging = debugging
         self._watch: Watch | None = None
         self._watched: tuple[Client, float] | None = None
         self._counting: threading.Thread | None = None
@@ -62,7 +77,7 @@ class Source:
 
         `on_news` is called, on any thread, when ranks have told something since.
         """
-        client = self._client()
+        client = self._control.running_client()
         self._watch_at(client, period_s, on_news)
         cell = self.cell()
         if client is None:
@@ -80,7 +95,7 @@ class Source:
             {name: client.failures.of(name) for name in names if "failures" in parts},
             {name: client.metrics.curves(name) for name in names if "curves" in parts},
             self._counts,
-            self._session.meshes.current_name(),
+            self._meshes.current_name(),
         )
 
     def rest(self) -> None:
@@ -91,11 +106,11 @@ class Source:
 
     def cell(self) -> CellAtWork | None:
         """The notebook cell that runs in the kernel."""
-        return self._session.cell_at_work()
+        return self._cells.at_work()
 
     def last_line(self) -> int:
         """The number of the newest line of all ranks; 0 where there is none."""
-        client = self._client()
+        client = self._control.running_client()
         return 0 if client is None else client.tail.seq
 
     def lines_after(
@@ -103,7 +118,7 @@ class Source:
     ) -> tuple[Sequence[Line], int, int]:
         """The newest lines behind the one with this number, how many were left out, and the number
         of the newest line of all."""
-        client = self._client()
+        client = self._control.running_client()
         if client is None:
             return (), 0, 0
         return client.tail.after(seq, mesh, ranks, limit)
@@ -112,26 +127,26 @@ class Source:
 
     def snapshot(self) -> Snapshot:
         """Every mesh."""
-        client = self._client()
+        client = self._control.running_client()
         return Nothing() if client is None else client.status.snapshot()
 
     def actors(
         self, name: str, rank: int, timeout_s: float
     ) -> Sequence[Mapping[str, object]] | None:
         """The actors of a rank; None if it does not tell them in time."""
-        mesh = self._session.runtime.find(name)
+        mesh = self._control.find(name)
         if mesh is None:
             return None
-        return self._session.runtime.actors_of(mesh, [rank], timeout_s).get(rank)
+        return self._control.actors_of(mesh, [rank], timeout_s).get(rank)
 
     def failures(self, name: str) -> Sequence[Failure]:
         """The failures on a mesh, newest first."""
-        client = self._client()
+        client = self._control.running_client()
         return () if client is None else client.failures.of(name)
 
     def curves(self, name: str) -> Mapping[str, Curve]:
         """The curves of a mesh."""
-        client = self._client()
+        client = self._control.running_client()
         return {} if client is None else client.metrics.curves(name)
 
     def lines(
@@ -144,7 +159,7 @@ class Source:
         before: int | None = None,
     ) -> Sequence[Line]:
         """The last lines of a mesh, oldest first."""
-        client = self._client()
+        client = self._control.running_client()
         if client is None:
             return ()
         wanted = re.compile(pattern) if pattern else None
@@ -152,16 +167,15 @@ class Source:
 
     def stacks(self, name: str, ranks: Sequence[int]) -> Mapping[int, Sequence[Stack]]:
         """Where these ranks are; without those that are silent."""
-        runtime = self._session.runtime
-        mesh = runtime.find(name)
+        mesh = self._control.find(name)
         if mesh is None:
             raise ValueError(f"there is no mesh {name!r} any more")
         check_ranks(mesh, ranks)
-        return runtime.stacks(mesh, ranks)
+        return self._control.stacks(mesh, ranks)
 
     def words(self, stacks: Sequence[Stack]) -> str:
         """All calls of a rank, cells under their names."""
-        return whereabouts.text(self._session.shell, stacks)
+        return whereabouts.text(self._shell, stacks)
 
     def name(self, file: str) -> str:
         """What people call a file: a cell by its number."""
@@ -169,31 +183,28 @@ class Source:
 
     def debugged(self) -> Choice:
         """Whom the visual debugger is for. Raises `ValueError` where there is none."""
-        if not self._session.debugging.is_there:
+        if not self._debugging.is_there:
             raise ValueError(NO_DEBUGGER)
-        return self._session.debugging.chosen
+        return self._debugging.chosen
 
     def cell_id(self, number: int) -> str | None:
         """JupyterLab's id of a cell."""
-        return self._session.cell_id(number)
+        return self._cells.cell_id(number)
 
     def traceback(self, record: ErrorRecord) -> str:
         """An error in full, with the lines of cells."""
-        shell = self._session.shell
-        lookup = lambda file, line: locate.line_of_cell(shell, file, line)  # noqa: E731
+        shell = self._shell
+        lookup = lambda file, line: tracebacks.line_of_cell(shell, file, line)  # noqa: E731
         return "\n".join(record.format(lookup, self._name_of_cell))
 
     def where(self, record: ErrorRecord) -> str:
         """At which line of the user's an error arose: `Cell In[3], line 2`."""
-        return tracebacks.place_of_error(self._session.shell, record)
+        return tracebacks.place_of_error(self._shell, record)
 
     # ------------------------------------------------------------------------------- insides
 
-    def _client(self) -> Client | None:
-        return cast("Client | None", self._session.runtime.running_client())
-
     def _name_of_cell(self, filename: str) -> str | None:
-        return tracebacks.name_of_cell(self._session.shell, filename)
+        return tracebacks.name_of_cell(self._shell, filename)
 
     def _watch_at(
         self, client: Client | None, period_s: float, on_news: Callable[[], None]
@@ -228,9 +239,9 @@ class Source:
     def _count(self, meshes: Sequence[MeshStatus]) -> None:
         counts: Actors = {}
         for status in meshes:
-            if (mesh := self._session.runtime.find(status.name)) is not None:
+            if (mesh := self._control.find(status.name)) is not None:
                 ranks = [each.rank for each in status.ranks if each.verdict not in NO_ANSWER]
-                totals = self._session.runtime.actor_totals(mesh, ranks, COUNT_S)
+                totals = self._control.actor_totals(mesh, ranks, COUNT_S)
                 counts[status.name] = totals
         self._counts = counts
 
@@ -243,6 +254,6 @@ class Source:
             self._failed[status.name] = status.ranks
             before = {each.rank: each.failed for each in seen or ()}
             new = [each.rank for each in status.ranks if each.failed != before.get(each.rank, 0)]
-            mesh = self._session.runtime.find(status.name) if new else None
+            mesh = self._control.find(status.name) if new else None
             if mesh is not None:
-                client.failures.refresh(self._session.runtime.processes(mesh, new))
+                client.failures.refresh(self._control.processes(mesh, new))

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import html
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from IPython.core.interactiveshell import InteractiveShell
+
 from monarch_nb.core.errors.folding import rank_words
-from monarch_nb.notebook.output.sinks import has_reader
+from monarch_nb.notebook.shells import has_reader, kernel_of
 from monarch_nb.notebook.view.picture import picture, snapshots
 from monarch_nb.notebook.view.picture.snapshots import MeshSnapshot, Part, SnapshotReader, State
 
 if TYPE_CHECKING:
-    from monarch_nb.notebook.session import Session
     from monarch_nb.notebook.view.browser.widget import MeshWidget
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import Control
+    from monarch_nb.notebook.view.answers.hub import Channel, Send
 
 MESH: Final = "application/vnd.monarch-nb.mesh+json"
 VIEW: Final = "application/vnd.jupyter.widget-view+json"
@@ -31,9 +36,13 @@ Key = tuple[str, tuple[int, ...] | None]
 class Showing:
     """Shows the meshes of a session."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._reader = SnapshotReader(session)
+    def __init__(
+        self, shell: InteractiveShell, control: Control, open_channel: Callable[[Send], Channel]
+    ) -> None:
+        self._shell = shell
+        self._control = control
+        self._open_channel = open_channel
+        self._reader = SnapshotReader(shell, control)
         self._widgets: dict[Key, MeshWidget] = {}
         self._lock = threading.Lock()
 
@@ -48,16 +57,15 @@ class Showing:
             "text/plain": picture.text(snapshot),
             "text/html": picture.page(snapshot),
         }
-        if getattr(self._session.shell, "kernel", None) is None:
+        if kernel_of(self._shell) is None:
             return data, {}
-        view, metadata = self._view(snapshot) if has_reader(self._session.shell) else ({}, {})
+        view, metadata = self._view(snapshot) if has_reader(self._shell) else ({}, {})
         return {**data, **view, MESH: _saved(snapshot, view)}, metadata
 
     def _part(self, mesh: Any, *more: Any) -> Part:
-        runtime = self._session.runtime
-        if home := runtime.home(mesh):
+        if home := self._control.home(mesh):
             return Part(mesh.name, repr(mesh), home[0], tuple(home[1]), dict(mesh.sizes))
-        is_over = runtime.is_stopped(mesh)
+        is_over = self._control.is_stopped(mesh)
         name = mesh.name
         if not more:
             return Part(name, repr(mesh), name, tuple(mesh.ranks), dict(mesh.sizes), is_over)
@@ -85,7 +93,7 @@ class Showing:
             found = self._widgets.pop(key, None)
             if found is None or found.is_closed:
                 read = _StateReader(self._reader, snapshot)
-                found = widget.MeshWidget(*key, read, self._session.live.open)
+                found = widget.MeshWidget(*key, read, self._open_channel)
             self._widgets[key] = found
             spare = self._spare(found, widget.MAX_WIDGETS)
         if spare is not None:

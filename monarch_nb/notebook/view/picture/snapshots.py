@@ -20,10 +20,11 @@ from monarch_nb.notebook.source import tracebacks
 from monarch_nb.notebook.view.picture.marks import in_order
 
 if TYPE_CHECKING:
-    from monarch_nb.control.client import Client
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from monarch_nb.control.api import Client, Control
     from monarch_nb.control.output.failures import Failure as KeptFailure
     from monarch_nb.control.status.snapshots import HostStatus, MeshStatus, RankStatus, Snapshot
-    from monarch_nb.notebook.session import Session
 
 VERSION: Final = 1
 SHARED_S: Final = 0.05
@@ -192,15 +193,16 @@ def _failure(failure: Failure, ms: Clock) -> State:
 class SnapshotReader:
     """Takes snapshots of the meshes of a session; for any thread."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, shell: InteractiveShell, control: Control) -> None:
+        self._shell = shell
+        self._control = control
         self._lock = threading.Lock()
         self._last: tuple[Client, Snapshot] | None = None
 
     def read(self, part: Part, age_s: float = 0.0) -> MeshSnapshot | None:
         """The part as it is now; None when no client knows its mesh. Those who would take what was
         seen `age_s` ago share a look."""
-        client: Any = self._session.runtime.running_client()
+        client = self._control.running_client()
         if client is None:
             return None
         snapshot = self._snapshot(client, age_s)
@@ -215,7 +217,7 @@ class SnapshotReader:
 
     def _told(self, failure: KeptFailure) -> Failure:
         headline = clip(" ".join(failure.record.headline.split()), MAX_TEXT)
-        place = tracebacks.place_of_error(self._session.shell, failure.record)
+        place = tracebacks.place_of_error(self._shell, failure.record)
         return Failure(
             id=failure.id,
             ranks=tuple(failure.ranks),

@@ -18,7 +18,8 @@ FIRST_CELLS = ["import time, os"]
 def do(session, what, **fields):
     """The answer that a browser gets."""
     message = parse({"v": 1, "type": "do", "from": "a", "id": 1, "what": what, **fields})
-    return answer_of(("a", 1), lambda: actions.perform(session, message))
+    parts = actions.Parts(session.control, session.link, session.lifecycle, session.debugging)
+    return answer_of(("a", 1), lambda: actions.perform(parts, message))
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_use_and_down(session):
 def test_kill_takes_these_ranks_and_interrupt_finds_nothing(session):
     up(session)
     assert "rank 2 killed" in do(session, "kill", mesh="mesh0", ranks="2")["value"]["said"]
-    assert session.runtime.killed == [2]
+    assert session.control.killed == [2]
     said = do(session, "interrupt", mesh="mesh0", ranks="1")["value"]["said"]
     assert said.startswith("mesh0: rank 1: nothing to interrupt.")
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.notebook.lifecycle import Lifecycle
 from monarch_nb.notebook.view.answers import pending_requests, questions
 from monarch_nb.notebook.view.answers.hub import Hub
 from monarch_nb.notebook.view.answers.questions import Question
@@ -62,13 +63,8 @@ def source():
 
 
 @pytest.fixture
-def session():
-    return SimpleNamespace()
-
-
-@pytest.fixture
-def hub(session, source):
-    made = Hub(session, source)
+def hub(source):
+    made = Hub(SimpleNamespace(), source)
     yield made
     source.hangs.set()
     made.close()
@@ -259,8 +255,9 @@ def test_a_bug_in_a_question_is_a_sentence(hub, monkeypatch, caplog):
 def test_an_action_that_is_sent_again_is_not_done_again(hub, session):
     done = []
     mesh = SimpleNamespace(name="mesh0")
-    session.meshes = SimpleNamespace(use=lambda name, mesh: done.append(name))
-    session.runtime = SimpleNamespace(find=lambda name: mesh, beside_cells=lambda run: run())
+    meshes = SimpleNamespace(use=lambda name, mesh: done.append(name))
+    hub._parts.lifecycle = Lifecycle(None, meshes, None, None, None)
+    hub._parts.control = SimpleNamespace(find=lambda name: mesh, beside_cells=lambda run: run())
     page, other = Page(hub), Page(hub)
     assert page.ask("use", kind="do", mesh="mesh0")["value"]["said"] == "%%mesh now means mesh0"
     assert other.ask("use", kind="do", mesh="mesh0")["ok"]

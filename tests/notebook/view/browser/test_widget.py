@@ -20,7 +20,7 @@ from monarch_nb.notebook.view.browser import assets, showing
 from monarch_nb.notebook.view.browser.showing import MESH, VIEW, Showing
 from monarch_nb.notebook.view.browser.widget import MAX_WIDGETS, MeshWidget
 from monarch_nb.notebook.view.picture import snapshots
-from tests.notebook.fake_client import FakeRuntime
+from tests.notebook.fake_client import FakeControl
 from tests.notebook.view.fake_browser import check
 from tests.notebook.view.shown import FakeHub, snapshot_of
 from tests.support import eventually
@@ -45,16 +45,16 @@ class Home:
     """A session with a fake mesh, whose shell is a kernel's."""
 
     def __init__(self, gpus: int = 4) -> None:
-        self.runtime = FakeRuntime()
+        self.control = FakeControl()
         sizes = {"hosts": gpus // 8, "gpus": 8} if gpus > 99 else {"gpus": gpus}
-        self.mesh = self.runtime.spawn(sizes, "mesh0")
+        self.mesh = self.control.spawn(sizes, "mesh0")
         self.looks: list[float] = []
-        self.runtime.client.snapshot = snapshot_of(self.runtime.meshes, self.looks)
-        self.runtime.client.failures = SimpleNamespace(of=lambda _: ())
-        self.live = FakeHub()
+        self.control.client.snapshot = snapshot_of(self.control.meshes, self.looks)
+        self.control.client.failures = SimpleNamespace(of=lambda _: ())
+        self.hub = FakeHub()
         self.allow_stdin = True
         self.shell = SimpleNamespace(kernel=object(), get_parent=self._parent)
-        self.showing = Showing(self)
+        self.showing = Showing(self.shell, self.control, self.hub.open)
 
     def _parent(self) -> dict[str, Any]:
         return {"header": {}, "content": {"allow_stdin": self.allow_stdin}}
@@ -92,7 +92,7 @@ def home() -> Iterator[Home]:
     made = Home()
     yield made
     made.showing.close()
-    assert made.live.channels == []
+    assert made.hub.channels == []
 
 
 # ----------------------------------------------------------------------------------- the bundle
@@ -130,7 +130,7 @@ def test_ranks_that_are_no_slice_are_shown_together(home):
 
 
 def test_actors_show_the_processes_they_live_on(home):
-    home.runtime.home = lambda mesh: ("mesh0", [2, 3])
+    home.control.home = lambda mesh: ("mesh0", [2, 3])
     actors = SimpleNamespace(name="quiet", sizes={"gpus": 2})
     data = home.show(actors)
     assert "quiet</b> 2 ranks (gpus=2) on mesh0: 2 idle" in data["text/html"]
@@ -152,12 +152,12 @@ def test_a_program_that_runs_the_notebook_gets_no_widget(home):
 
 
 def test_without_a_client_a_mesh_is_its_repr_and_none_is_started(home):
-    home.runtime.client = None
+    home.control.client = None
     assert home.show() == {
         "text/plain": "<FakeMesh mesh0>",
         "text/html": "<code>&lt;FakeMesh mesh0&gt;</code>",
     }
-    assert home.runtime.client is None
+    assert home.control.client is None
 
 
 def test_a_mesh_that_nobody_knows_is_its_repr(home):
@@ -188,18 +188,18 @@ def test_a_thousand_displays_of_a_mesh_keep_one_widget(home):
     models = {home.show()[VIEW]["model_id"] for _ in range(1000)}
     assert len(models) == 1
     assert len(open_widgets()) == 2  # its layout is one too
-    assert len(home.live.channels) == 1
+    assert len(home.hub.channels) == 1
 
 
 @pytest.mark.slow
 def test_many_parts_keep_the_widgets_that_pages_speak_of(home):
-    mesh = home.runtime.spawn({"place": 2 * MAX_WIDGETS}, "large")
+    mesh = home.control.spawn({"place": 2 * MAX_WIDGETS}, "large")
     first = home.widget(mesh)
     widgets = []
     for place in range(MAX_WIDGETS + 5):
         widgets.append(weakref.ref(home.widget(mesh.slice(place=place))))
         hear(first, PING)
-    assert len(home.live.channels) == MAX_WIDGETS
+    assert len(home.hub.channels) == MAX_WIDGETS
     assert len(open_widgets()) == 2 * MAX_WIDGETS
     assert not first.is_closed
     gc.collect()
@@ -209,16 +209,16 @@ def test_many_parts_keep_the_widgets_that_pages_speak_of(home):
 def test_a_widget_that_somebody_closed_is_made_again(home):
     first = home.widget()
     ipywidgets.Widget.close_all()
-    assert home.live.channels == []
+    assert home.hub.channels == []
     second = home.widget()
     assert second is not first
     assert not second.is_closed
-    assert len(home.live.channels) == 1
+    assert len(home.hub.channels) == 1
 
 
 def test_what_a_page_says_is_only_put_into_the_channel(home):
     widget = home.widget()
-    [channel] = home.live.channels
+    [channel] = home.hub.channels
     threads = [threading.Thread(target=hear, args=[widget, PING]) for _ in range(8)]
     for each in threads:
         each.start()
@@ -229,7 +229,7 @@ def test_what_a_page_says_is_only_put_into_the_channel(home):
 
 def test_what_the_hub_sends_reaches_the_page_from_its_thread(home):
     widget = home.widget()
-    home.live.tell({"type": "delta"}, times=3)
+    home.hub.tell({"type": "delta"}, times=3)
     eventually(lambda: len(customs(widget)) == 3)
     assert customs(widget)[2] == {"type": "delta", "n": 2}
 
@@ -240,7 +240,7 @@ def customs(widget: MeshWidget) -> list[Any]:
 
 def test_what_is_sent_after_the_end_goes_nowhere(home):
     widget = home.widget()
-    [channel] = home.live.channels
+    [channel] = home.hub.channels
     widget.close()
     channel.send({"type": "delta"})
     assert widget.is_closed
@@ -259,7 +259,7 @@ def test_nothing_of_it_is_the_pages_to_change(home):
 
 def test_the_state_is_computed_when_it_is_asked_for(home):
     widget = home.widget()
-    home.runtime.runs.append((1, SimpleNamespace(mesh=home.mesh, pending=(2,))))
+    home.control.runs.append((1, SimpleNamespace(mesh=home.mesh, pending=(2,))))
     assert ranks_in(widget) == [["2", "busy", "", "", 0], ["0-1,3", "idle", "", "", 0]]
     assert len(widget.comm.sent) == 1
 
@@ -300,7 +300,7 @@ def test_a_widget_of_a_mesh_that_is_gone_stays_and_says_so(home):
         mesh = fresh_state(widget)["snapshot"]["meshes"]["mesh0"]
         assert mesh["ended"] == snapshots.GONE
         assert mesh["sizes"] == [4]
-    home.runtime.client = None
+    home.control.client = None
     assert fresh_state(widget)["snapshot"]["meshes"]["mesh0"]["ended"] == snapshots.GONE
 
 
@@ -308,7 +308,7 @@ def test_a_mesh_that_came_back_is_shown_again(home):
     widget = home.widget()
     home.mesh.stop().get()
     fresh_state(widget)
-    home.runtime.spawn({"gpus": 2}, "mesh0")
+    home.control.spawn({"gpus": 2}, "mesh0")
     mesh = fresh_state(widget)["snapshot"]["meshes"]["mesh0"]
     assert (mesh["ended"], mesh["sizes"]) == (None, [2])
 
@@ -320,7 +320,7 @@ def test_a_failed_start_of_a_widget_leaves_no_channel(home, monkeypatch):
     monkeypatch.setattr(ipywidgets.comm, "create_comm", broken)
     with pytest.raises(OSError, match="no comm"):
         home.show()
-    assert home.live.channels == []
+    assert home.hub.channels == []
 
 
 @pytest.mark.alone
@@ -328,7 +328,7 @@ def test_a_failed_start_of_a_widget_leaves_no_channel(home, monkeypatch):
 def test_the_state_is_cheap(gpus, limit_s):
     home = Home(gpus)
     widget = home.widget()
-    looks_of(widget)._snapshot = lambda *_: home.runtime.client.snapshot()
+    looks_of(widget)._snapshot = lambda *_: home.control.client.snapshot()
     times = []
     for _ in range(5):
         began = time.perf_counter()

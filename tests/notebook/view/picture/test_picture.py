@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.notebook.view.browser import assets
@@ -252,13 +253,17 @@ class OneMesh:
         self.meshes = meshes
         self.failed: list[Any] = []
         self.looks = 0
-        self.shell = Shell()
-        self.runtime = SimpleNamespace(running_client=lambda: self)
+        self.shell = InteractiveShell.instance() if InteractiveShell.initialized() else Shell()
+        self.control = SimpleNamespace(running_client=lambda: self)
         self.failures = SimpleNamespace(of=lambda name: tuple(self.failed))
 
     def snapshot(self) -> Any:
         self.looks += 1
         return SimpleNamespace(meshes=self.meshes, hosts=(), at=snapshots.time.monotonic())
+
+
+def reader_of(session: OneMesh) -> SnapshotReader:
+    return SnapshotReader(session.shell, session.control)
 
 
 class Shell:
@@ -296,16 +301,16 @@ def raised() -> BaseException:
 def test_of_two_meshes_of_a_name_the_living_is_meant_unless_the_other_is_shown():
     old, new = status({"gpus": 1}, [rank(0, "stopped")]), status({"gpus": 2}, [rank(0), rank(1)])
     old.ended = "stopped by stop()"
-    reader = SnapshotReader(OneMesh(old, new))
-    assert reader.read(part_of("mesh0")).status is new
-    assert reader.read(part_of("mesh0", is_over=True)).status is old
-    assert SnapshotReader(OneMesh(old)).read(part_of("mesh0")).status is old
-    assert reader.read(part_of("other")) is None
+    looks = reader_of(OneMesh(old, new))
+    assert looks.still(part_of("mesh0")).status is new
+    assert looks.still(part_of("mesh0", is_over=True)).status is old
+    assert reader_of(OneMesh(old)).still(part_of("mesh0")).status is old
+    assert looks.still(part_of("other")) is None
 
 
 def test_one_look_serves_those_who_ask_together():
     session = OneMesh(status({"gpus": 1}, [rank(0)]))
-    reader = SnapshotReader(session)
+    reader = reader_of(session)
     for _ in range(10):
         reader.read(part_of("mesh0"), 60)
     assert session.looks == 1
@@ -315,8 +320,8 @@ def test_one_look_serves_those_who_ask_together():
 
 
 def test_nothing_is_looked_at_where_no_client_runs():
-    session = SimpleNamespace(runtime=SimpleNamespace(running_client=lambda: None))
-    assert SnapshotReader(session).read(part_of("mesh0")) is None
+    control = SimpleNamespace(running_client=lambda: None)
+    assert SnapshotReader(None, control).read(part_of("mesh0")) is None
 
 
 def test_the_palette_stands_in_one_place():

@@ -5,8 +5,10 @@ Rule of the file: what comes from below is plain data; here it becomes sentences
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.core.errors.folding import fold_outputs, rank_list, rank_words
 from monarch_nb.core.errors.records import ErrorRecord
@@ -14,6 +16,10 @@ from monarch_nb.core.hangs.collectives import Standing, disagreement, line, pend
 from monarch_nb.notebook.display.units import count
 from monarch_nb.notebook.hangs import whereabouts
 from monarch_nb.notebook.source import tracebacks
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import Regrouped, Seen
+    from monarch_nb.core.hangs.stack_tree import Stack
 
 ADVICE: Final = "The stop button ends the wait; then type %mesh regroup"
 _NO_ANSWER: Final = "not answering"
@@ -26,30 +32,18 @@ _CLOSED: Final = "pair closure"  # what gloo says where a wait in C++ was ended
 _WAITS: Final = "monarch_nb/worker/groups/collectives.py"
 
 
-class Xray(Protocol):
-    """Who looks into hanging ranks."""
-
-    def at_work(self, mesh: Any) -> Sequence[int]: ...
-    def examine(self, mesh: Any, ranks: Collection[int]) -> Mapping[int, Any]: ...
-    def hangs(self, tag: int) -> Mapping[str, Mapping[int, Any]]: ...
-    def regroup(self, mesh: Any) -> Any: ...
-    def native_stacks(
-        self, mesh: Any, ranks: Collection[int]
-    ) -> tuple[Mapping[int, Sequence[Any]], Mapping[int, str]]: ...
-
-
-def standings(shell: Any, seen: Mapping[int, Any]) -> dict[int, Standing]:
+def standings(shell: InteractiveShell, seen: Mapping[int, Seen]) -> dict[int, Standing]:
     """Where these ranks are, with words for the places of those that do not wait."""
     return {rank: one.standing._replace(place=_place(shell, one)) for rank, one in seen.items()}
 
 
-def telling_line(shell: Any, meshes: Mapping[str, Mapping[int, Any]]) -> str:
+def telling_line(shell: InteractiveShell, meshes: Mapping[str, Mapping[int, Seen]]) -> str:
     """`ranks 0-2 in all_reduce #18 for 6 s; rank 3 in data.py:41 load()`, of each mesh."""
     told = {name: line(standings(shell, seen)) for name, seen in meshes.items()}
     return "; ".join(f"{name}: {text}" if len(told) > 1 else text for name, text in told.items())
 
 
-def report(shell: Any, seen: Mapping[int, Any], last: int) -> str:
+def report(shell: InteractiveShell, seen: Mapping[int, Seen], last: int) -> str:
     """The last collectives of these ranks, equal ones once, below what they disagree about."""
     found = standings(shell, seen)
     parts = []
@@ -57,12 +51,12 @@ def report(shell: Any, seen: Mapping[int, Any], last: int) -> str:
         parts += [told, ADVICE, ""]
     elif any(each.waits_in for each in found.values()):
         parts += [line(found), ""]
-    ledgers = {rank: _ledger(found[rank], one.why, last) for rank, one in seen.items()}
-    groups = fold_outputs(ledgers)
+    recorded = {rank: _recorded(found[rank], one.why, last) for rank, one in seen.items()}
+    groups = fold_outputs(recorded)
     width = max((len(rank_words(group.ranks)) for group in groups), default=0)
     for group in groups:
         label = rank_words(group.ranks)
-        for row in ledgers[group.ranks[0]]:
+        for row in recorded[group.ranks[0]]:
             parts.append(f"{label:{width}}  {row}")
             label = ""
     return "\n".join(parts)
@@ -80,7 +74,7 @@ def who_left(errors: Mapping[int, ErrorRecord]) -> str:
     )
 
 
-def who_is_stuck(stacks: Mapping[int, Sequence[Any]]) -> list[str]:
+def who_is_stuck(stacks: Mapping[int, Sequence[Stack]]) -> list[str]:
     """A line on ranks that no interrupt can free: they wait in C++ code of PyTorch."""
     ranks = [rank for rank, found in stacks.items() if whereabouts.is_in_torch(found)]
     if not ranks:
@@ -92,7 +86,7 @@ def who_is_stuck(stacks: Mapping[int, Sequence[Any]]) -> list[str]:
     return [f"{told}; %mesh restart {rank_list(ranks)} starts again, with {namespaces}"]
 
 
-def regrouped(name: str, done: Any) -> str:
+def regrouped(name: str, done: Regrouped) -> str:
     """What became of the process groups of a mesh."""
     dropped = ""
     if done.dropped:
@@ -106,7 +100,7 @@ def regrouped(name: str, done: Any) -> str:
     )
 
 
-def _place(shell: Any, one: Any) -> str:
+def _place(shell: InteractiveShell, one: Seen) -> str:
     if one.paused_at:
         return f"paused at {tracebacks.named_place(shell, one.paused_at)}"
     if one.stacks is None:
@@ -115,7 +109,7 @@ def _place(shell: Any, one: Any) -> str:
     return place if place == whereabouts.IDLE else f"in {place}"
 
 
-def _ledger(standing: Standing, why: str | None, last: int) -> tuple[str, ...]:
+def _recorded(standing: Standing, why: str | None, last: int) -> tuple[str, ...]:
     waiting = pending(standing.entries) if standing.waits_in else None
     rows = [
         f"{entry.text}{', waiting' if entry == waiting else ''}"

@@ -10,9 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.terminal.prompts import Prompts
+
+from monarch_nb.notebook.shells import kernel_of, request_of
+
+if TYPE_CHECKING:
+    from IPython.terminal.interactiveshell import TerminalInteractiveShell
 
 _HERE: Final = re.compile(
     r"\s*(\?{1,2}\s*|[\w.,\s]+=\s*)?"  # help on it, its value in a variable
@@ -21,15 +27,24 @@ _HERE: Final = re.compile(
 _LOCAL: Final = re.compile(r"\s*%%local\s*$")
 
 
-class Auto:
-    """The transform of one shell's cells. `line` is what stands after `%%mesh`; None: off."""
+class AutoTransform:
+    """The transform of one shell's cells."""
 
     has_side_effects = True  # IPython: not while it only wants to know if a cell is complete
 
-    def __init__(self, shell: Any, is_nested: Callable[[], bool]) -> None:
-        self.line: str | None = None
+    def __init__(self, shell: InteractiveShell, is_nested: Callable[[], bool]) -> None:
+        self._line: str | None = None
         self._shell = shell
         self._is_nested = is_nested
+
+    @property
+    def line(self) -> str | None:
+        """What stands after the `%%mesh` that cells get; None: they get none."""
+        return self._line
+
+    def turn(self, line: str | None) -> None:
+        """On, with what stands after `%%mesh`, or with None off."""
+        self._line = line
 
     def install(self) -> Callable[[], None]:
         """Begin to read cells. Returns what ends it."""
@@ -50,7 +65,7 @@ class Auto:
 
     def _mark_prompt(self) -> Callable[[], None]:
         """Terminal IPython: the prompt says where the next cell will run."""
-        shell = self._shell
+        shell: Any = self._shell
         before = getattr(shell, "prompts", None)
         if before is None:
             return lambda: None
@@ -79,16 +94,14 @@ class Auto:
     def _is_not_typed(self) -> bool:
         if self._is_nested():
             return True
-        if getattr(self._shell, "kernel", None) is None:
+        if kernel_of(self._shell) is None:
             return False
-        content = self._shell.get_parent().get("content", {})
+        content = request_of(self._shell).get("content", {})
         return bool(content.get("silent") or not content.get("store_history", True))
 
     def _line_of_request(self) -> str | None:
         """What the page asks for the cell that is run now; None if it asks for nothing."""
-        if getattr(self._shell, "kernel", None) is None:
-            return None
-        request = self._shell.get_parent()
+        request = request_of(self._shell)
         is_cell = request.get("header", {}).get("msg_type") == "execute_request"
         asked = request.get("metadata", {}).get("monarch") if is_cell else None
         line = asked.get("mesh") if isinstance(asked, dict) else None
@@ -98,18 +111,18 @@ class Auto:
 class _Prompts(Prompts):
     """`mesh gpus=0:2 In [4]:` while cells go to the mesh."""
 
-    def __init__(self, shell: Any, auto: Auto) -> None:
+    def __init__(self, shell: TerminalInteractiveShell, auto: AutoTransform) -> None:
         super().__init__(shell)
         self._auto = auto
 
     def in_prompt_tokens(self) -> list[tuple[Any, str]]:
-        tokens: list[tuple[Any, str]] = super().in_prompt_tokens()  # type: ignore[no-untyped-call]
+        own: Any = super()  # half typed
+        tokens: list[tuple[Any, str]] = own.in_prompt_tokens()
         line = self._auto.line
         return tokens if line is None else [(tokens[0][0], f"mesh {line}".rstrip() + " "), *tokens]
 
 
 def _first(lines: list[str]) -> str:
-    """The first line that is code; empty if none is."""
     return next((line for line in lines if _is_code(line)), "")
 
 

@@ -6,8 +6,9 @@ that is kept of it. Messages know how to send themselves, not when.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Final
+import uuid
+from collections.abc import Hashable, Sequence
+from typing import Final, Protocol
 
 from monarch_nb.core.errors.folding import listed_ranks, rank_label
 from monarch_nb.notebook.layouts.common_displays import (
@@ -18,10 +19,35 @@ from monarch_nb.notebook.layouts.common_displays import (
 )
 from monarch_nb.notebook.layouts.live_displays import LiveDisplay, display_id
 from monarch_nb.notebook.output.mime import Content, labelled, signature
-from monarch_nb.notebook.output.redrawn import Frame
-from monarch_nb.notebook.output.sinks import Outlet
+from monarch_nb.notebook.output.sinks import Sink
 
 MAX_TOKENS: Final = 256
+
+
+class Picture(Protocol):
+    """What draws."""
+
+    @property
+    def deadline(self) -> float | None:
+        """When there is something new that should be drawn; None while there is not."""
+
+    def draw(self, now: float) -> Content:
+        """What to show now."""
+
+
+class Frame:
+    """A place below the cell for a picture: shown once, redrawn from then on."""
+
+    def __init__(self, picture: Picture) -> None:
+        self.picture = picture
+        self._id = uuid.uuid4().hex
+        self.is_up = False
+
+    def message(self, content: Content) -> tuple[str, Content]:
+        """The kind and content of the message that shows it."""
+        kind = "update_display_data" if self.is_up else "display_data"
+        self.is_up = True
+        return kind, {"metadata": {}, **content, "transient": {"display_id": self._id}}
 
 
 class Text:
@@ -34,15 +60,15 @@ class Text:
     def prepare(self) -> None:
         """It does not change."""
 
-    def send(self, outlet: Outlet) -> None:
-        outlet.stream(self.stream, "".join(self.parts))
+    def send(self, sink: Sink) -> None:
+        sink.stream(self.stream, "".join(self.parts))
 
 
 class Display:
     """A display message of these ranks of a mesh of `total`."""
 
     def __init__(
-        self, kind: str, content: Mapping[str, Any], ranks: Sequence[int] = (), total: int = 1
+        self, kind: str, content: Content, ranks: Sequence[int] = (), total: int = 1
     ) -> None:
         self._label = rank_label(ranks, total)
         self._kind = kind
@@ -51,12 +77,12 @@ class Display:
     def prepare(self) -> None:
         """It does not change."""
 
-    def send(self, outlet: Outlet) -> None:
+    def send(self, sink: Sink) -> None:
         if self._kind == "clear_output":
-            outlet.display(self._kind, self._content)
+            sink.display(self._kind, self._content)
             return
         for content in labelled(self._label, self._content):
-            outlet.display(self._kind, content)
+            sink.display(self._kind, content)
 
 
 class Drawing:
@@ -68,8 +94,8 @@ class Drawing:
     def prepare(self) -> None:
         """It does not change."""
 
-    def send(self, outlet: Outlet) -> None:
-        outlet.display(self._kind, self._content)
+    def send(self, sink: Sink) -> None:
+        sink.display(self._kind, self._content)
 
 
 class LiveDrawing:
@@ -89,9 +115,9 @@ class LiveDrawing:
             self._contents = [one for one in self._contents if display_id(one)]
         self.live.is_shown = True
 
-    def send(self, outlet: Outlet) -> None:
+    def send(self, sink: Sink) -> None:
         for content in self._contents:
-            outlet.display(self._kind, content)
+            sink.display(self._kind, content)
 
 
 class Tokens:
@@ -99,19 +125,18 @@ class Tokens:
 
     def __init__(self) -> None:
         self._words: dict[Hashable, str] = {}
-        self._found: dict[str, tuple[str, Mapping[str, Any]] | LiveDisplay] = {}
+        self._found: dict[str, tuple[str, Content] | LiveDisplay] = {}
         self._common = CommonDisplays()
         self._count = 0
 
-    def of_message(self, kind: str, content: Mapping[str, Any]) -> str:
+    def of_message(self, kind: str, content: Content) -> str:
         """Equal for equal messages."""
         return self._word(signature((kind, content)), (kind, content))
 
     def of_live(self, live: LiveDisplay) -> str:
-        """One for each."""
         return self._word(live.id, live)
 
-    def _word(self, key: Hashable, meant: tuple[str, Mapping[str, Any]] | LiveDisplay) -> str:
+    def _word(self, key: Hashable, meant: tuple[str, Content] | LiveDisplay) -> str:
         word = self._words.get(key)
         if word is None:
             self._count += 1
@@ -145,7 +170,6 @@ class Tokens:
         self._common.clear()
 
     def clear(self) -> None:
-        """Let the contents go."""
         self._words.clear()
         self._found.clear()
         self._common.clear()

@@ -12,12 +12,15 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
+from monarch_nb.notebook.cells.registry import Cell
 from monarch_nb.notebook.layouts.layout import FOLD, Layout
-from monarch_nb.notebook.runtime import CellRun
-from monarch_nb.notebook.session import Cell, Session
-from monarch_nb.notebook.source import locate
+from monarch_nb.notebook.session import Session
+from monarch_nb.notebook.source import tracebacks
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import CellRun, ProcMesh
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,8 @@ class Script:
 class Request:
     """What is to run where: the body or a script, on the parts of a mesh, each a slice of it."""
 
-    mesh: Any
-    parts: Sequence[Any]
+    mesh: ProcMesh
+    parts: Sequence[ProcMesh]
     work: str | Script
     timeout_s: float | None = None
     layout: Layout = FOLD
@@ -56,18 +59,15 @@ def submit(
             began(send(part))
 
 
-def _sender(request: Request, session: Session, cell: Cell) -> Callable[[Any], CellRun]:
-    """What sends the work to a part."""
-    runtime, work, tag, keep = session.runtime, request.work, cell.tag, request.keep
+def _sender(request: Request, session: Session, cell: Cell) -> Callable[[ProcMesh], CellRun]:
+    control, work, tag, keep = session.control, request.work, cell.tag, request.keep
     if isinstance(work, Script):
-        script = runtime.script(request.parts, work.name, work.args, work.module)
-        return partial(runtime.run_script, script=script, tag=tag, keep=keep)
-    source = locate.of_body(session.shell, cell, work)
-    name, line = source.filename, source.first_line
-    run_cell = runtime.run_cell
+        script = control.script(request.parts, work.name, work.args, work.module)
+        return partial(control.run_script, script=script, tag=tag, keep=keep)
+    name, line = tracebacks.place_of_body(session.shell, cell.source, cell.tag, work)
     what = f"cell In[{cell.number}]"
     return partial(
-        run_cell, code=work, filename=name, first_line=line, tag=tag, keep=keep, what=what
+        control.run_cell, code=work, filename=name, first_line=line, tag=tag, keep=keep, what=what
     )
 
 

@@ -6,7 +6,7 @@ import argparse
 import math
 from typing import Final
 
-from monarch_nb.notebook import lifecycle, options
+from monarch_nb.notebook import options
 from monarch_nb.notebook.commands.command import Command, say
 from monarch_nb.notebook.lifecycle import MAX_RANKS
 from monarch_nb.notebook.options import Parser
@@ -49,25 +49,25 @@ def sizes(chosen: argparse.Namespace) -> dict[str, int]:
 
 
 def _up(session: Session, chosen: argparse.Namespace) -> None:
-    say(lifecycle.up(session, sizes(chosen), chosen.name, chosen.device))
+    say(session.lifecycle.up(sizes(chosen), chosen.name, chosen.device))
 
 
 def _down(session: Session, chosen: argparse.Namespace) -> None:
     if chosen.all:
-        say(lifecycle.down(session, lifecycle.every_mesh(session)))
+        say(session.lifecycle.down(session.lifecycle.every_mesh()))
     else:
-        say(lifecycle.down(session, [lifecycle.whole_mesh(session, chosen.name)]))
+        say(session.lifecycle.down([session.lifecycle.whole_mesh(chosen.name)]))
 
 
 def _heal(session: Session, chosen: argparse.Namespace) -> None:
-    mesh = session.runtime.whole(session.meshes.pick(chosen.name))
-    say(lifecycle.heal(session, mesh, shrink=chosen.shrink))
+    mesh = session.control.whole(session.meshes.pick(chosen.name))
+    say(session.lifecycle.heal(mesh, shrink=chosen.shrink))
 
 
 def _restart(session: Session, chosen: argparse.Namespace) -> None:
     mesh = session.meshes.pick(chosen.name)
     ranks = tuple(mesh.ranks) if chosen.ranks is None else chosen.ranks
-    say(lifecycle.restart(session, mesh, ranks))
+    say(session.lifecycle.restart(mesh, ranks))
 
 
 UP: Final = Command(_UP, _up, (

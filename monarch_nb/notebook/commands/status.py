@@ -8,7 +8,6 @@ from typing import Final
 from IPython.display import display, publish_display_data
 
 from monarch_nb.core.shape import selection
-from monarch_nb.notebook import lifecycle
 from monarch_nb.notebook.commands.command import Command, say
 from monarch_nb.notebook.display.display import StatusView
 from monarch_nb.notebook.display.units import mesh_text
@@ -41,7 +40,7 @@ def _list(session: Session, _: argparse.Namespace) -> None:
 
 
 def _use(session: Session, chosen: argparse.Namespace) -> None:
-    say(lifecycle.use(session, chosen.name))
+    say(session.lifecycle.use(chosen.name))
 
 
 def _show(session: Session, chosen: argparse.Namespace) -> None:
@@ -53,17 +52,16 @@ def _show(session: Session, chosen: argparse.Namespace) -> None:
 
 
 def _is_name(word: str) -> bool:
-    """Of a mesh, rather than ranks of the current one."""
     return word != "all" and "=" not in word and (word[0].isalpha() or word[0] in "@_")
 
 
 def _status(session: Session, chosen: argparse.Namespace) -> None:
-    client = session.attach()
+    client = session.link.attach()
     found = client.snapshot() if client else None
     meshes = found.meshes if found else ()
     if chosen.name is not None:
         name = session.meshes.pick(chosen.name).name
-        meshes = [mesh for mesh in meshes if mesh.name == name]
+        meshes = tuple(mesh for mesh in meshes if mesh.name == name)
     if found and meshes:
         display(StatusView(meshes, found.at, session.meshes.current))
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.core.shape import selection
 from monarch_nb.notebook.cells import start
@@ -12,6 +12,9 @@ from monarch_nb.notebook.commands.command import Command
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import ProcMesh
 
 _PUT: Final = Parser("%mesh put", "%mesh put x y, or %mesh put x gpus=0:2, or %mesh put x -t 0,2")
 _PUT.add_argument("words", nargs="+", metavar="NAME")
@@ -33,21 +36,21 @@ def _put(session: Session, chosen: argparse.Namespace) -> None:
             close = difflib.get_close_matches(name, _own(variables), 1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise MagicError(f"there is no variable {name!r} here{hint}")
-    session.attach()
-    session.runtime.put(parts, {name: variables[name] for name in names})
+    session.link.attach()
+    session.control.put(parts, {name: variables[name] for name in names})
 
 
 def _get(session: Session, chosen: argparse.Namespace) -> Any:
     names, parts = _chosen(session, chosen, _GET)
     if len(names) != 1:
         _GET.error(f"takes one variable, not {' and '.join(names)}")
-    session.attach()
-    return session.runtime.get(parts, names[0], stacked=chosen.stack)
+    session.link.attach()
+    return session.control.get(parts, names[0], stacked=chosen.stack)
 
 
 def _chosen(
     session: Session, chosen: argparse.Namespace, parser: Parser
-) -> tuple[list[str], list[Any]]:
+) -> tuple[list[str], list[ProcMesh]]:
     """Names come first; where words stop to be names, the selection begins."""
     words = list(chosen.words)
     count = next((i for i, word in enumerate(words) if not _is_name(word)), len(words))

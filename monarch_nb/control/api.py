@@ -1,0 +1,333 @@
+"""What a notebook asks of the controller: the one way from `notebook` down.
+
+Rule of the file: a kernel imports it at its start, so it loads no more than that start needs. What
+the first mesh needs (the client, meshes, pickling of tensors) is imported by the methods, at their
+first use or by `prewarm`; the notebook has no such imports of its own. Tests put a `FakeControl` of
+the same shape in the place of `Control`.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+
+from monarch_nb.control import started
+from monarch_nb.control.hangs import signals, stacks
+
+if TYPE_CHECKING:
+    from monarch_nb.control.cells.run import CellRun
+    from monarch_nb.control.client import Client
+    from monarch_nb.control.debug.sessions import Key
+    from monarch_nb.control.hangs.collectives import Seen, Xray
+    from monarch_nb.control.hangs.regroup import Regrouped
+    from monarch_nb.control.output.comms import CommEvent
+    from monarch_nb.control.output.logbook import Logbook
+    from monarch_nb.control.output.routing import OutputEvent
+    from monarch_nb.control.status.snapshots import MeshStatus, RankStatus
+    from monarch_nb.core.hangs.stack_tree import Stack
+    from monarch_nb.core.wire.messages.cells import CellOutcome, Script
+    from monarch_nb.core.wire.messages.codec import Refused, Request
+    from monarch_nb.core.wire.messages.status import RankDetails
+    from monarch_nb.meshes.actor_mesh import ActorMesh
+    from monarch_nb.meshes.proc_mesh import ProcMesh
+    from monarch_nb.process.process import Wait
+    from monarch_nb.process.supervision.supervision import MeshFailure
+
+__all__ = [  # types too, for annotations of the notebook
+    "HOST_MESH",
+    "RANK_MESHES",
+    "ActorMesh",
+    "CellOutcome",
+    "CellRun",
+    "Client",
+    "CommEvent",
+    "Control",
+    "Logbook",
+    "MeshFailure",
+    "MeshStatus",
+    "OutputEvent",
+    "ProcMesh",
+    "RankStatus",
+    "Regrouped",
+    "Script",
+    "Seen",
+    "Stack",
+    "Wait",
+    "Xray",
+]
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+RANK_MESHES = (
+    ("monarch_nb.meshes.proc_mesh", "ProcMesh"),
+    ("monarch_nb.meshes.actor_mesh", "ActorMesh"),
+)
+"""Classes of meshes that have ranks, by module and name: IPython can show them unimported."""
+HOST_MESH = ("monarch_nb.meshes.proc_mesh", "HostMesh")
+
+
+class Control:
+    """The controller of this process.
+
+    Methods that take `ranks` count them in the whole mesh, also where the mesh is a slice.
+    """
+
+    def __init__(self) -> None:
+        self._prewarming: threading.Thread | None = None
+        self._is_over = threading.Event()
+
+    # ----------------------------------------------------------------------------- the client
+
+    def running_client(self) -> Client | None:
+        """The client, if anything has started it."""
+        module = sys.modules.get("monarch_nb.control.client")
+        running = getattr(module, "running_client", None)  # `prewarm` may be importing it
+        found: Client | None = running() if running else None
+        return found
+
+    def logbook(self) -> Logbook | None:
+        """The logs of ranks, if anything has started the client."""
+        client = self.running_client()
+        return None if client is None else client.output.logbook
+
+    def when_started(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call back when a client starts: the cell that starts it is heard from its first line.
+
+        Returns what takes the callback back.
+        """
+        return started.when_started(callback)
+
+    def prewarm(self) -> None:
+        """Start what the first mesh needs, in the background: it is to come up at once."""
+        self._prewarming = threading.Thread(
+            target=_prewarm, args=(self._is_over,), name="monarch-prewarm", daemon=True
+        )
+        self._prewarming.start()
+
+    def end_prewarm(self, timeout_s: float) -> None:
+        """The kernel ends: what the background has begun is finished, so that it can be ended."""
+        self._is_over.set()
+        if self._prewarming is not None:
+            self._prewarming.join(timeout_s)
+
+    def beside_cells(self, run: Callable[[], T]) -> T:
+        """Run this on behalf of no cell: the stop button of a cell does not reach its calls, and
+        their output is not that of the running cell."""
+        return _client().run_untagged(run)
+
+    # --------------------------------------------------------------------------------- meshes
+
+    def spawn(self, sizes: Mapping[str, int], name: str, device: str = "auto") -> ProcMesh:
+        """Start ranks on this host; does not wait for them. `device`: see `control.hosts.gpus`.
+
+        Raises `ValueError` where GPUs are wanted and there is none.
+        """
+        from monarch_nb.control.hosts import gpus
+        from monarch_nb.meshes.proc_mesh import this_host
+
+        command = gpus.command_for(device, math.prod(sizes.values()))
+        return this_host().spawn_procs(per_host=dict(sizes), name=name, bootstrap_command=command)
+
+    def find(self, name: str) -> ProcMesh | None:
+        """The mesh of processes of this name that is up, whole; None if there is none."""
+        client = self.running_client()
+        if client is None:
+            return None
+        states = list(client.supervision.states.values())
+        found = [each for each in states if each.kind == "proc" and each.name == name]
+        living = [each for each in found if each.ended is None]
+        mesh: ProcMesh | None = living[-1].view() if living else None
+        return mesh
+
+    def is_mesh(self, value: object) -> TypeGuard[ProcMesh]:
+        """Whether this is a mesh of processes, on which cells can run."""
+        module = sys.modules.get("monarch_nb.meshes.proc_mesh")
+        wanted = getattr(module, "ProcMesh", ())  # `prewarm` may be importing it
+        return issubclass(type(value), wanted)  # `isinstance` would ask the user's own `__class__`
+
+    def is_stopped(self, mesh: ProcMesh | ActorMesh[Any]) -> bool:
+        """Whether somebody has stopped it."""
+        return mesh._state.ended is not None
+
+    def home(self, mesh: ProcMesh | ActorMesh[Any]) -> tuple[str, Sequence[int]] | None:
+        """The mesh of processes that actors live on, and their ranks there; None for others."""
+        state: Any = mesh._state  # of processes, or of actors with their `procs`
+        procs = getattr(state, "procs", None)
+        if procs is None:
+            return None
+        return procs.name, [state.proc_ranks[rank] for rank in mesh.ranks]
+
+    def whole(self, mesh: ProcMesh) -> ProcMesh:
+        """The mesh that this is, or is a slice of."""
+        return mesh if len(mesh) == len(mesh._state.processes) else mesh._state.view()
+
+    def lost(self, mesh: ProcMesh) -> Sequence[int]:
+        """The ranks of it that are lost and not healed."""
+        return [rank for rank in mesh.ranks if rank in mesh._state.lost]
+
+    def processes(self, mesh: ProcMesh, ranks: Iterable[int]) -> Sequence[int]:
+        """The ids of these ranks' processes, which no others will ever have."""
+        return [mesh._state.processes[rank] for rank in ranks]
+
+    # -------------------------------------------------------------------- ranks, busy or stuck
+
+    def interrupt(self, mesh: ProcMesh, ranks: Iterable[int] | None = None) -> bool:
+        """Interrupt the cells and calls that these ranks, or all of this slice, owe an answer to.
+        Returns at once; whether there were any."""
+        client, wanted = self.running_client(), mesh.ranks if ranks is None else ranks
+        return client is not None and client.interrupt_processes(self.processes(mesh, wanted))
+
+    def kill(self, mesh: ProcMesh, ranks: Iterable[int]) -> None:
+        """End the processes of these ranks. Returns at once."""
+        signals.kill(_client().proc, mesh, ranks)
+
+    def signal(self, mesh: ProcMesh, ranks: Iterable[int]) -> None:
+        """Interrupt ranks that do not read their messages. Returns at once."""
+        signals.interrupt(_client().proc, mesh, ranks)
+
+    def stacks(
+        self, mesh: ProcMesh, ranks: Iterable[int], *, brief: bool = False
+    ) -> Mapping[int, Sequence[Stack]]:
+        """Where all threads of these ranks are in code of the user's, the main thread first; of
+        those that can say it, within a tenth of a second where it is to be `brief`."""
+        limit_s = stacks.BRIEF_S if brief else stacks.LIMIT_S
+        return stacks.look(_client().proc, mesh, ranks, limit_s)
+
+    def xray(self) -> Xray | None:
+        """Who looks into hanging ranks, if anything has started the client."""
+        from monarch_nb.control.hangs import collectives
+
+        client = self.running_client()
+        return None if client is None else collectives.Xray(client.proc, client.supervision)
+
+    def actors_of(
+        self, mesh: ProcMesh, ranks: Iterable[int], timeout_s: float
+    ) -> Mapping[int, Sequence[Mapping[str, Any]]]:
+        """The actors on these ranks and what they have done; of ranks that tell it in time."""
+        from monarch_nb.control.status import details
+
+        rank_of = {self.processes(mesh, [rank])[0]: rank for rank in ranks}
+        told = _details(rank_of, timeout_s)
+        return {rank_of[process]: details.actors_of(each) for process, each in told.items()}
+
+    def actor_totals(
+        self, mesh: ProcMesh, ranks: Iterable[int], timeout_s: float
+    ) -> Sequence[Mapping[str, Any]]:
+        """What the actors on these ranks have done, all ranks together; of what is told in time."""
+        from monarch_nb.control.status import details
+
+        told = _details(self.processes(mesh, ranks), timeout_s)
+        return details.actor_totals(mesh._state, told)
+
+    # --------------------------------------------------------------------- frames of failures
+
+    def open_failed(self, processes: Iterable[int] | None, tag: int | None = None) -> list[Key]:
+        """Let these processes, or all, stand in the frames of their last failure, or of the last
+        for a notebook cell. The debuggers there; of a process that keeps nothing, none."""
+        client = self.running_client()
+        if client is None:
+            return []
+        wanted = client.post_mortem.living() if processes is None else processes
+        return client.post_mortem.open_failed(wanted, tag)
+
+    def stop_at_failure(self, processes: Iterable[int], *, on: bool) -> None:
+        """Ranks stop where their code fails, or do no longer."""
+        _client().post_mortem.stop_at_failure(processes, on=on)
+
+    def forget_failed(self, processes: Iterable[int]) -> None:
+        """Ranks let go of the frames of their failures, and of what these hold."""
+        _client().post_mortem.forget_failed(processes)
+
+    # ---------------------------------------------------------------------- cells and variables
+
+    def help(
+        self,
+        mesh: ProcMesh,
+        rank: int,
+        request: Request[A],
+        timeout_s: float,
+        late: Callable[[A | Refused], None],
+    ) -> A | Refused | None:
+        """What a rank says about its names, if it does in time; `late` gets what comes later."""
+        client = self.running_client()
+        if client is None:
+            return None
+        from monarch_nb.control.cells.completion import ask
+
+        return ask(client.proc, mesh, rank, request, timeout_s, late)
+
+    def run_cell(
+        self,
+        mesh: ProcMesh,
+        code: str,
+        *,
+        filename: str,
+        first_line: int,
+        tag: int,
+        keep: bool,
+        what: str,
+    ) -> CellRun:
+        """Submit the code to every rank of the mesh and return at once.
+
+        With `keep` the ranks keep the value of its last expression for whoever has the run. `what`
+        is what views call it.
+        """
+        from monarch_nb.control.cells import run
+
+        return run.run_cell(
+            mesh, code, filename=filename, first_line=first_line, tag=tag, keep=keep, what=what
+        )
+
+    def script(
+        self, parts: Sequence[ProcMesh], name: str, args: Sequence[str], module: bool
+    ) -> Script:
+        """A run of a script, or of a module, whose world is these parts of a mesh."""
+        from monarch_nb.control.cells import scripts
+
+        return scripts.script_of(parts, name, args, module=module)
+
+    def run_script(self, part: ProcMesh, script: Script, *, tag: int, keep: bool) -> CellRun:
+        """Submit a script to every rank of one of its parts and return at once."""
+        from monarch_nb.control.cells import scripts
+
+        return scripts.run_script(part, script, tag=tag, keep=keep)
+
+    def put(self, parts: Sequence[ProcMesh], values: Mapping[str, object]) -> None:
+        """Set variables on the ranks of these parts of a mesh. Waits for them."""
+        from monarch_nb.control.cells import variables
+
+        variables.put(parts, values)
+
+    def get(self, parts: Sequence[ProcMesh], name: str, *, stacked: bool) -> Any:
+        """A `ValueMesh` of a variable of these ranks, or one tensor or array. Waits for them."""
+        from monarch_nb.control.cells import variables
+
+        return variables.get_stacked(parts, name) if stacked else variables.get(parts, name)
+
+
+def _client() -> Client:
+    from monarch_nb.control import client
+
+    return client.client()
+
+
+def _details(processes: Iterable[int], timeout_s: float) -> Mapping[int, RankDetails]:
+    from monarch_nb.control.status import details
+
+    sinces = dict.fromkeys(processes, sys.maxsize)  # without their errors
+    return details.ask(_client().proc, sinces, timeout_s)
+
+
+def _prewarm(is_over: threading.Event) -> None:
+    try:
+        from monarch_nb.control import client
+
+        if not is_over.is_set():
+            client.prewarm()
+    except Exception:  # noqa: BLE001  the first mesh fails in the same way, where the user looks
+        traceback.print_exc(file=sys.__stderr__)
