@@ -18,7 +18,6 @@ from monarch_nb.notebook.view.picture import picture, snapshots
 from monarch_nb.notebook.view.picture.snapshots import MeshSnapshot, Part, SnapshotReader, State
 
 if TYPE_CHECKING:
-    from monarch_nb.notebook.session import Session
     from monarch_nb.notebook.view.browser.widget import MeshWidget
 
 MESH: Final = "application/vnd.monarch-nb.mesh+json"
@@ -31,7 +30,7 @@ Key = tuple[str, tuple[int, ...] | None]
 class Showing:
     """Shows the meshes of a session."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Any) -> None:
         self._session = session
         self._reader = SnapshotReader(session)
         self._widgets: dict[Key, MeshWidget] = {}

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from monarch_nb.control.client import Client
     from monarch_nb.control.output.failures import Failure as KeptFailure
     from monarch_nb.control.status.snapshots import HostStatus, MeshStatus, RankStatus, Snapshot
-    from monarch_nb.notebook.session import Session
 
 VERSION: Final = 1
 SHARED_S: Final = 0.05
@@ -192,7 +191,7 @@ def _failure(failure: Failure, ms: Clock) -> State:
 class SnapshotReader:
     """Takes snapshots of the meshes of a session; for any thread."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Any) -> None:
         self._session = session
         self._lock = threading.Lock()
         self._last: tuple[Client, Snapshot] | None = None
