@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from monarch_nb import EncodeError
-from monarch_nb.control.client import client
+from tests import inside
 from tests.meshes.test_variables import ok
 from tests.support import eventually
 
@@ -56,11 +56,10 @@ def test_a_scatter_that_fails_half_way_lends_nothing(procs):
     large = np.zeros(LARGE // 8)
     procs["large"] = large
     ok(procs, "del large")
-    lent = client().proc.payloads._arena.statistics
-    eventually(lambda: not lent()["leased_bytes"], what="the memory is free")
+    eventually(lambda: not inside.leased_bytes(), what="the memory is free")
     with pytest.raises(EncodeError):
         procs.scatter("large", [large, large, large, threading.Lock()])
-    assert not lent()["leased_bytes"]
+    assert not inside.leased_bytes()
 
 
 @pytest.mark.parametrize(

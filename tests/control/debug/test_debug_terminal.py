@@ -134,7 +134,7 @@ def test_what_is_no_visitor_is_sent_away(mesh_runtime):
     procs.initialized.get()
     for said in (b"GET / HTTP/1.1\r\n\r\n", b"[1]\n", b"\xff\xfe\n", b'{"line": 3}\n'):
         stream = socket.socket(socket.AF_UNIX)
-        stream.connect(str(client()._run_dir.path / "visitors"))
+        stream.connect(str(client().proc.links.run_dir / "visitors"))
         stream.sendall(said)
         stream.shutdown(socket.SHUT_WR)
         stream.settimeout(5)
