@@ -224,7 +224,7 @@ class AsyncDriver(Driver):
         return False
 
     def _seen(self, key: Key, error: BaseException) -> BaseException:
-        """The call has raised this; what it ends with. It may be stopped there, and interrupted."""
+        # The call has raised this; what it ends with. It may be stopped there, and interrupted.
         failed, port = self.hosting.failed, self.spec.port
         if failed.stop is None or not isinstance(error, Exception):
             return failed.seen(port, error)
@@ -234,7 +234,7 @@ class AsyncDriver(Driver):
             return interrupt
 
     def _opened(self, message: Message) -> Any:
-        """What `open` returns, or None when it raised: the user's code may hang there too."""
+        # What `open` returns, or None when it raised: the user's code may hang there too
         key = (message.source, message.reply)
         try:
             return self.interrupts.during(key, lambda: self.open(message))

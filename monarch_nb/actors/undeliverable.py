@@ -135,7 +135,7 @@ class Returns:
         self._raise_fence(process, note.number)
 
     def _raise_fence(self, process: int, last: int) -> None:
-        """One at a time: what is sent meanwhile waits for the next."""
+        # One at a time: what is sent meanwhile waits for the next
         self._proc.ask(process, Fence(), lambda answer: self._passed(process, last, answer))
 
     # the inbox thread

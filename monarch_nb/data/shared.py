@@ -256,7 +256,6 @@ class _Segment:
         self.leases: dict[int, int] = {}
 
     def fill(self, run: list[memoryview]) -> list[Handle]:
-        """Copy the views in, each at the start of a page."""
         write = self._move if self.fd >= 0 else self._write
         if self.fd < 0:
             self._create()
@@ -268,7 +267,7 @@ class _Segment:
         return handles
 
     def drop(self) -> None:
-        """Close the file; the mapping ends with its last user."""
+        # Close the file; the mapping ends with its last user
         fd, self.fd, self.mapping = self.fd, -1, None
         if fd >= 0:
             os.close(fd)

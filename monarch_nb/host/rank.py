@@ -52,7 +52,7 @@ def _take_record() -> Record:
 
 
 def _check_versions(asker: Record | None, rank: int) -> None:
-    """Refuse to run code that was pickled by another minor version of Python: it is bytecode."""
+    # Refuse to run code that was pickled by another minor version of Python: it is bytecode
     if asker is None:
         return
     from monarch_nb.config import VERSION

@@ -67,7 +67,7 @@ class Healing:
         return state
 
     def _respawn_lost(self, state: ProcsState) -> None:
-        """New processes in the places of the dead. May be tried again when one of them dies too."""
+        # New processes in the places of the dead. May be tried again when one of them dies too.
         assert state.respawn is not None
         with self._supervision.marking:
             dead = self._proc.dead

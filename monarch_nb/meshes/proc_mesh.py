@@ -512,7 +512,7 @@ class HostMesh(MeshTrait):
         return await _sync(self._agents, self.extent, workspace, conda, auto_reload)
 
     def _spawn_anywhere(self, name: str) -> ProcMesh:
-        """One process per host, wherever it starts: the current folder may be missing there."""
+        # One process per host, wherever it starts: the current folder may be missing there
         return self._spawn({}, SpawnOptions(name=name, anywhere=True))
 
     def with_python_executable(self, path: str) -> HostMesh:

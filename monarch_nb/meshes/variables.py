@@ -82,7 +82,7 @@ def _check(name: object) -> None:
 
 
 def _target(parts: Sequence[Part], what: str) -> tuple[Proc, Target]:
-    """The ranks of parts of one mesh, as one. Raises if some are lost or the mesh was stopped."""
+    # The ranks of parts of one mesh, as one. Raises if some are lost or the mesh was stopped.
     state = parts[0].state
     ranks = [rank for part in parts for rank in part.ranks]
     if state.trouble:
@@ -185,7 +185,7 @@ def _opened(name: str, rank: int, decode: Callable[[], Any]) -> Any:
 
 
 def _said(message: Message) -> Done | NotDefined | Refused:
-    """An answer without a value."""
+    # An answer without a value
     is_defined = "missing" not in json_of(message.payload)
     return answer_of(Done, message) if is_defined else answer_of(NotDefined, message)
 

@@ -79,7 +79,7 @@ class StreamReader:
         return found
 
     def _take_frame(self, data: bytes, at: int, found: list[frames.Message]) -> int:
-        """A message's first frame from `at`; where it ends, or -1 if the rest has not come."""
+        # A message's first frame from `at`; where it ends, or -1 if the rest has not come
         if len(data) - at < _PREFIX:
             return self._keep(data, at)
         length: int = _FRAME.unpack_from(data, at)[0]
@@ -101,7 +101,7 @@ class StreamReader:
         return end
 
     def _take_buffer(self, data: bytes, at: int, found: list[frames.Message]) -> int:
-        """Length of a buffer and as much of it as came; where to go on, or -1."""
+        # Length of a buffer and as much of it as came; where to go on, or -1
         if self._target is None:
             if len(data) - at < _BUFFER.size:
                 return self._keep(data, at)
@@ -132,7 +132,7 @@ class StreamReader:
 
 
 def _only_message(data: bytes) -> frames.Message | None:
-    """The message of one frame that these bytes are, which is the usual case, or None."""
+    # The message of one frame that these bytes are, which is the usual case, or None
     if len(data) < _SHORT or _FRAME.unpack_from(data)[0] + _PREFIX != len(data):
         return None
     header = frames.HEADER.unpack_from(data, _PREFIX)
@@ -265,7 +265,7 @@ class Stream:
                 self._loop.stop_writing(found.fileno())
 
     def _push(self, *, registered: bool = False) -> bool:
-        """Write what waits; True if some is left, which is then waited for."""
+        # Write what waits; True if some is left, which is then waited for
         found = self._socket
         while self._waiting and found is not None:
             piece = self._waiting[0]

@@ -109,7 +109,7 @@ def _run(session: Session, line: str, cell: str | None) -> Any:
 
 
 def _help(words: list[str]) -> str:
-    """The page for `help`, `--help`, `up --help`; empty when nobody asks for one."""
+    # The page for `help`, `--help`, `up --help`; empty when nobody asks for one
     dashes = ("-h", "--help")
     if words and words[0] in ("help", *dashes):
         about = words[1:]
@@ -123,7 +123,7 @@ def _help(words: list[str]) -> str:
 
 @contextlib.contextmanager
 def _as_one_line() -> Iterator[None]:
-    """Errors of the mesh are their own explanation; those of cells render themselves."""
+    # Errors of the mesh are their own explanation; those of cells render themselves
     try:
         yield
     except (CellError, MagicError):

@@ -142,7 +142,7 @@ class Meshes:
         return mesh
 
     def _forget_stopped(self) -> None:
-        """The variable stays: the mesh itself says why it is of no use any more."""
+        # The variable stays: the mesh itself says why it is of no use any more
         for name, mesh in list(self._kept.items()):
             if self._control.is_stopped(mesh):
                 self._drop(name)
@@ -154,7 +154,7 @@ class Meshes:
         raise MagicError(f"Which mesh? {self._choices(found)}" if found else NO_MESH)
 
     def _of_variables(self) -> dict[str, ProcMesh]:
-        """Meshes in the user's variables by their own name, the whole rather than a slice of it."""
+        # Meshes in the user's variables by their own name, the whole rather than a slice of it
         found: dict[str, ProcMesh] = {}
         for value in list(self._variables().values()):
             if self._is_live_mesh(value) and len(value) > len(found.get(value.name, ())):

@@ -90,7 +90,7 @@ def flush() -> None:
 
 
 def _forget_after_fork() -> None:
-    """A forked child is no member: its parent's sockets and threads are not its own."""
+    # A forked child is no member: its parent's sockets and threads are not its own
     found, _slot.runtime = _slot.runtime, None
     if found is not None and found.proc.id != found.proc.controller:
         _slot.is_fork_of_rank = True

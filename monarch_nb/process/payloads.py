@@ -144,7 +144,7 @@ class Payloads:
             )
 
     def _share(self, raws: Sequence[memoryview], receivers: Sequence[int]) -> list[Any] | None:
-        """Table and inline buffers, or None when the value must travel inline."""
+        # Table and inline buffers, or None when the value must travel inline
         holders = [each for each in receivers if each not in self._dead]
         if not holders or any(each >> frames.HOST_SHIFT != self._host for each in holders):
             return None
@@ -160,7 +160,7 @@ class Payloads:
         return [_write_table(placed), *(raw for handle, raw in placed if handle is None)]
 
     def _take_up(self, message: Message) -> None:
-        """Each lease is taken up once, also when two threads look at one value."""
+        # Each lease is taken up once, also when two threads look at one value
         with self._lock:
             if message.flags & SHARED:
                 inline = iter(message.buffers[1:])

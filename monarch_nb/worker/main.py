@@ -183,7 +183,6 @@ class Rank:
         self.comms.install()
 
     def _handlers(self) -> list[Serve]:
-        """What a rank handles beside what every process does."""
         details = Details(self.hosting, self.cells)
         variables = Variables(self.proc, self.cells)
         helper = self.cells.shell.helper(self._is_busy)
@@ -282,7 +281,7 @@ class Rank:
         ).start()
 
     def _end_actors(self, limit_s: float) -> None:
-        """Stop the actors in an orderly way; whatever hangs is interrupted, then left behind."""
+        # Stop the actors in an orderly way; whatever hangs is interrupted, then left behind
         self.dap.close()
         drivers = list(self.hosting.drivers.values())
         for driver in drivers:
@@ -339,7 +338,7 @@ class Rank:
         self.work.put((Task(regroup), None))
 
     def _regroup(self, place: actors.Regroup) -> None:
-        """The mesh was healed or shrunk: who this rank is now. Main thread."""
+        # The mesh was healed or shrunk: who this rank is now. Main thread.
         self.regrouping.before_heal()
         rank, size = place.rank, place.world_size
         os.environ.update({"RANK": str(rank), "WORLD_SIZE": str(size)})

@@ -49,7 +49,7 @@ class Workspaces:
             self._proc.answer(message, Reloaded([], []))
 
     def _reload(self, changed: Sequence[str], landing: SyncedFolders, message: Message) -> None:
-        """Load again, and tell. Main thread."""
+        # Load again, and tell. Main thread.
         reloaded, failed = reload_changed(changed, landing.pairs.values())
         self._proc.answer(message, Reloaded(reloaded, failed))
 
@@ -86,7 +86,7 @@ def _modules_below(tops: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 
 def _forget(name: str) -> None:
-    """Its file is gone: the next import says so."""
+    # Its file is gone: the next import says so
     parent, _, tail = name.rpartition(".")
     sys.modules.pop(name, None)
     with contextlib.suppress(AttributeError, KeyError):

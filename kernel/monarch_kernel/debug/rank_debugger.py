@@ -140,7 +140,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         return self._capabilities
 
     async def _attach(self, _: Message) -> Message:
-        """Done already, before the front end knew of it: its next breakpoint is to count."""
+        # Done already, before the front end knew of it: its next breakpoint is to count
         self._event("initialized", {})
         return {"success": True, "body": {}}
 
@@ -153,7 +153,6 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         return {"success": True, "body": {}}
 
     async def _leave(self) -> None:
-        """Nothing is stopped, nothing is traced."""
         ranks, self._ranks = self._ranks, None
         if ranks is not None:
             await ranks.close()
@@ -161,7 +160,6 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         self.is_started = False
 
     def _over(self) -> None:
-        """The last rank is gone."""
         self._ranks = None
         self.stopped_threads = set()
         self.is_started = False
@@ -186,7 +184,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         return info
 
     async def _dump_cell(self, message: Message) -> Message:
-        """Here and on the ranks' hosts: no breakpoint is set in a file that is missing."""
+        # Here and on the ranks' hosts: no breakpoint is set in a file that is missing
         dumped = await self.dumpCell(message)
         asked = self._cells[dumped["body"]["sourcePath"]]
         told = await self._session.tell_all("dumpCell", asked)
@@ -220,7 +218,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         return told
 
     async def _rich(self, message: Message) -> Message:
-        """The display of a variable: of a stopped frame, or of the rank's cells."""
+        # The display of a variable: of a stopped frame, or of the rank's cells
         asked = message["arguments"]
         name, frame = asked["variableName"], asked.get("frameId")
         if not name.isidentifier():
@@ -238,7 +236,6 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         return {"success": True, "body": _bundle(told["body"].get("result"))}
 
     async def _copy(self, message: Message) -> Message:
-        """A local becomes a variable of the rank's cells."""
         asked = message["arguments"]
         names = asked["srcVariableName"], asked["dstVariableName"]
         if not all(name.isidentifier() for name in names):
@@ -251,7 +248,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         return await self._session.request("setExpression", arguments)
 
     async def _source(self, message: Message) -> Message:
-        """The rank's own: it may have another file there, or one that is not here."""
+        # The rank's own: it may have another file there, or one that is not here
         told = await self._forward(message)
         return told if told["success"] else await super().source(message)
 
@@ -298,7 +295,6 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         self.breakpoint_list = {}
 
     async def _enter(self, started: Message) -> str:
-        """Attach to the new target and tell it what the front end has asked for."""
         told = await self._process(self._made("initialize", started["arguments"]))
         if not told.get("success"):
             self._event("terminated", {})
@@ -312,7 +308,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         return f"; it is on, with {_count(self._breakpoints)}"
 
     def _wanted_stops(self) -> list[Message]:
-        """What the front end has asked for: its breakpoints, and what exceptions stop."""
+        # What the front end has asked for: its breakpoints, and what exceptions stop
         exceptions = self._asked.get("setExceptionBreakpoints")
         return [*self._breakpoints.values(), *([exceptions] if exceptions else [])]
 
@@ -342,7 +338,6 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         return True
 
     def _made(self, command: str, arguments: Message) -> Message:
-        """A request of ours."""
         self._seq += 1
         return {"type": "request", "seq": self._seq, "command": command, "arguments": arguments}
 
@@ -351,14 +346,13 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
 
 
 def _reply(message: Message, response: Message) -> Message:
-    """As the answer to this request."""
     seq = message["seq"]
     return {**response, "type": "response", "command": message["command"], "request_seq": seq,
             "seq": seq}  # fmt: skip
 
 
 def _bundle(result: object) -> Message:
-    """What `_RICH` has said: JSON, in quotes. Never evaluated: a rank has written it."""
+    # What `_RICH` has said: JSON, in quotes. Never evaluated: a rank has written it.
     try:
         bundle = json.loads(ast.literal_eval(str(result)))
     except (ValueError, SyntaxError):

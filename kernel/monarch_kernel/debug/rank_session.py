@@ -89,7 +89,7 @@ class RankSession:
             raise RuntimeError(f"the visual debugger could not be attached: {why}") from None
 
     def _open(self, ranks: Iterable[int]) -> list[asyncio.Future[None]]:
-        """Open the debuggers of these; each is done when it is there, or cannot be had."""
+        # Open the debuggers of these; each is done when it is there, or cannot be had
         opened = []
         for rank in ranks:
             link = self._links[rank] = self._open_link(rank, *self._listeners(rank))
@@ -127,8 +127,7 @@ class RankSession:
         self._all_go_on()
 
     def _listeners(self, rank: int) -> tuple[Callable[[Message], None], Callable[[str], None]]:
-        """For the inbox thread."""
-
+        # For the inbox thread
         def on_event(event: Message) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the kernel ends
                 self._loop.call_soon_threadsafe(self._heard, rank, event)
@@ -196,7 +195,7 @@ class RankSession:
         ]
 
     async def _move(self, command: str, arguments: Message) -> Message:
-        """Step, continue, pause: one thread, or what the front end means when it knows of none."""
+        # Step, continue, pause: one thread, or what the front end means when it knows of none
         number = arguments.get("threadId")
         thread = thread_of(number)
         if command in _STEPS:
@@ -263,7 +262,6 @@ class RankSession:
             self.focus = None
 
     def _ended(self, rank: int, why: str) -> None:
-        """The rank is gone, or has left."""
         self._late.discard(rank)
         if self._closing or self._links.pop(rank, None) is None:
             return
@@ -285,7 +283,7 @@ class RankSession:
 
 
 def _best(told: Sequence[Message], command: str) -> Message:
-    """The first good answer of several ranks."""
+    # The first good answer of several ranks
     good = [each for each in told if each["success"]]
     return (good or [*told, refusal(command, "no rank is attached")])[0]
 

@@ -47,7 +47,7 @@ class Results:
         return variables.fetch_result(alone._part, self._reply).get().item()
 
     def _fetched(self, answered: Future[Any]) -> None:
-        """All values are here: the ranks need not keep them. Inbox thread."""
+        # All values are here: the ranks need not keep them. Inbox thread.
         if not _has_failed(answered) and self._dropping.detach():
             _drop(self._proc, self._mesh._processes(), self._reply)
 

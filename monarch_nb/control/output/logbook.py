@@ -107,7 +107,7 @@ class Logbook:
             goes_on = self._write_some(self._queue.get())
 
     def _write_some(self, first: tuple[Place, int, str] | threading.Event | None) -> bool:
-        """Write what is in the queue, rank by rank; False at the end."""
+        # Write what is in the queue, rank by rank; False at the end
         found: dict[Place, list[tuple[int, bytes]]] = {}
         waiters: list[threading.Event] = []
         goes_on = True

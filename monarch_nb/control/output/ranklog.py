@@ -132,7 +132,7 @@ def _spans(path: Path, end: int, tags: Collection[int] | None) -> list[tuple[int
 
 
 def _lines_backwards(file: BinaryIO, start: int, stop: int) -> Iterator[bytes]:
-    """The lines between two places of a file, the last first, without their ends."""
+    # The lines between two places of a file, the last first, without their ends
     rest = b""
     is_last = True
     while stop > start:

@@ -117,7 +117,7 @@ class OutputService:
         content: dict[str, object] | None,
         hidden: str = "",
     ) -> None:
-        """Keep it and show it; what follows it `hidden` is kept only."""
+        # Keep it and show it; what follows it `hidden` is kept only
         name, rank, size, _, _ = place_of(self._supervision, process)
         if text or hidden:
             self.logbook.write(name, rank, size, tag, text + hidden)

@@ -194,7 +194,7 @@ class Tail:
     def _since(
         self, seq: int, mesh: str | None, ranks: Collection[int] | None
     ) -> tuple[list[_Piece], int, int]:
-        """What is kept of it, how many lines are not, and the number of the newest line of all."""
+        # What is kept of it, how many lines are not, and the number of the newest line of all
         with self._lock:
             pieces, fallen, newest = list(self._pieces), list(self._fallen), self._seq
         known = fallen[0][0] - fallen[0][1] if fallen else seq
@@ -211,7 +211,7 @@ def _is_of(mesh: str, rank: int, wanted: str | None, ranks: Collection[int] | No
 
 
 def _shortened(text: str) -> str:
-    """Of a line without an end: what will be seen of it, however long it goes on."""
+    # Of a line without an end: what will be seen of it, however long it goes on
     if len(text) <= 2 * MAX_LINE:
         return text
     text = text[:-1].rpartition("\r")[2] + text[-1:]  # overwritten so far

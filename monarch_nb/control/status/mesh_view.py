@@ -137,7 +137,7 @@ class MeshView:
         return found
 
     def _to_look_at(self, changed: Iterable[int]) -> Iterable[int]:
-        """The ranks that may have changed: all, after what is told of no rank."""
+        # The ranks that may have changed: all, after what is told of no rank
         state, sources = self.state, self._sources
         silent = frozenset(sources.silent) if sources.silent else None
         key = (state.version, state.ended, state.initialized.done(), len(sources.dead), silent)

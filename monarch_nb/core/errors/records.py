@@ -288,7 +288,7 @@ def _is_doubled(trace: TracebackType) -> bool:
 
 
 def _thinned(traces: Iterator[TracebackType]) -> list[tuple[TracebackType, int]]:
-    """The traces to keep, each with the number of those left out after it: repeats, the middle."""
+    # The traces to keep, each with the number of those left out after it: repeats, the middle
     head: list[tuple[TracebackType, int]] = []
     tail: deque[tuple[TracebackType, int]] = deque()
     for _, run in groupby(traces, key=lambda one: (id(one.tb_frame.f_code), one.tb_lineno)):

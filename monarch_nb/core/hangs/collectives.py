@@ -144,7 +144,7 @@ def _where(standing: Standing, *, sized: bool = False) -> str:
 
 
 def _waiting_text(standing: Standing, *, sized: bool) -> str:
-    """`all_reduce #18`: what the user has called, with the number of what it waits for."""
+    # `all_reduce #18`: what the user has called, with the number of what it waits for
     if not standing.waits_in:
         return ""
     entry = pending(standing.entries)
@@ -167,7 +167,7 @@ def _groups(standings: Mapping[int, Standing]) -> list[str]:
 
 
 def _entries_by_rank(standings: Mapping[int, Standing], group: str) -> dict[int, dict[int, Entry]]:
-    """Of the members of a group: by number. A rank that is in no group yet is one of the first."""
+    # Of the members of a group: by number. A rank that is in no group yet is one of the first.
     found = {}
     members = {rank for each in standings.values() for rank in each.members.get(group, ())}
     for rank, standing in sorted(standings.items()):

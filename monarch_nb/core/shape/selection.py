@@ -125,7 +125,7 @@ def _by_ranks(mesh: M, text: str) -> list[M]:
 
 
 def _ranks(text: str, piece: str, present: Sequence[int]) -> Iterator[int]:
-    """`3`, `0-3`, `-1` (the last) or `::2` (by place)."""
+    # `3`, `0-3`, `-1` (the last) or `::2` (by place)
     if _INDEX.fullmatch(piece):
         yield int(piece)
     elif (match := _RANKS.fullmatch(piece)) and int(match[1]) <= int(match[2]):

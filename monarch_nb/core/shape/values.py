@@ -71,7 +71,7 @@ class ValueMesh(MeshTrait, Generic[R]):
 
     @classmethod
     def _lazy(cls, shape: Shape, thunks: Iterable[Callable[[], R]]) -> Self:
-        """Build from callables, each called once, when its value is first looked at."""
+        # Build from callables, each called once, when its value is first looked at
         deferred: Iterable[Any] = map(_Deferred, thunks)
         return cls(shape, deferred)
 

@@ -239,7 +239,7 @@ class StreamFolder:
             self._push(rank, stream, line, now)
 
     def _progress(self, now: float) -> list[Text]:
-        """The state of the first rank's progress line, drawn over the one before."""
+        # The state of the first rank's progress line, drawn over the one before
         moving = sorted(place for place in self._partials if self._assemblers[place].is_progress)
         if not moving or now < self._drawn_at + PROGRESS_S:
             return []
@@ -254,7 +254,7 @@ class StreamFolder:
         return assembler.pending if assembler else None
 
     def _drawn_over(self, new: Text) -> list[Text]:
-        """Replace the progress line; an empty `new` wipes it."""
+        # Replace the progress line; an empty `new` wipes it
         old, self._drawn = self._drawn, new
         if old == new:
             return []
@@ -297,7 +297,7 @@ class StreamFolder:
 
 
 def _by_rank(lines: list[tuple[Key, list[int]]]) -> list[tuple[Key, list[int]]]:
-    """What is shown at once in the order of ranks, as far as the lines of each rank allow."""
+    # What is shown at once in the order of ranks, as far as the lines of each rank allow
     ordered: list[tuple[Key, list[int]]] = []
     once: list[tuple[Key, list[int]]] = []  # of ranks of which none has spoken twice
     seen: set[int] = set()

@@ -99,7 +99,7 @@ def _culprit(value: object, error: Exception) -> str | None:
 
 
 def _call_parts(value: object) -> list[tuple[str, object]]:
-    """A call is pickled as `(name, args, kwargs, ...)`; anything else is one part called result."""
+    # A call is pickled as `(name, args, kwargs, ...)`; anything else is one part called result
     match value:
         case (_, tuple() as args, dict() as kwargs, *_):
             positional = [(f"args[{i}]", part) for i, part in enumerate(args)]

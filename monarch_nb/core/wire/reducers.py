@@ -143,7 +143,7 @@ def _reduce_frame(frame: Any) -> Any:
 
 
 def _arrow(polars: ModuleType, frame: Any) -> Any:
-    """The same memory as an Arrow table; None where the frame is not that, or only a part of it."""
+    # The same memory as an Arrow table; None where the frame is not that, or only a part of it
     if not _has_pyarrow():
         return None
     table = frame.to_arrow(compat_level=polars.CompatLevel.newest())

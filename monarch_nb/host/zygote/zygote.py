@@ -137,7 +137,7 @@ class Zygote:
             self._sweep()
 
     def _sweep(self) -> None:
-        """End adopted processes whose rank is gone; their orphans come with the next SIGCHLD."""
+        # End adopted processes whose rank is gone; their orphans come with the next SIGCHLD
         living = set(self._ranks.values())
         for pid in guard.children() - self._ranks.keys():
             proc = guard.tag_of(pid)

@@ -64,7 +64,7 @@ class AutoTransform:
         return is_meant and not _HERE.match(_first(source.splitlines()))
 
     def _mark_prompt(self) -> Callable[[], None]:
-        """Terminal IPython: the prompt says where the next cell will run."""
+        # Terminal IPython: the prompt says where the next cell will run
         shell: Any = self._shell
         before = getattr(shell, "prompts", None)
         if before is None:
@@ -100,7 +100,7 @@ class AutoTransform:
         return bool(content.get("silent") or not content.get("store_history", True))
 
     def _line_of_request(self) -> str | None:
-        """What the page asks for the cell that is run now; None if it asks for nothing."""
+        # What the page asks for the cell that is run now; None if it asks for nothing
         request = request_of(self._shell)
         is_cell = request.get("header", {}).get("msg_type") == "execute_request"
         asked = request.get("metadata", {}).get("monarch") if is_cell else None

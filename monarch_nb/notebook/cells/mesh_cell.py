@@ -223,7 +223,7 @@ class MeshCell:
         submit(self._request, self._session, self._cell, self._runs.append)
 
     def _is_over(self, timeout_s: float) -> bool:
-        """Whether all ranks have ended, or those that have not are given up; within that time."""
+        # Whether all ranks have ended, or those that have not are given up; within that time
         deadline = time.monotonic() + timeout_s
         limit_s = self._request.timeout_s
         if limit_s is not None and not self._overdue:
@@ -232,7 +232,7 @@ class MeshCell:
         return ended or self._given_up
 
     def _watch(self) -> None:
-        """Now and then: free the lines that wait for ranks which have ended, name who is late."""
+        # Now and then: free the lines that wait for ranks which have ended, name who is late
         now = time.monotonic()
         self._cell.output.finish(self.mesh, self._outcomes())
         if self._failed_s is None and self._errors():
@@ -256,7 +256,7 @@ class MeshCell:
             self._session.output.say(self._cell, f"{told}\n")
 
     def _see_to_late_ranks(self) -> None:
-        """A script ends everywhere when it has failed somewhere; the ranks of a cell go on."""
+        # A script ends everywhere when it has failed somewhere; the ranks of a cell go on
         if isinstance(self._request.work, Script):
             late = wording.who_is_ended(self._errors(), self.pending)
             self.cancel()
@@ -267,7 +267,7 @@ class MeshCell:
     # --------------------------------------------------------------------------------- ending
 
     def _interrupted(self) -> CellInterrupted:
-        """The stop button: tell the ranks once, give them a moment, then give the prompt back."""
+        # The stop button: tell the ranks once, give them a moment, then give the prompt back
         if not self._cell.claim_interrupt():
             self.cancel()
         with contextlib.suppress(KeyboardInterrupt):  # pressed again: do not even give the moment
@@ -287,7 +287,7 @@ class MeshCell:
         self._is_over(SIGNAL_S)
 
     def _end(self) -> None:
-        """Show what is left, say how it went; once."""
+        # Show what is left, say how it went; once
         with self._ending:
             if self.done:
                 return

@@ -49,7 +49,7 @@ class StopButton:
             threading.Thread(target=self._stop_ranks, name="monarch-stop", daemon=True).start()
 
     def _stop_ranks(self) -> None:
-        """It was pressed while nothing runs here: it is meant for what ranks do."""
+        # It was pressed while nothing runs here: it is meant for what ranks do
         self.unfinished.interrupt()
         cell = self.cells.latest()
         if cell is None:

@@ -73,7 +73,7 @@ def _sender(request: Request, session: Session, cell: Cell) -> Callable[[ProcMes
 
 @contextlib.contextmanager
 def _undivided() -> Iterator[None]:
-    """The stop button waits for the end of the block: no rank shall run what nobody knows of."""
+    # The stop button waits for the end of the block: no rank shall run what nobody knows of
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -112,18 +112,18 @@ def _is_stop(record: ErrorRecord) -> bool:
 
 
 def _stopped(group: ErrorGroup, lines: Sequence[str]) -> list[str]:
-    """The frames only: that it was the stop button is said once, for all ranks."""
+    # The frames only: that it was the stop button is said once, for all ranks
     return [f"{rank_words(group.ranks)} {_were(group.ranks)} interrupted at", *lines[1:-1]]
 
 
 def _was_raised(record: ErrorRecord) -> bool:
-    """By code of the user's; else it is a process that ended, or a script that cannot begin."""
+    # By code of the user's; else it is a process that ended, or a script that cannot begin
     below = record.frames or record.place or record.cause or record.context
     return bool(below) and not record.died
 
 
 def _told(group: ErrorGroup, lines: Sequence[str]) -> str:
-    """What happened, in our own words; where, if Python crashed; what they had printed."""
+    # What happened, in our own words; where, if Python crashed; what they had printed
     record = group.record
     frames = lines[1 : -len(record.headline.splitlines())] if record.visible else []
     told = []

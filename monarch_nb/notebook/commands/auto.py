@@ -47,7 +47,7 @@ def toggle(session: Session) -> None:
 
 
 def _on(session: Session, line: str) -> None:
-    """Refuse at once what no cell could be run with."""
+    # Refuse at once what no cell could be run with
     chosen = options.parse_cell(line)
     selection.parts(session.meshes.pick(chosen.name), chosen.selection)
     session.auto.turn(line)

@@ -53,7 +53,7 @@ def _logs(session: Session, chosen: argparse.Namespace) -> None:
 
 
 def _mesh(session: Session, book: Logbook, wanted: str | None) -> str:
-    """The mesh whose logs are meant; it may be down by now."""
+    # The mesh whose logs are meant; it may be down by now
     known = book.meshes()
     name = wanted or session.meshes.current
     if name is not None and name in known:
@@ -70,7 +70,7 @@ def _tags(session: Session, number: int) -> list[int]:
 
 
 def _folded(lines: dict[int, list[str]], total: int) -> str:
-    """As cells show them: labelled, equal ones once, no more than a notebook can take."""
+    # As cells show them: labelled, equal ones once, no more than a notebook can take
     folder = StreamFolder(lines, total)
     texts = []
     for rank, written in lines.items():

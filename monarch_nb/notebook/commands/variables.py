@@ -51,7 +51,7 @@ def _get(session: Session, chosen: argparse.Namespace) -> Any:
 def _chosen(
     session: Session, chosen: argparse.Namespace, parser: Parser
 ) -> tuple[list[str], list[ProcMesh]]:
-    """Names come first; where words stop to be names, the selection begins."""
+    # Names come first; where words stop to be names, the selection begins
     words = list(chosen.words)
     count = next((i for i, word in enumerate(words) if not _is_name(word)), len(words))
     names, selected = words[:count], words[count:]

@@ -166,7 +166,7 @@ class Help:
         return None if isinstance(answer, Refused) else answer
 
     def _answered(self, where: Where, answer: object) -> None:
-        """A rank owes nothing now; what it has told of its names is kept. Any thread."""
+        # A rank owes nothing now; what it has told of its names is kept. Any thread.
         self._owing.discard(where)
         if isinstance(answer, messages.Completions):
             self._names[where] = answer.names

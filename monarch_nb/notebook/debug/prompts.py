@@ -173,7 +173,7 @@ class Prompts:
         return is_over
 
     def _tell_below(self) -> None:
-        """Of stops that nobody speaks to here."""
+        # Of stops that nobody speaks to here
         stops = self._held_up()
         new = [stop for stop in stops if self._told.get(stop.key) != stop.serial]
         self._told = {stop.key: stop.serial for stop in stops}
@@ -246,12 +246,12 @@ class Prompts:
 
 
 def _is_being_stopped(cell: Cell) -> bool:
-    """Its ranks go on one after the other: a new question would be for one that is about to go."""
+    # Its ranks go on one after the other: a new question would be for one that is about to go
     return time.monotonic() - cell.interrupted_s < STOPPING_S
 
 
 def _main_thread_waits() -> bool:
-    """Whether the running cell waits in something of ours, or awaits, rather than computes."""
+    # Whether the running cell waits in something of ours, or awaits, rather than computes
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     is_ours = False
     while frame is not None and tracebacks.is_library(frame.f_code.co_filename):

@@ -47,7 +47,6 @@ class KernelAsker:
             return self._answer(request["header"]["msg_id"], is_over)
 
     def _answer(self, asked: str, is_over: Callable[[], bool]) -> str | None:
-        """Answers to questions that were taken back are dropped."""
         socket = self._kernel.stdin_socket
         while not is_over():
             if not socket.poll(LOOK_S * 1e3):
@@ -60,7 +59,7 @@ class KernelAsker:
 
 
 def _answers(reply: Message, asked: str) -> bool:
-    """Some clients do not say which question they answer."""
+    # Some clients do not say which question they answer
     return bool(reply.get("parent_header", {}).get("msg_id", asked) == asked)
 
 
@@ -79,7 +78,7 @@ class TerminalAsker:
 
 @contextlib.contextmanager
 def _turn(kernel: Kernel, is_over: Callable[[], bool]) -> Iterator[bool]:
-    """Inside, the kernel's stdin is this thread's; False: it was over before."""
+    # Inside, the kernel's stdin is this thread's; False: it was over before
     lock = _lock_of(kernel)
     while not lock.acquire(timeout=LOOK_S):
         if is_over():
@@ -92,7 +91,7 @@ def _turn(kernel: Kernel, is_over: Callable[[], bool]) -> Iterator[bool]:
 
 
 def _lock_of(kernel: Kernel) -> threading.Lock:
-    """Who holds it may use the stdin channel; `input()` of cells does too, from now on."""
+    # Who holds it may use the stdin channel; `input()` of cells does too, from now on
     found: threading.Lock | None = vars(kernel).get("_monarch_nb_asking")
     if found is None:
         found = threading.Lock()

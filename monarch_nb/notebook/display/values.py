@@ -136,7 +136,7 @@ class _Table:
         self._headings, self._rows = _placed(sizes, names, rows)
 
     def text(self) -> str:
-        """Aligned columns; a text of several lines keeps them."""
+        # Aligned columns; a text of several lines keeps them
         shown = [self._headings, *self._rows[:MAX_ROWS]]
         last = len(self._headings) - 1
         widths = [max(len(row[i]) for row in shown) for i in range(last)]
@@ -167,7 +167,7 @@ class _Table:
 def _placed(
     sizes: Mapping[str, int], names: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> tuple[list[str], list[list[str]]]:
-    """With the place of each rank before its row, or with the ranks that have equal rows."""
+    # With the place of each rank before its row, or with the ranks that have equal rows
     if len(rows) <= MAX_PLACES:
         places = _places(list(sizes.values()), len(rows))
         named = [[*map(str, place), *row] for place, row in zip(places, rows, strict=True)]
@@ -223,7 +223,7 @@ def _read(values: ValueMesh[Any], rank: int) -> object:
 
 
 def _described(value: object, limit: int) -> str:
-    """An array by its shape and range, anything else by its `repr`, cut."""
+    # An array by its shape and range, anything else by its `repr`, cut
     try:
         text = _array(value) or repr(value)
     except Exception as error:  # noqa: BLE001  a user's class; the other values are still shown
@@ -232,7 +232,7 @@ def _described(value: object, limit: int) -> str:
 
 
 def _array(value: object) -> str:
-    """`float32 (256, 8), -1.2 to 3.4, mean 0.01`; empty for what is no array."""
+    # `float32 (256, 8), -1.2 to 3.4, mean 0.01`; empty for what is no array
     shape, kind = getattr(value, "shape", None), getattr(value, "dtype", None)
     if kind is None or not isinstance(shape, tuple) or not shape:
         return ""

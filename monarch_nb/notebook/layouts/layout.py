@@ -86,7 +86,7 @@ def _columns(sections: list[Section]) -> str:
 
 
 def _tabs(sections: list[Section], name: str) -> str:
-    """Of `details` with one name a browser keeps one open; without the name, those clicked."""
+    # Of `details` with one name a browser keeps one open; without the name, those clicked
     parts = []
     for place, one in enumerate(sections):
         last = html.escape(_without_colours(one.text).rstrip("\n").rpartition("\n")[2][:80])

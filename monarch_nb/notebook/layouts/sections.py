@@ -108,13 +108,13 @@ class _Spoken:
             self._append(line)
 
     def end(self) -> None:
-        """Lines that have not ended, end."""
+        # Lines that have not ended, end
         for assembler in self._assemblers.values():
             if assembler:
                 self._append(assembler.take())
 
     def section(self, last: int | None, where: str) -> Section:
-        """The last lines, or all that is kept; `where` names the command that shows the rest."""
+        # The last lines, or all that is kept; `where` names the command that shows the rest
         lines = (
             list(self._lines) if last is None else list(islice(reversed(self._lines), last))[::-1]
         )

@@ -183,7 +183,7 @@ class CellOutput:
         self._texts(event.mesh, folder.feed(event.rank, event.stream, text, now))
 
     def _clear(self, event: OutputEvent, now: float) -> None:
-        """A rank clears what it has shown; when all have, it is the cell that is cleared."""
+        # A rank clears what it has shown; when all have, it is the cell that is cleared
         changed = self._live.clear(event)
         if len(self._folders) <= 1 and self._live.wiped(event.mesh, self._expected.get(event.mesh)):
             self._release()
@@ -195,7 +195,7 @@ class CellOutput:
             self._redraw(live, now)
 
     def _redraw(self, live: LiveDisplay | CommonDisplay, now: float) -> None:
-        """Soon: other ranks are about to say the same. What is held back takes its last state."""
+        # Soon: other ranks are about to say the same. What is held back takes its last state.
         if live.is_shown or not self._held:
             self._redraws.setdefault(live, now + WINDOW_S)
 

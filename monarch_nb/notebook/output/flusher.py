@@ -71,7 +71,7 @@ class Flusher:
             return None
 
     def _next(self) -> list[Flushed] | None:
-        """The outputs that are due, as soon as there is one; None at the end."""
+        # The outputs that are due, as soon as there is one; None at the end
         with self._changed:
             while not self._closed:
                 first = min(self._due.values(), default=None)

@@ -108,7 +108,7 @@ def _of(row: Row) -> tuple[Bar, Bar]:
 
 
 def _cells(label: str, row: Row) -> str:
-    """A table's cells: `progress` is drawn by the browser, in its own colours."""
+    # A table's cells: `progress` is drawn by the browser, in its own colours
     bar = row.bar
     value = "" if bar.fraction is None else f' value="{bar.fraction:.4f}" max="1"'
     if bar.fraction is None and bar.closed:

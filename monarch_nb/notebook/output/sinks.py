@@ -158,7 +158,7 @@ class KernelSink:
             publish(parent or self._header)
 
     def _is_redirected(self, target: object) -> bool:
-        """By `%%capture` or `redirect_stdout` in this cell; ipykernel's own know their parent."""
+        # By `%%capture` or `redirect_stdout` in this cell; ipykernel's own know their parent
         if hasattr(target, "set_parent"):
             return False
         header = request_of(self._shell).get("header", {})

@@ -66,6 +66,6 @@ def _in_local_code(cell: str, cursor: int) -> Place | None:
 
 
 def _in_line(is_cell: bool, cell: str, start: int, cursor: int) -> MeshLine | None:
-    """None while the name of the magic is still being typed."""
+    # None while the name of the magic is still being typed
     text = cell[start:cursor]
     return MeshLine(is_cell, text, start) if text else None

@@ -78,7 +78,7 @@ def hide_our_frames(shell: InteractiveShell) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def _without_told_cause(error: BaseException | None) -> Iterator[None]:
-    """The text of an `ActorError` holds the remote traceback: its cause would say it twice."""
+    # The text of an `ActorError` holds the remote traceback: its cause would say it twice
     if not isinstance(error, ActorError):
         yield
         return

@@ -137,7 +137,7 @@ class CommRelay:
         end.relay(event)
 
     def _list(self, ends: Iterable[RankEnd]) -> None:
-        """Let ipywidgets tell a page that asks about all widgets of these too."""
+        # Let ipywidgets tell a page that asks about all widgets of these too
         if self._widgets is not None:
             self._widgets.update({end.comm_id: end for end in ends if end.target_name == WIDGET})
         elif self._importing is None:  # takes a while, and this is the inbox thread

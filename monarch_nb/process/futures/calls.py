@@ -243,7 +243,7 @@ class GatherCall(_Pending[Any]):
         return self._gathered()
 
     def _gathered(self) -> ValueMesh[Any]:
-        """The answers, not looked at. The same mesh for whoever asks: its end gives memory back."""
+        # The answers, not looked at. The same mesh for whoever asks: its end gives memory back.
         with _gathering:
             if self._found is None:
                 pairs = zip(self.target.ranks, self._answers, strict=True)

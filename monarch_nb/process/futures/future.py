@@ -160,7 +160,6 @@ class Future(Generic[R]):
         """Somebody looks at this future. Lazy futures start here."""
 
     def _abandon(self) -> None:
-        """The wait was interrupted by the user."""
         self.cancel()
 
     def _decode(self, content: Any) -> R:
@@ -230,7 +229,7 @@ class Future(Generic[R]):
 
 
 def _call_each(callbacks: list[Callable[..., None]], *args: object) -> None:
-    """Call each once, in order, whoever comes first: `pop` hands it to one thread only."""
+    # Call each once, in order, whoever comes first: `pop` hands it to one thread only
     while callbacks:
         try:
             callback = callbacks.pop(0)

@@ -80,7 +80,7 @@ class TaskFuture(Future[R]):
         self._stop()
 
     def _run_aside(self, body: Body[R], timeout: float | None) -> None:
-        """In a thread of its own: this one has a loop already (a cell), or other duties."""
+        # In a thread of its own: this one has a loop already (a cell), or other duties
         threading.Thread(
             target=self._run, args=(body, timeout), name="monarch-future", daemon=True
         ).start()

@@ -110,7 +110,7 @@ class Buffers:
     def _asked_for(
         self, wanted: ReadBuffer | WriteBuffer, message: Message, size: int, *, write: bool
     ) -> Memory | None:
-        """The memory, if it is registered and reaches that far; else the answer says why not."""
+        # The memory, if it is registered and reaches that far; else the answer says why not
         memory = self.find(wanted.serial)
         if memory is None:
             self._proc.answer(message, Refused("not found", DROPPED))

@@ -143,7 +143,6 @@ class RDMABuffer:
 
 
 def _restore(place: Any, size: Any, writable: Any, owner: Any, shared: Any) -> RDMABuffer:
-    """A handle that came in a message."""
     plain = type(size) is int and size > 0 and type(writable) is bool and type(owner) is str
     if not plain or not isinstance(shared, (tuple, type(None))):
         raise RemoteProtocolError(f"not the handle of a buffer: {(size, writable, owner)!r:.80}")

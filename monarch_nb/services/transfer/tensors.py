@@ -59,7 +59,7 @@ class _Receive(Waiter):
             self.lost(gone)
 
     def deliver(self, message: Message) -> None:
-        """Nobody sends here: the port only says whose death is waited for."""
+        # Nobody sends here: the port only says whose death is waited for
         self._proc.discard(message)
 
     def _accept(self, message: Message) -> None:

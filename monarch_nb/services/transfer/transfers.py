@@ -105,7 +105,7 @@ class Transfer(Future[None]):
             each.finish(None)
 
     def _advance(self, chain: collections.deque[Operation]) -> None:
-        """Begin the operations of a chain until one goes on by itself, which comes back here."""
+        # Begin the operations of a chain until one goes on by itself, which comes back here
         while chain and not self.is_over():
             operation = chain.popleft()
             if not self._start(operation, chain):
@@ -152,7 +152,7 @@ class Transfer(Future[None]):
             self._serve(operation, chain)  # its owner has ended, probably: it will be known how
 
     def _serve(self, operation: Operation, chain: collections.deque[Operation]) -> None:
-        """Through the owner; memory on a GPU by way of pinned memory, on a copier's time."""
+        # Through the owner; memory on a GPU by way of pinned memory, on a copier's time
         local, later = operation.local, current.part(Buffers).copiers.put
         staged = local if local.tensor is None else device.staging(operation.size)
         if staged is not local and operation.write:
@@ -239,7 +239,7 @@ def way(remote: Remote) -> str:
 
 
 def _move_of(operation: Operation) -> Move | None:
-    """What copies [offset, offset + size); None where the owner has to help."""
+    # What copies [offset, offset + size); None where the owner has to help
     match way(operation.remote):
         case "memory":
             return _own(operation)

@@ -181,7 +181,7 @@ class _Folder:
             raise OSError(f"{entry.path}: it did not arrive whole; sync again")
 
     def _check_free(self, entry: Entry) -> None:
-        """Refuse to put a file where a folder has files that no sync has brought."""
+        # Refuse to put a file where a folder has files that no sync has brought
         here = None if entry.kind == FOLDER else self._look(entry.path)
         if here is None or here.kind != FOLDER:
             return
@@ -275,7 +275,7 @@ class _Folder:
 
 
 def _forget_compiled(path: Path) -> None:
-    """What Python has compiled of it: a change within a second may look the same to it."""
+    # What Python has compiled of it: a change within a second may look the same to it
     if path.suffix == ".py":
         own = Path(importlib.util.cache_from_source(path))  # may be kept elsewhere
         for each in (own, *(path.parent / "__pycache__").glob(f"{path.stem}.*.pyc")):

@@ -194,7 +194,7 @@ class _Sender:
 
 
 def _unlike(source: _Source, differs: dict[str, bytes]) -> list[Entry]:
-    """Files of the same size but another time are sent only if their bytes differ."""
+    # Files of the same size but another time are sent only if their bytes differ
     found = []
     for entry in source.entries:
         if entry.kind == FILE and (there := differs.get(entry.path)) is not None:

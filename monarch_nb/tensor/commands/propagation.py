@@ -165,7 +165,7 @@ class Propagator:
     def _places(
         self, func: Operation, args: Args, kwargs: Kwargs
     ) -> tuple[tuple[object, ...], Kwargs, int]:
-        """The arguments with `Input` and `Scalar` where `flatten` takes tensors and numbers out."""
+        # The arguments with `Input` and `Scalar` where `flatten` takes tensors and numbers out
         lifts, found = lifted(func), list[Scalar]()
         inputs = itertools.count()
 

@@ -167,7 +167,7 @@ class _Packet:
         self.call: BatchCall = begun(BatchCall, self.target)
 
     def post(self) -> None:
-        """Send it. To be called again if it was interrupted: ranks take a batch once."""
+        # Send it. To be called again if it was interrupted: ranks take a batch once.
         proc, target, call = current.proc(), self.target, self.call
         if self._parcel is None:
             self._parcel = self._encoded()

@@ -55,7 +55,7 @@ class Flusher:
                     return
 
     def _look_after(self) -> bool:
-        """Until all is quiet. False: this is the end."""
+        # Until all is quiet. False: this is the end.
         quiet = 0
         while quiet < QUIET:
             time.sleep(PERIOD_S)

@@ -86,7 +86,6 @@ def distribute(tensor: torch.Tensor, mesh: ProcMesh, sharding_spec: Spec | None 
 def _cuts(
     shape: Sequence[int], sizes: Mapping[str, int], spec: Spec | None
 ) -> tuple[int | None, ...]:
-    """For each axis of the mesh, which dimension of the tensor is cut along it."""
     entries = () if spec is None else tuple(spec)
     if isinstance(spec, str) or len(entries) > len(shape):
         raise ValueError(
@@ -168,7 +167,7 @@ def _spec_of(
 
 
 def _settle(parameter: torch.Tensor) -> None:
-    """Its gradient was summed up on each rank: now over the ranks, into the parts it has itself."""
+    # Its gradient was summed up on each rank: now over the ranks, into the parts it has itself
     grad = parameter.grad
     assert isinstance(parameter, Tensor)
     if not isinstance(grad, Tensor):

@@ -157,7 +157,7 @@ def _dense(meta: TensorMeta) -> TensorMeta:
 
 
 def _pairs(source: Home, target: Home) -> list[int]:
-    """For each rank of the target, in order, which of the source it gets its tensor from."""
+    # For each rank of the target, in order, which of the source it gets its tensor from
     sizes, wanted = source.sizes, target.sizes
     if missing := [name for name in sizes if name not in wanted]:
         raise ValueError(

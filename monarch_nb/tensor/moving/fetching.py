@@ -77,7 +77,7 @@ class FetchCall(GatherCall):
 
 
 def _error(failed: Sequence[Cause]) -> RemoteException:
-    """One error, of the command that was issued first; of the ranks where it has failed."""
+    # One error, of the command that was issued first; of the ranks where it has failed
     first = min(failed, key=lambda cause: (cause.number, cause.at))
     where = sorted({each.rank for each in failed if each[:2] == first[:2]})
     site = call_sites.of(first.site)

@@ -26,13 +26,13 @@ Rules = list[tuple[Sequence[Placement], Sequence[Placement]]]
 
 
 def _forward(*_: object, attn_mask: DTensorSpec | None = None, **__: object) -> Rules:
-    """The result and its sums; of query, key, value and the mask."""
+    # The result and its sums; of query, key, value and the mask
     whole: list[Placement] = [] if attn_mask is None else [Replicate()]
     return [([cut] * 2, [cut] * 3 + whole) for cut in _cuts(attn_mask)]
 
 
 def _backward(*_: object, attn_mask: DTensorSpec | None = None, **__: object) -> Rules:
-    """Three gradients; of the result's gradient, query, key, value, result, sums and the mask."""
+    # Three gradients; of the result's gradient, query, key, value, result, sums and the mask
     whole: list[Placement] = [] if attn_mask is None else [Replicate()]
     return [([cut] * 3, [cut] * 6 + whole) for cut in _cuts(attn_mask)]
 

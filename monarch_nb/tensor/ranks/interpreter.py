@@ -97,7 +97,7 @@ class _Template:
         self.single = self.is_operation and definition.new == (True,)
 
     def load(self) -> None:
-        """Find what it does; raises what comes up when a function of the user's is unpickled."""
+        # Find what it does; raises what comes up when a function of the user's is unpickled
         target, args, kwargs = self.definition.target, self.definition.args, self.definition.kwargs
         if isinstance(target, bytes):
             _, args, kwargs, self.function = pickling.loads(target)
@@ -146,7 +146,7 @@ def _is_place(value: object) -> TypeGuard[Input | Scalar]:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether places in it are in lists, tuples and dicts only, not in other nodes of trees."""
+    # Whether places in it are in lists, tuples and dicts only, not in other nodes of trees
     if isinstance(value, dict):
         return all(map(_is_plain, value.values()))
     if isinstance(value, (list, tuple)) and not _is_place(value):

@@ -57,7 +57,7 @@ class TensorWorker(Actor):
             raise errors[0]
 
     def _beside_others(self) -> contextlib.AbstractContextManager[object]:
-        """What it asks of a GPU does not wait for what other streams have asked."""
+        # What it asks of a GPU does not wait for what other streams have asked
         if self.stream == MAIN or not torch.cuda.is_available():
             return contextlib.nullcontext()
         if self._lane is None:

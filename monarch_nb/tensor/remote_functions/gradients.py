@@ -212,7 +212,7 @@ def _width(node: Node) -> int:
 
 
 def _fitted(grad: torch.Tensor, node: Node, place: int) -> torch.Tensor:
-    """Of the shape and dtype of what it is the gradient of: what was broadcast is added up."""
+    # Of the shape and dtype of what it is the gradient of: what was broadcast is added up
     wanted = node._input_metadata[place]
     with torch.no_grad():
         if tuple(grad.shape) != tuple(wanted.shape):

@@ -106,7 +106,7 @@ class Remote(Generic[P, R]):
     def _issued(
         self, home: Home, held: object, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> Ref:
-        """The command; what it returns, whatever it is, has this ref."""
+        # The command; what it returns, whatever it is, has this ref
         tensors = tensors_in((args, kwargs))
         definition = self._definition(args, kwargs, len(tensors), None)
         ref = Ref(home, held)
@@ -153,7 +153,7 @@ class Remote(Generic[P, R]):
     def _asked(
         self, home: Home, held: object, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> object:
-        """What it returned when a rank ran it on fake tensors, once for each kind of arguments."""
+        # What it returned when a rank ran it on fake tensors, once for each kind of arguments
         given = _pytree.tree_map(_kind_of, (args, kwargs))
         key = pickling.dumps((self.__name__, *given))
         found = self._found.get(key)
@@ -194,7 +194,7 @@ def faked(leaf: object) -> object:
 
 
 def _try_out(packed: bytes) -> object:
-    """On a rank: what a function returns for fake tensors, with their kinds in place of tensors."""
+    # On a rank: what a function returns for fake tensors, with their kinds in place of tensors
     function, args, kwargs = pickling.loads(packed)
     given, named = _pytree.tree_map(_fake, (args, kwargs))
     result = propagate(function, given, named, getattr(function, "__name__", "the function"))

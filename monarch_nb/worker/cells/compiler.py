@@ -77,7 +77,6 @@ def keep(kept: dict[_K, _V], key: _K, value: _V, limit: int) -> list[_K]:
 
 
 def _compile(shell: Any, text: str, filename: str, offset: int) -> CellCode:
-    """The statements in as few code objects as there are changes between silent and shown."""
     compiler = shell.compile  # it carries `from __future__ import ...` to the cells that follow
     tree = shell.transform_ast(compiler.ast_parse("\n" * offset + text, filename))
     with compiler.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0):
@@ -91,7 +90,7 @@ def _compile(shell: Any, text: str, filename: str, offset: int) -> CellCode:
 
 
 def _parts(body: list[ast.stmt], interactivity: str) -> list[ast.Module | ast.Interactive]:
-    """Split for the setting `ast_node_interactivity`; an interactive part shows its expressions."""
+    # Split for the setting `ast_node_interactivity`; an interactive part shows its expressions
     if not body:
         return []
     if interactivity == "all":

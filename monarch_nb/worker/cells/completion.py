@@ -93,7 +93,7 @@ class Helper:
         return "instance"
 
     def _owner(self, code: str) -> object:
-        """What the code ends in, as far as that can be told without running anything."""
+        # What the code ends in, as far as that can be told without running anything
         match = _OWNER.search(code)
         if match is None:
             return None

@@ -180,7 +180,7 @@ class CellQueue:
     def _publish(
         self, shown: dict[str, object], message: Message, data: list[dict[str, object]]
     ) -> None:
-        """The last expression's display travels with the outcome; the rest at once, in order."""
+        # The last expression's display travels with the outcome; the rest at once, in order
         if shown["type"] == "execute_result":
             data.append(shown)
             return
@@ -240,7 +240,7 @@ class CellQueue:
         wake_on: Callable[[Callable[[], None]], None],
         timeout: float | None,
     ) -> bool:
-        """Wait for an answer and serve the main-thread actor meanwhile; cells keep waiting."""
+        # Wait for an answer and serve the main-thread actor meanwhile; cells keep waiting
         deadline = None if timeout is None else time.monotonic() + timeout
         wake_on(lambda: self.work.put(self._wake))
         is_leaving = False

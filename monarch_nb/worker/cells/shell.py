@@ -205,7 +205,7 @@ class CellShell:
     def _perform(
         self, shell: _Shell, code: str, filename: str, first_line: int
     ) -> BaseException | None:
-        """Run the cell between IPython's events; what it raised, or None."""
+        # Run the cell between IPython's events; what it raised, or None
         info = ExecutionInfo(code, False, False, True, None)
         result = _result(shell, info)
         try:
@@ -287,7 +287,7 @@ class _Transforms(TransformerManager):
         return self._done[cell]
 
     def do_one_token_transform(self, lines: list[str]) -> tuple[bool, list[str]]:
-        """A command over several lines becomes one; empty lines after it keep the count."""
+        # A command over several lines becomes one; empty lines after it keep the count
         changed, new = super().do_one_token_transform(lines)
         if len(new) < len(lines):
             place = next((i for i, line in enumerate(new) if line != lines[i]), len(new))
@@ -357,7 +357,7 @@ class _Shell(InteractiveShell):
     cells: CellShell
 
     def serve(self, cells: CellShell) -> None:
-        """Show for these cells; a zygote has made the shell before there were any."""
+        # Show for these cells; a zygote has made the shell before there were any
         self.cells = cells
 
     def init_ipython_dir(self, ipython_dir: object) -> None:
@@ -378,7 +378,7 @@ class _Shell(InteractiveShell):
         self.display_pub.publish(text if isinstance(text, dict) else {"text/plain": text})
 
     def system(self, cmd: str) -> None:
-        """`!command`. IPython's swallows an interrupt and goes on with the rest of the cell."""
+        # `!command`. IPython's swallows an interrupt and goes on with the rest of the cell.
         if cmd.rstrip().endswith("&"):
             raise OSError("commands in the background are not supported; use subprocess.Popen")
         before = self.cells.interrupts
@@ -393,7 +393,7 @@ class _Shell(InteractiveShell):
             raise _no_screen(gui)
 
     def enable_matplotlib(self, gui: str | None = None) -> object:
-        """`%matplotlib`: what needs a screen is refused before it is imported."""
+        # `%matplotlib`: what needs a screen is refused before it is imported
         if str(gui).startswith(_SCREENS):
             raise _no_screen(gui)
         return super().enable_matplotlib(gui)
@@ -402,12 +402,12 @@ class _Shell(InteractiveShell):
         raise SystemExit
 
     def safe_execfile(self, fname: object, *where: object, **options: object) -> None:
-        """`%run` of a script that fails, fails the cell."""
+        # `%run` of a script that fails, fails the cell
         options.setdefault("raise_exceptions", True)
         super().safe_execfile(fname, *where, **options)
 
     def _showtraceback(self, etype: object, evalue: BaseException, stb: object) -> None:  # noqa: ARG002
-        """A `__repr__` or an event of IPython's has raised; the cell goes on."""
+        # A `__repr__` or an event of IPython's has raised; the cell goes on
         print(*ErrorRecord.from_exception(evalue).format(), sep="\n", file=sys.stderr)  # noqa: T201
 
 

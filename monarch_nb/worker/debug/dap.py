@@ -216,8 +216,7 @@ class Dap:
             self._reply(opener, DapEnded(why))
 
     def _on_trace_lost(self, thread: int) -> None:
-        """Any thread, also inside of a signal handler."""
-
+        # Any thread, also inside of a signal handler
         def again() -> None:
             for pause_s in TRACE_LOST_S:
                 time.sleep(pause_s)
@@ -258,8 +257,7 @@ def _done(perform: Callable[[Json], Json], request: Json) -> dict[str, object]:
 
 
 def _watched(tracer: Tracer, work: Work) -> Work:
-    """Trace a cell, and tell if it fails while it can still be looked at."""
-
+    # Trace a cell, and tell if it fails while it can still be looked at
     def attempt() -> BaseException | None:
         tracer.trace_here()
         try:

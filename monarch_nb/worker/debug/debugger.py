@@ -127,12 +127,12 @@ class Debugger:
     def _post_mortem(
         self, debugger: RankPdb, error: BaseException, caller: CallContext | None
     ) -> None:
-        """Ask in the frames of an error, in this thread, until `quit` or `continue`."""
+        # Ask in the frames of an error, in this thread, until `quit` or `continue`
         here.set(caller)
         self._ask_where_it_failed(debugger, error)
 
     def _stop_at_failure(self, error: BaseException) -> None:
-        """`%mesh pdb on`: the same in the thread that has failed, before anybody is told."""
+        # `%mesh pdb on`: the same in the thread that has failed, before anybody is told
         if self._proc.links.forked or isinstance(error, bdb.BdbQuit):
             return
         debugger = self._class().of_kind("failure")
@@ -231,7 +231,7 @@ def _shown_error(error: BaseException) -> str:
 
 
 def _state(frame: FrameType) -> Iterator[str]:
-    """The variables, some of them, a line each; of a module, those that its code names."""
+    # The variables, some of them, a line each; of a module, those that its code names
     known = frame.f_locals
     is_module = frame.f_code.co_name == "<module>"
     names = [name for name in (frame.f_code.co_names if is_module else known) if name in known]

@@ -148,7 +148,7 @@ def shortened(response: dict[str, object], limit: int) -> dict[str, object]:
 
 
 def _users(frames: list[Json]) -> list[Json]:
-    """Without those that started the thread; all of them if no other is there."""
+    # Without those that started the thread; all of them if no other is there
     last = len(frames)
     while last and is_pythons(str((frames[last - 1].get("source") or {}).get("path", ""))):
         last -= 1

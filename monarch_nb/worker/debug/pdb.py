@@ -138,7 +138,7 @@ class RankPdb(pdb.Pdb):
         return done
 
     def _cmdloop(self) -> None:
-        """pdb's would go on asking after a KeyboardInterrupt; here it is the stop button."""
+        # pdb's would go on asking after a KeyboardInterrupt; here it is the stop button
         self.cmdloop()
 
     def stop_here(self, frame: FrameType) -> bool:
@@ -195,7 +195,7 @@ class RankPdb(pdb.Pdb):
         return traced
 
     def _end_of_users_code(self) -> None:
-        """Whatever was said last: what runs the user's code is not stepped through."""
+        # Whatever was said last: what runs the user's code is not stepped through
         self.botframe = _NOWHERE
         self.set_continue()
         self._rest()
@@ -332,7 +332,7 @@ def _is_ours(frame: FrameType) -> bool:
 
 
 def _first_of_users(frame: FrameType) -> FrameType:
-    """The outermost frame that has led to this one since something of ours called the user."""
+    # The outermost frame that has led to this one since something of ours called the user
     users = list(takewhile(lambda at: not _is_ours(at), _outward(frame)))
     own = [at for at in users if not is_of_python(at.f_code.co_filename)]
     return (own or users or [frame])[-1]

@@ -186,7 +186,7 @@ class Tracer:
     def _wait_suspended(
         self, thread: TracedThread, frame: FrameType, *rest: object, **named: object
     ) -> object:
-        """In place of pydevd's: the thread waits in it."""
+        # In place of pydevd's: the thread waits in it
         if thread.stop_reason != _BREAKPOINT and _is_runtimes(frame):
             _set_running(thread)
             return None
@@ -240,7 +240,6 @@ def _part(name: str) -> ModuleType:
 
 
 def _loaded() -> ModuleType:
-    """pydevd, with nothing of Python's changed by its import."""
     hook = sys.breakpointhook
     with _setting("PYDEVD_DISABLE_FILE_VALIDATION", "1"):  # else it warns of frozen modules
         _part("debugpy._vendored.force_pydevd")
@@ -273,7 +272,7 @@ def _connecting_to(pydevd: ModuleType, wire: Wire) -> Iterator[None]:
 
 
 def _monitoring() -> ModuleType | None:
-    """pydevd's part for Pythons that have `sys.monitoring`; else None."""
+    # pydevd's part for Pythons that have `sys.monitoring`; else None
     constants = _part("_pydevd_bundle.pydevd_constants")
     if not getattr(constants, "PYDEVD_USE_SYS_MONITORING", False):
         return None
@@ -286,7 +285,7 @@ def _set_trace(function: TraceFunction | None) -> None:
 
 
 def _stop_tracing() -> None:
-    """In every thread; those that run do it themselves, at the next call that they make."""
+    # In every thread; those that run do it themselves, at the next call that they make
     monitoring = _monitoring()
     if monitoring is not None:
         monitoring.stop_monitoring(all_threads=True)
@@ -307,7 +306,7 @@ def _stop_tracing() -> None:
 
 
 def _forget_frames(frame: FrameType | None) -> None:
-    """Calls that are under way have a trace function each, which would begin to trace again."""
+    # Calls that are under way have a trace function each, which would begin to trace again
     while frame is not None:
         frame.f_trace = None
         frame = frame.f_back

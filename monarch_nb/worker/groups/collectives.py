@@ -109,7 +109,7 @@ class CollectiveWaits:
         return self._blocked(lambda: original(group, *args, **options))
 
     def _blocked(self, wait: Callable[[], object]) -> object:
-        """A wait that no signal reaches: `interrupted` ends it, if it is the main thread's."""
+        # A wait that no signal reaches: `interrupted` ends it, if it is the main thread's
         is_main = threading.current_thread() is threading.main_thread()
         if is_main:
             self._groups.blocked.append(_name(sys._getframe(3)))
@@ -133,7 +133,7 @@ class CollectiveWaits:
             raise
 
     def _limit(self, frame: FrameType | None, timeout: dt.timedelta) -> Limit:
-        """What the caller has given, else the timeout of the group."""
+        # What the caller has given, else the timeout of the group
         name = getattr(_group_of(frame), "group_name", "")
         known = timeout or self._groups.timeouts.timeout(name)
         return Limit(_name(frame), known, self._groups.paused)
@@ -167,7 +167,7 @@ def _group_of(frame: FrameType | None) -> Group | None:
 
 
 def _is_on_cpu(frame: FrameType | None) -> bool:
-    """Whether a function of PyTorch's waits for tensors of the CPU, where gloo is the backend."""
+    # Whether a function of PyTorch's waits for tensors of the CPU, where gloo is the backend
     if frame is None or frame.f_globals.get("__name__") != HOME:
         return False
     names = ("tensor", "output", "input", "tensor_list")
@@ -177,7 +177,7 @@ def _is_on_cpu(frame: FrameType | None) -> bool:
 
 
 def _name(frame: FrameType | None) -> str:
-    """The collective that the user has called; of a `Work`, only that it is waited for."""
+    # The collective that the user has called; of a `Work`, only that it is waited for
     name = "wait"
     while frame is not None and (home := frame.f_globals.get("__name__")) in _THROUGH:
         if home == HOME:

@@ -126,8 +126,7 @@ class DefaultGroup:
             return world.default_pg
 
     def _after_ours(self, init: Init) -> Init:
-        """A program that makes its group may come after a cell that needed none."""
-
+        # A program that makes its group may come after a cell that needed none
         @functools.wraps(init)
         def init_process_group(*args: object, **options: object) -> object:
             world = c10d.world()

@@ -103,7 +103,7 @@ class Regrouping:
         self._had = None
 
     def _described(self, group: Group, backend: str) -> DefaultGroup | None:
-        """None for a group that is not that of the mesh: nobody knows how to make it again."""
+        # None for a group that is not that of the mesh: nobody knows how to make it again
         home = self._groups.home
         if (group.rank(), group.size()) != (home.rank, home.size):
             return None

@@ -118,7 +118,7 @@ def _wait_for_peers(
     groups: ProcessGroups, store: Store, place: Place, rank: int, ranks: list[int], limit_s: float,
     what: str,
 ) -> None:  # fmt: skip
-    """PyTorch would wait where no interrupt is seen, and for those that will never come too."""
+    # PyTorch would wait where no interrupt is seen, and for those that will never come too
     store.set(f"here-{rank}", peer_deaths.myself())
     try:
         with groups.waiting(what):
@@ -132,7 +132,6 @@ def _wait_for_peers(
 
 
 def _forget_the_group() -> None:
-    """PyTorch has counted it already, and would look for its peers under the next number."""
     world = c10d.world()
     if world.default_pg is None:
         world.group_count = 0
@@ -164,7 +163,7 @@ def _ranks(ranks: list[int]) -> str:
 
 
 def _on_loopback(original: type) -> type:
-    """A `TCPStore` that listens where only this host can reach it."""
+    # A `TCPStore` that listens where only this host can reach it
     start: Callable[..., None] = vars(original)["__init__"]
 
     def __init__(  # noqa: N807  of the class below

@@ -143,7 +143,7 @@ class _Incoming:
         return not before
 
     def absorb(self, later: _Incoming) -> bool:
-        """Take the values of the message that comes next, if both are updates of one widget."""
+        # Take the values of the message that comes next, if both are updates of one widget
         if self.has_begun or self.message.comm_id != later.message.comm_id:
             return False
         if not (self._is_plain_update() and later._is_plain_update()):

@@ -53,7 +53,7 @@ def _exit(widget: OutputWidget, kind: object, error: BaseException | None, _: ob
 
 
 def _shell() -> Any:
-    """That of the cells, also while a script has a `__main__` of its own."""
+    # That of the cells, also while a script has a `__main__` of its own
     return vars(builtins)["get_ipython"]()
 
 

@@ -181,7 +181,7 @@ def _report_tqdm(reporter: Reporter, bar: Bar, *, closed: bool = False, stays: b
 
 
 def _patch_tqdm_notebook(module: ModuleType, _: Reporter) -> None:
-    """Widgets of a rank would reach nobody: its bars are those of `tqdm.std`."""
+    # Widgets of a rank would reach nobody: its bars are those of `tqdm.std`
     base: Any = sys.modules["tqdm.std"].tqdm
 
     class TqdmNotebook(base):  # type: ignore[misc]  # tqdm may be missing

@@ -129,7 +129,7 @@ class OutputPump:
         return write
 
     def _pressed(self) -> None:
-        """More has gathered: wake the flusher, then hurry it, then lend it a turn, then drop."""
+        # More has gathered: wake the flusher, then hurry it, then lend it a turn, then drop
         if len(self._pieces) > MAX_PIECES:
             self._is_slow = True
             return
@@ -199,7 +199,7 @@ class OutputPump:
             last = time.monotonic()
 
     def _doze(self, limit_s: float) -> bool:
-        """Let more text come; False to end. Whatever arrives means: do not wait any longer."""
+        # Let more text come; False to end. Whatever arrives means: do not wait any longer.
         try:
             return self._wake.get(timeout=limit_s)
         except queue.Empty:
@@ -223,7 +223,7 @@ class OutputPump:
             yield place, self._ended(place, "".join(parts))
 
     def _forget_gaps(self) -> None:
-        """Of places that have not written since: a cell that ended in the middle of a line."""
+        # Of places that have not written since: a cell that ended in the middle of a line
         for place, gap in list(self._gaps.items()):
             if gap.is_old:
                 self._gaps.pop(place, None)
@@ -249,7 +249,7 @@ class _Gap:
         self.is_told = self.is_old = False
 
     def tell(self) -> str:
-        """The note in the output; what is dropped from now on needs another."""
+        # The note in the output; what is dropped from now on needs another
         self.is_told = True
         if not self.lines:
             return f"... {self.chars} characters dropped ...\n"
@@ -336,7 +336,7 @@ def install(current_tag: CurrentTag, send: Send) -> OutputPump:
 
 
 def _whole_lines(text: str) -> str:
-    """Without the piece of a line at the end, unless it is long enough to be of use."""
+    # Without the piece of a line at the end, unless it is long enough to be of use
     end = text.rfind("\n") + 1
     return text if len(text) - end > SMALL else text[:end]
 

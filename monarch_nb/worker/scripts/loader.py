@@ -93,7 +93,7 @@ def _nearest(name: str, names: Iterable[str]) -> str:
 
 
 def _path(name: str) -> Path:
-    """Absolute; links stay in it, as in the tracebacks of Python."""
+    # Absolute; links stay in it, as in the tracebacks of Python
     try:
         return _here() / Path(name).expanduser()
     except RuntimeError:
@@ -126,7 +126,6 @@ def _module(name: str) -> Program:
 
 
 def _spec(name: str, told: str = "there is no") -> ModuleSpec:
-    """Imports the packages around it, as Python does."""
     try:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError as error:

@@ -111,13 +111,12 @@ class ScriptRun:
         return SystemExit(f"{self._name} called sys.exit({error.code!r})")
 
     def _finish(self) -> None:
-        """What Python does at the end of a process, as far as it concerns the script alone."""
         while left := [thread for thread in _own_threads() if thread not in self._threads]:
             left[0].join()
         self._exits.run()
 
     def _release(self, groups: CellGroups) -> None:
-        """Peers that wait in a collective are told of the end when the last of its objects goes."""
+        # Peers that wait in a collective are told of the end when the last of its objects goes
         if self._has_failed:
             for name in _LAST:
                 vars(sys).pop(name, None)
@@ -126,7 +125,7 @@ class ScriptRun:
 
 
 def _raised_by(part: Callable[[], None]) -> BaseException | None:
-    """The script's code runs: it may be any error, an interrupt too."""
+    # The script's code runs: it may be any error, an interrupt too
     try:
         part()
     except BaseException as error:  # noqa: BLE001
@@ -141,7 +140,7 @@ def _place(path: str, world: ScriptWorld) -> Place:
 
 
 def _mark_left(place: Place) -> None:
-    """Who waits for this rank need not; the last to leave removes the place."""
+    # Who waits for this rank need not; the last to leave removes the place
     with contextlib.suppress(OSError):
         place.mark(place.rank).touch()
     if len(place.gone(list(range(place.size)))) == place.size:
@@ -149,7 +148,7 @@ def _mark_left(place: Place) -> None:
 
 
 def _own_threads() -> list[threading.Thread]:
-    """Threads that Python waits for at its end; those of executors it would tell to end."""
+    # Threads that Python waits for at its end; those of executors it would tell to end
     pools = (("thread", "_threads_queues"), ("process", "_threads_wakeups"))
     told = [
         getattr(sys.modules.get(f"concurrent.futures.{module}"), name, ()) for module, name in pools

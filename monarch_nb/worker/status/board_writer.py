@@ -187,7 +187,7 @@ class BoardWriter:
         )
 
     def _write_paused(self, *record: Any) -> None:
-        """In place of the slot's `write` while somebody is paused: others have news."""
+        # In place of the slot's `write` while somebody is paused: others have news
         with self._pausing:
             if self._hidden is None:  # the last one has just gone on
                 self._slot.write(*record)

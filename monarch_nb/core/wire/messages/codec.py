@@ -144,7 +144,7 @@ def _plan(kind: Any) -> tuple[_Field, ...]:
 
 
 def _planned(kind: Any) -> tuple[_Field, ...]:
-    """How each field is read and written; found out when the type is first used."""
+    # How each field is read and written; found out when the type is first used
     hints = typing.get_type_hints(kind)
     return tuple(
         _Field(
@@ -160,7 +160,7 @@ def _is_record(kind: Any) -> bool:
 
 
 def _writer(hint: Any) -> Write | None:
-    """None where JSON writes it as it should be: rows, being tuples, are written as lists."""
+    # None where JSON writes it as it should be: rows, being tuples, are written as lists
     if hasattr(hint, "to_json"):
         return lambda value: value.to_json()
     if _is_record(hint):

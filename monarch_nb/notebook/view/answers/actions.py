@@ -86,7 +86,6 @@ def _use(parts: Parts, args: Args) -> str:
 
 
 def _debugger(parts: Parts, args: Args) -> str:
-    """Whom the visual debugger is for."""
     fixed = {"controller": CONTROLLER, "off": NOBODY}
     if (choice := fixed.get(args["whom"])) is None:
         if args["mesh"] is None:
@@ -96,7 +95,6 @@ def _debugger(parts: Parts, args: Args) -> str:
 
 
 def _mesh(parts: Parts, args: Args) -> ProcMesh:
-    """The mesh that the view shows under that name."""
     mesh = parts.control.find(args["mesh"])
     if mesh is None:
         raise ValueError(f"there is no mesh {plain(args['mesh'], MAX_WHAT)!r} any more")

@@ -212,7 +212,7 @@ class DebugSession:
         self._say(text, self._prompt, False)
 
     def _ask(self) -> None:
-        """Say whose prompt it is, if that has changed; none while nobody is stopped."""
+        # Say whose prompt it is, if that has changed; none while nobody is stopped
         prompt = self._conversation.prompt if self._conversation.stops() else "(running) "
         if prompt != self._prompt:
             self._prompt = prompt

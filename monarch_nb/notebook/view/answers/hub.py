@@ -148,7 +148,7 @@ class Hub:
             self._rest()
 
     def _wait(self) -> list[Callable[[], None]] | None:
-        """What has come, or nothing when something is due; None when there is nothing to do."""
+        # What has come, or nothing when something is due; None when there is nothing to do
         with self._changed:
             while not self._closed:
                 if self._events:
@@ -168,7 +168,6 @@ class Hub:
         return None
 
     def _gather_s(self) -> float:
-        """What several hosts tell within moments goes together."""
         return GATHER_S if self.feed.hosts > 1 else 0.0
 
     def _next_at(self) -> float | None:
@@ -176,7 +175,7 @@ class Hub:
         return min((at for at in dues if at is not None), default=None)
 
     def _safely(self, step: Callable[[], None]) -> None:
-        """A fault of ours is told once, and ends nothing."""
+        # A fault of ours is told once, and ends nothing
         try:
             step()
         except Exception as error:
@@ -206,7 +205,7 @@ class Hub:
         self.feed.update(inputs, time.monotonic())
 
     def _rest(self) -> None:
-        """Nobody looks: ranks are not sampled any more."""
+        # Nobody looks: ranks are not sampled any more
         if self._is_sampling:
             self._is_sampling = False
             self.source.rest()
@@ -214,7 +213,6 @@ class Hub:
     # ----------------------------------------------------------------------------- telling
 
     def _take(self, turn: Turn) -> None:
-        """Send a channel what is due."""
         if turn.base is not None:
             delta = self.feed.delta(turn.base, turn.view)
             if delta is None:
@@ -255,7 +253,7 @@ class Hub:
             self._close(number)
 
     def _tell(self, number: int, message: Json) -> None:
-        """Send it soon. Any thread."""
+        # Send it soon. Any thread.
         self._put(lambda: self._send(number, message))
 
     def _refuse(self, number: int, client: str, error: str) -> None:
@@ -348,5 +346,5 @@ class Hub:
         )
 
     def _done(self, key: tuple[str, int], answer: Json) -> None:
-        """Called by the thread that did it."""
+        # Called by the thread that did it
         self._put(lambda: self._requests.end(key, answer))

@@ -56,7 +56,7 @@ def silence(rank: int) -> str:
 
 
 def _rank(context: Context, args: Args) -> Json:
-    """All about one rank; what only the rank can tell is missing where it does not answer."""
+    # All about one rank; what only the rank can tell is missing where it does not answer
     source, name, rank = context.source, args["mesh"], args["rank"]
     mesh, status, snapshot = _status(source, name, rank)
     lives = mesh.ended is None and status.verdict not in NO_ANSWER
@@ -143,7 +143,6 @@ def _stacks(context: Context, args: Args) -> Json:
 
 
 def _named(context: Context, node: dict[str, Any]) -> Json:
-    """A tree of stacks with the names that people know cells by."""
     if "frame" in node:
         node["frame"]["file"] = context.source.name(node["frame"]["file"])
     for child in node["children"]:

@@ -209,7 +209,7 @@ class Source:
     def _watch_at(
         self, client: Client | None, period_s: float, on_news: Callable[[], None]
     ) -> None:
-        """Have the ranks' states sampled so often; with no client, not at all."""
+        # Have the ranks' states sampled so often; with no client, not at all
         wanted = None if client is None else (client, period_s)
         if wanted == self._watched:
             return
@@ -220,7 +220,6 @@ class Source:
             before.close()
 
     def _count_actors(self, snapshot: Snapshot) -> None:
-        """Ask the ranks in the background, one round at a time."""
         now = time.monotonic()
         counting = self._counting is not None and self._counting.is_alive()
         if counting or now < self._count_at:
@@ -246,7 +245,7 @@ class Source:
         self._counts = counts
 
     def _learn_of_failures(self, client: Client, snapshot: Snapshot) -> None:
-        """Ask ranks for their new errors; they count them where everybody can see it."""
+        # Ask ranks for their new errors; they count them where everybody can see it
         for status in snapshot.meshes:
             seen = self._failed.get(status.name)
             if seen is status.ranks:

@@ -73,7 +73,7 @@ def _collect(folder: Path, name: str, found: dict[str, str], above: tuple[str, .
 
 
 def _bare(source: str) -> str:
-    """A module's own code, without what ties it to others."""
+    # A module's own code, without what ties it to others
     for pattern in (_IMPORT, _EXPORT_LIST, _EXPORT):
         source = pattern.sub("", source)
     return _EMPTY.sub("\n", source).strip() + "\n"

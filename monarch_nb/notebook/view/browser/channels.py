@@ -59,12 +59,11 @@ class _Channel:
         self.period_s = float("inf")
 
     def put(self, client: _Client) -> None:
-        """It looks from now on, or in another way."""
         self.clients[client.hello.client] = client
         self._sum_up()
 
     def drop(self, name: str) -> None:
-        """It does not look any more."""
+        # It does not look any more
         self.clients.pop(name, None)
         self._sum_up()
         if not self.clients:

@@ -63,7 +63,7 @@ class _Comm(BaseComm):
         buffers: object = None,  # noqa: ARG002  there are none
         **keys: object,
     ) -> None:
-        """Send it, from any thread: ipykernel's thread for that puts it on the wire."""
+        # Send it, from any thread: ipykernel's thread for that puts it on the wire
         kernel = self._kernel
         kernel.session.send(
             kernel.iopub_socket,

@@ -159,7 +159,7 @@ def _read(message: Mapping[str, object]) -> Message:
 
 
 def _checked(what: str, grammar: _Grammar, message: Mapping[str, object]) -> dict[str, Any]:
-    """The fields of that grammar; those that are missing are null."""
+    # The fields of that grammar; those that are missing are null
     given = {name: message.get(name) for name in grammar.names}
     if error := grammar.error(given):
         raise _Wrong(f"{what}: {error}")
@@ -182,7 +182,7 @@ def _sender(message: Mapping[str, object]) -> tuple[str, int | None]:
 
 
 def _version_error(theirs: object) -> str:
-    """The page and the kernel are not of the same release."""
+    # The page and the kernel are not of the same release
     newer = type(theirs) is int and theirs > VERSION
     said = theirs if type(theirs) is int and 0 <= theirs < 1_000 else "another"
     remedy = "restart the kernel with a newer monarch_nb" if newer else "reload the page"
@@ -205,7 +205,7 @@ class _Grammar:
         self._compile = functools.cache(lambda: _compiled(own))
 
     def error(self, fields: Mapping[str, object]) -> str:
-        """What is wrong with the fields of a message; empty if nothing is."""
+        # What is wrong with the fields of a message; empty if nothing is
         validate, refused = self._compile()
         try:
             validate(fields)
@@ -217,12 +217,12 @@ class _Grammar:
 
 @functools.cache
 def _grammar() -> dict[str, _Grammar]:
-    """What a browser may send, by type."""
+    # What a browser may send, by type
     schema = json.loads((files("monarch_nb.notebook.view") / "protocol.schema.json").read_text())
     known = schema["$defs"]
 
     def whole(part: Any) -> Any:
-        """Without references."""
+        # Without references
         if isinstance(part, list):
             return [whole(each) for each in part]
         if not isinstance(part, dict):
@@ -245,7 +245,6 @@ def _compiled(schema: dict[str, Any]) -> tuple[Callable[[object], object], type[
 
 
 def _expected(schema: Mapping[str, Any]) -> str:
-    """What a part of the schema asks for, in words."""
     if told := schema.get("description"):
         return str(told)
     if "anyOf" in schema:
@@ -283,7 +282,6 @@ def _shown(value: object) -> str:
 
 
 def _converted(what: str, name: str, value: Any) -> object:
-    """The value of a field as the kernel uses it."""
     if name == "ranks" and value is not None:
         return _ranks(value)
     if name == "sizes":

@@ -101,7 +101,7 @@ class Showing:
         return found
 
     def _spare(self, kept: MeshWidget, most: int) -> MeshWidget | None:
-        """A widget that has to go; the lock is held."""
+        # A widget that has to go; the lock is held
         if len(self._widgets) <= most:
             return None
         others = {key: each for key, each in self._widgets.items() if each is not kept}
@@ -132,7 +132,7 @@ def _unknown(part: Part) -> str:
 
 
 def _saved(snapshot: MeshSnapshot, view: Mapping[str, Any]) -> State:
-    """What our extension shows: live while the kernel lives, the picture of then afterwards."""
+    # What our extension shows: live while the kernel lives, the picture of then afterwards
     return {
         "v": snapshots.VERSION,
         "mesh": snapshot.part.mesh,

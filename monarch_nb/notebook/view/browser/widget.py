@@ -90,7 +90,7 @@ class MeshWidget(AnyWidget):
         """Nothing of it is the page's to change."""
 
     def _handle_custom_msg(self, content: object, _buffers: object) -> None:
-        """A page speaks: in any thread, and perhaps while another one does."""
+        # A page speaks: in any thread, and perhaps while another one does
         self.heard_s = time.monotonic()
         if (channel := self._channel) is not None:
             channel.receive(content)

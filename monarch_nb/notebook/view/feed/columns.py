@@ -87,7 +87,7 @@ class RankColumn:
 
 
 def _since(group: Sequence[RankStatus], clock: Clock) -> int | list[int]:
-    """When it began, once where it is the same for all. 0: not known."""
+    # When it began, once where it is the same for all. 0: not known.
     found = [max(clock(status.since), 1) if status.since else 0 for status in group]
     return found[0] if found.count(found[0]) == len(found) else found
 

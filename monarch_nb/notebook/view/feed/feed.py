@@ -134,7 +134,7 @@ class Feed:
         return self._count_seconds(mesh, n) or changed
 
     def _count_seconds(self, mesh: MeshFeed, n: int) -> bool:
-        """A second has ended when it has for the mesh that is ahead."""
+        # A second has ended when it has for the mesh that is ahead
         ended = mesh.ended_seconds()
         if ended <= 0:
             return False
@@ -144,7 +144,7 @@ class Feed:
         return True
 
     def _ended_since(self, base: int) -> int:
-        """How many seconds have ended since that update."""
+        # How many seconds have ended since that update
         count = 0
         for n in reversed(self._ended):
             if n <= base:
@@ -208,7 +208,6 @@ class Feed:
 
 
 def _by_name(meshes: Iterable[MeshStatus]) -> dict[str, MeshStatus]:
-    """Of meshes with one name, one that is up, the last."""
     found: dict[str, MeshStatus] = {}
     for mesh in meshes:
         if mesh.ended is None or mesh.name not in found or found[mesh.name].ended is not None:

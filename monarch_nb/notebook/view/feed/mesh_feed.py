@@ -125,7 +125,6 @@ class MeshFeed:
         return found
 
     def _strips(self, parts: frozenset[str]) -> Json:
-        """All letters that are known."""
         if "strips" not in parts or self._timeline is None or not self._timeline.seconds:
             return {}
         return {"strips": [strip[-SECONDS:] for strip in self._timeline.strips()]}
@@ -167,7 +166,7 @@ class MeshFeed:
 
 
 def _known(actor: ActorStatus) -> Json:
-    """An actor of which no rank has told anything."""
+    # An actor of which no rank has told anything
     counts = dict.fromkeys(("calls", "failed", "queue"), 0)
     found = {"name": actor.name, "cls": actor.cls, "size": actor.size, "ended": actor.ended}
     return {**found, **counts}

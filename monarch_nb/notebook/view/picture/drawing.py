@@ -92,7 +92,6 @@ class _Drawing:
                 self._at[place] = (x + self._left + column * step, y)
 
     def labels(self) -> str:
-        """The names of axes, columns and rows."""
         half = self._scale.tile / 2
         texts = [_text(x + 2, y + half + 4, label) for x, y, label in self._labels if label]
         for x in self._corners if self._columns else ():
@@ -105,7 +104,6 @@ class _Drawing:
         return f'<g opacity=".65">{"".join(texts)}</g>'
 
     def numbers(self, names: Sequence[int]) -> str:
-        """The number of each rank, below its mark."""
         half = self._scale.tile / 2
         texts = [
             _text(x + half, y + half + 13, str(names[place]), MIDDLE)
@@ -114,7 +112,6 @@ class _Drawing:
         return f"<g>{''.join(texts)}</g>"
 
     def group(self, group: Group) -> str:
-        """Its tiles, and its marks above them."""
         scale, mark = self._scale, mark_of(group.verdict)
         corners = [self._at[place] for place in group.places if place in self._at]
         if not corners:
@@ -164,7 +161,7 @@ _LINE: Final = 'fill="none" stroke-width="2" stroke-linecap="round"'
 
 
 def _point(x: float, y: float, _r: float = 0) -> str:
-    """Its cap is what is seen: the shortest way to write a disc or a square."""
+    # Its cap is what is seen: the shortest way to write a disc or a square
     return f"M{x:g} {y:g}h0"
 
 

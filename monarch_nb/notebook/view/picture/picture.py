@@ -59,7 +59,7 @@ def _line(mark: Mark, told: str) -> str:
 
 
 def _summary(snapshot: MeshSnapshot) -> str:
-    """`8 ranks (hosts=2 gpus=4) on mesh0: 7 busy, 1 exited`."""
+    # `8 ranks (hosts=2 gpus=4) on mesh0: 7 busy, 1 exited`
     part = snapshot.part
     axes = sizes_text(part.sizes)
     home = f" on {part.mesh}" if part.title != part.mesh else ""
@@ -81,7 +81,7 @@ def _told_rows(snapshot: MeshSnapshot) -> list[tuple[str, str]]:
 
 
 def _row(snapshot: MeshSnapshot, row: Row) -> str:
-    """`busy ranks 0-6: cell In[5], 12 s`."""
+    # `busy ranks 0-6: cell In[5], 12 s`
     doing = " ".join(filter(None, (row.what, row.detail)))
     age = f", {duration(snapshot.at - row.since)}" if row.since and row.what else ""
     return f"{row.verdict} {rank_words(row.ranks)}: {doing}{age}"

@@ -158,7 +158,7 @@ def _mesh_state(snapshot: MeshSnapshot) -> State:
     began = min((rank.since for rank in status.ranks if rank.since), default=snapshot.at)
 
     def ms(moment: float) -> int:
-        """On a clock of its own; 0 means that it is not known."""
+        # On a clock of its own; 0 means that it is not known
         return max(1, round((moment - began) * 1000) + 1) if moment else 0
 
     mesh = {
