@@ -1,6 +1,6 @@
 """Where a workspace has landed: what a sync reports, and what later ranks of a host are told.
 
-Plain data; who brings it there is `syncing.py`.
+Plain data; who brings it there is `sync.py`.
 """
 
 from __future__ import annotations

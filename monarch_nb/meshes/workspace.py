@@ -1,6 +1,6 @@
 """`Workspace`: which folders of this host go to other hosts, and where they land there.
 
-Names and arguments are Monarch's; who sends is `syncing.py`. Nothing here touches a disk but
+Names and arguments are Monarch's; who sends is `sync.py`. Nothing here touches a disk but
 `merge`.
 """
 

@@ -1,7 +1,7 @@
 """Ids as text: of anything (`Uid`), of processes (`ProcId`), of actors (`ActorId`).
 
 An instance has a number of 64 bits that is never used twice; a singleton has a name alone. This
-file knows nothing of messages: the numbers on the wire are made in `proc.py`.
+file knows nothing of messages: the numbers on the wire are made in `process.py`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What this process can reach by itself is copied by it (`data/onesided.py`): the first piece at the
 call, as a thread would take longer than a small copy does; the rest in pieces by the copiers. For
-all else the owner is asked (`served.py`). Rules: operations on one owner's buffers follow one
+all else the owner is asked (`relayed.py`). Rules: operations on one owner's buffers follow one
 another, those on different owners' overlap; the future is done when nothing is written any more;
 the first error is the batch's, and what was not begun by then is not.
 """
