@@ -44,14 +44,16 @@ def test_interrupt_reaches_the_named_mesh_only(two):
 
 
 @pytest.mark.slow
-def test_interrupt_reaches_calls_to_actors_of_the_mesh(two):
+def test_interrupt_reaches_calls_to_actors_of_the_mesh(two, tmp_path):
     two.ok(
-        "import time\nfrom monarch_nb import Actor, endpoint\n"
+        "import pathlib, time\nfrom monarch_nb import Actor, endpoint\n"
         "class Sleeper(Actor):\n"
         "    @endpoint\n"
-        "    def sleep(self):\n        time.sleep(30)\n"
+        f"    def sleep(self):\n        pathlib.Path({str(tmp_path / 'begun')!r}).touch()\n"
+        "        time.sleep(30)\n"
         "called = a.spawn('sleepers', Sleeper).sleep.call()"
     )
+    two.until((tmp_path / "begun").exists)
     two.ok("%mesh interrupt --name a")
     cell = two.run("called.get(timeout=10)")
     assert "sleepers.sleep was interrupted" in cell.error

@@ -49,7 +49,7 @@ class VariableInspector:
 
     def rich(self, name: str) -> dict[str, object]:
         """As its display. Raises `RuntimeError` while a cell runs, `NameError` for no variable."""
-        if self._cells.is_running:
+        if self._cells.what:
             raise RuntimeError("the rank is busy: stop it at a breakpoint to look at its variables")
         names = self._cells.shell.namespace
         if name not in names:

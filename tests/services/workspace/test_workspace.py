@@ -136,7 +136,7 @@ def test_few_chunks_are_on_their_way_at_a_time(tmp_path):
 
     async def send():
         busy = Busy()
-        sender = sync._Sender(0, Point(0, Extent([], [])))
+        sender = sync._Sender(None, 0, Point(0, Extent([], [])), None)
         await sender.send(sync._Source(tmp_path, "x", scan(tmp_path)), busy)
         return busy.most
 

@@ -16,7 +16,7 @@ class Loud:
 
 
 def cells(**names):
-    return SimpleNamespace(shell=SimpleNamespace(namespace=names), is_running=False)
+    return SimpleNamespace(shell=SimpleNamespace(namespace=names), what="")
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_values_that_are_cheap_are_shown_and_others_named():
 
 def test_a_busy_rank_makes_no_picture():
     busy = cells(loud=Loud())
-    busy.is_running = True
+    busy.what = "cell"
     with pytest.raises(RuntimeError, match="stop it at a breakpoint"):
         inspecting.VariableInspector(busy).rich("loud")
 

@@ -90,7 +90,7 @@ def _debugger(parts: Parts, args: Args) -> str:
     if (choice := fixed.get(args["whom"])) is None:
         if args["mesh"] is None:
             raise ValueError("ranks of which mesh?")
-        choice = parts.debugging.ranks(_mesh(parts, args), args["ranks"] or ())
+        choice = parts.debugging.ranks(_mesh(parts, args), args["ranks"])
     return parts.debugging.choose(choice)
 
 

@@ -252,7 +252,7 @@ def test_a_bug_in_a_question_is_a_sentence(hub, monkeypatch, caplog):
     assert Page(hub).ask("cell", number=1)["error"] == "KeyError: 'key'"
 
 
-def test_an_action_that_is_sent_again_is_not_done_again(hub, session):
+def test_an_action_that_is_sent_again_is_not_done_again(hub):
     done = []
     mesh = SimpleNamespace(name="mesh0")
     meshes = SimpleNamespace(use=lambda name, mesh: done.append(name))

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.notebook.view.browser import assets
@@ -253,7 +252,7 @@ class OneMesh:
         self.meshes = meshes
         self.failed: list[Any] = []
         self.looks = 0
-        self.shell = InteractiveShell.instance() if InteractiveShell.initialized() else Shell()
+        self.shell = Shell()
         self.control = SimpleNamespace(running_client=lambda: self)
         self.failures = SimpleNamespace(of=lambda name: tuple(self.failed))
 
@@ -280,7 +279,7 @@ def test_a_failure_is_told_with_the_line_of_the_user():
     session = OneMesh(status({"gpus": 1}, [rank(0)]))
     record = ErrorRecord.from_exception(raised(), lambda _: False)
     session.failed = [SimpleNamespace(id=7, ranks=(0,), record=record, what="a", at=AT, count=2)]
-    [told] = SnapshotReader(session).read(part_of("mesh0")).failures
+    [told] = reader_of(session).read(part_of("mesh0")).failures
     assert told.headline == "ValueError: two lines"
     assert told.where == "Cell In[5], line 3"
 
@@ -301,11 +300,11 @@ def raised() -> BaseException:
 def test_of_two_meshes_of_a_name_the_living_is_meant_unless_the_other_is_shown():
     old, new = status({"gpus": 1}, [rank(0, "stopped")]), status({"gpus": 2}, [rank(0), rank(1)])
     old.ended = "stopped by stop()"
-    looks = reader_of(OneMesh(old, new))
-    assert looks.still(part_of("mesh0")).status is new
-    assert looks.still(part_of("mesh0", is_over=True)).status is old
-    assert reader_of(OneMesh(old)).still(part_of("mesh0")).status is old
-    assert looks.still(part_of("other")) is None
+    reader = reader_of(OneMesh(old, new))
+    assert reader.read(part_of("mesh0")).status is new
+    assert reader.read(part_of("mesh0", is_over=True)).status is old
+    assert reader_of(OneMesh(old)).read(part_of("mesh0")).status is old
+    assert reader.read(part_of("other")) is None
 
 
 def test_one_look_serves_those_who_ask_together():
