@@ -89,7 +89,7 @@ class Board(Protocol):
 
 
 class ActorHost(Protocol):
-    """What a driver needs of the process that its actor lives in."""
+    """The services that a process offers to the drivers of its actors."""
 
     @property
     def proc(self) -> Proc: ...

@@ -45,7 +45,7 @@ PARKING_S: Final = 30.0
 
 @dataclass(frozen=True)
 class RankHooks:
-    """What only a rank gives its actors; the defaults are those of a process that is none."""
+    """The services of a rank that other processes lack; the defaults are for those."""
 
     board: Board | None = None
     queues: list[Callable[[], int]] = field(default_factory=list)

@@ -33,7 +33,7 @@ WorkQueue = queue.SimpleQueue["Work | None"]
 
 
 class Step(Protocol):
-    """What the thread of a work queue does with each item."""
+    """An item of a work queue: the queue's thread calls `step` on it."""
 
     def step(self, message: Message | None, /) -> None: ...
 

@@ -145,13 +145,13 @@ class Control:
         return mesh
 
     def is_mesh(self, value: object) -> TypeGuard[ProcMesh]:
-        """Whether this is a mesh of processes, on which cells can run."""
+        """Return whether the value is a mesh of processes, on which cells can run."""
         module = sys.modules.get("monarch_nb.meshes.proc_mesh")
         wanted = getattr(module, "ProcMesh", ())  # `prewarm` may be importing it
         return issubclass(type(value), wanted)  # `isinstance` would ask the user's own `__class__`
 
     def is_stopped(self, mesh: ProcMesh | ActorMesh[Any]) -> bool:
-        """Whether somebody has stopped it."""
+        """Return whether the mesh was stopped."""
         return mesh._state.ended is not None
 
     def home(self, mesh: ProcMesh | ActorMesh[Any]) -> tuple[str, Sequence[int]] | None:
@@ -218,7 +218,7 @@ class Control:
     def actor_totals(
         self, mesh: ProcMesh, ranks: Iterable[int], timeout_s: float
     ) -> Sequence[Mapping[str, Any]]:
-        """What the actors on these ranks have done, all ranks together; of what is told in time."""
+        """Add up what the actors on these ranks have done, of ranks that answer in time."""
         from monarch_nb.control.status import details
 
         told = _details(self.processes(mesh, ranks), timeout_s)
@@ -253,7 +253,7 @@ class Control:
         timeout_s: float,
         late: Callable[[A | Refused], None],
     ) -> A | Refused | None:
-        """What a rank says about its names, if it does in time; `late` gets what comes later."""
+        """Ask a rank about its names; None after `timeout_s`, and `late` gets what comes then."""
         client = self.running_client()
         if client is None:
             return None

@@ -28,7 +28,7 @@ from monarch_nb.config import Config
 from monarch_nb.core.shape.extent import Extent, Point
 from monarch_nb.core.wire import pickling
 from monarch_nb.core.wire.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
-from monarch_nb.core.wire.messages import actors, agents, cells, debug, status
+from monarch_nb.core.wire.messages import actors, agents, cells, codec, debug, status
 from monarch_nb.core.wire.messages.codec import Done, encode_output
 from monarch_nb.meshes.process_groups import Membership, RankIdentity
 from monarch_nb.process import current, remote_errors
@@ -76,6 +76,7 @@ def run(boot: dict[str, object]) -> int:
 def prepare() -> None:
     """In the zygote, once: make what takes each rank time and is the same for all."""
     prepare_shell()
+    codec.prepare(cells.CellOutcome, cells.Output)
 
 
 class Rank:

@@ -32,7 +32,7 @@ class Regrouped(NamedTuple):
 
 
 def regroup(proc: Proc, mesh: ProcMesh) -> Regrouped:
-    """Of a whole mesh whose ranks are idle. Waits for them, `LEAVE_S` and `MEET_S` at most."""
+    """Regroup a whole mesh of idle ranks. Wait at most `LEAVE_S` and `MEET_S` seconds."""
     state = mesh._state
     left = _step(proc, state.processes, LeaveGroups(), LEAVE_S)
     had = next((each.had for each in left.values() if each.had is not None), None)

@@ -17,7 +17,7 @@ class Release(NamedTuple):
 
 @verb("spawn_actor")
 class SpawnActor(NamedTuple):
-    """What the spawner says of an actor, apart from the pickled class and arguments."""
+    """Construct an actor; its pickled class and arguments are in the buffers."""
 
     port: int
     name: str
@@ -29,7 +29,7 @@ class SpawnActor(NamedTuple):
     creator: str
     sync: bool
     main: bool = True
-    """Whether it may take the main thread."""
+    """True: the actor may take the main thread of its rank."""
 
 
 @verb("stop_actor")
@@ -136,7 +136,7 @@ class WorkspaceSynced(NamedTuple):
 
 @verb("logging")
 class SetLogLevel(NamedTuple):
-    """Of Python's root logger on a rank."""
+    """Set the level of Python's root logger on a rank."""
 
     level: int
 

@@ -107,7 +107,7 @@ class Drain(NamedTuple):
 
 
 class LastLines(NamedTuple):
-    """Of a rank's raw standard streams."""
+    """The last lines of a rank's raw standard streams."""
 
     text: str
 

@@ -143,6 +143,15 @@ def _plan(kind: Any) -> tuple[_Field, ...]:
     return found
 
 
+def prepare(*answers: type) -> None:
+    """Find out now how every control message, and these answers, are read and written.
+
+    A process that is forked afterwards has it already, and shares the memory.
+    """
+    for kind in (*_VERBS, *answers):
+        _plan(kind)
+
+
 def _planned(kind: Any) -> tuple[_Field, ...]:
     # How each field is read and written; found out when the type is first used
     hints = typing.get_type_hints(kind)
