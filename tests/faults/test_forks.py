@@ -71,8 +71,9 @@ def test_what_an_endpoint_starts_ends_with_the_rank(mesh, goal, how, end):
     family = descendants(made.pids[1]) | {child, made.pids[1]}
     at = time.monotonic()
     if end == "kill":
+        sleeping = made.one(1).sleep.call_one(60.0)
         os.kill(made.pids[1], signal.SIGKILL)
-        assert isinstance(made.one(1).sleep.call_one(60.0).exception(timeout=10), RankExited)
+        assert isinstance(sleeping.exception(timeout=10), RankExited)
     else:
         made.procs.stop().get(timeout=20)
     eventually(lambda: not any(map(is_running, family)), 10.0, f"{how} gone after {end}")

@@ -74,9 +74,9 @@ def test_all_ranks_of_the_host_end_and_are_told_as_one(
 def test_the_mesh_heals_and_handles_of_the_host_go_on(mesh, victim):
     host = this_host()
     made = mesh(2)
+    sleeping = made.workers.sleep.call(60.0)
     os.kill(process_of(victim, made.pids), signal.SIGKILL)
-    error = made.workers.sleep.call(60.0).exception(timeout=20)
-    assert isinstance(error, RankExited)
+    assert isinstance(sleeping.exception(timeout=20), RankExited)
     made.procs.heal()
     assert list(made.workers.add.call().get(timeout=30).values()) == [1, 1]
     assert made.one(1).add.call_one().get(timeout=5) == 2
