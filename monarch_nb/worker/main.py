@@ -186,9 +186,13 @@ class Rank:
     def _handlers(self) -> list[Serve]:
         details = Details(self.hosting, self.cells)
         variables = Variables(self.proc, self.cells)
-        helper = self.cells.shell.helper(self._is_busy)
+        helper = self.cells.shell.helper
         typing = QuestionService(
-            self.proc, {cells.Complete: helper.complete, cells.Inspect: helper.inspect}
+            self.proc,
+            {
+                cells.Complete: helper.complete,
+                cells.Inspect: lambda asked: helper.inspect(asked, self._is_busy()),
+            },
         )
         collectives = QuestionService(
             self.proc,

@@ -13,7 +13,7 @@ import inspect
 import keyword
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from IPython.core.completer import Completion, IPCompleter, provisionalcompleter
@@ -42,9 +42,8 @@ _FUNCTIONS: Final = (
 
 
 class Helper:
-    def __init__(self, shell: InteractiveShell, is_busy: Callable[[], bool]) -> None:
+    def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
-        self._is_busy = is_busy
         self._inspector = Inspector(theme_name=shell.colors, parent=shell)
         self._completer = IPCompleter(
             shell=shell,
@@ -59,19 +58,19 @@ class Helper:
             found = list(self._completer.completions(asked.code, asked.cursor))
         return Completions(self._typed(asked.code, found), self._names())
 
-    def inspect(self, asked: Inspect) -> Help:
+    def inspect(self, asked: Inspect, is_busy: bool) -> Help:
         name = token_at_cursor(asked.code, asked.cursor)
         info = self._shell._object_find(name)
         if not info.found:
             return Help(None)
-        self._inspector.str_detail_level = _NO_STRING_FORM if self._is_busy() else 0
+        self._inspector.str_detail_level = _NO_STRING_FORM if is_busy else 0
         bundle = self._inspector._get_info(info.obj, name, info=info, detail_level=asked.detail)
         return Help(bundle["text/plain"][:MAX_TEXT])
 
     def warm(self) -> None:
         """Load what first answers load; it takes 40 ms and 2 MB."""
         self.complete(Complete("len", 3))
-        self.inspect(Inspect("len", 3, 0))
+        self.inspect(Inspect("len", 3, 0), is_busy=False)
 
     def _typed(self, code: str, found: list[Completion]) -> list[Match]:
         owner = next((self._owner(code[: one.start]) for one in found if _has_dot(one)), None)

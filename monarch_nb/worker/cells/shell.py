@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import inspect
 import os
 import re
@@ -95,8 +96,9 @@ class CellShell:
         namespace: dict[str, object] = self._shell.user_ns
         return namespace
 
-    def helper(self, is_busy: Callable[[], bool]) -> Helper:
-        return Helper(self._shell, is_busy)
+    @property
+    def helper(self) -> Helper:
+        return _the_helper()
 
     def run(self, code: str, *, filename: str, first_line: int, publish: Publish) -> CellOutcome:
         """Run a cell to its end.
@@ -242,13 +244,19 @@ def prepare_shell() -> None:
     formatter = _the_shell().display_formatter
     assert formatter is not None
     formatter.format(None)  # makes what the first display would make
-    Helper(_the_shell(), lambda: False).warm()
+    _the_helper().warm()
     sys.modules["__main__"] = main
 
 
 def _the_shell() -> _Shell:
     made: _Shell = _Shell.instance(config=_CONFIG, input_transformer_manager=_Transforms())
     return made
+
+
+@functools.cache
+def _the_helper() -> Helper:
+    # made in the zygote: it takes 0.7 MB, which ranks then share
+    return Helper(_the_shell())
 
 
 async def _execute_awaiting(cell: CellCode, namespace: dict[str, object]) -> None:

@@ -350,11 +350,11 @@ def write_to_descriptor(fd: int, text: str) -> None:
 
 
 def _log_handlers() -> Iterator[logging.StreamHandler[Any]]:
-    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
-    for logger in loggers:
-        for handler in getattr(logger, "handlers", ()):
-            if type(handler) is logging.StreamHandler:
-                yield handler
+    # not by way of hundreds of loggers: looking at each copies as many pages of the zygote
+    made_so_far = logging._handlerList  # type: ignore[attr-defined]  # typeshed leaves it out
+    for made in list(made_so_far):
+        if type(handler := made()) is logging.StreamHandler:
+            yield handler
 
 
 _pumps: weakref.WeakSet[OutputPump] = weakref.WeakSet()
