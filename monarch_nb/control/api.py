@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from monarch_nb.control import started
-from monarch_nb.control.hangs import signals, stacks
+from monarch_nb.control.hangs import stacks
 
 if TYPE_CHECKING:
-    from monarch_nb.control.cells.run import CellRun
+    from monarch_nb.control.cells import CellRun
     from monarch_nb.control.client import Client
     from monarch_nb.control.debug.sessions import Key
-    from monarch_nb.control.hangs.collectives import Seen, Xray
-    from monarch_nb.control.hangs.regroup import Regrouped
+    from monarch_nb.control.hangs.collectives import Regrouped, Seen, Xray
     from monarch_nb.control.output.comms import CommEvent
     from monarch_nb.control.output.logbook import Logbook
     from monarch_nb.control.output.routing import OutputEvent
@@ -184,11 +183,11 @@ class Control:
 
     def kill(self, mesh: ProcMesh, ranks: Iterable[int]) -> None:
         """End the processes of these ranks. Returns at once."""
-        signals.kill(_client().proc, mesh, ranks)
+        stacks.kill(_client().proc, mesh, ranks)
 
     def signal(self, mesh: ProcMesh, ranks: Iterable[int]) -> None:
         """Interrupt ranks that do not read their messages. Returns at once."""
-        signals.interrupt(_client().proc, mesh, ranks)
+        stacks.interrupt(_client().proc, mesh, ranks)
 
     def stacks(
         self, mesh: ProcMesh, ranks: Iterable[int], *, brief: bool = False
@@ -257,7 +256,7 @@ class Control:
         client = self.running_client()
         if client is None:
             return None
-        from monarch_nb.control.cells.completion import ask
+        from monarch_nb.control.cells import ask
 
         return ask(client.proc, mesh, rank, request, timeout_s, late)
 
@@ -277,9 +276,9 @@ class Control:
         With `keep` the ranks keep the value of its last expression for whoever has the run. `what`
         is what views call it.
         """
-        from monarch_nb.control.cells import run
+        from monarch_nb.control import cells
 
-        return run.run_cell(
+        return cells.run_cell(
             mesh, code, filename=filename, first_line=first_line, tag=tag, keep=keep, what=what
         )
 
@@ -287,27 +286,36 @@ class Control:
         self, parts: Sequence[ProcMesh], name: str, args: Sequence[str], module: bool
     ) -> Script:
         """A run of a script, or of a module, whose world is these parts of a mesh."""
-        from monarch_nb.control.cells import scripts
+        from monarch_nb.control import cells
 
-        return scripts.script_of(parts, name, args, module=module)
+        return cells.script_of(parts, name, args, module=module)
 
     def run_script(self, part: ProcMesh, script: Script, *, tag: int, keep: bool) -> CellRun:
         """Submit a script to every rank of one of its parts and return at once."""
-        from monarch_nb.control.cells import scripts
+        from monarch_nb.control import cells
 
-        return scripts.run_script(part, script, tag=tag, keep=keep)
+        return cells.run_script(part, script, tag=tag, keep=keep)
 
     def put(self, parts: Sequence[ProcMesh], values: Mapping[str, object]) -> None:
         """Set variables on the ranks of these parts of a mesh. Waits for them."""
-        from monarch_nb.control.cells import variables
+        from monarch_nb.meshes import variables
 
-        variables.put(parts, values)
+        variables.put([each._part for each in parts], values).get()
 
     def get(self, parts: Sequence[ProcMesh], name: str, *, stacked: bool) -> Any:
-        """A `ValueMesh` of a variable of these ranks, or one tensor or array. Waits for them."""
-        from monarch_nb.control.cells import variables
+        """A `ValueMesh` of a variable of these ranks; of several parts it has one axis, `rank`.
 
-        return variables.get_stacked(parts, name) if stacked else variables.get(parts, name)
+        With `stacked` one tensor or array; `ValueError` if the values do not fit. Waits for them.
+        """
+        from monarch_nb.data import stacking
+        from monarch_nb.meshes import variables
+
+        found = variables.get([each._part for each in parts], name).get()
+        if not stacked:
+            return found
+        ranks = [rank for part in parts for rank in part.ranks]
+        values = dict(zip(ranks, found.values(), strict=True))
+        return stacking.stack(name, values, tuple(found.sizes.values()))
 
 
 def _client() -> Client:

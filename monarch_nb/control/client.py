@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import linecache
 import os
 import threading
 import time
@@ -21,15 +22,12 @@ from typing import Final, TypeVar
 from monarch_nb.actors.endpoints import returns_future
 from monarch_nb.config import Config
 from monarch_nb.control import started
-from monarch_nb.control.cells.sources import text_of_cell
 from monarch_nb.control.debug.dap import DapService
 from monarch_nb.control.debug.pauses import PauseService
-from monarch_nb.control.debug.post_mortem import PostMortem
 from monarch_nb.control.debug.server import DebugServer
-from monarch_nb.control.debug.sessions import DebugService
+from monarch_nb.control.debug.sessions import DebugService, PostMortem
 from monarch_nb.control.faults import FaultService, exit_when_told
-from monarch_nb.control.hosts.agent_process import AgentProcess
-from monarch_nb.control.hosts.attached import AttachedHosts, agent_of
+from monarch_nb.control.hosts.agents import AgentProcess, AttachedHosts, agent_of
 from monarch_nb.control.output.comms import CommService
 from monarch_nb.control.output.failures import Failures
 from monarch_nb.control.output.logbook import Logbook
@@ -326,6 +324,15 @@ class Client(Runtime):
         gone = Exit(0, reason="the client was shut down")
         for waiter in self.proc.waiters():
             waiter.abandon(gone)
+
+
+def text_of_cell(filename: str) -> str | None:
+    """The text that IPython or a mesh cell has left under that name; None for files."""
+    match linecache.cache.get(filename):
+        case (_, None, list() as lines, _):
+            return "".join(lines)
+        case _:
+            return None
 
 
 def start() -> Client:

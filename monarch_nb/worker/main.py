@@ -38,8 +38,8 @@ from monarch_nb.process.process import Serve, serve
 from monarch_nb.services.metrics import recorder
 from monarch_nb.services.runtime import Runtime
 from monarch_nb.services.spmd import TorchrunPlace
-from monarch_nb.worker import interruptible_sleep
 from monarch_nb.worker.cells import sources
+from monarch_nb.worker.cells.interrupt_gate import replace_sleep
 from monarch_nb.worker.cells.questions import QuestionService
 from monarch_nb.worker.cells.queue import CellQueue
 from monarch_nb.worker.cells.rank_mesh import RankMesh
@@ -48,22 +48,19 @@ from monarch_nb.worker.cells.variables import Variables
 from monarch_nb.worker.debug.channel import DebugChannel
 from monarch_nb.worker.debug.dap import Dap
 from monarch_nb.worker.debug.debugger import Debugger
-from monarch_nb.worker.debug.pauses import Pauses
 from monarch_nb.worker.groups import flight_recorder, rendezvous
 from monarch_nb.worker.groups.collectives import CollectiveWaits
-from monarch_nb.worker.groups.default_group import DefaultGroup
+from monarch_nb.worker.groups.making import AxisGroups, DefaultGroup
 from monarch_nb.worker.groups.process_groups import Place, ProcessGroups
 from monarch_nb.worker.groups.regroup import Regrouping
-from monarch_nb.worker.groups.subgroups import AxisGroups
 from monarch_nb.worker.output import progress
 from monarch_nb.worker.output.comms import Comms
 from monarch_nb.worker.output.descriptors import Descriptors
 from monarch_nb.worker.output.metrics import MetricsPump
 from monarch_nb.worker.output.stdio import install
 from monarch_nb.worker.reloading import Workspaces
-from monarch_nb.worker.status import stacks
 from monarch_nb.worker.status.board_writer import BoardWriter
-from monarch_nb.worker.status.details import Details
+from monarch_nb.worker.status.details import Details, Pauses, write_stacks_on_signal
 
 COMPAT: Final = "MONARCH_NB_COMPAT"
 
@@ -170,8 +167,8 @@ class Rank:
     def _attach_main_thread(self) -> None:
         signal.signal(signal.SIGINT, self._on_sigint)
         signals.install()
-        interruptible_sleep.install()
-        stacks.install(Path(self.boot["run_dir"]), self.proc.id)
+        replace_sleep()
+        write_stacks_on_signal(Path(self.boot["run_dir"]), self.proc.id)
         streams = install(self.runtime.root_tag, self._send_output)
         bars = progress.install(self.runtime.root_tag, self._send_bars)
         self._drains += streams.drain, bars.drain

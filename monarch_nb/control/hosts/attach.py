@@ -20,7 +20,7 @@ from typing import Final, final
 from monarch_nb.config import Config
 from monarch_nb.control.client import client, running_client
 from monarch_nb.control.faults import exit_when_told
-from monarch_nb.control.hosts.attached import agent_of
+from monarch_nb.control.hosts.agents import agent_of
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.host.launch import AgentBoot
 from monarch_nb.host.local import LocalLauncher

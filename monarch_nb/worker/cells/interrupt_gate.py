@@ -1,4 +1,5 @@
-"""When a cell may be interrupted: never inside a send, which would tear a message in two.
+"""When a cell may be interrupted: never inside a send, which would tear a message in two; and when
+a sleep may be: always.
 
 The handler of SIGINT calls `InterruptGate.interrupt` on the main thread; everything else here runs
 there too. In CPython a handler runs only at calls and jumps, so assigning `is_open` cannot be cut.
@@ -7,8 +8,13 @@ there too. In CPython a handler runs only at calls and jumps, so assigning `is_o
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final, SupportsIndex
+
+SLICE_S: Final = 0.1
+_sleep: Final = time.sleep
 
 
 class InterruptGate:
@@ -64,3 +70,23 @@ class InterruptGate:
             self._missed = False
             self.raised += 1
             raise KeyboardInterrupt
+
+
+def sleep(seconds: float | SupportsIndex, /) -> None:
+    """Sleep as the function of the standard library does."""
+    is_long = isinstance(seconds, float | int) and seconds > SLICE_S
+    if not is_long or threading.current_thread() is threading.main_thread():
+        _sleep(seconds)  # which also says what is wrong with an argument
+        return
+    deadline = time.monotonic() + float(seconds)
+    while (left := deadline - time.monotonic()) > 0:
+        _sleep(min(left, SLICE_S))
+
+
+def replace_sleep() -> None:
+    """Make `time.sleep` of this process one that an interrupt can end in every thread.
+
+    A KeyboardInterrupt that is raised in another thread than the main one comes up at the next
+    bytecode, hence after a sleep in C. So sleeps of such threads are cut into short ones.
+    """
+    time.sleep = sleep

@@ -27,8 +27,7 @@ from monarch_nb.process.futures.future import waiting
 from monarch_nb.process.instance import CallContext, here
 from monarch_nb.process.payloads import Payload
 from monarch_nb.worker.cells.compiler import keep
-from monarch_nb.worker.cells.outcome import forget_last_error
-from monarch_nb.worker.cells.shell import CellShell, Publish
+from monarch_nb.worker.cells.shell import CellShell, Publish, forget_last_error
 from monarch_nb.worker.groups.process_groups import ProcessGroups
 from monarch_nb.worker.output.descriptors import Descriptors
 from monarch_nb.worker.scripts.run import ScriptRun

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import dataclasses
 import inspect
 import os
 import re
@@ -43,7 +44,6 @@ from monarch_nb.worker.cells.completion import Helper
 from monarch_nb.worker.cells.event_loop import CellLoop
 from monarch_nb.worker.cells.interrupt_gate import InterruptGate
 from monarch_nb.worker.cells.jsonable import jsonable
-from monarch_nb.worker.cells.outcome import explain_exit, outcome_of
 
 MAX_OUT: Final = 8  # results kept in Out: they may be large, and on a GPU
 
@@ -234,6 +234,29 @@ class CellShell:
             return
         for code in cell.codes:
             exec(code, shell.user_ns)  # noqa: S102  a cell is code to run
+
+
+def outcome_of(error: BaseException | None, text: str | None, elapsed_s: float) -> CellOutcome:
+    if error is None:
+        return CellOutcome("ok", text=text, elapsed_s=elapsed_s)
+    # where pdb and %debug look for the last error
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    record = ErrorRecord.from_exception(error)
+    status = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
+    return CellOutcome(status, record, text=text, elapsed_s=elapsed_s)
+
+
+def forget_last_error() -> None:
+    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+        vars(sys).pop(name, None)
+
+
+def explain_exit(outcome: CellOutcome) -> CellOutcome:
+    record = outcome.error
+    if record is None or record.ename != "SystemExit":
+        return outcome
+    said = f"the cell called sys.exit({record.evalue}); the rank lives on"
+    return outcome._replace(error=dataclasses.replace(record, evalue=said))
 
 
 def prepare_shell() -> None:

@@ -28,7 +28,7 @@ from monarch_nb.core.wire.messages.debug import (
     StopAtFailure,
 )
 from monarch_nb.process.instance import CallContext, here
-from monarch_nb.worker.cells.outcome import forget_last_error
+from monarch_nb.worker.cells.shell import forget_last_error
 from monarch_nb.worker.debug.channel import DebugChannel
 from monarch_nb.worker.debug.inspecting import place_of
 from monarch_nb.worker.debug.pdb import RankPdb

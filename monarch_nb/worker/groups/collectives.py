@@ -4,7 +4,7 @@ ended by an interrupt.
 Every collective that is waited for in Python ends in `Work.wait`, however the user has imported it
 and whatever the group is; so that method is the one that is changed, when the first group is made.
 Replacing the functions themselves would hide them from `torch.compile`. What waits in C++ (the
-reducer of DDP, a stream of CUDA) is not seen; `abort.py` ends what is of gloo.
+reducer of DDP, a stream of CUDA) is not seen; `abort_groups` ends what is of gloo.
 """
 
 from __future__ import annotations

@@ -18,9 +18,10 @@ from monarch_nb.core.wire.messages.status import (
     MeetAgain,
     Met,
 )
-from monarch_nb.worker.groups import abort, c10d
+from monarch_nb.worker.groups import c10d
 from monarch_nb.worker.groups.c10d import Group, World, backends_of, is_gloo
 from monarch_nb.worker.groups.process_groups import ProcessGroups
+from monarch_nb.worker.groups.waits import abort_groups
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
@@ -118,7 +119,7 @@ def _backend(world: World, group: Group) -> str:
 
 
 def _abort(every: list[Group]) -> None:
-    abort.abort_groups(every)
+    abort_groups(every)
     for group in every:
         for backend in backends_of(group):
             if not is_gloo(backend):

@@ -1,28 +1,40 @@
-"""What this rank knows of itself beyond the board: actors, errors, threads.
+"""What this rank knows of itself beyond the board: actors, errors, threads, pauses, stacks.
 
-Answered in the inbox thread, so also while user code runs. Looks only; nothing here waits or calls
-user code.
+Answered in the inbox thread, so also while user code runs. Looks only, calls no user code.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
+from monarch_nb.core.hangs.stacks import file_name
 from monarch_nb.core.wire.messages.status import (
     ActorDetails,
     GetDetails,
+    GetHeldOfMesh,
+    GetHeldSpans,
     GetThreadNames,
+    HeldFor,
+    HeldSpans,
     RankDetails,
     ThreadNames,
 )
+from monarch_nb.process.futures.ask_all import Question
 
 if TYPE_CHECKING:
     from monarch_nb.actors.driver import Driver
     from monarch_nb.actors.hosting import Hosting
     from monarch_nb.core.wire.frames import Message
+    from monarch_nb.process.process import Proc
     from monarch_nb.worker.cells.queue import CellQueue
+    from monarch_nb.worker.status.board_writer import BoardWriter
+
+ANSWER_S: Final = 3.0
 
 
 class Details:
@@ -53,3 +65,39 @@ def _actor(driver: Driver) -> ActorDetails:
         spec.port, spec.name, spec.class_name, driver.calls, driver.failed, driver.queue,
         driver.current,
     )  # fmt: skip
+
+
+def write_stacks_on_signal(run_dir: Path, process: int) -> None:
+    """Have faulthandler write where all threads are on SIGRTMIN; the agent reads it.
+
+    Nothing of Python runs for that: it works while C code holds the interpreter. The file gets its
+    name last: who finds it may send the signal.
+    """
+    path = run_dir / file_name(process)
+    new = path.with_suffix(".new")
+    file = new.open("ab", buffering=0)
+    faulthandler.register(signal.SIGRTMIN, file, all_threads=True)
+    new.rename(path)
+
+
+class Pauses:
+    """When debuggers have paused this rank, and its mesh: that by way of the controller, asked only
+    by a collective whose time is over. Who cannot be asked was not paused."""
+
+    def __init__(self, proc: Proc, board: BoardWriter) -> None:
+        self._proc = proc
+        self._board = board
+
+    def on_paused(self, _: GetHeldSpans, message: Message) -> None:
+        """Inbox thread. When a debugger paused a thread of this rank, as seconds ago."""
+        self._proc.answer(message, HeldSpans(self._board.paused_ago()))
+
+    def of_mesh_s(self, within_s: float) -> float:
+        """For how long, in the last seconds, any rank of the mesh was paused. Not the inbox."""
+        if self._proc.links.forked or self._proc.links.is_receiving():
+            return 0.0
+        controller = self._proc.controller
+        question = Question(self._proc, {controller: GetHeldOfMesh(within_s)})
+        self._proc.links.flush()
+        told = question.wait(ANSWER_S).get(controller)
+        return told.held_s if isinstance(told, HeldFor) else 0.0

@@ -1,5 +1,5 @@
-"""Cells on a mesh, seen from the controller: code goes out once, an outcome comes back from each
-rank.
+"""Cells and scripts on a mesh, seen from the controller: code goes out once, an outcome comes back
+from each rank.
 
 A cell waits for all of its ranks, also when some have failed: what every rank ended with is the
 result. What the ranks print while they run arrives by the client's output.
@@ -9,24 +9,39 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+import uuid
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from monarch_nb.control.cells.results import Results
 from monarch_nb.control.client import Client, client
 from monarch_nb.control.output.failures import record_of_death
-from monarch_nb.core.wire.frames import CONTROL, CONTROL_PORT, Message
+from monarch_nb.core.shape.extent import Shape, Slice
+from monarch_nb.core.wire.frames import CONTROL, CONTROL_PORT, HOST_SHIFT, Message
 from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.agents import Drain
-from monarch_nb.core.wire.messages.cells import CellOutcome, InterruptCell, RunCell
+from monarch_nb.core.wire.messages.cells import (
+    CellOutcome,
+    DropResult,
+    InterruptCell,
+    RunCell,
+    Script,
+)
 from monarch_nb.errors import SupervisionError
+from monarch_nb.meshes import variables
 from monarch_nb.meshes.proc_mesh import ProcMesh
+from monarch_nb.net import wire
 from monarch_nb.process.exit import Exit
 from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Proc, Wait, Waiter
 
 if TYPE_CHECKING:
     from monarch_nb.core.shape.values import ValueMesh
+    from monarch_nb.core.wire.messages.codec import Refused, Request
     from monarch_nb.process.futures.future import Future
+
+A = TypeVar("A")
 
 
 class CellRun(Waiter):
@@ -164,6 +179,56 @@ class CellRun(Waiter):
         return f"<CellRun on {self.mesh!r}: {len(self.outcomes)} done, {running}>"
 
 
+class Results:
+    """The values of last expressions that ranks keep for the cell which answered to port `reply`:
+    fetched once, when somebody looks; dropped with its handle."""
+
+    def __init__(self, proc: Proc, mesh: ProcMesh, reply: int) -> None:
+        self._proc = proc
+        self._mesh = mesh
+        self._reply = reply
+        self._all: Future[ValueMesh[Any]] | None = None
+        self._dropping = weakref.finalize(self, _drop_later, proc, tuple(mesh._processes()), reply)
+        self._dropping.atexit = False
+
+    def fetch(self) -> Future[ValueMesh[Any]]:
+        """The values of all ranks, with the shape of the mesh; unpickled when looked at."""
+        found = self._all
+        if found is None or _has_failed(found):
+            found = self._all = variables.fetch_result(self._mesh._part, self._reply)
+            found.add_done_callback(self._fetched)
+        return found
+
+    def value(self, rank: int) -> Any:
+        """The value of one rank of the mesh. Waits for it."""
+        if self._all is not None and not _has_failed(self._all):
+            return self._all.get()[self._mesh.ranks.index(rank)]
+        alone = self._mesh._new_with_shape(Shape([], Slice(offset=rank, sizes=[], strides=[])))
+        return variables.fetch_result(alone._part, self._reply).get().item()
+
+    def _fetched(self, answered: Future[Any]) -> None:
+        # All values are here: the ranks need not keep them. Inbox thread.
+        if not _has_failed(answered) and self._dropping.detach():
+            _drop(self._proc, self._mesh._processes(), self._reply)
+
+
+def _has_failed(future: Future[Any]) -> bool:
+    return future.done() and future.exception() is not None
+
+
+def _drop_later(proc: Proc, processes: Iterable[int], reply: int) -> None:
+    # runs inside a garbage collection: nothing here may take a lock that its victim holds
+    if not proc.closed:
+        threading.Thread(
+            target=_drop, args=(proc, processes, reply), name="monarch-garbage", daemon=True
+        ).start()
+
+
+def _drop(proc: Proc, processes: Iterable[int], reply: int) -> None:
+    for process in processes:
+        proc.control(process, DropResult(reply))
+
+
 def run_cell(
     mesh: ProcMesh,
     code: str,
@@ -214,3 +279,66 @@ def _refusal(mesh: ProcMesh, lost: list[int]) -> SupervisionError:
         f"{what}. {others}Bring {'it' if len(lost) == 1 else 'them'} back: %mesh heal",
         ranks=tuple(lost),
     )
+
+
+def script_of(parts: Sequence[ProcMesh], name: str, args: Sequence[str], *, module: bool) -> Script:
+    """Describe what is to run on these parts of a mesh: a file, or a `module`.
+
+    All parts are one world, whose ranks count from 0 in the order of the mesh."""
+    process_of = {
+        rank: process
+        for part in parts
+        for rank, process in zip(part.ranks, part._processes(), strict=True)
+    }
+    ranks = sorted(process_of)
+    hosts = [process_of[rank] >> HOST_SHIFT for rank in ranks]
+    run, port = uuid.uuid4().hex, wire.free_port()
+    return Script(name, list(args), module, ranks, hosts, run, port)
+
+
+def run_script(part: ProcMesh, script: Script, *, tag: int, keep: bool = False) -> CellRun:
+    """Start a script on one of its parts, as a cell is. Does not block. Raises as `run_cell`."""
+    what = PurePath(script.name).name
+    return start(part, RunCell(script=script, what=what, keep=keep), tag)
+
+
+def ask(
+    proc: Proc,
+    mesh: ProcMesh,
+    rank: int,
+    request: Request[A],
+    timeout_s: float,
+    late: Callable[[A | Refused], None],
+) -> A | Refused | None:
+    """Ask a rank, and wait no longer than somebody who types would: None for no answer in time.
+
+    `late` is called in the inbox thread with one that comes afterwards. Raises nothing for what the
+    rank does: one that is lost or could not answer refuses."""
+    asked = _Question(late)
+    proc.ask(mesh._state.processes[rank], request, asked.answered)
+    return asked.wait(timeout_s)
+
+
+class _Question(Generic[A]):
+    """One answer, which two threads may decide to be too late."""
+
+    def __init__(self, late: Callable[[A | Refused], None]) -> None:
+        self._late = late
+        self._lock = threading.Lock()
+        self._has_come = threading.Event()
+        self._answer: A | Refused | None = None
+        self._given_up = False
+
+    def wait(self, timeout_s: float) -> A | Refused | None:
+        self._has_come.wait(timeout_s)
+        with self._lock:
+            self._given_up = self._answer is None
+            return self._answer
+
+    def answered(self, answer: A | Refused) -> None:
+        with self._lock:
+            if not self._given_up:
+                self._answer = answer
+                self._has_come.set()
+                return
+        self._late(answer)
