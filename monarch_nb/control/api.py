@@ -37,27 +37,10 @@ if TYPE_CHECKING:
     from monarch_nb.process.supervision.supervision import MeshFailure
 
 __all__ = [  # types too, for annotations of the notebook
-    "HOST_MESH",
-    "RANK_MESHES",
-    "ActorMesh",
-    "CellOutcome",
-    "CellRun",
-    "Client",
-    "CommEvent",
-    "Control",
-    "Logbook",
-    "MeshFailure",
-    "MeshStatus",
-    "OutputEvent",
-    "ProcMesh",
-    "RankStatus",
-    "Regrouped",
-    "Script",
-    "Seen",
-    "Stack",
-    "Wait",
-    "Xray",
-]
+    "HOST_MESH", "RANK_MESHES", "ActorMesh", "CellOutcome", "CellRun", "Client", "CommEvent",
+    "Control", "Logbook", "MeshFailure", "MeshStatus", "OutputEvent", "ProcMesh", "RankStatus",
+    "Regrouped", "Script", "Seen", "Stack", "Wait", "Xray",
+]  # fmt: skip
 
 A = TypeVar("A")
 T = TypeVar("T")

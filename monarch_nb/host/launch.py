@@ -1,15 +1,11 @@
-"""What starting an agent takes, wherever it runs: its boot record, and what a launcher can do.
-
-A launcher starts one agent on one host and can end it. It does not talk to the agent: that goes
-over the sockets.
-"""
+"""What starting an agent takes, wherever it runs: its boot record."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 Record = dict[str, Any]  # a JSON object
 
@@ -65,25 +61,6 @@ class AgentBoot:
     def log_name(self) -> str:
         """The file in the run dir that takes what agent and zygote write to their stderr."""
         return f"{self.agent:016x}.log"
-
-
-class Launcher(Protocol):
-    """One agent's start and end. None of these waits for the agent's word."""
-
-    def launch(self, boot: AgentBoot) -> None:
-        """Start it. Raises `LaunchError` with stage and command."""
-
-    def poll(self) -> int | None:
-        """How it ended (an exit code, or minus a signal), or None while it runs."""
-
-    def kill(self) -> None:
-        """End it now and wait until it is gone; its ranks end with it."""
-
-    def close(self) -> None:
-        """End the standard input: the agent ends everything of its own accord."""
-
-    def last_words(self) -> str:
-        """The last lines that agent and zygote wrote to their stderr, for a `LaunchError`."""
 
 
 def last_lines(text: str, count: int = LAST_LINES) -> str:

@@ -21,24 +21,8 @@ from monarch_nb.core.wire.messages.agents import (
     Spawned,
     ZygoteFailed,
 )
-from monarch_nb.host.agent.events import (
-    Answer,
-    Asked,
-    Asker,
-    Effect,
-    Ended,
-    Event,
-    Finish,
-    Forked,
-    Kill,
-    KillAsked,
-    Pulsed,
-    StopAsked,
-    Tell,
-    Tick,
-    Watched,
-    ZygoteLost,
-)
+from monarch_nb.host.agent import events
+from monarch_nb.host.agent.events import Answer, Asker, Effect, Ended, Event, Kill, Tell
 
 _REMEMBERED: Final = 20_000  # gone ranks that a late watcher is told of in full
 _ORPHANED_S: Final = 2.0  # by then a rank that has lost its zygote was seen to end
@@ -131,26 +115,26 @@ class RankStates:
 
     def _on(self, event: Event, now: float) -> Iterator[Effect]:
         match event:
-            case Asked():
+            case events.Asked():
                 yield from self._asked(event, now)
-            case Forked(proc, pid):
+            case events.Forked(proc, pid):
                 yield from self._forked(proc, pid, now)
             case Ended():
                 yield from self._ended(event, now)
-            case Watched(watcher, procs):
+            case events.Watched(watcher, procs):
                 yield from self._watched(watcher, procs, now)
-            case Pulsed(proc, up):
+            case events.Pulsed(proc, up):
                 yield from self._pulsed(proc, up, now)
-            case StopAsked():
+            case events.StopAsked():
                 yield from self._stop_asked(event, now)
-            case KillAsked(procs, number):
+            case events.KillAsked(procs, number):
                 yield from self._kill_asked(procs, number, now)
-            case ZygoteLost(text):
+            case events.ZygoteLost(text):
                 yield from self._zygote_lost(text, now)
-            case Tick():
+            case events.Tick():
                 pass
 
-    def _asked(self, event: Asked, now: float) -> Iterator[Effect]:
+    def _asked(self, event: events.Asked, now: float) -> Iterator[Effect]:
         owner = event.owner
         for proc in event.procs:
             waiting = {who for who, of in self._expected if of == proc}
@@ -201,7 +185,7 @@ class RankStates:
                 self._stops.remove(stop)
                 yield Answer(stop.asker)
                 if stop.final:
-                    yield Finish()
+                    yield events.Finish()
 
     def _watched(self, watcher: int, procs: Sequence[int], now: float) -> Iterator[Effect]:
         for proc in procs:
@@ -222,7 +206,7 @@ class RankStates:
             yield from self._tell_pulse(rank, Heard, now)
         rank.heard, rank.lost_at, rank.silent, rank.unreachable_at = True, None, False, None
 
-    def _stop_asked(self, event: StopAsked, now: float) -> Iterator[Effect]:
+    def _stop_asked(self, event: events.StopAsked, now: float) -> Iterator[Effect]:
         wanted = self._ranks if event.procs is None else event.procs
         ranks = [self._ranks[proc] for proc in wanted if proc in self._ranks]
         final = event.procs is None

@@ -16,8 +16,7 @@ from typing import Final
 from monarch_nb.config import Config
 from monarch_nb.host.agent.loop import Loop
 from monarch_nb.host.agent.mailbox import Mailbox
-from monarch_nb.host.output.flow_control import FlowControl
-from monarch_nb.host.output.pipes import Output
+from monarch_nb.host.output import FlowControl, Output
 from monarch_nb.host.status.board import Board, Sampler
 from monarch_nb.net.pulse import Pulse
 

@@ -26,8 +26,7 @@ from monarch_nb.data.registry import Place
 from monarch_nb.errors import BrokenError, CallCancelled, ClosedError, MeshError
 from monarch_nb.process import current
 from monarch_nb.process.futures.future import Future, make
-from monarch_nb.services.transfer.buffers import Buffers
-from monarch_nb.services.transfer.copiers import THREADS
+from monarch_nb.services.transfer.buffers import THREADS, Buffers
 from monarch_nb.services.transfer.relayed import Served
 
 PIECE_BYTES: Final = 1 << 20  # 0.1 ms: in the kernel nobody else gets the core meanwhile

@@ -23,7 +23,7 @@ from monarch_nb.tensor.commands.propagation import Operation
 from monarch_nb.tensor.commands.templates import MAIN
 from monarch_nb.tensor.engine import functions
 from monarch_nb.tensor.engine.batches import Engine, Home
-from monarch_nb.tensor.engine.seeding import follow
+from monarch_nb.tensor.engine.functions import follow
 from monarch_nb.tensor.engine.tensors import MeshTensor, dispatch, put
 from monarch_nb.tensor.meshes.streams import active_name
 from monarch_nb.tensor.ranks.interpreter import here

@@ -69,18 +69,9 @@ Build = Callable[[list[object]], tuple[Sequence[object], dict[str, object]]]
 
 class _Template:
     __slots__ = (
-        "build",
-        "definition",
-        "function",
-        "is_operation",
-        "kinds",
-        "length",
-        "name",
-        "once",
-        "out_at",
-        "scalars_at",
-        "single",
-    )
+        "build", "definition", "function", "is_operation", "kinds", "length", "name", "once",
+        "out_at", "scalars_at", "single",
+    )  # fmt: skip
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
