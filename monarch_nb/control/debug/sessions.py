@@ -14,14 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from monarch_nb.core.wire.messages import debug
 from monarch_nb.core.wire.messages.codec import Request
-from monarch_nb.core.wire.messages.debug import (
-    DebugEvent,
-    DebugInput,
-    ForgetFailed,
-    OpenPostMortem,
-    StopAtFailure,
-)
 from monarch_nb.meshes.states import ProcsState, place_of
 from monarch_nb.process.futures import ask_all
 from monarch_nb.process.supervision.supervision import MeshState
@@ -204,13 +198,13 @@ class DebugService:
         with self._changed:
             self._seq = seq = self._seq + 1
         process, number = key
-        self.proc.control(process, DebugInput(number, seq, kind, line))
+        self.proc.control(process, debug.DebugInput(number, seq, kind, line))
         self.proc.links.flush()
         return seq
 
     # the inbox thread
 
-    def on_event(self, told: DebugEvent, message: Message) -> None:
+    def on_event(self, told: debug.DebugEvent, message: Message) -> None:
         """A rank tells of a debugger."""
         key = message.source, told.stop
         if told.event == "asks":
@@ -222,7 +216,7 @@ class DebugService:
                 self._words[told.seq] = told.words or []
                 self._changed.notify_all()
 
-    def _asks(self, key: Key, told: DebugEvent) -> None:
+    def _asks(self, key: Key, told: debug.DebugEvent) -> None:
         with self._changed:
             known, answer = self._stops.get(key), self._answers.pop(key, None)
             stop = self._stop_of(key, told) if known is None else None
@@ -241,7 +235,7 @@ class DebugService:
         else:
             self._tell()
 
-    def _stop_of(self, key: Key, told: DebugEvent) -> Stop:
+    def _stop_of(self, key: Key, told: debug.DebugEvent) -> Stop:
         place = place_of(self.supervision, key[0])
         self._serial += 1
         return Stop(
@@ -325,7 +319,7 @@ class PostMortem:
 
         Returns their debuggers; of a process that keeps nothing, none.
         """
-        told = self._ask(processes, OpenPostMortem(tag))
+        told = self._ask(processes, debug.OpenPostMortem(tag))
         keys = [(process, said.stop) for process, said in told.items() if said.stop is not None]
         service = self._service
         service.wait(lambda: {stop.key for stop in service.stops()}.issuperset(keys), ANSWER_S)
@@ -337,11 +331,11 @@ class PostMortem:
         wanted = set(processes)
         numbers = {state.number for state in self._meshes() if wanted & {*state.processes}}
         self._stopping = self._stopping | numbers if on else self._stopping - numbers
-        return list(self._ask(wanted, StopAtFailure(on)))
+        return list(self._ask(wanted, debug.StopAtFailure(on)))
 
     def forget_failed(self, processes: Iterable[int]) -> list[int]:
         """Let go of the frames, and of what they hold. Returns who has heard."""
-        return list(self._ask(processes, ForgetFailed()))
+        return list(self._ask(processes, debug.ForgetFailed()))
 
     def living(self) -> list[int]:
         dead = self._proc.dead
@@ -350,7 +344,7 @@ class PostMortem:
     def _healed(self, state: MeshState, ranks: Iterable[int]) -> None:
         if state.number in self._stopping:
             processes = [state.processes[rank] for rank in ranks]
-            self._ask(processes, StopAtFailure(on=True))
+            self._ask(processes, debug.StopAtFailure(on=True))
 
     def _meshes(self) -> list[ProcsState]:
         states = list(self._supervision.states.values())

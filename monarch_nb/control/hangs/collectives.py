@@ -13,16 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from monarch_nb.control.hangs import stacks
 from monarch_nb.control.hangs.stacks import by_agent
 from monarch_nb.core.hangs.collectives import NotRegroupedError, Standing
+from monarch_nb.core.wire.messages import status
 from monarch_nb.core.wire.messages.agents import GetBoardRows
 from monarch_nb.core.wire.messages.codec import Request
-from monarch_nb.core.wire.messages.status import (
-    GetCollectives,
-    LeaveGroups,
-    LeftGroups,
-    MeetAgain,
-    Met,
-    Recorded,
-)
 from monarch_nb.process.futures import ask_all
 
 if TYPE_CHECKING:
@@ -31,7 +24,7 @@ if TYPE_CHECKING:
     from monarch_nb.process.process import Proc
     from monarch_nb.process.supervision.supervision import Supervision
 
-S = TypeVar("S", LeftGroups, Met)
+S = TypeVar("S", status.LeftGroups, status.Met)
 LEAVE_S: Final = 5.0
 MEET_S: Final = 30.0
 AFTER_S: Final = 2.5
@@ -113,11 +106,11 @@ class Xray:
         Raises with the ranks that cannot come. What has been left by then stays known to the ranks.
         """
         proc, state = self._proc, mesh._state
-        left = _step(proc, state.processes, LeaveGroups(), LEAVE_S)
+        left = _step(proc, state.processes, status.LeaveGroups(), LEAVE_S)
         had = next((each.had for each in left.values() if each.had is not None), None)
         state.generation += 1
         store = state.store(proc.links.run_dir)
-        _step(proc, state.processes, MeetAgain(store, had), MEET_S)
+        _step(proc, state.processes, status.MeetAgain(store, had), MEET_S)
         others = max(each.others for each in left.values())
         if had is None:
             return Regrouped("", None, others)
@@ -130,7 +123,7 @@ class Xray:
 
     def _seen(self, mesh: ProcMesh, places: Mapping[int, Place]) -> dict[int, Seen]:
         processes = mesh._state.processes
-        requests = {processes[rank]: GetCollectives() for rank in places}
+        requests = {processes[rank]: status.GetCollectives() for rank in places}
         recorded = ask_all.ask(self._proc, requests, ANSWER_S)
         others = [rank for rank, place in places.items() if place.state not in _TOLD]
         found = stacks.look(self._proc, mesh, others, ANSWER_S) if others else {}
@@ -162,7 +155,7 @@ def _place(row: Sequence[Any], now_ns: int) -> Place:
     return Place(state, what, max(0.0, (now_ns - since_ns) / 1e9) if since_ns else 0.0)
 
 
-def _seen(place: Place, recorded: Recorded | None, found: Sequence[Stack] | None) -> Seen:
+def _seen(place: Place, recorded: status.Recorded | None, found: Sequence[Stack] | None) -> Seen:
     entries = recorded.entries if recorded else []
     members = recorded.members if recorded else {}
     is_waiting = place.state == "collective"

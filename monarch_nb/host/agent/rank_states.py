@@ -13,14 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from monarch_nb.config import RANK_COMMAND
-from monarch_nb.core.wire.messages.agents import (
-    Exited,
-    Heard,
-    Leave,
-    Silent,
-    Spawned,
-    ZygoteFailed,
-)
+from monarch_nb.core.wire.messages import agents as messages
 from monarch_nb.host.agent import events
 from monarch_nb.host.agent.events import Answer, Asker, Effect, Ended, Event, Kill, Tell
 
@@ -80,7 +73,7 @@ class RankStates:
 
     def __post_init__(self) -> None:
         self._ranks: dict[int, _Rank] = {}
-        self._gone: dict[int, Exited] = {}
+        self._gone: dict[int, messages.Exited] = {}
         self._stops: list[_Stop] = []
         self._expected: dict[tuple[int, int], float] = {}  # (watcher, proc) -> give up at
         self.ending = False
@@ -151,13 +144,13 @@ class RankStates:
             return
         rank.pid, rank.since = pid, now
         for process in dict.fromkeys((rank.owner, self.controller)):
-            yield Tell(process, Spawned([proc], [pid]))
+            yield Tell(process, messages.Spawned([proc], [pid]))
 
     def _ended(self, event: Ended, now: float) -> Iterator[Effect]:
         if (rank := self._ranks.pop(event.proc, None)) is None:
             return
         event = event._replace(reason=event.reason or _reason_of(rank))
-        exited = Exited(pid=rank.pid, asked=rank.asked, **event._asdict())
+        exited = messages.Exited(pid=rank.pid, asked=rank.asked, **event._asdict())
         self._remember(exited)
         for other in self._ranks.values():
             other.watchers.discard(event.proc)
@@ -166,7 +159,7 @@ class RankStates:
         yield from self._stop_owned_by(event.proc, now)
         yield from self._answer_stops(event.proc)
 
-    def _remember(self, exited: Exited) -> None:
+    def _remember(self, exited: messages.Exited) -> None:
         self._gone[exited.proc] = exited
         if len(self._gone) > _REMEMBERED:
             del self._gone[next(iter(self._gone))]
@@ -203,7 +196,7 @@ class RankStates:
             rank.lost_at = now
             return
         if rank.silent:
-            yield from self._tell_pulse(rank, Heard, now)
+            yield from self._tell_pulse(rank, messages.Heard, now)
         rank.heard, rank.lost_at, rank.silent, rank.unreachable_at = True, None, False, None
 
     def _stop_asked(self, event: events.StopAsked, now: float) -> Iterator[Effect]:
@@ -223,7 +216,7 @@ class RankStates:
         due = now if rank.silent else now + grace_s  # one that is silent would not hear it
         rank.kill_at = min(due, rank.kill_at or due)
         if grace_s > 0:
-            yield Tell(rank.proc, Leave(grace_s))
+            yield Tell(rank.proc, messages.Leave(grace_s))
 
     def _kill_asked(self, procs: Sequence[int], number: int, now: float) -> Iterator[Effect]:
         for rank in [self._ranks[proc] for proc in procs if proc in self._ranks]:
@@ -233,7 +226,7 @@ class RankStates:
                 rank.kill_at = now  # as soon as it is forked
 
     def _zygote_lost(self, text: str, now: float) -> Iterator[Effect]:
-        yield Tell(self.controller, ZygoteFailed("zygote", text))
+        yield Tell(self.controller, messages.ZygoteFailed("zygote", text))
         for rank in self._ranks.values():
             # a rank without a process never gets one; the agent itself sees the others end
             forked = rank.pid is not None
@@ -258,7 +251,7 @@ class RankStates:
                 yield Kill(rank.proc, signal.SIGKILL)
             if (due := self._silent_at(rank)) is not None and due <= now:
                 rank.silent, rank.unreachable_at = True, now + self.timing.grace_s
-                yield from self._tell_pulse(rank, Silent, now)
+                yield from self._tell_pulse(rank, messages.Silent, now)
             if rank.unreachable_at is not None and rank.unreachable_at <= now:
                 yield from self._give_up_silent(rank, now)
         for (watcher, proc), due in list(self._expected.items()):
@@ -311,7 +304,9 @@ class RankStates:
             return None
         return rank.since + self.timing.start_s
 
-    def _tell_pulse(self, rank: _Rank, kind: type[Heard | Silent], now: float) -> Iterator[Effect]:
+    def _tell_pulse(
+        self, rank: _Rank, kind: type[messages.Heard | messages.Silent], now: float
+    ) -> Iterator[Effect]:
         since = rank.since if rank.lost_at is None else rank.lost_at
         for watcher in sorted(rank.watchers):
             yield Tell(watcher, kind(rank.proc, round(now - since, 3)))
@@ -324,6 +319,6 @@ def _reason_of(rank: _Rank) -> str | None:
     return rank.end_reason or unheard
 
 
-def _unknown_process(proc: int) -> Exited:
+def _unknown_process(proc: int) -> messages.Exited:
     reason = "no such process was ever asked for on this host"
-    return Exited(pid=None, asked=False, **Ended(proc, reason=reason)._asdict())
+    return messages.Exited(pid=None, asked=False, **Ended(proc, reason=reason)._asdict())

@@ -19,15 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from monarch_nb.core.hangs.stacks import file_name
-from monarch_nb.core.wire.messages.agents import (
-    BoardRows,
-    DumpStacks,
-    GetBoardRows,
-    GetNativeStacks,
-    GetStackDumps,
-    NativeStacks,
-    StackDumps,
-)
+from monarch_nb.core.wire.messages import agents as messages
 from monarch_nb.core.wire.messages.codec import Done, Refused
 from monarch_nb.host import guard
 from monarch_nb.host.agent.loop import Loop
@@ -40,8 +32,10 @@ REAP_S: Final = 0.1  # it was killed
 MAX_BYTES: Final = 4 << 20
 MISSING: Final = "py-spy is not installed there: pip install py-spy"
 
-Answer = Callable[[NativeStacks | Refused], None]
-Wanted = DumpStacks | GetStackDumps | GetBoardRows | GetNativeStacks
+Answer = Callable[[messages.NativeStacks | Refused], None]
+Wanted = (
+    messages.DumpStacks | messages.GetStackDumps | messages.GetBoardRows | messages.GetNativeStacks
+)
 
 
 class Inspector:
@@ -55,14 +49,14 @@ class Inspector:
         """Answered now, but for native stacks."""
         procs = check_procs(wanted.procs)
         match wanted:
-            case DumpStacks():
+            case messages.DumpStacks():
                 self._dump(procs)
                 answer(Done())
-            case GetStackDumps():
-                answer(StackDumps(self._dumped(procs)))
-            case GetBoardRows():
-                answer(BoardRows(time.monotonic_ns(), self._sampler.rows(procs)))
-            case GetNativeStacks():
+            case messages.GetStackDumps():
+                answer(messages.StackDumps(self._dumped(procs)))
+            case messages.GetBoardRows():
+                answer(messages.BoardRows(time.monotonic_ns(), self._sampler.rows(procs)))
+            case messages.GetNativeStacks():
                 self.native.ask(self._ranks.pids(procs), time.monotonic(), answer)
 
     def forget(self, proc: int) -> None:
@@ -146,7 +140,7 @@ class _Asked:
     def finish_if_complete(self) -> None:
         if self._missing == 0:
             self._missing = -1
-            self._answer(NativeStacks(self._dumps))
+            self._answer(messages.NativeStacks(self._dumps))
 
 
 class _Spy:

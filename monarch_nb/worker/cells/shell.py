@@ -33,13 +33,7 @@ from traitlets.config import Config
 
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.wire.messages.cells import CellOutcome
-from monarch_nb.worker.cells.compiler import (
-    MAX_COMPILED,
-    CellCode,
-    CellCompiler,
-    keep,
-    without_blank_start,
-)
+from monarch_nb.worker.cells import compiler
 from monarch_nb.worker.cells.completion import Helper
 from monarch_nb.worker.cells.event_loop import CellLoop
 from monarch_nb.worker.cells.interrupt_gate import InterruptGate
@@ -86,7 +80,7 @@ class CellShell:
         self._seen = seen
         self._around: Callable[[Work], Work] | None = None
         self._loop = CellLoop()
-        self._compiler = CellCompiler()
+        self._compiler = compiler.CellCompiler()
         self._shell = self._made()
         self.namespace.update(names)
 
@@ -209,7 +203,7 @@ class CellShell:
         info = ExecutionInfo(code, False, False, True, None)
         result = _result(shell, info)
         try:
-            text, blank = without_blank_start(code)
+            text, blank = compiler.without_blank_start(code)
             info.transformed_cell = text = shell.transform_cell(text)
             shell.events.trigger("pre_execute")
             shell.events.trigger("pre_run_cell", info)
@@ -227,7 +221,7 @@ class CellShell:
         shell.events.trigger("post_run_cell", result)
         return error
 
-    def _execute(self, shell: _Shell, cell: CellCode) -> None:
+    def _execute(self, shell: _Shell, cell: compiler.CellCode) -> None:
         shell.displayhook.is_quiet = cell.is_quiet
         if cell.awaits:  # all of it inside the loop, so that `create_task` works before an `await`
             self._loop.run(_execute_awaiting(cell, shell.user_ns))
@@ -274,7 +268,7 @@ def _the_shell() -> _Shell:
     return made
 
 
-async def _execute_awaiting(cell: CellCode, namespace: dict[str, object]) -> None:
+async def _execute_awaiting(cell: compiler.CellCode, namespace: dict[str, object]) -> None:
     for code in cell.codes:
         if code.co_flags & inspect.CO_COROUTINE:
             await eval(code, namespace)  # noqa: S307
@@ -306,7 +300,9 @@ class _Transforms(TransformerManager):
         if not _SPECIAL.search(cell):
             return cell if cell.endswith("\n") else f"{cell}\n"
         if cell not in self._done:
-            keep(self._done, cell, str(super().transform_cell(cell)), MAX_COMPILED)
+            compiler.keep(
+                self._done, cell, str(super().transform_cell(cell)), compiler.MAX_COMPILED
+            )
         return self._done[cell]
 
     def do_one_token_transform(self, lines: list[str]) -> tuple[bool, list[str]]:
@@ -345,7 +341,7 @@ class _Hook(DisplayHook):
     def _keep_result(self, shell: InteractiveShell, result: Any) -> None:
         names, out = shell.user_ns, shell.user_ns.get("_oh")
         if isinstance(out, dict) and result is not out:
-            keep(out, shell.execution_count - 1, result, MAX_OUT)
+            compiler.keep(out, shell.execution_count - 1, result, MAX_OUT)
         mine = names.get("_") is self._ and not hasattr(builtins, "_")  # gettext has one there
         self.___, self.__, self._ = self.__, self._, result
         if mine:

@@ -18,15 +18,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from monarch_nb.core.wire.messages import debug
 from monarch_nb.core.wire.messages.codec import Done, Refused
-from monarch_nb.core.wire.messages.debug import (
-    CloseDap,
-    DapEnded,
-    DapEvent,
-    DapRequest,
-    DapResponse,
-    OpenDap,
-)
 from monarch_nb.net.threads import helper_thread
 from monarch_nb.worker.debug import inspecting
 from monarch_nb.worker.debug.channel import DebugChannel
@@ -131,20 +124,20 @@ class Dap:
 
     # the inbox thread
 
-    def on_open(self, _: OpenDap, message: Message) -> None:
+    def on_open(self, _: debug.OpenDap, message: Message) -> None:
         if self._thread is None:
             self._thread = helper_thread(self._serve, "monarch-dap")
             self._thread.start()
         self._jobs.put(lambda: self._open(message))
 
-    def on_request(self, request: DapRequest, message: Message) -> None:
+    def on_request(self, request: debug.DapRequest, message: Message) -> None:
         """Pass a request on to the debugger."""
         if self._thread is None:
             self._proc.answer(message, Refused(NOT_OPEN))
         else:
             self._jobs.put(lambda: self._perform(request.message, message))
 
-    def on_close(self, _: CloseDap, message: Message) -> None:
+    def on_close(self, _: debug.CloseDap, message: Message) -> None:
         def close() -> None:
             self._end("closed")
             self._reply(message, Done())
@@ -190,7 +183,7 @@ class Dap:
                 request = {**request, "arguments": _ATTACH}
             self._tracer.send(request)
         else:
-            self._reply(message, DapResponse(_done(perform, request)))
+            self._reply(message, debug.DapResponse(_done(perform, request)))
 
     def _pause(self) -> dict[str, object]:
         drivers = list(self._hosting.drivers.values())
@@ -213,7 +206,7 @@ class Dap:
         self._asked.clear()
         self._written.remove()
         if opener is not None:
-            self._reply(opener, DapEnded(why))
+            self._reply(opener, debug.DapEnded(why))
 
     def _on_trace_lost(self, thread: int) -> None:
         # Any thread, also inside of a signal handler
@@ -233,12 +226,12 @@ class Dap:
             return
         message = self._asked.pop(said["request_seq"], None)
         if message is not None:
-            self._reply(message, DapResponse(inspecting.shortened(said, MAX_TEXT)))
+            self._reply(message, debug.DapResponse(inspecting.shortened(said, MAX_TEXT)))
 
     # to the controller
 
     def _say(self, event: dict[str, object]) -> None:
-        self._proc.control(self._proc.controller, DapEvent(event))
+        self._proc.control(self._proc.controller, debug.DapEvent(event))
         self._proc.links.flush()
 
     def _reply(self, message: Message, answer: object) -> None:

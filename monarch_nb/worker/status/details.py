@@ -13,17 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.hangs.stacks import file_name
-from monarch_nb.core.wire.messages.status import (
-    ActorDetails,
-    GetDetails,
-    GetHeldOfMesh,
-    GetHeldSpans,
-    GetThreadNames,
-    HeldFor,
-    HeldSpans,
-    RankDetails,
-    ThreadNames,
-)
+from monarch_nb.core.wire.messages import status
 from monarch_nb.process.futures.ask_all import Question
 
 if TYPE_CHECKING:
@@ -42,26 +32,26 @@ class Details:
         self._hosting = hosting
         self._cells = cells
 
-    def on_details(self, wanted: GetDetails, message: Message) -> None:
+    def on_details(self, wanted: status.GetDetails, message: Message) -> None:
         """Inbox thread."""
         hosting, cells = self._hosting, self._cells
         actors = [_actor(each) for each in list(hosting.drivers.values())]
         errors = hosting.raised.since(wanted.since)
-        details = RankDetails(os.getpid(), actors, cells.what or None, cells.waiting, errors)
+        details = status.RankDetails(os.getpid(), actors, cells.what or None, cells.waiting, errors)
         hosting.proc.answer(message, details)
 
-    def on_threads(self, _: GetThreadNames, message: Message) -> None:
+    def on_threads(self, _: status.GetThreadNames, message: Message) -> None:
         """Inbox thread. An actor's thread has the name of the actor."""
         names = {str(each.ident): each.name for each in threading.enumerate()}
         for driver in list(self._hosting.drivers.values()):
             if driver.thread is not None:
                 names[str(driver.thread.ident)] = f"actor {driver.spec.name}"
-        self._hosting.proc.answer(message, ThreadNames(names))
+        self._hosting.proc.answer(message, status.ThreadNames(names))
 
 
-def _actor(driver: Driver) -> ActorDetails:
+def _actor(driver: Driver) -> status.ActorDetails:
     spec = driver.spec
-    return ActorDetails(
+    return status.ActorDetails(
         spec.port, spec.name, spec.class_name, driver.calls, driver.failed, driver.queue,
         driver.current,
     )  # fmt: skip
@@ -88,16 +78,16 @@ class Pauses:
         self._proc = proc
         self._board = board
 
-    def on_paused(self, _: GetHeldSpans, message: Message) -> None:
+    def on_paused(self, _: status.GetHeldSpans, message: Message) -> None:
         """Inbox thread. When a debugger paused a thread of this rank, as seconds ago."""
-        self._proc.answer(message, HeldSpans(self._board.paused_ago()))
+        self._proc.answer(message, status.HeldSpans(self._board.paused_ago()))
 
     def of_mesh_s(self, within_s: float) -> float:
         """For how long, in the last seconds, any rank of the mesh was paused. Not the inbox."""
         if self._proc.links.forked or self._proc.links.is_receiving():
             return 0.0
         controller = self._proc.controller
-        question = Question(self._proc, {controller: GetHeldOfMesh(within_s)})
+        question = Question(self._proc, {controller: status.GetHeldOfMesh(within_s)})
         self._proc.links.flush()
         told = question.wait(ANSWER_S).get(controller)
-        return told.held_s if isinstance(told, HeldFor) else 0.0
+        return told.held_s if isinstance(told, status.HeldFor) else 0.0
