@@ -92,9 +92,7 @@ class Client(Runtime):
         self.pauses = PauseService(self.proc, self.supervision)
 
     def start(
-        self,
-        handlers: Iterable[Serve] = (),
-        after_interrupt: Sequence[Callable[[], None]] = (),
+        self, handlers: Iterable[Serve] = (), after_interrupt: Sequence[Callable[[], None]] = ()
     ) -> None:
         own = [
             serve(agents.Ready, self._on_ready),

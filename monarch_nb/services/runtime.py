@@ -164,9 +164,7 @@ class Runtime(Hosts):
             sys.stderr.write(f"Unhandled failure on {self.root.name}: {failure.report()}\n")
 
     def start(
-        self,
-        handlers: Iterable[Serve] = (),
-        after_interrupt: Sequence[Callable[[], None]] = (),
+        self, handlers: Iterable[Serve] = (), after_interrupt: Sequence[Callable[[], None]] = ()
     ) -> None:
         """Begin to receive what every process handles, and what `handlers` do.
 

@@ -62,10 +62,7 @@ class RankLog:
         self.append([(NO_CELL, f"{start}{text}\n".encode())])
 
     def last(
-        self,
-        count: int,
-        pattern: Pattern[str] | None = None,
-        tags: Collection[int] | None = None,
+        self, count: int, pattern: Pattern[str] | None = None, tags: Collection[int] | None = None
     ) -> list[str]:
         """The last `count` lines, of those that match and that these cells have caused."""
         found = (line.decode("utf-8", "replace") for line in self._backwards(tags))

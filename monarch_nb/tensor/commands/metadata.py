@@ -58,13 +58,7 @@ def meta_of(tensor: torch.Tensor) -> TensorMeta:
             f"a tensor of layout {tensor.layout} on a mesh; use it inside a remote() function"
         )
     device = torch.device(tensor.device.type)  # each rank has its own of a kind
-    key = (
-        tuple(tensor.shape),
-        tensor.stride(),
-        tensor.dtype,
-        device,
-        int(tensor.storage_offset()),
-    )
+    key = (tuple(tensor.shape), tensor.stride(), tensor.dtype, device, int(tensor.storage_offset()))
     found = _metas.get(key)
     if found is None:
         if len(_metas) > _LIMIT:

@@ -46,10 +46,7 @@ class Known:
     __slots__ = ("definition", "new", "rebuild", "single")
 
     def __init__(
-        self,
-        definition: Definition,
-        new: tuple[TensorMeta, ...],
-        rebuild: Result | None,
+        self, definition: Definition, new: tuple[TensorMeta, ...], rebuild: Result | None
     ) -> None:
         self.definition = definition
         self.new = new
@@ -130,12 +127,7 @@ class Propagator:
         return propagate(func, fake_args, fake_kwargs, str(func))
 
     def _known(
-        self,
-        func: Operation,
-        args: Args,
-        kwargs: Kwargs,
-        faked: _Faked,
-        result: object,
+        self, func: Operation, args: Args, kwargs: Kwargs, faked: _Faked, result: object
     ) -> Known | None:
         leaves, spec = _pytree.tree_flatten(result)
         places = faked.places

@@ -168,11 +168,7 @@ _propagator: Final = Propagator(MeshTensor)
 
 
 def dispatch(
-    func: Operation,
-    args: Args,
-    kwargs: Kwargs,
-    home: Home | None,
-    held: object,
+    func: Operation, args: Args, kwargs: Kwargs, home: Home | None, held: object
 ) -> object:
     """Run an operation on the ranks of its inputs; of `home`, where it has none."""
     flat: list[object] = [func]
@@ -232,10 +228,7 @@ def _issue(
 
 
 def _check_loans(
-    func: Operation,
-    args: Args,
-    kwargs: Kwargs,
-    tensors: Sequence[torch.Tensor],
+    func: Operation, args: Args, kwargs: Kwargs, tensors: Sequence[torch.Tensor]
 ) -> None:
     changed = [leaf for leaf, is_write in _leaves(func, args, kwargs) if is_write]
     check_all(tensors, str(func), changed)
@@ -304,10 +297,7 @@ def _flatten(
 
 
 def _with_locals(
-    func: Operation,
-    args: Args,
-    kwargs: Kwargs,
-    tensors: Sequence[torch.Tensor],
+    func: Operation, args: Args, kwargs: Kwargs, tensors: Sequence[torch.Tensor]
 ) -> object:
     home = next(each._ref for each in tensors if isinstance(each, MeshTensor))
     if func._schema.is_mutable:

@@ -111,10 +111,7 @@ def _builder(given: tuple[object, ...], named_given: dict[str, object], inputs: 
             _filled_tree(named_given, values, inputs),
         )
     if any(isinstance(each, (list, tuple, dict)) and not _is_place(each) for each in flat):
-        return lambda values: (
-            _filled(given, values, inputs),
-            _filled(named_given, values, inputs),
-        )
+        return lambda values: (_filled(given, values, inputs), _filled(named_given, values, inputs))
     places = [(at, _position(each, inputs)) for at, each in enumerate(given) if _is_place(each)]
     named = [
         (name, _position(each, inputs)) for name, each in named_given.items() if _is_place(each)

@@ -73,10 +73,7 @@ def remote_generator(
 
 
 def create_pipe(
-    function: Remote[..., object],
-    *args: object,
-    max_messages: int = 50,
-    **kwargs: object,
+    function: Remote[..., object], *args: object, max_messages: int = 50, **kwargs: object
 ) -> Pipe:
     """Start a remote function on each rank of the active mesh, with its end of a pipe.
 

@@ -43,11 +43,7 @@ _short.maxstring = _short.maxother = 200
 
 class Debugger:
     def __init__(
-        self,
-        hosting: Hosting,
-        board: BoardWriter,
-        visual: Dap,
-        stopped: dict[int, DebugChannel],
+        self, hosting: Hosting, board: BoardWriter, visual: Dap, stopped: dict[int, DebugChannel]
     ) -> None:
         self._hosting = hosting
         self._proc = hosting.proc

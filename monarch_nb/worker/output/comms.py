@@ -133,10 +133,7 @@ class RankComm(BaseComm):
 
 class _Incoming:
     def __init__(
-        self,
-        handle: Callable[[_Incoming], None],
-        message: WidgetMessage,
-        buffers: Buffers,
+        self, handle: Callable[[_Incoming], None], message: WidgetMessage, buffers: Buffers
     ) -> None:
         self._handle = handle
         self.message = message
