@@ -245,8 +245,8 @@ class Rank:
         if self.boot["bootstrap"] is not None:
             try:
                 _run_bootstrap(base64.b64decode(self.boot["bootstrap"]))
-            except BaseException as raised:  # noqa: BLE001  told to the owner
-                error = raised
+            except BaseException as failed:  # noqa: BLE001  told to the owner
+                error = failed
         if self.proc.links.forked:
             current.end_fork(error)
         self.board.ready()  # before anybody is told, who then looks, and before actors run

@@ -107,11 +107,11 @@ class Home:
 class Ref:
     """A tensor on the ranks: it lives there as long as this does here, and its mesh with it."""
 
-    __slots__ = ("_held", "home", "id")
+    __slots__ = ("_mesh", "home", "id")
 
-    def __init__(self, home: Home, held: object) -> None:
+    def __init__(self, home: Home, mesh: object) -> None:
         self.id = next(_ids)
-        self._held = held
+        self._mesh = mesh
         self.home = home
 
     def __del__(self) -> None:

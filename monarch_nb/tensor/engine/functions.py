@@ -45,7 +45,7 @@ def run(
     *,
     inputs: Sequence[MeshTensor],
     home: Home,
-    held: object,
+    mesh: object,
     new: Sequence[TensorMeta] = (),
     writes: tuple[int, ...] = (),
     name: str = "",
@@ -66,7 +66,7 @@ def run(
             if len(_definitions) > _LIMIT:
                 _definitions.clear()
             _definitions[key] = definition
-    return issue(definition, inputs, home, held, new)
+    return issue(definition, inputs, home, mesh, new)
 
 
 def defined(
@@ -100,12 +100,12 @@ def issue(
     definition: Definition,
     inputs: Sequence[MeshTensor],
     home: Home,
-    held: object,
+    mesh: object,
     new: Sequence[TensorMeta],
 ) -> list[MeshTensor]:
     if watched:
         check_all(inputs, definition.name, [inputs[index] for index in definition.writes])
-    made = [Ref(home, held) for _ in new]
+    made = [Ref(home, mesh) for _ in new]
     refs = [each._ref.id for each in inputs]
     home.engine.issue(home, definition, [definition.number, *refs, *[each.id for each in made]])
     return [tensor_of(*each) for each in zip(new, made, strict=True)]
@@ -152,7 +152,7 @@ def _install() -> None:
 
 def _send(engine: Engine, number: int) -> None:
     home = engine.home(engine.procs.shape)
-    run(_seed, (number,), inputs=[], home=home, held=None)
+    run(_seed, (number,), inputs=[], home=home, mesh=None)
 
 
 def _seed(number: int) -> None:

@@ -168,7 +168,7 @@ _propagator: Final = Propagator(MeshTensor)
 
 
 def dispatch(
-    func: Operation, args: Args, kwargs: Kwargs, home: Home | None, held: object
+    func: Operation, args: Args, kwargs: Kwargs, home: Home | None, mesh: object
 ) -> object:
     """Run an operation on the ranks of its inputs; of `home`, where it has none."""
     flat: list[object] = [func]
@@ -186,7 +186,7 @@ def dispatch(
         if ref.home is not home:
             if refs:
                 _refuse_homes(func, tensors)
-            home, held = ref.home, ref._held
+            home, mesh = ref.home, ref._mesh
         refs.append(ref.id)
     assert home is not None
     if watched:
@@ -200,7 +200,7 @@ def dispatch(
         known = _UNKNOWN
     if known is _UNKNOWN:
         known = _learn(key, func, args, kwargs)
-    return _issue(known, func, args, kwargs, tensors, refs + scalars, home, held)
+    return _issue(known, func, args, kwargs, tensors, refs + scalars, home, mesh)
 
 
 def _issue(
@@ -211,17 +211,17 @@ def _issue(
     tensors: Sequence[torch.Tensor],
     numbers: list[int],
     home: Home,
-    held: object,
+    mesh: object,
 ) -> object:
     if known is None:
         return _propagator.answer(func, args, kwargs)
     definition, meta = known.definition, known.single
     if meta is not None:
-        new = Ref(home, held)
+        new = Ref(home, mesh)
         home.engine.issue(home, definition, [definition.number, *numbers, new.id])
         return tensor_of(meta, new)
     assert known.rebuild is not None
-    made = [Ref(home, held) for _ in known.new]
+    made = [Ref(home, mesh) for _ in known.new]
     ids = [each.id for each in made]
     home.engine.issue(home, definition, [definition.number, *numbers, *ids])
     return known.rebuild([tensor_of(*each) for each in zip(known.new, made, strict=True)], tensors)
@@ -305,7 +305,7 @@ def _with_locals(
 
     def moved(value: object) -> object:
         if isinstance(value, torch.Tensor) and not isinstance(value, MeshTensor):
-            return put(value, home.home, home._held)
+            return put(value, home.home, home._mesh)
         return value
 
     args, kwargs = _pytree.tree_map(moved, (tuple(args), kwargs))
@@ -321,7 +321,7 @@ def _check_written(func: Operation, args: Args, kwargs: Kwargs) -> None:
             )
 
 
-def put(value: torch.Tensor, home: Home, held: object) -> MeshTensor:
+def put(value: torch.Tensor, home: Home, mesh: object) -> MeshTensor:
     """A local tensor on every rank of a mesh: each has a copy."""
     if value.requires_grad and torch.is_grad_enabled():
         raise ValueError(  # a TypeError would become "unsupported operand"
@@ -333,7 +333,7 @@ def put(value: torch.Tensor, home: Home, held: object) -> MeshTensor:
     given: tuple[object, ...] = (own.cpu(), own.device.type)
     if home.part is not None:
         target, given = home.part, (*given, home.shape, (None,) * len(home.shape.labels))
-    ref = Ref(home, held)
+    ref = Ref(home, mesh)
     definition = Definition(next(numbers), target, given, {}, 0, 0, (True,), once=True)
     home.engine.issue(home, definition, [definition.number, ref.id])
     return tensor_of(meta_of(own), ref)

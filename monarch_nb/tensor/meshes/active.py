@@ -196,7 +196,7 @@ def rank_tensor(mesh: ProcMesh, dim: str | Sequence[str]) -> MeshTensor:
             number = number * sizes[name] + coordinates[name]
         found[rank] = number
     [tensor] = functions.run(
-        _coordinate, (found,), inputs=[], home=home_of(mesh), held=mesh, new=[_NUMBER]
+        _coordinate, (found,), inputs=[], home=home_of(mesh), mesh=mesh, new=[_NUMBER]
     )
     return tensor
 

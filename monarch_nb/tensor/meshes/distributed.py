@@ -79,7 +79,7 @@ def distribute(tensor: torch.Tensor, mesh: ProcMesh, sharding_spec: Spec | None 
     own = as_it_is(tensor)
     cuts = _cuts(tensor.shape, home.sizes, sharding_spec)
     given = (own.cpu(), own.device.type, home.shape, cuts)
-    [found] = functions.run(parts.part, given, inputs=[], home=home, held=mesh, new=[meta_of(own)])
+    [found] = functions.run(parts.part, given, inputs=[], home=home, mesh=mesh, new=[meta_of(own)])
     return found.requires_grad_() if tensor.requires_grad else found  # type: ignore[return-value]
 
 
@@ -177,7 +177,7 @@ def _settle(parameter: torch.Tensor) -> None:
         (Input(0), Input(1)),
         inputs=[grad, parameter],
         home=grad._ref.home,
-        held=grad._ref._held,
+        mesh=grad._ref._mesh,
         new=[grad._meta],
         name="the sum of a gradient over ranks",
         key=parts.like,

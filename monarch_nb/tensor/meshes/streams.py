@@ -110,7 +110,7 @@ class Borrow:
     """What `Stream.borrow` has begun; `drop()` ends it, and so does the end of a `with` block."""
 
     def __init__(self, lent: MeshTensor, loan: Loan, source: Home, target: Home) -> None:
-        self._held = lent._ref._held
+        self._mesh = lent._ref._mesh
         self._loan = loan
         self._source = source
         self._target = target
@@ -122,8 +122,8 @@ class Borrow:
             return
         self._loan.end()
         number = next(_numbers)
-        functions.run(_pass, (None, number), inputs=[], home=self._target, held=None, name="drop")
-        functions.run(_await, (number,), inputs=[], home=self._source, held=None, name="drop")
+        functions.run(_pass, (None, number), inputs=[], home=self._target, mesh=None, name="drop")
+        functions.run(_await, (number,), inputs=[], home=self._source, mesh=None, name="drop")
 
     def __enter__(self) -> Self:
         return self
@@ -149,10 +149,10 @@ def stream_of(tensor: MeshTensor) -> Stream:
 def _passed(t: MeshTensor, source: Home, target: Home) -> MeshTensor:
     # both leave at once: none may be lost with a rank without the other
     number = next(_numbers)
-    functions.run(_pass, (Input(0), number), inputs=[t], home=source, held=None, name="borrow")
+    functions.run(_pass, (Input(0), number), inputs=[t], home=source, mesh=None, name="borrow")
     source.engine.flush()
     [lent] = functions.run(
-        _receive, (number,), inputs=[], home=target, held=t._ref._held, new=[t._meta], name="borrow"
+        _receive, (number,), inputs=[], home=target, mesh=t._ref._mesh, new=[t._meta], name="borrow"
     )
     target.engine.flush()
     return lent

@@ -95,7 +95,7 @@ def _sliced(tensor: MeshTensor, coordinates: Mapping[str, int | slice]) -> MeshT
         (Input(0),),
         inputs=[tensor],
         home=home,
-        held=ref._held,
+        mesh=ref._mesh,
         new=[tensor._meta],
         key=_same,
     )
@@ -136,14 +136,14 @@ def _moved(tensor: MeshTensor, mesh: ProcMesh, stream: str) -> MeshTensor:
         sent.setdefault(source.ranks[here_index], []).append(back[there])
     senders = {target.ranks[there]: to[index] for there, index in enumerate(pairs)}
     functions.run(
-        _send, (Input(0), number, sent), inputs=[tensor], home=source, held=None, name="to_mesh"
+        _send, (Input(0), number, sent), inputs=[tensor], home=source, mesh=None, name="to_mesh"
     )
     [found] = functions.run(
         _receive,
         (number, senders, meta.device.type),
         inputs=[],
         home=target,
-        held=mesh,
+        mesh=mesh,
         new=[_dense(meta)],
         name="to_mesh",
     )

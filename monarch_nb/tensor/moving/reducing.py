@@ -136,7 +136,7 @@ def _reduced(
         args,
         inputs=inputs,
         home=home,
-        held=tensor._ref._held,
+        mesh=tensor._ref._mesh,
         new=[] if target is not None else [promised],
         writes=() if target is None else (1,),
         name=f"reduce({', '.join(axes)}, {reduction})",

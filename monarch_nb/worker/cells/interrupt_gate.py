@@ -21,7 +21,7 @@ class InterruptGate:
     """Open while a cell runs; an interrupt during a shielded part is kept until its end, one that
     comes shortly before a cell until it begins.
 
-    `raised` counts the interrupts that have been raised: some libraries swallow them.
+    `interrupts` counts those that have been raised: some libraries swallow them.
     """
 
     def __init__(self) -> None:
@@ -29,12 +29,12 @@ class InterruptGate:
         self._is_expecting = False
         self._shields = 0
         self._missed = False
-        self.raised = 0
+        self.interrupts = 0
 
     def interrupt(self) -> bool:
         """Raise `KeyboardInterrupt` in the running cell; False when no cell runs."""
         if self.is_open and not self._shields:
-            self.raised += 1
+            self.interrupts += 1
             raise KeyboardInterrupt
         self._missed = self.is_open or self._is_expecting
         return self._missed
@@ -49,7 +49,7 @@ class InterruptGate:
         is_late, self._is_expecting = self._missed and self._is_expecting, False
         self._missed = False
         if is_late:
-            self.raised += 1
+            self.interrupts += 1
             raise KeyboardInterrupt
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class InterruptGate:
             self._shields -= 1
         if self._missed and not self._shields and self.is_open:
             self._missed = False
-            self.raised += 1
+            self.interrupts += 1
             raise KeyboardInterrupt
 
 

@@ -140,10 +140,10 @@ class CellShell:
             with self._shell.display_trap:
                 self._gate.open()
                 action()
-        except BaseException as raised:
-            if is_inside and isinstance(raised, KeyboardInterrupt):
+        except BaseException as error:
+            if is_inside and isinstance(error, KeyboardInterrupt):
                 raise
-            self._shell._showtraceback(None, raised, None)  # also of `sys.exit`: the rank lives
+            self._shell._showtraceback(None, error, None)  # also of `sys.exit`: the rank lives
         finally:
             self._gate.is_open = is_inside
             self._publish = outer
@@ -178,7 +178,7 @@ class CellShell:
 
     @property
     def interrupts(self) -> int:
-        return self._gate.raised
+        return self._gate.interrupts
 
     def show(self, message: dict[str, object]) -> None:
         """Publish on behalf of the running cell, safe from interrupts."""
@@ -211,8 +211,8 @@ class CellShell:
             self._execute(
                 shell, self._compiler.compile(shell, text, filename, first_line - 1 + blank)
             )
-        except BaseException as raised:  # noqa: BLE001  it is the cell's, whatever it is
-            result.error_in_exec = self._seen(raised)
+        except BaseException as failed:  # noqa: BLE001  it is the cell's, whatever it is
+            result.error_in_exec = self._seen(failed)
         error: BaseException | None = result.error_in_exec
         result.result = shell.displayhook.value
         shell.last_execution_succeeded = error is None

@@ -255,8 +255,8 @@ def _watched(tracer: Tracer, work: Work) -> Work:
         tracer.trace_here()
         try:
             error = work()
-        except BaseException as raised:  # noqa: BLE001  the cell's, whatever it is
-            error = raised
+        except BaseException as failed:  # noqa: BLE001  the cell's, whatever it is
+            error = failed
         if error is not None:
             tracer.uncaught(error)
         return error

@@ -43,12 +43,12 @@ _short.maxstring = _short.maxother = 200
 
 class Debugger:
     def __init__(
-        self, hosting: Hosting, board: BoardWriter, visual: Dap, stopped: dict[int, DebugChannel]
+        self, hosting: Hosting, board: BoardWriter, dap: Dap, stopped: dict[int, DebugChannel]
     ) -> None:
         self._hosting = hosting
         self._proc = hosting.proc
         self._board = board
-        self.visual = visual
+        self.dap = dap
         self._numbers = itertools.count(1)
         self._of_thread = threading.local()
         self._stopped = stopped  # by number; the other debugger looks at it
@@ -100,8 +100,8 @@ class Debugger:
         if self._proc.links.forked:
             sys.stderr.write(f"{_place(frame)}: a child of a rank takes no input, going on\n")
             return
-        if self.visual.is_attached:
-            self.visual.stop_at(frame)
+        if self.dap.is_attached:
+            self.dap.stop_at(frame)
             return
         if self._is_passed(frame):
             return

@@ -59,7 +59,7 @@ class CollectiveWaits:
         if hasattr(bindings.ProcessGroup, "monitored_barrier"):
             self._replace(bindings.ProcessGroup, "monitored_barrier", self._call)
 
-    def _replace(self, cls: type, method: str, patient: Callable[..., object]) -> None:
+    def _replace(self, cls: type, method: str, replacement: Callable[..., object]) -> None:
         original: Original = getattr(cls, method)
         if hasattr(original, "__wrapped__"):
             return
@@ -70,7 +70,7 @@ class CollectiveWaits:
         def wait(self: object, *args: object, **options: object) -> object:
             waited = board.collective(_name(sys._getframe(1)))
             try:
-                return patient(original, cls, self, *args, **options)
+                return replacement(original, cls, self, *args, **options)
             except RuntimeError as error:
                 explain(sys._getframe(1), error)
                 raise
@@ -115,8 +115,8 @@ class CollectiveWaits:
             self._groups.blocked.append(_name(sys._getframe(3)))
         try:
             return wait()
-        except RuntimeError as raised:
-            error = raised
+        except RuntimeError as failed:
+            error = failed
         finally:
             if is_main:
                 self._groups.blocked.pop()
