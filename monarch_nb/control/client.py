@@ -23,9 +23,8 @@ from monarch_nb.actors.endpoints import returns_future
 from monarch_nb.config import Config
 from monarch_nb.control import started
 from monarch_nb.control.debug.dap import DapService
-from monarch_nb.control.debug.pauses import PauseService
 from monarch_nb.control.debug.server import DebugServer
-from monarch_nb.control.debug.sessions import DebugService, PostMortem
+from monarch_nb.control.debug.sessions import DebugService, PauseService, PostMortem
 from monarch_nb.control.faults import FaultService, exit_when_told
 from monarch_nb.control.hosts.agents import AgentProcess, AttachedHosts, agent_of
 from monarch_nb.control.output.comms import CommService

@@ -39,7 +39,7 @@ from monarch_nb.services.metrics import recorder
 from monarch_nb.services.runtime import Runtime
 from monarch_nb.services.spmd import TorchrunPlace
 from monarch_nb.worker.cells import sources
-from monarch_nb.worker.cells.interrupt_gate import replace_sleep
+from monarch_nb.worker.cells.interrupts import replace_sleep
 from monarch_nb.worker.cells.questions import QuestionService
 from monarch_nb.worker.cells.queue import CellQueue
 from monarch_nb.worker.cells.rank_mesh import RankMesh
@@ -85,7 +85,9 @@ class Rank:
         queues: list[Callable[[], int]] = [self.work.qsize]
         self.board = BoardWriter(boot["board"], queues)
         self.groups = ProcessGroups(
-            Place(boot["store"], boot["rank"], boot["world_size"]), self.board, self._paused_s
+            Place(boot["store"], boot["rank"], boot["world_size"]),
+            self.board,
+            self._paused_s,
         )
         self.runtime = Runtime(
             process=boot["proc"],
@@ -107,7 +109,11 @@ class Rank:
         self.proc = self.runtime.proc
         self.hosting = self.runtime.hosting
         self.pauses = Pauses(self.proc, self.board)
-        self.metrics = MetricsPump(recorder, self._send_metrics, boot["world_size"])
+        self.metrics = MetricsPump(
+            recorder,
+            lambda tag, content: self._send(tag, "metrics", content=content),
+            boot["world_size"],
+        )
         self.cells = CellQueue(
             self.runtime,
             self.work,
@@ -169,8 +175,11 @@ class Rank:
         signals.install()
         replace_sleep()
         write_stacks_on_signal(Path(self.boot["run_dir"]), self.proc.id)
-        streams = install(self.runtime.root_tag, self._send_output)
-        bars = progress.install(self.runtime.root_tag, self._send_bars)
+        streams = install(self.runtime.root_tag, self._send)
+        bars = progress.install(
+            self.runtime.root_tag,
+            lambda tag, bars: self._send(tag, "progress", content={"bars": bars}),
+        )
         self._drains += streams.drain, bars.drain
         CollectiveWaits(self.groups).install()
         DefaultGroup(self.groups).install()
@@ -223,7 +232,7 @@ class Rank:
 
     def _is_busy(self) -> bool:
         drivers = list(self.hosting.drivers.values())
-        return self.cells.is_running or any(driver.running is not None for driver in drivers)
+        return bool(self.cells.what) or any(driver.running is not None for driver in drivers)
 
     def _on_sigint(self, *_: object) -> None:
         self.dap.interrupted()
@@ -307,21 +316,12 @@ class Rank:
         for drain in self._drains:
             drain()
 
-    def _send_output(self, tag: int, stream: str, text: str) -> None:
-        self._send(tag, stream, text)
-
-    def _send_bars(self, tag: int, bars: list[progress.State]) -> None:
-        self._send(tag, "progress", content={"bars": bars})
-
-    def _send_metrics(self, tag: int, content: dict[str, object]) -> None:
-        self._send(tag, "metrics", content=content)
-
     def _send(
         self, tag: int, stream: str, text: str = "", content: dict[str, object] | None = None
     ) -> None:
         output = cells.Output(self.boot["mesh"], self.boot["rank"], stream, text, content)
-        parcel = self.proc.encode_bytes(encode_output(output))
-        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, parcel, tag=tag)
+        payload = self.proc.encode_bytes(encode_output(output))
+        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, payload, tag=tag)
 
     # requests of the owner
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from monarch_nb.core.wire.messages import debug
 from monarch_nb.core.wire.messages.codec import Request
+from monarch_nb.core.wire.messages.status import GetHeldOfMesh, GetHeldSpans, HeldFor
 from monarch_nb.meshes.states import ProcsState, place_of
 from monarch_nb.process.futures import ask_all
 from monarch_nb.process.supervision.supervision import MeshState
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 ANSWER_S: Final = 2.0
+PAUSES_S: Final = 1.0
+Span = tuple[float, float]  # from and to, in seconds ago: ranks share no clock
 Key = tuple[int, int]
 """A process, and the number of the debugger there."""
 QUIET_S: Final = 0.05
@@ -352,3 +355,45 @@ class PostMortem:
 
     def _ask(self, processes: Iterable[int], request: Request[A]) -> dict[int, A]:
         return ask_all.ask(self._proc, dict.fromkeys(processes, request), ANSWER_S)
+
+
+class PauseService:
+    """How long debuggers have paused ranks of a mesh: a rank asks, all ranks of it are asked."""
+
+    def __init__(self, proc: Proc, supervision: Supervision) -> None:
+        self._proc = proc
+        self._supervision = supervision
+
+    def on_asked(self, wanted: GetHeldOfMesh, message: Message) -> None:
+        """Inbox thread: the asking is done by another."""
+        threading.Thread(
+            target=self._answer, args=(wanted.within_s, message), name="monarch-pauses", daemon=True
+        ).start()
+
+    def _answer(self, within_s: float, message: Message) -> None:
+        members = {
+            process
+            for state in list(self._supervision.states.values())
+            if state.kind == "proc" and message.source in state.processes
+            for process in state.processes
+        }
+        told = ask_all.ask(self._proc, dict.fromkeys(members, GetHeldSpans()), PAUSES_S)
+        spans = [span for answer in told.values() for span in answer.spans]
+        self._proc.answer(message, HeldFor(covered_s(spans, within_s)))
+
+
+def covered_s(spans: Iterable[Span], within_s: float) -> float:
+    """How many of the last `within_s` seconds are in any of the spans, told as seconds ago.
+
+    Example:
+        >>> covered_s([(10.0, 6.0), (7.0, 5.0), (2.0, 0.0)], within_s=9.0)
+        6.0
+    """
+    total, until = 0.0, float("inf")  # walked from long ago to now
+    for start, end in sorted(spans, reverse=True):
+        start = min(start, within_s, until)  # noqa: PLW2901  what is older or counted already
+        end = max(end, 0.0)  # noqa: PLW2901
+        if start > end:
+            total += start - end
+            until = end
+    return total

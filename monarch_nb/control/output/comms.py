@@ -79,8 +79,8 @@ class CommService:
 
     def send(self, process: int, message: WidgetMessage, buffers: Sequence[bytes]) -> None:
         """Send the browser's message to the rank. Any thread."""
-        parcel = Payload(encode(message), list(buffers))
-        self._proc.send(process, CONTROL, CONTROL_PORT, parcel)
+        payload = Payload(encode(message), list(buffers))
+        self._proc.send(process, CONTROL, CONTROL_PORT, payload)
 
     def close(self) -> None:
         """The client ends, and so do all ranks."""

@@ -12,7 +12,6 @@ import select
 import shutil
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -38,7 +37,6 @@ from monarch_nb.host.status.oom import MemoryGroup
 _END_S: Final = 2.0
 _OWNER_END_S: Final = 0.3
 _SPARE_FDS: Final = 64
-_EXITED: Final = 0
 
 
 class Agent:
@@ -400,4 +398,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    sys.exit(_EXITED)

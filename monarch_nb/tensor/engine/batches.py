@@ -13,6 +13,7 @@ import array
 import collections
 import contextlib
 import itertools
+import queue
 import threading
 import time
 from collections.abc import Callable
@@ -36,7 +37,6 @@ from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Wait
 from monarch_nb.tensor.commands.call_sites import call_sites
 from monarch_nb.tensor.commands.templates import FREE, MAIN, SITE, Definition
-from monarch_nb.tensor.engine.flusher import flusher
 from monarch_nb.tensor.ranks.tensor_worker import TensorWorker
 
 FULL: Final = 256
@@ -44,6 +44,9 @@ FULL: Final = 256
 AGE_S: Final = 0.001
 AHEAD: Final = 2
 """Batches that ranks have not run yet, so that they need no more in haste."""
+PERIOD_S: Final = 0.001
+QUIET: Final = 20
+"""So many periods without anything to send, and the flusher sleeps."""
 BEHIND: Final = 256
 """Batches that ranks may be behind before the controller waits for them."""
 
@@ -54,6 +57,67 @@ mesh, which dimension of the tensor is cut along it."""
 
 
 C = TypeVar("C", bound=GatherCall)
+
+
+class Flusher:
+    """A thread that sends the batches to which nobody adds any more.
+
+    It is woken by a queue that finalizers may use, sleeps while nothing is open, and ends with the
+    runtime of its process.
+    """
+
+    def __init__(self) -> None:
+        self._woken: queue.SimpleQueue[Engine | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._awake: dict[int, Engine] = {}
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="monarch-tensors", daemon=True)
+            self._thread.start()
+
+    def wake(self, engine: Engine) -> None:
+        """Look after it. Any thread, also from a finalizer."""
+        engine.awake = True
+        self._woken.put(engine)
+
+    def close(self) -> None:
+        if (thread := self._thread) is not None:
+            self._woken.put(None)
+            thread.join(1)
+            self._thread = None
+
+    def _serve(self) -> None:
+        while (found := self._woken.get()) is not None:
+            self._awake[id(found)] = found
+            while self._awake:
+                if not self._look_after():
+                    return
+
+    def _look_after(self) -> bool:
+        # Until all is quiet. False: this is the end.
+        quiet = 0
+        while quiet < QUIET:
+            time.sleep(PERIOD_S)
+            while not self._woken.empty():
+                if (found := self._woken.get()) is None:
+                    return False
+                self._awake[id(found)] = found
+            idle = True
+            for each in self._awake.values():
+                idle = each.is_idle() and idle
+                each.flush_if_due()
+            quiet = quiet + 1 if idle else 0
+        for key, each in list(self._awake.items()):
+            each.awake = False
+            if each.is_idle():  # who adds from now on wakes us, who has meanwhile may not have
+                del self._awake[key]
+            else:
+                each.awake = True
+        return True
+
+
+flusher: Final = Flusher()
 
 
 class Home:
@@ -162,22 +226,22 @@ class _Packet:
     def __init__(self, home: Home, definitions: list[Definition], batch: list[int]) -> None:
         self.target = home.target()
         self._content = (next(_batches), definitions, array.array("q", batch).tobytes())
-        self._parcel: Payload | None = None
+        self._payload: Payload | None = None
         self._next = 0
         self.call: BatchCall = begun(BatchCall, self.target)
 
     def post(self) -> None:
         # Send it. To be called again if it was interrupted: ranks take a batch once.
         proc, target, call = current.proc(), self.target, self.call
-        if self._parcel is None:
-            self._parcel = self._encoded()
+        if self._payload is None:
+            self._payload = self._encoded()
         while self._next < len(target.processes):
             process = target.processes[self._next]
             proc.send(
                 process,
                 CALL,
                 target.port,
-                self._parcel,
+                self._payload,
                 reply=call.port,
                 rank=self._next,
                 tag=call.tag,
@@ -290,10 +354,10 @@ class Engine:
                         *target.extent,
                         None,
                     )
-                    parcel = proc.encode_bytes(pickling.dumps(content))
+                    payload = proc.encode_bytes(pickling.dumps(content))
                     process, reply = target.processes[index], call.port
                     proc.send(
-                        process, CALL, target.port, parcel, reply=reply, rank=index, tag=call.tag
+                        process, CALL, target.port, payload, reply=reply, rank=index, tag=call.tag
                     )
                     del left[0]
                 end_if_lost(proc, call)

@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any, Final, Self, final
 
 import torch
@@ -128,12 +127,7 @@ class Borrow:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.drop()
 
 

@@ -267,12 +267,12 @@ class Method:
         whole, tag = self._mesh._target(self._name), context.current_tag()
         index = whole.processes.index(proc.id)
         content = (self._name, args, kwargs, *whole.extent, self._explicit)
-        parcel = proc.encode(content, ())
+        payload = proc.encode(content, ())
         call: Any = make(SingleCall)
         call._begin(proc, whole.member(index), tag)
         uncopied[call.port] = None
         try:
-            proc.send(proc.id, CALL, whole.port, parcel, reply=call.port, rank=index, tag=tag)
+            proc.send(proc.id, CALL, whole.port, payload, reply=call.port, rank=index, tag=tag)
             return call.get()
         finally:
             if (answer := uncopied.pop(call.port, None)) is not None:

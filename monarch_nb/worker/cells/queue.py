@@ -67,7 +67,8 @@ class CellQueue:
         """Values of last expressions, by who has asked for that and the reply port of the cell."""
         self.before_answer = before_answer
         """Called when a cell has ended."""
-        self.what = ""  # what the main thread works at
+        self.what = ""
+        """What the main thread works at; empty: it runs nothing of the user's."""
         self._descriptors = descriptors
         self._groups = groups
         self._turns: deque[tuple[Turn, Message]] = deque()
@@ -104,10 +105,6 @@ class CellQueue:
         self.proc.send(message.source, CONTROL, interrupt.reply, heard)
         for _, cell in dropped:
             self._say(cell, CellOutcome("cancelled"))
-
-    @property
-    def is_running(self) -> bool:
-        return self._running is not None
 
     def interrupt(self) -> None:
         if self._running is not None or self._attending:
@@ -189,8 +186,8 @@ class CellQueue:
     def _display(self, tag: int, shown: dict[str, object]) -> None:
         self.flush()
         output = Output(0, self.runtime.root.rank.rank, "display", content=shown)
-        parcel = self.proc.encode_bytes(encode_output(output))
-        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, parcel, tag=tag)
+        payload = self.proc.encode_bytes(encode_output(output))
+        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, payload, tag=tag)
 
     def run_callback(self, tag: int, action: Callable[[], object]) -> None:
         """Run a callback of a widget for the cell that made it; also while a cell waits."""
@@ -225,8 +222,8 @@ class CellQueue:
         return len(self._turns)
 
     def _say(self, cell: Message, outcome: CellOutcome) -> None:
-        parcel = self.proc.encode_bytes(encode_answer(outcome))
-        self.proc.send(cell.source, CONTROL, cell.reply, parcel, rank=cell.rank, tag=cell.tag)
+        payload = self.proc.encode_bytes(encode_answer(outcome))
+        self.proc.send(cell.source, CONTROL, cell.reply, payload, rank=cell.rank, tag=cell.tag)
 
     def flush(self) -> None:
         flush = self.runtime.hosting.flush_output

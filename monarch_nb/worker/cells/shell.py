@@ -35,8 +35,7 @@ from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.wire.messages.cells import CellOutcome
 from monarch_nb.worker.cells import compiler
 from monarch_nb.worker.cells.completion import Helper
-from monarch_nb.worker.cells.event_loop import CellLoop
-from monarch_nb.worker.cells.interrupt_gate import InterruptGate
+from monarch_nb.worker.cells.interrupts import CellLoop, InterruptGate
 from monarch_nb.worker.cells.jsonable import jsonable
 
 MAX_OUT: Final = 8  # results kept in Out: they may be large, and on a GPU

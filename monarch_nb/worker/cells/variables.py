@@ -96,7 +96,7 @@ class Variables:
 
     def _send(self, message: Message, name: str, value: object) -> None:
         try:
-            parcel = self._proc.encode((name, (), {name: value}), [message.source])
+            payload = self._proc.encode((name, (), {name: value}), [message.source])
         except MeshError:
             raise
         except BaseException as error:
@@ -104,7 +104,7 @@ class Variables:
             text = "; ".join([f"{name} cannot be pickled: {_line(error)}", *notes])
             raise EncodeError(text) from error
         self._cells.flush()
-        self._proc.send(message.source, REPLY, message.reply, parcel, rank=message.rank)
+        self._proc.send(message.source, REPLY, message.reply, payload, rank=message.rank)
 
     def _answer(self, message: Message, answer: Done | NotDefined | Refused) -> None:
         self._cells.flush()

@@ -188,7 +188,7 @@ class Dap:
     def _pause(self) -> dict[str, object]:
         drivers = list(self._hosting.drivers.values())
         threads = {each.interrupts.thread for each in drivers if each.running is not None}
-        if self._cells.is_running:
+        if self._cells.what:
             threads.add(threading.main_thread().ident or 0)
         if not threads or self._tracer is None:
             raise RuntimeError("nothing runs on this rank")

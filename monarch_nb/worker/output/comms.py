@@ -62,9 +62,8 @@ class Comms:
         return self._runtime.root_tag()
 
     def send(self, tag: int, content: dict[str, Any], buffers: Buffers | None) -> None:
-        raws = [
-            bytes(memoryview(buffer)) for buffer in buffers or ()
-        ]  # arrays may change before they leave
+        # copies: arrays may change before they leave
+        raws = [bytes(memoryview(buffer)) for buffer in buffers or ()]
         text = as_json({**content, "parent": self._parent})
         size = len(text) + sum(map(len, raws))
         if size > MAX_BYTES:

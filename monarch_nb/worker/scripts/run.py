@@ -14,6 +14,7 @@ import gc
 import importlib
 import linecache
 import os
+import platform
 import shutil
 import sys
 import threading
@@ -105,9 +106,8 @@ class ScriptRun:
         self._undo.callback(_mark_left, place)
         folder = loader.folder_of(self._name, is_module=self._is_module)
         state = ProcessState()
-        cell_groups = CellGroups(
-            self._groups
-        )  # from here on there is something to put back, so nothing may fail
+        # from here on there is something to put back, so nothing may fail
+        cell_groups = CellGroups(self._groups)
         self._undo.callback(self._release, cell_groups)
         self._undo.enter_context(self._groups.meeting_at(place))
         self._undo.callback(state.put_back)
@@ -140,7 +140,7 @@ class ScriptRun:
         importlib.invalidate_caches()
         linecache.checkcache()
         sys.argv = ["-m", *self._args]
-        where = loader.host_words() if len(set(self._world.hosts)) > 1 else ""
+        where = f" on {platform.node()}" if len(set(self._world.hosts)) > 1 else ""
         program = loader.load(self._name, is_module=self._is_module, where=where)
         sys.argv[0] = program.argv0
         sys.modules["__main__"] = program.main

@@ -1,5 +1,5 @@
-"""When a cell may be interrupted: never inside a send, which would tear a message in two; and when
-a sleep may be: always.
+"""What an interrupt ends: a cell, but never inside a send, which would tear a message in two; an
+`await` of a cell; a sleep in any thread.
 
 The handler of SIGINT calls `InterruptGate.interrupt` on the main thread; everything else here runs
 there too. In CPython a handler runs only at calls and jumps, so assigning `is_open` cannot be cut.
@@ -7,13 +7,15 @@ there too. In CPython a handler runs only at calls and jumps, so assigning `is_o
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Final, SupportsIndex
 
 SLICE_S: Final = 0.1
+UNWIND_S: Final = 1.0  # for an interrupted coroutine to run its `finally` blocks
 _sleep: Final = time.sleep
 
 
@@ -90,3 +92,48 @@ def replace_sleep() -> None:
     bytecode, hence after a sleep in C. So sleeps of such threads are cut into short ones.
     """
     time.sleep = sleep
+
+
+class CellLoop:
+    """The event loop of a rank's main thread, made when a cell first awaits at its top level.
+
+    Tasks that a cell leaves behind go on when a later cell awaits. An interrupt is thrown into the
+    coroutine where it waits: its `finally` blocks run, and the traceback shows that line.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, coroutine: Coroutine[object, object, object]) -> None:
+        """Run to the end; on an interrupt raise `KeyboardInterrupt` with the coroutine's frames."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(self._loop)
+        task = self._loop.create_task(coroutine)
+        try:
+            self._loop.run_until_complete(task)
+        except KeyboardInterrupt as stop:
+            if task.done():  # it came while the coroutine itself was running
+                raise
+            where = self._unwind(task)
+            raise stop.with_traceback(where.__traceback__ if where else None) from None
+
+    def soon(self, action: Callable[[], object]) -> None:
+        """Do this on the main thread while a cell awaits, if one does. Any thread."""
+        loop = self._loop
+        if loop is not None and loop.is_running():
+            loop.call_soon_threadsafe(action)
+
+    def _unwind(self, task: asyncio.Task[object]) -> BaseException | None:
+        assert self._loop is not None
+        task.cancel()
+        self._loop.run_until_complete(asyncio.wait({task}, timeout=UNWIND_S))
+        try:
+            return task.exception() if task.done() else None
+        except asyncio.CancelledError as error:
+            return error
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
