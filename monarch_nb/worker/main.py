@@ -236,11 +236,8 @@ class Rank:
 
     def _on_sigint(self, *_: object) -> None:
         self.dap.interrupted()
-        mine = [
-            driver
-            for driver in list(self.hosting.drivers.values())
-            if getattr(driver, "on_main", False)
-        ]
+        drivers = list(self.hosting.drivers.values())
+        mine = [driver for driver in drivers if getattr(driver, "on_main", False)]
         hits = {driver.interrupts.hit() for driver in mine}
         if True in hits:
             raise KeyboardInterrupt

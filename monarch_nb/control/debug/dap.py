@@ -83,7 +83,8 @@ class DapLink:
 
         def then(answer: debug.DapResponse | Refused) -> None:
             if isinstance(answer, Refused):
-                answered.set_result(_refusal(command, answer.error))
+                refused = {"type": "response", "command": command, "success": False}
+                answered.set_result({**refused, "message": answer.error, "body": {}})
             else:
                 answered.set_result(answer.message)
 
@@ -115,8 +116,3 @@ class DapLink:
         if not self.opened.done():
             self.opened.set_exception(RuntimeError(why))
         self._on_end(why)
-
-
-def _refusal(command: str, why: str) -> dict[str, Any]:
-    response = {"type": "response", "command": command, "success": False}
-    return {**response, "message": why, "body": {}}

@@ -261,7 +261,7 @@ class Conversation:
     def _cast(self, text: str) -> None:
         stops = self.stops()
         state = self._state(stops)
-        labels = {} if state is None else _sizes(state)
+        labels = {} if state is None else dict(state.shape.extent)
         cast = commands.read_cast(text, list(labels))
         if cast.places:
             ranks = commands.ranks_at(cast.places, labels)
@@ -354,11 +354,6 @@ class Conversation:
             text = texts[group.ranks[0]]
             gap = "\n" if "\n" in text.rstrip("\n") else " "
             self._write(f"{rank_words(group.ranks)}:{gap}{text}")
-
-
-def _sizes(state: ProcsState) -> dict[str, int]:
-    extent = state.shape.extent
-    return dict(zip(extent.labels, extent.sizes, strict=True))
 
 
 def _table_of(rows: Sequence[tuple[Stop, str, str]]) -> str:

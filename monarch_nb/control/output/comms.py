@@ -19,7 +19,6 @@ from monarch_nb.process.process import Proc
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
-    from monarch_nb.process.exit import Exit
     from monarch_nb.process.supervision.supervision import Supervision
 
 KINDS: Final = ("comm_open", "comm_msg", "comm_close")
@@ -57,7 +56,7 @@ class CommService:
         self._proc = proc
         self._listener: Listener | None = None
         self._seen: set[int] = set()
-        supervision.on_exit.append(self._exited)
+        supervision.on_exit.append(lambda ended: self._lost(ended.process))
 
     def listen(self, listener: Listener) -> None:
         self._listener = listener
@@ -86,9 +85,6 @@ class CommService:
         """The client ends, and so do all ranks."""
         for process in list(self._seen):
             self._lost(process)
-
-    def _exited(self, ended: Exit) -> None:
-        self._lost(ended.process)
 
     def _lost(self, process: int) -> None:
         if process in self._seen and self._listener is not None:

@@ -124,7 +124,8 @@ class StatusService:
         made = Watch(self, period_s, on_news)
         with self._lock:
             if not self._watches:
-                self._skip()
+                for view in self._views.values():
+                    view.timeline.skip(self._seconds())
             self._watches.append(made)
             self._refresh()
             self._ask()
@@ -248,10 +249,6 @@ class StatusService:
         now, seconds = time.monotonic(), self._seconds()
         for view in self._views.values():
             view.timeline.feed(seconds, now, view.samples())
-
-    def _skip(self) -> None:
-        for view in self._views.values():
-            view.timeline.skip(self._seconds())
 
     def _seconds(self) -> int:
         return int(time.monotonic() - self._began)

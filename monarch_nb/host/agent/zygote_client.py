@@ -80,18 +80,10 @@ def settings_for(boot: AgentBoot, file_limit: int) -> Record:
 
 
 def _start(end: int, lifeline: int) -> subprocess.Popen[bytes]:
+    # frozen modules off: a debugger in a rank needs the standard library's real files and lines
+    options = ["-P", "-Xfrozen_modules=off", "-m", "monarch_nb.host.zygote.zygote"]
     return subprocess.Popen(
-        [
-            sys.executable,
-            "-P",
-            # a debugger in a rank needs the standard library's real files and lines
-            "-Xfrozen_modules=off",
-            "-m",
-            "monarch_nb.host.zygote.zygote",
-            str(end),
-            str(lifeline),
-            str(os.getpid()),
-        ],
+        [sys.executable, *options, str(end), str(lifeline), str(os.getpid())],
         stdin=subprocess.DEVNULL,
         pass_fds=(end, lifeline),
         env={name: text for name, text in os.environ.items() if name != guard.PROC_VARIABLE},

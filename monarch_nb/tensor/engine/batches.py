@@ -347,13 +347,8 @@ class Engine:
             def send() -> None:
                 while left:
                     index = left[0]
-                    content: tuple[object, ...] = (
-                        target.method,
-                        contents(index),
-                        {},
-                        *target.extent,
-                        None,
-                    )
+                    content: tuple[object, ...]
+                    content = (target.method, contents(index), {}, *target.extent, None)
                     payload = proc.encode_bytes(pickling.dumps(content))
                     process, reply = target.processes[index], call.port
                     proc.send(

@@ -58,7 +58,8 @@ class Variables:
                 self._cells.enter(" ".join(words), message.tag)
                 action()
             except BaseException as error:  # noqa: BLE001  pickling runs the user's code
-                self._answer(message, Refused(_said(error), type(error).__name__))
+                said = str(error) if isinstance(error, MeshError) else _line(error)
+                self._answer(message, Refused(said, type(error).__name__))
             self._cells.leave()
 
         self._cells.later(step, message)
@@ -109,10 +110,6 @@ class Variables:
     def _answer(self, message: Message, answer: Done | NotDefined | Refused) -> None:
         self._cells.flush()
         self._proc.answer(message, answer)
-
-
-def _said(error: BaseException) -> str:
-    return str(error) if isinstance(error, MeshError) else _line(error)
 
 
 def _line(error: BaseException) -> str:

@@ -135,7 +135,8 @@ class DefaultGroup:
                 default = world.default_pg
                 others = [name for group, name in world.pg_names.items() if group is not default]
                 is_ours = default is not None and self._made == default
-                if default is not None and is_ours and all(map(_is_apart, others)):
+                all_apart = all(name.startswith(rendezvous.APART) for name in others)
+                if default is not None and is_ours and all_apart:
                     self._groups.keep([default])
                     self._made = None
                     c10d.drop_default(c10d.load(c10d.HOME))
@@ -144,10 +145,6 @@ class DefaultGroup:
                 return init(*args, **options)
 
         return init_process_group
-
-
-def _is_apart(name: str) -> bool:
-    return name.startswith(rendezvous.APART)
 
 
 class AxisGroups:
