@@ -66,14 +66,14 @@ class Control:
     # ----------------------------------------------------------------------------- the client
 
     def running_client(self) -> Client | None:
-        """The client, if anything has started it."""
+        """Return the client, if anything has started it."""
         module = sys.modules.get("monarch_nb.control.client")
         running = getattr(module, "running_client", None)  # `prewarm` may be importing it
         found: Client | None = running() if running else None
         return found
 
     def logbook(self) -> Logbook | None:
-        """The logs of ranks, if anything has started the client."""
+        """Return the logs of ranks, if anything has started the client."""
         client = self.running_client()
         return None if client is None else client.output.logbook
 
@@ -116,7 +116,7 @@ class Control:
         return this_host().spawn_procs(per_host=dict(sizes), name=name, bootstrap_command=command)
 
     def find(self, name: str) -> ProcMesh | None:
-        """The mesh of processes of this name that is up, whole; None if there is none."""
+        """Return the mesh of processes of this name that is up, whole; None if there is none."""
         client = self.running_client()
         if client is None:
             return None
@@ -137,7 +137,7 @@ class Control:
         return mesh._state.ended is not None
 
     def home(self, mesh: ProcMesh | ActorMesh[Any]) -> tuple[str, Sequence[int]] | None:
-        """The mesh of processes that actors live on, and their ranks there; None for others."""
+        """Return the process mesh that actors live on, and their ranks there; None for others."""
         state: Any = mesh._state  # of processes, or of actors with their `procs`
         procs = getattr(state, "procs", None)
         if procs is None:
@@ -145,15 +145,15 @@ class Control:
         return procs.name, [state.proc_ranks[rank] for rank in mesh.ranks]
 
     def whole(self, mesh: ProcMesh) -> ProcMesh:
-        """The mesh that this is, or is a slice of."""
+        """Return the mesh that this is, or is a slice of."""
         return mesh if len(mesh) == len(mesh._state.processes) else mesh._state.view()
 
     def lost(self, mesh: ProcMesh) -> Sequence[int]:
-        """The ranks of it that are lost and not healed."""
+        """Return the ranks of it that are lost and not healed."""
         return [rank for rank in mesh.ranks if rank in mesh._state.lost]
 
     def processes(self, mesh: ProcMesh, ranks: Iterable[int]) -> Sequence[int]:
-        """The ids of these ranks' processes, which no others will ever have."""
+        """Return the ids of these ranks' processes, which no others will ever have."""
         return [mesh._state.processes[rank] for rank in ranks]
 
     # -------------------------------------------------------------------- ranks, busy or stuck
@@ -175,13 +175,13 @@ class Control:
     def stacks(
         self, mesh: ProcMesh, ranks: Iterable[int], *, brief: bool = False
     ) -> Mapping[int, Sequence[Stack]]:
-        """Where all threads of these ranks are in code of the user's, the main thread first; of
-        those that can say it, within a tenth of a second where it is to be `brief`."""
+        """Return where all threads of these ranks are in code of the user's, the main thread first;
+        of those that can say it, within a tenth of a second where it is to be `brief`."""
         limit_s = stacks.BRIEF_S if brief else stacks.LIMIT_S
         return stacks.look(_client().proc, mesh, ranks, limit_s)
 
     def xray(self) -> Xray | None:
-        """Who looks into hanging ranks, if anything has started the client."""
+        """Return what looks into hanging ranks, if anything has started the client."""
         from monarch_nb.control.hangs import collectives
 
         client = self.running_client()
@@ -190,7 +190,7 @@ class Control:
     def actors_of(
         self, mesh: ProcMesh, ranks: Iterable[int], timeout_s: float
     ) -> Mapping[int, Sequence[Mapping[str, Any]]]:
-        """The actors on these ranks and what they have done; of ranks that tell it in time."""
+        """Return what the actors on these ranks have done, of ranks that tell it in time."""
         from monarch_nb.control.status import details
 
         rank_of = {self.processes(mesh, [rank])[0]: rank for rank in ranks}
@@ -268,7 +268,7 @@ class Control:
     def script(
         self, parts: Sequence[ProcMesh], name: str, args: Sequence[str], module: bool
     ) -> Script:
-        """A run of a script, or of a module, whose world is these parts of a mesh."""
+        """Prepare a run of a script, or of a module, whose world is these parts of a mesh."""
         from monarch_nb.control import cells
 
         return cells.script_of(parts, name, args, module=module)
@@ -286,7 +286,7 @@ class Control:
         variables.put([each._part for each in parts], values).get()
 
     def get(self, parts: Sequence[ProcMesh], name: str, *, stacked: bool) -> Any:
-        """A `ValueMesh` of a variable of these ranks; of several parts it has one axis, `rank`.
+        """Return a `ValueMesh` of a variable of these ranks; of several parts its axis is `rank`.
 
         With `stacked` one tensor or array; `ValueError` if the values do not fit. Waits for them.
         """

@@ -78,7 +78,7 @@ class CellRun(Waiter):
         return self._done.wait(timeout_s)
 
     def done(self) -> bool:
-        """Whether every rank has ended the cell."""
+        """Return whether every rank has ended the cell."""
         return self._done.is_set()
 
     def interrupt(self) -> None:
@@ -90,7 +90,7 @@ class CellRun(Waiter):
     cancel = interrupt
 
     def values(self) -> Future[ValueMesh[Any]]:
-        """The values of the cell's last expression by rank, of a cell that was run to keep them."""
+        """Fetch the values of the cell's last expression by rank, if it was run to keep them."""
         return self._kept().fetch()
 
     def value(self, rank: int) -> Any:
@@ -192,7 +192,7 @@ class Results:
         self._dropping.atexit = False
 
     def fetch(self) -> Future[ValueMesh[Any]]:
-        """The values of all ranks, with the shape of the mesh; unpickled when looked at."""
+        """Fetch the values of all ranks, with the shape of the mesh; unpickled when looked at."""
         found = self._all
         if found is None or _has_failed(found):
             found = self._all = variables.fetch_result(self._mesh._part, self._reply)

@@ -139,7 +139,7 @@ class Client(Runtime):
         self.supervision.on_heal.append(lambda state, ranks: callback(state.name, ranks))
 
     def snapshot(self) -> Snapshot:
-        """The state of every mesh, as one immutable value."""
+        """Return the state of every mesh, as one immutable value."""
         return self.status.snapshot()
 
     def run_untagged(self, run: Callable[[], T]) -> T:
@@ -163,7 +163,7 @@ class Client(Runtime):
         return cancel_owed_by(self.proc, processes)
 
     def waits(self, tag: int) -> list[Wait]:
-        """What the notebook cell `tag` is waiting for."""
+        """Return what the notebook cell `tag` is waiting for."""
         found = [waiter.wait_for_people() for waiter in self.proc.waiters()]
         return [each for each in found if each is not None and each.tag in {None, tag}]
 
@@ -324,7 +324,7 @@ class Client(Runtime):
 
 
 def text_of_cell(filename: str) -> str | None:
-    """The text that IPython or a mesh cell has left under that name; None for files."""
+    """Return the text that IPython or a mesh cell has left under that name; None for files."""
     match linecache.cache.get(filename):
         case (_, None, list() as lines, _):
             return "".join(lines)
@@ -401,12 +401,12 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def client() -> Client:
-    """The client; started on demand. Raises `RuntimeError` in a rank."""
+    """Return the client; started on demand. Raises `RuntimeError` in a rank."""
     return start()
 
 
 def running_client() -> Client | None:
-    """The client, if one runs in this process."""
+    """Return the client, if one runs in this process."""
     found = current.running()
     return found if isinstance(found, Client) else None
 

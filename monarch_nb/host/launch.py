@@ -40,7 +40,7 @@ class AgentBoot:
 
     @staticmethod
     def from_line(line: bytes) -> AgentBoot:
-        """The record back from its line. Raises `ValueError`, `TypeError` for anything else."""
+        """Read the record from its line. Raises `ValueError`, `TypeError` for anything else."""
         fields = json.loads(line)
         if not isinstance(fields, dict):
             raise TypeError(f"a boot record is a JSON object, not {line[:80]!r}")
@@ -49,7 +49,7 @@ class AgentBoot:
 
     @staticmethod
     def read(fd: int) -> AgentBoot:
-        """The first line of `fd`, and not a byte more. Raises `EOFError` if there is none."""
+        """Read the first line of `fd`, and not a byte more. Raises `EOFError` if there is none."""
         line = bytearray()
         while not line.endswith(b"\n"):
             byte = os.read(fd, 1)
@@ -59,7 +59,7 @@ class AgentBoot:
         return AgentBoot.from_line(bytes(line))
 
     def log_name(self) -> str:
-        """The file in the run dir that takes what agent and zygote write to their stderr."""
+        """Return the file in the run dir that takes what agent and zygote write to their stderr."""
         return f"{self.agent:016x}.log"
 
 

@@ -78,7 +78,7 @@ class LocalLauncher:
             self.kill()
 
     def last_words(self) -> str:
-        """The last lines of the agent's and the zygote's stderr."""
+        """Return the last lines of the agent's and the zygote's stderr."""
         with contextlib.suppress(OSError), self._log.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_BYTES))
             return last_lines(log.read().decode(errors="replace"))

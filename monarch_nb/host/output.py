@@ -80,7 +80,7 @@ class Pipe:
         return len(self._waiting) >= PIECE_BYTES
 
     def read(self, *, drops: bool = False) -> bytes:
-        """What is there, b"" if nothing is; `closed` is set when nothing will ever come.
+        """Read what is there, b"" if nothing is; `closed` is set when nothing will ever come.
 
         A chunk at most, all of which is kept. With `drops` only as much as fits; the rest is
         counted.
@@ -98,7 +98,7 @@ class Pipe:
         return data
 
     def take(self, limit: int = PIECE_BYTES, *, final: bool = False) -> Piece | None:
-        """The next of what waits, of a flood whole lines; the last of it if it is `final`."""
+        """Take the next of what waits, of a flood whole lines; the last of it if it is `final`."""
         if self.is_full or len(self._waiting) > limit:
             limit = self._waiting.rfind(b"\n", 0, limit) + 1 or limit
         data = bytes(self._waiting[:limit])
@@ -143,7 +143,7 @@ class Output:
                 yield piece
 
     def tail(self) -> str:
-        """The last lines of both streams, as they came; after a crash of Python, where it was."""
+        """Return the last lines of both streams; after a crash of Python, where it was."""
         if self._crash is not None:
             lines = bytes(self._crash[:_CRASH_BYTES]).decode(errors="replace").splitlines()
             return "\n".join(lines[:_CRASH_LINES])
@@ -201,7 +201,7 @@ class FlowControl:
             self._close(pipe)
 
     def rest(self, output: Output, now: float) -> Iterator[Piece]:
-        """All that a rank that has ended has left: it is little, and does not wait for room."""
+        """Return what a rank that has ended has left: it is little, and waits for no room."""
         for piece in output.rest():
             self._window.sent(piece.bytes, now)
             yield piece

@@ -59,7 +59,7 @@ class ControllerRegistry(Actor):
 
 
 def get_or_spawn_controller(name: str, cls: type[T], *args: object, **kwargs: object) -> Future[T]:
-    """The one actor of this name in the whole job; the first caller's class and arguments make it.
+    """Return the one actor of this name in the whole job, made as its first caller asked for.
 
     It lives in the controller's process and can be reached from every actor. Raises `ActorError`
     ("Failure on <name>") from the future when its constructor fails, `ValueError` / `TypeError` at

@@ -74,7 +74,7 @@ class Recorder:
         return bool(self._values or self._folds or self._left_out)
 
     def take(self) -> Batch:
-        """What has gathered since the last time; nothing while another thread folds for long."""
+        """Take what has gathered since the last time; nothing while another thread folds."""
         samples: dict[Key, list[Sample]] = {}
         if self._fold(TAKE_S):
             folds, self._folds = self._folds, {}

@@ -49,7 +49,7 @@ class TorchrunPlace(NamedTuple):
         return {name: str(value) for name, value in values.items()}
 
     def groups(self, count: int, role: str) -> dict[str, str]:
-        """What torchrun says besides: of hosts, and of the one role that there is."""
+        """Return what torchrun says besides: of hosts, and of the one role that there is."""
         return {
             "GROUP_WORLD_SIZE": str(count),
             "ROLE_RANK": str(self.rank),

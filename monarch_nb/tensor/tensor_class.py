@@ -76,7 +76,7 @@ class Tensor(MeshTensor):
         self._ref = DROPPED
 
     def full_tensor(self) -> torch.Tensor:
-        """The values here: of a tensor that is distributed over the mesh all of it, else those of
-        the mesh's first rank. Waits."""
+        """Return the values here: of a tensor that is distributed over the mesh all of it, else
+        those of the mesh's first rank. Waits."""
         found: torch.Tensor = fetching.fetch_shard(self).get()
         return found

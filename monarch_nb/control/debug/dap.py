@@ -75,7 +75,7 @@ class DapLink:
         return self._over.is_set()
 
     def request(self, command: str, arguments: dict[str, object]) -> Future[dict[str, object]]:
-        """The response of the debugger, a message of the protocol; one with `success` false if it
+        """Ask the debugger; its response is a message of the protocol, with `success` false if it
         cannot be had. Returns at once."""
         seq = next(self._numbers)
         request = {"type": "request", "seq": seq, "command": command, "arguments": arguments}

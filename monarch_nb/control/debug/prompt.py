@@ -117,11 +117,11 @@ class Conversation:
             self._say(f"the prompt was taken over by {to}")
 
     def who(self) -> str:
-        """Who is stopped, for a person who has asked for another."""
+        """Return who is stopped, for a person who has asked for another."""
         return f"Stopped: {rank_words(stop.rank for stop in self.stops())}"
 
     def complete(self, line: str) -> list[str]:
-        """What the last word of a line may become: whole words."""
+        """Return what the last word of a line may become: whole words."""
         stop = self._focused()
         words = ["ranks", "rank", "cast", "where*", "continue", "detach"]
         if stop is None:

@@ -114,7 +114,7 @@ class DebugService:
     # who asks people
 
     def stops(self) -> Sequence[Stop]:
-        """Those that wait for a line, by mesh and rank. Any thread."""
+        """Return those that wait for a line, by mesh and rank. Any thread."""
         with self._changed:
             if self._in_order is None:
                 found = self._stops.values()
@@ -191,7 +191,7 @@ class DebugService:
             self._holders = {key: each for key, each in self._holders.items() if each is not who}
 
     def complete(self, key: Key, line: str, timeout_s: float) -> list[str]:
-        """What the last word of a line may become, if the rank tells it in time."""
+        """Return what the last word of a line may become, if the rank tells it in time."""
         seq = self._request(key, "complete", line)
         with self._changed:
             self._changed.wait_for(lambda: seq in self._words or key not in self._stops, timeout_s)
@@ -383,7 +383,7 @@ class PauseService:
 
 
 def covered_s(spans: Iterable[Span], within_s: float) -> float:
-    """How many of the last `within_s` seconds are in any of the spans, told as seconds ago.
+    """Return how many of the last `within_s` seconds are in any of the spans, told as seconds ago.
 
     Example:
         >>> covered_s([(10.0, 6.0), (7.0, 5.0), (2.0, 0.0)], within_s=9.0)

@@ -70,7 +70,7 @@ class Xray:
         self._supervision = supervision
 
     def places(self, mesh: ProcMesh, ranks: Iterable[int]) -> dict[int, Place]:
-        """What the boards say of these ranks, now."""
+        """Return what the boards say of these ranks, now."""
         agents = by_agent(mesh, ranks)
         requests = {agent: GetBoardRows(list(each)) for agent, each in agents.items()}
         told = ask_all.ask(self._proc, requests, ANSWER_S)
@@ -81,17 +81,17 @@ class Xray:
         }
 
     def at_work(self, mesh: ProcMesh) -> list[int]:
-        """The ranks that run code of the user's."""
+        """Return the ranks that run code of the user's."""
         places = self.places(mesh, mesh.ranks)
         return sorted(rank for rank, place in places.items() if place.state in AT_WORK)
 
     def examine(self, mesh: ProcMesh, ranks: Collection[int]) -> dict[int, Seen]:
-        """All that is to be known of these ranks; of those whose board is known."""
+        """Return all that is to be known of those of these ranks whose board is known."""
         return self._seen(mesh, self.places(mesh, ranks))
 
     def hangs(self, tag: int) -> dict[str, dict[int, Seen]]:
-        """The meshes that the cell waits for and of which a rank is paused, or waits for others for
-        `AFTER_S` at least, with their ranks."""
+        """Return the meshes that the cell waits for and of which a rank is paused, or waits for
+        others for `AFTER_S` at least, with their ranks."""
         found = {}
         for mesh in self._awaited(tag):
             places = self.places(mesh, mesh.ranks)

@@ -39,7 +39,7 @@ UNNAMED: Final = "another thread"
 def look(
     proc: Proc, mesh: ProcMesh, ranks: Iterable[int], limit_s: float = LIMIT_S
 ) -> dict[int, list[Stack]]:
-    """The stacks of the user's code of these ranks, the main thread's first; none: it is idle.
+    """Read the stacks of the user's code of these ranks, the main thread's first; none: it is idle.
 
     Takes no longer than `limit_s` and `NAMES_S`. Ranks that are stopped or lost are missing.
     """

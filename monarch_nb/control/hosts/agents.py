@@ -134,7 +134,7 @@ def _may_run(pid: int) -> bool:
 
 
 def agent_of(host: int) -> int:
-    """The agent's id on an attached host."""
+    """Return the agent's id on an attached host."""
     return host << HOST_SHIFT | SERVICE_BIT | 2
 
 

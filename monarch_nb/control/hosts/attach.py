@@ -165,7 +165,7 @@ def attach_to_workers(
     name: str | None = None,
     private_key: str | None = None,
 ) -> HostMesh:
-    """A host mesh (axis `hosts`) of worker processes that offer their hosts. Does not block.
+    """Attach worker processes as one host mesh (axis `hosts`). Does not block.
 
     Args:
         workers: their addresses, or futures of them.

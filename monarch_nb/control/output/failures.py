@@ -199,7 +199,7 @@ class Failures:
 
 
 def record_of_death(ended: Exit) -> ErrorRecord:
-    """How a process died, and where it crashed, as an error."""
+    """Describe as an error how a process died, and where it crashed."""
     text = f"the process {ended.plainly()}{ended.printed()}"
     calls = tuple(FrameRecord(*frame) for frame in ended.crashed_at())
     return ErrorRecord("RankExited", text, "monarch_nb", calls, died=True)

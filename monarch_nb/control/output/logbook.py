@@ -117,7 +117,7 @@ def older_half(path: Path) -> Path:
 
 
 def index_of(path: Path) -> Path:
-    """Where it stands which cell a half's text is of."""
+    """Return where it stands which cell a half's text is of."""
     return path.with_name(f"{path.name}.cells")
 
 

@@ -71,7 +71,7 @@ class Metrics:
         return _NOTHING if found is None else MappingProxyType(found.curves)
 
     def left_out(self, mesh: str) -> int:
-        """How many values were not kept because the mesh logs more than 32 names."""
+        """Return how many values were not kept because the mesh logs more than 32 names."""
         found = self._meshes.get(mesh)
         return 0 if found is None else found.left_out
 

@@ -271,7 +271,7 @@ class SimilarLines:
             self._add(rank, line)
 
     def take(self) -> list[tuple[int, str]]:
-        """How many and the first of them, in the order in which they came; then forget them."""
+        """Take how many and the first of them, in the order in which they came."""
         found = [(self._counts[key], first) for key, first in self._firsts.items()]
         if self._left_out:
             found.append((self._left_out, "... more lines of other kinds"))

@@ -24,7 +24,7 @@ class Told(NamedTuple):
     seen_at: float
 
     def time_s(self, there_ns: int) -> float:
-        """A time of that host, on our clock; 0.0 for 0, which stands for an unknown one."""
+        """Return a time of that host, on our clock; 0.0 for 0, which stands for an unknown one."""
         return there_ns / 1e9 + self.offset_s if there_ns else 0.0
 
 
@@ -59,7 +59,7 @@ class Boards:
             self._news.notify_all()
 
     def take_changed(self) -> set[int]:
-        """The processes with news since the last call."""
+        """Return the processes with news since the last call."""
         with self._news:
             changed, self._changed = self._changed, set()
         return changed

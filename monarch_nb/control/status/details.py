@@ -29,7 +29,7 @@ def ask(proc: Proc, sinces: Mapping[int, int], timeout_s: float) -> dict[int, Ra
 
 
 def actors_of(details: RankDetails) -> list[dict[str, Any]]:
-    """The actors of a rank that are the user's: name, cls, calls, failed, queue, current."""
+    """Return the actors of a rank that are the user's: name, cls, calls, failed, queue, current."""
     found = []
     for each in details.actors:
         if not each.cls.startswith(_OUR_CLASSES):

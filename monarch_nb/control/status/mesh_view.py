@@ -53,7 +53,7 @@ class KnownHosts:
         self._version += 1
 
     def told(self, dead: Mapping[int, Exit]) -> tuple[HostStatus, ...]:
-        """The list; the same object while nothing changes."""
+        """Return the list; the same object while nothing changes."""
         if (key := (self._version, len(dead))) != self._key:
             new = tuple(HostStatus(self._name(each), self._end(each, dead)) for each in self.places)
             self._key, self._told = key, new if new != self._told else self._told

@@ -97,7 +97,7 @@ class StatusService:
     # any thread
 
     def snapshot(self) -> Snapshot:
-        """The state of every mesh that the client owns.
+        """Return the state of every mesh that the client owns.
 
         The first of a while waits for what agents tell, `LOOK_S` at most.
         """
@@ -138,13 +138,13 @@ class StatusService:
                 self._ask()
 
     def timeline(self, mesh: str) -> Timeline:
-        """What the ranks of a mesh did in the last seconds; one without ranks if it is unknown."""
+        """Return what the ranks of a mesh did in the last seconds; of an unknown one, nothing."""
         with self._lock:
             self._refresh()
             return self.timelines().get(mesh) or Timeline(0, self._seconds())
 
     def timelines(self) -> dict[str, Timeline]:
-        """Those of all meshes of the last snapshot, by name; of one name, one that is up."""
+        """Return those of all meshes of the last snapshot, by name; of one name, one that is up."""
         with self._lock:
             views = sorted(self._views.values(), key=lambda view: view.state.ended is None)
             return {view.state.name: view.timeline for view in views}

@@ -77,13 +77,13 @@ class Timeline:
         self._add(seconds, UNKNOWN.encode() * self._size)
 
     def strips(self) -> list[str]:
-        """The last seconds of each rank, `KEPT` at most, oldest first."""
+        """Return the last seconds of each rank, `KEPT` at most, oldest first."""
         _, columns = self._told
         letters = b"".join(columns).decode()
         return [letters[rank :: self._size] for rank in range(self._size)]
 
     def letters(self, second: int) -> str:
-        """A letter for each rank, for the second with this number (from 0)."""
+        """Return a letter for each rank, for the second with this number (from 0)."""
         seconds, columns = self._told
         place = second - (seconds - len(columns))
         return columns[place].decode() if 0 <= place < len(columns) else UNKNOWN * self._size

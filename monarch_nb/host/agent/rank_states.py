@@ -86,16 +86,16 @@ class RankStates:
         return proc in self._ranks or proc in self._gone
 
     def is_gone(self, proc: int) -> bool:
-        """Whether this was a rank of ours and has ended."""
+        """Return whether this was a rank of ours and has ended."""
         return proc in self._gone
 
     def feed(self, event: Event, now: float) -> list[Effect]:
-        """What is to be done about `event`, and about all that is due by now."""
+        """Return what is to be done about `event`, and about all that is due by now."""
         effects = [*self._on(event, now), *self._due(now)]
         return [effect for effect in effects if not self._is_for_ended(effect)]
 
     def deadline(self) -> float | None:
-        """When `Tick` has to come at the latest."""
+        """Return when `Tick` has to come at the latest."""
         return min(self._deadlines(), default=None)
 
     def _is_for_ended(self, effect: Effect) -> bool:

@@ -69,7 +69,7 @@ class ZygoteClient:
 
 
 def settings_for(boot: AgentBoot, file_limit: int) -> Record:
-    """A zygote's settings: the first message that it gets."""
+    """Return a zygote's settings: the first message that it gets."""
     return {
         "main": boot.main,
         "preload": list(boot.preload),

@@ -119,7 +119,7 @@ class Sampler:
         self._seen.pop(proc, None)
 
     def changes(self, now: float) -> News:
-        """What differs from the last call."""
+        """Return what differs from the last call."""
         ranks = [seen.row for seen in self._seen.values() if _has_news(seen)]
         if now < self._measure_at:
             return News(ranks, [])
@@ -217,7 +217,7 @@ class Viewers:
         return self._sample_at if self._periods else None
 
     def news(self, now: float) -> tuple[list[int], messages.Board] | None:
-        """Whom to tell what, if a sample is due and something has changed."""
+        """Return whom to tell what, if a sample is due and something has changed."""
         if not self._periods or now < self._sample_at:
             return None
         self._sample_at = now + self._period_s()

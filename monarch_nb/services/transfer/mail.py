@@ -40,7 +40,7 @@ class Mail(Mailbox[Value]):
                 self._proc.send(process, CALL, MAIL_PORT, payload, reply=number)
 
     def take(self, number: int, source: int) -> Any:
-        """What process `source` sends under this number: waits. `RankExited` if it has died.
+        """Wait for what process `source` sends under this number. `RankExited` if it has died.
 
         Nobody will take it after an interrupt: what comes then is thrown away.
         """

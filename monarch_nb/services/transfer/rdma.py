@@ -41,7 +41,7 @@ warnings.simplefilter("once", RDMATcpFallbackWarning)
 
 
 def is_ibverbs_available() -> bool:
-    """Whether RDMA hardware is used: never yet, whatever the machine has."""
+    """Return whether RDMA hardware is used: never yet, whatever the machine has."""
     return False
 
 

@@ -87,7 +87,7 @@ class Transfer(Future[None]):
         return True
 
     def is_over(self) -> bool:
-        """Whether nothing more is to be begun: it has failed, or time is up."""
+        """Return whether nothing more is to be begun: it has failed, or time is up."""
         if self._error is None and time.monotonic() > self._deadline:
             self._fail(TimeoutError())
         return self._error is not None
@@ -228,7 +228,7 @@ def submit(operations: Iterable[Operation], timeout: float) -> Future[None]:
 
 
 def way(remote: Remote) -> str:
-    """How this process would reach a buffer: "memory", "cma", "cuda_ipc" or "tcp"."""
+    """Return how this process would reach a buffer: "memory", "cma", "cuda_ipc" or "tcp"."""
     proc = current.proc()
     if remote.place.process == proc.id:
         return "memory"

@@ -47,8 +47,8 @@ class WorkspaceReceiver(Actor):
 
     @endpoint
     def compare(self, place: str, entries: Sequence[Entry]) -> dict[str, bytes]:
-        """Some more of what shall be in a folder; the files that may differ: a digest of what is
-        here, or nothing if it is surely another."""
+        """Take more of what shall be in a folder; return the files that may differ: a digest of
+        what is here, or nothing if it is surely another."""
         if place not in self._folders:
             self._folders[place] = _Folder(self._root.resolve(), place)
         return self._folders[place].compare(entries)

@@ -48,7 +48,7 @@ class Loan:
 
 
 def check(tensor: torch.Tensor, what: str, *, changes: bool) -> None:
-    """Raises `ValueError` if a loan forbids this use of a tensor."""
+    """Raise `ValueError` if a loan forbids this use of a tensor."""
     memory = id(_root(tensor))
     for loan in watched.get(memory, ()):
         if memory == loan.given:

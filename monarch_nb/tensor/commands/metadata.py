@@ -52,7 +52,7 @@ _metas: dict[tuple[object, ...], TensorMeta] = {}
 
 
 def meta_of(tensor: torch.Tensor) -> TensorMeta:
-    """The kind of a local or a fake tensor. Raises `NotImplementedError` for one that is sparse."""
+    """Return the kind of a local or a fake tensor. `NotImplementedError` for one that is sparse."""
     if tensor.layout is not torch.strided:
         raise NotImplementedError(
             f"a tensor of layout {tensor.layout} on a mesh; use it inside a remote() function"
@@ -107,7 +107,7 @@ def _quiet() -> Iterator[None]:
 def propagate(
     function: Callable[..., R], args: Sequence[object], kwargs: Mapping[str, object], name: str
 ) -> R:
-    """What `function` makes of fake tensors.
+    """Return what `function` makes of fake tensors.
 
     Raises what it raises: a shape that does not fit is known here, at the line that did it. Where
     the result depends on values, which only the ranks have: `RuntimeError` with the way out.

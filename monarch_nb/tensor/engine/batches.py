@@ -151,7 +151,7 @@ class Home:
         return ProcMesh(self.engine.procs, self.shape)
 
     def target(self, method: str = "run") -> Target:
-        """Whom to send to. Raises `SupervisionError` when a rank of it is lost."""
+        """Return whom to send to. Raises `SupervisionError` when a rank of it is lost."""
         found = self._workers._target(method)
         if method == "run" and found is not self._target:
             self._target = found
@@ -285,7 +285,7 @@ class Engine:
 
     @staticmethod
     def of(procs: ProcsState, stream: str, kind: type[torch.Tensor]) -> Engine:
-        """The engine of a stream, started at first use."""
+        """Return the engine of a stream, started at first use."""
         with _starting:
             found = procs.streams.get(stream)
             if found is None:
@@ -376,11 +376,11 @@ class Engine:
                 self._lock.release()
 
     def is_over(self) -> bool:
-        """Whether its mesh was stopped, or ranks of it are lost."""
+        """Return whether its mesh was stopped, or ranks of it are lost."""
         return self.procs.ended is not None or bool(self.procs.lost)
 
     def is_idle(self) -> bool:
-        """Whether nothing waits to be sent."""
+        """Return whether nothing waits to be sent."""
         freed = any(home.freed for home in list(self._homes.values()))
         return not (freed or self._batch or self._leaving)
 
@@ -454,7 +454,7 @@ _starting: Final = threading.Lock()
 
 
 def begun(kind: type[C], target: Target) -> C:
-    """A call to every rank of a target that can be answered, and is not sent yet."""
+    """Begin a call to every rank of a target that can be answered; it is not sent yet."""
     call: Any = make(kind)
     call._begin(current.proc(), target, context.current_tag())
     call.expect()

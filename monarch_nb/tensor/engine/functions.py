@@ -27,12 +27,12 @@ _LIMIT = 10_000
 
 
 def tensors_in(values: object) -> list[MeshTensor]:
-    """The tensors of a mesh in lists, tuples and dicts, in order."""
+    """Return the tensors of a mesh in lists, tuples and dicts, in order."""
     return [each for each in _pytree.tree_leaves(values) if isinstance(each, MeshTensor)]
 
 
 def on_each(obj: T, action: Callable[[MeshTensor], MeshTensor]) -> T:
-    """The same lists, tuples and dicts with `action` done to each tensor of a mesh in them."""
+    """Return the same lists, tuples and dicts, with `action` done to each tensor of a mesh."""
     found: T = _pytree.tree_map(
         lambda leaf: action(leaf) if isinstance(leaf, MeshTensor) else leaf, obj
     )
@@ -80,7 +80,7 @@ def defined(
     once: bool = True,
     promises: bool = False,
 ) -> Definition:
-    """A definition of a function. `promises`: its results are checked against `new`."""
+    """Define a function as a command. `promises`: its results are checked against `new`."""
     return Definition(
         next(numbers),
         target,

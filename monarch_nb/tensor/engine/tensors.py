@@ -322,7 +322,7 @@ def _check_written(func: Operation, args: Args, kwargs: Kwargs) -> None:
 
 
 def put(value: torch.Tensor, home: Home, mesh: object) -> MeshTensor:
-    """A local tensor on every rank of a mesh: each has a copy."""
+    """Put a local tensor on every rank of a mesh: each has a copy."""
     if value.requires_grad and torch.is_grad_enabled():
         raise ValueError(  # a TypeError would become "unsupported operand"
             f"{_kind(value)} requires a gradient, which would not come back from the ranks. Make "
@@ -340,7 +340,7 @@ def put(value: torch.Tensor, home: Home, mesh: object) -> MeshTensor:
 
 
 def as_it_is(value: torch.Tensor) -> torch.Tensor:
-    """A copy, contiguous: it is sent later, and its owner may change it before."""
+    """Copy it, contiguous: it is sent later, and its owner may change it before."""
     return value.detach().clone(memory_format=torch.contiguous_format)
 
 

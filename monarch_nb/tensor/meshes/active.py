@@ -152,7 +152,7 @@ no_mesh: Final = NoMesh()
 
 
 def get_active_mesh() -> ProcMesh:
-    """The mesh that is active in this thread. Raises `ValueError` if none is."""
+    """Return the mesh that is active in this thread. Raises `ValueError` if none is."""
     if not stack.meshes or (found := stack.meshes[-1].mesh) is None:
         raise ValueError("no device mesh is active: with mesh.activate(): ...")
     return found
@@ -177,7 +177,7 @@ def coalescing() -> Iterator[None]:
 
 
 def home_of(mesh: ProcMesh) -> Home:
-    """Where operations on a mesh go: its ranks, and the stream that is active."""
+    """Return where operations on a mesh go: its ranks, and the stream that is active."""
     return Engine.of(mesh._state, active_name(), Tensor).home(mesh._shape)
 
 
@@ -202,7 +202,7 @@ def rank_tensor(mesh: ProcMesh, dim: str | Sequence[str]) -> MeshTensor:
 
 
 def holds_tensors(values: object) -> bool:
-    """Whether there are tensors of a mesh among some values."""
+    """Return whether there are tensors of a mesh among some values."""
     try:
         return bool(functions.tensors_in(values))
     except RecursionError:  # nested so deeply that they cannot be sent either, which is said there

@@ -84,7 +84,7 @@ class DeviceMesh(MeshTrait):
 
 
 def spawn_tensor_engine(procs: ProcMesh) -> DeviceMesh:
-    """The processes of a mesh, as a place for tensors.
+    """Return the processes of a mesh, as a place for tensors.
 
     Example:
         >>> devices = spawn_tensor_engine(procs)           # doctest: +SKIP

@@ -34,7 +34,7 @@ MODEL_AXES: Final = ("model_parallel", "tensor_parallel", "model", "tensor", "tp
 def Mesh(  # noqa: N802  it reads as the class of the documents that it comes from
     shape: Sequence[int], mesh_dim_names: Sequence[str], name: str | None = None
 ) -> ProcMesh:
-    """Processes on this host, laid out on named axes: `this_host().spawn_procs` in one line.
+    """Start processes on this host on named axes: `this_host().spawn_procs` in one line.
 
     Args:
         shape: how many along each axis.

@@ -37,7 +37,7 @@ _active: Final = _Active()
 
 
 def active_name() -> str:
-    """The stream that is active in this thread."""
+    """Return the stream that is active in this thread."""
     return _active.names[-1]
 
 
@@ -71,7 +71,7 @@ class Stream:
         return self._active()
 
     def borrow(self, t: MeshTensor, mutable: bool = False) -> tuple[MeshTensor, Borrow]:
-        """A tensor of another stream, for use on this one: the same memory.
+        """Lend this stream a tensor of another one: the same memory.
 
         Args:
             t: until the borrow ends nobody may change it.
@@ -132,7 +132,7 @@ class Borrow:
 
 
 def get_active_stream() -> Stream:
-    """The stream that is active in this thread: `Stream("main")`, if none was activated."""
+    """Return the stream that is active in this thread: `Stream("main")`, if none was activated."""
     return Stream(active_name())
 
 

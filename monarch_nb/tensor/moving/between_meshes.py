@@ -39,7 +39,7 @@ _numbers: Final = itertools.count(1)
 
 
 def slice_mesh(obj: T, **coordinates: int | slice) -> T:
-    """The same tensors, on a slice of their mesh only. Moves nothing.
+    """Return the same tensors, on a slice of their mesh only. Moves nothing.
 
     Raises as `mesh.slice` does: `TypeError` for an unknown axis, `IndexError`, `ValueError`.
 
@@ -50,7 +50,7 @@ def slice_mesh(obj: T, **coordinates: int | slice) -> T:
 
 
 def to_mesh(obj: T, mesh: ProcMesh, stream: NamedStream | None = None) -> T:
-    """Copies of tensors on another mesh, rank by rank, with the same coordinates.
+    """Copy tensors to another mesh, rank by rank, with the same coordinates.
 
     Axes that `mesh` has and the tensors' mesh has not get the same values all along. Gradients come
     back the same way; along such axes they are added up.

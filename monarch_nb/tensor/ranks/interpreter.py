@@ -198,7 +198,7 @@ class Interpreter:
         return errors
 
     def values(self, refs: Sequence[int]) -> list[object]:
-        """The tensors of some refs; raises `FailedInput` for the first that has failed."""
+        """Return the tensors of some refs; raises `FailedInput` for the first that has failed."""
         found = [self._find(ref) for ref in refs]
         for each in found:
             if type(each) is Failed:
@@ -337,7 +337,7 @@ def _kinds_of(definition: Definition) -> tuple[bool, ...]:
 
 
 def own_copy(value: torch.Tensor, device: str) -> torch.Tensor:
-    """Memory of its own, as what came is lent."""
+    """Copy it into memory of its own, as what came is lent."""
     return value.clone() if device == "cpu" else value.to(device)
 
 

@@ -60,8 +60,8 @@ def grad_generator(
     with_respect_to: Iterable[Differentiable] = (),
     grad_roots: Sequence[torch.Tensor | None] = (),
 ) -> Iterator[torch.Tensor | None]:
-    """The gradients of `roots`, one by one; each is computed when it is asked for, and no more than
-    it needs.
+    """Yield the gradients of `roots`, one by one; each is computed when it is asked for, no more
+    than it needs.
 
     Args:
         roots: what to differentiate; a tensor, or several.

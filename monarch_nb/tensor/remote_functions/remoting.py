@@ -238,7 +238,7 @@ class Method:
         self.__name__ = f"{self._mesh.name}.{self._name}"
 
     def check(self, home: Home) -> None:
-        """Raises `ValueError` unless its actors live on exactly the ranks of a home."""
+        """Raise `ValueError` unless its actors live on exactly the ranks of a home."""
         if self._mesh._target(self._name).processes != home.target().processes:
             raise ValueError(
                 f"{self.__name__} runs where its tensors are, on {home.words()}; {self._mesh.name} "
@@ -306,7 +306,7 @@ def remote(function: Any = None, *, propagate: Propagate = None) -> Any:
 
 
 def remote_method(endpoint: Endpoint[P, R]) -> Remote[P, R]:
-    """An endpoint as a remote function: what tensors of a mesh in a call of an actor mean."""
+    """Make an endpoint a remote function: what tensors of a mesh in a call of an actor mean."""
     rule = endpoint.propagate
     return Remote(cast("Callable[P, R]", Method(endpoint)), _no_rule if rule is None else rule)
 

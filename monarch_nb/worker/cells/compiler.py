@@ -59,7 +59,7 @@ class CellCompiler:
 
 
 def without_blank_start(code: str) -> tuple[str, int]:
-    """The code from its first line with text, and how many empty lines stood before it.
+    """Return the code from its first line with text, and how many empty lines stood before it.
 
     IPython drops them, but line numbers should be the notebook's.
     """

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 
 def jsonable(data: Mapping[str, object]) -> dict[str, object]:
-    """A mime bundle, or what goes with one, that can be written as JSON."""
+    """Return a mime bundle, or what goes with one, that can be written as JSON."""
     return {
         str(mime): value if isinstance(value, str) else _value(value)
         for mime, value in data.items()

@@ -63,7 +63,7 @@ class Wire:
     # what pydevd calls
 
     def recv(self, _size: int) -> bytes:
-        """The next message, whole: pydevd keeps what is more than it has asked for."""
+        """Return the next message, whole: pydevd keeps what is more than it has asked for."""
         return self._to_debugger.get()
 
     def sendall(self, data: bytes) -> None:

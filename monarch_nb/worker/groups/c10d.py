@@ -114,7 +114,7 @@ def _without_default(c10d: ModuleType) -> None:
 
 
 def backends_of(group: Group) -> list[Backend]:
-    """What a group uses on its devices, each once."""
+    """Return what a group uses on its devices, each once."""
     found = {id(each): each for each in map(group._get_backend, group._device_types)}
     return list(found.values())
 

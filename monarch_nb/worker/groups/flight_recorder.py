@@ -49,7 +49,7 @@ def _is_off() -> bool:
 
 
 def recorded() -> list[Written]:
-    """What the recorder has, the oldest first."""
+    """Return what the recorder has, the oldest first."""
     bindings = c10d.load("torch._C._distributed_c10d")
     found: list[Written] = json.loads(bindings._dump_fr_trace_json()).get("entries", [])
     return found

@@ -161,7 +161,7 @@ class AxisGroups:
         self._making: dict[str, threading.Lock] = {}
 
     def of(self, ranks: Sequence[int], owner: str = "", timeout: float | None = None) -> Group:
-        """The `ProcessGroup` of exactly these ranks of the mesh; waits for them the first time.
+        """Return the `ProcessGroup` of exactly these ranks; wait for them the first time.
 
         `timeout` in seconds is for that and for each of its collectives from now on; None: as it
         is, 60 at first. Each `owner` has its own: collectives of two must not mix, in whatever

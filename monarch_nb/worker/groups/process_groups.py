@@ -182,7 +182,7 @@ class ProcessGroups:
             self.board.resume(waited)
 
     def interrupted(self) -> bool:
-        """The main thread was interrupted a moment ago: end what it waits for without seeing that.
+        """End what the main thread, just interrupted, waits for without seeing that.
 
         Returns whether there was something. Any other thread.
         """

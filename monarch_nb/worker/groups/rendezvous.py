@@ -97,7 +97,7 @@ def _meet_in_file(groups: ProcessGroups, url: str, timeout: dt.timedelta) -> Ite
 def meet(
     groups: ProcessGroups, name: str, ranks: list[int], timeout: dt.timedelta, what: str
 ) -> Store:
-    """The store in which these ranks of the world meet under `name`, when all of them are there.
+    """Return the store in which these ranks of the world meet under `name`, when all are there.
 
     Raises `TimeoutError`, which names those that did not come to `what`. Any thread.
     """

@@ -53,7 +53,7 @@ class Limit:
         self._paused_s = 0.0
 
     def check(self) -> None:
-        """Raises `RuntimeError`, as torch does, when the time is over."""
+        """Raise `RuntimeError`, as torch does, when the time is over."""
         if self._timeout is None:
             return
         limit_s, waited_s = self._timeout.total_seconds(), time.monotonic() - self._started_s
@@ -94,7 +94,7 @@ class Abandoned:
         self._hold()
 
     def check(self, work: object) -> None:
-        """Raises `RuntimeError` where the group is of no use; a work may be waited for again.
+        """Raise `RuntimeError` where the group is of no use; a work may be waited for again.
 
         What has ended on the peers ends here a moment later: that is waited for.
         """
@@ -214,7 +214,7 @@ def abort_groups(groups: Iterable[Group]) -> None:
 
 
 def is_stuck_in_backward() -> bool:
-    """Whether the main thread is in a backward pass that waits for a collective of gloo."""
+    """Return whether the main thread is in a backward pass that waits for a collective of gloo."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     if frame is None or not frame.f_code.co_filename.endswith(_ENGINE):
         return False

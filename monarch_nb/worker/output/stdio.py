@@ -115,7 +115,7 @@ class OutputPump:
     # writers
 
     def writer(self, stream: str) -> Callable[[str], int]:
-        """A `write`, made for speed: programs print a million lines, several pieces each."""
+        """Make a `write` that is fast: programs print a million lines, several pieces each."""
         pieces, append, current_tag = self._pieces, self._pieces.append, self._current_tag
 
         def write(text: str) -> int:

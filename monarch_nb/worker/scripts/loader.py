@@ -31,12 +31,12 @@ class Program:
 
 
 def folder_of(name: str, *, is_module: bool) -> Path:
-    """What is first in `sys.path` while it runs."""
+    """Return what is first in `sys.path` while it runs."""
     return _here() if is_module else _path(name).resolve().parent
 
 
 def load(name: str, *, is_module: bool, where: str = "") -> Program:
-    """The program of this name. `where` is added to what is said of a missing file."""
+    """Find the program of this name. `where` is added to what is said of a missing file."""
     return _module(name) if is_module else _script(name, where)
 
 

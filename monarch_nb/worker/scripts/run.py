@@ -60,7 +60,7 @@ class ScriptWorld:
         return len(self.members)
 
     def environment(self) -> dict[str, str]:
-        """What a script may read. The address of a master that the user has chosen stays."""
+        """Return what a script may read. The address of a master that the user has chosen stays."""
         here, groups = self.hosts[self.rank], list(dict.fromkeys(self.hosts))
         local_rank, local_size = self.hosts[: self.rank].count(here), self.hosts.count(here)
         place = TorchrunPlace(self.rank, self.size, local_rank, local_size, groups.index(here))

@@ -120,7 +120,7 @@ class BoardWriter:
         self._slot.write_queue(queue)
 
     def collective(self, what: str) -> Waited | None:
-        """The calling thread begins to wait for other ranks. None: it does so already."""
+        """Say that the calling thread begins to wait for other ranks. None: it does so already."""
         before = self._hidden or parse(self._slot.raw())
         if before.state == COLLECTIVE:
             return None
@@ -163,7 +163,7 @@ class BoardWriter:
             self._write(state, since_ns, what, busy_ns, self._calls, self._failed, self._queue)
 
     def paused_ago(self) -> list[tuple[float, float]]:
-        """The last pauses, each as seconds ago from and to. Any thread."""
+        """Return the last pauses, each as seconds ago from and to. Any thread."""
         with self._pausing:
             now = monotonic_ns()
             open_now = [(self._paused_ns, now)] if self._pauses else []
