@@ -92,7 +92,7 @@ class Control:
         self._prewarming.start()
 
     def end_prewarm(self, timeout_s: float) -> None:
-        """The kernel ends: what the background has begun is finished, so that it can be ended."""
+        """Finish what the background has begun, so that it can be ended: the kernel ends."""
         self._is_over.set()
         if self._prewarming is not None:
             self._prewarming.join(timeout_s)
@@ -218,11 +218,11 @@ class Control:
         return client.post_mortem.open_failed(wanted, tag)
 
     def stop_at_failure(self, processes: Iterable[int], *, on: bool) -> None:
-        """Ranks stop where their code fails, or do no longer."""
+        """Have ranks stop where their code fails, or no longer."""
         _client().post_mortem.stop_at_failure(processes, on=on)
 
     def forget_failed(self, processes: Iterable[int]) -> None:
-        """Ranks let go of the frames of their failures, and of what these hold."""
+        """Have ranks let go of the frames of their failures, and of what these hold."""
         _client().post_mortem.forget_failed(processes)
 
     # ---------------------------------------------------------------------- cells and variables

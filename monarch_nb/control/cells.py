@@ -94,7 +94,7 @@ class CellRun(Waiter):
         return self._kept().fetch()
 
     def value(self, rank: int) -> Any:
-        """As `values`, of one rank. Waits for it."""
+        """Fetch the value of one rank, as `values`. Waits for it."""
         return self._kept().value(rank)
 
     def _kept(self) -> Results:
@@ -129,7 +129,8 @@ class CellRun(Waiter):
                 self.lost(self._proc.dead[process])
 
     def deliver(self, message: Message) -> None:
-        """A rank has ended the cell, or heard that it is to stop. Inbox thread."""
+        """Take the word of a rank that has ended the cell, or heard that it is to stop. Inbox
+        thread."""
         rank = self._rank_of.get(message.source)
         if rank is None or rank in self.outcomes:
             return
@@ -200,7 +201,7 @@ class Results:
         return found
 
     def value(self, rank: int) -> Any:
-        """The value of one rank of the mesh. Waits for it."""
+        """Fetch the value of one rank of the mesh. Waits for it."""
         if self._all is not None and not _has_failed(self._all):
             return self._all.get()[self._mesh.ranks.index(rank)]
         alone = self._mesh._new_with_shape(Shape([], Slice(offset=rank, sizes=[], strides=[])))

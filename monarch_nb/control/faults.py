@@ -36,7 +36,8 @@ class FaultService:
         self._listeners.append(callback)
 
     def root_failed(self, failure: MeshFailure, seen: bool) -> None:
-        """A failure reached the root. `seen`: a call has raised it already."""
+        """Decide who is told of a failure that reached the root. `seen`: a call has raised it
+        already."""
         self.failures.append(failure)
         hook = _hook()
         if hook is None and (seen or self._listeners):
@@ -49,7 +50,7 @@ class FaultService:
 
 
 def unhandled_fault_hook(failure: MeshFailure) -> None:
-    """Called in the client with a failure that nobody handled. Assign your own to keep going:
+    """End the program on a failure that nobody handled. Assign your own to keep going:
 
     `monarch_nb.unhandled_fault_hook = lambda failure: ...`. This default prints the report and ends
     the program.

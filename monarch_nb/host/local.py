@@ -61,7 +61,7 @@ class LocalLauncher:
         return self._process.wait()
 
     def kill(self) -> None:
-        """SIGKILL; zygote and ranks end by themselves (`guard.py`)."""
+        """Kill it by SIGKILL; zygote and ranks end by themselves (`guard.py`)."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

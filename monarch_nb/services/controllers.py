@@ -78,7 +78,7 @@ def get_or_spawn_controller(name: str, cls: type[T], *args: object, **kwargs: ob
 
 
 def serve_controllers(proc: Proc) -> None:
-    """In the controller's process: make the registry when it is first asked."""
+    """Make the registry, in the controller's process, when it is first asked."""
 
     def first(message: Message) -> None:
         del proc.ports[CONTROLLERS_PORT]

@@ -71,7 +71,7 @@ def run(boot: dict[str, object]) -> int:
 
 
 def prepare() -> None:
-    """In the zygote, once: make what takes each rank time and is the same for all."""
+    """Make what takes each rank time and is the same for all: in the zygote, once."""
     prepare_shell()
     codec.prepare(cells.CellOutcome, cells.Output)
 

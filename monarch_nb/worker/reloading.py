@@ -37,7 +37,7 @@ class Workspaces:
         self._work = work
 
     def on_workspace(self, synced: WorkspaceSynced, message: Message) -> None:
-        """A sync has ended. Inbox thread."""
+        """Take the folders of a sync that has ended. Inbox thread."""
         landing = SyncedFolders(synced.root, dict(synced.pairs), synced.packages)
         os.environ[WORKSPACE_DIR] = landing.root
         sys.path[:] = landing.import_path(sys.path)

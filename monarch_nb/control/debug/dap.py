@@ -45,7 +45,7 @@ class DapService:
         return link
 
     def on_event(self, event: debug.DapEvent, message: Message) -> None:
-        """A debugger has news. Inbox thread."""
+        """Pass on the news of a debugger. Inbox thread."""
         link = self._links.get(message.source)
         if link is not None:
             link._heard(event.message)

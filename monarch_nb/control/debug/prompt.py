@@ -104,7 +104,7 @@ class Conversation:
         return bool(found)
 
     def close(self) -> None:
-        """Nobody is there any more: no answer is waited for."""
+        """Wait for no answer any more: nobody is there."""
         self.is_closed = True
 
     def leave(self) -> None:
@@ -155,7 +155,7 @@ class Conversation:
             yield f"{f'{mesh} ' if several else ''}{who} at {place}{failed}\n{said}"
 
     def place(self, stop: Stop) -> str:
-        """`train.py:41 step()`."""
+        """Say where it stands: `train.py:41 step()`."""
         name = remote_errors.name_of(stop.file) or stop.file.rpartition("/")[2]
         calls = "" if stop.function == "<module>" else f" {stop.function}()"
         return f"{name}:{stop.line}{calls}"
@@ -166,7 +166,7 @@ class Conversation:
     # lines
 
     def do(self, line: str) -> None:
-        """What a person has typed. Returns when the next line may be asked for."""
+        """Do what a person has typed. Returns when the next line may be asked for."""
         stop = self._focused()
         said = commands.at_mesh(line) if stop is None else commands.at_rank(line)
         try:

@@ -75,7 +75,7 @@ class Holder(Protocol):
     name: str
 
     def lose(self, key: Key, to: str) -> None:
-        """Somebody else has taken a prompt."""
+        """Let go of a prompt that somebody else has taken."""
 
 
 @dataclass
@@ -156,8 +156,8 @@ class DebugService:
         return time.monotonic() - newest > QUIET_S
 
     def gather(self) -> None:
-        """Ranks that stop together are told of together: return when all ranks of their mesh have
-        stopped, or no more do. Not in the inbox thread."""
+        """Wait until all ranks of a mesh have stopped, or no more do: they are told of together.
+        Not in the inbox thread."""
         limit_s = time.monotonic() + GATHER_S
         with self._changed:
             while not self._have_all_stopped() and self._others_stop(limit_s):
@@ -208,7 +208,7 @@ class DebugService:
     # the inbox thread
 
     def on_event(self, told: debug.DebugEvent, message: Message) -> None:
-        """A rank tells of a debugger."""
+        """Take what a rank tells of a debugger."""
         key = message.source, told.stop
         if told.event == "asks":
             self._asks(key, told)
@@ -329,8 +329,8 @@ class PostMortem:
         return keys
 
     def stop_at_failure(self, processes: Iterable[int], *, on: bool) -> list[int]:
-        """From now on these stop where their code fails, or do no longer; so do those that take a
-        place in the same mesh later. Returns who has heard."""
+        """Have these stop where their code fails, or no longer; so do those that take a place in
+        the same mesh later. Returns who has heard."""
         wanted = set(processes)
         numbers = {state.number for state in self._meshes() if wanted & {*state.processes}}
         self._stopping = self._stopping | numbers if on else self._stopping - numbers
@@ -365,7 +365,7 @@ class PauseService:
         self._supervision = supervision
 
     def on_asked(self, wanted: GetHeldOfMesh, message: Message) -> None:
-        """Inbox thread: the asking is done by another."""
+        """Answer for how long; the asking is done by a thread of its own. Inbox thread."""
         threading.Thread(
             target=self._answer, args=(wanted.within_s, message), name="monarch-pauses", daemon=True
         ).start()

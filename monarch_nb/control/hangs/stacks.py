@@ -59,7 +59,8 @@ def look(
 def look_with_native(
     proc: Proc, mesh: ProcMesh, ranks: Iterable[int]
 ) -> tuple[dict[int, list[Stack]], dict[int, str]]:
-    """As `look`, with calls of C code, from py-spy; and why it tells nothing of other ranks."""
+    """Read stacks as `look`, with calls of C code, from py-spy; and why it tells nothing of other
+    ranks."""
     agents = by_agent(mesh, ranks)
     requests = {agent: GetNativeStacks(list(processes)) for agent, processes in agents.items()}
     found: dict[int, list[Stack]] = {}
@@ -139,7 +140,7 @@ def _signal(proc: Proc, mesh: ProcMesh, ranks: Iterable[int], number: signal.Sig
 
 
 def by_agent(mesh: ProcMesh, ranks: Iterable[int]) -> dict[int, dict[int, int]]:
-    """Agent to its processes to their ranks."""
+    """Sort ranks: agent to its processes to their ranks."""
     state = mesh._state
     found: dict[int, dict[int, int]] = {}
     for rank in ranks:

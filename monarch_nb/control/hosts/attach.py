@@ -141,8 +141,8 @@ run_worker_loop_until_shutdown = run_worker_loop_forever
 def start_worker_loop_forever(
     *, address: str, ca: str = DEFAULT_KEYS, private_key: str | None = None
 ) -> Future[str]:
-    """As `run_worker_loop_forever` in the background; the future gives the address that is listened
-    on."""
+    """Do as `run_worker_loop_forever` in the background; the future gives the address that is
+    listened on."""
     worker = HostWorker(address, _folder(ca, private_key))
     exit_when_told()
     atexit.register(worker.close)
@@ -196,7 +196,7 @@ def attach(addr: str) -> HostMesh:
 
 
 def enable_transport(transport: str) -> None:
-    """Kept for programs that choose a transport: unix sockets here, CURVE between hosts, always.
+    """Accept a transport that is there anyway: unix sockets here, CURVE between hosts, always.
 
     Raises `ValueError` for a transport that is not there, `RuntimeError` once the client runs.
     """

@@ -62,7 +62,7 @@ class CommService:
         self._listener = listener
 
     def on_message(self, message: Message) -> None:
-        """A rank's widget says something. Inbox thread."""
+        """Pass on what a rank's widget says. Inbox thread."""
         body = json_of(message.payload)
         if body.get("type") not in KINDS:
             raise RemoteProtocolError(f"a comm message of type {body.get('type')!r:.80}")
@@ -82,7 +82,7 @@ class CommService:
         self._proc.send(process, CONTROL, CONTROL_PORT, payload)
 
     def close(self) -> None:
-        """The client ends, and so do all ranks."""
+        """Tell that all ranks are gone: the client ends."""
         for process in list(self._seen):
             self._lost(process)
 

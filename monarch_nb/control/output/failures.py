@@ -94,11 +94,11 @@ class Failures:
         supervision.on_exit.append(self._exited)
 
     def of(self, mesh: str) -> tuple[Failure, ...]:
-        """Newest first; the same object while nothing changes. Any thread."""
+        """Return them, newest first; the same object while nothing changes. Any thread."""
         return self._shown.get(mesh, ())
 
     def cell_failed(self, process: int, number: int, record: ErrorRecord, what: str) -> None:
-        """A cell has ended with an error, which has this number on its rank."""
+        """Note a cell that has ended with an error, which has this number on its rank."""
         if self._told_by(process).is_new(number):
             self._add(place_of(self._supervision, process), record, what, time.monotonic())
 

@@ -64,7 +64,7 @@ class RankLog:
     def last(
         self, count: int, pattern: Pattern[str] | None = None, tags: Collection[int] | None = None
     ) -> list[str]:
-        """The last `count` lines, of those that match and that these cells have caused."""
+        """Return the last `count` lines, of those that match and that these cells have caused."""
         found = (line.decode("utf-8", "replace") for line in self._backwards(tags))
         lines = (line for line in found if pattern is None or pattern.search(line))
         return list(islice(lines, count))[::-1]
@@ -205,8 +205,8 @@ class Logbook:
     # readers
 
     def meshes(self) -> dict[str, int]:
-        """Meshes whose ranks have written something and how many ranks each has; the one that
-        wrote last stands last."""
+        """Return meshes whose ranks have written, with their sizes; the last to write stands
+        last."""
         return dict(self._sizes)
 
     def last(
@@ -217,7 +217,7 @@ class Logbook:
         pattern: Pattern[str] | None = None,
         tags: Collection[int] | None = None,
     ) -> list[str]:
-        """The last lines of a rank, of those that match and that the cells of these tags caused."""
+        """Return the last lines of a rank that match and that the cells of these tags caused."""
         log = self._logs.get((mesh, rank))
         return log.last(count, pattern, tags) if log else []
 

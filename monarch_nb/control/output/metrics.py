@@ -64,7 +64,7 @@ class Metrics:
         self._writing = threading.Lock()
 
     def curves(self, mesh: str) -> Mapping[str, Curve]:
-        """By name, in the order in which they came; empty where nothing was logged."""
+        """Return them by name, in the order in which they came; empty where nothing was logged."""
         if mesh == OWN:
             self._take_own()
         found = self._meshes.get(mesh)
@@ -76,7 +76,8 @@ class Metrics:
         return 0 if found is None else found.left_out
 
     def on_message(self, content: object, message: Message) -> None:
-        """What a rank has sent. Inbox thread. Raises `RemoteProtocolError` for anything else."""
+        """Take what a rank has sent. Inbox thread. Raises `RemoteProtocolError` for anything
+        else."""
         self._supervision.proc.control(message.source, MetricsTaken())
         place = place_of(self._supervision, message.source)
         points, left_out = _read(content)

@@ -72,7 +72,7 @@ class OutputService:
         self._listeners.append(callback)
 
     def on_output(self, message: Message) -> None:
-        """An OUTPUT message of a rank."""
+        """Take an OUTPUT message of a rank."""
         _, _, stream, text, content = decode(Output, json_of(message.payload))
         if stream == "metrics":
             self.metrics.on_message(content, message)
@@ -82,8 +82,8 @@ class OutputService:
         self._hand_on(message.source, message.tag, stream, text, content)
 
     def on_raw(self, raw: RawOutput, message: Message) -> None:
-        """What a rank's C code or its children wrote to the file descriptors, from the agent, which
-        sends more when it hears that this was taken."""
+        """Take what a rank's C code or its children wrote to the file descriptors, from the agent,
+        which sends more when it hears that this was taken."""
         process, stream, text, size = raw
         self._supervision.proc.control(message.source, Taken(size))
         at = 0 if (process, stream) in self._crashing else text.find(FATAL)
@@ -95,7 +95,7 @@ class OutputService:
         self._hand_on(process, self.cell_of.get(process, 0), stream, text, None, report)
 
     def on_logging_option(self, wanted: AggregateOutput, _: Message) -> None:
-        """`ProcMesh.logging_option`, called here or on a rank."""
+        """Do `ProcMesh.logging_option`, called here or on a rank."""
         self._windows.set(wanted.procs, wanted.name, wanted.window_s)
 
     def close(self) -> None:
@@ -266,7 +266,7 @@ class SimilarLines:
         self._left_out = 0
 
     def feed(self, rank: int, text: str) -> None:
-        """A chunk of a rank's output."""
+        """Take a chunk of a rank's output."""
         for line in self._assemblers.setdefault(rank, LineAssembler()).feed(text):
             self._add(rank, line)
 
@@ -279,7 +279,7 @@ class SimilarLines:
         return found
 
     def finish(self) -> None:
-        """No more text comes: what has no end yet counts as a line."""
+        """Count as a line what has no end yet: no more text comes."""
         for rank, assembler in self._assemblers.items():
             if assembler:
                 self._add(rank, assembler.take())

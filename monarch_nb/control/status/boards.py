@@ -39,7 +39,7 @@ class Boards:
         self._news = threading.Condition()
 
     def tell(self, agent: int, board: Board, now: float) -> None:
-        """A `board` message of an agent."""
+        """Take a `board` message of an agent."""
         sampled_at = board.now_ns / 1e9
         with self._news:
             offset = min(self._offsets.get(agent, float("inf")), now - sampled_at)
@@ -77,6 +77,6 @@ class Boards:
                 del self.usage[process]
 
     def clear(self) -> None:
-        """Nobody looks any more: what is known will be old."""
+        """Forget what is known, which will be old: nobody looks any more."""
         self.keep(())
         self._offsets.clear()

@@ -19,7 +19,7 @@ _OUR_CLASSES: Final = "monarch_nb."
 
 
 def ask(proc: Proc, sinces: Mapping[int, int], timeout_s: float) -> dict[int, RankDetails]:
-    """Process to what it tells of itself.
+    """Ask processes what they tell of themselves.
 
     Args:
         sinces: processes, each with the number of the last error of its that is known.
@@ -40,7 +40,7 @@ def actors_of(details: RankDetails) -> list[dict[str, Any]]:
 
 
 def actor_totals(state: ProcsState, details: Mapping[int, RankDetails]) -> list[dict[str, Any]]:
-    """Of each actor mesh on these processes: name, cls, size, calls, failed, queue, ended.
+    """Add up, for each actor mesh on these processes: name, cls, size, calls, failed, queue, ended.
 
     Those that the controller has spawned come first, also where no rank has answered; then those
     that live there and were spawned by others.

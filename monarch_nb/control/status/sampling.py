@@ -44,7 +44,7 @@ class Watch:
         self._service = service
 
     def close(self) -> None:
-        """Harmless when repeated."""
+        """End it. Harmless when repeated."""
         self._service.end_watch(self)
 
 
@@ -74,13 +74,13 @@ class StatusService:
     # the inbox thread
 
     def on_spawned(self, spawned: Spawned, _: Message) -> None:
-        """Ranks have been forked."""
+        """Note ranks that have been forked."""
         for process, pid in zip(spawned.procs, spawned.pids, strict=True):
             self._sources.pids[process] = pid
             self._boards.touch(process)
 
     def on_board(self, board: Board, message: Message) -> None:
-        """Changed records of a board."""
+        """Take changed records of a board."""
         if message.source in self._asked:
             self._boards.tell(message.source, board, time.monotonic())
             self._spread()
@@ -150,7 +150,7 @@ class StatusService:
             return {view.state.name: view.timeline for view in views}
 
     def close(self) -> None:
-        """Nobody looks any more."""
+        """End the sampling: nobody looks any more."""
         with self._lock:
             self._over.set()
             ticking = self._ticking

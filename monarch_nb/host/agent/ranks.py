@@ -58,7 +58,7 @@ class Ranks:
         return self.board.path, index
 
     def add(self, proc: int, pid: int, fds: list[int]) -> None:
-        """The rank was forked; `fds` are the read ends of its streams and its pidfd."""
+        """Take a rank that was forked; `fds` are the read ends of its streams and its pidfd."""
         out, err, handle = fds
         config = self._config
         pulse = self._mailbox.pulse(proc, config.pulse_interval_s, config.pulse_timeout_s)

@@ -36,7 +36,7 @@ class ZygoteClient:
         self._post(request)
 
     def ended(self, status: int) -> None:
-        """The process was reaped: take what it said last, and close."""
+        """Take what it said last, and close: the process was reaped."""
         self._process.returncode = os.waitstatus_to_exitcode(status)
         self.listen()
         self._loop.remove(self._channel.fileno())

@@ -132,7 +132,7 @@ class Sampler:
         return News([each.row for each in seen], [_usage_row(each) for each in seen])
 
     def rows(self, procs: Iterable[int]) -> list[Row]:
-        """Of these ranks, read now; `changes` will tell of them all the same."""
+        """Read the rows of these ranks now; `changes` will tell of them all the same."""
         found = [self._seen[proc] for proc in procs if proc in self._seen]
         return [_row(each.proc, each.slot.read()) for each in found]
 
@@ -200,7 +200,7 @@ class Viewers:
         self._sample_at = 0.0
 
     def begin(self, viewer: int, period_s: float, now: float) -> messages.Board:
-        """It looks from now on, or at another pace; everything as it is now."""
+        """Let it look from now on, or at another pace; return everything as it is now."""
         self._periods[viewer] = min(SLOWEST_S, max(FASTEST_S, period_s))
         self._gpus.look()
         if self._periods.keys() == {viewer}:  # others wait for what has changed

@@ -46,7 +46,7 @@ class Inspector:
         self._sampler = sampler
 
     def ask(self, wanted: Wanted, answer: Callable[[object], None]) -> None:
-        """Answered now, but for native stacks."""
+        """Answer a request: now, but for native stacks."""
         procs = check_procs(wanted.procs)
         match wanted:
             case messages.DumpStacks():
@@ -91,7 +91,7 @@ class Native:
         return {spy.process.pid for spy in self._running.values()}
 
     def ask(self, pids: Mapping[int, int], now: float, answer: Answer) -> None:
-        """Answers when all have told; `pids` are those of the ranks."""
+        """Ask for native stacks; answer when all have told. `pids` are those of the ranks."""
         program = _program()
         if program is None:
             answer(Refused(MISSING))

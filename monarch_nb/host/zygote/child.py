@@ -83,7 +83,7 @@ def exit_after(run: Callable[[], int]) -> NoReturn:
 
 
 def detach(boot: Record, out: int, err: int) -> None:
-    """A session, signals and streams of its own; marks for the ones that clean up."""
+    """Give it a session, signals and streams of its own, and marks for the ones that clean up."""
     os.setsid()
     guard.tag(boot["proc"])
     guard.prefer_as_victim(_VICTIM_SCORE)
@@ -97,7 +97,8 @@ def detach(boot: Record, out: int, err: int) -> None:
 
 
 def open_streams() -> None:
-    """New streams: inherited ones believe that they may seek, for they were opened on a file."""
+    """Open new streams: inherited ones believe that they may seek, for they were opened on a
+    file."""
     for name, fd in (("stdout", 1), ("stderr", 2)):
         stream = _stream(fd)
         setattr(sys, name, stream)
@@ -115,7 +116,8 @@ def _stream(fd: int) -> io.TextIOWrapper:
 
 
 def apply_settings(boot: Record) -> None:
-    """Processors, environment and folder as the mesh was asked for. All of it survives an exec."""
+    """Set processors, environment and folder as the mesh was asked for. All of it survives an
+    exec."""
     if boot.get("bind"):
         bind(boot["bind"])
     for name, value in boot["env"].items():
@@ -151,7 +153,7 @@ def find_main(main: str) -> Callable[[Record], int]:
 
 
 def prepare_main(main: str) -> None:
-    """In the zygote: the module of the rank's main may make what every rank will have."""
+    """Let the module of the rank's main make, in the zygote, what every rank will have."""
     module = importlib.import_module(main.partition(":")[0])
     if (made := getattr(module, "prepare", None)) is not None:
         made()

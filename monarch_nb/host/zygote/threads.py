@@ -27,7 +27,7 @@ Setter = Callable[[int], object]
 
 @contextlib.contextmanager
 def single() -> Iterator[None]:
-    """While libraries are loaded: let none of them start a thread."""
+    """Let no library start a thread while it is loaded."""
     before = os.environ.get(_OPENBLAS_VARIABLE)
     os.environ[_OPENBLAS_VARIABLE] = "1"
     try:

@@ -63,7 +63,8 @@ class WorkspaceReceiver(Actor):
     def commit(
         self, place: str, amended: Sequence[Entry], vanished: Sequence[str]
     ) -> dict[str, list[str]]:
-        """Everything has come: put it into place. What was `written` and `deleted`, absolute."""
+        """Put everything, which has come, into place. What was `written` and `deleted`,
+        absolute."""
         folder = self._folders.pop(place)
         try:
             return folder.commit(amended, vanished)

@@ -44,7 +44,7 @@ class TensorMeta:
         self.offset = offset
 
     def words(self) -> str:
-        """`float32[3, 4]`, for people."""
+        """Write it for people: `float32[3, 4]`."""
         return f"{str(self.dtype).removeprefix('torch.')}{list(self.sizes)}"
 
 
@@ -69,8 +69,8 @@ def meta_of(tensor: torch.Tensor) -> TensorMeta:
 
 @functools.cache
 def fake_mode() -> FakeTensorMode:
-    """In which tensors are made that have no values. Made at its first use, on the controller:
-    PyTorch loads its compiler for it, seconds that ranks need not wait."""
+    """Return the mode in which tensors without values are made. Made at its first use, on the
+    controller: PyTorch loads its compiler for it, seconds that ranks need not wait."""
     return FakeTensorMode(allow_non_fake_inputs=False)
 
 

@@ -117,7 +117,7 @@ class Propagator:
         return self._known(func, args, kwargs, faked, result)
 
     def answer(self, func: Operation, args: Args, kwargs: Kwargs) -> object:
-        """To a question that shapes alone answer."""
+        """Answer a question that shapes alone answer."""
 
         def faked(value: object) -> object:
             meta: TensorMeta | None = getattr(value, "_meta", None)

@@ -159,7 +159,7 @@ class Home:
         return found
 
     def words(self) -> str:
-        """`mesh0 {gpus: 2}, ranks 2-3`, for people."""
+        """Write it for people: `mesh0 {gpus: 2}, ranks 2-3`."""
         sizes = ", ".join(f"{name}: {size}" for name, size in self.sizes.items())
         found = f"{self.engine.procs.name} {{{sizes}}}" if sizes else self.engine.procs.name
         if len(self.ranks) < len(self.engine.procs.processes):
@@ -210,7 +210,7 @@ class BatchCall(GatherCall):
     interrupts_what_runs = True
 
     def deliver(self, message: Message) -> None:
-        """An answer; what has failed is told by whatever is fetched."""
+        """Take an answer; what has failed is told by whatever is fetched."""
         if message.rank < len(self._answers) and self._answers[message.rank] is None:
             self._answers[message.rank] = message
             self._missing -= 1
@@ -361,7 +361,7 @@ class Engine:
             return call
 
     def flush_if_due(self) -> None:
-        """As `flush`, where nothing was added for a while. What is lost is nobody's here.
+        """Do as `flush`, where nothing was added for a while. What is lost is nobody's here.
 
         Never waits: who holds the lock may wait for ranks, which may wait for another engine.
         """

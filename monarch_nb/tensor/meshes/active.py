@@ -128,12 +128,12 @@ class _Activation(contextlib.AbstractContextManager[ProcMesh | None]):
 
 
 def activate(mesh: ProcMesh) -> contextlib.AbstractContextManager[ProcMesh | None]:
-    """`ProcMesh.activate`."""
+    """Do `ProcMesh.activate`."""
     return _Activation(mesh)
 
 
 def deactivate(mesh: ProcMesh) -> None:
-    """`ProcMesh.deactivate`."""
+    """Do `ProcMesh.deactivate`."""
     for each in reversed(stack.meshes):
         if each.mesh is not None and home_of(each.mesh) is home_of(mesh):
             each.__exit__()
@@ -144,7 +144,7 @@ class NoMesh:
     """`with no_mesh.activate():` torch makes local tensors, whatever is active outside."""
 
     def activate(self) -> contextlib.AbstractContextManager[ProcMesh | None]:
-        """No mesh is active until the block ends."""
+        """Let no mesh be active until the block ends."""
         return _Activation(None)
 
 
@@ -160,7 +160,7 @@ def get_active_mesh() -> ProcMesh:
 
 @contextlib.contextmanager
 def coalescing() -> Iterator[None]:
-    """What is issued in the block is on its way to the ranks when it ends.
+    """Have what is issued in the block on its way to the ranks when it ends.
 
     A name of Monarch's tensor engine, where it saves messages; here commands are batched anyway.
 
@@ -182,7 +182,7 @@ def home_of(mesh: ProcMesh) -> Home:
 
 
 def rank_tensor(mesh: ProcMesh, dim: str | Sequence[str]) -> MeshTensor:
-    """`ProcMesh.rank_tensor`."""
+    """Do `ProcMesh.rank_tensor`."""
     dims = (dim,) if isinstance(dim, str) else tuple(dim)
     sizes = mesh.sizes
     for name in dims:

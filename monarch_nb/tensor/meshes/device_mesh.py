@@ -77,7 +77,7 @@ class DeviceMesh(MeshTrait):
         return self.procs.to_table()
 
     def exit(self) -> None:
-        """The processes are their owner's to stop: nothing is left to do."""
+        """Do nothing: the processes are their owner's to stop."""
 
     def __repr__(self) -> str:
         return f"<DeviceMesh of {self.procs!r}>"

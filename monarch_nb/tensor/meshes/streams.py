@@ -67,7 +67,7 @@ class Stream:
             _active.names.pop()
 
     def activate(self) -> contextlib.AbstractContextManager[Stream]:
-        """What makes tensors out of nothing inside the block makes them on this stream."""
+        """Have tensors that are made out of nothing inside the block made on this stream."""
         return self._active()
 
     def borrow(self, t: MeshTensor, mutable: bool = False) -> tuple[MeshTensor, Borrow]:
@@ -115,7 +115,7 @@ class Borrow:
         self._target = target
 
     def drop(self) -> None:
-        """The tensor's own stream may use it again, when this one has come so far. The borrowed one
+        """Let the tensor's own stream use it again, when this one has come so far. The borrowed one
         and its views cannot be used any more. Twice is fine."""
         if self._loan.ended:
             return

@@ -107,7 +107,7 @@ def _same(value: torch.Tensor) -> torch.Tensor:
 
 
 def refuse_whole(tensor: MeshTensor, what: str) -> None:
-    """A tensor that is cut over the ranks has no value of a rank's own."""
+    """Refuse a tensor that is cut over the ranks: it has no value of a rank's own."""
     if tensor._ref.home.is_global:
         raise ValueError(
             f"{what} is for tensors that each rank has of its own; {tensor!r} is one tensor over "
@@ -116,7 +116,7 @@ def refuse_whole(tensor: MeshTensor, what: str) -> None:
 
 
 def refuse_grad(tensor: MeshTensor, what: str) -> None:
-    """What autograd cannot follow must not look as if it could."""
+    """Refuse a tensor that requires a gradient where autograd cannot follow."""
     if tensor.requires_grad and torch.is_grad_enabled():
         raise TypeError(
             f"{what} does not work with autograd, and {tensor!r} requires a gradient: give it "

@@ -196,7 +196,7 @@ def _begun(
 
 
 def inspect(obj: T, shard: Mapping[str, int] | None = None, **coordinates: int) -> T:
-    """`fetch_shard(...).get()`: waits.
+    """Do `fetch_shard(...).get()`: waits.
 
     Example:
         >>> inspect(x, gpus=1)                             # doctest: +SKIP

@@ -86,7 +86,7 @@ def reduce_(
     scatter: bool = False,
     mesh: ProcMesh | None = None,
 ) -> T:
-    """As `reduce`, in place: the tensors are changed, and returned.
+    """Reduce as `reduce`, in place: the tensors are changed, and returned.
 
     Raises `ValueError` where the result has another shape.
 

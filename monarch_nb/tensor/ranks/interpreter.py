@@ -58,7 +58,7 @@ _takes_failed: Final[set[Callable[..., object]]] = set()
 
 
 def takes_failed(function: F) -> F:
-    """A function of ours that is called though an input has failed, and gets the `Failed`."""
+    """Have a function of ours called though an input has failed: it gets the `Failed`."""
     _takes_failed.add(function)
     return function
 

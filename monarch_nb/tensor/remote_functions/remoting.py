@@ -84,7 +84,8 @@ class Remote(Generic[P, R]):
         return fetch_objects(self._issued(home, mesh, args, kwargs))
 
     def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """`call` on a mesh of one rank; its value. Raises `ValueError` for a mesh of several."""
+        """Do `call` on a mesh of one rank, for its value. Raises `ValueError` for a mesh of
+        several."""
         home, mesh = self._home((args, kwargs))
         if len(home.ranks) != 1:
             raise ValueError(

@@ -46,7 +46,7 @@ class InterruptGate:
         self._is_expecting = True
 
     def open(self) -> None:
-        """A cell starts. Raises an interrupt that was kept for it."""
+        """Open it: a cell starts. Raises an interrupt that was kept for it."""
         self.is_open = True
         is_late, self._is_expecting = self._missed and self._is_expecting, False
         self._missed = False
@@ -59,7 +59,8 @@ class InterruptGate:
 
     @contextmanager
     def shield(self) -> Iterator[None]:
-        """No interrupt inside; one that came is raised at the end, if a cell still runs."""
+        """Let no interrupt come up inside; one that came is raised at the end, if a cell still
+        runs."""
         if threading.current_thread() is not threading.main_thread():
             yield  # signals are handled by the main thread alone
             return

@@ -149,7 +149,8 @@ class CellQueue:
             self.shell.rest()
 
     def enter(self, what: str, tag: int) -> None:
-        """The main thread works for a notebook cell now: what is called and printed is of that."""
+        """Say what the main thread works at; what is called and printed is of that notebook
+        cell."""
         self._work_for(tag)
         self.what = what
         if (board := self.runtime.hosting.board) is not None:

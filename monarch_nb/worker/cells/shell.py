@@ -162,14 +162,14 @@ class CellShell:
         return self._gate.shield()
 
     def expect(self) -> None:
-        """From now on an interrupt is for the cell that is about to run."""
+        """Keep an interrupt from now on for the cell that is about to run."""
         self._gate.expect()
 
     def rest(self) -> None:
         self._gate.close()
 
     def interrupt(self) -> bool:
-        """For the handler of SIGINT: raise `KeyboardInterrupt` in the running cell.
+        """Raise `KeyboardInterrupt` in the running cell, from the handler of SIGINT.
 
         While a message is being sent it is raised right after. False when no cell runs.
         """
@@ -253,7 +253,7 @@ def explain_exit(outcome: CellOutcome) -> CellOutcome:
 
 
 def prepare_shell() -> None:
-    """In the zygote: make the shell that every rank will have."""
+    """Make the shell that every rank will have, in the zygote."""
     main = sys.modules["__main__"]
     formatter = _the_shell().display_formatter
     assert formatter is not None

@@ -97,23 +97,24 @@ class Dap:
             self._tracer.stop_at(frame)
 
     def interrupted(self) -> None:
-        """SIGINT has come up in the main thread: an exception that ends its tracing."""
+        """Trace again: SIGINT has come up in the main thread, an exception that ends its
+        tracing."""
         if self._tracer is not None:
             self._on_trace_lost(threading.main_thread().ident or 0)
 
     def uncaught(self, error: BaseException) -> None:
-        """A call has raised this, in its thread: stop where it arose, if somebody wants that."""
+        """Stop where this arose, which a call has raised in its thread, if somebody wants that."""
         if (tracer := self._tracer) is not None:
             tracer.uncaught(error)
 
     def leave_post_mortem(self) -> None:
-        """Somebody stops the calls that this rank works at; one that has failed already, and is
-        looked at, ends too. The inbox thread."""
+        """End a call that has failed already and is looked at: somebody stops this rank's calls.
+        The inbox thread."""
         if (tracer := self._tracer) is not None:
             self._jobs.put(tracer.leave_post_mortem)
 
     def close(self) -> None:
-        """The rank ends: no thread of it may be held. Any thread."""
+        """Hold no thread any more: the rank ends. Any thread."""
         if self._thread is not None:
             self._jobs.put(lambda: self._end("the rank ends"))
 

@@ -65,7 +65,7 @@ class Debugger:
     # the inbox thread
 
     def on_input(self, wanted: debug.DebugInput, _: Message) -> None:
-        """A line for a prompt. One that has gone by now has said so."""
+        """Hand a line to a prompt. One that has gone by now has said so."""
         channel = self._stopped.get(wanted.stop)
         if channel is not None:
             channel.put(wanted)

@@ -48,7 +48,8 @@ class VariableInspector:
         return {"variables": [_variable(name, names.get(name)) for name in mine[-MAX_NAMES:]]}
 
     def rich(self, name: str) -> dict[str, object]:
-        """As its display. Raises `RuntimeError` while a cell runs, `NameError` for no variable."""
+        """Return a variable as its display. Raises `RuntimeError` while a cell runs, `NameError`
+        for no variable."""
         if self._cells.what:
             raise RuntimeError("the rank is busy: stop it at a breakpoint to look at its variables")
         names = self._cells.shell.namespace

@@ -77,7 +77,8 @@ def load(name: str) -> ModuleType:
 
 
 def loaded() -> ModuleType | None:
-    """PyTorch's module of process groups, if anything has loaded it and it is of use here."""
+    """Return PyTorch's module of process groups, if anything has loaded it and it is of use
+    here."""
     module = sys.modules.get(HOME)
     return module if hasattr(module, "_world") else None
 

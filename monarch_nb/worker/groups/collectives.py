@@ -38,7 +38,7 @@ class CollectiveWaits:
         self._groups = groups
 
     def install(self) -> None:
-        """From the first process group on. Nothing where torch is not loaded."""
+        """Replace waits from the first process group on. Nothing where torch is not loaded."""
         if "torch" not in sys.modules:
             return
         home, groups = c10d.load(HOME), self._groups

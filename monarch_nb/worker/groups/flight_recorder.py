@@ -28,7 +28,8 @@ Written = Mapping[str, Any]
 
 
 def report(timeouts: GroupTimeouts) -> Recorded:
-    """`why` is empty where the recorder knows something; `members`: global ranks of each group."""
+    """Tell what is known: `why` is empty where the recorder knows something; `members`: global
+    ranks of each group."""
     if c10d.loaded() is None or not c10d.world().pg_map:  # the default group may not be among them
         return Recorded([], {}, NO_GROUP)
     entries = [row(each) for each in recorded() if _is_of_living(each, timeouts)]

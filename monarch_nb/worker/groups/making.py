@@ -49,7 +49,7 @@ class Member:
 
 
 def backend() -> str:
-    """Of groups that nobody has chosen one for."""
+    """Return the backend of groups that nobody has chosen one for."""
     return "cpu:gloo,cuda:nccl" if c10d.load("torch").cuda.is_available() else "gloo"
 
 

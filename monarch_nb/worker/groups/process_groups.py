@@ -54,7 +54,7 @@ class Place:
 
 
 def myself() -> str:
-    """This process, and where its number means something."""
+    """Name this process, and where its number means something."""
     return f"{os.getpid()} {_home()}"
 
 
@@ -168,7 +168,7 @@ class ProcessGroups:
             self._places.pop()
 
     def move(self, path: str, rank: int, size: int, limit_s: float = float("inf")) -> None:
-        """The next groups meet at a new place; the next of all within `limit_s`."""
+        """Let the next groups meet at a new place; the next of all within `limit_s`."""
         self._places[:] = [Place(path, rank, size, limit_s=limit_s)]
 
     # waits for other ranks
@@ -215,7 +215,7 @@ class ProcessGroups:
         return group in self._kept
 
     def processes_of(self, group: Group | None) -> dict[int, str]:
-        """By rank of the mesh; of a group that is unknown, or None, all."""
+        """Return processes by rank of the mesh; of a group that is unknown, or None, all."""
         # a script's ranks leave it alive, and say so themselves
         processes = self.world.processes if self.is_of_cells else {}
         ranks = None if group is None else c10d.world().pg_group_ranks.get(group)

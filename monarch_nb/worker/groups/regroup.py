@@ -69,7 +69,7 @@ class Regrouping:
             self._had = self._described(group, _backend(world, group))
 
     def heal(self, path: str, rank: int, size: int) -> None:
-        """Some peers are new, or gone for good: leave the old group, meet at a new place."""
+        """Leave the old group, meet at a new place: some peers are new, or gone for good."""
         home = c10d.loaded()
         if home is not None and home.is_initialized():
             home.destroy_process_group()

@@ -108,7 +108,7 @@ class OutputPump:
         self.drain()
 
     def forked(self) -> None:
-        """This process is a fork: the text that came along is the parent's."""
+        """Drop the text that came along: this process is a fork, and it is the parent's."""
         self._is_forked = self._is_slow = True
         self._pieces.clear()
 
@@ -342,7 +342,7 @@ def _whole_lines(text: str) -> str:
 
 
 def write_to_descriptor(fd: int, text: str) -> None:
-    """All of it, or as much as a broken descriptor takes."""
+    """Write all of it, or as much as a broken descriptor takes."""
     data = text.encode("utf-8", "backslashreplace")
     with contextlib.suppress(OSError):
         while data:

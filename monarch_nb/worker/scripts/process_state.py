@@ -108,7 +108,7 @@ class AtExit:
         self._calls.clear()
 
     def run(self) -> None:
-        """The last one first. What they raise is printed, as Python does."""
+        """Run them, the last one first. What they raise is printed, as Python does."""
         while self._calls:
             name, call = self._calls.pop()
             try:

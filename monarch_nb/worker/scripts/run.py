@@ -50,7 +50,7 @@ class ScriptWorld:
 
     @staticmethod
     def of(script: Script, member: int) -> ScriptWorld:
-        """As a message of the controller has it, for the rank `member` of the mesh."""
+        """Read it from a message of the controller, for the rank `member` of the mesh."""
         members = script.ranks
         return ScriptWorld(members, script.hosts, members.index(member), script.run, script.port)
 

@@ -77,7 +77,8 @@ class BoardWriter:
         self._write(BUSY, now, what, busy_ns, self._calls, self._failed, depth)
 
     def idle(self, failed: bool = False) -> None:
-        """A call has ended; it may have run beside a turn of the main thread's, or within.
+        """Write that a call has ended; it may have run beside a turn of the main thread's, or
+        within.
 
         A rank that rests after an exception is *failed* until it runs something again: who looks
         away for a moment still sees which ranks it were.
@@ -88,7 +89,7 @@ class BoardWriter:
         self._rest(FAILED if failed else IDLE)
 
     def count(self, failed: bool) -> None:
-        """A call has ended while others of its actor go on. The next record tells."""
+        """Count a call that has ended while others of its actor go on. The next record tells."""
         self._calls += 1
         if failed:
             self._failed += 1
@@ -109,7 +110,7 @@ class BoardWriter:
         self._rest()
 
     def arrived(self, waiting: int) -> None:
-        """Something has come while user code runs: it waits. The inbox thread.
+        """Tell that something has come while user code runs: it waits. The inbox thread.
 
         `waiting` is the length of its queue. A long one is told in steps, and by each call that
         begins: of thousands in flight, each would pay for a number that nobody could read.
@@ -130,15 +131,15 @@ class BoardWriter:
         return Waited(self._news, before)
 
     def resume(self, waited: Waited | None) -> None:
-        """It has ended: what was written before it holds again, unless there was news since."""
+        """End it: what was written before it holds again, unless there was news since."""
         if waited is None or waited.news != self._news:
             return
         state, since_ns, what, busy_ns, *_ = waited.before
         self._write(state, since_ns, what, busy_ns, self._calls, self._failed, self._queue)
 
     def pause(self, who: object, where: str) -> None:
-        """A debugger holds `who`, a thread or a task of this rank. Until the last one goes on, the
-        record says *paused*, whatever the others do."""
+        """Say that a debugger holds `who`, a thread or a task of this rank. Until the last one goes
+        on, the record says *paused*, whatever the others do."""
         with self._pausing:
             if not self._pauses:
                 self._hidden = before = parse(self._slot.raw())

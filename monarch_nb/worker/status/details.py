@@ -33,7 +33,7 @@ class Details:
         self._cells = cells
 
     def on_details(self, wanted: status.GetDetails, message: Message) -> None:
-        """Inbox thread."""
+        """Tell what this rank knows of itself. Inbox thread."""
         hosting, cells = self._hosting, self._cells
         actors = [_actor(each) for each in list(hosting.drivers.values())]
         errors = hosting.raised.since(wanted.since)
@@ -41,7 +41,7 @@ class Details:
         hosting.proc.answer(message, details)
 
     def on_threads(self, _: status.GetThreadNames, message: Message) -> None:
-        """Inbox thread. An actor's thread has the name of the actor."""
+        """Tell the names of threads, an actor's that of the actor. Inbox thread."""
         names = {str(each.ident): each.name for each in threading.enumerate()}
         for driver in list(self._hosting.drivers.values()):
             if driver.thread is not None:
@@ -79,11 +79,11 @@ class Pauses:
         self._board = board
 
     def on_paused(self, _: status.GetHeldSpans, message: Message) -> None:
-        """Inbox thread. When a debugger paused a thread of this rank, as seconds ago."""
+        """Tell when a debugger paused a thread of this rank, as seconds ago. Inbox thread."""
         self._proc.answer(message, status.HeldSpans(self._board.paused_ago()))
 
     def of_mesh_s(self, within_s: float) -> float:
-        """For how long, in the last seconds, any rank of the mesh was paused. Not the inbox."""
+        """Ask for how long, in the last seconds, any rank of the mesh was paused. Not the inbox."""
         if self._proc.links.forked or self._proc.links.is_receiving():
             return 0.0
         controller = self._proc.controller
