@@ -19,15 +19,9 @@ from monarch_nb.control.client import Client, client
 from monarch_nb.control.output.failures import record_of_death
 from monarch_nb.core.shape.extent import Shape, Slice
 from monarch_nb.core.wire.frames import CONTROL, CONTROL_PORT, HOST_SHIFT, Message
+from monarch_nb.core.wire.messages import cells as messages
 from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.agents import Drain
-from monarch_nb.core.wire.messages.cells import (
-    CellOutcome,
-    DropResult,
-    InterruptCell,
-    RunCell,
-    Script,
-)
 from monarch_nb.errors import SupervisionError
 from monarch_nb.meshes import variables
 from monarch_nb.meshes.proc_mesh import ProcMesh
@@ -51,7 +45,7 @@ class CellRun(Waiter):
         self.mesh = mesh
         self.tag = tag
         self.started_s = time.monotonic()
-        self.outcomes: dict[int, CellOutcome] = {}
+        self.outcomes: dict[int, messages.CellOutcome] = {}
         self._client = owner
         self._proc: Proc = owner.proc
         self._what = "cell"
@@ -85,7 +79,7 @@ class CellRun(Waiter):
         """Raise KeyboardInterrupt in the cell on the ranks that still run it. Returns at once."""
         for process, rank in self._rank_of.items():
             if rank not in self.outcomes:
-                self._proc.control(process, InterruptCell(self._port))
+                self._proc.control(process, messages.InterruptCell(self._port))
 
     cancel = interrupt
 
@@ -112,7 +106,7 @@ class CellRun(Waiter):
         """The mesh's state, for supervision: a failure that a cell reports is known."""
         return self.mesh._state
 
-    def send(self, cell: RunCell) -> None:
+    def send(self, cell: messages.RunCell) -> None:
         """Send the cell to every rank."""
         self._what = cell.what
         payload = Payload(codec.encode(cell))
@@ -134,7 +128,7 @@ class CellRun(Waiter):
         rank = self._rank_of.get(message.source)
         if rank is None or rank in self.outcomes:
             return
-        outcome = codec.decode(CellOutcome, codec.json_of(message.payload))
+        outcome = codec.decode(messages.CellOutcome, codec.json_of(message.payload))
         if outcome.status == "stopping":
             self._heard.add(rank)
             return
@@ -160,14 +154,14 @@ class CellRun(Waiter):
 
     def lost(self, ended: Exit) -> None:
         rank = self._rank_of[ended.process]
-        self._end(rank, CellOutcome("lost", record_of_death(ended)))
+        self._end(rank, messages.CellOutcome("lost", record_of_death(ended)))
 
     def abandon(self, ended: Exit) -> None:
         for process in self._rank_of:
             if self.waits_for(process):
                 self.lost(Exit(process, reason=ended.reason))
 
-    def _end(self, rank: int, outcome: CellOutcome) -> None:
+    def _end(self, rank: int, outcome: messages.CellOutcome) -> None:
         if rank in self.outcomes:  # it was lost while its output was awaited
             return
         self.outcomes[rank] = outcome
@@ -227,7 +221,7 @@ def _drop_later(proc: Proc, processes: Iterable[int], reply: int) -> None:
 
 def _drop(proc: Proc, processes: Iterable[int], reply: int) -> None:
     for process in processes:
-        proc.control(process, DropResult(reply))
+        proc.control(process, messages.DropResult(reply))
 
 
 def run_cell(
@@ -253,11 +247,11 @@ def run_cell(
         RuntimeError: the mesh has been stopped.
         SupervisionError: some of these ranks are lost already.
     """
-    cell = RunCell(code, filename, first_line, what=what, keep=keep)
+    cell = messages.RunCell(code, filename, first_line, what=what, keep=keep)
     return start(mesh, cell, tag)
 
 
-def start(mesh: ProcMesh, cell: RunCell, tag: int) -> CellRun:
+def start(mesh: ProcMesh, cell: messages.RunCell, tag: int) -> CellRun:
     """Send a cell, or what runs like one, to all ranks of a mesh or slice."""
     state = mesh._state
     if state.ended is not None:
@@ -282,7 +276,9 @@ def _refusal(mesh: ProcMesh, lost: list[int]) -> SupervisionError:
     )
 
 
-def script_of(parts: Sequence[ProcMesh], name: str, args: Sequence[str], *, module: bool) -> Script:
+def script_of(
+    parts: Sequence[ProcMesh], name: str, args: Sequence[str], *, module: bool
+) -> messages.Script:
     """Describe what is to run on these parts of a mesh: a file, or a `module`.
 
     All parts are one world, whose ranks count from 0 in the order of the mesh."""
@@ -294,13 +290,13 @@ def script_of(parts: Sequence[ProcMesh], name: str, args: Sequence[str], *, modu
     ranks = sorted(process_of)
     hosts = [process_of[rank] >> HOST_SHIFT for rank in ranks]
     run, port = uuid.uuid4().hex, wire.free_port()
-    return Script(name, list(args), module, ranks, hosts, run, port)
+    return messages.Script(name, list(args), module, ranks, hosts, run, port)
 
 
-def run_script(part: ProcMesh, script: Script, *, tag: int, keep: bool = False) -> CellRun:
+def run_script(part: ProcMesh, script: messages.Script, *, tag: int, keep: bool = False) -> CellRun:
     """Start a script on one of its parts, as a cell is. Does not block. Raises as `run_cell`."""
     what = PurePath(script.name).name
-    return start(part, RunCell(script=script, what=what, keep=keep), tag)
+    return start(part, messages.RunCell(script=script, what=what, keep=keep), tag)
 
 
 def ask(

@@ -9,12 +9,12 @@ processor time gets the grace that ranks get.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,13 +70,7 @@ class AgentProcess:
 
     def _run(self) -> None:
         proc, links, config = self._proc, self._proc.links, self._proc.config
-        boot = AgentBoot(
-            run_dir=str(links.run_dir),
-            agent=proc.agent,
-            controller=proc.id,
-            owner_pid=os.getpid(),
-            config=dataclasses.asdict(config),
-        )
+        boot = AgentBoot(str(links.run_dir), proc.agent, proc.id, os.getpid(), asdict(config))
         pulse: PulseWatch | None = None
         how = "could not be started"
         try:

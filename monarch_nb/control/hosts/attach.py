@@ -8,12 +8,12 @@ host.
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import enum
 import os
 import socket
 import threading
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final, final
 
@@ -90,15 +90,8 @@ class HostWorker:
         host, controller = found
         self._gateway.rename(host)
         launcher = self._agent = LocalLauncher()
-        launcher.launch(
-            AgentBoot(
-                run_dir=str(self._run_dir.path),
-                agent=agent_of(host),
-                controller=controller,
-                owner_pid=os.getpid(),
-                config=dataclasses.asdict(self._config),
-            )
-        )
+        path, config = str(self._run_dir.path), asdict(self._config)
+        launcher.launch(AgentBoot(path, agent_of(host), controller, os.getpid(), config))
         threading.Thread(
             target=self._watch, args=(launcher,), name="monarch-agent", daemon=True
         ).start()

@@ -174,13 +174,9 @@ class Failures:
                 self._last_id += 1
                 found = Failure(self._last_id, (), record, what, at, 0)
             ranks = tuple(sorted({*found.ranks, place.rank}))
+            last, count = max(at, found.at), found.count + 1
             groups[key] = replace(
-                found,
-                ranks=ranks,
-                record=record,
-                what=what,
-                at=max(at, found.at),
-                count=found.count + 1,
+                found, ranks=ranks, record=record, what=what, at=last, count=count
             )
             if len(groups) > MAX_GROUPS:
                 del groups[min(groups, key=lambda each: groups[each].at)]

@@ -235,16 +235,10 @@ class _Packet:
         proc, target, call = current.proc(), self.target, self.call
         if self._payload is None:
             self._payload = self._encoded()
-        while self._next < len(target.processes):
-            process = target.processes[self._next]
+        while (rank := self._next) < len(target.processes):
+            process, reply = target.processes[rank], call.port
             proc.send(
-                process,
-                CALL,
-                target.port,
-                self._payload,
-                reply=call.port,
-                rank=self._next,
-                tag=call.tag,
+                process, CALL, target.port, self._payload, reply=reply, rank=rank, tag=call.tag
             )
             self._next += 1
         end_if_lost(proc, call)

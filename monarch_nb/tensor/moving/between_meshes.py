@@ -90,14 +90,9 @@ def _sliced(tensor: MeshTensor, coordinates: Mapping[str, int | slice]) -> MeshT
     refuse_grad(tensor, "slice_mesh")
     part = ref.home.mesh().slice(**coordinates)
     home = ref.home.engine.home(part._shape)
+    new = [tensor._meta]
     [found] = functions.run(
-        _same,
-        (Input(0),),
-        inputs=[tensor],
-        home=home,
-        mesh=ref._mesh,
-        new=[tensor._meta],
-        key=_same,
+        _same, (Input(0),), inputs=[tensor], home=home, mesh=ref._mesh, new=new, key=_same
     )
     return found
 
@@ -138,14 +133,9 @@ def _moved(tensor: MeshTensor, mesh: ProcMesh, stream: str) -> MeshTensor:
     functions.run(
         _send, (Input(0), number, sent), inputs=[tensor], home=source, mesh=None, name="to_mesh"
     )
+    given, new = (number, senders, meta.device.type), [_dense(meta)]
     [found] = functions.run(
-        _receive,
-        (number, senders, meta.device.type),
-        inputs=[],
-        home=target,
-        mesh=mesh,
-        new=[_dense(meta)],
-        name="to_mesh",
+        _receive, given, inputs=[], home=target, mesh=mesh, new=new, name="to_mesh"
     )
     return found
 

@@ -118,16 +118,8 @@ def _reduced(
     wanted = tensor if in_place else out
     target = None if wanted is None else _checked_target(wanted, promised, home, in_place)
     key = (_reduce, tuple(home.shape.labels), tuple(home.shape.ndslice.sizes), tuple(home.ranks))
-    args: tuple[object, ...] = (
-        Input(0),
-        home.shape,
-        axes,
-        reduction,
-        scatter,
-        meta.sizes,
-        meta.dtype,
-        meta.device.type,
-    )
+    kind = (meta.sizes, meta.dtype, meta.device.type)
+    args: tuple[object, ...] = (Input(0), home.shape, axes, reduction, scatter, *kind)
     inputs = [tensor]
     if target is not None:
         args, inputs = (*args, Input(1)), [tensor, target]

@@ -177,15 +177,9 @@ class BoardWriter:
 
     def _tell_paused(self) -> None:
         self._overlays += 1
-        self._slot.write(
-            PAUSED,
-            self._paused_ns,
-            next(reversed(self._pauses.values())),
-            self._paused_busy_ns,
-            self._calls,
-            self._failed,
-            self._queue,
-        )
+        where = next(reversed(self._pauses.values()))
+        counts = self._calls, self._failed, self._queue
+        self._slot.write(PAUSED, self._paused_ns, where, self._paused_busy_ns, *counts)
 
     def _write_paused(self, *record: Any) -> None:
         # In place of the slot's `write` while somebody is paused: others have news
