@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.curves import CAPACITY, Curve, Sample, from_wire
 from monarch_nb.core.errors.records import clip
-from monarch_nb.core.wire.messages.cells import MetricsTaken
-from monarch_nb.errors import RemoteProtocolError
+from monarch_nb.core.wire.messages.cells import LoggedValues, MetricsTaken
+from monarch_nb.core.wire.messages.codec import decode
 from monarch_nb.meshes.states import Place, place_of
 from monarch_nb.services import metrics
 
@@ -75,16 +75,17 @@ class Metrics:
         found = self._meshes.get(mesh)
         return 0 if found is None else found.left_out
 
-    def on_message(self, content: object, message: Message) -> None:
+    def on_message(self, content: dict[str, object] | None, message: Message) -> None:
         """Take what a rank has sent. Inbox thread. Raises `RemoteProtocolError` for anything
         else."""
         self._supervision.proc.control(message.source, MetricsTaken())
         place = place_of(self._supervision, message.source)
-        points, left_out = _read(content)
+        logged = decode(LoggedValues, content or {})
+        points = {name: list(map(from_wire, each)) for name, each in logged.points.items()}
         with self._writing:
             self._add(place, message.tag, points)
-            if left_out is not None:
-                self._say_left_out(place, *left_out)
+            if logged.left_out is not None:
+                self._say_left_out(place, *logged.left_out)
 
     def _take_own(self) -> None:
         with self._writing:
@@ -125,21 +126,3 @@ class Metrics:
                 clip(name, MAX_NAME),
             )
         mesh.left_out += values
-
-
-def _read(content: object) -> tuple[dict[str, list[Sample]], tuple[int, str] | None]:
-    match content:
-        case {"points": dict(points), "left_out": [int(values), str(name)]}:
-            return _samples(points), (values, name)
-        case {"points": dict(points)}:
-            return _samples(points), None
-    raise RemoteProtocolError("metrics without points")
-
-
-def _samples(points: dict[str, object]) -> dict[str, list[Sample]]:
-    found = {}
-    for name, each in points.items():
-        if not isinstance(each, list):
-            raise RemoteProtocolError("metrics without points")
-        found[name] = [from_wire(point) for point in each]
-    return found
