@@ -31,8 +31,8 @@ ANY_SOURCE: Final = 14
 """The type of a `recv` from anybody."""
 MOMENT_S: Final = 0.2
 """How much later than on its peers a collective may end on this rank."""
-TAG: Final = 0x6D6E62  # of a message that nobody sends
-MOMENT: Final = dt.timedelta(milliseconds=1)
+ABORT_TAG: Final = 0x6D6E62  # of a message that nobody sends
+ABORT_AFTER: Final = dt.timedelta(milliseconds=1)
 STUCK_S: Final = 1.5
 """A collective that DDP has begun so long ago is why `backward` does not end."""
 _ENGINE: Final = "torch/autograd/graph.py"
@@ -209,8 +209,8 @@ def abort_groups(groups: Iterable[Group]) -> None:
             if backend.size() > 1:
                 peer = (backend.rank() + 1) % backend.size()
                 with contextlib.suppress(Exception):  # as it should; or it is broken already
-                    work = backend.recv([torch.empty(1)], peer, TAG)
-                    getattr(type(work).wait, "__wrapped__", type(work).wait)(work, MOMENT)
+                    work = backend.recv([torch.empty(1)], peer, ABORT_TAG)
+                    getattr(type(work).wait, "__wrapped__", type(work).wait)(work, ABORT_AFTER)
 
 
 def is_stuck_in_backward() -> bool:
