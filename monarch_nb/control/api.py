@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from monarch_nb.control import started
-from monarch_nb.control.hangs import signals, stacks
+from monarch_nb.control.hangs import stacks
 
 if TYPE_CHECKING:
-    from monarch_nb.control.cells.run import CellRun
+    from monarch_nb.control.cells import CellRun
     from monarch_nb.control.client import Client
     from monarch_nb.control.debug.sessions import Key
-    from monarch_nb.control.hangs.collectives import Seen, Xray
-    from monarch_nb.control.hangs.regroup import Regrouped
+    from monarch_nb.control.hangs.collectives import Regrouped, Seen, Xray
     from monarch_nb.control.output.comms import CommEvent
     from monarch_nb.control.output.logbook import Logbook
     from monarch_nb.control.output.routing import OutputEvent
@@ -38,27 +37,10 @@ if TYPE_CHECKING:
     from monarch_nb.process.supervision.supervision import MeshFailure
 
 __all__ = [  # types too, for annotations of the notebook
-    "HOST_MESH",
-    "RANK_MESHES",
-    "ActorMesh",
-    "CellOutcome",
-    "CellRun",
-    "Client",
-    "CommEvent",
-    "Control",
-    "Logbook",
-    "MeshFailure",
-    "MeshStatus",
-    "OutputEvent",
-    "ProcMesh",
-    "RankStatus",
-    "Regrouped",
-    "Script",
-    "Seen",
-    "Stack",
-    "Wait",
-    "Xray",
-]
+    "HOST_MESH", "RANK_MESHES", "ActorMesh", "CellOutcome", "CellRun", "Client", "CommEvent",
+    "Control", "Logbook", "MeshFailure", "MeshStatus", "OutputEvent", "ProcMesh", "RankStatus",
+    "Regrouped", "Script", "Seen", "Stack", "Wait", "Xray",
+]  # fmt: skip
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -84,14 +66,14 @@ class Control:
     # ----------------------------------------------------------------------------- the client
 
     def running_client(self) -> Client | None:
-        """The client, if anything has started it."""
+        """Return the client, if anything has started it."""
         module = sys.modules.get("monarch_nb.control.client")
         running = getattr(module, "running_client", None)  # `prewarm` may be importing it
         found: Client | None = running() if running else None
         return found
 
     def logbook(self) -> Logbook | None:
-        """The logs of ranks, if anything has started the client."""
+        """Return the logs of ranks, if anything has started the client."""
         client = self.running_client()
         return None if client is None else client.output.logbook
 
@@ -110,7 +92,7 @@ class Control:
         self._prewarming.start()
 
     def end_prewarm(self, timeout_s: float) -> None:
-        """The kernel ends: what the background has begun is finished, so that it can be ended."""
+        """Finish what the background has begun, so that it can be ended: the kernel ends."""
         self._is_over.set()
         if self._prewarming is not None:
             self._prewarming.join(timeout_s)
@@ -134,7 +116,7 @@ class Control:
         return this_host().spawn_procs(per_host=dict(sizes), name=name, bootstrap_command=command)
 
     def find(self, name: str) -> ProcMesh | None:
-        """The mesh of processes of this name that is up, whole; None if there is none."""
+        """Return the mesh of processes of this name that is up, whole; None if there is none."""
         client = self.running_client()
         if client is None:
             return None
@@ -155,7 +137,7 @@ class Control:
         return mesh._state.ended is not None
 
     def home(self, mesh: ProcMesh | ActorMesh[Any]) -> tuple[str, Sequence[int]] | None:
-        """The mesh of processes that actors live on, and their ranks there; None for others."""
+        """Return the process mesh that actors live on, and their ranks there; None for others."""
         state: Any = mesh._state  # of processes, or of actors with their `procs`
         procs = getattr(state, "procs", None)
         if procs is None:
@@ -163,15 +145,15 @@ class Control:
         return procs.name, [state.proc_ranks[rank] for rank in mesh.ranks]
 
     def whole(self, mesh: ProcMesh) -> ProcMesh:
-        """The mesh that this is, or is a slice of."""
+        """Return the mesh that this is, or is a slice of."""
         return mesh if len(mesh) == len(mesh._state.processes) else mesh._state.view()
 
     def lost(self, mesh: ProcMesh) -> Sequence[int]:
-        """The ranks of it that are lost and not healed."""
+        """Return the ranks of it that are lost and not healed."""
         return [rank for rank in mesh.ranks if rank in mesh._state.lost]
 
     def processes(self, mesh: ProcMesh, ranks: Iterable[int]) -> Sequence[int]:
-        """The ids of these ranks' processes, which no others will ever have."""
+        """Return the ids of these ranks' processes, which no others will ever have."""
         return [mesh._state.processes[rank] for rank in ranks]
 
     # -------------------------------------------------------------------- ranks, busy or stuck
@@ -184,22 +166,22 @@ class Control:
 
     def kill(self, mesh: ProcMesh, ranks: Iterable[int]) -> None:
         """End the processes of these ranks. Returns at once."""
-        signals.kill(_client().proc, mesh, ranks)
+        stacks.kill(_client().proc, mesh, ranks)
 
     def signal(self, mesh: ProcMesh, ranks: Iterable[int]) -> None:
         """Interrupt ranks that do not read their messages. Returns at once."""
-        signals.interrupt(_client().proc, mesh, ranks)
+        stacks.interrupt(_client().proc, mesh, ranks)
 
     def stacks(
         self, mesh: ProcMesh, ranks: Iterable[int], *, brief: bool = False
     ) -> Mapping[int, Sequence[Stack]]:
-        """Where all threads of these ranks are in code of the user's, the main thread first; of
-        those that can say it, within a tenth of a second where it is to be `brief`."""
+        """Return where all threads of these ranks are in code of the user's, the main thread first;
+        of those that can say it, within a tenth of a second where it is to be `brief`."""
         limit_s = stacks.BRIEF_S if brief else stacks.LIMIT_S
         return stacks.look(_client().proc, mesh, ranks, limit_s)
 
     def xray(self) -> Xray | None:
-        """Who looks into hanging ranks, if anything has started the client."""
+        """Return what looks into hanging ranks, if anything has started the client."""
         from monarch_nb.control.hangs import collectives
 
         client = self.running_client()
@@ -208,7 +190,7 @@ class Control:
     def actors_of(
         self, mesh: ProcMesh, ranks: Iterable[int], timeout_s: float
     ) -> Mapping[int, Sequence[Mapping[str, Any]]]:
-        """The actors on these ranks and what they have done; of ranks that tell it in time."""
+        """Return what the actors on these ranks have done, of ranks that tell it in time."""
         from monarch_nb.control.status import details
 
         rank_of = {self.processes(mesh, [rank])[0]: rank for rank in ranks}
@@ -236,11 +218,11 @@ class Control:
         return client.post_mortem.open_failed(wanted, tag)
 
     def stop_at_failure(self, processes: Iterable[int], *, on: bool) -> None:
-        """Ranks stop where their code fails, or do no longer."""
+        """Have ranks stop where their code fails, or no longer."""
         _client().post_mortem.stop_at_failure(processes, on=on)
 
     def forget_failed(self, processes: Iterable[int]) -> None:
-        """Ranks let go of the frames of their failures, and of what these hold."""
+        """Have ranks let go of the frames of their failures, and of what these hold."""
         _client().post_mortem.forget_failed(processes)
 
     # ---------------------------------------------------------------------- cells and variables
@@ -257,7 +239,7 @@ class Control:
         client = self.running_client()
         if client is None:
             return None
-        from monarch_nb.control.cells.completion import ask
+        from monarch_nb.control.cells import ask
 
         return ask(client.proc, mesh, rank, request, timeout_s, late)
 
@@ -277,37 +259,46 @@ class Control:
         With `keep` the ranks keep the value of its last expression for whoever has the run. `what`
         is what views call it.
         """
-        from monarch_nb.control.cells import run
+        from monarch_nb.control import cells
 
-        return run.run_cell(
+        return cells.run_cell(
             mesh, code, filename=filename, first_line=first_line, tag=tag, keep=keep, what=what
         )
 
     def script(
         self, parts: Sequence[ProcMesh], name: str, args: Sequence[str], module: bool
     ) -> Script:
-        """A run of a script, or of a module, whose world is these parts of a mesh."""
-        from monarch_nb.control.cells import scripts
+        """Prepare a run of a script, or of a module, whose world is these parts of a mesh."""
+        from monarch_nb.control import cells
 
-        return scripts.script_of(parts, name, args, module=module)
+        return cells.script_of(parts, name, args, module=module)
 
     def run_script(self, part: ProcMesh, script: Script, *, tag: int, keep: bool) -> CellRun:
         """Submit a script to every rank of one of its parts and return at once."""
-        from monarch_nb.control.cells import scripts
+        from monarch_nb.control import cells
 
-        return scripts.run_script(part, script, tag=tag, keep=keep)
+        return cells.run_script(part, script, tag=tag, keep=keep)
 
     def put(self, parts: Sequence[ProcMesh], values: Mapping[str, object]) -> None:
         """Set variables on the ranks of these parts of a mesh. Waits for them."""
-        from monarch_nb.control.cells import variables
+        from monarch_nb.meshes import variables
 
-        variables.put(parts, values)
+        variables.put([each._part for each in parts], values).get()
 
     def get(self, parts: Sequence[ProcMesh], name: str, *, stacked: bool) -> Any:
-        """A `ValueMesh` of a variable of these ranks, or one tensor or array. Waits for them."""
-        from monarch_nb.control.cells import variables
+        """Return a `ValueMesh` of a variable of these ranks; of several parts its axis is `rank`.
 
-        return variables.get_stacked(parts, name) if stacked else variables.get(parts, name)
+        With `stacked` one tensor or array; `ValueError` if the values do not fit. Waits for them.
+        """
+        from monarch_nb.data import stacking
+        from monarch_nb.meshes import variables
+
+        found = variables.get([each._part for each in parts], name).get()
+        if not stacked:
+            return found
+        ranks = [rank for part in parts for rank in part.ranks]
+        values = dict(zip(ranks, found.values(), strict=True))
+        return stacking.stack(name, values, tuple(found.sizes.values()))
 
 
 def _client() -> Client:

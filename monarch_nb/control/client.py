@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import linecache
 import os
 import threading
 import time
@@ -21,15 +22,11 @@ from typing import Final, TypeVar
 from monarch_nb.actors.endpoints import returns_future
 from monarch_nb.config import Config
 from monarch_nb.control import started
-from monarch_nb.control.cells.sources import text_of_cell
 from monarch_nb.control.debug.dap import DapService
-from monarch_nb.control.debug.pauses import PauseService
-from monarch_nb.control.debug.post_mortem import PostMortem
 from monarch_nb.control.debug.server import DebugServer
-from monarch_nb.control.debug.sessions import DebugService
+from monarch_nb.control.debug.sessions import DebugService, PauseService, PostMortem
 from monarch_nb.control.faults import FaultService, exit_when_told
-from monarch_nb.control.hosts.agent_process import AgentProcess
-from monarch_nb.control.hosts.attached import AttachedHosts, agent_of
+from monarch_nb.control.hosts.agents import AgentProcess, AttachedHosts, agent_of
 from monarch_nb.control.output.comms import CommService
 from monarch_nb.control.output.failures import Failures
 from monarch_nb.control.output.logbook import Logbook
@@ -94,9 +91,7 @@ class Client(Runtime):
         self.pauses = PauseService(self.proc, self.supervision)
 
     def start(
-        self,
-        handlers: Iterable[Serve] = (),
-        after_interrupt: Sequence[Callable[[], None]] = (),
+        self, handlers: Iterable[Serve] = (), after_interrupt: Sequence[Callable[[], None]] = ()
     ) -> None:
         own = [
             serve(agents.Ready, self._on_ready),
@@ -144,7 +139,7 @@ class Client(Runtime):
         self.supervision.on_heal.append(lambda state, ranks: callback(state.name, ranks))
 
     def snapshot(self) -> Snapshot:
-        """The state of every mesh, as one immutable value."""
+        """Return the state of every mesh, as one immutable value."""
         return self.status.snapshot()
 
     def run_untagged(self, run: Callable[[], T]) -> T:
@@ -168,7 +163,7 @@ class Client(Runtime):
         return cancel_owed_by(self.proc, processes)
 
     def waits(self, tag: int) -> list[Wait]:
-        """What the notebook cell `tag` is waiting for."""
+        """Return what the notebook cell `tag` is waiting for."""
         found = [waiter.wait_for_people() for waiter in self.proc.waiters()]
         return [each for each in found if each is not None and each.tag in {None, tag}]
 
@@ -328,6 +323,15 @@ class Client(Runtime):
             waiter.abandon(gone)
 
 
+def text_of_cell(filename: str) -> str | None:
+    """Return the text that IPython or a mesh cell has left under that name; None for files."""
+    match linecache.cache.get(filename):
+        case (_, None, list() as lines, _):
+            return "".join(lines)
+        case _:
+            return None
+
+
 def start() -> Client:
     """Start the client of this process, or return it. Called by whatever is used first."""
     with _slot.lock:
@@ -397,12 +401,12 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def client() -> Client:
-    """The client; started on demand. Raises `RuntimeError` in a rank."""
+    """Return the client; started on demand. Raises `RuntimeError` in a rank."""
     return start()
 
 
 def running_client() -> Client | None:
-    """The client, if one runs in this process."""
+    """Return the client, if one runs in this process."""
     found = current.running()
     return found if isinstance(found, Client) else None
 

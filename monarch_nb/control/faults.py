@@ -9,6 +9,7 @@ its report on stderr.
 from __future__ import annotations
 
 import collections
+import functools
 import os
 import signal
 import socket
@@ -35,27 +36,21 @@ class FaultService:
         self._listeners.append(callback)
 
     def root_failed(self, failure: MeshFailure, seen: bool) -> None:
-        """A failure reached the root. `seen`: a call has raised it already."""
+        """Decide who is told of a failure that reached the root. `seen`: a call has raised it
+        already."""
         self.failures.append(failure)
         hook = _hook()
-        if hook is not None:
-            # a thread: it is the user's code, and may use the mesh
-            threading.Thread(
-                target=_run_hook, args=(hook, failure), name="monarch-fault", daemon=True
-            ).start()
-        elif seen:
-            return
-        elif self._listeners:
-            for listener in self._listeners:
+        if hook is None and (seen or self._listeners):
+            for listener in () if seen else self._listeners:
                 listener(failure)
-        else:
-            threading.Thread(
-                target=_end_program, args=(failure,), name="monarch-fault", daemon=True
-            ).start()
+            return
+        # a thread: a hook is the user's code, and may use the mesh
+        end = _end_program if hook is None else functools.partial(_run_hook, hook)
+        threading.Thread(target=end, args=(failure,), name="monarch-fault", daemon=True).start()
 
 
 def unhandled_fault_hook(failure: MeshFailure) -> None:
-    """Called in the client with a failure that nobody handled. Assign your own to keep going:
+    """End the program on a failure that nobody handled. Assign your own to keep going:
 
     `monarch_nb.unhandled_fault_hook = lambda failure: ...`. This default prints the report and ends
     the program.

@@ -15,7 +15,7 @@ M = TypeVar("M")
 def proc_mesh(
     *, gpus: int = 1, hosts: int = 1, env: Mapping[str, str | None] | None = None
 ) -> Future[ProcMesh]:
-    """`mesh = await proc_mesh(gpus=4, env={...})`: processes on this host, when they are up.
+    """Start processes on this host: `mesh = await proc_mesh(gpus=4, env={...})`, when they are up.
 
     Args:
         gpus: processes on the host.

@@ -81,7 +81,7 @@ def tag(proc: int) -> None:
 
 
 def tag_of(pid: int) -> int | None:
-    """The rank that a process belongs to, or None: gone, or no mark of ours."""
+    """Return the rank that a process belongs to, or None: gone, or no mark of ours."""
     with contextlib.suppress(OSError):
         soft, _ = resource.prlimit(pid, _RLIMIT_LOCKS)
         if soft != resource.RLIM_INFINITY:
@@ -95,7 +95,7 @@ def tag_of(pid: int) -> int | None:
 
 
 def children() -> set[int]:
-    """The children of this process, adopted ones included, zombies included."""
+    """Return the children of this process, adopted ones included, zombies included."""
     found: set[int] = set()
     try:
         for task in Path("/proc/self/task").iterdir():

@@ -1,15 +1,11 @@
-"""What starting an agent takes, wherever it runs: its boot record, and what a launcher can do.
-
-A launcher starts one agent on one host and can end it. It does not talk to the agent: that goes
-over the sockets.
-"""
+"""What starting an agent takes, wherever it runs: its boot record."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 Record = dict[str, Any]  # a JSON object
 
@@ -44,7 +40,7 @@ class AgentBoot:
 
     @staticmethod
     def from_line(line: bytes) -> AgentBoot:
-        """The record back from its line. Raises `ValueError`, `TypeError` for anything else."""
+        """Read the record from its line. Raises `ValueError`, `TypeError` for anything else."""
         fields = json.loads(line)
         if not isinstance(fields, dict):
             raise TypeError(f"a boot record is a JSON object, not {line[:80]!r}")
@@ -53,7 +49,7 @@ class AgentBoot:
 
     @staticmethod
     def read(fd: int) -> AgentBoot:
-        """The first line of `fd`, and not a byte more. Raises `EOFError` if there is none."""
+        """Read the first line of `fd`, and not a byte more. Raises `EOFError` if there is none."""
         line = bytearray()
         while not line.endswith(b"\n"):
             byte = os.read(fd, 1)
@@ -63,27 +59,8 @@ class AgentBoot:
         return AgentBoot.from_line(bytes(line))
 
     def log_name(self) -> str:
-        """The file in the run dir that takes what agent and zygote write to their stderr."""
+        """Return the file in the run dir that takes what agent and zygote write to their stderr."""
         return f"{self.agent:016x}.log"
-
-
-class Launcher(Protocol):
-    """One agent's start and end. None of these waits for the agent's word."""
-
-    def launch(self, boot: AgentBoot) -> None:
-        """Start it. Raises `LaunchError` with stage and command."""
-
-    def poll(self) -> int | None:
-        """How it ended (an exit code, or minus a signal), or None while it runs."""
-
-    def kill(self) -> None:
-        """End it now and wait until it is gone; its ranks end with it."""
-
-    def close(self) -> None:
-        """End the standard input: the agent ends everything of its own accord."""
-
-    def last_words(self) -> str:
-        """The last lines that agent and zygote wrote to their stderr, for a `LaunchError`."""
 
 
 def last_lines(text: str, count: int = LAST_LINES) -> str:

@@ -61,7 +61,7 @@ class LocalLauncher:
         return self._process.wait()
 
     def kill(self) -> None:
-        """SIGKILL; zygote and ranks end by themselves (`guard.py`)."""
+        """Kill it by SIGKILL; zygote and ranks end by themselves (`guard.py`)."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -78,7 +78,7 @@ class LocalLauncher:
             self.kill()
 
     def last_words(self) -> str:
-        """The last lines of the agent's and the zygote's stderr."""
+        """Return the last lines of the agent's and the zygote's stderr."""
         with contextlib.suppress(OSError), self._log.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_BYTES))
             return last_lines(log.read().decode(errors="replace"))

@@ -59,7 +59,7 @@ class ControllerRegistry(Actor):
 
 
 def get_or_spawn_controller(name: str, cls: type[T], *args: object, **kwargs: object) -> Future[T]:
-    """The one actor of this name in the whole job; the first caller's class and arguments make it.
+    """Return the one actor of this name in the whole job, made as its first caller asked for.
 
     It lives in the controller's process and can be reached from every actor. Raises `ActorError`
     ("Failure on <name>") from the future when its constructor fails, `ValueError` / `TypeError` at
@@ -78,7 +78,7 @@ def get_or_spawn_controller(name: str, cls: type[T], *args: object, **kwargs: ob
 
 
 def serve_controllers(proc: Proc) -> None:
-    """In the controller's process: make the registry when it is first asked."""
+    """Make the registry, in the controller's process, when it is first asked."""
 
     def first(message: Message) -> None:
         del proc.ports[CONTROLLERS_PORT]

@@ -57,7 +57,7 @@ class Recorder:
         return self._wake is not _nobody
 
     def add(self, name: str, step: int | None, value: float) -> None:
-        """One value. Any thread."""
+        """Add one value. Any thread."""
         steps = self._last_step
         last = steps.get(name)
         if last is None and not self._admit(name):
@@ -74,7 +74,7 @@ class Recorder:
         return bool(self._values or self._folds or self._left_out)
 
     def take(self) -> Batch:
-        """What has gathered since the last time; nothing while another thread folds for long."""
+        """Take what has gathered since the last time; nothing while another thread folds."""
         samples: dict[Key, list[Sample]] = {}
         if self._fold(TAKE_S):
             folds, self._folds = self._folds, {}
@@ -83,7 +83,7 @@ class Recorder:
         return Batch(samples, left_out, self._first_left_out)
 
     def forget(self) -> None:
-        """This process is a fork: what has gathered is its parent's."""
+        """Forget what has gathered: this process is a fork, and it is its parent's."""
         self._values, self._folds, self._last_step = deque(), {}, {}
         self._folding = threading.Lock()
         self._wake = _nobody

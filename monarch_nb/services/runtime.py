@@ -3,11 +3,13 @@ in its root."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from monarch_nb import config
 from monarch_nb.actors.driver import Driver
 from monarch_nb.actors.hosting import Hosting, RankHooks
 from monarch_nb.actors.undeliverable import Returns
@@ -21,14 +23,53 @@ from monarch_nb.meshes.proc_mesh import ProcMesh, restore_procs, whole_mesh
 from monarch_nb.meshes.process_groups import Membership
 from monarch_nb.meshes.spawning import Spawner
 from monarch_nb.meshes.states import ProcsState
+from monarch_nb.process import current
 from monarch_nb.process.instance import Instance, here
 from monarch_nb.process.process import Proc, Serve, serve
 from monarch_nb.process.supervision.moved_ranks import MovedRanks
 from monarch_nb.process.supervision.supervision import MeshFailure, Supervision
-from monarch_nb.services import logs
 from monarch_nb.services.transfer.buffers import Buffers
 from monarch_nb.services.transfer.mail import Mail
 from monarch_nb.services.transfer.tensors import Exchange
+
+# Python's log records say which actor wrote them: `[actor=<...>] ` in front of the message. As in
+# Monarch, in the client and in actors; cells and threads of a rank are none.
+# `config.prefix_python_logs_with_actor = False` switches it off in its process.
+
+
+class _Before:
+    make: Callable[..., logging.LogRecord] = logging.LogRecord
+
+
+def _install_marks() -> None:
+    found = logging.getLogRecordFactory()
+    if found is not _marked:
+        _Before.make = found
+        logging.setLogRecordFactory(_marked)
+
+
+def _uninstall_marks() -> None:
+    if logging.getLogRecordFactory() is _marked:
+        logging.setLogRecordFactory(_Before.make)
+
+
+def _marked(*args: Any, **kwargs: Any) -> logging.LogRecord:
+    record = _Before.make(*args, **kwargs)
+    name = _writer() if config.prefix_python_logs_with_actor else ""
+    if name:
+        mark = f"[actor={name}] "
+        record.msg = f"{mark.replace('%', '%%') if record.args else mark}{record.msg}"
+    return record
+
+
+def _writer() -> str:
+    runtime = current.running()
+    if runtime is None:
+        return ""
+    found = here.get()
+    instance = runtime.root if found is None else found.instance
+    is_rank = runtime.proc.id != runtime.proc.controller
+    return "" if instance is runtime.root and is_rank else str(instance)
 
 
 class _Root:
@@ -123,9 +164,7 @@ class Runtime(Hosts):
             sys.stderr.write(f"Unhandled failure on {self.root.name}: {failure.report()}\n")
 
     def start(
-        self,
-        handlers: Iterable[Serve] = (),
-        after_interrupt: Sequence[Callable[[], None]] = (),
+        self, handlers: Iterable[Serve] = (), after_interrupt: Sequence[Callable[[], None]] = ()
     ) -> None:
         """Begin to receive what every process handles, and what `handlers` do.
 
@@ -138,7 +177,7 @@ class Runtime(Hosts):
             for listener in after_interrupt:
                 listener()
 
-        logs.install()
+        _install_marks()
         hosting, supervision, parts = self.hosting, self.supervision, self.parts
         self.proc.start([
             serve(actors.AwaitBoot, hosting.on_await_boot),
@@ -162,7 +201,7 @@ class Runtime(Hosts):
     def close(self, linger_s: float = 0.5) -> None:
         for ending in self.at_close:
             ending()
-        logs.uninstall()
+        _uninstall_marks()
         self.hosting.close()
         self.buffers.close()
         self.proc.close(linger_s)

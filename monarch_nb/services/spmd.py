@@ -49,7 +49,7 @@ class TorchrunPlace(NamedTuple):
         return {name: str(value) for name, value in values.items()}
 
     def groups(self, count: int, role: str) -> dict[str, str]:
-        """What torchrun says besides: of hosts, and of the one role that there is."""
+        """Return what torchrun says besides: of hosts, and of the one role that there is."""
         return {
             "GROUP_WORLD_SIZE": str(count),
             "ROLE_RANK": str(self.rank),
@@ -69,7 +69,8 @@ class SPMDActor(Actor):
 
     @endpoint
     def get_host_port(self, use_ipaddr: bool | None = None) -> tuple[str, int]:
-        """This host's name, or an address of it (`use_ipaddr`), and a port that is free now."""
+        """Return this host's name, or an address of it (`use_ipaddr`), and a port that is free
+        now."""
         name = socket.gethostname()
         host = socket.gethostbyname(name) if use_ipaddr else name
         return host, wire.free_port()
@@ -84,7 +85,7 @@ class SPMDActor(Actor):
 
     @endpoint
     def main(self, master_addr: str, master_port: int, script_args: Sequence[str]) -> bool:
-        """`setup_env`, then run a script (`["train.py", "--lr", "1"]`) or a module (`["-m",
+        """Do `setup_env`, then run a script (`["train.py", "--lr", "1"]`) or a module (`["-m",
         "package.train"]`) as `__main__`. True when it has ended; what it raises is raised.
 
         Raises `ValueError` where nothing is named to run.

@@ -36,7 +36,7 @@ def _tracer() -> Tracer:
 
 @functools.cache
 def get_meter(name: str = "monarch_nb") -> Meter:
-    """The meter of this process.
+    """Return the meter of this process.
 
     Example:
         >>> steps = get_meter().create_counter("steps")

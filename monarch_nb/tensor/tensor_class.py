@@ -44,7 +44,7 @@ class Tensor(MeshTensor):
         mesh: ProcMesh | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
-        """`monarch_nb.tensor.reduce` of this tensor."""
+        """Do `monarch_nb.tensor.reduce` of this tensor."""
         return reducing.reduce(self, dims, reduction, scatter, mesh, out)
 
     def reduce_(
@@ -54,15 +54,15 @@ class Tensor(MeshTensor):
         scatter: bool = False,
         mesh: ProcMesh | None = None,
     ) -> Tensor:
-        """`monarch_nb.tensor.reduce_` of this tensor."""
+        """Do `monarch_nb.tensor.reduce_` of this tensor."""
         return reducing.reduce_(self, dims, reduction, scatter, mesh)
 
     def slice_mesh(self, **coordinates: int | slice) -> Tensor:
-        """`monarch_nb.tensor.slice_mesh` of this tensor."""
+        """Do `monarch_nb.tensor.slice_mesh` of this tensor."""
         return between_meshes.slice_mesh(self, **coordinates)
 
     def to_mesh(self, mesh: ProcMesh, stream: Stream | None = None) -> Tensor:
-        """`monarch_nb.tensor.to_mesh` of this tensor."""
+        """Do `monarch_nb.tensor.to_mesh` of this tensor."""
         return between_meshes.to_mesh(self, mesh, stream)
 
     @property
@@ -76,7 +76,7 @@ class Tensor(MeshTensor):
         self._ref = DROPPED
 
     def full_tensor(self) -> torch.Tensor:
-        """The values here: of a tensor that is distributed over the mesh all of it, else those of
-        the mesh's first rank. Waits."""
+        """Return the values here: of a tensor that is distributed over the mesh all of it, else
+        those of the mesh's first rank. Waits."""
         found: torch.Tensor = fetching.fetch_shard(self).get()
         return found

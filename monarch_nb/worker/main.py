@@ -38,8 +38,8 @@ from monarch_nb.process.process import Serve, serve
 from monarch_nb.services.metrics import recorder
 from monarch_nb.services.runtime import Runtime
 from monarch_nb.services.spmd import TorchrunPlace
-from monarch_nb.worker import interruptible_sleep
 from monarch_nb.worker.cells import sources
+from monarch_nb.worker.cells.interrupts import replace_sleep
 from monarch_nb.worker.cells.questions import QuestionService
 from monarch_nb.worker.cells.queue import CellQueue
 from monarch_nb.worker.cells.rank_mesh import RankMesh
@@ -48,22 +48,19 @@ from monarch_nb.worker.cells.variables import Variables
 from monarch_nb.worker.debug.channel import DebugChannel
 from monarch_nb.worker.debug.dap import Dap
 from monarch_nb.worker.debug.debugger import Debugger
-from monarch_nb.worker.debug.pauses import Pauses
 from monarch_nb.worker.groups import flight_recorder, rendezvous
 from monarch_nb.worker.groups.collectives import CollectiveWaits
-from monarch_nb.worker.groups.default_group import DefaultGroup
+from monarch_nb.worker.groups.making import AxisGroups, DefaultGroup
 from monarch_nb.worker.groups.process_groups import Place, ProcessGroups
 from monarch_nb.worker.groups.regroup import Regrouping
-from monarch_nb.worker.groups.subgroups import AxisGroups
 from monarch_nb.worker.output import progress
 from monarch_nb.worker.output.comms import Comms
 from monarch_nb.worker.output.descriptors import Descriptors
 from monarch_nb.worker.output.metrics import MetricsPump
 from monarch_nb.worker.output.stdio import install
 from monarch_nb.worker.reloading import Workspaces
-from monarch_nb.worker.status import stacks
 from monarch_nb.worker.status.board_writer import BoardWriter
-from monarch_nb.worker.status.details import Details
+from monarch_nb.worker.status.details import Details, Pauses, write_stacks_on_signal
 
 COMPAT: Final = "MONARCH_NB_COMPAT"
 
@@ -74,7 +71,7 @@ def run(boot: dict[str, object]) -> int:
 
 
 def prepare() -> None:
-    """In the zygote, once: make what takes each rank time and is the same for all."""
+    """Make what takes each rank time and is the same for all: in the zygote, once."""
     prepare_shell()
     codec.prepare(cells.CellOutcome, cells.Output)
 
@@ -88,7 +85,9 @@ class Rank:
         queues: list[Callable[[], int]] = [self.work.qsize]
         self.board = BoardWriter(boot["board"], queues)
         self.groups = ProcessGroups(
-            Place(boot["store"], boot["rank"], boot["world_size"]), self.board, self._paused_s
+            Place(boot["store"], boot["rank"], boot["world_size"]),
+            self.board,
+            self._paused_s,
         )
         self.runtime = Runtime(
             process=boot["proc"],
@@ -110,7 +109,11 @@ class Rank:
         self.proc = self.runtime.proc
         self.hosting = self.runtime.hosting
         self.pauses = Pauses(self.proc, self.board)
-        self.metrics = MetricsPump(recorder, self._send_metrics, boot["world_size"])
+        self.metrics = MetricsPump(
+            recorder,
+            lambda tag, content: self._send(tag, "metrics", content=content),
+            boot["world_size"],
+        )
         self.cells = CellQueue(
             self.runtime,
             self.work,
@@ -170,10 +173,13 @@ class Rank:
     def _attach_main_thread(self) -> None:
         signal.signal(signal.SIGINT, self._on_sigint)
         signals.install()
-        interruptible_sleep.install()
-        stacks.install(Path(self.boot["run_dir"]), self.proc.id)
-        streams = install(self.runtime.root_tag, self._send_output)
-        bars = progress.install(self.runtime.root_tag, self._send_bars)
+        replace_sleep()
+        write_stacks_on_signal(Path(self.boot["run_dir"]), self.proc.id)
+        streams = install(self.runtime.root_tag, self._send)
+        bars = progress.install(
+            self.runtime.root_tag,
+            lambda tag, bars: self._send(tag, "progress", content={"bars": bars}),
+        )
         self._drains += streams.drain, bars.drain
         CollectiveWaits(self.groups).install()
         DefaultGroup(self.groups).install()
@@ -230,15 +236,12 @@ class Rank:
 
     def _is_busy(self) -> bool:
         drivers = list(self.hosting.drivers.values())
-        return self.cells.is_running or any(driver.running is not None for driver in drivers)
+        return bool(self.cells.what) or any(driver.running is not None for driver in drivers)
 
     def _on_sigint(self, *_: object) -> None:
         self.dap.interrupted()
-        mine = [
-            driver
-            for driver in list(self.hosting.drivers.values())
-            if getattr(driver, "on_main", False)
-        ]
+        drivers = list(self.hosting.drivers.values())
+        mine = [driver for driver in drivers if getattr(driver, "on_main", False)]
         hits = {driver.interrupts.hit() for driver in mine}
         if True in hits:
             raise KeyboardInterrupt
@@ -252,8 +255,8 @@ class Rank:
         if self.boot["bootstrap"] is not None:
             try:
                 _run_bootstrap(base64.b64decode(self.boot["bootstrap"]))
-            except BaseException as raised:  # noqa: BLE001  told to the owner
-                error = raised
+            except BaseException as failed:  # noqa: BLE001  told to the owner
+                error = failed
         if self.proc.links.forked:
             current.end_fork(error)
         self.board.ready()  # before anybody is told, who then looks, and before actors run
@@ -314,21 +317,12 @@ class Rank:
         for drain in self._drains:
             drain()
 
-    def _send_output(self, tag: int, stream: str, text: str) -> None:
-        self._send(tag, stream, text)
-
-    def _send_bars(self, tag: int, bars: list[progress.State]) -> None:
-        self._send(tag, "progress", content={"bars": bars})
-
-    def _send_metrics(self, tag: int, content: dict[str, object]) -> None:
-        self._send(tag, "metrics", content=content)
-
     def _send(
         self, tag: int, stream: str, text: str = "", content: dict[str, object] | None = None
     ) -> None:
         output = cells.Output(self.boot["mesh"], self.boot["rank"], stream, text, content)
-        parcel = self.proc.encode_bytes(encode_output(output))
-        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, parcel, tag=tag)
+        payload = self.proc.encode_bytes(encode_output(output))
+        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, payload, tag=tag)
 
     # requests of the owner
 

@@ -37,7 +37,7 @@ class Workspaces:
         self._work = work
 
     def on_workspace(self, synced: WorkspaceSynced, message: Message) -> None:
-        """A sync has ended. Inbox thread."""
+        """Take the folders of a sync that has ended. Inbox thread."""
         landing = SyncedFolders(synced.root, dict(synced.pairs), synced.packages)
         os.environ[WORKSPACE_DIR] = landing.root
         sys.path[:] = landing.import_path(sys.path)
@@ -94,7 +94,7 @@ def _forget(name: str) -> None:
 
 
 def imports_of(name: str, modules: Mapping[str, str]) -> set[str]:
-    """Which of `modules` the source of one of them imports."""
+    """Return which of `modules` the source of one of them imports."""
     try:
         tree = ast.parse(Path(modules[name]).read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -114,7 +114,7 @@ def imports_of(name: str, modules: Mapping[str, str]) -> set[str]:
 
 
 def in_order(changed: Iterable[str], imports: Mapping[str, set[str]]) -> list[str]:
-    """The changed modules and all that import them, what is imported before who imports it."""
+    """Sort the changed modules and all that import them: what is imported comes first."""
     affected: set[str] = set()
     more = set(changed)
     while more:

@@ -9,8 +9,8 @@ import pytest
 
 import monarch_nb
 from monarch_nb import ProcMesh, this_host
-from monarch_nb.control.cells import run as cells
-from monarch_nb.control.cells.run import CellRun
+from monarch_nb.control import cells
+from monarch_nb.control.cells import CellRun
 from monarch_nb.control.client import Client, client
 from tests import inside
 from tests.faults.actors import Worker

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch_nb.control.debug.pauses import covered_s
+from monarch_nb.control.debug.sessions import covered_s
 
 ends = st.tuples(st.integers(0, 30), st.integers(0, 30))
 spans = st.lists(ends.map(lambda pair: (max(pair), min(pair))), max_size=8)

@@ -12,8 +12,7 @@ import pytest
 from monarch_nb.core.wire.messages.agents import NativeStacks
 from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.host.agent.loop import Loop
-from monarch_nb.host.status import native
-from monarch_nb.host.status.native import Native
+from monarch_nb.host.status.inspect import LIMIT_S, Native
 from tests.support import eventually, is_running
 
 FAKE_DUMP = "#!/bin/sh\necho '[]'\n"
@@ -45,7 +44,7 @@ def asked(*procs: int, limit_s: float = 0.0) -> NativeStacks:
     def is_answered() -> bool:
         loop.wait(0.01)
         if limit_s and time.monotonic() > started + limit_s:
-            spies.expire(started + native.LIMIT_S + 1)
+            spies.expire(started + LIMIT_S + 1)
         return bool(answers)
 
     eventually(is_answered)

@@ -14,8 +14,7 @@ import pytest
 
 from monarch_nb.core.wire.board import BOARD_BYTES, ReadCount
 from monarch_nb.host.agent.loop import Loop
-from monarch_nb.host.output.flow_control import FLUSH_S, STUCK_S, WINDOW_BYTES, FlowControl
-from monarch_nb.host.output.pipes import PIECE_BYTES, Output
+from monarch_nb.host.output import FLUSH_S, PIECE_BYTES, STUCK_S, WINDOW_BYTES, FlowControl, Output
 from tests.host.support import Host, host
 from tests.support import eventually
 

@@ -18,11 +18,10 @@ from monarch_nb.host import guard
 from monarch_nb.host.agent import requests
 from monarch_nb.host.launch import AgentBoot
 from monarch_nb.host.local import LocalLauncher
-from monarch_nb.host.output.pipes import Output
-from monarch_nb.host.status.board import SLOTS, Board, Sampler
+from monarch_nb.host.output import Output
+from monarch_nb.host.status.board import SLOTS, Board, Sampler, Viewers
 from monarch_nb.host.status.gpus import Gpus
 from monarch_nb.host.status.oom import KillCounter, MemoryGroup
-from monarch_nb.host.status.viewers import Viewers
 from monarch_nb.host.zygote import threads
 from monarch_nb.host.zygote.channel import Channel, _pack
 from tests.support import eventually

@@ -161,7 +161,7 @@ def test_breakpoint_in_a_frame(page, kernel):
     """What `breakpoint()` calls while the debugger is attached."""
     code = """%%mesh
 import sys
-dap = sys.breakpointhook.__self__.visual
+dap = sys.breakpointhook.__self__.dap
 def stops():
     dap.stop_at(sys._getframe())
     return 'went on'

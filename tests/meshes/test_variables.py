@@ -18,7 +18,7 @@ from monarch_nb import (
     SupervisionError,
     ValueMesh,
 )
-from monarch_nb.control.cells.run import CellRun, run_cell
+from monarch_nb.control.cells import CellRun, run_cell
 from tests import inside
 from tests.support import eventually
 
@@ -213,7 +213,7 @@ def test_an_interrupt_ends_the_wait_at_once(program):
         """
 import os, signal, threading, time
 from monarch_nb import this_host
-from monarch_nb.control.cells.run import run_cell
+from monarch_nb.control.cells import run_cell
 mesh = this_host().spawn_procs(per_host={"gpus": 2})
 mesh["x"] = 1
 loop = "import time\\nwhile True: time.sleep(0.01)"

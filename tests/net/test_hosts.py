@@ -140,7 +140,7 @@ def test_a_lost_host_is_told_once_and_the_other_goes_on(workers, monkeypatch):
 
 def test_an_unreachable_worker_is_named(home):
     hosts = attach_to_workers(workers=["tcp://127.0.0.1:9"])
-    from monarch_nb.control.hosts import attached as module
+    from monarch_nb.control.hosts import agents as module
 
     assert module.ATTACH_S <= 10
     with pytest.raises(RuntimeError, match=r"attach failed: .*tcp://127.0.0.1:9"):

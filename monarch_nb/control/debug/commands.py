@@ -59,7 +59,7 @@ class Cast(NamedTuple):
 
 
 def at_rank(line: str) -> Said:
-    """What is meant at the prompt of a rank.
+    """Read a line that was typed at the prompt of a rank.
 
     Example:
         >>> at_rank("rank 3"), at_rank("rank"), at_rank("continue")
@@ -77,7 +77,7 @@ def at_rank(line: str) -> Said:
 
 
 def at_mesh(line: str) -> Said:
-    """What is meant off the ranks.
+    """Read a line that was typed off the ranks.
 
     Example:
         >>> at_mesh("attach trainer 3")
@@ -94,8 +94,8 @@ def at_mesh(line: str) -> Said:
 
 
 def read_cast(text: str, axes: Sequence[str]) -> Cast:
-    """What follows `cast`. `axes` are those of the mesh: `x=1` is a place on the axis x, or else
-    a statement. Raises `SelectionError` where no command follows.
+    """Read what follows `cast`. `axes` are those of the mesh: `x=1` is a place on the axis x, or
+    else a statement. Raises `SelectionError` where no command follows.
 
     Example:
         >>> read_cast("gpus=0:2 hosts=0 p loss", ["hosts", "gpus"])
@@ -123,8 +123,8 @@ def _command(text: str) -> str:
 
 
 def ranks_at(places: str, sizes: Mapping[str, int]) -> list[int]:
-    """The ranks that Monarch's `ranks(...)` names: `1`, `1,4`, `0:4:2`, or `dim=1, other=(0,2)`.
-    Raises `SelectionError`.
+    """Return the ranks that Monarch's `ranks(...)` names: `1`, `1,4`, `0:4:2`, or `dim=1,
+    other=(0,2)`. Raises `SelectionError`.
 
     Example:
         >>> ranks_at("gpus=(0,3)", {"hosts": 2, "gpus": 4})

@@ -12,15 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from monarch_nb.core.wire.messages import debug
 from monarch_nb.core.wire.messages.codec import Refused, Request
-from monarch_nb.core.wire.messages.debug import (
-    CloseDap,
-    DapEnded,
-    DapEvent,
-    DapRequest,
-    DapResponse,
-    OpenDap,
-)
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
@@ -51,8 +44,8 @@ class DapService:
         link._open()
         return link
 
-    def on_event(self, event: DapEvent, message: Message) -> None:
-        """A debugger has news. Inbox thread."""
+    def on_event(self, event: debug.DapEvent, message: Message) -> None:
+        """Pass on the news of a debugger. Inbox thread."""
         link = self._links.get(message.source)
         if link is not None:
             link._heard(event.message)
@@ -82,29 +75,30 @@ class DapLink:
         return self._over.is_set()
 
     def request(self, command: str, arguments: dict[str, object]) -> Future[dict[str, object]]:
-        """The response of the debugger, a message of the protocol; one with `success` false if it
+        """Ask the debugger; its response is a message of the protocol, with `success` false if it
         cannot be had. Returns at once."""
         seq = next(self._numbers)
         request = {"type": "request", "seq": seq, "command": command, "arguments": arguments}
         answered: Future[dict[str, Any]] = Future()
 
-        def then(answer: DapResponse | Refused) -> None:
+        def then(answer: debug.DapResponse | Refused) -> None:
             if isinstance(answer, Refused):
-                answered.set_result(_refusal(command, answer.error))
+                refused = {"type": "response", "command": command, "success": False}
+                answered.set_result({**refused, "message": answer.error, "body": {}})
             else:
                 answered.set_result(answer.message)
 
-        self._ask(DapRequest(request), then)
+        self._ask(debug.DapRequest(request), then)
         return answered
 
     def close(self) -> Future[None]:
         """Detach: every thread of the rank goes on, nothing is traced any more."""
         closed: Future[None] = Future()
-        self._ask(CloseDap(), lambda _: closed.set_result(None))
+        self._ask(debug.CloseDap(), lambda _: closed.set_result(None))
         return closed
 
     def _open(self) -> None:
-        self._ask(OpenDap(), self._ended)
+        self._ask(debug.OpenDap(), self._ended)
 
     def _ask(self, request: Request[A], then: Callable[[A | Refused], None]) -> None:
         self._proc.ask(self._process, request, then)
@@ -116,14 +110,9 @@ class DapLink:
         elif not self.is_over:
             self._on_event(event)
 
-    def _ended(self, answer: DapEnded | Refused) -> None:
+    def _ended(self, answer: debug.DapEnded | Refused) -> None:
         why = answer.error if isinstance(answer, Refused) else answer.ended
         self._over.set()
         if not self.opened.done():
             self.opened.set_exception(RuntimeError(why))
         self._on_end(why)
-
-
-def _refusal(command: str, why: str) -> dict[str, Any]:
-    response = {"type": "response", "command": command, "success": False}
-    return {**response, "message": why, "body": {}}

@@ -104,7 +104,7 @@ class Conversation:
         return bool(found)
 
     def close(self) -> None:
-        """Nobody is there any more: no answer is waited for."""
+        """Wait for no answer any more: nobody is there."""
         self.is_closed = True
 
     def leave(self) -> None:
@@ -117,11 +117,11 @@ class Conversation:
             self._say(f"the prompt was taken over by {to}")
 
     def who(self) -> str:
-        """Who is stopped, for a person who has asked for another."""
+        """Return who is stopped, for a person who has asked for another."""
         return f"Stopped: {rank_words(stop.rank for stop in self.stops())}"
 
     def complete(self, line: str) -> list[str]:
-        """What the last word of a line may become: whole words."""
+        """Return what the last word of a line may become: whole words."""
         stop = self._focused()
         words = ["ranks", "rank", "cast", "where*", "continue", "detach"]
         if stop is None:
@@ -155,7 +155,7 @@ class Conversation:
             yield f"{f'{mesh} ' if several else ''}{who} at {place}{failed}\n{said}"
 
     def place(self, stop: Stop) -> str:
-        """`train.py:41 step()`."""
+        """Say where it stands: `train.py:41 step()`."""
         name = remote_errors.name_of(stop.file) or stop.file.rpartition("/")[2]
         calls = "" if stop.function == "<module>" else f" {stop.function}()"
         return f"{name}:{stop.line}{calls}"
@@ -166,7 +166,7 @@ class Conversation:
     # lines
 
     def do(self, line: str) -> None:
-        """What a person has typed. Returns when the next line may be asked for."""
+        """Do what a person has typed. Returns when the next line may be asked for."""
         stop = self._focused()
         said = commands.at_mesh(line) if stop is None else commands.at_rank(line)
         try:
@@ -261,7 +261,7 @@ class Conversation:
     def _cast(self, text: str) -> None:
         stops = self.stops()
         state = self._state(stops)
-        labels = {} if state is None else _sizes(state)
+        labels = {} if state is None else dict(state.shape.extent)
         cast = commands.read_cast(text, list(labels))
         if cast.places:
             ranks = commands.ranks_at(cast.places, labels)
@@ -354,11 +354,6 @@ class Conversation:
             text = texts[group.ranks[0]]
             gap = "\n" if "\n" in text.rstrip("\n") else " "
             self._write(f"{rank_words(group.ranks)}:{gap}{text}")
-
-
-def _sizes(state: ProcsState) -> dict[str, int]:
-    extent = state.shape.extent
-    return dict(zip(extent.labels, extent.sizes, strict=True))
 
 
 def _table_of(rows: Sequence[tuple[Stop, str, str]]) -> str:

@@ -14,7 +14,6 @@ import json
 import queue
 import socket
 import struct
-import threading
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +21,7 @@ from monarch_nb.control.debug.prompt import Conversation
 from monarch_nb.control.debug.sessions import DebugService
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.net import wire
+from monarch_nb.net.threads import helper_thread
 
 MAX_LINE: Final = 1_000_000
 LOOK_S: Final = 0.05
@@ -36,10 +36,7 @@ class DebugServer:
         self._is_closed = False
         self._visits: set[_Visit] = set()
         self._listener = wire.bind_debug_server(run_dir)
-        self._thread = threading.Thread(
-            target=self._accept, name="monarch-debug-server", daemon=True
-        )
-        vars(self._thread)["pydev_do_not_trace"] = True
+        self._thread = helper_thread(self._accept, "monarch-debug-server")
         self._thread.start()
 
     def close(self) -> None:
@@ -78,18 +75,16 @@ class _Visit:
         self._stream = stream
         self._others = others
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._talk = Conversation(service, self._say, name="a terminal")
+        self._conversation = Conversation(service, self._say, name="a terminal")
         self._is_over = False
 
     def begin(self) -> None:
         for work in (self._read, self._converse):
-            thread = threading.Thread(target=work, name="monarch-debug-visit", daemon=True)
-            vars(thread)["pydev_do_not_trace"] = True
-            thread.start()
+            helper_thread(work, "monarch-debug-visit").start()
 
     def close(self) -> None:
         self._is_over = True
-        self._talk.close()
+        self._conversation.close()
         self._others.discard(self)
         with contextlib.suppress(OSError):
             self._stream.shutdown(socket.SHUT_RDWR)
@@ -111,7 +106,7 @@ class _Visit:
         if isinstance(said.get("line"), str):
             self._lines.put(said["line"])
         elif isinstance(said.get("complete"), str):
-            self._send({"words": self._talk.complete(said["complete"])})
+            self._send({"words": self._conversation.complete(said["complete"])})
 
     def _say(self, text: str) -> None:
         self._send({"say": text})
@@ -125,30 +120,30 @@ class _Visit:
     def _converse(self) -> None:
         stay = self._service.take(lambda _stop: True)
         try:
-            while not (self._is_over or self._talk.is_over):
+            while not (self._is_over or self._conversation.is_over):
                 self._wait_for_a_stop()
-                self._talk.announce()
+                self._conversation.announce()
                 if (line := self._ask()) is not None:
-                    self._talk.do(line)
+                    self._conversation.do(line)
         finally:
             stay()
-            self._talk.leave()
+            self._conversation.leave()
             self.close()
 
     def _wait_for_a_stop(self) -> None:
-        if self._talk.stops() or self._is_over:
+        if self._conversation.stops() or self._is_over:
             return
-        if not self._talk.is_waiting:
+        if not self._conversation.is_waiting:
             self._send({"say": WAITING, "ask": None})
-        while not self._is_over and not self._talk.stops():
-            self._service.wait(lambda: bool(self._talk.stops()), LOOK_S)
+        while not self._is_over and not self._conversation.stops():
+            self._service.wait(lambda: bool(self._conversation.stops()), LOOK_S)
         self._service.gather()
 
     def _ask(self) -> str | None:
-        prompt = self._talk.prompt
+        prompt = self._conversation.prompt
         self._send({"ask": prompt})
-        while not self._is_over and self._talk.prompt == prompt:
+        while not self._is_over and self._conversation.prompt == prompt:
             with contextlib.suppress(queue.Empty):
                 return self._lines.get(timeout=LOOK_S)
-            self._talk.announce()
+            self._conversation.announce()
         return None

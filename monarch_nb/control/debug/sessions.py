@@ -10,12 +10,16 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from monarch_nb.core.wire.messages.debug import DebugEvent, DebugInput
-from monarch_nb.meshes.states import place_of
+from monarch_nb.core.wire.messages import debug
+from monarch_nb.core.wire.messages.codec import Request
+from monarch_nb.core.wire.messages.status import GetHeldOfMesh, GetHeldSpans, HeldFor
+from monarch_nb.meshes.states import ProcsState, place_of
+from monarch_nb.process.futures import ask_all
+from monarch_nb.process.supervision.supervision import MeshState
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
@@ -23,6 +27,10 @@ if TYPE_CHECKING:
     from monarch_nb.process.process import Proc
     from monarch_nb.process.supervision.supervision import Supervision
 
+A = TypeVar("A")
+ANSWER_S: Final = 2.0
+PAUSES_S: Final = 1.0
+Span = tuple[float, float]  # from and to, in seconds ago: ranks share no clock
 Key = tuple[int, int]
 """A process, and the number of the debugger there."""
 QUIET_S: Final = 0.05
@@ -67,7 +75,7 @@ class Holder(Protocol):
     name: str
 
     def lose(self, key: Key, to: str) -> None:
-        """Somebody else has taken a prompt."""
+        """Let go of a prompt that somebody else has taken."""
 
 
 @dataclass
@@ -106,7 +114,7 @@ class DebugService:
     # who asks people
 
     def stops(self) -> Sequence[Stop]:
-        """Those that wait for a line, by mesh and rank. Any thread."""
+        """Return those that wait for a line, by mesh and rank. Any thread."""
         with self._changed:
             if self._in_order is None:
                 found = self._stops.values()
@@ -148,8 +156,8 @@ class DebugService:
         return time.monotonic() - newest > QUIET_S
 
     def gather(self) -> None:
-        """Ranks that stop together are told of together: return when all ranks of their mesh have
-        stopped, or no more do. Not in the inbox thread."""
+        """Wait until all ranks of a mesh have stopped, or no more do: they are told of together.
+        Not in the inbox thread."""
         limit_s = time.monotonic() + GATHER_S
         with self._changed:
             while not self._have_all_stopped() and self._others_stop(limit_s):
@@ -183,7 +191,7 @@ class DebugService:
             self._holders = {key: each for key, each in self._holders.items() if each is not who}
 
     def complete(self, key: Key, line: str, timeout_s: float) -> list[str]:
-        """What the last word of a line may become, if the rank tells it in time."""
+        """Return what the last word of a line may become, if the rank tells it in time."""
         seq = self._request(key, "complete", line)
         with self._changed:
             self._changed.wait_for(lambda: seq in self._words or key not in self._stops, timeout_s)
@@ -193,14 +201,14 @@ class DebugService:
         with self._changed:
             self._seq = seq = self._seq + 1
         process, number = key
-        self.proc.control(process, DebugInput(number, seq, kind, line))
+        self.proc.control(process, debug.DebugInput(number, seq, kind, line))
         self.proc.links.flush()
         return seq
 
     # the inbox thread
 
-    def on_event(self, told: DebugEvent, message: Message) -> None:
-        """A rank tells of a debugger."""
+    def on_event(self, told: debug.DebugEvent, message: Message) -> None:
+        """Take what a rank tells of a debugger."""
         key = message.source, told.stop
         if told.event == "asks":
             self._asks(key, told)
@@ -211,7 +219,7 @@ class DebugService:
                 self._words[told.seq] = told.words or []
                 self._changed.notify_all()
 
-    def _asks(self, key: Key, told: DebugEvent) -> None:
+    def _asks(self, key: Key, told: debug.DebugEvent) -> None:
         with self._changed:
             known, answer = self._stops.get(key), self._answers.pop(key, None)
             stop = self._stop_of(key, told) if known is None else None
@@ -230,7 +238,7 @@ class DebugService:
         else:
             self._tell()
 
-    def _stop_of(self, key: Key, told: DebugEvent) -> Stop:
+    def _stop_of(self, key: Key, told: debug.DebugEvent) -> Stop:
         place = place_of(self.supervision, key[0])
         self._serial += 1
         return Stop(
@@ -293,3 +301,99 @@ def _is_terminal() -> bool:
         return sys.stdin.isatty()
     except ValueError:  # it is closed
         return False
+
+
+class PostMortem:
+    """The frames of what failed last on ranks: opened, kept or let go.
+
+    Asking waits no longer than `ANSWER_S`, whatever ranks do; who does not answer is missing. Not
+    to be called in the inbox thread.
+    """
+
+    def __init__(self, service: DebugService) -> None:
+        self._service = service
+        self._proc = service.proc
+        self._supervision = service.supervision
+        self._stopping: set[int] = set()  # meshes, by number, whose ranks stop where they fail
+        self._supervision.on_heal.append(self._healed)
+
+    def open_failed(self, processes: Iterable[int], tag: int | None = None) -> list[Key]:
+        """Let these stand in the frames of their last failure, or of the last for a notebook cell.
+
+        Returns their debuggers; of a process that keeps nothing, none.
+        """
+        told = self._ask(processes, debug.OpenPostMortem(tag))
+        keys = [(process, said.stop) for process, said in told.items() if said.stop is not None]
+        service = self._service
+        service.wait(lambda: {stop.key for stop in service.stops()}.issuperset(keys), ANSWER_S)
+        return keys
+
+    def stop_at_failure(self, processes: Iterable[int], *, on: bool) -> list[int]:
+        """Have these stop where their code fails, or no longer; so do those that take a place in
+        the same mesh later. Returns who has heard."""
+        wanted = set(processes)
+        numbers = {state.number for state in self._meshes() if wanted & {*state.processes}}
+        self._stopping = self._stopping | numbers if on else self._stopping - numbers
+        return list(self._ask(wanted, debug.StopAtFailure(on)))
+
+    def forget_failed(self, processes: Iterable[int]) -> list[int]:
+        """Let go of the frames, and of what they hold. Returns who has heard."""
+        return list(self._ask(processes, debug.ForgetFailed()))
+
+    def living(self) -> list[int]:
+        dead = self._proc.dead
+        return [each for state in self._meshes() for each in state.processes if each not in dead]
+
+    def _healed(self, state: MeshState, ranks: Iterable[int]) -> None:
+        if state.number in self._stopping:
+            processes = [state.processes[rank] for rank in ranks]
+            self._ask(processes, debug.StopAtFailure(on=True))
+
+    def _meshes(self) -> list[ProcsState]:
+        states = list(self._supervision.states.values())
+        return [state for state in states if isinstance(state, ProcsState) and state.ended is None]
+
+    def _ask(self, processes: Iterable[int], request: Request[A]) -> dict[int, A]:
+        return ask_all.ask(self._proc, dict.fromkeys(processes, request), ANSWER_S)
+
+
+class PauseService:
+    """How long debuggers have paused ranks of a mesh: a rank asks, all ranks of it are asked."""
+
+    def __init__(self, proc: Proc, supervision: Supervision) -> None:
+        self._proc = proc
+        self._supervision = supervision
+
+    def on_asked(self, wanted: GetHeldOfMesh, message: Message) -> None:
+        """Answer for how long; the asking is done by a thread of its own. Inbox thread."""
+        threading.Thread(
+            target=self._answer, args=(wanted.within_s, message), name="monarch-pauses", daemon=True
+        ).start()
+
+    def _answer(self, within_s: float, message: Message) -> None:
+        members = {
+            process
+            for state in list(self._supervision.states.values())
+            if state.kind == "proc" and message.source in state.processes
+            for process in state.processes
+        }
+        told = ask_all.ask(self._proc, dict.fromkeys(members, GetHeldSpans()), PAUSES_S)
+        spans = [span for answer in told.values() for span in answer.spans]
+        self._proc.answer(message, HeldFor(covered_s(spans, within_s)))
+
+
+def covered_s(spans: Iterable[Span], within_s: float) -> float:
+    """Return how many of the last `within_s` seconds are in any of the spans, told as seconds ago.
+
+    Example:
+        >>> covered_s([(10.0, 6.0), (7.0, 5.0), (2.0, 0.0)], within_s=9.0)
+        6.0
+    """
+    total, until = 0.0, float("inf")  # walked from long ago to now
+    for start, end in sorted(spans, reverse=True):
+        start = min(start, within_s, until)  # noqa: PLW2901  what is older or counted already
+        end = max(end, 0.0)  # noqa: PLW2901
+        if start > end:
+            total += start - end
+            until = end
+    return total

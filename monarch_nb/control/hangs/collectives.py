@@ -1,4 +1,5 @@
-"""Why ranks hang: what each waits in, what it has done before, and where the others are.
+"""Why ranks hang: what each waits in, what it has done before, and where the others are; and how
+they get out of groups that hang.
 
 Rules of the file: the board is looked at first, which asks no rank; ranks are asked only when one
 waits for others, and for no longer than a fraction of a second. Not for the inbox thread.
@@ -7,14 +8,14 @@ waits for others, and for no longer than a fraction of a second. Not for the inb
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from monarch_nb.control.hangs import stacks
-from monarch_nb.control.hangs.regroup import Regrouped, regroup
-from monarch_nb.control.hangs.signals import by_agent
-from monarch_nb.core.hangs.collectives import Standing
+from monarch_nb.control.hangs.stacks import by_agent
+from monarch_nb.core.hangs.collectives import NotRegroupedError, Standing
+from monarch_nb.core.wire.messages import status
 from monarch_nb.core.wire.messages.agents import GetBoardRows
-from monarch_nb.core.wire.messages.status import GetCollectives, Recorded
+from monarch_nb.core.wire.messages.codec import Request
 from monarch_nb.process.futures import ask_all
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from monarch_nb.process.process import Proc
     from monarch_nb.process.supervision.supervision import Supervision
 
+S = TypeVar("S", status.LeftGroups, status.Met)
+LEAVE_S: Final = 5.0
+MEET_S: Final = 30.0
 AFTER_S: Final = 2.5
 """So long a rank waits for others before anybody is asked."""
 ANSWER_S: Final = 0.5
@@ -51,13 +55,22 @@ class Seen(NamedTuple):
     why: str | None
 
 
+class Regrouped(NamedTuple):
+    """`backend` is empty where no rank had a group of the whole mesh; `dropped`: groups that are
+    gone and were not made again."""
+
+    backend: str
+    timeout_s: float | None
+    dropped: int
+
+
 class Xray:
     def __init__(self, proc: Proc, supervision: Supervision) -> None:
         self._proc = proc
         self._supervision = supervision
 
     def places(self, mesh: ProcMesh, ranks: Iterable[int]) -> dict[int, Place]:
-        """What the boards say of these ranks, now."""
+        """Return what the boards say of these ranks, now."""
         agents = by_agent(mesh, ranks)
         requests = {agent: GetBoardRows(list(each)) for agent, each in agents.items()}
         told = ask_all.ask(self._proc, requests, ANSWER_S)
@@ -68,17 +81,17 @@ class Xray:
         }
 
     def at_work(self, mesh: ProcMesh) -> list[int]:
-        """The ranks that run code of the user's."""
+        """Return the ranks that run code of the user's."""
         places = self.places(mesh, mesh.ranks)
         return sorted(rank for rank, place in places.items() if place.state in AT_WORK)
 
     def examine(self, mesh: ProcMesh, ranks: Collection[int]) -> dict[int, Seen]:
-        """All that is to be known of these ranks; of those whose board is known."""
+        """Return all that is to be known of those of these ranks whose board is known."""
         return self._seen(mesh, self.places(mesh, ranks))
 
     def hangs(self, tag: int) -> dict[str, dict[int, Seen]]:
-        """The meshes that the cell waits for and of which a rank is paused, or waits for others for
-        `AFTER_S` at least, with their ranks."""
+        """Return the meshes that the cell waits for and of which a rank is paused, or waits for
+        others for `AFTER_S` at least, with their ranks."""
         found = {}
         for mesh in self._awaited(tag):
             places = self.places(mesh, mesh.ranks)
@@ -87,7 +100,21 @@ class Xray:
         return found
 
     def regroup(self, mesh: ProcMesh) -> Regrouped:
-        return regroup(self._proc, mesh)
+        """Take a whole mesh of idle ranks out of its process groups and into a new one, in two
+        steps (`worker/groups/regroup.py`). Waits at most `LEAVE_S` and `MEET_S` seconds.
+
+        Raises with the ranks that cannot come. What has been left by then stays known to the ranks.
+        """
+        proc, state = self._proc, mesh._state
+        left = _step(proc, state.processes, status.LeaveGroups(), LEAVE_S)
+        had = next((each.had for each in left.values() if each.had is not None), None)
+        state.generation += 1
+        store = state.store(proc.links.run_dir)
+        _step(proc, state.processes, status.MeetAgain(store, had), MEET_S)
+        others = max(each.others for each in left.values())
+        if had is None:
+            return Regrouped("", None, others)
+        return Regrouped(had.backend, had.timeout_s, others)
 
     def native_stacks(
         self, mesh: ProcMesh, ranks: Collection[int]
@@ -96,12 +123,12 @@ class Xray:
 
     def _seen(self, mesh: ProcMesh, places: Mapping[int, Place]) -> dict[int, Seen]:
         processes = mesh._state.processes
-        requests = {processes[rank]: GetCollectives() for rank in places}
-        ledgers = ask_all.ask(self._proc, requests, ANSWER_S)
+        requests = {processes[rank]: status.GetCollectives() for rank in places}
+        recorded = ask_all.ask(self._proc, requests, ANSWER_S)
         others = [rank for rank, place in places.items() if place.state not in _TOLD]
         found = stacks.look(self._proc, mesh, others, ANSWER_S) if others else {}
         return {
-            rank: _seen(place, ledgers.get(processes[rank]), found.get(rank))
+            rank: _seen(place, recorded.get(processes[rank]), found.get(rank))
             for rank, place in sorted(places.items())
         }
 
@@ -128,11 +155,22 @@ def _place(row: Sequence[Any], now_ns: int) -> Place:
     return Place(state, what, max(0.0, (now_ns - since_ns) / 1e9) if since_ns else 0.0)
 
 
-def _seen(place: Place, ledger: Recorded | None, found: Sequence[Stack] | None) -> Seen:
-    entries = ledger.entries if ledger else []
-    members = ledger.members if ledger else {}
+def _seen(place: Place, recorded: status.Recorded | None, found: Sequence[Stack] | None) -> Seen:
+    entries = recorded.entries if recorded else []
+    members = recorded.members if recorded else {}
     is_waiting = place.state == "collective"
     waits = (place.what, place.for_s) if is_waiting else ("", 0.0)
     paused_at = place.what if place.state == "paused" else ""
     standing = Standing(entries, members, "", *waits)
-    return Seen(standing, found, paused_at, ledger.why if ledger else None)
+    return Seen(standing, found, paused_at, recorded.why if recorded else None)
+
+
+def _step(proc: Proc, processes: list[int], request: Request[S], limit_s: float) -> dict[int, S]:
+    told = ask_all.ask(proc, dict.fromkeys(processes, request), limit_s)
+    failed = {each: answer.failed for each, answer in told.items() if answer.failed is not None}
+    if failed:
+        why = next(iter(failed.values()))
+        raise NotRegroupedError([processes.index(each) for each in failed], f"failed: {why}")
+    if missing := [rank for rank, each in enumerate(processes) if each not in told]:
+        raise NotRegroupedError(missing, "did not answer")
+    return told

@@ -1,21 +1,22 @@
-"""Where ranks are in the user's code: the one way in which stacks are read, whoever shows them.
+"""Where ranks are in the user's code, whoever shows it; and how those that do not listen are
+interrupted or ended.
 
-Rule: nothing here needs a rank to answer. Faulthandler writes on a signal, also while C code holds
-the interpreter, and the agents read what it has written. Only the names of threads beside the main
-one are asked of the ranks. Not to be called in the inbox thread.
+Rule: nothing here needs a rank to answer: the agents do it, on whatever host. Faulthandler writes
+on a signal, also while C code holds the interpreter, and the agents read what it has written. Only
+the names of threads beside the main one are asked of the ranks. Not for the inbox thread.
 """
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from monarch_nb.control.hangs.signals import by_agent
 from monarch_nb.core.hangs.native_stacks import read as read_native
 from monarch_nb.core.hangs.stack_tree import Stack
 from monarch_nb.core.hangs.stacks import is_whole, of_user
-from monarch_nb.core.wire.messages.agents import DumpStacks, GetNativeStacks, GetStackDumps
+from monarch_nb.core.wire.messages.agents import DumpStacks, GetNativeStacks, GetStackDumps, Kill
 from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.core.wire.messages.status import GetThreadNames
 from monarch_nb.process.futures import ask_all
@@ -38,7 +39,7 @@ UNNAMED: Final = "another thread"
 def look(
     proc: Proc, mesh: ProcMesh, ranks: Iterable[int], limit_s: float = LIMIT_S
 ) -> dict[int, list[Stack]]:
-    """The stacks of the user's code of these ranks, the main thread's first; none: it is idle.
+    """Read the stacks of the user's code of these ranks, the main thread's first; none: it is idle.
 
     Takes no longer than `limit_s` and `NAMES_S`. Ranks that are stopped or lost are missing.
     """
@@ -58,7 +59,8 @@ def look(
 def look_with_native(
     proc: Proc, mesh: ProcMesh, ranks: Iterable[int]
 ) -> tuple[dict[int, list[Stack]], dict[int, str]]:
-    """As `look`, with calls of C code, from py-spy; and why it tells nothing of other ranks."""
+    """Read stacks as `look`, with calls of C code, from py-spy; and why it tells nothing of other
+    ranks."""
     agents = by_agent(mesh, ranks)
     requests = {agent: GetNativeStacks(list(processes)) for agent, processes in agents.items()}
     found: dict[int, list[Stack]] = {}
@@ -116,3 +118,31 @@ def _names(proc: Proc, rank_of: Mapping[int, int]) -> dict[int, dict[str, str]]:
         return {}
     told = ask_all.ask(proc, dict.fromkeys(rank_of, GetThreadNames()), NAMES_S)
     return {rank_of[process]: answer.names for process, answer in told.items()}
+
+
+def kill(proc: Proc, mesh: ProcMesh, ranks: Iterable[int]) -> None:
+    """End the processes of these ranks of the whole mesh. Returns at once."""
+    _signal(proc, mesh, ranks, signal.SIGKILL)
+
+
+def interrupt(proc: Proc, mesh: ProcMesh, ranks: Iterable[int]) -> None:
+    """Interrupt ranks that do not read their messages. Returns at once.
+
+    While C code holds the interpreter (a regular expression, a loop in an extension) no message is
+    read, but much of such code looks for signals.
+    """
+    _signal(proc, mesh, ranks, signal.SIGINT)
+
+
+def _signal(proc: Proc, mesh: ProcMesh, ranks: Iterable[int], number: signal.Signals) -> None:
+    for agent, processes in by_agent(mesh, ranks).items():
+        proc.control(agent, Kill(list(processes), int(number)))
+
+
+def by_agent(mesh: ProcMesh, ranks: Iterable[int]) -> dict[int, dict[int, int]]:
+    """Sort ranks: agent to its processes to their ranks."""
+    state = mesh._state
+    found: dict[int, dict[int, int]] = {}
+    for rank in ranks:
+        found.setdefault(state.agents[rank], {})[state.processes[rank]] = rank
+    return found

@@ -8,19 +8,19 @@ host.
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import enum
 import os
 import socket
 import threading
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final, final
 
 from monarch_nb.config import Config
 from monarch_nb.control.client import client, running_client
 from monarch_nb.control.faults import exit_when_told
-from monarch_nb.control.hosts.attached import agent_of
+from monarch_nb.control.hosts.agents import agent_of
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.host.launch import AgentBoot
 from monarch_nb.host.local import LocalLauncher
@@ -90,15 +90,8 @@ class HostWorker:
         host, controller = found
         self._gateway.rename(host)
         launcher = self._agent = LocalLauncher()
-        launcher.launch(
-            AgentBoot(
-                run_dir=str(self._run_dir.path),
-                agent=agent_of(host),
-                controller=controller,
-                owner_pid=os.getpid(),
-                config=dataclasses.asdict(self._config),
-            )
-        )
+        path, config = str(self._run_dir.path), asdict(self._config)
+        launcher.launch(AgentBoot(path, agent_of(host), controller, os.getpid(), config))
         threading.Thread(
             target=self._watch, args=(launcher,), name="monarch-agent", daemon=True
         ).start()
@@ -141,8 +134,8 @@ run_worker_loop_until_shutdown = run_worker_loop_forever
 def start_worker_loop_forever(
     *, address: str, ca: str = DEFAULT_KEYS, private_key: str | None = None
 ) -> Future[str]:
-    """As `run_worker_loop_forever` in the background; the future gives the address that is listened
-    on."""
+    """Do as `run_worker_loop_forever` in the background; the future gives the address that is
+    listened on."""
     worker = HostWorker(address, _folder(ca, private_key))
     exit_when_told()
     atexit.register(worker.close)
@@ -165,7 +158,7 @@ def attach_to_workers(
     name: str | None = None,
     private_key: str | None = None,
 ) -> HostMesh:
-    """A host mesh (axis `hosts`) of worker processes that offer their hosts. Does not block.
+    """Attach worker processes as one host mesh (axis `hosts`). Does not block.
 
     Args:
         workers: their addresses, or futures of them.
@@ -196,7 +189,7 @@ def attach(addr: str) -> HostMesh:
 
 
 def enable_transport(transport: str) -> None:
-    """Kept for programs that choose a transport: unix sockets here, CURVE between hosts, always.
+    """Accept a transport that is there anyway: unix sockets here, CURVE between hosts, always.
 
     Raises `ValueError` for a transport that is not there, `RuntimeError` once the client runs.
     """

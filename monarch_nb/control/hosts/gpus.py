@@ -11,8 +11,8 @@ from monarch_nb.meshes.bootstrap import BootstrapCommand, Command, default_boots
 
 
 def command_for(device: str, per_host: int) -> Command | None:
-    """How ranks are started: `auto` changes nothing, `cpu` hides the GPUs, `cuda` gives each rank
-    one of its host's.
+    """Say how ranks are started: `auto` changes nothing, `cpu` hides the GPUs, `cuda` gives each
+    rank one of its host's.
 
     With more ranks than GPUs these are shared in turn. Raises `ValueError` where there is none.
     """

@@ -19,7 +19,6 @@ from monarch_nb.process.process import Proc
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
-    from monarch_nb.process.exit import Exit
     from monarch_nb.process.supervision.supervision import Supervision
 
 KINDS: Final = ("comm_open", "comm_msg", "comm_close")
@@ -57,13 +56,13 @@ class CommService:
         self._proc = proc
         self._listener: Listener | None = None
         self._seen: set[int] = set()
-        supervision.on_exit.append(self._exited)
+        supervision.on_exit.append(lambda ended: self._lost(ended.process))
 
     def listen(self, listener: Listener) -> None:
         self._listener = listener
 
     def on_message(self, message: Message) -> None:
-        """A rank's widget says something. Inbox thread."""
+        """Pass on what a rank's widget says. Inbox thread."""
         body = json_of(message.payload)
         if body.get("type") not in KINDS:
             raise RemoteProtocolError(f"a comm message of type {body.get('type')!r:.80}")
@@ -79,16 +78,13 @@ class CommService:
 
     def send(self, process: int, message: WidgetMessage, buffers: Sequence[bytes]) -> None:
         """Send the browser's message to the rank. Any thread."""
-        parcel = Payload(encode(message), list(buffers))
-        self._proc.send(process, CONTROL, CONTROL_PORT, parcel)
+        payload = Payload(encode(message), list(buffers))
+        self._proc.send(process, CONTROL, CONTROL_PORT, payload)
 
     def close(self) -> None:
-        """The client ends, and so do all ranks."""
+        """Tell that all ranks are gone: the client ends."""
         for process in list(self._seen):
             self._lost(process)
-
-    def _exited(self, ended: Exit) -> None:
-        self._lost(ended.process)
 
     def _lost(self, process: int) -> None:
         if process in self._seen and self._listener is not None:

@@ -94,11 +94,11 @@ class Failures:
         supervision.on_exit.append(self._exited)
 
     def of(self, mesh: str) -> tuple[Failure, ...]:
-        """Newest first; the same object while nothing changes. Any thread."""
+        """Return them, newest first; the same object while nothing changes. Any thread."""
         return self._shown.get(mesh, ())
 
     def cell_failed(self, process: int, number: int, record: ErrorRecord, what: str) -> None:
-        """A cell has ended with an error, which has this number on its rank."""
+        """Note a cell that has ended with an error, which has this number on its rank."""
         if self._told_by(process).is_new(number):
             self._add(place_of(self._supervision, process), record, what, time.monotonic())
 
@@ -174,13 +174,9 @@ class Failures:
                 self._last_id += 1
                 found = Failure(self._last_id, (), record, what, at, 0)
             ranks = tuple(sorted({*found.ranks, place.rank}))
+            last, count = max(at, found.at), found.count + 1
             groups[key] = replace(
-                found,
-                ranks=ranks,
-                record=record,
-                what=what,
-                at=max(at, found.at),
-                count=found.count + 1,
+                found, ranks=ranks, record=record, what=what, at=last, count=count
             )
             if len(groups) > MAX_GROUPS:
                 del groups[min(groups, key=lambda each: groups[each].at)]
@@ -199,7 +195,7 @@ class Failures:
 
 
 def record_of_death(ended: Exit) -> ErrorRecord:
-    """How a process died, and where it crashed, as an error."""
+    """Describe as an error how a process died, and where it crashed."""
     text = f"the process {ended.plainly()}{ended.printed()}"
     calls = tuple(FrameRecord(*frame) for frame in ended.crashed_at())
     return ErrorRecord("RankExited", text, "monarch_nb", calls, died=True)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.curves import CAPACITY, Curve, Sample, from_wire
 from monarch_nb.core.errors.records import clip
-from monarch_nb.core.wire.messages.cells import MetricsTaken
-from monarch_nb.errors import RemoteProtocolError
+from monarch_nb.core.wire.messages.cells import LoggedValues, MetricsTaken
+from monarch_nb.core.wire.messages.codec import decode
 from monarch_nb.meshes.states import Place, place_of
 from monarch_nb.services import metrics
 
@@ -64,26 +64,28 @@ class Metrics:
         self._writing = threading.Lock()
 
     def curves(self, mesh: str) -> Mapping[str, Curve]:
-        """By name, in the order in which they came; empty where nothing was logged."""
+        """Return them by name, in the order in which they came; empty where nothing was logged."""
         if mesh == OWN:
             self._take_own()
         found = self._meshes.get(mesh)
         return _NOTHING if found is None else MappingProxyType(found.curves)
 
     def left_out(self, mesh: str) -> int:
-        """How many values were not kept because the mesh logs more than 32 names."""
+        """Return how many values were not kept because the mesh logs more than 32 names."""
         found = self._meshes.get(mesh)
         return 0 if found is None else found.left_out
 
-    def on_message(self, content: object, message: Message) -> None:
-        """What a rank has sent. Inbox thread. Raises `RemoteProtocolError` for anything else."""
+    def on_message(self, content: dict[str, object] | None, message: Message) -> None:
+        """Take what a rank has sent. Inbox thread. Raises `RemoteProtocolError` for anything
+        else."""
         self._supervision.proc.control(message.source, MetricsTaken())
         place = place_of(self._supervision, message.source)
-        points, left_out = _read(content)
+        logged = decode(LoggedValues, content or {})
+        points = {name: list(map(from_wire, each)) for name, each in logged.points.items()}
         with self._writing:
             self._add(place, message.tag, points)
-            if left_out is not None:
-                self._say_left_out(place, *left_out)
+            if logged.left_out is not None:
+                self._say_left_out(place, *logged.left_out)
 
     def _take_own(self) -> None:
         with self._writing:
@@ -124,21 +126,3 @@ class Metrics:
                 clip(name, MAX_NAME),
             )
         mesh.left_out += values
-
-
-def _read(content: object) -> tuple[dict[str, list[Sample]], tuple[int, str] | None]:
-    match content:
-        case {"points": dict(points), "left_out": [int(values), str(name)]}:
-            return _samples(points), (values, name)
-        case {"points": dict(points)}:
-            return _samples(points), None
-    raise RemoteProtocolError("metrics without points")
-
-
-def _samples(points: dict[str, object]) -> dict[str, list[Sample]]:
-    found = {}
-    for name, each in points.items():
-        if not isinstance(each, list):
-            raise RemoteProtocolError("metrics without points")
-        found[name] = [from_wire(point) for point in each]
-    return found

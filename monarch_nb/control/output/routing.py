@@ -8,17 +8,20 @@ thread; listeners return at once.
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from monarch_nb.control.output.aggregate import LogWindows
 from monarch_nb.control.output.logbook import Logbook
 from monarch_nb.control.output.metrics import Metrics
 from monarch_nb.control.output.tail import Tail
 from monarch_nb.core.hangs.stacks import FATAL
 from monarch_nb.core.text import bars
+from monarch_nb.core.text.lines import LineAssembler
 from monarch_nb.core.wire.messages.actors import AggregateOutput
 from monarch_nb.core.wire.messages.agents import RawOutput, Taken
 from monarch_nb.core.wire.messages.cells import Output
@@ -30,6 +33,11 @@ if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
     from monarch_nb.process.exit import Exit
     from monarch_nb.process.supervision.supervision import Supervision
+
+MAX_GROUPS: Final = 2_000  # of similar lines in a window
+_NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+
+Show = Callable[[int, str, str, str], None]  # tag, mesh, stream, text
 
 
 @dataclass(frozen=True)
@@ -53,9 +61,7 @@ class OutputService:
         self.metrics = Metrics(supervision)
         self._supervision = supervision
         self._listeners: list[Callable[[OutputEvent], None]] = []
-        self.cell_of: dict[
-            int, int
-        ] = {}  # process -> tag of the cell it runs, for what comes from C
+        self.cell_of: dict[int, int] = {}  # process -> tag of the cell it runs, for output of C
         self._partial: dict[tuple[int, str], str] = {}
         self._crashing: set[tuple[int, str]] = set()  # process, stream: faulthandler writes there
         self._windows = LogWindows(self._show_window)
@@ -66,7 +72,7 @@ class OutputService:
         self._listeners.append(callback)
 
     def on_output(self, message: Message) -> None:
-        """An OUTPUT message of a rank."""
+        """Take an OUTPUT message of a rank."""
         _, _, stream, text, content = decode(Output, json_of(message.payload))
         if stream == "metrics":
             self.metrics.on_message(content, message)
@@ -76,8 +82,8 @@ class OutputService:
         self._hand_on(message.source, message.tag, stream, text, content)
 
     def on_raw(self, raw: RawOutput, message: Message) -> None:
-        """What a rank's C code or its children wrote to the file descriptors, from the agent, which
-        sends more when it hears that this was taken."""
+        """Take what a rank's C code or its children wrote to the file descriptors, from the agent,
+        which sends more when it hears that this was taken."""
         process, stream, text, size = raw
         self._supervision.proc.control(message.source, Taken(size))
         at = 0 if (process, stream) in self._crashing else text.find(FATAL)
@@ -89,7 +95,7 @@ class OutputService:
         self._hand_on(process, self.cell_of.get(process, 0), stream, text, None, report)
 
     def on_logging_option(self, wanted: AggregateOutput, _: Message) -> None:
-        """`ProcMesh.logging_option`, called here or on a rank."""
+        """Do `ProcMesh.logging_option`, called here or on a rank."""
         self._windows.set(wanted.procs, wanted.name, wanted.window_s)
 
     def close(self) -> None:
@@ -152,3 +158,138 @@ def _ended(content: Any) -> str:
         return bars.lines(map(bars.Bar.read, content["bars"]))
     except (KeyError, OverflowError, TypeError, ValueError):
         raise RemoteProtocolError("progress without bars") from None
+
+
+# ------------------------------------------------------------------------ `ProcMesh.logging_option`
+
+
+class LogWindows:
+    """Collects output of ranks for some time and shows it folded.
+
+    What a window shows replaces the lines themselves: nothing is shown twice. A window opens with
+    its first line.
+    """
+
+    def __init__(self, show: Show) -> None:
+        self._show = show
+        self._window_of: dict[int, _Window] = {}
+
+    def set(self, processes: Sequence[int], name: str, window_s: float | None) -> None:
+        """Collect the output of these for so long at a time; None: show it as it comes."""
+        closed = {self._window_of.pop(process, None) for process in processes}
+        for each in closed - {None}:
+            assert each is not None
+            each.end()
+        if window_s is not None:
+            window = _Window(name, window_s, self._show)
+            self._window_of.update(dict.fromkeys(processes, window))
+
+    def take(self, process: int, tag: int, stream: str, text: str) -> bool:
+        """Collect a piece of output; False if it is not for us. Inbox thread."""
+        window = self._window_of.get(process)
+        if window is None or stream not in {"stdout", "stderr"}:
+            return False
+        window.feed(process, tag, stream, text)
+        return True
+
+    def close(self) -> None:
+        for window in set(self._window_of.values()):
+            window.end()
+        self._window_of.clear()
+
+
+class _Window:
+    def __init__(self, name: str, seconds: float, show: Show) -> None:
+        self._name = name
+        self._seconds = seconds
+        self._show = show
+        self._lines = {"stdout": SimilarLines(), "stderr": SimilarLines()}
+        self._tag = 0
+        self._opened = ""
+        self._timer: threading.Timer | None = None
+        self._lock = threading.Lock()
+
+    def feed(self, process: int, tag: int, stream: str, text: str) -> None:
+        with self._lock:
+            self._tag = tag or self._tag
+            self._lines[stream].feed(process, text)
+            if self._timer is None:
+                self._opened = time.strftime("%H:%M:%S")
+                self._timer = threading.Timer(self._seconds, self._shut)
+                self._timer.daemon = True
+                self._timer.name = "monarch-logs"
+                self._timer.start()
+
+    def end(self) -> None:
+        for lines in self._lines.values():
+            with self._lock:
+                lines.finish()
+        timer = self._timer
+        if timer is not None:
+            timer.cancel()
+        self._shut()
+
+    def _shut(self) -> None:
+        with self._lock:
+            self._timer = None
+            taken = [(stream, lines.take()) for stream, lines in self._lines.items()]
+            tag, opened = self._tag, self._opened
+        for stream, groups in taken:
+            if groups:
+                self._show(tag, self._name, stream, self._block(groups, opened))
+
+    def _block(self, groups: list[tuple[int, str]], opened: str) -> str:
+        title = f"aggregated logs of {self._name}, {self._seconds:g} s from {opened}"
+        lines = [f"[{count} similar log lines] {text}" for count, text in groups]
+        return "\n".join([f">>> {title} >>>", *lines, f"<<< {title} <<<", ""])
+
+
+class SimilarLines:
+    """Counts similar lines of several ranks: those that differ in numbers only.
+
+    Different lines of one rank are never put together, so the steps of a training stay apart: the
+    second line of its kind goes with the second of the other ranks.
+
+    Example:
+        >>> lines = SimilarLines()
+        >>> for rank in (0, 1):
+        ...     lines.feed(rank, f"rank {rank}: step 1\\nrank {rank}: step 2\\n")
+        >>> lines.take()
+        [(2, 'rank 0: step 1'), (2, 'rank 0: step 2')]
+    """
+
+    def __init__(self) -> None:
+        self._assemblers: dict[int, LineAssembler] = {}
+        self._places: dict[tuple[int, str], dict[str, int]] = {}
+        self._firsts: dict[tuple[str, int], str] = {}
+        self._counts: dict[tuple[str, int], int] = {}
+        self._left_out = 0
+
+    def feed(self, rank: int, text: str) -> None:
+        """Take a chunk of a rank's output."""
+        for line in self._assemblers.setdefault(rank, LineAssembler()).feed(text):
+            self._add(rank, line)
+
+    def take(self) -> list[tuple[int, str]]:
+        """Take how many and the first of them, in the order in which they came."""
+        found = [(self._counts[key], first) for key, first in self._firsts.items()]
+        if self._left_out:
+            found.append((self._left_out, "... more lines of other kinds"))
+        self._places, self._firsts, self._counts, self._left_out = {}, {}, {}, 0
+        return found
+
+    def finish(self) -> None:
+        """Count as a line what has no end yet: no more text comes."""
+        for rank, assembler in self._assemblers.items():
+            if assembler:
+                self._add(rank, assembler.take())
+
+    def _add(self, rank: int, line: str) -> None:
+        kind = _NUMBER.sub("#", line)
+        places = self._places.setdefault((rank, kind), {})
+        key = kind, places.setdefault(line, len(places))
+        if key not in self._firsts and len(self._firsts) >= MAX_GROUPS:
+            self._left_out += 1
+            return
+        self._firsts.setdefault(key, line)
+        self._counts[key] = self._counts.get(key, 0) + 1

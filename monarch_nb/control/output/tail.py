@@ -145,7 +145,7 @@ class Tail:
         ranks: Collection[int] | None = None,
         limit: int = 1_000,
     ) -> tuple[list[Line], int, int]:
-        """The newest lines after that one, `limit` at most, and how many were left out before them.
+        """Return the newest lines after that one, `limit` at most, and how many were left out.
 
         Third: the number to ask with the next time, of the newest line then, whosever it was. What
         has fallen out long ago is counted whatever ranks it was of.
@@ -168,7 +168,7 @@ class Tail:
         level: str = "",
         before: int | None = None,
     ) -> list[Line]:
-        """The newest lines, oldest first: those that match, before the one numbered `before`.
+        """Return the newest matching lines before the one numbered `before`, oldest first.
 
         Args:
             level: "warning" means errors too; "" everything.

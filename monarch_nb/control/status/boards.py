@@ -24,7 +24,7 @@ class Told(NamedTuple):
     seen_at: float
 
     def time_s(self, there_ns: int) -> float:
-        """A time of that host, on our clock; 0.0 for 0, which stands for an unknown one."""
+        """Return a time of that host, on our clock; 0.0 for 0, which stands for an unknown one."""
         return there_ns / 1e9 + self.offset_s if there_ns else 0.0
 
 
@@ -39,7 +39,7 @@ class Boards:
         self._news = threading.Condition()
 
     def tell(self, agent: int, board: Board, now: float) -> None:
-        """A `board` message of an agent."""
+        """Take a `board` message of an agent."""
         sampled_at = board.now_ns / 1e9
         with self._news:
             offset = min(self._offsets.get(agent, float("inf")), now - sampled_at)
@@ -59,7 +59,7 @@ class Boards:
             self._news.notify_all()
 
     def take_changed(self) -> set[int]:
-        """The processes with news since the last call."""
+        """Return the processes with news since the last call."""
         with self._news:
             changed, self._changed = self._changed, set()
         return changed
@@ -77,6 +77,6 @@ class Boards:
                 del self.usage[process]
 
     def clear(self) -> None:
-        """Nobody looks any more: what is known will be old."""
+        """Forget what is known, which will be old: nobody looks any more."""
         self.keep(())
         self._offsets.clear()

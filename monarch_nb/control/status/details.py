@@ -19,7 +19,7 @@ _OUR_CLASSES: Final = "monarch_nb."
 
 
 def ask(proc: Proc, sinces: Mapping[int, int], timeout_s: float) -> dict[int, RankDetails]:
-    """Process to what it tells of itself.
+    """Ask processes what they tell of themselves.
 
     Args:
         sinces: processes, each with the number of the last error of its that is known.
@@ -29,7 +29,7 @@ def ask(proc: Proc, sinces: Mapping[int, int], timeout_s: float) -> dict[int, Ra
 
 
 def actors_of(details: RankDetails) -> list[dict[str, Any]]:
-    """The actors of a rank that are the user's: name, cls, calls, failed, queue, current."""
+    """Return the actors of a rank that are the user's: name, cls, calls, failed, queue, current."""
     found = []
     for each in details.actors:
         if not each.cls.startswith(_OUR_CLASSES):
@@ -40,7 +40,7 @@ def actors_of(details: RankDetails) -> list[dict[str, Any]]:
 
 
 def actor_totals(state: ProcsState, details: Mapping[int, RankDetails]) -> list[dict[str, Any]]:
-    """Of each actor mesh on these processes: name, cls, size, calls, failed, queue, ended.
+    """Add up, for each actor mesh on these processes: name, cls, size, calls, failed, queue, ended.
 
     Those that the controller has spawned come first, also where no rank has answered; then those
     that live there and were spawned by others.

@@ -53,7 +53,7 @@ class KnownHosts:
         self._version += 1
 
     def told(self, dead: Mapping[int, Exit]) -> tuple[HostStatus, ...]:
-        """The list; the same object while nothing changes."""
+        """Return the list; the same object while nothing changes."""
         if (key := (self._version, len(dead))) != self._key:
             new = tuple(HostStatus(self._name(each), self._end(each, dead)) for each in self.places)
             self._key, self._told = key, new if new != self._told else self._told
@@ -108,11 +108,11 @@ class MeshView:
         self._status: MeshStatus | None = None
 
     def is_over(self) -> bool:
-        """It was stopped, and nothing of it is left."""
+        """Return whether it was stopped and nothing of it is left."""
         return self.state.ended is not None and self._sources.dead.keys() >= self._rank_of.keys()
 
     def status(self, changed: Iterable[int]) -> MeshStatus:
-        """As it is now. `changed`: processes with news."""
+        """Return it as it is now. `changed`: processes with news."""
         any_changed = self._look_at(self._to_look_at(changed))
         if self.missing:
             self.missing -= self._sources.boards.rows.keys()

@@ -44,7 +44,7 @@ class Watch:
         self._service = service
 
     def close(self) -> None:
-        """Harmless when repeated."""
+        """End it. Harmless when repeated."""
         self._service.end_watch(self)
 
 
@@ -74,13 +74,13 @@ class StatusService:
     # the inbox thread
 
     def on_spawned(self, spawned: Spawned, _: Message) -> None:
-        """Ranks have been forked."""
+        """Note ranks that have been forked."""
         for process, pid in zip(spawned.procs, spawned.pids, strict=True):
             self._sources.pids[process] = pid
             self._boards.touch(process)
 
     def on_board(self, board: Board, message: Message) -> None:
-        """Changed records of a board."""
+        """Take changed records of a board."""
         if message.source in self._asked:
             self._boards.tell(message.source, board, time.monotonic())
             self._spread()
@@ -97,7 +97,7 @@ class StatusService:
     # any thread
 
     def snapshot(self) -> Snapshot:
-        """The state of every mesh that the client owns.
+        """Return the state of every mesh that the client owns.
 
         The first of a while waits for what agents tell, `LOOK_S` at most.
         """
@@ -124,7 +124,8 @@ class StatusService:
         made = Watch(self, period_s, on_news)
         with self._lock:
             if not self._watches:
-                self._skip()
+                for view in self._views.values():
+                    view.timeline.skip(self._seconds())
             self._watches.append(made)
             self._refresh()
             self._ask()
@@ -137,19 +138,19 @@ class StatusService:
                 self._ask()
 
     def timeline(self, mesh: str) -> Timeline:
-        """What the ranks of a mesh did in the last seconds; one without ranks if it is unknown."""
+        """Return what the ranks of a mesh did in the last seconds; of an unknown one, nothing."""
         with self._lock:
             self._refresh()
             return self.timelines().get(mesh) or Timeline(0, self._seconds())
 
     def timelines(self) -> dict[str, Timeline]:
-        """Those of all meshes of the last snapshot, by name; of one name, one that is up."""
+        """Return those of all meshes of the last snapshot, by name; of one name, one that is up."""
         with self._lock:
             views = sorted(self._views.values(), key=lambda view: view.state.ended is None)
             return {view.state.name: view.timeline for view in views}
 
     def close(self) -> None:
-        """Nobody looks any more."""
+        """End the sampling: nobody looks any more."""
         with self._lock:
             self._over.set()
             ticking = self._ticking
@@ -248,10 +249,6 @@ class StatusService:
         now, seconds = time.monotonic(), self._seconds()
         for view in self._views.values():
             view.timeline.feed(seconds, now, view.samples())
-
-    def _skip(self) -> None:
-        for view in self._views.values():
-            view.timeline.skip(self._seconds())
 
     def _seconds(self) -> int:
         return int(time.monotonic() - self._began)

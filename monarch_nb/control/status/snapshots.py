@@ -44,7 +44,7 @@ class RankStatus(NamedTuple):
     usage: Usage = Usage()
 
     def age_s(self, now: float) -> float:
-        """For how long it has been so; 0.0 where that is not known."""
+        """Return for how long it has been so; 0.0 where that is not known."""
         return max(0.0, now - self.since) if self.since else 0.0
 
 

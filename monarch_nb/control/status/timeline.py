@@ -45,7 +45,7 @@ class Sample(NamedTuple):
     seen_at: float
 
     def busy_until(self, at: float) -> float:
-        """For how long it was busy in this life."""
+        """Return for how long it was busy in this life."""
         return self.busy_s + (max(0.0, at - self.since) if self.runs else 0.0)
 
 
@@ -65,25 +65,25 @@ class Timeline:
         return self._told[0]
 
     def feed(self, seconds: int, now: float, samples: Sequence[Sample]) -> None:
-        """A second has ended, which is number `seconds` from 1; so were the ranks at `now`."""
+        """Add the second that has ended, number `seconds` from 1; so were the ranks at `now`."""
         if seconds <= self.seconds:
             return
         letters = "".join(self._letter(rank, now, each) for rank, each in enumerate(samples))
         self._add(seconds, letters.encode())
 
     def skip(self, seconds: int) -> None:
-        """Nobody looked until now."""
+        """Leave out the seconds until now: nobody looked."""
         self._last = [None] * self._size
         self._add(seconds, UNKNOWN.encode() * self._size)
 
     def strips(self) -> list[str]:
-        """The last seconds of each rank, `KEPT` at most, oldest first."""
+        """Return the last seconds of each rank, `KEPT` at most, oldest first."""
         _, columns = self._told
         letters = b"".join(columns).decode()
         return [letters[rank :: self._size] for rank in range(self._size)]
 
     def letters(self, second: int) -> str:
-        """A letter for each rank, for the second with this number (from 0)."""
+        """Return a letter for each rank, for the second with this number (from 0)."""
         seconds, columns = self._told
         place = second - (seconds - len(columns))
         return columns[place].decode() if 0 <= place < len(columns) else UNKNOWN * self._size

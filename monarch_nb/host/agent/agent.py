@@ -12,7 +12,6 @@ import select
 import shutil
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -30,15 +29,14 @@ from monarch_nb.host.agent.mailbox import Mailbox, Request
 from monarch_nb.host.agent.ranks import FDS_PER_RANK, Ranks
 from monarch_nb.host.agent.zygote_client import ZygoteClient, settings_for
 from monarch_nb.host.launch import AgentBoot, Record, last_lines
-from monarch_nb.host.output.pipes import Piece
+from monarch_nb.host.output import Piece
+from monarch_nb.host.status.board import FASTEST_S, Viewers
 from monarch_nb.host.status.inspect import Inspector, Wanted
 from monarch_nb.host.status.oom import MemoryGroup
-from monarch_nb.host.status.viewers import FASTEST_S, Viewers
 
 _END_S: Final = 2.0
 _OWNER_END_S: Final = 0.3
 _SPARE_FDS: Final = 64
-_EXITED: Final = 0
 
 
 class Agent:
@@ -400,4 +398,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    sys.exit(_EXITED)

@@ -25,7 +25,7 @@ class Loop:
         self._epoll.register(fd, select.EPOLLIN)
 
     def want_write(self, fd: int, *, wanted: bool) -> None:
-        """Whether the callback is also to be called when `fd` is writable."""
+        """Call back also when `fd` is writable, from now on or no longer."""
         self._epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
 
     def remove(self, fd: int) -> None:

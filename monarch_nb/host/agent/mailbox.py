@@ -44,14 +44,14 @@ class Mailbox:
         self._outboxes: dict[int, Outbox] = {}
 
     def fileno(self) -> int:
-        """The inbox's descriptor; edge-triggered."""
+        """Return the inbox's descriptor; edge-triggered."""
         return int(self._inbox.fd)
 
     def ready(self) -> bool:
         return bool(self._inbox.poll(0))
 
     def receive(self) -> Iterator[Request]:
-        """What has come, up to a limit; then `ready` says whether there is more."""
+        """Return what has come, up to a limit; then `ready` says whether there is more."""
         for _ in range(_AT_ONCE):
             if not self.ready():
                 return

@@ -13,32 +13,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from monarch_nb.config import RANK_COMMAND
-from monarch_nb.core.wire.messages.agents import (
-    Exited,
-    Heard,
-    Leave,
-    Silent,
-    Spawned,
-    ZygoteFailed,
-)
-from monarch_nb.host.agent.events import (
-    Answer,
-    Asked,
-    Asker,
-    Effect,
-    Ended,
-    Event,
-    Finish,
-    Forked,
-    Kill,
-    KillAsked,
-    Pulsed,
-    StopAsked,
-    Tell,
-    Tick,
-    Watched,
-    ZygoteLost,
-)
+from monarch_nb.core.wire.messages import agents as messages
+from monarch_nb.host.agent import events
+from monarch_nb.host.agent.events import Answer, Asker, Effect, Ended, Event, Kill, Tell
 
 _REMEMBERED: Final = 20_000  # gone ranks that a late watcher is told of in full
 _ORPHANED_S: Final = 2.0  # by then a rank that has lost its zygote was seen to end
@@ -96,7 +73,7 @@ class RankStates:
 
     def __post_init__(self) -> None:
         self._ranks: dict[int, _Rank] = {}
-        self._gone: dict[int, Exited] = {}
+        self._gone: dict[int, messages.Exited] = {}
         self._stops: list[_Stop] = []
         self._expected: dict[tuple[int, int], float] = {}  # (watcher, proc) -> give up at
         self.ending = False
@@ -109,16 +86,16 @@ class RankStates:
         return proc in self._ranks or proc in self._gone
 
     def is_gone(self, proc: int) -> bool:
-        """Whether this was a rank of ours and has ended."""
+        """Return whether this was a rank of ours and has ended."""
         return proc in self._gone
 
     def feed(self, event: Event, now: float) -> list[Effect]:
-        """What is to be done about `event`, and about all that is due by now."""
+        """Return what is to be done about `event`, and about all that is due by now."""
         effects = [*self._on(event, now), *self._due(now)]
         return [effect for effect in effects if not self._is_for_ended(effect)]
 
     def deadline(self) -> float | None:
-        """When `Tick` has to come at the latest."""
+        """Return when `Tick` has to come at the latest."""
         return min(self._deadlines(), default=None)
 
     def _is_for_ended(self, effect: Effect) -> bool:
@@ -131,26 +108,26 @@ class RankStates:
 
     def _on(self, event: Event, now: float) -> Iterator[Effect]:
         match event:
-            case Asked():
+            case events.Asked():
                 yield from self._asked(event, now)
-            case Forked(proc, pid):
+            case events.Forked(proc, pid):
                 yield from self._forked(proc, pid, now)
             case Ended():
                 yield from self._ended(event, now)
-            case Watched(watcher, procs):
+            case events.Watched(watcher, procs):
                 yield from self._watched(watcher, procs, now)
-            case Pulsed(proc, up):
+            case events.Pulsed(proc, up):
                 yield from self._pulsed(proc, up, now)
-            case StopAsked():
+            case events.StopAsked():
                 yield from self._stop_asked(event, now)
-            case KillAsked(procs, number):
+            case events.KillAsked(procs, number):
                 yield from self._kill_asked(procs, number, now)
-            case ZygoteLost(text):
+            case events.ZygoteLost(text):
                 yield from self._zygote_lost(text, now)
-            case Tick():
+            case events.Tick():
                 pass
 
-    def _asked(self, event: Asked, now: float) -> Iterator[Effect]:
+    def _asked(self, event: events.Asked, now: float) -> Iterator[Effect]:
         owner = event.owner
         for proc in event.procs:
             waiting = {who for who, of in self._expected if of == proc}
@@ -167,13 +144,13 @@ class RankStates:
             return
         rank.pid, rank.since = pid, now
         for process in dict.fromkeys((rank.owner, self.controller)):
-            yield Tell(process, Spawned([proc], [pid]))
+            yield Tell(process, messages.Spawned([proc], [pid]))
 
     def _ended(self, event: Ended, now: float) -> Iterator[Effect]:
         if (rank := self._ranks.pop(event.proc, None)) is None:
             return
         event = event._replace(reason=event.reason or _reason_of(rank))
-        exited = Exited(pid=rank.pid, asked=rank.asked, **event._asdict())
+        exited = messages.Exited(pid=rank.pid, asked=rank.asked, **event._asdict())
         self._remember(exited)
         for other in self._ranks.values():
             other.watchers.discard(event.proc)
@@ -182,7 +159,7 @@ class RankStates:
         yield from self._stop_owned_by(event.proc, now)
         yield from self._answer_stops(event.proc)
 
-    def _remember(self, exited: Exited) -> None:
+    def _remember(self, exited: messages.Exited) -> None:
         self._gone[exited.proc] = exited
         if len(self._gone) > _REMEMBERED:
             del self._gone[next(iter(self._gone))]
@@ -201,7 +178,7 @@ class RankStates:
                 self._stops.remove(stop)
                 yield Answer(stop.asker)
                 if stop.final:
-                    yield Finish()
+                    yield events.Finish()
 
     def _watched(self, watcher: int, procs: Sequence[int], now: float) -> Iterator[Effect]:
         for proc in procs:
@@ -219,10 +196,10 @@ class RankStates:
             rank.lost_at = now
             return
         if rank.silent:
-            yield from self._tell_pulse(rank, Heard, now)
+            yield from self._tell_pulse(rank, messages.Heard, now)
         rank.heard, rank.lost_at, rank.silent, rank.unreachable_at = True, None, False, None
 
-    def _stop_asked(self, event: StopAsked, now: float) -> Iterator[Effect]:
+    def _stop_asked(self, event: events.StopAsked, now: float) -> Iterator[Effect]:
         wanted = self._ranks if event.procs is None else event.procs
         ranks = [self._ranks[proc] for proc in wanted if proc in self._ranks]
         final = event.procs is None
@@ -239,7 +216,7 @@ class RankStates:
         due = now if rank.silent else now + grace_s  # one that is silent would not hear it
         rank.kill_at = min(due, rank.kill_at or due)
         if grace_s > 0:
-            yield Tell(rank.proc, Leave(grace_s))
+            yield Tell(rank.proc, messages.Leave(grace_s))
 
     def _kill_asked(self, procs: Sequence[int], number: int, now: float) -> Iterator[Effect]:
         for rank in [self._ranks[proc] for proc in procs if proc in self._ranks]:
@@ -249,7 +226,7 @@ class RankStates:
                 rank.kill_at = now  # as soon as it is forked
 
     def _zygote_lost(self, text: str, now: float) -> Iterator[Effect]:
-        yield Tell(self.controller, ZygoteFailed("zygote", text))
+        yield Tell(self.controller, messages.ZygoteFailed("zygote", text))
         for rank in self._ranks.values():
             # a rank without a process never gets one; the agent itself sees the others end
             forked = rank.pid is not None
@@ -274,7 +251,7 @@ class RankStates:
                 yield Kill(rank.proc, signal.SIGKILL)
             if (due := self._silent_at(rank)) is not None and due <= now:
                 rank.silent, rank.unreachable_at = True, now + self.timing.grace_s
-                yield from self._tell_pulse(rank, Silent, now)
+                yield from self._tell_pulse(rank, messages.Silent, now)
             if rank.unreachable_at is not None and rank.unreachable_at <= now:
                 yield from self._give_up_silent(rank, now)
         for (watcher, proc), due in list(self._expected.items()):
@@ -327,7 +304,9 @@ class RankStates:
             return None
         return rank.since + self.timing.start_s
 
-    def _tell_pulse(self, rank: _Rank, kind: type[Heard | Silent], now: float) -> Iterator[Effect]:
+    def _tell_pulse(
+        self, rank: _Rank, kind: type[messages.Heard | messages.Silent], now: float
+    ) -> Iterator[Effect]:
         since = rank.since if rank.lost_at is None else rank.lost_at
         for watcher in sorted(rank.watchers):
             yield Tell(watcher, kind(rank.proc, round(now - since, 3)))
@@ -340,6 +319,6 @@ def _reason_of(rank: _Rank) -> str | None:
     return rank.end_reason or unheard
 
 
-def _unknown_process(proc: int) -> Exited:
+def _unknown_process(proc: int) -> messages.Exited:
     reason = "no such process was ever asked for on this host"
-    return Exited(pid=None, asked=False, **Ended(proc, reason=reason)._asdict())
+    return messages.Exited(pid=None, asked=False, **Ended(proc, reason=reason)._asdict())

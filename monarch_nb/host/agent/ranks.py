@@ -16,8 +16,7 @@ from typing import Final
 from monarch_nb.config import Config
 from monarch_nb.host.agent.loop import Loop
 from monarch_nb.host.agent.mailbox import Mailbox
-from monarch_nb.host.output.flow_control import FlowControl
-from monarch_nb.host.output.pipes import Output
+from monarch_nb.host.output import FlowControl, Output
 from monarch_nb.host.status.board import Board, Sampler
 from monarch_nb.net.pulse import Pulse
 
@@ -54,12 +53,12 @@ class Ranks:
         self._slots: dict[int, int] = {}
 
     def reserve(self, proc: int) -> tuple[str, int]:
-        """A place on the board for a rank that is asked for."""
+        """Reserve a place on the board for a rank that is asked for."""
         self._slots[proc] = index = self.board.take()
         return self.board.path, index
 
     def add(self, proc: int, pid: int, fds: list[int]) -> None:
-        """The rank was forked; `fds` are the read ends of its streams and its pidfd."""
+        """Take a rank that was forked; `fds` are the read ends of its streams and its pidfd."""
         out, err, handle = fds
         config = self._config
         pulse = self._mailbox.pulse(proc, config.pulse_interval_s, config.pulse_timeout_s)
@@ -70,7 +69,7 @@ class Ranks:
         self._sampler.add(proc, pid, self.board.slot(self._slots[proc]))
 
     def remove(self, proc: int) -> Output | None:
-        """The rank has ended, or was never forked. Its output has then been read to the end."""
+        """Give back what a rank that is over has cost; return its output, read to the end."""
         if (index := self._slots.pop(proc, None)) is not None:
             self.board.give_back(index)
         if (rank := self._ranks.pop(proc, None)) is None:
@@ -92,7 +91,7 @@ class Ranks:
         return next((proc for proc, rank in self._ranks.items() if rank.pid == pid), None)
 
     def pids(self, procs: Iterable[int]) -> dict[int, int]:
-        """The processes of those of these ranks that live."""
+        """Return the processes of those of these ranks that live."""
         return {proc: self._ranks[proc].pid for proc in procs if proc in self._ranks}
 
     def tail(self, proc: int) -> str:

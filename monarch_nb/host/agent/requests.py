@@ -28,7 +28,7 @@ _COMMON: Final = (
 def fork_request(
     spawn: Spawn, buffers: Sequence[bytes], boot: AgentBoot, places: Sequence[tuple[str, int]]
 ) -> Record:
-    """The zygote's request. `places`: board path and slot of each rank. Raises `ValueError`."""
+    """Make the zygote's request. `places`: board path and slot of each. Raises `ValueError`."""
     procs, body = spawn.procs, spawn._asdict()
     count = len(procs)
     sizes = [count] if spawn.sizes is None else spawn.sizes
@@ -66,7 +66,7 @@ def fork_request(
 
 
 def commands_of(request: Record) -> dict[int, str]:
-    """The command of each rank that is started, as a person would type it."""
+    """Return the command of each rank that is started, as a person would type it."""
     return {
         rank["proc"]: shlex.join([rank["command"]["asked"], *rank["command"]["argv"][1:]])
         for rank in request["ranks"]

@@ -36,7 +36,7 @@ class ZygoteClient:
         self._post(request)
 
     def ended(self, status: int) -> None:
-        """The process was reaped: take what it said last, and close."""
+        """Take what it said last, and close: the process was reaped."""
         self._process.returncode = os.waitstatus_to_exitcode(status)
         self.listen()
         self._loop.remove(self._channel.fileno())
@@ -69,7 +69,7 @@ class ZygoteClient:
 
 
 def settings_for(boot: AgentBoot, file_limit: int) -> Record:
-    """A zygote's settings: the first message that it gets."""
+    """Return a zygote's settings: the first message that it gets."""
     return {
         "main": boot.main,
         "preload": list(boot.preload),
@@ -80,18 +80,10 @@ def settings_for(boot: AgentBoot, file_limit: int) -> Record:
 
 
 def _start(end: int, lifeline: int) -> subprocess.Popen[bytes]:
+    # frozen modules off: a debugger in a rank needs the standard library's real files and lines
+    options = ["-P", "-Xfrozen_modules=off", "-m", "monarch_nb.host.zygote.zygote"]
     return subprocess.Popen(
-        [
-            sys.executable,
-            "-P",
-            # a debugger in a rank needs the standard library's real files and lines
-            "-Xfrozen_modules=off",
-            "-m",
-            "monarch_nb.host.zygote.zygote",
-            str(end),
-            str(lifeline),
-            str(os.getpid()),
-        ],
+        [sys.executable, *options, str(end), str(lifeline), str(os.getpid())],
         stdin=subprocess.DEVNULL,
         pass_fds=(end, lifeline),
         env={name: text for name, text in os.environ.items() if name != guard.PROC_VARIABLE},

@@ -22,8 +22,12 @@ from monarch_nb.core.wire.board import (
     Status,
     parse,
 )
+from monarch_nb.core.wire.messages import agents as messages
 from monarch_nb.core.wire.messages.agents import Row
+from monarch_nb.host.status.gpus import Gpus
 
+FASTEST_S: Final = 0.1
+SLOWEST_S: Final = 10.0
 _USAGE_S: Final = 1.0  # /proc is read this often at most
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -115,7 +119,7 @@ class Sampler:
         self._seen.pop(proc, None)
 
     def changes(self, now: float) -> News:
-        """What differs from the last call."""
+        """Return what differs from the last call."""
         ranks = [seen.row for seen in self._seen.values() if _has_news(seen)]
         if now < self._measure_at:
             return News(ranks, [])
@@ -128,7 +132,7 @@ class Sampler:
         return News([each.row for each in seen], [_usage_row(each) for each in seen])
 
     def rows(self, procs: Iterable[int]) -> list[Row]:
-        """Of these ranks, read now; `changes` will tell of them all the same."""
+        """Read the rows of these ranks now; `changes` will tell of them all the same."""
         found = [self._seen[proc] for proc in procs if proc in self._seen]
         return [_row(each.proc, each.slot.read()) for each in found]
 
@@ -181,3 +185,52 @@ def _usage_of(pid: int) -> tuple[float, int]:
         os.close(fd)
     fields = text.rpartition(b")")[2].split(None, 23)
     return (int(fields[11]) + int(fields[12])) / _TICKS, int(fields[21]) * _PAGE_BYTES
+
+
+class Viewers:
+    """Processes that look at the board, each with the period it asked for.
+
+    All are told at the pace of the most eager; nothing is sampled while nobody looks.
+    """
+
+    def __init__(self, gpus: Gpus | None = None) -> None:
+        self._gpus = gpus or Gpus()
+        self.sampler = Sampler(self._gpus.use_of)
+        self._periods: dict[int, float] = {}
+        self._sample_at = 0.0
+
+    def begin(self, viewer: int, period_s: float, now: float) -> messages.Board:
+        """Let it look from now on, or at another pace; return everything as it is now."""
+        self._periods[viewer] = min(SLOWEST_S, max(FASTEST_S, period_s))
+        self._gpus.look()
+        if self._periods.keys() == {viewer}:  # others wait for what has changed
+            self.sampler.changes(now)
+            self._sample_at = now + self._period_s()
+        self._sample_at = min(self._sample_at, now + self._period_s())
+        return _told(self.sampler.all(), now)
+
+    def end(self, viewer: int) -> None:
+        if self._periods.pop(viewer, None) is not None and not self._periods:
+            self._gpus.rest()
+
+    def due(self) -> float | None:
+        return self._sample_at if self._periods else None
+
+    def news(self, now: float) -> tuple[list[int], messages.Board] | None:
+        """Return whom to tell what, if a sample is due and something has changed."""
+        if not self._periods or now < self._sample_at:
+            return None
+        self._sample_at = now + self._period_s()
+        changes = self.sampler.changes(now)
+        if not changes.ranks and not changes.usage:
+            return None
+        return list(self._periods), _told(changes, now)
+
+    def _period_s(self) -> float:
+        return min(self._periods.values())
+
+
+def _told(news: News, now: float) -> messages.Board:
+    # ranks may have written while others were read
+    now_ns = max([int(now * 1e9), *(row[2] for row in news.ranks)])
+    return messages.Board(now_ns, news.ranks, news.usage)

@@ -68,7 +68,7 @@ class Gpus:
 
 
 def use_of_all(nvml: ModuleType, devices: list[object]) -> dict[int, GpuUse]:
-    """By process id. A device that does not answer hides no other."""
+    """Ask for the use by process id. A device that does not answer hides no other."""
     found: dict[int, GpuUse] = {}
     for device in devices:
         with contextlib.suppress(Exception):

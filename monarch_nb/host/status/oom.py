@@ -26,7 +26,7 @@ class KillCounter:
         self._until = 0.0
 
     def claim(self, count: int, now: float) -> bool:
-        """Whether one of the kills of the last moments can be this one."""
+        """Return whether one of the kills of the last moments can be this one."""
         if count > self._count:
             self._credit = count - self._count + (self._credit if now < self._until else 0)
             self._until = now + _CREDIT_S
@@ -43,7 +43,7 @@ class MemoryGroup:
         self._kills = KillCounter(self.kills())
 
     def kills(self) -> int:
-        """How many processes of the group the kernel has killed for memory."""
+        """Return how many processes of the group the kernel has killed for memory."""
         for line in self._read(_COUNTERS).splitlines():
             name, _, value = line.partition(" ")
             if name == "oom_kill":
@@ -51,7 +51,7 @@ class MemoryGroup:
         return 0
 
     def killed(self, now: float) -> bool:
-        """Whether a SIGKILL that was just seen came from the out-of-memory killer."""
+        """Return whether a SIGKILL that was just seen came from the out-of-memory killer."""
         return self._kills.claim(self.kills(), now)
 
     def reason(self) -> str:

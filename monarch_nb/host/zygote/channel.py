@@ -63,7 +63,7 @@ class Channel:
         return False
 
     def receive(self) -> list[tuple[Record, list[int]]]:
-        """The messages that are whole now, each with its descriptors. Sets `closed` at the end."""
+        """Take the messages that are whole now, with their descriptors; set `closed` at the end."""
         self._read()
         messages = []
         while (message := self._next()) is not None:

@@ -7,27 +7,33 @@ started by a command (`command.py`, `rank.py`) is made of the same pieces.
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import gc
 import importlib
 import io
 import os
+import platform
 import signal
 import sys
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from monarch_nb.host import guard
 from monarch_nb.host.zygote import threads
-from monarch_nb.host.zygote.cpu_binding import bind
 
 if TYPE_CHECKING:
     from monarch_nb.host.launch import Record
 
 _VICTIM_SCORE: Final = 500  # of 1000: a rank dies of its memory before the agent or the kernel does
+_NODES: Final = Path("/sys/devices/system/node")
+_MPOL_BIND: Final = 2
+_SET_MEMPOLICY: Final = {"x86_64": 238, "aarch64": 237}  # libc has no function for it
+_MAX_NODES: Final = 64
 _first_main: Final = sys.modules["__main__"]  # kept: its functions are still on the stack
 
 
@@ -77,7 +83,7 @@ def exit_after(run: Callable[[], int]) -> NoReturn:
 
 
 def detach(boot: Record, out: int, err: int) -> None:
-    """A session, signals and streams of its own; marks for the ones that clean up."""
+    """Give it a session, signals and streams of its own, and marks for the ones that clean up."""
     os.setsid()
     guard.tag(boot["proc"])
     guard.prefer_as_victim(_VICTIM_SCORE)
@@ -91,7 +97,8 @@ def detach(boot: Record, out: int, err: int) -> None:
 
 
 def open_streams() -> None:
-    """New streams: inherited ones believe that they may seek, for they were opened on a file."""
+    """Open new streams: inherited ones believe that they may seek, for they were opened on a
+    file."""
     for name, fd in (("stdout", 1), ("stderr", 2)):
         stream = _stream(fd)
         setattr(sys, name, stream)
@@ -109,7 +116,8 @@ def _stream(fd: int) -> io.TextIOWrapper:
 
 
 def apply_settings(boot: Record) -> None:
-    """Processors, environment and folder as the mesh was asked for. All of it survives an exec."""
+    """Set processors, environment and folder as the mesh was asked for. All of it survives an
+    exec."""
     if boot.get("bind"):
         bind(boot["bind"])
     for name, value in boot["env"].items():
@@ -145,7 +153,7 @@ def find_main(main: str) -> Callable[[Record], int]:
 
 
 def prepare_main(main: str) -> None:
-    """In the zygote: the module of the rank's main may make what every rank will have."""
+    """Let the module of the rank's main make, in the zygote, what every rank will have."""
     module = importlib.import_module(main.partition(":")[0])
     if (made := getattr(module, "prepare", None)) is not None:
         made()
@@ -164,3 +172,40 @@ def _flush() -> None:
             stream.flush()
         except Exception as error:  # noqa: BLE001  a replaced or closed stream, and nobody left to tell
             os.write(2, f"flush: {error!r}\n".encode())
+
+
+def bind(wanted: Mapping[str, list[int]]) -> None:
+    """Bind this process to processors and memory, as numactl would.
+
+    Raises `ValueError` for processors or nodes that are not there.
+    """
+    processors = {*wanted.get("cpus", ()), *_of_nodes(wanted.get("nodes", ()))}
+    if processors:
+        try:
+            os.sched_setaffinity(0, processors)
+        except OSError as error:
+            raise ValueError(
+                f"proc_bind: none of the processors {sorted(processors)} may be used here"
+            ) from error
+    if memory := wanted.get("memory"):
+        _bind_memory(memory)
+
+
+def _of_nodes(nodes: Sequence[int]) -> set[int]:
+    # a machine without nodes is node 0
+    if not nodes:
+        return set()
+    allowed = os.sched_getaffinity(0)
+    if not _NODES.exists() and set(nodes) == {0}:
+        return allowed
+    return {cpu for cpu in allowed if any((_NODES / f"node{n}/cpu{cpu}").exists() for n in nodes)}
+
+
+def _bind_memory(nodes: list[int]) -> None:
+    number = _SET_MEMPOLICY.get(platform.machine())
+    if number is None or max(nodes) >= _MAX_NODES:
+        raise ValueError(f"proc_bind: membind={nodes} is not possible on this machine")
+    mask = ctypes.c_ulong(sum(1 << node for node in set(nodes)))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(number, _MPOL_BIND, ctypes.byref(mask), _MAX_NODES + 1) and _NODES.exists():
+        raise ValueError(f"proc_bind: membind={nodes}: {os.strerror(ctypes.get_errno())}")

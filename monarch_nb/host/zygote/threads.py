@@ -27,7 +27,7 @@ Setter = Callable[[int], object]
 
 @contextlib.contextmanager
 def single() -> Iterator[None]:
-    """While libraries are loaded: let none of them start a thread."""
+    """Let no library start a thread while it is loaded."""
     before = os.environ.get(_OPENBLAS_VARIABLE)
     os.environ[_OPENBLAS_VARIABLE] = "1"
     try:
@@ -39,7 +39,7 @@ def single() -> Iterator[None]:
 
 
 def find_setters() -> list[Setter]:
-    """What sets the number of threads of each OpenBLAS that this process has loaded."""
+    """Return what sets the number of threads of each OpenBLAS that this process has loaded."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     paths = {line.split(maxsplit=5)[-1] for line in lines if "openblas" in line}
     found: list[Setter] = []

@@ -235,7 +235,7 @@ def _first(channel: Channel) -> list[Record]:
 
 
 def main(arguments: list[str]) -> None:
-    """`python -m monarch_nb.host.zygote.zygote <channel> <lifeline> <agent's pid>`."""
+    """Run `python -m monarch_nb.host.zygote.zygote <channel> <lifeline> <agent's pid>`."""
     end, lifeline, agent = (int(text) for text in arguments)
     os.set_inheritable(end, False)
     os.set_inheritable(lifeline, False)

@@ -35,12 +35,12 @@ class Mail(Mailbox[Value]):
         if len(others) < len(processes):
             self.put((self._proc.id, number), lambda: value)
         if others:
-            parcel = self._proc.encode(value, others)
+            payload = self._proc.encode(value, others)
             for process in others:
-                self._proc.send(process, CALL, MAIL_PORT, parcel, reply=number)
+                self._proc.send(process, CALL, MAIL_PORT, payload, reply=number)
 
     def take(self, number: int, source: int) -> Any:
-        """What process `source` sends under this number: waits. `RankExited` if it has died.
+        """Wait for what process `source` sends under this number. `RankExited` if it has died.
 
         Nobody will take it after an interrupt: what comes then is thrown away.
         """

@@ -41,7 +41,7 @@ warnings.simplefilter("once", RDMATcpFallbackWarning)
 
 
 def is_ibverbs_available() -> bool:
-    """Whether RDMA hardware is used: never yet, whatever the machine has."""
+    """Return whether RDMA hardware is used: never yet, whatever the machine has."""
     return False
 
 
@@ -51,7 +51,8 @@ def is_rdma_available() -> bool:
 
 
 def get_rdma_backend() -> str:
-    """ "tcp": what takes a buffer to another host. `RDMABuffer.backend` says it of one buffer."""
+    """Return "tcp": what takes a buffer to another host. `RDMABuffer.backend` says it of one
+    buffer."""
     return "tcp"
 
 
@@ -119,7 +120,7 @@ class RDMABuffer:
         return dropped
 
     def size(self) -> int:
-        """In bytes."""
+        """Return the size in bytes."""
         return self._remote.size
 
     @property
@@ -188,11 +189,11 @@ class RDMAAction:
         return self._add(Operation(remote, memory, memory.size, write=True))
 
     def fetch_add(self, src: RDMABuffer, dst: object, add: int) -> RDMAAction:
-        """Not there, as in Monarch: `NotImplementedError`."""
+        """Raise `NotImplementedError`, as in Monarch."""
         raise NotImplementedError("fetch_add: no transport here has atomic operations")
 
     def compare_and_swap(self, src: RDMABuffer, dst: object, compare: int, swap: int) -> RDMAAction:
-        """Not there, as in Monarch: `NotImplementedError`."""
+        """Raise `NotImplementedError`, as in Monarch."""
         raise NotImplementedError("compare_and_swap: no transport here has atomic operations")
 
     def submit(self, *, timeout: float = 60) -> Future[None]:

@@ -93,7 +93,7 @@ class Served(Waiter):
             self.finish(None)
 
     def finish(self, error: BaseException | None) -> None:
-        """The end, whoever comes first. Any thread."""
+        """End it, once, whoever comes first. Any thread."""
         if self._proc.ports.pop(self._port, None) is not None:
             self._limit.cancel()
             self._then(error)

@@ -23,7 +23,7 @@ from monarch_nb.process.futures.future import Future, make
 from monarch_nb.process.mailbox import Key, Mailbox
 from monarch_nb.process.process import Proc, Waiter
 from monarch_nb.services.transfer import transfers
-from monarch_nb.services.transfer.copiers import Copiers
+from monarch_nb.services.transfer.buffers import Copiers
 from monarch_nb.services.transfer.rdma import RDMABuffer
 from monarch_nb.services.transfer.relayed import time_limit
 from monarch_nb.services.transfer.transfers import Operation

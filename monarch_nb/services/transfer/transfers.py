@@ -26,8 +26,7 @@ from monarch_nb.data.registry import Place
 from monarch_nb.errors import BrokenError, CallCancelled, ClosedError, MeshError
 from monarch_nb.process import current
 from monarch_nb.process.futures.future import Future, make
-from monarch_nb.services.transfer.buffers import Buffers
-from monarch_nb.services.transfer.copiers import THREADS
+from monarch_nb.services.transfer.buffers import THREADS, Buffers
 from monarch_nb.services.transfer.relayed import Served
 
 PIECE_BYTES: Final = 1 << 20  # 0.1 ms: in the kernel nobody else gets the core meanwhile
@@ -88,7 +87,7 @@ class Transfer(Future[None]):
         return True
 
     def is_over(self) -> bool:
-        """Whether nothing more is to be begun: it has failed, or time is up."""
+        """Return whether nothing more is to be begun: it has failed, or time is up."""
         if self._error is None and time.monotonic() > self._deadline:
             self._fail(TimeoutError())
         return self._error is not None
@@ -229,7 +228,7 @@ def submit(operations: Iterable[Operation], timeout: float) -> Future[None]:
 
 
 def way(remote: Remote) -> str:
-    """How this process would reach a buffer: "memory", "cma", "cuda_ipc" or "tcp"."""
+    """Return how this process would reach a buffer: "memory", "cma", "cuda_ipc" or "tcp"."""
     proc = current.proc()
     if remote.place.process == proc.id:
         return "memory"

@@ -47,8 +47,8 @@ class WorkspaceReceiver(Actor):
 
     @endpoint
     def compare(self, place: str, entries: Sequence[Entry]) -> dict[str, bytes]:
-        """Some more of what shall be in a folder; the files that may differ: a digest of what is
-        here, or nothing if it is surely another."""
+        """Take more of what shall be in a folder; return the files that may differ: a digest of
+        what is here, or nothing if it is surely another."""
         if place not in self._folders:
             self._folders[place] = _Folder(self._root.resolve(), place)
         return self._folders[place].compare(entries)
@@ -63,7 +63,8 @@ class WorkspaceReceiver(Actor):
     def commit(
         self, place: str, amended: Sequence[Entry], vanished: Sequence[str]
     ) -> dict[str, list[str]]:
-        """Everything has come: put it into place. What was `written` and `deleted`, absolute."""
+        """Put everything, which has come, into place. What was `written` and `deleted`,
+        absolute."""
         folder = self._folders.pop(place)
         try:
             return folder.commit(amended, vanished)

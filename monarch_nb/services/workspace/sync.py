@@ -55,7 +55,8 @@ async def sync(
     auto_reload: bool,
     spawn: Callable[[int], ProcMesh],
 ) -> SyncReport:
-    """`HostMesh.sync_workspace`; `spawn(agent)` starts a process on a host, wherever it starts."""
+    """Do `HostMesh.sync_workspace`; `spawn(agent)` starts a process on a host, wherever it
+    starts."""
     hosts = current.part(Hosts)
     _check_remote(hosts.proc, agents)
     if not isinstance(workspace, Workspace):

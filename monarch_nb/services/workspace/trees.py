@@ -28,7 +28,7 @@ Piece = tuple[str, int, bytes]  # path, offset, bytes
 
 
 def scan(top: Path, exclude: Iterable[str] = ()) -> list[Entry]:
-    """Everything below a folder that is to be copied, folders before what is in them.
+    """List everything below a folder that is to be copied, folders before what is in them.
 
     Raises `ValueError` for a link that leaves it, `OSError` for what cannot be read. Sockets,
     pipes and devices are passed over.

@@ -38,7 +38,8 @@ class Loan:
             watched.setdefault(id(each), []).append(self)
 
     def end(self) -> None:
-        """Its own stream may do with it what it likes again, the other one nothing any more."""
+        """End it: its own stream may do with it what it likes again, the other one nothing any
+        more."""
         self.ended = True
         left = [each for each in watched.get(self.source, ()) if each is not self]
         if left:
@@ -48,7 +49,7 @@ class Loan:
 
 
 def check(tensor: torch.Tensor, what: str, *, changes: bool) -> None:
-    """Raises `ValueError` if a loan forbids this use of a tensor."""
+    """Raise `ValueError` if a loan forbids this use of a tensor."""
     memory = id(_root(tensor))
     for loan in watched.get(memory, ()):
         if memory == loan.given:
@@ -66,7 +67,7 @@ def check(tensor: torch.Tensor, what: str, *, changes: bool) -> None:
 
 
 def check_all(tensors: Iterable[torch.Tensor], what: str, changed: Iterable[object] = ()) -> None:
-    """`check` of some tensors, of which some are changed."""
+    """Do `check` for some tensors, of which some are changed."""
     ids = {id(each) for each in changed}
     for each in tensors:
         check(each, what, changes=id(each) in ids)

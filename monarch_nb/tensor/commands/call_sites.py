@@ -31,7 +31,7 @@ class CallSite(NamedTuple):
     name: str
 
     def words(self) -> str:
-        """`Cell In[3], line 2, in step: y = x @ w`."""
+        """Write it for people: `Cell In[3], line 2, in step: y = x @ w`."""
         place, text = remote_errors.place(self.filename, self.lineno)
         function = "" if self.name == "<module>" else f", in {self.name}"
         return f"{place}{function}" + (f": {text}" if text else "")

@@ -44,7 +44,7 @@ class TensorMeta:
         self.offset = offset
 
     def words(self) -> str:
-        """`float32[3, 4]`, for people."""
+        """Write it for people: `float32[3, 4]`."""
         return f"{str(self.dtype).removeprefix('torch.')}{list(self.sizes)}"
 
 
@@ -52,19 +52,13 @@ _metas: dict[tuple[object, ...], TensorMeta] = {}
 
 
 def meta_of(tensor: torch.Tensor) -> TensorMeta:
-    """The kind of a local or a fake tensor. Raises `NotImplementedError` for one that is sparse."""
+    """Return the kind of a local or a fake tensor. `NotImplementedError` for one that is sparse."""
     if tensor.layout is not torch.strided:
         raise NotImplementedError(
             f"a tensor of layout {tensor.layout} on a mesh; use it inside a remote() function"
         )
     device = torch.device(tensor.device.type)  # each rank has its own of a kind
-    key = (
-        tuple(tensor.shape),
-        tensor.stride(),
-        tensor.dtype,
-        device,
-        int(tensor.storage_offset()),
-    )
+    key = (tuple(tensor.shape), tensor.stride(), tensor.dtype, device, int(tensor.storage_offset()))
     found = _metas.get(key)
     if found is None:
         if len(_metas) > _LIMIT:
@@ -75,8 +69,8 @@ def meta_of(tensor: torch.Tensor) -> TensorMeta:
 
 @functools.cache
 def fake_mode() -> FakeTensorMode:
-    """In which tensors are made that have no values. Made at its first use, on the controller:
-    PyTorch loads its compiler for it, seconds that ranks need not wait."""
+    """Return the mode in which tensors without values are made. Made at its first use, on the
+    controller: PyTorch loads its compiler for it, seconds that ranks need not wait."""
     return FakeTensorMode(allow_non_fake_inputs=False)
 
 
@@ -113,7 +107,7 @@ def _quiet() -> Iterator[None]:
 def propagate(
     function: Callable[..., R], args: Sequence[object], kwargs: Mapping[str, object], name: str
 ) -> R:
-    """What `function` makes of fake tensors.
+    """Return what `function` makes of fake tensors.
 
     Raises what it raises: a shape that does not fit is known here, at the line that did it. Where
     the result depends on values, which only the ranks have: `RuntimeError` with the way out.

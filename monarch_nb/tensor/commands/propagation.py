@@ -46,10 +46,7 @@ class Known:
     __slots__ = ("definition", "new", "rebuild", "single")
 
     def __init__(
-        self,
-        definition: Definition,
-        new: tuple[TensorMeta, ...],
-        rebuild: Result | None,
+        self, definition: Definition, new: tuple[TensorMeta, ...], rebuild: Result | None
     ) -> None:
         self.definition = definition
         self.new = new
@@ -58,7 +55,7 @@ class Known:
 
 
 def lifted(func: Operation) -> bool:
-    """Whether numbers among the arguments travel with each command."""
+    """Return whether numbers among the arguments travel with each command."""
     found = _lifts.get(func)
     if found is None:
         name = func.overloadpacket.__name__
@@ -68,7 +65,7 @@ def lifted(func: Operation) -> bool:
 
 
 def of_the_whole(func: Operation) -> Callable[..., object] | None:
-    """What to do instead, on a tensor that is cut over ranks; None: the operation itself.
+    """Return what to do instead, on a tensor that is cut over ranks; None: the operation itself.
 
     DTensor takes gradients of losses part by part, and divides by the size of a part where a mean
     is over the whole (torch 2.13, `mse_loss` and others). Made of smaller operations they are
@@ -110,7 +107,7 @@ class Propagator:
         self._kind = kind
 
     def learn(self, func: Operation, args: Args, kwargs: Kwargs) -> Known | None:
-        """What this makes of such inputs; None where no tensor comes of it, or is changed.
+        """Find what this makes of such inputs; None where no tensor comes of it, or is changed.
 
         Raises what PyTorch raises for such inputs.
         """
@@ -120,7 +117,7 @@ class Propagator:
         return self._known(func, args, kwargs, faked, result)
 
     def answer(self, func: Operation, args: Args, kwargs: Kwargs) -> object:
-        """To a question that shapes alone answer."""
+        """Answer a question that shapes alone answer."""
 
         def faked(value: object) -> object:
             meta: TensorMeta | None = getattr(value, "_meta", None)
@@ -130,12 +127,7 @@ class Propagator:
         return propagate(func, fake_args, fake_kwargs, str(func))
 
     def _known(
-        self,
-        func: Operation,
-        args: Args,
-        kwargs: Kwargs,
-        faked: _Faked,
-        result: object,
+        self, func: Operation, args: Args, kwargs: Kwargs, faked: _Faked, result: object
     ) -> Known | None:
         leaves, spec = _pytree.tree_flatten(result)
         places = faked.places
@@ -198,7 +190,7 @@ class Propagator:
 
 
 def arguments(func: Operation, args: Args, kwargs: Kwargs) -> list[tuple[torch.Argument, object]]:
-    """Each argument of the schema of an operation with what was given for it."""
+    """Return each argument of the schema of an operation with what was given for it."""
     return [
         (argument, args[at] if at < len(args) else kwargs.get(argument.name))
         for at, argument in enumerate(func._schema.arguments)

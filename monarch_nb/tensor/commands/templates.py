@@ -69,7 +69,7 @@ class Definition(NamedTuple):
 
 
 def bits_of(number: float) -> int:
-    """A float as the integer that stands for it in a batch.
+    """Return the integer that stands for a float in a batch.
 
     Example:
         >>> number_of(bits_of(0.1))

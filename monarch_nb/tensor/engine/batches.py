@@ -13,6 +13,7 @@ import array
 import collections
 import contextlib
 import itertools
+import queue
 import threading
 import time
 from collections.abc import Callable
@@ -36,7 +37,6 @@ from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Wait
 from monarch_nb.tensor.commands.call_sites import call_sites
 from monarch_nb.tensor.commands.templates import FREE, MAIN, SITE, Definition
-from monarch_nb.tensor.engine.flusher import flusher
 from monarch_nb.tensor.ranks.tensor_worker import TensorWorker
 
 FULL: Final = 256
@@ -44,6 +44,9 @@ FULL: Final = 256
 AGE_S: Final = 0.001
 AHEAD: Final = 2
 """Batches that ranks have not run yet, so that they need no more in haste."""
+PERIOD_S: Final = 0.001
+QUIET: Final = 20
+"""So many periods without anything to send, and the flusher sleeps."""
 BEHIND: Final = 256
 """Batches that ranks may be behind before the controller waits for them."""
 
@@ -54,6 +57,67 @@ mesh, which dimension of the tensor is cut along it."""
 
 
 C = TypeVar("C", bound=GatherCall)
+
+
+class Flusher:
+    """A thread that sends the batches to which nobody adds any more.
+
+    It is woken by a queue that finalizers may use, sleeps while nothing is open, and ends with the
+    runtime of its process.
+    """
+
+    def __init__(self) -> None:
+        self._woken: queue.SimpleQueue[Engine | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._awake: dict[int, Engine] = {}
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="monarch-tensors", daemon=True)
+            self._thread.start()
+
+    def wake(self, engine: Engine) -> None:
+        """Look after it. Any thread, also from a finalizer."""
+        engine.awake = True
+        self._woken.put(engine)
+
+    def close(self) -> None:
+        if (thread := self._thread) is not None:
+            self._woken.put(None)
+            thread.join(1)
+            self._thread = None
+
+    def _serve(self) -> None:
+        while (found := self._woken.get()) is not None:
+            self._awake[id(found)] = found
+            while self._awake:
+                if not self._look_after():
+                    return
+
+    def _look_after(self) -> bool:
+        # Until all is quiet. False: this is the end.
+        quiet = 0
+        while quiet < QUIET:
+            time.sleep(PERIOD_S)
+            while not self._woken.empty():
+                if (found := self._woken.get()) is None:
+                    return False
+                self._awake[id(found)] = found
+            idle = True
+            for each in self._awake.values():
+                idle = each.is_idle() and idle
+                each.flush_if_due()
+            quiet = quiet + 1 if idle else 0
+        for key, each in list(self._awake.items()):
+            each.awake = False
+            if each.is_idle():  # who adds from now on wakes us, who has meanwhile may not have
+                del self._awake[key]
+            else:
+                each.awake = True
+        return True
+
+
+flusher: Final = Flusher()
 
 
 class Home:
@@ -87,7 +151,7 @@ class Home:
         return ProcMesh(self.engine.procs, self.shape)
 
     def target(self, method: str = "run") -> Target:
-        """Whom to send to. Raises `SupervisionError` when a rank of it is lost."""
+        """Return whom to send to. Raises `SupervisionError` when a rank of it is lost."""
         found = self._workers._target(method)
         if method == "run" and found is not self._target:
             self._target = found
@@ -95,7 +159,7 @@ class Home:
         return found
 
     def words(self) -> str:
-        """`mesh0 {gpus: 2}, ranks 2-3`, for people."""
+        """Write it for people: `mesh0 {gpus: 2}, ranks 2-3`."""
         sizes = ", ".join(f"{name}: {size}" for name, size in self.sizes.items())
         found = f"{self.engine.procs.name} {{{sizes}}}" if sizes else self.engine.procs.name
         if len(self.ranks) < len(self.engine.procs.processes):
@@ -107,11 +171,11 @@ class Home:
 class Ref:
     """A tensor on the ranks: it lives there as long as this does here, and its mesh with it."""
 
-    __slots__ = ("_held", "home", "id")
+    __slots__ = ("_mesh", "home", "id")
 
-    def __init__(self, home: Home, held: object) -> None:
+    def __init__(self, home: Home, mesh: object) -> None:
         self.id = next(_ids)
-        self._held = held
+        self._mesh = mesh
         self.home = home
 
     def __del__(self) -> None:
@@ -146,7 +210,7 @@ class BatchCall(GatherCall):
     interrupts_what_runs = True
 
     def deliver(self, message: Message) -> None:
-        """An answer; what has failed is told by whatever is fetched."""
+        """Take an answer; what has failed is told by whatever is fetched."""
         if message.rank < len(self._answers) and self._answers[message.rank] is None:
             self._answers[message.rank] = message
             self._missing -= 1
@@ -162,25 +226,19 @@ class _Packet:
     def __init__(self, home: Home, definitions: list[Definition], batch: list[int]) -> None:
         self.target = home.target()
         self._content = (next(_batches), definitions, array.array("q", batch).tobytes())
-        self._parcel: Payload | None = None
+        self._payload: Payload | None = None
         self._next = 0
         self.call: BatchCall = begun(BatchCall, self.target)
 
     def post(self) -> None:
         # Send it. To be called again if it was interrupted: ranks take a batch once.
         proc, target, call = current.proc(), self.target, self.call
-        if self._parcel is None:
-            self._parcel = self._encoded()
-        while self._next < len(target.processes):
-            process = target.processes[self._next]
+        if self._payload is None:
+            self._payload = self._encoded()
+        while (rank := self._next) < len(target.processes):
+            process, reply = target.processes[rank], call.port
             proc.send(
-                process,
-                CALL,
-                target.port,
-                self._parcel,
-                reply=call.port,
-                rank=self._next,
-                tag=call.tag,
+                process, CALL, target.port, self._payload, reply=reply, rank=rank, tag=call.tag
             )
             self._next += 1
         end_if_lost(proc, call)
@@ -221,7 +279,7 @@ class Engine:
 
     @staticmethod
     def of(procs: ProcsState, stream: str, kind: type[torch.Tensor]) -> Engine:
-        """The engine of a stream, started at first use."""
+        """Return the engine of a stream, started at first use."""
         with _starting:
             found = procs.streams.get(stream)
             if found is None:
@@ -283,17 +341,12 @@ class Engine:
             def send() -> None:
                 while left:
                     index = left[0]
-                    content: tuple[object, ...] = (
-                        target.method,
-                        contents(index),
-                        {},
-                        *target.extent,
-                        None,
-                    )
-                    parcel = proc.encode_bytes(pickling.dumps(content))
+                    content: tuple[object, ...]
+                    content = (target.method, contents(index), {}, *target.extent, None)
+                    payload = proc.encode_bytes(pickling.dumps(content))
                     process, reply = target.processes[index], call.port
                     proc.send(
-                        process, CALL, target.port, parcel, reply=reply, rank=index, tag=call.tag
+                        process, CALL, target.port, payload, reply=reply, rank=index, tag=call.tag
                     )
                     del left[0]
                 end_if_lost(proc, call)
@@ -302,7 +355,7 @@ class Engine:
             return call
 
     def flush_if_due(self) -> None:
-        """As `flush`, where nothing was added for a while. What is lost is nobody's here.
+        """Do as `flush`, where nothing was added for a while. What is lost is nobody's here.
 
         Never waits: who holds the lock may wait for ranks, which may wait for another engine.
         """
@@ -317,11 +370,11 @@ class Engine:
                 self._lock.release()
 
     def is_over(self) -> bool:
-        """Whether its mesh was stopped, or ranks of it are lost."""
+        """Return whether its mesh was stopped, or ranks of it are lost."""
         return self.procs.ended is not None or bool(self.procs.lost)
 
     def is_idle(self) -> bool:
-        """Whether nothing waits to be sent."""
+        """Return whether nothing waits to be sent."""
         freed = any(home.freed for home in list(self._homes.values()))
         return not (freed or self._batch or self._leaving)
 
@@ -395,7 +448,7 @@ _starting: Final = threading.Lock()
 
 
 def begun(kind: type[C], target: Target) -> C:
-    """A call to every rank of a target that can be answered, and is not sent yet."""
+    """Begin a call to every rank of a target that can be answered; it is not sent yet."""
     call: Any = make(kind)
     call._begin(current.proc(), target, context.current_tag())
     call.expect()

@@ -6,15 +6,19 @@ so that what cannot be fails at the line that gave it.
 
 from __future__ import annotations
 
+import functools
+import threading
+import weakref
 from collections.abc import Callable, Hashable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
+import torch
 from torch.utils import _pytree
 
 from monarch_nb.tensor.commands.borrows import check_all, watched
 from monarch_nb.tensor.commands.metadata import TensorMeta
 from monarch_nb.tensor.commands.templates import Definition, numbers
-from monarch_nb.tensor.engine.batches import Home, Ref
+from monarch_nb.tensor.engine.batches import Engine, Home, Ref
 from monarch_nb.tensor.engine.tensors import MeshTensor, tensor_of
 
 T = TypeVar("T")
@@ -23,12 +27,12 @@ _LIMIT = 10_000
 
 
 def tensors_in(values: object) -> list[MeshTensor]:
-    """The tensors of a mesh in lists, tuples and dicts, in order."""
+    """Return the tensors of a mesh in lists, tuples and dicts, in order."""
     return [each for each in _pytree.tree_leaves(values) if isinstance(each, MeshTensor)]
 
 
 def on_each(obj: T, action: Callable[[MeshTensor], MeshTensor]) -> T:
-    """The same lists, tuples and dicts with `action` done to each tensor of a mesh in them."""
+    """Return the same lists, tuples and dicts, with `action` done to each tensor of a mesh."""
     found: T = _pytree.tree_map(
         lambda leaf: action(leaf) if isinstance(leaf, MeshTensor) else leaf, obj
     )
@@ -41,7 +45,7 @@ def run(
     *,
     inputs: Sequence[MeshTensor],
     home: Home,
-    held: object,
+    mesh: object,
     new: Sequence[TensorMeta] = (),
     writes: tuple[int, ...] = (),
     name: str = "",
@@ -62,7 +66,7 @@ def run(
             if len(_definitions) > _LIMIT:
                 _definitions.clear()
             _definitions[key] = definition
-    return issue(definition, inputs, home, held, new)
+    return issue(definition, inputs, home, mesh, new)
 
 
 def defined(
@@ -76,7 +80,7 @@ def defined(
     once: bool = True,
     promises: bool = False,
 ) -> Definition:
-    """A definition of a function. `promises`: its results are checked against `new`."""
+    """Define a function as a command. `promises`: its results are checked against `new`."""
     return Definition(
         next(numbers),
         target,
@@ -96,12 +100,60 @@ def issue(
     definition: Definition,
     inputs: Sequence[MeshTensor],
     home: Home,
-    held: object,
+    mesh: object,
     new: Sequence[TensorMeta],
 ) -> list[MeshTensor]:
     if watched:
         check_all(inputs, definition.name, [inputs[index] for index in definition.writes])
-    made = [Ref(home, held) for _ in new]
+    made = [Ref(home, mesh) for _ in new]
     refs = [each._ref.id for each in inputs]
     home.engine.issue(home, definition, [definition.number, *refs, *[each.id for each in made]])
     return [tensor_of(*each) for each in zip(new, made, strict=True)]
+
+
+# ------------------------------------------------------------------------------ `torch.manual_seed`
+
+DEFAULT: Final = 67280421310721
+"""PyTorch's own, of a generator that nobody has seeded."""
+_engines: Final[weakref.WeakSet[Engine]] = weakref.WeakSet()
+_lock: Final = threading.Lock()
+
+
+def follow(engine: Engine) -> None:
+    """Seed this engine's ranks with the controller from now on; as it is now, if it was seeded.
+
+    It seeds every device, PyTorch says; the ranks of a mesh are devices of the controller. They get
+    the seed in turn with their commands, and draw the same numbers till a program seeds them apart.
+    """
+    with _lock:
+        if engine in _engines:
+            return
+        _engines.add(engine)
+        _install()
+    if (number := torch.initial_seed()) != DEFAULT:
+        _send(engine, number)
+
+
+@functools.cache
+def _install() -> None:
+    # around what it is now: PyTorch's compiler puts something of its own around it
+    original = torch.manual_seed
+
+    @functools.wraps(original)
+    def manual_seed(seed: int) -> torch.Generator:
+        found = original(seed)
+        for engine in list(_engines):
+            if not engine.is_over():
+                _send(engine, torch.initial_seed())
+        return found
+
+    torch.manual_seed = torch.random.manual_seed = manual_seed
+
+
+def _send(engine: Engine, number: int) -> None:
+    home = engine.home(engine.procs.shape)
+    run(_seed, (number,), inputs=[], home=home, mesh=None)
+
+
+def _seed(number: int) -> None:
+    torch.manual_seed(number)

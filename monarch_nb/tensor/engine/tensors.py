@@ -168,11 +168,7 @@ _propagator: Final = Propagator(MeshTensor)
 
 
 def dispatch(
-    func: Operation,
-    args: Args,
-    kwargs: Kwargs,
-    home: Home | None,
-    held: object,
+    func: Operation, args: Args, kwargs: Kwargs, home: Home | None, mesh: object
 ) -> object:
     """Run an operation on the ranks of its inputs; of `home`, where it has none."""
     flat: list[object] = [func]
@@ -190,7 +186,7 @@ def dispatch(
         if ref.home is not home:
             if refs:
                 _refuse_homes(func, tensors)
-            home, held = ref.home, ref._held
+            home, mesh = ref.home, ref._mesh
         refs.append(ref.id)
     assert home is not None
     if watched:
@@ -204,7 +200,7 @@ def dispatch(
         known = _UNKNOWN
     if known is _UNKNOWN:
         known = _learn(key, func, args, kwargs)
-    return _issue(known, func, args, kwargs, tensors, refs + scalars, home, held)
+    return _issue(known, func, args, kwargs, tensors, refs + scalars, home, mesh)
 
 
 def _issue(
@@ -215,27 +211,24 @@ def _issue(
     tensors: Sequence[torch.Tensor],
     numbers: list[int],
     home: Home,
-    held: object,
+    mesh: object,
 ) -> object:
     if known is None:
         return _propagator.answer(func, args, kwargs)
     definition, meta = known.definition, known.single
     if meta is not None:
-        new = Ref(home, held)
+        new = Ref(home, mesh)
         home.engine.issue(home, definition, [definition.number, *numbers, new.id])
         return tensor_of(meta, new)
     assert known.rebuild is not None
-    made = [Ref(home, held) for _ in known.new]
+    made = [Ref(home, mesh) for _ in known.new]
     ids = [each.id for each in made]
     home.engine.issue(home, definition, [definition.number, *numbers, *ids])
     return known.rebuild([tensor_of(*each) for each in zip(known.new, made, strict=True)], tensors)
 
 
 def _check_loans(
-    func: Operation,
-    args: Args,
-    kwargs: Kwargs,
-    tensors: Sequence[torch.Tensor],
+    func: Operation, args: Args, kwargs: Kwargs, tensors: Sequence[torch.Tensor]
 ) -> None:
     changed = [leaf for leaf, is_write in _leaves(func, args, kwargs) if is_write]
     check_all(tensors, str(func), changed)
@@ -304,10 +297,7 @@ def _flatten(
 
 
 def _with_locals(
-    func: Operation,
-    args: Args,
-    kwargs: Kwargs,
-    tensors: Sequence[torch.Tensor],
+    func: Operation, args: Args, kwargs: Kwargs, tensors: Sequence[torch.Tensor]
 ) -> object:
     home = next(each._ref for each in tensors if isinstance(each, MeshTensor))
     if func._schema.is_mutable:
@@ -315,7 +305,7 @@ def _with_locals(
 
     def moved(value: object) -> object:
         if isinstance(value, torch.Tensor) and not isinstance(value, MeshTensor):
-            return put(value, home.home, home._held)
+            return put(value, home.home, home._mesh)
         return value
 
     args, kwargs = _pytree.tree_map(moved, (tuple(args), kwargs))
@@ -331,8 +321,8 @@ def _check_written(func: Operation, args: Args, kwargs: Kwargs) -> None:
             )
 
 
-def put(value: torch.Tensor, home: Home, held: object) -> MeshTensor:
-    """A local tensor on every rank of a mesh: each has a copy."""
+def put(value: torch.Tensor, home: Home, mesh: object) -> MeshTensor:
+    """Put a local tensor on every rank of a mesh: each has a copy."""
     if value.requires_grad and torch.is_grad_enabled():
         raise ValueError(  # a TypeError would become "unsupported operand"
             f"{_kind(value)} requires a gradient, which would not come back from the ranks. Make "
@@ -343,14 +333,14 @@ def put(value: torch.Tensor, home: Home, held: object) -> MeshTensor:
     given: tuple[object, ...] = (own.cpu(), own.device.type)
     if home.part is not None:
         target, given = home.part, (*given, home.shape, (None,) * len(home.shape.labels))
-    ref = Ref(home, held)
+    ref = Ref(home, mesh)
     definition = Definition(next(numbers), target, given, {}, 0, 0, (True,), once=True)
     home.engine.issue(home, definition, [definition.number, ref.id])
     return tensor_of(meta_of(own), ref)
 
 
 def as_it_is(value: torch.Tensor) -> torch.Tensor:
-    """A copy, contiguous: it is sent later, and its owner may change it before."""
+    """Copy it, contiguous: it is sent later, and its owner may change it before."""
     return value.detach().clone(memory_format=torch.contiguous_format)
 
 

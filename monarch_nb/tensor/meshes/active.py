@@ -23,7 +23,7 @@ from monarch_nb.tensor.commands.propagation import Operation
 from monarch_nb.tensor.commands.templates import MAIN
 from monarch_nb.tensor.engine import functions
 from monarch_nb.tensor.engine.batches import Engine, Home
-from monarch_nb.tensor.engine.seeding import follow
+from monarch_nb.tensor.engine.functions import follow
 from monarch_nb.tensor.engine.tensors import MeshTensor, dispatch, put
 from monarch_nb.tensor.meshes.streams import active_name
 from monarch_nb.tensor.ranks.interpreter import here
@@ -128,12 +128,12 @@ class _Activation(contextlib.AbstractContextManager[ProcMesh | None]):
 
 
 def activate(mesh: ProcMesh) -> contextlib.AbstractContextManager[ProcMesh | None]:
-    """`ProcMesh.activate`."""
+    """Do `ProcMesh.activate`."""
     return _Activation(mesh)
 
 
 def deactivate(mesh: ProcMesh) -> None:
-    """`ProcMesh.deactivate`."""
+    """Do `ProcMesh.deactivate`."""
     for each in reversed(stack.meshes):
         if each.mesh is not None and home_of(each.mesh) is home_of(mesh):
             each.__exit__()
@@ -144,7 +144,7 @@ class NoMesh:
     """`with no_mesh.activate():` torch makes local tensors, whatever is active outside."""
 
     def activate(self) -> contextlib.AbstractContextManager[ProcMesh | None]:
-        """No mesh is active until the block ends."""
+        """Let no mesh be active until the block ends."""
         return _Activation(None)
 
 
@@ -152,7 +152,7 @@ no_mesh: Final = NoMesh()
 
 
 def get_active_mesh() -> ProcMesh:
-    """The mesh that is active in this thread. Raises `ValueError` if none is."""
+    """Return the mesh that is active in this thread. Raises `ValueError` if none is."""
     if not stack.meshes or (found := stack.meshes[-1].mesh) is None:
         raise ValueError("no device mesh is active: with mesh.activate(): ...")
     return found
@@ -160,7 +160,7 @@ def get_active_mesh() -> ProcMesh:
 
 @contextlib.contextmanager
 def coalescing() -> Iterator[None]:
-    """What is issued in the block is on its way to the ranks when it ends.
+    """Have what is issued in the block on its way to the ranks when it ends.
 
     A name of Monarch's tensor engine, where it saves messages; here commands are batched anyway.
 
@@ -177,12 +177,12 @@ def coalescing() -> Iterator[None]:
 
 
 def home_of(mesh: ProcMesh) -> Home:
-    """Where operations on a mesh go: its ranks, and the stream that is active."""
+    """Return where operations on a mesh go: its ranks, and the stream that is active."""
     return Engine.of(mesh._state, active_name(), Tensor).home(mesh._shape)
 
 
 def rank_tensor(mesh: ProcMesh, dim: str | Sequence[str]) -> MeshTensor:
-    """`ProcMesh.rank_tensor`."""
+    """Do `ProcMesh.rank_tensor`."""
     dims = (dim,) if isinstance(dim, str) else tuple(dim)
     sizes = mesh.sizes
     for name in dims:
@@ -196,13 +196,13 @@ def rank_tensor(mesh: ProcMesh, dim: str | Sequence[str]) -> MeshTensor:
             number = number * sizes[name] + coordinates[name]
         found[rank] = number
     [tensor] = functions.run(
-        _coordinate, (found,), inputs=[], home=home_of(mesh), held=mesh, new=[_NUMBER]
+        _coordinate, (found,), inputs=[], home=home_of(mesh), mesh=mesh, new=[_NUMBER]
     )
     return tensor
 
 
 def holds_tensors(values: object) -> bool:
-    """Whether there are tensors of a mesh among some values."""
+    """Return whether there are tensors of a mesh among some values."""
     try:
         return bool(functions.tensors_in(values))
     except RecursionError:  # nested so deeply that they cannot be sent either, which is said there

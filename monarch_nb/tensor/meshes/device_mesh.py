@@ -77,14 +77,14 @@ class DeviceMesh(MeshTrait):
         return self.procs.to_table()
 
     def exit(self) -> None:
-        """The processes are their owner's to stop: nothing is left to do."""
+        """Do nothing: the processes are their owner's to stop."""
 
     def __repr__(self) -> str:
         return f"<DeviceMesh of {self.procs!r}>"
 
 
 def spawn_tensor_engine(procs: ProcMesh) -> DeviceMesh:
-    """The processes of a mesh, as a place for tensors.
+    """Return the processes of a mesh, as a place for tensors.
 
     Example:
         >>> devices = spawn_tensor_engine(procs)           # doctest: +SKIP

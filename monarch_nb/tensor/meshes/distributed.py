@@ -18,7 +18,7 @@ from monarch_nb.meshes.proc_mesh import ProcMesh, this_host
 from monarch_nb.tensor.commands.metadata import meta_of
 from monarch_nb.tensor.commands.templates import Input
 from monarch_nb.tensor.engine import functions
-from monarch_nb.tensor.engine.seeding import follow
+from monarch_nb.tensor.engine.functions import follow
 from monarch_nb.tensor.engine.tensors import as_it_is
 from monarch_nb.tensor.meshes.active import home_of
 from monarch_nb.tensor.ranks import parts
@@ -34,7 +34,7 @@ MODEL_AXES: Final = ("model_parallel", "tensor_parallel", "model", "tensor", "tp
 def Mesh(  # noqa: N802  it reads as the class of the documents that it comes from
     shape: Sequence[int], mesh_dim_names: Sequence[str], name: str | None = None
 ) -> ProcMesh:
-    """Processes on this host, laid out on named axes: `this_host().spawn_procs` in one line.
+    """Start processes on this host on named axes: `this_host().spawn_procs` in one line.
 
     Args:
         shape: how many along each axis.
@@ -79,7 +79,7 @@ def distribute(tensor: torch.Tensor, mesh: ProcMesh, sharding_spec: Spec | None 
     own = as_it_is(tensor)
     cuts = _cuts(tensor.shape, home.sizes, sharding_spec)
     given = (own.cpu(), own.device.type, home.shape, cuts)
-    [found] = functions.run(parts.part, given, inputs=[], home=home, held=mesh, new=[meta_of(own)])
+    [found] = functions.run(parts.part, given, inputs=[], home=home, mesh=mesh, new=[meta_of(own)])
     return found.requires_grad_() if tensor.requires_grad else found  # type: ignore[return-value]
 
 
@@ -177,7 +177,7 @@ def _settle(parameter: torch.Tensor) -> None:
         (Input(0), Input(1)),
         inputs=[grad, parameter],
         home=grad._ref.home,
-        held=grad._ref._held,
+        mesh=grad._ref._mesh,
         new=[grad._meta],
         name="the sum of a gradient over ranks",
         key=parts.like,

@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any, Final, Self, final
 
 import torch
@@ -38,7 +37,7 @@ _active: Final = _Active()
 
 
 def active_name() -> str:
-    """The stream that is active in this thread."""
+    """Return the stream that is active in this thread."""
     return _active.names[-1]
 
 
@@ -68,11 +67,11 @@ class Stream:
             _active.names.pop()
 
     def activate(self) -> contextlib.AbstractContextManager[Stream]:
-        """What makes tensors out of nothing inside the block makes them on this stream."""
+        """Have tensors that are made out of nothing inside the block made on this stream."""
         return self._active()
 
     def borrow(self, t: MeshTensor, mutable: bool = False) -> tuple[MeshTensor, Borrow]:
-        """A tensor of another stream, for use on this one: the same memory.
+        """Lend this stream a tensor of another one: the same memory.
 
         Args:
             t: until the borrow ends nobody may change it.
@@ -110,35 +109,30 @@ class Borrow:
     """What `Stream.borrow` has begun; `drop()` ends it, and so does the end of a `with` block."""
 
     def __init__(self, lent: MeshTensor, loan: Loan, source: Home, target: Home) -> None:
-        self._held = lent._ref._held
+        self._mesh = lent._ref._mesh
         self._loan = loan
         self._source = source
         self._target = target
 
     def drop(self) -> None:
-        """The tensor's own stream may use it again, when this one has come so far. The borrowed one
+        """Let the tensor's own stream use it again, when this one has come so far. The borrowed one
         and its views cannot be used any more. Twice is fine."""
         if self._loan.ended:
             return
         self._loan.end()
         number = next(_numbers)
-        functions.run(_pass, (None, number), inputs=[], home=self._target, held=None, name="drop")
-        functions.run(_await, (number,), inputs=[], home=self._source, held=None, name="drop")
+        functions.run(_pass, (None, number), inputs=[], home=self._target, mesh=None, name="drop")
+        functions.run(_await, (number,), inputs=[], home=self._source, mesh=None, name="drop")
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.drop()
 
 
 def get_active_stream() -> Stream:
-    """The stream that is active in this thread: `Stream("main")`, if none was activated."""
+    """Return the stream that is active in this thread: `Stream("main")`, if none was activated."""
     return Stream(active_name())
 
 
@@ -149,10 +143,10 @@ def stream_of(tensor: MeshTensor) -> Stream:
 def _passed(t: MeshTensor, source: Home, target: Home) -> MeshTensor:
     # both leave at once: none may be lost with a rank without the other
     number = next(_numbers)
-    functions.run(_pass, (Input(0), number), inputs=[t], home=source, held=None, name="borrow")
+    functions.run(_pass, (Input(0), number), inputs=[t], home=source, mesh=None, name="borrow")
     source.engine.flush()
     [lent] = functions.run(
-        _receive, (number,), inputs=[], home=target, held=t._ref._held, new=[t._meta], name="borrow"
+        _receive, (number,), inputs=[], home=target, mesh=t._ref._mesh, new=[t._meta], name="borrow"
     )
     target.engine.flush()
     return lent

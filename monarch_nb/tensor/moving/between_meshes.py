@@ -39,7 +39,7 @@ _numbers: Final = itertools.count(1)
 
 
 def slice_mesh(obj: T, **coordinates: int | slice) -> T:
-    """The same tensors, on a slice of their mesh only. Moves nothing.
+    """Return the same tensors, on a slice of their mesh only. Moves nothing.
 
     Raises as `mesh.slice` does: `TypeError` for an unknown axis, `IndexError`, `ValueError`.
 
@@ -50,7 +50,7 @@ def slice_mesh(obj: T, **coordinates: int | slice) -> T:
 
 
 def to_mesh(obj: T, mesh: ProcMesh, stream: NamedStream | None = None) -> T:
-    """Copies of tensors on another mesh, rank by rank, with the same coordinates.
+    """Copy tensors to another mesh, rank by rank, with the same coordinates.
 
     Axes that `mesh` has and the tensors' mesh has not get the same values all along. Gradients come
     back the same way; along such axes they are added up.
@@ -90,14 +90,9 @@ def _sliced(tensor: MeshTensor, coordinates: Mapping[str, int | slice]) -> MeshT
     refuse_grad(tensor, "slice_mesh")
     part = ref.home.mesh().slice(**coordinates)
     home = ref.home.engine.home(part._shape)
+    new = [tensor._meta]
     [found] = functions.run(
-        _same,
-        (Input(0),),
-        inputs=[tensor],
-        home=home,
-        held=ref._held,
-        new=[tensor._meta],
-        key=_same,
+        _same, (Input(0),), inputs=[tensor], home=home, mesh=ref._mesh, new=new, key=_same
     )
     return found
 
@@ -107,7 +102,7 @@ def _same(value: torch.Tensor) -> torch.Tensor:
 
 
 def refuse_whole(tensor: MeshTensor, what: str) -> None:
-    """A tensor that is cut over the ranks has no value of a rank's own."""
+    """Refuse a tensor that is cut over the ranks: it has no value of a rank's own."""
     if tensor._ref.home.is_global:
         raise ValueError(
             f"{what} is for tensors that each rank has of its own; {tensor!r} is one tensor over "
@@ -116,7 +111,7 @@ def refuse_whole(tensor: MeshTensor, what: str) -> None:
 
 
 def refuse_grad(tensor: MeshTensor, what: str) -> None:
-    """What autograd cannot follow must not look as if it could."""
+    """Refuse a tensor that requires a gradient where autograd cannot follow."""
     if tensor.requires_grad and torch.is_grad_enabled():
         raise TypeError(
             f"{what} does not work with autograd, and {tensor!r} requires a gradient: give it "
@@ -136,16 +131,11 @@ def _moved(tensor: MeshTensor, mesh: ProcMesh, stream: str) -> MeshTensor:
         sent.setdefault(source.ranks[here_index], []).append(back[there])
     senders = {target.ranks[there]: to[index] for there, index in enumerate(pairs)}
     functions.run(
-        _send, (Input(0), number, sent), inputs=[tensor], home=source, held=None, name="to_mesh"
+        _send, (Input(0), number, sent), inputs=[tensor], home=source, mesh=None, name="to_mesh"
     )
+    given, new = (number, senders, meta.device.type), [_dense(meta)]
     [found] = functions.run(
-        _receive,
-        (number, senders, meta.device.type),
-        inputs=[],
-        home=target,
-        held=mesh,
-        new=[_dense(meta)],
-        name="to_mesh",
+        _receive, given, inputs=[], home=target, mesh=mesh, new=new, name="to_mesh"
     )
     return found
 

@@ -41,12 +41,12 @@ Rebuild = Callable[[Answers], object]
 
 
 def part(value: object) -> object:
-    """What ranks do before a tensor is fetched: of a part of one, that is what they have."""
+    """Return what a rank has of a tensor before it is fetched: of a distributed one its part."""
     return value.to_local() if _is_distributed(value) else value
 
 
 def whole(value: object) -> object:
-    """The same: parts are put together."""
+    """Return the whole of it: parts are put together."""
     return value.full_tensor() if _is_distributed(value) else value
 
 
@@ -97,7 +97,7 @@ def _error(failed: Sequence[Cause]) -> RemoteException:
 
 
 def fetch_shard(obj: T, shard: Mapping[str, int] | None = None, **coordinates: int) -> Future[T]:
-    """The values that one rank has, as tensors of the CPU here.
+    """Bring home the values that one rank has, as tensors of the CPU.
 
     Args:
         obj: a tensor of a mesh, or lists, tuples and dicts with such; all of one mesh.
@@ -139,7 +139,7 @@ def fetch_shard(obj: T, shard: Mapping[str, int] | None = None, **coordinates: i
 
 
 def common_home(tensors: list[MeshTensor], what: str) -> Home:
-    """Where they all are. Raises `ValueError`."""
+    """Return the home of all of them. Raises `ValueError` for several."""
     homes = list(dict.fromkeys(each._ref.home for each in tensors))
     if len(homes) > 1:
         words = " and ".join(each.words() for each in homes)
@@ -148,7 +148,7 @@ def common_home(tensors: list[MeshTensor], what: str) -> Home:
 
 
 def index_of(home: Home, coordinates: Mapping[str, int]) -> int:
-    """Which of the ranks of a home has these coordinates, counted in its mesh."""
+    """Return which of the ranks of a home has these coordinates, counted in its mesh."""
     sizes = home.sizes
     if extra := [name for name in coordinates if name not in sizes]:
         raise KeyError(f"{home.words()} has no axis {extra[0]!r}")
@@ -164,12 +164,12 @@ def index_of(home: Home, coordinates: Mapping[str, int]) -> int:
 
 
 def fetch_object(ref: Ref, chosen: int) -> Future[Any]:
-    """What a ref stands for on one rank, whatever it is; the tensors in it as ones of the CPU."""
+    """Fetch what a ref stands for on one rank, whatever it is; tensors in it come to the CPU."""
     return _begun(ref.home, [ref], chosen, part, lambda answers: answers[chosen][0])
 
 
 def fetch_objects(ref: Ref) -> Future[ValueMesh[Any]]:
-    """The same of every rank."""
+    """Fetch the same of every rank."""
     shape = ref.home.target("fetch").shape
 
     def rebuild(answers: Answers) -> ValueMesh[Any]:
@@ -196,7 +196,7 @@ def _begun(
 
 
 def inspect(obj: T, shard: Mapping[str, int] | None = None, **coordinates: int) -> T:
-    """`fetch_shard(...).get()`: waits.
+    """Do `fetch_shard(...).get()`: waits.
 
     Example:
         >>> inspect(x, gpus=1)                             # doctest: +SKIP

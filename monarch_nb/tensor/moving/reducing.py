@@ -86,7 +86,7 @@ def reduce_(
     scatter: bool = False,
     mesh: ProcMesh | None = None,
 ) -> T:
-    """As `reduce`, in place: the tensors are changed, and returned.
+    """Reduce as `reduce`, in place: the tensors are changed, and returned.
 
     Raises `ValueError` where the result has another shape.
 
@@ -118,16 +118,8 @@ def _reduced(
     wanted = tensor if in_place else out
     target = None if wanted is None else _checked_target(wanted, promised, home, in_place)
     key = (_reduce, tuple(home.shape.labels), tuple(home.shape.ndslice.sizes), tuple(home.ranks))
-    args: tuple[object, ...] = (
-        Input(0),
-        home.shape,
-        axes,
-        reduction,
-        scatter,
-        meta.sizes,
-        meta.dtype,
-        meta.device.type,
-    )
+    kind = (meta.sizes, meta.dtype, meta.device.type)
+    args: tuple[object, ...] = (Input(0), home.shape, axes, reduction, scatter, *kind)
     inputs = [tensor]
     if target is not None:
         args, inputs = (*args, Input(1)), [tensor, target]
@@ -136,7 +128,7 @@ def _reduced(
         args,
         inputs=inputs,
         home=home,
-        held=tensor._ref._held,
+        mesh=tensor._ref._mesh,
         new=[] if target is not None else [promised],
         writes=() if target is None else (1,),
         name=f"reduce({', '.join(axes)}, {reduction})",

@@ -58,7 +58,7 @@ _takes_failed: Final[set[Callable[..., object]]] = set()
 
 
 def takes_failed(function: F) -> F:
-    """A function of ours that is called though an input has failed, and gets the `Failed`."""
+    """Have a function of ours called though an input has failed: it gets the `Failed`."""
     _takes_failed.add(function)
     return function
 
@@ -69,18 +69,9 @@ Build = Callable[[list[object]], tuple[Sequence[object], dict[str, object]]]
 
 class _Template:
     __slots__ = (
-        "build",
-        "definition",
-        "function",
-        "is_operation",
-        "kinds",
-        "length",
-        "name",
-        "once",
-        "out_at",
-        "scalars_at",
-        "single",
-    )
+        "build", "definition", "function", "is_operation", "kinds", "length", "name", "once",
+        "out_at", "scalars_at", "single",
+    )  # fmt: skip
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
@@ -120,10 +111,7 @@ def _builder(given: tuple[object, ...], named_given: dict[str, object], inputs: 
             _filled_tree(named_given, values, inputs),
         )
     if any(isinstance(each, (list, tuple, dict)) and not _is_place(each) for each in flat):
-        return lambda values: (
-            _filled(given, values, inputs),
-            _filled(named_given, values, inputs),
-        )
+        return lambda values: (_filled(given, values, inputs), _filled(named_given, values, inputs))
     places = [(at, _position(each, inputs)) for at, each in enumerate(given) if _is_place(each)]
     named = [
         (name, _position(each, inputs)) for name, each in named_given.items() if _is_place(each)
@@ -210,7 +198,7 @@ class Interpreter:
         return errors
 
     def values(self, refs: Sequence[int]) -> list[object]:
-        """The tensors of some refs; raises `FailedInput` for the first that has failed."""
+        """Return the tensors of some refs; raises `FailedInput` for the first that has failed."""
         found = [self._find(ref) for ref in refs]
         for each in found:
             if type(each) is Failed:
@@ -349,7 +337,7 @@ def _kinds_of(definition: Definition) -> tuple[bool, ...]:
 
 
 def own_copy(value: torch.Tensor, device: str) -> torch.Tensor:
-    """Memory of its own, as what came is lent."""
+    """Copy it into memory of its own, as what came is lent."""
     return value.clone() if device == "cpu" else value.to(device)
 
 

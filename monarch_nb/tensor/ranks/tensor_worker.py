@@ -69,7 +69,7 @@ class TensorWorker(Actor):
     def fetch(
         self, refs: Sequence[int], is_wanted: bool, collect: Callable[[object], object]
     ) -> tuple[str, object]:
-        """`("value", tensors)` where they are wanted, else without; or `("failed", cause)`.
+        """Return `("value", tensors)` where they are wanted, else without; or `("failed", cause)`.
 
         `collect` is what each rank does to a tensor first.
         """

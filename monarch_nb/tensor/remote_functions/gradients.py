@@ -60,8 +60,8 @@ def grad_generator(
     with_respect_to: Iterable[Differentiable] = (),
     grad_roots: Sequence[torch.Tensor | None] = (),
 ) -> Iterator[torch.Tensor | None]:
-    """The gradients of `roots`, one by one; each is computed when it is asked for, and no more than
-    it needs.
+    """Yield the gradients of `roots`, one by one; each is computed when it is asked for, no more
+    than it needs.
 
     Args:
         roots: what to differentiate; a tensor, or several.
@@ -89,12 +89,8 @@ def grad_generator(
     padded = [*grad_roots, *[None] * (len(given) - len(grad_roots))]
     starts = [(_edge(r), _first(r, grad)) for r, grad in zip(given, padded, strict=True)]
     wanted = [_edge(each) for each in with_respect_to]
-    return _gradients(_Walk(starts, wanted), wanted)
-
-
-def _gradients(walk: _Walk, wanted: Sequence[GradientEdge]) -> Iterator[torch.Tensor | None]:
-    for edge in wanted:
-        yield walk.gradient_of(edge)
+    walk = _Walk(starts, wanted)
+    return (walk.gradient_of(edge) for edge in wanted)
 
 
 def _edge(value: Differentiable) -> GradientEdge:
@@ -121,7 +117,7 @@ class _Walk:
         self._left = self._counted()
         """How many nodes have not given a node their gradient yet."""
         self._grads: dict[Node, list[Gradient]] = {
-            node: [None] * _width(node) for node in self._needed
+            node: [None] * len(node._input_metadata) for node in self._needed
         }
         self._ready: list[tuple[int, int, Node]] = []
         for edge, grad in starts:
@@ -205,10 +201,6 @@ def _called(node: Any, grads: Sequence[Gradient]) -> Sequence[Gradient]:
         found = node(*grads)
     given = found if isinstance(found, tuple) else (found,)
     return [grad for grad, is_wanted in zip(given, wanted, strict=False) if is_wanted]
-
-
-def _width(node: Node) -> int:
-    return len(node._input_metadata)
 
 
 def _fitted(grad: torch.Tensor, node: Node, place: int) -> torch.Tensor:

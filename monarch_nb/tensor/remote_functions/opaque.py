@@ -49,7 +49,7 @@ class OpaqueRef:
 
 
 def is_key(value: object) -> bool:
-    """Whether a tensor stands for an object: a copy of it would not."""
+    """Return whether a tensor stands for an object: a copy of it would not."""
     return hasattr(value, "opaque")
 
 

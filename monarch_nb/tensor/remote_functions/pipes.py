@@ -42,7 +42,7 @@ SLICE_S: Final = 0.05
 def remote_generator(
     path: str | Callable[..., object], max_messages: int = 50
 ) -> Callable[[Rule], Callable[..., Pipe]]:
-    """A generator of fake values becomes a function that opens a pipe on the active mesh.
+    """Make a generator of fake values a function that opens a pipe on the active mesh.
 
     Args:
         path: "module.name" of the function that ranks run, or the function: it is called with its
@@ -73,10 +73,7 @@ def remote_generator(
 
 
 def create_pipe(
-    function: Remote[..., object],
-    *args: object,
-    max_messages: int = 50,
-    **kwargs: object,
+    function: Remote[..., object], *args: object, max_messages: int = 50, **kwargs: object
 ) -> Pipe:
     """Start a remote function on each rank of the active mesh, with its end of a pipe.
 
@@ -120,8 +117,8 @@ class Pipe:
         self._issue(_opened, (self._name, pickling.dumps(given)), [], None, [self._ref.id])
 
     def recv(self) -> Any:
-        """The next value of each rank: tensors of the mesh, at once. What the function has raised
-        comes with the next fetch."""
+        """Take the next value of each rank: tensors of the mesh, at once. What the function has
+        raised comes with the next fetch."""
         try:
             promised = propagate(next, (self._promises,), {}, self._name)
         except StopIteration:
@@ -200,11 +197,11 @@ class RankPipe:
         self._ended = threading.Event()
 
     def send(self, value: object) -> None:
-        """To the commands of the rank; waits while the pipe is full. Raises `PipeEnded`."""
+        """Send to the commands of the rank; waits while the pipe is full. Raises `PipeEnded`."""
         self._put((True, _pytree.tree_map(_plain, value)))
 
     def recv(self) -> Any:
-        """What the controller has sent; waits. Raises `PipeEnded`."""
+        """Take what the controller has sent; waits. Raises `PipeEnded`."""
         while not self._ended.is_set():
             with contextlib.suppress(queue.Empty):
                 return self._in.get(timeout=SLICE_S)

@@ -16,17 +16,22 @@ import torch
 from torch.utils import _pytree
 
 from monarch_nb.actors.endpoints import Endpoint
+from monarch_nb.actors.hosting import Hosting
 from monarch_nb.core.shape.values import ValueMesh
 from monarch_nb.core.wire import pickling
-from monarch_nb.process.futures.future import Future
+from monarch_nb.core.wire.frames import CALL
+from monarch_nb.process import context, current
+from monarch_nb.process.futures.calls import SingleCall
+from monarch_nb.process.futures.future import Future, make
+from monarch_nb.process.payloads import Handed
 from monarch_nb.tensor.commands.metadata import TensorMeta, fake_mode, fake_of, meta_of, propagate
+from monarch_nb.tensor.commands.propagation import Args, Kwargs
 from monarch_nb.tensor.commands.templates import Definition, Input
 from monarch_nb.tensor.engine.batches import Home, Ref
 from monarch_nb.tensor.engine.functions import defined, issue, tensors_in
 from monarch_nb.tensor.meshes.active import get_active_mesh, home_of
 from monarch_nb.tensor.moving.between_meshes import refuse_grad
 from monarch_nb.tensor.moving.fetching import common_home, fetch_object, fetch_objects, index_of
-from monarch_nb.tensor.remote_functions.methods import Method
 from monarch_nb.tensor.remote_functions.opaque import is_key
 from monarch_nb.tensor.tensor_class import Tensor
 
@@ -59,15 +64,15 @@ class Remote(Generic[P, R]):
         Returns what `propagate` makes of the arguments, with tensors of the mesh in it; at once.
         """
         tensors = tensors_in((args, kwargs))
-        home, held = self._home((args, kwargs))
-        result = self._promised(home, held, args, kwargs)
+        home, mesh = self._home((args, kwargs))
+        result = self._promised(home, mesh, args, kwargs)
         leaves, spec = _pytree.tree_flatten(result)
         new = [meta_of(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
         if new:
             for each in tensors:
                 refuse_grad(each, f"{self.__name__}, a remote function,")
         definition = self._definition(args, kwargs, len(tensors), new)
-        made = iter(issue(definition, tensors, home, held, new))
+        made = iter(issue(definition, tensors, home, mesh, new))
         found = [next(made) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         return cast("R", _pytree.tree_unflatten(found, spec))
 
@@ -75,61 +80,51 @@ class Remote(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
         """Run it on the ranks, and bring home what it returned on each."""
-        home, held = self._home((args, kwargs))
-        return fetch_objects(self._issued(home, held, args, kwargs))
+        home, mesh = self._home((args, kwargs))
+        return fetch_objects(self._issued(home, mesh, args, kwargs))
 
     def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """`call` on a mesh of one rank; its value. Raises `ValueError` for a mesh of several."""
-        home, held = self._home((args, kwargs))
+        """Do `call` on a mesh of one rank, for its value. Raises `ValueError` for a mesh of
+        several."""
+        home, mesh = self._home((args, kwargs))
         if len(home.ranks) != 1:
             raise ValueError(
                 f"{self.__name__}.call_one requires exactly 1 rank, but {home.words()} has "
                 f"{len(home.ranks)}"
             )
-        return cast("Future[R]", self._fetch(home, held, 0, args, kwargs))
+        return cast("Future[R]", self._fetch(home, mesh, 0, args, kwargs))
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Run it on the ranks; nobody waits for what it returns."""
-        home, held = self._home((args, kwargs))
-        self._issued(home, held, args, kwargs)
+        home, mesh = self._home((args, kwargs))
+        self._issued(home, mesh, args, kwargs)
 
     def _home(self, values: object) -> tuple[Home, object]:
         if tensors := tensors_in(values):
-            home, held = common_home(tensors, self.__name__), tensors[0]._ref._held
+            home, mesh = common_home(tensors, self.__name__), tensors[0]._ref._mesh
         else:
             mesh = get_active_mesh()
-            home, held = home_of(mesh), mesh
+            home = home_of(mesh)
         if isinstance(self._function, Method):
             self._function.check(home)
-        return home, held
+        return home, mesh
 
-    def _issued(
-        self, home: Home, held: object, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Ref:
+    def _issued(self, home: Home, mesh: object, args: Args, kwargs: Kwargs) -> Ref:
         # The command; what it returns, whatever it is, has this ref
         tensors = tensors_in((args, kwargs))
         definition = self._definition(args, kwargs, len(tensors), None)
-        ref = Ref(home, held)
+        ref = Ref(home, mesh)
         refs = [each._ref.id for each in tensors]
         home.engine.issue(home, definition, [definition.number, *refs, ref.id])
         return ref
 
     def _fetch(
-        self,
-        home: Home,
-        held: object,
-        chosen: int,
-        args: tuple[object, ...],
-        kwargs: dict[str, object],
+        self, home: Home, mesh: object, chosen: int, args: Args, kwargs: Kwargs
     ) -> Future[Any]:
-        return fetch_object(self._issued(home, held, args, kwargs), chosen)
+        return fetch_object(self._issued(home, mesh, args, kwargs), chosen)
 
     def _definition(
-        self,
-        args: tuple[object, ...],
-        kwargs: dict[str, object],
-        inputs: int,
-        new: list[TensorMeta] | None,
+        self, args: Args, kwargs: Kwargs, inputs: int, new: list[TensorMeta] | None
     ) -> Definition:
         places = iter(range(inputs))
 
@@ -140,19 +135,15 @@ class Remote(Generic[P, R]):
         packed = pickling.dumps((self.__name__, given, named, runner(self._function)))
         return defined(packed, (), inputs, new, self.__name__, promises=True)
 
-    def _promised(
-        self, home: Home, held: object, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> object:
+    def _promised(self, home: Home, mesh: object, args: Args, kwargs: Kwargs) -> object:
         if self._propagate == "inspect":
             return None
         if callable(self._propagate):
             given, named = _pytree.tree_map(faked, (args, kwargs))
             return propagate(self._propagate, given, named, self.__name__)
-        return self._asked(home, held, args, kwargs)
+        return self._asked(home, mesh, args, kwargs)
 
-    def _asked(
-        self, home: Home, held: object, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> object:
+    def _asked(self, home: Home, mesh: object, args: Args, kwargs: Kwargs) -> object:
         # What it returned when a rank ran it on fake tensors, once for each kind of arguments
         given = _pytree.tree_map(_kind_of, (args, kwargs))
         key = pickling.dumps((self.__name__, *given))
@@ -161,7 +152,7 @@ class Remote(Generic[P, R]):
             question = Remote(_try_out, "inspect")
             question.__name__ = f"{self.__name__}, run on fake tensors for the shape of its result,"
             packed = pickling.dumps((runner(self._function), *given))
-            call = question._fetch(home, held, 0, (packed,), {})
+            call = question._fetch(home, mesh, 0, (packed,), {})
             found = self._found[key] = pickling.dumps(call.get())
         return _pytree.tree_map(_fake, pickling.loads(found))
 
@@ -234,6 +225,61 @@ def runner(function: Callable[..., object] | str) -> _Runner:
     return _Runner(_Path(function) if isinstance(function, str) else function)
 
 
+class Method:
+    """An endpoint of some actors; called on a rank, that of the actor there.
+
+    Each actor gets what its own rank has, when the rank has come so far, and what follows waits for
+    its answer. Between the stream and the actor, threads of one process, nothing is copied.
+    """
+
+    def __init__(self, endpoint: Endpoint[..., Any]) -> None:
+        self._mesh = endpoint._mesh
+        self._name = endpoint._name
+        self._explicit = endpoint._explicit
+        self.__name__ = f"{self._mesh.name}.{self._name}"
+
+    def check(self, home: Home) -> None:
+        """Raise `ValueError` unless its actors live on exactly the ranks of a home."""
+        if self._mesh._target(self._name).processes != home.target().processes:
+            raise ValueError(
+                f"{self.__name__} runs where its tensors are, on {home.words()}; {self._mesh.name} "
+                "lives on other ranks. Call it on a slice of the actors, or with a slice of the "
+                "tensors: t.slice_mesh(...)"
+            )
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        handed: list[Handed] = []
+
+        def hand(leaf: object) -> object:
+            if not isinstance(leaf, torch.Tensor):
+                return leaf
+            handed.append(Handed(leaf))
+            return handed[-1]
+
+        given, named = _pytree.tree_map(hand, (args, kwargs))
+        try:
+            return self._ask(given, named)
+        finally:
+            for each in handed:
+                each.let_go()
+
+    def _ask(self, args: Args, kwargs: Kwargs) -> object:
+        proc, uncopied = current.proc(), current.part(Hosting).uncopied
+        whole, tag = self._mesh._target(self._name), context.current_tag()
+        index = whole.processes.index(proc.id)
+        content = (self._name, args, kwargs, *whole.extent, self._explicit)
+        payload = proc.encode(content, ())
+        call: Any = make(SingleCall)
+        call._begin(proc, whole.member(index), tag)
+        uncopied[call.port] = None
+        try:
+            proc.send(proc.id, CALL, whole.port, payload, reply=call.port, rank=index, tag=tag)
+            return call.get()
+        finally:
+            if (answer := uncopied.pop(call.port, None)) is not None:
+                answer.let_go()
+
+
 @overload
 def remote(function: Callable[P, R], *, propagate: Propagate = None) -> Remote[P, R]: ...
 @overload
@@ -261,7 +307,7 @@ def remote(function: Any = None, *, propagate: Propagate = None) -> Any:
 
 
 def remote_method(endpoint: Endpoint[P, R]) -> Remote[P, R]:
-    """An endpoint as a remote function: what tensors of a mesh in a call of an actor mean."""
+    """Make an endpoint a remote function: what tensors of a mesh in a call of an actor mean."""
     rule = endpoint.propagate
     return Remote(cast("Callable[P, R]", Method(endpoint)), _no_rule if rule is None else rule)
 
@@ -291,6 +337,6 @@ def call_on_shard_and_fetch(
         raise TypeError(
             f"call_on_shard_and_fetch takes a remote function or an endpoint, not {function!r}"
         )
-    home, held = function._home((args, kwargs))
+    home, mesh = function._home((args, kwargs))
     chosen = index_of(home, shard or {})
-    return cast("Future[R]", function._fetch(home, held, chosen, args, kwargs))
+    return cast("Future[R]", function._fetch(home, mesh, chosen, args, kwargs))

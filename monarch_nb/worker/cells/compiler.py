@@ -38,7 +38,7 @@ class CellCompiler:
         self._sources: dict[str, tuple[int, str]] = {}
 
     def compile(self, shell: Any, text: str, filename: str, offset: int) -> CellCode:
-        """Code for `text`, which stands below `offset` lines. Raises what the compiler raises."""
+        """Compile `text`, which stands below `offset` lines. Raises what the compiler raises."""
         if shell.ast_transformers:  # they may answer differently every time
             return _compile(shell, text, filename, offset)
         settings = shell.compile.flags, shell.ast_node_interactivity, shell.autoawait
@@ -48,7 +48,7 @@ class CellCompiler:
         return self._compiled[key]
 
     def remember_source(self, filename: str, code: str, first_line: int) -> None:
-        """Tracebacks, `inspect` and compilers of functions find the cell's text as it was typed."""
+        """Let tracebacks, `inspect` and compilers of functions find the text as it was typed."""
         source = first_line, code
         if self._sources.get(filename) == source and filename in linecache.cache:
             return
@@ -59,7 +59,7 @@ class CellCompiler:
 
 
 def without_blank_start(code: str) -> tuple[str, int]:
-    """The code from its first line with text, and how many empty lines stood before it.
+    """Return the code from its first line with text, and how many empty lines stood before it.
 
     IPython drops them, but line numbers should be the notebook's.
     """

@@ -110,7 +110,8 @@ class Helper:
 
 
 def kind(value: object) -> str:
-    """As front ends name it, for their icons. Asks the type only: `__class__` may be anything."""
+    """Name its kind as front ends do, for their icons. Asks the type only: `__class__` may be
+    anything."""
     of = type(value)
     if issubclass(of, _MODULES):
         return "module"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 
 def jsonable(data: Mapping[str, object]) -> dict[str, object]:
-    """A mime bundle, or what goes with one, that can be written as JSON."""
+    """Return a mime bundle, or what goes with one, that can be written as JSON."""
     return {
         str(mime): value if isinstance(value, str) else _value(value)
         for mime, value in data.items()
@@ -17,7 +17,7 @@ def jsonable(data: Mapping[str, object]) -> dict[str, object]:
 
 
 def as_json(message: object) -> bytes:
-    """With numbers of numpy and torch as numbers; what else is no JSON, `nan` too, is text."""
+    """Write JSON, numbers of numpy and torch as numbers; what is none, `nan` too, is text."""
     text = json.dumps(message, default=_number_or_text)
     if "NaN" in text or "Infinity" in text:
         text = json.dumps(json.loads(text, parse_constant=str))

@@ -27,8 +27,7 @@ from monarch_nb.process.futures.future import waiting
 from monarch_nb.process.instance import CallContext, here
 from monarch_nb.process.payloads import Payload
 from monarch_nb.worker.cells.compiler import keep
-from monarch_nb.worker.cells.outcome import forget_last_error
-from monarch_nb.worker.cells.shell import CellShell, Publish
+from monarch_nb.worker.cells.shell import CellShell, Publish, forget_last_error
 from monarch_nb.worker.groups.process_groups import ProcessGroups
 from monarch_nb.worker.output.descriptors import Descriptors
 from monarch_nb.worker.scripts.run import ScriptRun
@@ -68,7 +67,8 @@ class CellQueue:
         """Values of last expressions, by who has asked for that and the reply port of the cell."""
         self.before_answer = before_answer
         """Called when a cell has ended."""
-        self.what = ""  # what the main thread works at
+        self.what = ""
+        """What the main thread works at; empty: it runs nothing of the user's."""
         self._descriptors = descriptors
         self._groups = groups
         self._turns: deque[tuple[Turn, Message]] = deque()
@@ -105,10 +105,6 @@ class CellQueue:
         self.proc.send(message.source, CONTROL, interrupt.reply, heard)
         for _, cell in dropped:
             self._say(cell, CellOutcome("cancelled"))
-
-    @property
-    def is_running(self) -> bool:
-        return self._running is not None
 
     def interrupt(self) -> None:
         if self._running is not None or self._attending:
@@ -153,7 +149,8 @@ class CellQueue:
             self.shell.rest()
 
     def enter(self, what: str, tag: int) -> None:
-        """The main thread works for a notebook cell now: what is called and printed is of that."""
+        """Say what the main thread works at; what is called and printed is of that notebook
+        cell."""
         self._work_for(tag)
         self.what = what
         if (board := self.runtime.hosting.board) is not None:
@@ -190,8 +187,8 @@ class CellQueue:
     def _display(self, tag: int, shown: dict[str, object]) -> None:
         self.flush()
         output = Output(0, self.runtime.root.rank.rank, "display", content=shown)
-        parcel = self.proc.encode_bytes(encode_output(output))
-        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, parcel, tag=tag)
+        payload = self.proc.encode_bytes(encode_output(output))
+        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, payload, tag=tag)
 
     def run_callback(self, tag: int, action: Callable[[], object]) -> None:
         """Run a callback of a widget for the cell that made it; also while a cell waits."""
@@ -226,8 +223,8 @@ class CellQueue:
         return len(self._turns)
 
     def _say(self, cell: Message, outcome: CellOutcome) -> None:
-        parcel = self.proc.encode_bytes(encode_answer(outcome))
-        self.proc.send(cell.source, CONTROL, cell.reply, parcel, rank=cell.rank, tag=cell.tag)
+        payload = self.proc.encode_bytes(encode_answer(outcome))
+        self.proc.send(cell.source, CONTROL, cell.reply, payload, rank=cell.rank, tag=cell.tag)
 
     def flush(self) -> None:
         flush = self.runtime.hosting.flush_output

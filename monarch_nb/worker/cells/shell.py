@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import dataclasses
 import functools
 import inspect
 import os
@@ -33,18 +34,10 @@ from traitlets.config import Config
 
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.wire.messages.cells import CellOutcome
-from monarch_nb.worker.cells.compiler import (
-    MAX_COMPILED,
-    CellCode,
-    CellCompiler,
-    keep,
-    without_blank_start,
-)
+from monarch_nb.worker.cells import compiler
 from monarch_nb.worker.cells.completion import Helper
-from monarch_nb.worker.cells.event_loop import CellLoop
-from monarch_nb.worker.cells.interrupt_gate import InterruptGate
+from monarch_nb.worker.cells.interrupts import CellLoop, InterruptGate
 from monarch_nb.worker.cells.jsonable import jsonable
-from monarch_nb.worker.cells.outcome import explain_exit, outcome_of
 
 MAX_OUT: Final = 8  # results kept in Out: they may be large, and on a GPU
 
@@ -87,7 +80,7 @@ class CellShell:
         self._seen = seen
         self._around: Callable[[Work], Work] | None = None
         self._loop = CellLoop()
-        self._compiler = CellCompiler()
+        self._compiler = compiler.CellCompiler()
         self._shell = self._made()
         self.namespace.update(names)
 
@@ -148,10 +141,10 @@ class CellShell:
             with self._shell.display_trap:
                 self._gate.open()
                 action()
-        except BaseException as raised:
-            if is_inside and isinstance(raised, KeyboardInterrupt):
+        except BaseException as error:
+            if is_inside and isinstance(error, KeyboardInterrupt):
                 raise
-            self._shell._showtraceback(None, raised, None)  # also of `sys.exit`: the rank lives
+            self._shell._showtraceback(None, error, None)  # also of `sys.exit`: the rank lives
         finally:
             self._gate.is_open = is_inside
             self._publish = outer
@@ -171,14 +164,14 @@ class CellShell:
         return self._gate.shield()
 
     def expect(self) -> None:
-        """From now on an interrupt is for the cell that is about to run."""
+        """Keep an interrupt from now on for the cell that is about to run."""
         self._gate.expect()
 
     def rest(self) -> None:
         self._gate.close()
 
     def interrupt(self) -> bool:
-        """For the handler of SIGINT: raise `KeyboardInterrupt` in the running cell.
+        """Raise `KeyboardInterrupt` in the running cell, from the handler of SIGINT.
 
         While a message is being sent it is raised right after. False when no cell runs.
         """
@@ -186,7 +179,7 @@ class CellShell:
 
     @property
     def interrupts(self) -> int:
-        return self._gate.raised
+        return self._gate.interrupts
 
     def show(self, message: dict[str, object]) -> None:
         """Publish on behalf of the running cell, safe from interrupts."""
@@ -211,7 +204,7 @@ class CellShell:
         info = ExecutionInfo(code, False, False, True, None)
         result = _result(shell, info)
         try:
-            text, blank = without_blank_start(code)
+            text, blank = compiler.without_blank_start(code)
             info.transformed_cell = text = shell.transform_cell(text)
             shell.events.trigger("pre_execute")
             shell.events.trigger("pre_run_cell", info)
@@ -219,8 +212,8 @@ class CellShell:
             self._execute(
                 shell, self._compiler.compile(shell, text, filename, first_line - 1 + blank)
             )
-        except BaseException as raised:  # noqa: BLE001  it is the cell's, whatever it is
-            result.error_in_exec = self._seen(raised)
+        except BaseException as failed:  # noqa: BLE001  it is the cell's, whatever it is
+            result.error_in_exec = self._seen(failed)
         error: BaseException | None = result.error_in_exec
         result.result = shell.displayhook.value
         shell.last_execution_succeeded = error is None
@@ -229,7 +222,7 @@ class CellShell:
         shell.events.trigger("post_run_cell", result)
         return error
 
-    def _execute(self, shell: _Shell, cell: CellCode) -> None:
+    def _execute(self, shell: _Shell, cell: compiler.CellCode) -> None:
         shell.displayhook.is_quiet = cell.is_quiet
         if cell.awaits:  # all of it inside the loop, so that `create_task` works before an `await`
             self._loop.run(_execute_awaiting(cell, shell.user_ns))
@@ -238,8 +231,31 @@ class CellShell:
             exec(code, shell.user_ns)  # noqa: S102  a cell is code to run
 
 
+def outcome_of(error: BaseException | None, text: str | None, elapsed_s: float) -> CellOutcome:
+    if error is None:
+        return CellOutcome("ok", text=text, elapsed_s=elapsed_s)
+    # where pdb and %debug look for the last error
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    record = ErrorRecord.from_exception(error)
+    status = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
+    return CellOutcome(status, record, text=text, elapsed_s=elapsed_s)
+
+
+def forget_last_error() -> None:
+    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+        vars(sys).pop(name, None)
+
+
+def explain_exit(outcome: CellOutcome) -> CellOutcome:
+    record = outcome.error
+    if record is None or record.ename != "SystemExit":
+        return outcome
+    said = f"the cell called sys.exit({record.evalue}); the rank lives on"
+    return outcome._replace(error=dataclasses.replace(record, evalue=said))
+
+
 def prepare_shell() -> None:
-    """In the zygote: make the shell that every rank will have."""
+    """Make the shell that every rank will have, in the zygote."""
     main = sys.modules["__main__"]
     formatter = _the_shell().display_formatter
     assert formatter is not None
@@ -259,7 +275,7 @@ def _the_helper() -> Helper:
     return Helper(_the_shell())
 
 
-async def _execute_awaiting(cell: CellCode, namespace: dict[str, object]) -> None:
+async def _execute_awaiting(cell: compiler.CellCode, namespace: dict[str, object]) -> None:
     for code in cell.codes:
         if code.co_flags & inspect.CO_COROUTINE:
             await eval(code, namespace)  # noqa: S307
@@ -291,7 +307,9 @@ class _Transforms(TransformerManager):
         if not _SPECIAL.search(cell):
             return cell if cell.endswith("\n") else f"{cell}\n"
         if cell not in self._done:
-            keep(self._done, cell, str(super().transform_cell(cell)), MAX_COMPILED)
+            compiler.keep(
+                self._done, cell, str(super().transform_cell(cell)), compiler.MAX_COMPILED
+            )
         return self._done[cell]
 
     def do_one_token_transform(self, lines: list[str]) -> tuple[bool, list[str]]:
@@ -330,7 +348,7 @@ class _Hook(DisplayHook):
     def _keep_result(self, shell: InteractiveShell, result: Any) -> None:
         names, out = shell.user_ns, shell.user_ns.get("_oh")
         if isinstance(out, dict) and result is not out:
-            keep(out, shell.execution_count - 1, result, MAX_OUT)
+            compiler.keep(out, shell.execution_count - 1, result, MAX_OUT)
         mine = names.get("_") is self._ and not hasattr(builtins, "_")  # gettext has one there
         self.___, self.__, self._ = self.__, self._, result
         if mine:

@@ -12,13 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from monarch_nb.core.wire.frames import REPLY, Message
-from monarch_nb.core.wire.messages.cells import (
-    DropResult,
-    GetResult,
-    GetVariable,
-    NotDefined,
-    SetVariables,
-)
+from monarch_nb.core.wire.messages import cells as messages
 from monarch_nb.core.wire.messages.codec import Done, Refused
 from monarch_nb.errors import DecodeError, EncodeError, MeshError
 from monarch_nb.process.process import Proc
@@ -35,19 +29,19 @@ class Variables:
 
     # the inbox thread: what is asked for is queued
 
-    def on_get(self, wanted: GetVariable, message: Message) -> None:
+    def on_get(self, wanted: messages.GetVariable, message: Message) -> None:
         """Send the value of a variable."""
         self._later(["get", *wanted.names], lambda: self._get(wanted, message), message)
 
-    def on_set(self, wanted: SetVariables, message: Message) -> None:
+    def on_set(self, wanted: messages.SetVariables, message: Message) -> None:
         """Set variables."""
         self._later(["set", *wanted.names], lambda: self._set(wanted, message), message)
 
-    def on_get_result(self, wanted: GetResult, message: Message) -> None:
+    def on_get_result(self, wanted: messages.GetResult, message: Message) -> None:
         """Send the value that is kept of a cell."""
         self._later(["get", "result"], lambda: self._get_result(wanted, message), message)
 
-    def on_drop_result(self, wanted: DropResult, message: Message) -> None:
+    def on_drop_result(self, wanted: messages.DropResult, message: Message) -> None:
         """Keep it no longer."""
         key = message.source, wanted.reply
         self._later(["drop", "result"], lambda: self._cells.results.pop(key, None), message)
@@ -58,27 +52,28 @@ class Variables:
                 self._cells.enter(" ".join(words), message.tag)
                 action()
             except BaseException as error:  # noqa: BLE001  pickling runs the user's code
-                self._answer(message, Refused(_said(error), type(error).__name__))
+                said = str(error) if isinstance(error, MeshError) else _line(error)
+                self._answer(message, Refused(said, type(error).__name__))
             self._cells.leave()
 
         self._cells.later(step, message)
 
     # the main thread
 
-    def _get(self, wanted: GetVariable, message: Message) -> None:
+    def _get(self, wanted: messages.GetVariable, message: Message) -> None:
         namespace = self._cells.shell.namespace
         [name] = wanted.names
         if name in namespace:
             self._send(message, name, namespace[name])
         else:
-            self._answer(message, NotDefined(name, self._names()))
+            self._answer(message, messages.NotDefined(name, self._names()))
 
     def _names(self) -> list[str]:
         names = reversed(self._cells.shell.namespace)
         mine = [name for name in names if not name.startswith("_") and name not in _SHELLS]
         return mine[:MAX_NAMES]
 
-    def _set(self, wanted: SetVariables, message: Message) -> None:
+    def _set(self, wanted: messages.SetVariables, message: Message) -> None:
         names = ", ".join(wanted.names)
         try:
             values = self._proc.decode_user_data(message)[2]
@@ -87,7 +82,7 @@ class Variables:
         self._cells.shell.namespace.update(values)
         self._answer(message, Done())
 
-    def _get_result(self, wanted: GetResult, message: Message) -> None:
+    def _get_result(self, wanted: messages.GetResult, message: Message) -> None:
         key = message.source, wanted.reply
         if key in self._cells.results:
             self._send(message, "result", self._cells.results[key])
@@ -96,7 +91,7 @@ class Variables:
 
     def _send(self, message: Message, name: str, value: object) -> None:
         try:
-            parcel = self._proc.encode((name, (), {name: value}), [message.source])
+            payload = self._proc.encode((name, (), {name: value}), [message.source])
         except MeshError:
             raise
         except BaseException as error:
@@ -104,15 +99,11 @@ class Variables:
             text = "; ".join([f"{name} cannot be pickled: {_line(error)}", *notes])
             raise EncodeError(text) from error
         self._cells.flush()
-        self._proc.send(message.source, REPLY, message.reply, parcel, rank=message.rank)
+        self._proc.send(message.source, REPLY, message.reply, payload, rank=message.rank)
 
-    def _answer(self, message: Message, answer: Done | NotDefined | Refused) -> None:
+    def _answer(self, message: Message, answer: Done | messages.NotDefined | Refused) -> None:
         self._cells.flush()
         self._proc.answer(message, answer)
-
-
-def _said(error: BaseException) -> str:
-    return str(error) if isinstance(error, MeshError) else _line(error)
 
 
 def _line(error: BaseException) -> str:

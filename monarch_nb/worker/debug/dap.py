@@ -18,15 +18,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from monarch_nb.core.wire.messages import debug
 from monarch_nb.core.wire.messages.codec import Done, Refused
-from monarch_nb.core.wire.messages.debug import (
-    CloseDap,
-    DapEnded,
-    DapEvent,
-    DapRequest,
-    DapResponse,
-    OpenDap,
-)
 from monarch_nb.net.threads import helper_thread
 from monarch_nb.worker.debug import inspecting
 from monarch_nb.worker.debug.channel import DebugChannel
@@ -104,23 +97,24 @@ class Dap:
             self._tracer.stop_at(frame)
 
     def interrupted(self) -> None:
-        """SIGINT has come up in the main thread: an exception that ends its tracing."""
+        """Trace again: SIGINT has come up in the main thread, an exception that ends its
+        tracing."""
         if self._tracer is not None:
             self._on_trace_lost(threading.main_thread().ident or 0)
 
     def uncaught(self, error: BaseException) -> None:
-        """A call has raised this, in its thread: stop where it arose, if somebody wants that."""
+        """Stop where this arose, which a call has raised in its thread, if somebody wants that."""
         if (tracer := self._tracer) is not None:
             tracer.uncaught(error)
 
     def leave_post_mortem(self) -> None:
-        """Somebody stops the calls that this rank works at; one that has failed already, and is
-        looked at, ends too. The inbox thread."""
+        """End a call that has failed already and is looked at: somebody stops this rank's calls.
+        The inbox thread."""
         if (tracer := self._tracer) is not None:
             self._jobs.put(tracer.leave_post_mortem)
 
     def close(self) -> None:
-        """The rank ends: no thread of it may be held. Any thread."""
+        """Hold no thread any more: the rank ends. Any thread."""
         if self._thread is not None:
             self._jobs.put(lambda: self._end("the rank ends"))
 
@@ -131,20 +125,20 @@ class Dap:
 
     # the inbox thread
 
-    def on_open(self, _: OpenDap, message: Message) -> None:
+    def on_open(self, _: debug.OpenDap, message: Message) -> None:
         if self._thread is None:
             self._thread = helper_thread(self._serve, "monarch-dap")
             self._thread.start()
         self._jobs.put(lambda: self._open(message))
 
-    def on_request(self, request: DapRequest, message: Message) -> None:
+    def on_request(self, request: debug.DapRequest, message: Message) -> None:
         """Pass a request on to the debugger."""
         if self._thread is None:
             self._proc.answer(message, Refused(NOT_OPEN))
         else:
             self._jobs.put(lambda: self._perform(request.message, message))
 
-    def on_close(self, _: CloseDap, message: Message) -> None:
+    def on_close(self, _: debug.CloseDap, message: Message) -> None:
         def close() -> None:
             self._end("closed")
             self._reply(message, Done())
@@ -190,12 +184,12 @@ class Dap:
                 request = {**request, "arguments": _ATTACH}
             self._tracer.send(request)
         else:
-            self._reply(message, DapResponse(_done(perform, request)))
+            self._reply(message, debug.DapResponse(_done(perform, request)))
 
     def _pause(self) -> dict[str, object]:
         drivers = list(self._hosting.drivers.values())
         threads = {each.interrupts.thread for each in drivers if each.running is not None}
-        if self._cells.is_running:
+        if self._cells.what:
             threads.add(threading.main_thread().ident or 0)
         if not threads or self._tracer is None:
             raise RuntimeError("nothing runs on this rank")
@@ -213,7 +207,7 @@ class Dap:
         self._asked.clear()
         self._written.remove()
         if opener is not None:
-            self._reply(opener, DapEnded(why))
+            self._reply(opener, debug.DapEnded(why))
 
     def _on_trace_lost(self, thread: int) -> None:
         # Any thread, also inside of a signal handler
@@ -233,12 +227,12 @@ class Dap:
             return
         message = self._asked.pop(said["request_seq"], None)
         if message is not None:
-            self._reply(message, DapResponse(inspecting.shortened(said, MAX_TEXT)))
+            self._reply(message, debug.DapResponse(inspecting.shortened(said, MAX_TEXT)))
 
     # to the controller
 
     def _say(self, event: dict[str, object]) -> None:
-        self._proc.control(self._proc.controller, DapEvent(event))
+        self._proc.control(self._proc.controller, debug.DapEvent(event))
         self._proc.links.flush()
 
     def _reply(self, message: Message, answer: object) -> None:
@@ -262,8 +256,8 @@ def _watched(tracer: Tracer, work: Work) -> Work:
         tracer.trace_here()
         try:
             error = work()
-        except BaseException as raised:  # noqa: BLE001  the cell's, whatever it is
-            error = raised
+        except BaseException as failed:  # noqa: BLE001  the cell's, whatever it is
+            error = failed
         if error is not None:
             tracer.uncaught(error)
         return error

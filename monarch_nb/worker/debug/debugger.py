@@ -18,17 +18,10 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from monarch_nb.core.wire.messages import debug
 from monarch_nb.core.wire.messages.codec import Done
-from monarch_nb.core.wire.messages.debug import (
-    DebugEvent,
-    DebugInput,
-    ForgetFailed,
-    OpenPostMortem,
-    PostMortemOpened,
-    StopAtFailure,
-)
 from monarch_nb.process.instance import CallContext, here
-from monarch_nb.worker.cells.outcome import forget_last_error
+from monarch_nb.worker.cells.shell import forget_last_error
 from monarch_nb.worker.debug.channel import DebugChannel
 from monarch_nb.worker.debug.inspecting import place_of
 from monarch_nb.worker.debug.pdb import RankPdb
@@ -50,16 +43,12 @@ _short.maxstring = _short.maxother = 200
 
 class Debugger:
     def __init__(
-        self,
-        hosting: Hosting,
-        board: BoardWriter,
-        visual: Dap,
-        stopped: dict[int, DebugChannel],
+        self, hosting: Hosting, board: BoardWriter, dap: Dap, stopped: dict[int, DebugChannel]
     ) -> None:
         self._hosting = hosting
         self._proc = hosting.proc
         self._board = board
-        self.visual = visual
+        self.dap = dap
         self._numbers = itertools.count(1)
         self._of_thread = threading.local()
         self._stopped = stopped  # by number; the other debugger looks at it
@@ -75,29 +64,29 @@ class Debugger:
 
     # the inbox thread
 
-    def on_input(self, wanted: DebugInput, _: Message) -> None:
-        """A line for a prompt. One that has gone by now has said so."""
+    def on_input(self, wanted: debug.DebugInput, _: Message) -> None:
+        """Hand a line to a prompt. One that has gone by now has said so."""
         channel = self._stopped.get(wanted.stop)
         if channel is not None:
             channel.put(wanted)
 
-    def on_post_mortem(self, wanted: OpenPostMortem, message: Message) -> None:
+    def on_post_mortem(self, wanted: debug.OpenPostMortem, message: Message) -> None:
         kept = self._hosting.failed.last(wanted.tag)
         if kept is None:
-            self._proc.answer(message, PostMortemOpened())
+            self._proc.answer(message, debug.PostMortemOpened())
             return
         debugger = self._class().of_kind(POST_MORTEM)
-        self._proc.answer(message, PostMortemOpened(debugger.channel.number))
+        self._proc.answer(message, debug.PostMortemOpened(debugger.channel.number))
         args = (debugger, kept.error, kept.here)
         threading.Thread(
             target=self._post_mortem, args=args, name="monarch-post-mortem", daemon=True
         ).start()
 
-    def on_stop_at_failure(self, wanted: StopAtFailure, message: Message) -> None:
+    def on_stop_at_failure(self, wanted: debug.StopAtFailure, message: Message) -> None:
         self._hosting.failed.stop_with(self._stop_at_failure if wanted.on else None)
         self._proc.answer(message, Done())
 
-    def on_forget_failed(self, _: ForgetFailed, message: Message) -> None:
+    def on_forget_failed(self, _: debug.ForgetFailed, message: Message) -> None:
         self._hosting.failed.clear()
         forget_last_error()
         self._proc.answer(message, Done())
@@ -111,8 +100,8 @@ class Debugger:
         if self._proc.links.forked:
             sys.stderr.write(f"{_place(frame)}: a child of a rank takes no input, going on\n")
             return
-        if self.visual.is_attached:
-            self.visual.stop_at(frame)
+        if self.dap.is_attached:
+            self.dap.stop_at(frame)
             return
         if self._is_passed(frame):
             return
@@ -191,7 +180,7 @@ class Debugger:
         debugger.channel.resume()
         self._board.unpause(debugger.channel.number)
 
-    def _tell(self, event: DebugEvent) -> None:
+    def _tell(self, event: debug.DebugEvent) -> None:
         if self._hosting.flush_output is not None:
             self._hosting.flush_output()
         self._proc.control(self._proc.controller, event)

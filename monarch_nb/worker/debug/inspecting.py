@@ -41,14 +41,15 @@ class VariableInspector:
         self._cells = cells
 
     def variables(self) -> dict[str, object]:
-        """Names, types, and values where they are numbers or text."""
+        """Return names, types, and values where they are numbers or text."""
         names = self._cells.shell.namespace
         hidden = getattr(_shell(), "user_ns_hidden", {})
         mine = [name for name in list(names) if name[:1] != "_" and name not in hidden]
         return {"variables": [_variable(name, names.get(name)) for name in mine[-MAX_NAMES:]]}
 
     def rich(self, name: str) -> dict[str, object]:
-        """As its display. Raises `RuntimeError` while a cell runs, `NameError` for no variable."""
+        """Return a variable as its display. Raises `RuntimeError` while a cell runs, `NameError`
+        for no variable."""
         if self._cells.what:
             raise RuntimeError("the rank is busy: stop it at a breakpoint to look at its variables")
         names = self._cells.shell.namespace
@@ -59,7 +60,7 @@ class VariableInspector:
 
 
 def rich(value: object) -> str:
-    """The display of a value as JSON: `data` and `metadata`. In whatever thread is stopped."""
+    """Return the display of a value as JSON: `data`, `metadata`. In the thread that is stopped."""
     data, metadata = _shell().display_formatter.format(value)
     shown = {"data": jsonable(data), "metadata": jsonable(metadata)}
     text = json.dumps(shown)
@@ -70,7 +71,7 @@ def rich(value: object) -> str:
 
 
 def place_of(frame: FrameType) -> str:
-    """Where a frame is, for people: `train.py:41 step()`."""
+    """Return where a frame is, for people: `train.py:41 step()`."""
     code = frame.f_code
     name = os.path.basename(code.co_filename)  # noqa: PTH119  a name, of a file or of none
     return f"{name}:{frame.f_lineno} {code.co_name}()".replace("<module>()", "").strip()
@@ -110,8 +111,8 @@ class CellFiles:
 
 
 def source(path: str) -> dict[str, object]:
-    """The text of a file or a cell that this rank knows. Raises `FileNotFoundError`, `ValueError`
-    for one that is too long."""
+    """Return the text of a file or a cell that this rank knows. Raises `FileNotFoundError`,
+    `ValueError` for one that is too long."""
     file = Path(path)
     if file.is_file():
         if file.stat().st_size > MAX_SOURCE:
@@ -132,8 +133,8 @@ def modules() -> dict[str, object]:
 
 
 def shortened(response: dict[str, object], limit: int) -> dict[str, object]:
-    """A response of the debugger's, for a browser: a long value cut, Python's own frames below the
-    user's left out."""
+    """Shorten a response of the debugger's for a browser: cut a long value, leave out Python's own
+    frames below the user's."""
     body = response.get("body")
     if not isinstance(body, dict):
         return response
@@ -162,7 +163,7 @@ def is_pythons(path: str) -> bool:
 
 
 def is_library(path: str) -> bool:
-    """Whether a file is Python's or was installed, rather than written by the user."""
+    """Return whether a file is Python's or was installed, rather than written by the user."""
     return is_pythons(path) or "-packages/" in path
 
 

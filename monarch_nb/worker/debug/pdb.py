@@ -54,7 +54,7 @@ Resume = Callable[["RankPdb"], None]
 
 
 def users_frames(frames: Iterable[FrameType]) -> Iterator[FrameType]:
-    """Of frames, outermost first, those of the user and of what that calls."""
+    """Find among frames, outermost first, those of the user and of what that calls."""
     is_inside = True
     for frame in frames:
         file = frame.f_code.co_filename
@@ -85,7 +85,7 @@ class RankPdb(pdb.Pdb):
         channel.attach(lambda: self.prompt, self.completions)
 
     def of_kind(self, kind: str) -> Self:
-        """This debugger, for something else than a breakpoint: `failure` or `post-mortem`."""
+        """Use this debugger for something else than a breakpoint: `failure` or `post-mortem`."""
         self.kind = kind
         return self
 
@@ -309,7 +309,7 @@ class RankPdb(pdb.Pdb):
 
 
 def untrace(debugger: pdb.Pdb) -> None:
-    """This thread is not traced any more, if that debugger has traced it."""
+    """Trace this thread no longer, if that debugger has traced it."""
     traced = sys.gettrace()
     if getattr(traced, "__self__", None) is not debugger:
         return

@@ -63,11 +63,11 @@ class Wire:
     # what pydevd calls
 
     def recv(self, _size: int) -> bytes:
-        """The next message, whole: pydevd keeps what is more than it has asked for."""
+        """Return the next message, whole: pydevd keeps what is more than it has asked for."""
         return self._to_debugger.get()
 
     def sendall(self, data: bytes) -> None:
-        """The debugger says something, a header and a body at a time or in any other parts."""
+        """Take what the debugger says, a header and a body at a time or in any other parts."""
         self._said += data
         while (message := self._next()) is not None:
             self._on_message(json.loads(message))
@@ -143,7 +143,7 @@ class Tracer:
                 api.request_suspend_thread(self._db, thread_id=name)
 
     def uncaught(self, error: BaseException) -> None:
-        """Nobody has caught this in the user's code: stop where it arose, if that is wanted."""
+        """Stop where this arose, which the user's code has not caught, if that is wanted."""
         stop = getattr(self._db, "trigger_exception_handler", None)
         if stop is None:  # an older debugpy
             return
@@ -154,7 +154,8 @@ class Tracer:
             self._post_mortem.discard(threading.get_ident())
 
     def leave_post_mortem(self) -> None:
-        """Threads that are held after their work has failed go on: they were asked to stop it."""
+        """Let threads go on that are held after their work has failed: they were asked to stop
+        it."""
         self._resume(self._post_mortem)
 
     def trace_here(self) -> None:
@@ -163,7 +164,7 @@ class Tracer:
             _set_trace(self._db.trace_dispatch)
 
     def trace_again(self, thread: int) -> None:
-        """An exception that comes up while a thread is traced, an interrupt, ends its tracing."""
+        """Trace a thread again: an interrupt that came up while it was traced has ended that."""
         if _monitoring() is None:
             tracing = _part("pydevd_tracing")
             tracing.set_trace_to_threads(self._db.trace_dispatch, [thread], False)
@@ -231,7 +232,7 @@ def _names_of(threads: Iterable[int]) -> list[str]:
 
 
 def untrace_child() -> None:
-    """In a forked child: nobody answers there, so a breakpoint would hold it for ever."""
+    """Trace a forked child no longer: nobody answers there, a breakpoint would hold it for ever."""
     _stop_tracing()
 
 

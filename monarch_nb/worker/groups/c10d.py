@@ -77,7 +77,8 @@ def load(name: str) -> ModuleType:
 
 
 def loaded() -> ModuleType | None:
-    """PyTorch's module of process groups, if anything has loaded it and it is of use here."""
+    """Return PyTorch's module of process groups, if anything has loaded it and it is of use
+    here."""
     module = sys.modules.get(HOME)
     return module if hasattr(module, "_world") else None
 
@@ -114,7 +115,7 @@ def _without_default(c10d: ModuleType) -> None:
 
 
 def backends_of(group: Group) -> list[Backend]:
-    """What a group uses on its devices, each once."""
+    """Return what a group uses on its devices, each once."""
     found = {id(each): each for each in map(group._get_backend, group._device_types)}
     return list(found.values())
 

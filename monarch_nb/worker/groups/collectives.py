@@ -4,7 +4,7 @@ ended by an interrupt.
 Every collective that is waited for in Python ends in `Work.wait`, however the user has imported it
 and whatever the group is; so that method is the one that is changed, when the first group is made.
 Replacing the functions themselves would hide them from `torch.compile`. What waits in C++ (the
-reducer of DDP, a stream of CUDA) is not seen; `abort.py` ends what is of gloo.
+reducer of DDP, a stream of CUDA) is not seen; `abort_groups` ends what is of gloo.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CollectiveWaits:
         self._groups = groups
 
     def install(self) -> None:
-        """From the first process group on. Nothing where torch is not loaded."""
+        """Replace waits from the first process group on. Nothing where torch is not loaded."""
         if "torch" not in sys.modules:
             return
         home, groups = c10d.load(HOME), self._groups
@@ -59,7 +59,7 @@ class CollectiveWaits:
         if hasattr(bindings.ProcessGroup, "monitored_barrier"):
             self._replace(bindings.ProcessGroup, "monitored_barrier", self._call)
 
-    def _replace(self, cls: type, method: str, patient: Callable[..., object]) -> None:
+    def _replace(self, cls: type, method: str, replacement: Callable[..., object]) -> None:
         original: Original = getattr(cls, method)
         if hasattr(original, "__wrapped__"):
             return
@@ -70,7 +70,7 @@ class CollectiveWaits:
         def wait(self: object, *args: object, **options: object) -> object:
             waited = board.collective(_name(sys._getframe(1)))
             try:
-                return patient(original, cls, self, *args, **options)
+                return replacement(original, cls, self, *args, **options)
             except RuntimeError as error:
                 explain(sys._getframe(1), error)
                 raise
@@ -115,8 +115,8 @@ class CollectiveWaits:
             self._groups.blocked.append(_name(sys._getframe(3)))
         try:
             return wait()
-        except RuntimeError as raised:
-            error = raised
+        except RuntimeError as failed:
+            error = failed
         finally:
             if is_main:
                 self._groups.blocked.pop()

@@ -28,7 +28,8 @@ Written = Mapping[str, Any]
 
 
 def report(timeouts: GroupTimeouts) -> Recorded:
-    """`why` is empty where the recorder knows something; `members`: global ranks of each group."""
+    """Tell what is known: `why` is empty where the recorder knows something; `members`: global
+    ranks of each group."""
     if c10d.loaded() is None or not c10d.world().pg_map:  # the default group may not be among them
         return Recorded([], {}, NO_GROUP)
     entries = [row(each) for each in recorded() if _is_of_living(each, timeouts)]
@@ -49,7 +50,7 @@ def _is_off() -> bool:
 
 
 def recorded() -> list[Written]:
-    """What the recorder has, the oldest first."""
+    """Return what the recorder has, the oldest first."""
     bindings = c10d.load("torch._C._distributed_c10d")
     found: list[Written] = json.loads(bindings._dump_fr_trace_json()).get("entries", [])
     return found

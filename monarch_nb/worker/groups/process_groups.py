@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
+import select
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from monarch_nb.worker.groups import abort, c10d
+from monarch_nb.worker.groups import c10d
 from monarch_nb.worker.groups.c10d import Group
-from monarch_nb.worker.groups.peer_deaths import PeerDeaths
 from monarch_nb.worker.groups.timeouts import GroupTimeouts
-from monarch_nb.worker.groups.waits import Abandoned
+from monarch_nb.worker.groups.waits import Abandoned, abort_groups, is_stuck_in_backward
 from monarch_nb.worker.status.board_writer import BoardWriter
 
 SETTLE_S: Final = 1.0
+MOMENT_S: Final = 0.5
+"""A connection ends before its process does: so much later its end is known."""
+_POLL_S: Final = 0.005
+_NAMES: Final = Path("/proc/self/ns/pid")
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclasses.dataclass
@@ -44,6 +51,76 @@ class Place:
 
     def mark(self, rank: int) -> Path:
         return Path(self.marks, f"left-{rank}")
+
+
+def myself() -> str:
+    """Name this process, and where its number means something."""
+    return f"{os.getpid()} {_home()}"
+
+
+def _home() -> str:
+    return f"{_NAMES.readlink()} {_BOOT.read_text().strip()}"
+
+
+class PeerDeaths:
+    """Deaths of the processes that this one has met. `on_death` is called after each, on a thread.
+
+    Ranks say which process they are when they meet (`myself`); a thread of each waits for the ends
+    of the others (pidfd): gloo tells a death to some members only, and the others would wait. A
+    process of another host, or of another container, cannot be watched from here.
+    """
+
+    def __init__(self, on_death: Callable[[], None]) -> None:
+        self._on_death = on_death
+        self._lock = threading.Lock()
+        self._dead: set[str] = set()
+        self._watched: dict[str, int] = {}  # pidfd by who it is
+        self._ends: select.epoll | None = None
+
+    def watch(self, processes: Iterable[str]) -> None:
+        """Watch these. They are as `myself` has told; those of elsewhere are left alone."""
+        home, me = _home(), myself()
+        with self._lock:
+            for each in processes:
+                pid, _, place = each.partition(" ")
+                if place == home and each != me and each not in self._watched:
+                    self._add(each, int(pid))
+
+    def _add(self, process: str, pid: int) -> None:
+        if self._ends is None:
+            self._ends = select.epoll()
+            threading.Thread(target=self._wait, name="monarch-peer-deaths", daemon=True).start()
+        try:
+            end = os.pidfd_open(pid)
+        except ProcessLookupError:  # between the meeting and now
+            self._watched[process] = -1
+            self._dead.add(process)
+            return
+        self._watched[process] = end
+        self._ends.register(end, select.EPOLLIN)
+
+    def _wait(self) -> None:
+        assert self._ends is not None
+        while True:
+            ended = {end for end, _ in self._ends.poll()}
+            with self._lock:
+                for process, end in self._watched.items():
+                    if end in ended:
+                        self._ends.unregister(end)
+                        os.close(end)
+                        self._watched[process] = -1
+                        self._dead.add(process)
+            self._on_death()
+
+    def among(self, processes: Mapping[int, str]) -> list[int]:
+        return sorted(rank for rank, process in processes.items() if process in self._dead)
+
+    def soon_among(self, processes: Mapping[int, str]) -> list[int]:
+        """As `among`, where the end of one is likely: waits for a moment until it is known."""
+        deadline = time.monotonic() + MOMENT_S
+        while not (lost := self.among(processes)) and processes and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        return lost
 
 
 class ProcessGroups:
@@ -91,7 +168,7 @@ class ProcessGroups:
             self._places.pop()
 
     def move(self, path: str, rank: int, size: int, limit_s: float = float("inf")) -> None:
-        """The next groups meet at a new place; the next of all within `limit_s`."""
+        """Let the next groups meet at a new place; the next of all within `limit_s`."""
         self._places[:] = [Place(path, rank, size, limit_s=limit_s)]
 
     # waits for other ranks
@@ -105,23 +182,23 @@ class ProcessGroups:
             self.board.resume(waited)
 
     def interrupted(self) -> bool:
-        """The main thread was interrupted a moment ago: end what it waits for without seeing that.
+        """End what the main thread, just interrupted, waits for without seeing that.
 
         Returns whether there was something. Any other thread.
         """
         if c10d.loaded() is None or not self.timeouts.only_gloo:
             return False
         stuck = self.blocked[-1] if self.blocked else ""
-        what = stuck or ("backward pass" if abort.is_stuck_in_backward() else "")
+        what = stuck or ("backward pass" if is_stuck_in_backward() else "")
         if what:
             self.abandoned.broke(what)
-            abort.abort_groups(list(c10d.world().pg_map))
+            abort_groups(list(c10d.world().pg_map))
         return bool(what)
 
     def settle(self) -> None:
         """Let nothing of the groups that there are now be under way: nobody will wait for it."""
         groups = list(c10d.world().pg_map)
-        abort.abort_groups(groups)
+        abort_groups(groups)
         deadline = time.monotonic() + SETTLE_S
         while self.abandoned.is_under_way() and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -138,7 +215,7 @@ class ProcessGroups:
         return group in self._kept
 
     def processes_of(self, group: Group | None) -> dict[int, str]:
-        """By rank of the mesh; of a group that is unknown, or None, all."""
+        """Return processes by rank of the mesh; of a group that is unknown, or None, all."""
         # a script's ranks leave it alive, and say so themselves
         processes = self.world.processes if self.is_of_cells else {}
         ranks = None if group is None else c10d.world().pg_group_ranks.get(group)
@@ -149,4 +226,4 @@ class ProcessGroups:
         for group in list(c10d.world().pg_map):
             if not self.is_kept(group) and self.deaths.among(self.processes_of(group)):
                 self.keep([group])
-                abort.abort_groups([group])
+                abort_groups([group])

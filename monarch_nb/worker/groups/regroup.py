@@ -11,16 +11,11 @@ import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING, Final
 
-from monarch_nb.core.wire.messages.status import (
-    DefaultGroup,
-    LeaveGroups,
-    LeftGroups,
-    MeetAgain,
-    Met,
-)
-from monarch_nb.worker.groups import abort, c10d
+from monarch_nb.core.wire.messages import status
+from monarch_nb.worker.groups import c10d
 from monarch_nb.worker.groups.c10d import Group, World, backends_of, is_gloo
 from monarch_nb.worker.groups.process_groups import ProcessGroups
+from monarch_nb.worker.groups.waits import abort_groups
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
@@ -38,25 +33,25 @@ class Regrouping:
         self._proc = proc
         self._cells = cells
         self._groups = groups
-        self._had: DefaultGroup | None = None  # before it was left, until there is another
+        self._had: status.DefaultGroup | None = None  # before it was left, until there is another
 
-    def on_leave(self, _: LeaveGroups, asked: Message) -> None:
+    def on_leave(self, _: status.LeaveGroups, asked: Message) -> None:
         def turn(message: Message) -> None:
             try:
                 left = self._leave()
             except BaseException as error:  # noqa: BLE001  PyTorch's, told to who has asked
-                left = LeftGroups(failed=f"{type(error).__name__}: {error}")
+                left = status.LeftGroups(failed=f"{type(error).__name__}: {error}")
             self._proc.answer(message, left)
 
         self._cells.later(turn, asked)
 
-    def on_meet(self, wanted: MeetAgain, asked: Message) -> None:
+    def on_meet(self, wanted: status.MeetAgain, asked: Message) -> None:
         def turn(message: Message) -> None:
-            met = Met()
+            met = status.Met()
             try:
                 self._meet(wanted)
             except BaseException as error:  # noqa: BLE001  PyTorch's, told to who has asked
-                met = Met(failed=f"{type(error).__name__}: {error}")
+                met = status.Met(failed=f"{type(error).__name__}: {error}")
             self._proc.answer(message, met)
 
         self._cells.later(turn, asked)
@@ -74,25 +69,25 @@ class Regrouping:
             self._had = self._described(group, _backend(world, group))
 
     def heal(self, path: str, rank: int, size: int) -> None:
-        """Some peers are new, or gone for good: leave the old group, meet at a new place."""
+        """Leave the old group, meet at a new place: some peers are new, or gone for good."""
         home = c10d.loaded()
         if home is not None and home.is_initialized():
             home.destroy_process_group()
         self._groups.move(path, rank, size)
 
-    def _leave(self) -> LeftGroups:
+    def _leave(self) -> status.LeftGroups:
         home = c10d.loaded()
         if home is None or not c10d.world().pg_map:
-            return LeftGroups(self._had)
+            return status.LeftGroups(self._had)
         world = c10d.world()
         group, every = world.default_pg, list(world.pg_map)
         self._had = None if group is None else self._described(group, _backend(world, group))
         _abort(every)
         self._groups.keep(every)
         c10d.empty(home)
-        return LeftGroups(self._had, len(every) - (group is not None))
+        return status.LeftGroups(self._had, len(every) - (group is not None))
 
-    def _meet(self, wanted: MeetAgain) -> None:
+    def _meet(self, wanted: status.MeetAgain) -> None:
         home = self._groups.home
         self._groups.move(wanted.store, home.rank, home.size, limit_s=MEET_S)
         if wanted.had is not None:
@@ -102,14 +97,14 @@ class Regrouping:
             init(backend, **options)
         self._had = None
 
-    def _described(self, group: Group, backend: str) -> DefaultGroup | None:
+    def _described(self, group: Group, backend: str) -> status.DefaultGroup | None:
         # None for a group that is not that of the mesh: nobody knows how to make it again
         home = self._groups.home
         if (group.rank(), group.size()) != (home.rank, home.size):
             return None
         timeout = self._groups.timeouts.timeout(group.group_name)
         timeout_s = None if timeout is None else timeout.total_seconds()
-        return DefaultGroup(backend, timeout_s)
+        return status.DefaultGroup(backend, timeout_s)
 
 
 def _backend(world: World, group: Group) -> str:
@@ -118,7 +113,7 @@ def _backend(world: World, group: Group) -> str:
 
 
 def _abort(every: list[Group]) -> None:
-    abort.abort_groups(every)
+    abort_groups(every)
     for group in every:
         for backend in backends_of(group):
             if not is_gloo(backend):

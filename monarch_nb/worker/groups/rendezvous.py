@@ -20,10 +20,9 @@ from typing import Final
 from urllib.parse import parse_qs, urlparse
 
 from monarch_nb.net import wire
-from monarch_nb.worker.groups import c10d, peer_deaths
+from monarch_nb.worker.groups import c10d
 from monarch_nb.worker.groups.c10d import Store
-from monarch_nb.worker.groups.peer_deaths import PeerDeaths
-from monarch_nb.worker.groups.process_groups import Place, ProcessGroups
+from monarch_nb.worker.groups.process_groups import PeerDeaths, Place, ProcessGroups, myself
 
 LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1", ""})
 DEFAULT_TIMEOUT: Final = dt.timedelta(seconds=60)
@@ -98,7 +97,7 @@ def _meet_in_file(groups: ProcessGroups, url: str, timeout: dt.timedelta) -> Ite
 def meet(
     groups: ProcessGroups, name: str, ranks: list[int], timeout: dt.timedelta, what: str
 ) -> Store:
-    """The store in which these ranks of the world meet under `name`, when all of them are there.
+    """Return the store in which these ranks of the world meet under `name`, when all are there.
 
     Raises `TimeoutError`, which names those that did not come to `what`. Any thread.
     """
@@ -119,7 +118,7 @@ def _wait_for_peers(
     what: str,
 ) -> None:  # fmt: skip
     # PyTorch would wait where no interrupt is seen, and for those that will never come too
-    store.set(f"here-{rank}", peer_deaths.myself())
+    store.set(f"here-{rank}", myself())
     try:
         with groups.waiting(what):
             _find(groups.deaths, ranks, store, place, limit_s, what)

@@ -45,7 +45,7 @@ class GroupTimeouts:
         self._known[name] = Known(timeout, self.since_ns(name))
 
     def timeout(self, name: str) -> dt.timedelta | None:
-        """What the user's timeout of the group is; the longest of all for one that is unknown."""
+        """Return the user's timeout of the group; the longest of all for one that is unknown."""
         if (known := self._known.get(name)) is not None:
             return known.timeout
         all_known = [each.timeout for each in self._known.values() if each.timeout is not None]

@@ -2,22 +2,25 @@
 
 Rules of the file: what is done at once costs one call more than before. A wait of gloo's is cut
 into slices, between which Python looks for signals. A wait that would break the group when it is
-cut (send, recv) is not: an interrupt breaks the group (`abort.py`). One that does not even see
+cut (send, recv) is not: an interrupt breaks the group (`abort_groups`). One that does not even see
 that goes to a thread of its own. What was left before it had ended is remembered: the group is of
 no use while it is not done.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 import queue
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from monarch_nb.worker.groups.c10d import Work
+from monarch_nb.worker.groups.c10d import Group, Work, backends_of, is_gloo, load
+from monarch_nb.worker.groups.flight_recorder import LAST, recorded
 
 SLICE_S: Final = 0.05
 SLICE: Final = dt.timedelta(seconds=SLICE_S)
@@ -28,6 +31,11 @@ ANY_SOURCE: Final = 14
 """The type of a `recv` from anybody."""
 MOMENT_S: Final = 0.2
 """How much later than on its peers a collective may end on this rank."""
+ABORT_TAG: Final = 0x6D6E62  # of a message that nobody sends
+ABORT_AFTER: Final = dt.timedelta(milliseconds=1)
+STUCK_S: Final = 1.5
+"""A collective that DDP has begun so long ago is why `backward` does not end."""
+_ENGINE: Final = "torch/autograd/graph.py"
 REGROUP: Final = "Type: %mesh regroup"
 
 
@@ -45,7 +53,7 @@ class Limit:
         self._paused_s = 0.0
 
     def check(self) -> None:
-        """Raises `RuntimeError`, as torch does, when the time is over."""
+        """Raise `RuntimeError`, as torch does, when the time is over."""
         if self._timeout is None:
             return
         limit_s, waited_s = self._timeout.total_seconds(), time.monotonic() - self._started_s
@@ -86,7 +94,7 @@ class Abandoned:
         self._hold()
 
     def check(self, work: object) -> None:
-        """Raises `RuntimeError` where the group is of no use; a work may be waited for again.
+        """Raise `RuntimeError` where the group is of no use; a work may be waited for again.
 
         What has ended on the peers ends here a moment later: that is waited for.
         """
@@ -185,3 +193,34 @@ class _Thread:
 
 _idle: Final[list[_Thread]] = []
 os.register_at_fork(after_in_child=_idle.clear)
+
+
+def abort_groups(groups: Iterable[Group]) -> None:
+    """Break those of gloo that have peers, on purpose. Returns at once. Any thread.
+
+    A time-out of a `recv` closes all connections of its group: every operation of this process in
+    it fails at once, and so do those of its peers. So a `recv` that nobody answers, for a
+    millisecond, ends a wait in C++ that no signal reaches. Done only after an interrupt, and when a
+    group is left for good.
+    """
+    torch = load("torch")
+    for group in groups:
+        for backend in filter(is_gloo, backends_of(group)):
+            if backend.size() > 1:
+                peer = (backend.rank() + 1) % backend.size()
+                with contextlib.suppress(Exception):  # as it should; or it is broken already
+                    work = backend.recv([torch.empty(1)], peer, ABORT_TAG)
+                    getattr(type(work).wait, "__wrapped__", type(work).wait)(work, ABORT_AFTER)
+
+
+def is_stuck_in_backward() -> bool:
+    """Return whether the main thread is in a backward pass that waits for a collective of gloo."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    if frame is None or not frame.f_code.co_filename.endswith(_ENGINE):
+        return False
+    before_ns = time.time_ns() - int(STUCK_S * 1e9)
+    return any(
+        not each["retired"] and each["time_created_ns"] < before_ns
+        for each in recorded()[-LAST:]
+        if each["profiling_name"].startswith("gloo:")
+    )

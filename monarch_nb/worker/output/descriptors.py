@@ -34,7 +34,7 @@ class Descriptors:
         _LIBC.setvbuf(_STDOUT, None, _LINE_BUFFERED, 0)
 
     def is_on_its_way(self) -> bool:
-        """Whether something that was written since the last call may not have gone on yet."""
+        """Return whether something written since the last call may not have gone on yet."""
         _LIBC.fflush(_STDOUT)
         unread = any(map(_unread, self._pipes))
         before, self._seen = self._seen, self._reads.value  # in this order: see `ReadCount`

@@ -57,7 +57,7 @@ class MetricsPump:
                 self._send(tag, content)
 
     def on_taken(self) -> None:
-        """The controller has taken a message. Inbox thread."""
+        """Count a message that the controller has taken. Inbox thread."""
         self._unanswered = max(0, self._unanswered - 1)
         if self._recorder:
             self.wake()

@@ -50,7 +50,7 @@ class Reporter:
         self.living: weakref.WeakValueDictionary[int, Bar] = weakref.WeakValueDictionary()
 
     def is_ours(self, file: object) -> bool:
-        """Whether what is written there would be sent to the controller by this process."""
+        """Return whether what is written there would be sent to the controller by this process."""
         return isinstance(file, RankStream) and os.getpid() == self._pid
 
     def new_id(self) -> int:

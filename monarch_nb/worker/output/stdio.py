@@ -108,14 +108,14 @@ class OutputPump:
         self.drain()
 
     def forked(self) -> None:
-        """This process is a fork: the text that came along is the parent's."""
+        """Drop the text that came along: this process is a fork, and it is the parent's."""
         self._is_forked = self._is_slow = True
         self._pieces.clear()
 
     # writers
 
     def writer(self, stream: str) -> Callable[[str], int]:
-        """A `write`, made for speed: programs print a million lines, several pieces each."""
+        """Make a `write` that is fast: programs print a million lines, several pieces each."""
         pieces, append, current_tag = self._pieces, self._pieces.append, self._current_tag
 
         def write(text: str) -> int:
@@ -342,7 +342,7 @@ def _whole_lines(text: str) -> str:
 
 
 def write_to_descriptor(fd: int, text: str) -> None:
-    """All of it, or as much as a broken descriptor takes."""
+    """Write all of it, or as much as a broken descriptor takes."""
     data = text.encode("utf-8", "backslashreplace")
     with contextlib.suppress(OSError):
         while data:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import pkgutil
-import platform
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -32,18 +31,13 @@ class Program:
 
 
 def folder_of(name: str, *, is_module: bool) -> Path:
-    """What is first in `sys.path` while it runs."""
+    """Return what is first in `sys.path` while it runs."""
     return _here() if is_module else _path(name).resolve().parent
 
 
 def load(name: str, *, is_module: bool, where: str = "") -> Program:
-    """The program of this name. `where` is added to what is said of a missing file."""
+    """Find the program of this name. `where` is added to what is said of a missing file."""
     return _module(name) if is_module else _script(name, where)
-
-
-def host_words() -> str:
-    """For a mesh of several hosts: on which one something is missing."""
-    return f" on {platform.node()}"
 
 
 def _script(name: str, where: str) -> Program:

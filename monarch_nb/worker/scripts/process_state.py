@@ -1,5 +1,5 @@
 """What a script changes in its process, put back when it has ended: environment, folder, arguments,
-import path, streams, handlers of the user's signals, the root logger; its modules; `atexit`.
+import path, streams, handlers of the user's signals, the root logger; modules; `atexit`; groups.
 
 Rules: a module is the script's if its package stands in the folder that is first in `sys.path`;
 what the rank had loaded before any cell ran is a library, wherever it stands. Other settings of the
@@ -9,6 +9,7 @@ process (seeds, torch's defaults, warning filters) stay as the script leaves the
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import signal
@@ -20,6 +21,9 @@ from types import ModuleType
 from typing import Final, ParamSpec, TypeVar
 
 from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.worker.groups import c10d
+from monarch_nb.worker.groups.c10d import Group
+from monarch_nb.worker.groups.process_groups import ProcessGroups
 
 _NAMES: Final = ("argv", "stdin", "stdout", "stderr", "displayhook", "excepthook")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -104,7 +108,7 @@ class AtExit:
         self._calls.clear()
 
     def run(self) -> None:
-        """The last one first. What they raise is printed, as Python does."""
+        """Run them, the last one first. What they raise is printed, as Python does."""
         while self._calls:
             name, call = self._calls.pop()
             try:
@@ -126,3 +130,75 @@ class AtExit:
     def _unregister(self, call: Callable[..., object]) -> None:
         self._calls = [one for one in self._calls if one[0] != call]
         self._originals[1](call)
+
+
+class CellGroups:
+    """The process groups that cells have made, out of the script's sight until `put_back`.
+
+    PyTorch keeps the groups of a process in tables of its own; while a script runs, those are empty
+    for it. What it has left in them at its end is destroyed, as the end of its process would do.
+
+    Each group that the script makes is referred to here until its other objects are gone: when a
+    DDP model is the last to let go of a gloo group, PyTorch joins that group's threads while it
+    holds the GIL, and they may need it.
+    """
+
+    def __init__(self, groups: ProcessGroups) -> None:
+        self._groups = groups
+        self._tables: dict[str, dict[Group, str]] = {}
+        self._comms: list[object] = []
+        self._default: Group | None = None
+        self._count = 0
+        self._method: object = None
+        self._register: Callable[[str, Group], None] | None = None
+        self._script_groups: list[Group] = []
+        if (home := c10d.loaded()) is not None:
+            self._take(home)
+
+    def _take(self, home: ModuleType) -> None:
+        world = home._world
+        self._tables = {name: dict(getattr(world, name)) for name in c10d.TABLES}
+        self._comms = list(getattr(world, "comms", ()))
+        self._default, self._count = world.default_pg, world.group_count
+        self._method = home._default_pg_init_method
+        self._register = register = home._register_process_group
+
+        def registered(name: str, group: Group) -> None:
+            self._script_groups.append(group)
+            register(name, group)
+
+        vars(home)["_register_process_group"] = registered
+        c10d.empty(home)
+
+    def put_back(self, *, failed: bool) -> None:
+        """End what the script has left behind, not waiting for its peers if it has `failed`."""
+        home = c10d.loaded()
+        if home is None:
+            return
+        if self._groups.abandoned:
+            self._groups.settle()
+        _end(home, failed)
+        c10d.empty(home)
+        if self._register is not None:
+            vars(home)["_register_process_group"] = self._register
+        world = home._world
+        for name, table in self._tables.items():
+            getattr(world, name).update(table)
+        if self._comms:
+            world.comms.extend(self._comms)
+        for group, name in self._tables.get("pg_names", {}).items():
+            home._register_process_group(name, group)
+        home._update_default_pg(self._default)
+        vars(home)["_default_pg_init_method"] = self._method
+        world.group_count = self._count
+
+    def release(self) -> None:
+        self._script_groups.clear()
+
+
+def _end(home: ModuleType, failed: bool) -> None:
+    if home._world.default_pg is None:
+        return
+    end = home._abort_process_group if failed else home.destroy_process_group
+    with contextlib.suppress(Exception):  # peers may be gone: nobody is there to be told
+        end()

@@ -9,10 +9,12 @@ rank's: what a script changes in libraries stays changed.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import importlib
 import linecache
 import os
+import platform
 import shutil
 import sys
 import threading
@@ -22,13 +24,57 @@ from typing import Final, Self
 
 from monarch_nb.core.wire.messages.cells import Script
 from monarch_nb.process.current import end_fork
+from monarch_nb.services.spmd import LOOPBACK, TorchrunPlace
 from monarch_nb.worker.groups.process_groups import Place, ProcessGroups
+from monarch_nb.worker.groups.rendezvous import LOCAL_NAMES
 from monarch_nb.worker.scripts import loader
-from monarch_nb.worker.scripts.cell_groups import CellGroups
-from monarch_nb.worker.scripts.process_state import AtExit, ProcessState, ScriptModules
-from monarch_nb.worker.scripts.torchrun import ScriptWorld
+from monarch_nb.worker.scripts.process_state import AtExit, CellGroups, ProcessState, ScriptModules
 
 _LAST: Final = ("last_type", "last_value", "last_traceback")  # where pdb looks
+ROLE: Final = "default"  # torchrun's
+
+
+@dataclasses.dataclass(frozen=True)
+class ScriptWorld:
+    """The ranks that run a script, which count from 0 there, as `torchrun` would start them.
+
+    `members` are their ranks on the mesh in order, `hosts` the host of each; `run` is a name for
+    this run, and `port` one that is free on this host.
+    """
+
+    members: list[int]
+    hosts: list[int]
+    rank: int
+    run: str
+    port: int
+
+    @staticmethod
+    def of(script: Script, member: int) -> ScriptWorld:
+        """Read it from a message of the controller, for the rank `member` of the mesh."""
+        members = script.ranks
+        return ScriptWorld(members, script.hosts, members.index(member), script.run, script.port)
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return len(self.members)
+
+    def environment(self) -> dict[str, str]:
+        """Return what a script may read. The address of a master that the user has chosen stays."""
+        here, groups = self.hosts[self.rank], list(dict.fromkeys(self.hosts))
+        local_rank, local_size = self.hosts[: self.rank].count(here), self.hosts.count(here)
+        place = TorchrunPlace(self.rank, self.size, local_rank, local_size, groups.index(here))
+        values = {
+            **place.environment(),
+            **place.groups(len(groups), ROLE),
+            "TORCHELASTIC_RUN_ID": self.run,
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0",
+            "TORCHELASTIC_USE_AGENT_STORE": "False",  # there is none: no process listens
+        }
+        if os.environ.get("MASTER_ADDR", "") in LOCAL_NAMES:
+            values |= {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(self.port)}
+        return values
 
 
 class ScriptRun:
@@ -60,9 +106,8 @@ class ScriptRun:
         self._undo.callback(_mark_left, place)
         folder = loader.folder_of(self._name, is_module=self._is_module)
         state = ProcessState()
-        cell_groups = CellGroups(
-            self._groups
-        )  # from here on there is something to put back, so nothing may fail
+        # from here on there is something to put back, so nothing may fail
+        cell_groups = CellGroups(self._groups)
         self._undo.callback(self._release, cell_groups)
         self._undo.enter_context(self._groups.meeting_at(place))
         self._undo.callback(state.put_back)
@@ -95,7 +140,7 @@ class ScriptRun:
         importlib.invalidate_caches()
         linecache.checkcache()
         sys.argv = ["-m", *self._args]
-        where = loader.host_words() if len(set(self._world.hosts)) > 1 else ""
+        where = f" on {platform.node()}" if len(set(self._world.hosts)) > 1 else ""
         program = loader.load(self._name, is_module=self._is_module, where=where)
         sys.argv[0] = program.argv0
         sys.modules["__main__"] = program.main

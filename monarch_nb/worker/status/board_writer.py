@@ -77,7 +77,8 @@ class BoardWriter:
         self._write(BUSY, now, what, busy_ns, self._calls, self._failed, depth)
 
     def idle(self, failed: bool = False) -> None:
-        """A call has ended; it may have run beside a turn of the main thread's, or within.
+        """Write that a call has ended; it may have run beside a turn of the main thread's, or
+        within.
 
         A rank that rests after an exception is *failed* until it runs something again: who looks
         away for a moment still sees which ranks it were.
@@ -88,7 +89,7 @@ class BoardWriter:
         self._rest(FAILED if failed else IDLE)
 
     def count(self, failed: bool) -> None:
-        """A call has ended while others of its actor go on. The next record tells."""
+        """Count a call that has ended while others of its actor go on. The next record tells."""
         self._calls += 1
         if failed:
             self._failed += 1
@@ -109,7 +110,7 @@ class BoardWriter:
         self._rest()
 
     def arrived(self, waiting: int) -> None:
-        """Something has come while user code runs: it waits. The inbox thread.
+        """Tell that something has come while user code runs: it waits. The inbox thread.
 
         `waiting` is the length of its queue. A long one is told in steps, and by each call that
         begins: of thousands in flight, each would pay for a number that nobody could read.
@@ -120,7 +121,7 @@ class BoardWriter:
         self._slot.write_queue(queue)
 
     def collective(self, what: str) -> Waited | None:
-        """The calling thread begins to wait for other ranks. None: it does so already."""
+        """Say that the calling thread begins to wait for other ranks. None: it does so already."""
         before = self._hidden or parse(self._slot.raw())
         if before.state == COLLECTIVE:
             return None
@@ -130,15 +131,15 @@ class BoardWriter:
         return Waited(self._news, before)
 
     def resume(self, waited: Waited | None) -> None:
-        """It has ended: what was written before it holds again, unless there was news since."""
+        """End it: what was written before it holds again, unless there was news since."""
         if waited is None or waited.news != self._news:
             return
         state, since_ns, what, busy_ns, *_ = waited.before
         self._write(state, since_ns, what, busy_ns, self._calls, self._failed, self._queue)
 
     def pause(self, who: object, where: str) -> None:
-        """A debugger holds `who`, a thread or a task of this rank. Until the last one goes on, the
-        record says *paused*, whatever the others do."""
+        """Say that a debugger holds `who`, a thread or a task of this rank. Until the last one goes
+        on, the record says *paused*, whatever the others do."""
         with self._pausing:
             if not self._pauses:
                 self._hidden = before = parse(self._slot.raw())
@@ -163,7 +164,7 @@ class BoardWriter:
             self._write(state, since_ns, what, busy_ns, self._calls, self._failed, self._queue)
 
     def paused_ago(self) -> list[tuple[float, float]]:
-        """The last pauses, each as seconds ago from and to. Any thread."""
+        """Return the last pauses, each as seconds ago from and to. Any thread."""
         with self._pausing:
             now = monotonic_ns()
             open_now = [(self._paused_ns, now)] if self._pauses else []
@@ -176,15 +177,9 @@ class BoardWriter:
 
     def _tell_paused(self) -> None:
         self._overlays += 1
-        self._slot.write(
-            PAUSED,
-            self._paused_ns,
-            next(reversed(self._pauses.values())),
-            self._paused_busy_ns,
-            self._calls,
-            self._failed,
-            self._queue,
-        )
+        where = next(reversed(self._pauses.values()))
+        counts = self._calls, self._failed, self._queue
+        self._slot.write(PAUSED, self._paused_ns, where, self._paused_busy_ns, *counts)
 
     def _write_paused(self, *record: Any) -> None:
         # In place of the slot's `write` while somebody is paused: others have news

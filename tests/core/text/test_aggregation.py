@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from monarch_nb.control.output import aggregate
-from monarch_nb.control.output.aggregate import SimilarLines
+from monarch_nb.control.output import routing
+from monarch_nb.control.output.routing import SimilarLines
 
 
 def taken(*chunks):
@@ -50,6 +50,6 @@ def test_taking_forgets():
 
 
 def test_kinds_without_end_are_bounded(monkeypatch):
-    monkeypatch.setattr(aggregate, "MAX_GROUPS", 3)
+    monkeypatch.setattr(routing, "MAX_GROUPS", 3)
     text = "".join(f"{letter}\n" for letter in "abcdea")
     assert taken((0, text)) == [(2, "a"), (1, "b"), (1, "c"), (2, "... more lines of other kinds")]

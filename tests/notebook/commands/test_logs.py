@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from monarch_nb.control.output.logbook import Logbook
-from monarch_nb.control.output.ranklog import RankLog, index_of, older_half
+from monarch_nb.control.output.logbook import Logbook, RankLog, index_of, older_half
 from tests.kernel.client import KernelClient
 from tests.support import eventually
 

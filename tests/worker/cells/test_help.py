@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from monarch_nb.control.cells import run as cells
-from monarch_nb.control.cells.completion import ask
+from monarch_nb.control import cells
+from monarch_nb.control.cells import ask
 from monarch_nb.control.client import client
 from monarch_nb.core.wire.messages.cells import Complete, Completions, Help, Inspect, Match
 from monarch_nb.core.wire.messages.codec import Refused

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monarch_nb.control.cells import run as cells
+from monarch_nb.control import cells
 from monarch_nb.control.client import client
 
 pytestmark = pytest.mark.usefixtures("mesh_runtime")

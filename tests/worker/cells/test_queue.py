@@ -17,7 +17,7 @@ from monarch_nb.process.context import here
 from monarch_nb.process.futures.future import waiting
 from monarch_nb.process.payloads import Payload
 from monarch_nb.worker.cells import queue as cell_queue
-from monarch_nb.worker.cells.interrupt_gate import InterruptGate
+from monarch_nb.worker.cells.interrupts import InterruptGate
 
 CONTROLLER = 7
 

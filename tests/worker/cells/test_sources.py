@@ -10,7 +10,7 @@ import types
 
 import pytest
 
-from monarch_nb.control.cells.sources import text_of_cell
+from monarch_nb.control.client import text_of_cell
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.cells import SourceText

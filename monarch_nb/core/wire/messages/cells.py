@@ -178,6 +178,13 @@ class Output(NamedTuple):
     content: dict[str, Any] | None = None
 
 
+class LoggedValues(NamedTuple):
+    """Content of an `Output` of "metrics": points by name, how many were left out, the first."""
+
+    points: dict[str, list[object]]
+    left_out: tuple[int, str] | None = None
+
+
 @verb("metrics_taken")
 class MetricsTaken(NamedTuple):
     """The controller has handled a message of metrics."""

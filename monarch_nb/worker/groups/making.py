@@ -1,4 +1,5 @@
-"""The default group of `torch.distributed` is made by whoever asks for it first.
+"""Process groups that are made by whoever asks for them first: the default group of
+`torch.distributed`, and those of some ranks of the mesh.
 
 So `dist.all_reduce(x)` is all that a cell or an endpoint says. What only asks who this rank is
 waits for nobody; `is_initialized()` stays False until the group is there, and the user's own
@@ -14,12 +15,12 @@ import datetime as dt
 import functools
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from monarch_nb.worker.groups import c10d, rendezvous
 from monarch_nb.worker.groups.c10d import Group
-from monarch_nb.worker.groups.process_groups import ProcessGroups
+from monarch_nb.worker.groups.process_groups import Place, ProcessGroups
 
 TIMEOUT: Final = dt.timedelta(seconds=60)
 _ONLY_ASK: Final = frozenset({"get_rank", "_get_group_size", "_new_process_group_helper"})
@@ -48,7 +49,7 @@ class Member:
 
 
 def backend() -> str:
-    """Of groups that nobody has chosen one for."""
+    """Return the backend of groups that nobody has chosen one for."""
     return "cpu:gloo,cuda:nccl" if c10d.load("torch").cuda.is_available() else "gloo"
 
 
@@ -134,7 +135,8 @@ class DefaultGroup:
                 default = world.default_pg
                 others = [name for group, name in world.pg_names.items() if group is not default]
                 is_ours = default is not None and self._made == default
-                if default is not None and is_ours and all(map(_is_apart, others)):
+                all_apart = all(name.startswith(rendezvous.APART) for name in others)
+                if default is not None and is_ours and all_apart:
                     self._groups.keep([default])
                     self._made = None
                     c10d.drop_default(c10d.load(c10d.HOME))
@@ -145,5 +147,63 @@ class DefaultGroup:
         return init_process_group
 
 
-def _is_apart(name: str) -> bool:
-    return name.startswith(rendezvous.APART)
+class AxisGroups:
+    """Groups of some ranks, made when first asked for, then kept; a script or a heal has its own.
+
+    Only the members call, in any thread; nobody else is needed, the default group neither. They
+    meet in the mesh's store under a name that follows from their ranks, the same on all of them.
+    PyTorch knows the groups as those of `new_group`: functional collectives and DTensor find them.
+    """
+
+    def __init__(self, groups: ProcessGroups) -> None:
+        self._groups = groups
+        self._lock = threading.Lock()
+        self._making: dict[str, threading.Lock] = {}
+
+    def of(self, ranks: Sequence[int], owner: str = "", timeout: float | None = None) -> Group:
+        """Return the `ProcessGroup` of exactly these ranks; wait for them the first time.
+
+        `timeout` in seconds is for that and for each of its collectives from now on; None: as it
+        is, 60 at first. Each `owner` has its own: collectives of two must not mix, in whatever
+        order they come.
+
+        Raises `ValueError` where this rank is none of them or one is named twice, `TimeoutError`
+        naming those that did not come.
+        """
+        members = sorted(ranks)
+        _check(members, self._groups.world)
+        name = rendezvous.APART + ",".join(map(str, members)) + (f" of {owner}" if owner else "")
+        with self._lock:
+            making = self._making.setdefault(name, threading.Lock())
+        with making:  # two groups at once must not wait for each other: a lock for each
+            limit = TIMEOUT if timeout is None else dt.timedelta(seconds=timeout)
+            found = _known(name) or self._make(name, members, limit)
+            if timeout is not None:
+                self._groups.timeouts.set_timeout(name, found, limit)
+            return found
+
+    def _make(self, name: str, members: list[int], timeout: dt.timedelta) -> Group:
+        home, world = c10d.load(c10d.HOME), self._groups.world
+        store = rendezvous.meet(self._groups, name, members, timeout, f"the group of {name}")
+        made: tuple[Group, object] = home._new_process_group_helper(
+            len(members), members.index(world.rank), members, home.Backend(backend()),
+            store, name, timeout=timeout, group_desc=name,
+        )  # fmt: skip
+        c10d.world().pg_group_ranks[made[0]] = {each: index for index, each in enumerate(members)}
+        return made[0]
+
+
+def _check(members: list[int], world: Place) -> None:
+    if len(set(members)) != len(members):
+        raise ValueError(f"a rank is named twice in the group of ranks {members}")
+    if world.rank not in members:
+        raise ValueError(
+            f"rank {world.rank} is not in the group of ranks {members}: only its members use it"
+        )
+    if members[0] < 0 or members[-1] >= world.size:
+        raise ValueError(f"ranks {members}: this mesh has the ranks 0 to {world.size - 1}")
+
+
+def _known(name: str) -> Group | None:
+    names = list(c10d.world().pg_names.items())
+    return next((group for group, each in names if each == name), None)

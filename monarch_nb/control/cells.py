@@ -1,5 +1,5 @@
-"""Cells on a mesh, seen from the controller: code goes out once, an outcome comes back from each
-rank.
+"""Cells and scripts on a mesh, seen from the controller: code goes out once, an outcome comes back
+from each rank.
 
 A cell waits for all of its ranks, also when some have failed: what every rank ended with is the
 result. What the ranks print while they run arrives by the client's output.
@@ -9,24 +9,33 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+import uuid
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from monarch_nb.control.cells.results import Results
 from monarch_nb.control.client import Client, client
 from monarch_nb.control.output.failures import record_of_death
-from monarch_nb.core.wire.frames import CONTROL, CONTROL_PORT, Message
+from monarch_nb.core.shape.extent import Shape, Slice
+from monarch_nb.core.wire.frames import CONTROL, CONTROL_PORT, HOST_SHIFT, Message
+from monarch_nb.core.wire.messages import cells as messages
 from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.agents import Drain
-from monarch_nb.core.wire.messages.cells import CellOutcome, InterruptCell, RunCell
 from monarch_nb.errors import SupervisionError
+from monarch_nb.meshes import variables
 from monarch_nb.meshes.proc_mesh import ProcMesh
+from monarch_nb.net import wire
 from monarch_nb.process.exit import Exit
 from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Proc, Wait, Waiter
 
 if TYPE_CHECKING:
     from monarch_nb.core.shape.values import ValueMesh
+    from monarch_nb.core.wire.messages.codec import Refused, Request
     from monarch_nb.process.futures.future import Future
+
+A = TypeVar("A")
 
 
 class CellRun(Waiter):
@@ -36,7 +45,7 @@ class CellRun(Waiter):
         self.mesh = mesh
         self.tag = tag
         self.started_s = time.monotonic()
-        self.outcomes: dict[int, CellOutcome] = {}
+        self.outcomes: dict[int, messages.CellOutcome] = {}
         self._client = owner
         self._proc: Proc = owner.proc
         self._what = "cell"
@@ -63,23 +72,23 @@ class CellRun(Waiter):
         return self._done.wait(timeout_s)
 
     def done(self) -> bool:
-        """Whether every rank has ended the cell."""
+        """Return whether every rank has ended the cell."""
         return self._done.is_set()
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in the cell on the ranks that still run it. Returns at once."""
         for process, rank in self._rank_of.items():
             if rank not in self.outcomes:
-                self._proc.control(process, InterruptCell(self._port))
+                self._proc.control(process, messages.InterruptCell(self._port))
 
     cancel = interrupt
 
     def values(self) -> Future[ValueMesh[Any]]:
-        """The values of the cell's last expression by rank, of a cell that was run to keep them."""
+        """Fetch the values of the cell's last expression by rank, if it was run to keep them."""
         return self._kept().fetch()
 
     def value(self, rank: int) -> Any:
-        """As `values`, of one rank. Waits for it."""
+        """Fetch the value of one rank, as `values`. Waits for it."""
         return self._kept().value(rank)
 
     def _kept(self) -> Results:
@@ -97,7 +106,7 @@ class CellRun(Waiter):
         """The mesh's state, for supervision: a failure that a cell reports is known."""
         return self.mesh._state
 
-    def send(self, cell: RunCell) -> None:
+    def send(self, cell: messages.RunCell) -> None:
         """Send the cell to every rank."""
         self._what = cell.what
         payload = Payload(codec.encode(cell))
@@ -114,11 +123,12 @@ class CellRun(Waiter):
                 self.lost(self._proc.dead[process])
 
     def deliver(self, message: Message) -> None:
-        """A rank has ended the cell, or heard that it is to stop. Inbox thread."""
+        """Take the word of a rank that has ended the cell, or heard that it is to stop. Inbox
+        thread."""
         rank = self._rank_of.get(message.source)
         if rank is None or rank in self.outcomes:
             return
-        outcome = codec.decode(CellOutcome, codec.json_of(message.payload))
+        outcome = codec.decode(messages.CellOutcome, codec.json_of(message.payload))
         if outcome.status == "stopping":
             self._heard.add(rank)
             return
@@ -144,14 +154,14 @@ class CellRun(Waiter):
 
     def lost(self, ended: Exit) -> None:
         rank = self._rank_of[ended.process]
-        self._end(rank, CellOutcome("lost", record_of_death(ended)))
+        self._end(rank, messages.CellOutcome("lost", record_of_death(ended)))
 
     def abandon(self, ended: Exit) -> None:
         for process in self._rank_of:
             if self.waits_for(process):
                 self.lost(Exit(process, reason=ended.reason))
 
-    def _end(self, rank: int, outcome: CellOutcome) -> None:
+    def _end(self, rank: int, outcome: messages.CellOutcome) -> None:
         if rank in self.outcomes:  # it was lost while its output was awaited
             return
         self.outcomes[rank] = outcome
@@ -162,6 +172,56 @@ class CellRun(Waiter):
     def __repr__(self) -> str:
         running = f"ranks {list(self.pending)} running"
         return f"<CellRun on {self.mesh!r}: {len(self.outcomes)} done, {running}>"
+
+
+class Results:
+    """The values of last expressions that ranks keep for the cell which answered to port `reply`:
+    fetched once, when somebody looks; dropped with its handle."""
+
+    def __init__(self, proc: Proc, mesh: ProcMesh, reply: int) -> None:
+        self._proc = proc
+        self._mesh = mesh
+        self._reply = reply
+        self._all: Future[ValueMesh[Any]] | None = None
+        self._dropping = weakref.finalize(self, _drop_later, proc, tuple(mesh._processes()), reply)
+        self._dropping.atexit = False
+
+    def fetch(self) -> Future[ValueMesh[Any]]:
+        """Fetch the values of all ranks, with the shape of the mesh; unpickled when looked at."""
+        found = self._all
+        if found is None or _has_failed(found):
+            found = self._all = variables.fetch_result(self._mesh._part, self._reply)
+            found.add_done_callback(self._fetched)
+        return found
+
+    def value(self, rank: int) -> Any:
+        """Fetch the value of one rank of the mesh. Waits for it."""
+        if self._all is not None and not _has_failed(self._all):
+            return self._all.get()[self._mesh.ranks.index(rank)]
+        alone = self._mesh._new_with_shape(Shape([], Slice(offset=rank, sizes=[], strides=[])))
+        return variables.fetch_result(alone._part, self._reply).get().item()
+
+    def _fetched(self, answered: Future[Any]) -> None:
+        # All values are here: the ranks need not keep them. Inbox thread.
+        if not _has_failed(answered) and self._dropping.detach():
+            _drop(self._proc, self._mesh._processes(), self._reply)
+
+
+def _has_failed(future: Future[Any]) -> bool:
+    return future.done() and future.exception() is not None
+
+
+def _drop_later(proc: Proc, processes: Iterable[int], reply: int) -> None:
+    # runs inside a garbage collection: nothing here may take a lock that its victim holds
+    if not proc.closed:
+        threading.Thread(
+            target=_drop, args=(proc, processes, reply), name="monarch-garbage", daemon=True
+        ).start()
+
+
+def _drop(proc: Proc, processes: Iterable[int], reply: int) -> None:
+    for process in processes:
+        proc.control(process, messages.DropResult(reply))
 
 
 def run_cell(
@@ -187,11 +247,11 @@ def run_cell(
         RuntimeError: the mesh has been stopped.
         SupervisionError: some of these ranks are lost already.
     """
-    cell = RunCell(code, filename, first_line, what=what, keep=keep)
+    cell = messages.RunCell(code, filename, first_line, what=what, keep=keep)
     return start(mesh, cell, tag)
 
 
-def start(mesh: ProcMesh, cell: RunCell, tag: int) -> CellRun:
+def start(mesh: ProcMesh, cell: messages.RunCell, tag: int) -> CellRun:
     """Send a cell, or what runs like one, to all ranks of a mesh or slice."""
     state = mesh._state
     if state.ended is not None:
@@ -214,3 +274,68 @@ def _refusal(mesh: ProcMesh, lost: list[int]) -> SupervisionError:
         f"{what}. {others}Bring {'it' if len(lost) == 1 else 'them'} back: %mesh heal",
         ranks=tuple(lost),
     )
+
+
+def script_of(
+    parts: Sequence[ProcMesh], name: str, args: Sequence[str], *, module: bool
+) -> messages.Script:
+    """Describe what is to run on these parts of a mesh: a file, or a `module`.
+
+    All parts are one world, whose ranks count from 0 in the order of the mesh."""
+    process_of = {
+        rank: process
+        for part in parts
+        for rank, process in zip(part.ranks, part._processes(), strict=True)
+    }
+    ranks = sorted(process_of)
+    hosts = [process_of[rank] >> HOST_SHIFT for rank in ranks]
+    run, port = uuid.uuid4().hex, wire.free_port()
+    return messages.Script(name, list(args), module, ranks, hosts, run, port)
+
+
+def run_script(part: ProcMesh, script: messages.Script, *, tag: int, keep: bool = False) -> CellRun:
+    """Start a script on one of its parts, as a cell is. Does not block. Raises as `run_cell`."""
+    what = PurePath(script.name).name
+    return start(part, messages.RunCell(script=script, what=what, keep=keep), tag)
+
+
+def ask(
+    proc: Proc,
+    mesh: ProcMesh,
+    rank: int,
+    request: Request[A],
+    timeout_s: float,
+    late: Callable[[A | Refused], None],
+) -> A | Refused | None:
+    """Ask a rank, and wait no longer than somebody who types would: None for no answer in time.
+
+    `late` is called in the inbox thread with one that comes afterwards. Raises nothing for what the
+    rank does: one that is lost or could not answer refuses."""
+    asked = _Question(late)
+    proc.ask(mesh._state.processes[rank], request, asked.answered)
+    return asked.wait(timeout_s)
+
+
+class _Question(Generic[A]):
+    """One answer, which two threads may decide to be too late."""
+
+    def __init__(self, late: Callable[[A | Refused], None]) -> None:
+        self._late = late
+        self._lock = threading.Lock()
+        self._has_come = threading.Event()
+        self._answer: A | Refused | None = None
+        self._given_up = False
+
+    def wait(self, timeout_s: float) -> A | Refused | None:
+        self._has_come.wait(timeout_s)
+        with self._lock:
+            self._given_up = self._answer is None
+            return self._answer
+
+    def answered(self, answer: A | Refused) -> None:
+        with self._lock:
+            if not self._given_up:
+                self._answer = answer
+                self._has_come.set()
+                return
+        self._late(answer)

@@ -1,1 +1,0 @@
-"""Cells, scripts, variables and completions, sent to ranks."""

@@ -1,1 +1,0 @@
-"""What ranks write to their file descriptors."""
