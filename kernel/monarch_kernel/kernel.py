@@ -19,7 +19,7 @@ from typing import Any
 from ipykernel.ipkernel import IPythonKernel
 from traitlets import Float, Type
 
-from monarch_kernel import completion, first_error, history, stops
+from monarch_kernel import completion, latency, stops
 from monarch_kernel.debug import breakpoints
 from monarch_nb.notebook import session as notebook
 
@@ -59,7 +59,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
         super().__init__(**kwargs)
         stops.install()
         self._stop_button = stops.StopButton(self.shell)
-        history.write_later(self.shell)
+        latency.delay_history(self.shell)
         self.shell.extension_manager.load_extension("monarch_nb")
         breakpoints.install(lambda: bool(self._allow_stdin))
 
@@ -68,7 +68,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
         sys.setswitchinterval(SWITCH_S)
         super().start()
         gc.freeze()  # what is there by now stays; to look at it would halt a cell for 0.1 s
-        first_error.prepare(self.shell)
+        latency.prepare_errors(self.shell)
         notebook.prewarm(self.shell)
         if self.debugger is not None:
             self.debugger.serve(self.shell, self.control_thread.io_loop.asyncio_loop)

@@ -7,8 +7,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from monarch_nb import control
 from monarch_nb.control.api import Control
 from monarch_nb.notebook import magics
-from monarch_nb.notebook.completion import hooks
-from monarch_nb.notebook.completion.completer import Help
+from monarch_nb.notebook.completion import completer
 from monarch_nb.notebook.display import display
 from monarch_nb.notebook.session import Session, session_of
 from monarch_nb.notebook.source import tracebacks
@@ -28,8 +27,8 @@ def load(shell: InteractiveShell, with_control: Control) -> Session:
     session.on_close(lambda: magics.unregister(shell))
     display.register(shell, session.showing)
     session.on_close(lambda: display.unregister(shell))
-    found = Help(shell, session.control, session.meshes, session.auto, session.seen)
-    session.on_close(hooks.install(shell, found))
+    found = completer.Help(shell, session.control, session.meshes, session.auto, session.seen)
+    session.on_close(completer.install(shell, found))
     session.on_close(tracebacks.hide_our_frames(shell))
     control.name_files(lambda filename: tracebacks.name_of_cell(shell, filename))
     session.on_close(lambda: control.name_files(None))

@@ -15,8 +15,7 @@ from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, Intera
 from monarch_nb.control.api import Control
 from monarch_nb.notebook.cells.auto_transform import AutoTransform
 from monarch_nb.notebook.cells.registry import CellRegistry
-from monarch_nb.notebook.cells.stop_button import StopButton
-from monarch_nb.notebook.cells.unfinished import UnfinishedRuns
+from monarch_nb.notebook.cells.unfinished import StopButton, UnfinishedRuns
 from monarch_nb.notebook.client_link import ClientLink
 from monarch_nb.notebook.debug.prompts import Prompts
 from monarch_nb.notebook.debug.target import Debugging

@@ -1,8 +1,9 @@
-"""A `%%mesh` cell on its ranks: sent, watched, ended. What `%%mesh --noblock` gives to the user.
+"""A `%%mesh` cell or a script on its ranks: sent, watched, ended. What `%%mesh --noblock` gives.
 
-Rules of the file: whoever waits (the main thread, or a thread of the cell's own when nobody does)
-waits in slices, so that a KeyboardInterrupt ends the wait at once whatever ranks do; a cell ends
-once, with its output shown; a rank that has not ended by then is remembered.
+Rules of the file: no rank runs what nobody knows of, whenever the stop button is pressed; whoever
+waits (the main thread, or a thread of the cell's own when nobody does) waits in slices, so that a
+KeyboardInterrupt ends the wait at once whatever ranks do; a cell ends once, with its output shown;
+a rank that has not ended by then is remembered.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.core.errors.folding import rank_label, rank_words
@@ -22,17 +26,83 @@ from monarch_nb.core.shape.extent import Extent
 from monarch_nb.core.shape.values import ValueMesh
 from monarch_nb.notebook.cells import wording
 from monarch_nb.notebook.cells.registry import Cell
-from monarch_nb.notebook.cells.submit import Request, Script, submit
 from monarch_nb.notebook.cells.unfinished import UnfinishedRun
 from monarch_nb.notebook.cells.waiting import pause
 from monarch_nb.notebook.display.units import duration
 from monarch_nb.notebook.errors import CellError, CellInterrupted
-from monarch_nb.notebook.hangs import reports, whereabouts
+from monarch_nb.notebook.hangs import reports
+from monarch_nb.notebook.layouts.layout import FOLD, Layout
 from monarch_nb.notebook.output.mime import Content, results, text_content
 from monarch_nb.notebook.session import Session
+from monarch_nb.notebook.source import tracebacks
 
 if TYPE_CHECKING:
-    from monarch_nb.control.api import CellOutcome, CellRun
+    from monarch_nb.control.api import CellOutcome, CellRun, ProcMesh
+
+
+@dataclass(frozen=True)
+class Script:
+    """A file or a `module` to run, and its arguments."""
+
+    name: str
+    args: Sequence[str]
+    module: bool = False
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to run where: the body or a script, on the parts of a mesh, each a slice of it."""
+
+    mesh: ProcMesh
+    parts: Sequence[ProcMesh]
+    work: str | Script
+    timeout_s: float | None = None
+    layout: Layout = FOLD
+    keep: bool = False  # the value of the last expression, for `MeshCell.result`
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks of all parts, in order."""
+        return tuple(sorted(rank for part in self.parts for rank in part.ranks))
+
+
+def submit(
+    request: Request, session: Session, cell: Cell, began: Callable[[CellRun], object]
+) -> None:
+    """Send the work to every part of the mesh; `began` gets to know of each run."""
+    send = _sender(request, session, cell)
+    for part in request.parts:
+        with _undivided():
+            began(send(part))
+
+
+def _sender(request: Request, session: Session, cell: Cell) -> Callable[[ProcMesh], CellRun]:
+    control, work, tag, keep = session.control, request.work, cell.tag, request.keep
+    if isinstance(work, Script):
+        script = control.script(request.parts, work.name, work.args, work.module)
+        return partial(control.run_script, script=script, tag=tag, keep=keep)
+    name, line = tracebacks.place_of_body(session.shell, cell.source, cell.tag, work)
+    what = f"cell In[{cell.number}]"
+    return partial(
+        control.run_cell, code=work, filename=name, first_line=line, tag=tag, keep=keep, what=what
+    )
+
+
+@contextlib.contextmanager
+def _undivided() -> Iterator[None]:
+    # The stop button waits for the end of the block: no rank shall run what nobody knows of
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda signum, _: pressed.append(signum))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
+
 
 WATCH_S: Final = 0.25
 LATE_S: Final = 2.0
@@ -344,7 +414,7 @@ class MeshCell:
         if not (pending := self.pending):
             return []
         found = self._session.control.stacks(self._request.mesh, pending, brief=True)
-        return whereabouts.lines(self._session.shell, found) + reports.who_is_stuck(found)
+        return reports.where_and_why(self._session.shell, found)
 
     def _traceback(self, errors: dict[int, ErrorRecord]) -> str:
         text = wording.traceback(self._session.shell, errors, self._total)

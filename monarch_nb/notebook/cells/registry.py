@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from monarch_nb.notebook.cells.waiting import AFTER_S, NEVER_S, WaitingLine
+from monarch_nb.notebook.cells.waiting import AFTER_S, NEVER_S, HangWatch, WaitingLine
 from monarch_nb.notebook.debug.stdin import Asker, asker_of_running_cell
 from monarch_nb.notebook.errors import CellError
-from monarch_nb.notebook.hangs.watch import HangWatch
 from monarch_nb.notebook.layouts.live_displays import LiveDisplays
 from monarch_nb.notebook.output.cell_output import CellOutput
 from monarch_nb.notebook.output.flusher import Flusher

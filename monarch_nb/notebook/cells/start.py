@@ -10,8 +10,7 @@ from monarch_nb.core.shape import selection
 from monarch_nb.errors import SupervisionError
 from monarch_nb.notebook import options
 from monarch_nb.notebook.cells import wording
-from monarch_nb.notebook.cells.mesh_cell import MeshCell
-from monarch_nb.notebook.cells.submit import Request, Script
+from monarch_nb.notebook.cells.mesh_cell import MeshCell, Request, Script
 from monarch_nb.notebook.errors import CellError, MagicError
 from monarch_nb.notebook.options import RunOptions
 from monarch_nb.notebook.output.mime import Content, note_html, text_content

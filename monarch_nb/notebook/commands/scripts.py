@@ -12,8 +12,7 @@ from typing import Final
 
 from monarch_nb.notebook import options
 from monarch_nb.notebook.cells import start
-from monarch_nb.notebook.cells.mesh_cell import MeshCell
-from monarch_nb.notebook.cells.submit import Script
+from monarch_nb.notebook.cells.mesh_cell import MeshCell, Script
 from monarch_nb.notebook.commands.command import Command
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session

@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING
 
 from monarch_nb.core.text import lines
 from monarch_nb.core.text.stream_folder import DISPLAY, WINDOW_S, StreamFolder
-from monarch_nb.notebook.layouts.common_displays import CommonDisplay
-from monarch_nb.notebook.layouts.layout import FOLD, Layout
+from monarch_nb.notebook.layouts.layout import FOLD, Layout, Sections
 from monarch_nb.notebook.layouts.live_displays import (
     CellDisplays,
     LiveDisplay,
     LiveDisplays,
     display_id,
 )
-from monarch_nb.notebook.layouts.sections import Sections
 from monarch_nb.notebook.output.mime import Content, plain_text, with_id
 from monarch_nb.notebook.output.outgoing import (
+    CommonDisplay,
     Display,
     Frame,
     LiveDrawing,

@@ -20,8 +20,13 @@ from monarch_nb.notebook.view.answers.actions import Parts
 from monarch_nb.notebook.view.answers.debug_sessions import DebugSessions
 from monarch_nb.notebook.view.answers.pending_requests import PendingRequests
 from monarch_nb.notebook.view.answers.questions import Context
-from monarch_nb.notebook.view.browser.channels import MAX_CLIENTS, Channels, Turn
-from monarch_nb.notebook.view.browser.log_subscribers import MAX_LINES, LogSubscribers
+from monarch_nb.notebook.view.browser.channels import (
+    MAX_CLIENTS,
+    MAX_LINES,
+    Channels,
+    LogSubscribers,
+    Turn,
+)
 from monarch_nb.notebook.view.browser.protocol import (
     VERSION,
     Ask,

@@ -16,7 +16,7 @@ from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.hangs.stack_tree import Stack
 from monarch_nb.core.shape.selection import check_ranks
 from monarch_nb.notebook.debug.target import NO_DEBUGGER, Choice
-from monarch_nb.notebook.hangs import whereabouts
+from monarch_nb.notebook.hangs import reports
 from monarch_nb.notebook.source import tracebacks
 from monarch_nb.notebook.view.feed.inputs import CellAtWork, FeedInputs, Nothing, Snapshot
 
@@ -175,7 +175,7 @@ class Source:
 
     def words(self, stacks: Sequence[Stack]) -> str:
         """All calls of a rank, cells under their names."""
-        return whereabouts.text(self._shell, stacks)
+        return reports.text(self._shell, stacks)
 
     def name(self, file: str) -> str:
         """What people call a file: a cell by its number."""
