@@ -1,6 +1,6 @@
 """The front end of the widget as one ES module and one style sheet, out of the files in `front`.
 
-Rule of the file: those modules are written for this. They import only one another, by name and at
+Rule of the file: those modules are written for this. They import only one another, by path and at
 the left margin; they export declarations, and `widget.js` exports a default. No name stands at the
 top of two of them, for here they share one scope. The whole is deflated, for it travels with every
 widget, with every page that is loaded again, and into notebooks that keep the state of widgets.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import posixpath
 import re
 import zlib
 from pathlib import Path
@@ -29,7 +30,7 @@ URL.revokeObjectURL(address);
 export default widget;
 """
 
-_IMPORT = re.compile(r"(?m)^import\s*(?:\{[^}]*\}\s*from\s*)?[\"']\./([\w.-]+)[\"'];?[ \t]*\n")
+_IMPORT = re.compile(r"(?m)^import\s*(?:\{[^}]*\}\s*from\s*)?[\"'](\.{1,2}/[\w./-]+)[\"'];?[ \t]*\n")
 _EXPORT = re.compile(r"(?m)^export (?=(?:async )?(?:function|class|const|let)\b)")
 _EXPORT_LIST = re.compile(r"(?m)^export \{[^}]*\};?[ \t]*\n")
 _COMMENT = re.compile(r"(?m)^[ \t]*(?:/\*(?:(?!\*/)[\s\S])*\*/[ \t]*\n|//.*\n)")
@@ -68,7 +69,8 @@ def _collect(folder: Path, name: str, found: dict[str, str], above: tuple[str, .
         return
     source = _COMMENT.sub("", (folder / name).read_text(encoding="utf-8"))
     for needed in _IMPORT.findall(source):
-        _collect(folder, needed, found, (*above, name))
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(name), needed))
+        _collect(folder, path, found, (*above, name))
     found[name] = _bare(source)
 
 

@@ -155,7 +155,7 @@ def _read(message: Mapping[str, object]) -> Message:
         raise _Wrong(f"{kind}: what must be one of {', '.join(known)}, not {_shown(what)}")
     args = _checked(what, known[what], message)
     del args["what"]
-    return make(client, found["id"], what, cast("Args", args))
+    return make(client, found["id"], what, cast(Args, args))
 
 
 def _checked(what: str, grammar: _Grammar, message: Mapping[str, object]) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def _sender(message: Mapping[str, object]) -> tuple[str, int | None]:
     ask = _grammar()["ask"]
     is_id = message.get("type") in ("ask", "do") and not ask.error({**head, "id": number})
     is_client = not ask.error({**head, "from": client})
-    return str(client) if is_client else "", int(cast("float", number)) if is_id else None
+    return str(client) if is_client else "", int(cast(float, number)) if is_id else None
 
 
 def _version_error(theirs: object) -> str:

@@ -1,7 +1,7 @@
 """How the state of a rank looks: a sign in text, a shape and a colour in pictures.
 
 Rule of the file: nobody needs colours to read a mesh. The front end has the same shapes and colours
-(`front/marks.js`, `front/mesh.css`). The palette is Okabe and Ito's, for light and dark pages.
+(`front/data/words.js`, `front/mesh.css`). The palette is Okabe and Ito's, for light and dark pages.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 // @ts-check
 // How one rank looks. Rule of the file: a cell draws inside its own rectangle and one pixel around it.
 
-import { isWorking, markOf } from './marks.js';
-import { cutText } from './protocol.js';
-import { loadOf, matterOf, sinceText } from './telling.js';
-import { sized } from './theme.js';
+import { cutText } from '../data/protocol.js';
+import { isWorking, loadOf, markOf, matterOf, sinceText } from '../data/words.js';
+import { sized } from '../ui/page.js';
 
 /**
- * @typedef {import("./theme.js").Theme} Theme
+ * @typedef {import("../ui/page.js").Theme} Theme
  * @typedef {{x: number, y: number, width: number, height: number}} Box
  */
 
@@ -119,7 +118,7 @@ export class Stamps {
  * A small cell: the mark, the rank's number and its load where there is room.
  * @param {CanvasRenderingContext2D} context
  * @param {Stamps} stamps
- * @param {import("./model.js").Mesh} mesh
+ * @param {import("../data/model.js").Mesh} mesh
  * @param {number} rank
  * @param {Box} box
  */
@@ -143,7 +142,7 @@ export function drawSmall(context, stamps, mesh, rank, box) {
   });
 }
 
-/** @param {CanvasRenderingContext2D} context @param {string} colour @param {import("./model.js").Mesh} mesh @param {number} rank @param {Box} box */
+/** @param {CanvasRenderingContext2D} context @param {string} colour @param {import("../data/model.js").Mesh} mesh @param {number} rank @param {Box} box */
 function drawLoad(context, colour, mesh, rank, box) {
   const load = loadOf(mesh, rank);
   if (isNaN(load)) return;
@@ -159,7 +158,7 @@ function drawLoad(context, colour, mesh, rank, box) {
  * A roomy cell: rank, mark, since when, what it runs, its load.
  * @param {CanvasRenderingContext2D} context
  * @param {Theme} theme
- * @param {import("./model.js").Mesh} mesh
+ * @param {import("../data/model.js").Mesh} mesh
  * @param {number} rank
  * @param {Box} box
  * @param {number} clock

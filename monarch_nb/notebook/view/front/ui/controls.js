@@ -1,8 +1,8 @@
 // @ts-check
-// Buttons and what they say. Rule of the file: what ends something asks for a second click, without a dialog.
+// Buttons, texts and parts that fold. Rule of the file: what ends something asks for a second click, without a dialog.
 
-import { cutText } from './protocol.js';
-import { element, setText } from './theme.js';
+import { cutText } from '../data/protocol.js';
+import { element, setText } from './page.js';
 
 const ARMED_MS = 4000;
 
@@ -89,4 +89,43 @@ export function textBlock(title, text, open) {
   head.append(copy);
   box.append(summary, head, element('pre', 'pre', cutText(text, 100_000)));
   return box;
+}
+
+const FOLDED = 'mnb-folded';
+
+/** A part with a name, a note beside it, and a body. */
+export class Section {
+  /** @param {HTMLElement} el @param {string} name @param {boolean} shown */
+  constructor(el, name, shown) {
+    this.box = element('details', `section mnb-of-${name}`);
+    this.note = element('span', 'section-note');
+    const title = `${name[0].toUpperCase()}${name.slice(1)}`;
+    const summary = element('summary', 'section-head', title);
+    summary.append(this.note);
+    this.body = element('div', `section-body mnb-${name}`);
+    this.box.append(summary, this.body);
+    this.box.hidden = !shown;
+    this.box.open = !foldedNames().includes(name);
+    this.box.addEventListener('toggle', () => remember(name, !this.box.open));
+    el.append(this.box);
+  }
+}
+
+/** @returns {string[]} */
+function foldedNames() {
+  try {
+    return (localStorage.getItem(FOLDED) ?? '').split(' ');
+  } catch {
+    return []; // some front ends keep nothing
+  }
+}
+
+/** @param {string} name @param {boolean} folded */
+function remember(name, folded) {
+  const names = foldedNames().filter(other => other && other !== name);
+  try {
+    localStorage.setItem(FOLDED, [...names, ...(folded ? [name] : [])].join(' '));
+  } catch {
+    // then it is not remembered
+  }
 }

@@ -1,16 +1,16 @@
 // @ts-check
 // All about the ranks that are selected, and what can be done with them. Rule of the file: what a rank wrote is only ever text.
 
-import { button, carefulButton, copyText, textBlock } from './buttons.js';
-import { drawMark } from './cells.js';
+import { cutText, runsText } from '../data/protocol.js';
+import { cellNumber, coordsText, usageTexts, verdictText } from '../data/words.js';
+import { drawMark } from '../grid/cells.js';
+import { button, carefulButton, copyText, textBlock } from '../ui/controls.js';
+import { element, setText, sized } from '../ui/page.js';
 import { flame } from './flame.js';
-import { cutText, runsText } from './protocol.js';
-import { cellNumber, coordsText, usageTexts, verdictText } from './telling.js';
-import { element, setText, sized } from './theme.js';
 
 /**
- * @typedef {import("./model.js").Mesh} Mesh
- * @typedef {import("./connection.js").Connection} Connection
+ * @typedef {import("../data/model.js").Mesh} Mesh
+ * @typedef {import("../data/connection.js").Connection} Connection
  * @typedef {{rank: number, actors?: {name: string, cls: string, calls: number, failed: number, queue: number, current: string | null}[], error?: {headline: string, text: string, what: string, at: number} | null, lines?: string[], host?: string}} RankAnswer
  * @typedef {object} DetailEvents
  * @property {Connection} connection
@@ -27,7 +27,7 @@ const FACTS = ['runs', 'why', 'state', 'GPU', 'CPU', 'queue', 'calls', 'host', '
 
 /** The part of the view about the selected ranks. */
 export class Details {
-  /** @param {HTMLElement} el @param {DetailEvents} events @param {import("./theme.js").Theme} theme */
+  /** @param {HTMLElement} el @param {DetailEvents} events @param {import("../ui/page.js").Theme} theme */
   constructor(el, events, theme) {
     this.events = events;
     this.theme = theme;
@@ -251,7 +251,7 @@ export class Details {
     return [`${this.title.textContent}, ${this.where.textContent}`, ...facts, ...texts].join('\n');
   }
 
-  /** @param {import("./theme.js").Theme} theme */
+  /** @param {import("../ui/page.js").Theme} theme */
   setTheme(theme) {
     this.theme = theme;
     this.update();

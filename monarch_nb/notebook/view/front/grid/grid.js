@@ -1,15 +1,15 @@
 // @ts-check
 // The mesh as a picture that follows its axes. Rule of the file: one frame draws at most once, and only what has changed.
 
-import { drawRing, drawRoomy, drawSmall, Stamps } from './cells.js';
+import { cutText } from '../data/protocol.js';
+import { rankLines, rankSentence } from '../data/words.js';
+import { element, onceAFrame, setText, sized } from '../ui/page.js';
+import { Stamps, drawRing, drawRoomy, drawSmall } from './cells.js';
 import { frameOf, layOut } from './geometry.js';
-import { cutText } from './protocol.js';
-import { rankLines, rankSentence } from './telling.js';
-import { element, onceAFrame, setText, sized } from './theme.js';
 import { bindGestures } from './gestures.js';
 
 /**
- * @typedef {import("./model.js").Mesh} Mesh
+ * @typedef {import("../data/model.js").Mesh} Mesh
  * @typedef {{onHover(rank: number): void, onSelect(ranks: Set<number>): void, clock(): number}} GridEvents
  */
 
@@ -18,7 +18,7 @@ const ZOOMS = [1, 1.5, 2, 3, 4, 6];
 
 /** A canvas as big as what is seen of it, in a box that scrolls. */
 export class Grid {
-  /** @param {HTMLElement} el @param {GridEvents} events @param {import("./theme.js").Theme} theme */
+  /** @param {HTMLElement} el @param {GridEvents} events @param {import("../ui/page.js").Theme} theme */
   constructor(el, events, theme) {
     this.events = events;
     this.theme = theme;
@@ -229,7 +229,7 @@ export class Grid {
     });
   }
 
-  /** @param {import("./theme.js").Theme} theme */
+  /** @param {import("../ui/page.js").Theme} theme */
   setTheme(theme) {
     this.theme = theme;
     this.refresh(null);

@@ -1,9 +1,9 @@
 // @ts-check
 // A debugger's prompt in the view: what ranks have said, and a line to type. Rule of the file: what ranks say is text; once it is closed, the kernel knows.
 
-import { button } from './buttons.js';
-import { cutText } from './protocol.js';
-import { element, setText } from './theme.js';
+import { cutText } from '../data/protocol.js';
+import { button } from '../ui/controls.js';
+import { element, setText } from '../ui/page.js';
 
 const KEPT = 100_000; // characters
 const CLOSED = 'this prompt is closed';
@@ -22,7 +22,7 @@ export function completed(text, words) {
 
 /** The prompt of one rank; `end` when it is to go. */
 export class Prompt {
-  /** @param {HTMLElement} el @param {import("./connection.js").Connection} connection @param {{mesh: string, rank: number, failed: boolean}} wish @param {() => void} onEnd */
+  /** @param {HTMLElement} el @param {import("../data/connection.js").Connection} connection @param {{mesh: string, rank: number, failed: boolean}} wish @param {() => void} onEnd */
   constructor(el, connection, wish, onEnd) {
     this.connection = connection;
     this.log = element('pre', 'pre');

@@ -1,13 +1,13 @@
 // @ts-check
 // Equal exceptions together, the newest first. Rule of the file: all text is text.
 
-import { button, textBlock } from './buttons.js';
-import { ageText } from './marks.js';
-import { cutText, runs } from './protocol.js';
-import { element, setText } from './theme.js';
+import { cutText, runs } from '../data/protocol.js';
+import { ageText } from '../data/words.js';
+import { button, textBlock } from '../ui/controls.js';
+import { element, setText } from '../ui/page.js';
 
 /**
- * @typedef {import("./protocol.js").Failure} Failure
+ * @typedef {import("../data/protocol.js").Failure} Failure
  * @typedef {{row: HTMLElement, age: HTMLElement, count: HTMLElement, open: HTMLElement | null, failure: Failure}} Shown
  */
 

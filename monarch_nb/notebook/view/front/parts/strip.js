@@ -1,9 +1,9 @@
 // @ts-check
 // The last five minutes, a row a rank. Rule of the file: many ranks share rows, and the worst of them shows.
 
-import { runsText, STRIP_SECONDS } from './protocol.js';
-import { FoldedStrips, letterText } from './strips.js';
-import { element, onceAFrame, setText, sized } from './theme.js';
+import { STRIP_SECONDS, runsText } from '../data/protocol.js';
+import { FoldedStrips, letterText } from '../data/strips.js';
+import { element, onceAFrame, setText, sized } from '../ui/page.js';
 
 /** @typedef {{onHover(rank: number): void, onSelect(ranks: Set<number>): void}} StripEvents */
 
@@ -27,7 +27,7 @@ function agoText(ago) {
 
 /** The timeline's canvas. A second is one pixel of an image that is stretched to its place. */
 export class Strip {
-  /** @param {HTMLElement} el @param {StripEvents} events @param {import("./theme.js").Theme} theme */
+  /** @param {HTMLElement} el @param {StripEvents} events @param {import("../ui/page.js").Theme} theme */
   constructor(el, events, theme) {
     this.el = el;
     this.events = events;
@@ -40,7 +40,7 @@ export class Strip {
     el.append(this.canvas, this.tip);
     this.image = document.createElement('canvas');
     this.hatching = document.createElement('canvas');
-    /** @type {import("./model.js").Mesh | null} */
+    /** @type {import("../data/model.js").Mesh | null} */
     this.mesh = null;
     /** @type {number[][]} */
     this.rows = [];
@@ -57,7 +57,7 @@ export class Strip {
     });
   }
 
-  /** @param {import("./model.js").Mesh} mesh @param {number[]} ranks */
+  /** @param {import("../data/model.js").Mesh} mesh @param {number[]} ranks */
   show(mesh, ranks) {
     this.mesh = mesh;
     this.rows = rowsOf(ranks);
@@ -251,7 +251,7 @@ export class Strip {
     }
   }
 
-  /** @param {import("./theme.js").Theme} theme */
+  /** @param {import("../ui/page.js").Theme} theme */
   setTheme(theme) {
     this.theme = theme;
     this.refresh();

@@ -1,9 +1,9 @@
 // @ts-check
 // The first lines of a view: the mesh's name, how it is, what can be done with it, what was said. Rule of the file: nothing jumps.
 
-import { button, carefulButton } from './buttons.js';
-import { cutText } from './protocol.js';
-import { element, setText } from './theme.js';
+import { cutText } from '../data/protocol.js';
+import { button, carefulButton } from '../ui/controls.js';
+import { element, setText } from '../ui/page.js';
 
 const SAID_MS = 15_000;
 

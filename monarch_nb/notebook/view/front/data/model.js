@@ -1,9 +1,9 @@
 // @ts-check
 // The meshes as the kernel last told them. Rule of the file: no DOM, no timer; a column for each property, so that 1 024 ranks are cheap.
 
-import { countsText } from './marks.js';
 import { runs } from './protocol.js';
 import { Strips } from './strips.js';
+import { countsText } from './words.js';
 
 /**
  * @typedef {import("./protocol.js").MeshPart} MeshPart

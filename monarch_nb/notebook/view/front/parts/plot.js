@@ -1,13 +1,55 @@
 // @ts-check
 // Curves as small multiples: the mean over ranks, the band from the lowest to the highest, one rank's own line.
-// Rule of the file: NaN is a gap.
 
-import { cutText } from './protocol.js';
-import { extent, numberText, ticks } from './scale.js';
-import { element, onceAFrame, setText, sized } from './theme.js';
+import { cutText } from '../data/protocol.js';
+import { element, onceAFrame, setText, sized } from '../ui/page.js';
 
 /**
- * @typedef {import("./protocol.js").CurvePoint} CurvePoint
+ * Round values within a range, at most `count` or so.
+ * @param {number} low
+ * @param {number} high
+ * @param {number} count
+ */
+export function ticks(low, high, count) {
+  const raw = (high - low) / Math.max(1, count);
+  if (!(raw > 0) || !isFinite(raw)) return isFinite(low) ? [low] : [];
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = power * ([1, 2, 5].find(factor => factor * power >= raw * 0.999) ?? 10);
+  /** @type {number[]} */
+  const found = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++)
+    found.push(i * step || 0);
+  return found;
+}
+
+/** A number in at most seven or so characters. @param {number} value */
+export function numberText(value) {
+  if (!isFinite(value)) return isNaN(value) ? '–' : value > 0 ? '∞' : '-∞';
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential(1).replace('e+', 'e');
+  return `${Number(value.toPrecision(4))}`;
+}
+
+/**
+ * The least and the greatest of what is finite; a little apart if they are equal.
+ * @param {number[]} values
+ * @returns {[number, number] | null}
+ */
+export function extent(values) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const value of values) {
+    if (!isFinite(value)) continue;
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  if (low > high) return null;
+  const apart = low === high ? Math.abs(low) * 0.05 || 1 : 0;
+  return [low - apart, high + apart];
+}
+
+/**
+ * @typedef {import("../data/protocol.js").CurvePoint} CurvePoint
  * @typedef {{edge: number, x(step: number): number, y(value: number): number}} Scales
  */
 
@@ -21,7 +63,7 @@ function known(value) {
 
 /** One curve. */
 export class Plot {
-  /** @param {HTMLElement} el @param {string} name @param {import("./theme.js").Theme} theme */
+  /** @param {HTMLElement} el @param {string} name @param {import("../ui/page.js").Theme} theme */
   constructor(el, name, theme) {
     this.theme = theme;
     this.box = element('figure', 'plot');
@@ -134,7 +176,7 @@ function scalesOf([left, right], [low, high], edge, width) {
   };
 }
 
-/** @param {CanvasRenderingContext2D} context @param {import("./theme.js").Theme} theme @param {Scales} scales @param {[number, number]} xs @param {[number, number]} ys @param {number} width */
+/** @param {CanvasRenderingContext2D} context @param {import("../ui/page.js").Theme} theme @param {Scales} scales @param {[number, number]} xs @param {[number, number]} ys @param {number} width */
 function drawAxes(context, { colours }, scales, xs, ys, width) {
   context.textBaseline = 'middle';
   context.textAlign = 'right';
@@ -191,7 +233,7 @@ function drawLine(context, colour, { x, y }, points) {
 
 /** All curves of a mesh, side by side where there is room. */
 export class Curves {
-  /** @param {HTMLElement} el @param {import("./theme.js").Theme} theme @param {(name: string, rank: number) => Promise<{points: [number, number][]}>} ask */
+  /** @param {HTMLElement} el @param {import("../ui/page.js").Theme} theme @param {(name: string, rank: number) => Promise<{points: [number, number][]}>} ask */
   constructor(el, theme, ask) {
     this.el = el;
     this.theme = theme;
@@ -201,7 +243,7 @@ export class Curves {
     this.rank = -1;
   }
 
-  /** @param {import("./model.js").Mesh} mesh @param {Iterable<string>} changed */
+  /** @param {import("../data/model.js").Mesh} mesh @param {Iterable<string>} changed */
   update(mesh, changed) {
     for (const [name, plot] of this.plots) {
       if (mesh.curves.has(name)) continue;
@@ -250,7 +292,7 @@ export class Curves {
     for (const plot of this.plots.values()) plot.painter.ask();
   }
 
-  /** @param {import("./theme.js").Theme} theme */
+  /** @param {import("../ui/page.js").Theme} theme */
   setTheme(theme) {
     this.theme = theme;
     for (const plot of this.plots.values()) {

@@ -1,9 +1,9 @@
 // @ts-check
 // Stacks of ranks as a folded tree: a bar for each call, as wide as the share of the ranks that are in it. Rule of the file: plain elements, for those who see and those who hear.
 
-import { button } from './buttons.js';
-import { cutText, runs } from './protocol.js';
-import { element } from './theme.js';
+import { cutText, runs } from '../data/protocol.js';
+import { button } from '../ui/controls.js';
+import { element } from '../ui/page.js';
 
 /** @typedef {{ranks: string, frame?: {file: string, line: number, function: string}, thread?: string, children: Node[]}} Node */
 
