@@ -18,7 +18,7 @@ from monarch_nb.core.hangs.stack_tree import Node, tree
 from monarch_nb.core.shape.selection import check_ranks
 from monarch_nb.notebook.cells.auto_transform import AutoTransform
 from monarch_nb.notebook.client_link import ClientLink
-from monarch_nb.notebook.display.units import duration, mesh_text
+from monarch_nb.notebook.display.units import are, duration, mesh_text
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.meshes import NO_MESH, Meshes
 from monarch_nb.notebook.output.router import OutputRouter
@@ -66,7 +66,7 @@ class Lifecycle:
         names = list(dict.fromkeys(mesh.name for mesh in doomed))
         for name in names:
             self.meshes.forget(name)
-        said = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} down"
+        said = f"{', '.join(names)} {are(names)} down"
         if self.auto.line is not None and not self.meshes.everything():
             said += "\ncells still go to the mesh; %mesh auto off keeps them here"
         return said

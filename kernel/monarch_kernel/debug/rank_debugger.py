@@ -28,6 +28,7 @@ from ipykernel.debugger import ROUTING_ID, Debugger
 from monarch_kernel.debug.rank_session import Message, RankSession, refusal, thread_number
 from monarch_nb.notebook.debug import target as debugging
 from monarch_nb.notebook.debug.target import CONTROLLER, Choice
+from monarch_nb.notebook.session import session_of
 
 _Debugger: Any = Debugger  # its types are incomplete
 
@@ -85,7 +86,8 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
     def serve(self, shell: Any, loop: asyncio.AbstractEventLoop) -> None:
         """Follow what the shell's session chooses."""
         debugging.keep_empty_lines(shell)
-        self._debugging = debugging.debugging_of(shell)
+        session = session_of(shell)
+        self._debugging = None if session is None else session.debugging
         self._loop = loop
         if self._debugging is not None:
             self._debugging.follow(self)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,36 +34,26 @@ MAX_LIVE = 64
 """Displays that change, of cells before so many others, are not kept."""
 
 
+@dataclass(eq=False)
 class Cell:
     """An executed cell, and how often the user has pressed stop while it ran.
 
     `cell_id` is JupyterLab's. `asker` can answer a debugger's questions; None: nobody can.
     """
 
-    def __init__(
-        self,
-        tag: int,
-        number: int,
-        source: str,
-        output: CellOutput,
-        waiting: WaitingLine,
-        *,
-        cell_id: str | None = None,
-        outer: Cell | None = None,
-        asker: Asker | None = None,
-    ) -> None:
-        self.tag = tag
-        self.number = number
-        self.cell_id = cell_id
-        self.source = source
-        self.output = output
-        self.waiting = waiting
-        self.outer = outer
-        self.asker = asker
-        self.started_s = time.monotonic()
-        self.is_asking = self.is_over = False
-        self.interrupted_s = 0.0
-        self._interrupts = 0
+    tag: int
+    number: int
+    source: str
+    output: CellOutput
+    waiting: WaitingLine
+    cell_id: str | None = None
+    outer: Cell | None = None
+    asker: Asker | None = None
+    started_s: float = field(default_factory=time.monotonic)
+    is_asking: bool = False
+    is_over: bool = False
+    interrupted_s: float = 0.0
+    _interrupts: int = 0
 
     def end(self) -> None:
         """It has run: what asks in it takes its question back."""
@@ -185,7 +176,7 @@ class CellRegistry:
         waits, hang = partial(self._waits, tag), partial(self._hangs.word, tag)
         waiting = WaitingLine(output, waits, hang, after_s)
         cell_id = cell_id_of(self._shell) if source else None
-        cell = Cell(tag, number, source, output, waiting, cell_id=cell_id, outer=outer, asker=asker)
+        cell = Cell(tag, number, source, output, waiting, cell_id, outer, asker)
         self._cells[tag] = cell
         self._cells.pop(tag - MAX_CELLS, None)
         if old := self._cells.get(tag - MAX_LIVE):

@@ -19,6 +19,7 @@ from monarch_nb.core.errors.folding import rank_list, rank_words
 from monarch_nb.notebook.cells import wording
 from monarch_nb.notebook.cells.registry import CellRegistry
 from monarch_nb.notebook.client_link import ClientLink
+from monarch_nb.notebook.display.units import are
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.hangs import reports
 from monarch_nb.notebook.output.router import OutputRouter
@@ -94,10 +95,9 @@ class UnfinishedRuns:
 
 def describe(one: UnfinishedRun, busy: tuple[int, ...]) -> str:
     """`rank 3 is still busy with cell In[4], started 12 s ago; ...`."""
-    verb = "is" if len(busy) == 1 else "are"
     age_s = time.monotonic() - one.started_s
     return (
-        f"{rank_words(busy)} {verb} still busy with cell In[{one.cell}], "
+        f"{rank_words(busy)} {are(busy)} still busy with cell In[{one.cell}], "
         f"started {age_s:.0f} s ago; wait, or %mesh interrupt --kill {rank_list(busy)}"
     )
 

@@ -19,6 +19,7 @@ from monarch_nb.core.errors.folding import (
     rank_words,
 )
 from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.notebook.display.units import are
 from monarch_nb.notebook.source import tracebacks
 
 
@@ -50,7 +51,7 @@ def who_is_late(errors: Mapping[int, ErrorRecord], pending: Sequence[int]) -> st
     """Ranks that run on while others have failed."""
     failed = fold_errors(errors)[0].headline
     return (
-        f"{rank_words(pending)} {_are(pending)} still running after {failed}. "
+        f"{rank_words(pending)} {are(pending)} still running after {failed}. "
         "They may wait for a rank that failed; the stop button interrupts them.\n"
     )
 
@@ -67,7 +68,7 @@ def who_is_ended(errors: Mapping[int, ErrorRecord], pending: Sequence[int]) -> s
 def which_are_lost(mesh: str, lost: Sequence[int], wanted: Sequence[int]) -> str:
     """A cell cannot start."""
     return (
-        f"{rank_words(lost)} of {mesh} {_are(lost)} lost; %mesh status shows how. "
+        f"{rank_words(lost)} of {mesh} {are(lost)} lost; %mesh status shows how. "
         f"{advice(lost, wanted)}"
     )
 
@@ -96,7 +97,7 @@ def after_timeout(
 
 def still_at_work(told: str, pending: Sequence[int], where: Sequence[str]) -> str:
     """Ranks that nothing has stopped so far, and what can be done."""
-    lines = [f"{told}; {rank_words(pending)} {_are(pending)} still at work"]
+    lines = [f"{told}; {rank_words(pending)} {are(pending)} still at work"]
     lines += [f"  {line}" for line in where]
     them = "it" if len(pending) == 1 else "them"
     kill = f"%mesh interrupt --kill {rank_list(pending)}"
@@ -131,10 +132,6 @@ def _told(group: ErrorGroup, lines: Sequence[str]) -> str:
         how, *printed = text.splitlines()
         told += [f"{rank_words(ranks)}: {how}{' at' if frames else ''}", *frames, *printed]
     return "\n".join(told)
-
-
-def _are(ranks: Sequence[int]) -> str:
-    return "is" if len(ranks) == 1 else "are"
 
 
 def _were(ranks: Sequence[int]) -> str:

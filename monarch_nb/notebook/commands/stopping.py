@@ -10,6 +10,7 @@ from monarch_nb.core.hangs.collectives import NotRegroupedError
 from monarch_nb.core.shape.selection import check_ranks
 from monarch_nb.notebook import options
 from monarch_nb.notebook.commands.command import Command, say
+from monarch_nb.notebook.display.units import are
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.hangs import reports
 from monarch_nb.notebook.options import Parser
@@ -81,13 +82,11 @@ def _collectives(session: Session, chosen: argparse.Namespace) -> None:
 def _regroup(session: Session, chosen: argparse.Namespace) -> None:
     mesh = session.control.whole(session.meshes.pick(chosen.name))
     if lost := session.control.lost(mesh):
-        are = "is" if len(lost) == 1 else "are"
-        raise MagicError(f"{rank_words(lost)} of {mesh.name} {are} lost. Type: %mesh heal")
+        raise MagicError(f"{rank_words(lost)} of {mesh.name} {are(lost)} lost. Type: %mesh heal")
     xray = _xray(session)
     if busy := xray.at_work(mesh):
-        are = "is" if len(busy) == 1 else "are"
         raise MagicError(
-            f"{rank_words(busy)} {are} still at work. %mesh interrupt stops that; "
+            f"{rank_words(busy)} {are(busy)} still at work. %mesh interrupt stops that; "
             f"%mesh restart {rank_list(busy)} if nothing does. Then type %mesh regroup"
         )
     try:

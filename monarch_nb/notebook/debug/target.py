@@ -16,6 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.selection import check_ranks
+from monarch_nb.notebook.display.units import are
 from monarch_nb.notebook.errors import MagicError
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class Debugging:
 
 def stopped_words(ranks: Iterable[int]) -> str:
     which = sorted(ranks)
-    return f"{rank_words(which)} {'is' if len(which) == 1 else 'are'} stopped"
+    return f"{rank_words(which)} {are(which)} stopped"
 
 
 def keep_empty_lines(shell: InteractiveShell) -> None:
@@ -166,9 +167,3 @@ def keep_empty_lines(shell: InteractiveShell) -> None:
 def _with_empty_lines(lines: list[str]) -> list[str]:
     kept: list[str] = leading_empty_lines(lines)
     return kept if kept and kept[0].startswith(_OF_FIRST_LINE) else lines
-
-
-def debugging_of(shell: InteractiveShell) -> Debugging | None:
-    """The choice of a shell that has loaded the extension."""
-    session = vars(shell).get("_monarch_nb_session")
-    return None if session is None else session.debugging

@@ -12,6 +12,7 @@ import io
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -37,33 +38,33 @@ _HEADINGS = ("rank", "place", "pid", "state", "for", "doing")
 Row = tuple[str, str, str, str, str, str]
 
 
+@dataclass(frozen=True)
 class StatusView:
     """What `%mesh status` shows: each mesh with the state of its ranks `at` the snapshot's time."""
 
-    def __init__(self, meshes: Sequence[MeshStatus], at: float, current: str | None = None) -> None:
-        self._meshes = meshes
-        self._at = at
-        self._current = current
+    meshes: Sequence[MeshStatus]
+    at: float
+    current: str | None = None
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"text/plain": self.text(), "text/html": self.html()}
 
     def text(self) -> str:
-        return "\n".join(self._text_of(mesh) for mesh in self._meshes)
+        return "\n".join(self._text_of(mesh) for mesh in self.meshes)
 
     def html(self) -> str:
-        return "".join(self._html_of(mesh) for mesh in self._meshes)
+        return "".join(self._html_of(mesh) for mesh in self.meshes)
 
     def _text_of(self, mesh: MeshStatus) -> str:
-        return f"{self._title(mesh)}\n{table_text(_HEADINGS, map(_plain, rows(mesh, self._at)))}"
+        return f"{self._title(mesh)}\n{table_text(_HEADINGS, map(_plain, rows(mesh, self.at)))}"
 
     def _html_of(self, mesh: MeshStatus) -> str:
-        lines = rows(mesh, self._at)
+        lines = rows(mesh, self.at)
         body = "".join(f"<tr>{''.join(map(_cell, _HEADINGS, line))}</tr>" for line in lines)
         return f"<div><b>{html.escape(self._title(mesh))}</b>{table_html(_HEADINGS, body)}</div>"
 
     def _title(self, mesh: MeshStatus) -> str:
-        current = " (current)" if mesh.name == self._current else ""
+        current = " (current)" if mesh.name == self.current else ""
         verdicts = Counter(rank.verdict for rank in mesh.ranks)
         counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
         axes = sizes_text(dict(zip(mesh.labels, mesh.sizes, strict=True)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,6 +23,11 @@ def sizes_text(sizes: Mapping[str, int]) -> str:
 def count(number: int, noun: str) -> str:
     """`1 rank`, `4 ranks`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def are(ranks: Sized) -> str:
+    """`is` or `are`."""
+    return "is" if len(ranks) == 1 else "are"
 
 
 def duration(seconds: float) -> str:

@@ -19,7 +19,7 @@ from monarch_nb.core.hangs.collectives import line as line_of
 from monarch_nb.core.hangs.stack_tree import Line, Node, Stack
 from monarch_nb.core.hangs.stack_tree import lines as lines_of
 from monarch_nb.core.hangs.stacks import Frame
-from monarch_nb.notebook.display.units import count
+from monarch_nb.notebook.display.units import are, count
 from monarch_nb.notebook.output.mime import Content, text_content
 from monarch_nb.notebook.source import tracebacks
 
@@ -54,17 +54,16 @@ def where_and_why(shell: InteractiveShell, found: Mapping[int, Sequence[Stack]])
     theirs = {rank: _main(stacks) for rank, stacks in found.items()}
     places = {rank: place(shell, frames) for rank, frames in theirs.items() if frames}
     lines = [
-        f"{rank_words(group.ranks)} {'is' if len(group.ranks) == 1 else 'are'} "
-        f"{places[group.ranks[0]]}"
+        f"{rank_words(group.ranks)} {are(group.ranks)} {places[group.ranks[0]]}"
         for group in fold_outputs(places)
     ]
     stuck = [rank for rank in places if any(part in theirs[rank][0].file for part in _TORCH)]
     if stuck:
-        are, namespaces = (
-            ("is", "an empty namespace") if len(stuck) == 1 else ("are", "empty namespaces")
+        empty = "an empty namespace" if len(stuck) == 1 else "empty namespaces"
+        lines.append(
+            f"{rank_words(stuck)} {are(stuck)} in C++ code of PyTorch, which an interrupt may not "
+            f"end; %mesh restart {rank_list(stuck)} starts again, with {empty}"
         )
-        told = f"{rank_words(stuck)} {are} in C++ code of PyTorch, which an interrupt may not end"
-        lines.append(f"{told}; %mesh restart {rank_list(stuck)} starts again, with {namespaces}")
     return lines
 
 

@@ -49,7 +49,7 @@ class CommonDisplay:
 
 
 class CommonDisplays:
-    """Those of one cell that can still be joined, by mesh and word (see `messages.Tokens`)."""
+    """Those of one cell that can still be joined, by mesh and word (see `Tokens`)."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], list[CommonDisplay]] = {}
@@ -112,21 +112,23 @@ class Frame:
         return kind, {"metadata": {}, **content, "transient": {"display_id": self._id}}
 
 
-class Text:
+class _Fixed:
+    def prepare(self) -> None:
+        """Nothing: it does not change."""
+
+
+class Text(_Fixed):
     """Text for one stream."""
 
     def __init__(self, stream: str, text: str) -> None:
         self.stream = stream
         self.parts = [text]
 
-    def prepare(self) -> None:
-        """It does not change."""
-
     def send(self, sink: Sink) -> None:
         sink.stream(self.stream, "".join(self.parts))
 
 
-class Display:
+class Display(_Fixed):
     """A display message of these ranks of a mesh of `total`."""
 
     def __init__(
@@ -136,9 +138,6 @@ class Display:
         self._kind = kind
         self._content = content
 
-    def prepare(self) -> None:
-        """It does not change."""
-
     def send(self, sink: Sink) -> None:
         if self._kind == "clear_output":
             sink.display(self._kind, self._content)
@@ -147,14 +146,11 @@ class Display:
             sink.display(self._kind, content)
 
 
-class Drawing:
+class Drawing(_Fixed):
     """What a display shows from now on."""
 
     def __init__(self, frame: Frame, content: Content) -> None:
         self._kind, self._content = frame.message(content)
-
-    def prepare(self) -> None:
-        """It does not change."""
 
     def send(self, sink: Sink) -> None:
         sink.display(self._kind, self._content)

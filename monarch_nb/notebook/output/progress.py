@@ -76,7 +76,10 @@ class Bars:
         shown = [
             (label, row) for number, (label, row) in enumerate(found) if number not in left_out
         ]
-        plain = [" ".join(filter(None, [label, bars.line(*_of(row))])) for label, row in shown]
+        plain = [
+            " ".join(filter(None, [label, bars.line(row.bar, row.farthest)]))
+            for label, row in shown
+        ]
         rows = "".join(f"<tr>{_cells(label, row)}</tr>" for label, row in shown)
         first = f"<div>{note}</div>" if note else ""
         table = f'<table style="margin:0"><tbody>{rows}</tbody></table>' if rows else ""
@@ -101,10 +104,6 @@ def _oldest(known: Mapping[int, Bar]) -> list[int]:
 def _left_out(found: list[tuple[str, Row]]) -> set[int]:
     ended = [number for number, (_, row) in enumerate(found) if row.bar.closed]
     return set(ended[: max(len(found) - MAX_ROWS, 0)])
-
-
-def _of(row: Row) -> tuple[Bar, Bar]:
-    return row.bar, row.farthest
 
 
 def _cells(label: str, row: Row) -> str:

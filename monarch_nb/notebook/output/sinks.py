@@ -12,7 +12,8 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import publish_display_data
@@ -20,6 +21,16 @@ from IPython.display import publish_display_data
 from monarch_nb.notebook.output.mime import Content
 from monarch_nb.notebook.output.ordering import send_what_was_printed
 from monarch_nb.notebook.shells import Header, Kernel, has_reader, kernel_of, request_of
+
+
+class CommMessage(NamedTuple):
+    """A message of a comm; without `parent` it belongs to the cell."""
+
+    kind: str
+    content: Content
+    metadata: Content = MappingProxyType({})
+    buffers: Sequence[bytes] = ()
+    parent: Header | None = None
 
 
 class Sink(Protocol):
@@ -37,15 +48,8 @@ class Sink(Protocol):
     def display(self, kind: str, content: Content) -> None:
         """Send a `display_data`, `update_display_data` or `clear_output` message."""
 
-    def comm(
-        self,
-        kind: str,
-        content: Content,
-        metadata: Content,
-        buffers: Sequence[bytes],
-        parent: Header | None,
-    ) -> None:
-        """Send a comm message, as the answer to `parent` or to the cell."""
+    def comm(self, message: CommMessage) -> None:
+        """Send a comm message, as the answer to its parent or to the cell."""
 
     def end(self) -> None:
         """The cell has ended; more may come all the same."""
@@ -130,32 +134,25 @@ class KernelSink:
         else:
             self._send(kind, content)
 
-    def comm(
-        self,
-        kind: str,
-        content: Content,
-        metadata: Content,
-        buffers: Sequence[bytes],
-        parent: Header | None,
-    ) -> None:
+    def comm(self, message: CommMessage) -> None:
         """Send a comm message; it has no place among the outputs, so nothing is flushed for it."""
 
         def publish(header: Header) -> None:
             kernel = self._kernel
             kernel.session.send(
                 kernel.iopub_socket,
-                kind,
-                dict(content),
-                metadata=dict(metadata),
+                message.kind,
+                dict(message.content),
+                metadata=dict(message.metadata),
                 parent=header,
-                ident=f"comm-{content['comm_id']}".encode(),
-                buffers=list(buffers),
+                ident=f"comm-{message.content['comm_id']}".encode(),
+                buffers=list(message.buffers),
             )
 
-        if parent is None and self._headless is not None:
+        if message.parent is None and self._headless is not None:
             self._headless.send(publish)
         else:
-            publish(parent or self._header)
+            publish(message.parent or self._header)
 
     def _is_redirected(self, target: object) -> bool:
         # By `%%capture` or `redirect_stdout` in this cell; ipykernel's own know their parent

@@ -21,8 +21,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.core.wire.messages.cells import WidgetMessage
 from monarch_nb.notebook.output.flusher import Flushed
-from monarch_nb.notebook.output.mime import Content
-from monarch_nb.notebook.output.sinks import Sink
+from monarch_nb.notebook.output.sinks import CommMessage, Sink
 from monarch_nb.notebook.shells import Header, Kernel, Message, kernel_of
 
 if TYPE_CHECKING:
@@ -173,25 +172,21 @@ class RankEnd(BaseComm):
         self._state.take(event.content["data"], event.buffers)
 
     def send_values(self, names: Collection[str]) -> None:
-        self._publish("comm_msg", *self._state.message(self.comm_id, names))
+        self.sink.comm(self._state.message(self.comm_id, names))
 
     def relay(self, event: CommEvent) -> None:
         self.keep(event)
-        self._publish(
-            event.kind,
-            event.content,
-            event.metadata,
-            event.buffers,
-            self._parents.get(event.parent),
-        )
+        parent = self._parents.get(event.parent)
+        message = CommMessage(event.kind, event.content, event.metadata, event.buffers, parent)
+        self.sink.comm(message)
 
     def switch_off(self) -> None:
         """Nobody answers any more. To close a widget's comm would take its last picture away."""
         if self.target_name != WIDGET:
-            self._publish("comm_close", {"comm_id": self.comm_id, "data": {}})
+            self.sink.comm(CommMessage("comm_close", {"comm_id": self.comm_id, "data": {}}))
         elif "disabled" in self._state.values:
             data = {"method": "update", "state": {"disabled": True}, "buffer_paths": []}
-            self._publish("comm_msg", {"comm_id": self.comm_id, "data": data})
+            self.sink.comm(CommMessage("comm_msg", {"comm_id": self.comm_id, "data": data}))
         self._closed = True
 
     # from the front end, called by the kernel's comm manager
@@ -201,7 +196,7 @@ class RankEnd(BaseComm):
         data = msg["content"]["data"]
         buffers = [bytes(buffer) for buffer in msg.get("buffers") or ()]
         if self.target_name == WIDGET and data.get("method") == "request_state":
-            self._publish("comm_msg", *self._state.message(self.comm_id), parent=msg["header"])
+            self.sink.comm(self._state.message(self.comm_id)._replace(parent=msg["header"]))
             return
         self._state.take(data, buffers)
         self._parents[msg["header"]["msg_id"]] = msg["header"]
@@ -219,7 +214,7 @@ class RankEnd(BaseComm):
         if self._closed:
             return
         self._closed = True
-        self._publish("comm_close", {"comm_id": self.comm_id, "data": {}})
+        self.sink.comm(CommMessage("comm_close", {"comm_id": self.comm_id, "data": {}}))
         self._relay.forget(self)
         self._tell("comm_close", {"content": {"data": {}}, "header": {"msg_id": ""}}, [])
 
@@ -230,16 +225,6 @@ class RankEnd(BaseComm):
         data, metadata = msg["content"].get("data", {}), msg.get("metadata", {})
         message = WidgetMessage(kind, self.comm_id, data, metadata, msg["header"]["msg_id"])
         self._relay.send(self.process, message, buffers)
-
-    def _publish(
-        self,
-        kind: str,
-        content: Content,
-        metadata: Content | None = None,
-        buffers: Sequence[bytes] = (),
-        parent: Header | None = None,
-    ) -> None:
-        self.sink.comm(kind, content, metadata or {}, buffers, parent)
 
     # what ipywidgets asks its widgets for, when a page wants the state of all
 
@@ -295,21 +280,15 @@ class WidgetState:
         self._buffers = {**kept, **new}
         self.values = {**self.values, **state}
 
-    def message(
-        self, comm_id: str, names: Collection[str] | None = None
-    ) -> tuple[dict[str, object], dict[str, object], list[bytes]]:
-        """All of it, or the values of these names, as an update: content, metadata, buffers."""
-        wanted = (
-            names if names is not None else {*self.values, *(path[0] for path in self._buffers)}
-        )
+    def message(self, comm_id: str, names: Collection[str] | None = None) -> CommMessage:
+        """Return all of it, or the values of these names, as an update."""
+        wanted = {*self.values, *(path[0] for path in self._buffers)} if names is None else names
         values = {name: value for name, value in self.values.items() if name in wanted}
         buffers = {path: raw for path, raw in self._buffers.items() if path[0] in wanted}
-        data = {
-            "method": "update",
-            "state": values,
-            "buffer_paths": [list(path) for path in buffers],
-        }
-        return {"comm_id": comm_id, "data": data}, {}, list(buffers.values())
+        paths = [list(path) for path in buffers]
+        data = {"method": "update", "state": values, "buffer_paths": paths}
+        content = {"comm_id": comm_id, "data": data}
+        return CommMessage("comm_msg", content, buffers=list(buffers.values()))
 
     def whole(self) -> dict[str, object]:
         widgets: Any = sys.modules["ipywidgets.widgets.widget"]

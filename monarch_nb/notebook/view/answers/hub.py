@@ -13,12 +13,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from monarch_nb.notebook.view.answers import actions, debug_sessions, questions
 from monarch_nb.notebook.view.answers.actions import Parts
 from monarch_nb.notebook.view.answers.debug_sessions import DebugSessions
-from monarch_nb.notebook.view.answers.pending_requests import PendingRequests
+from monarch_nb.notebook.view.answers.pending_requests import Key, PendingRequests, Work, refusal
 from monarch_nb.notebook.view.answers.questions import Context
 from monarch_nb.notebook.view.browser.channels import (
     MAX_CLIENTS,
@@ -42,7 +43,6 @@ from monarch_nb.notebook.view.feed.encoding import Json
 from monarch_nb.notebook.view.feed.feed import Feed
 
 if TYPE_CHECKING:
-    from monarch_nb.core.errors.records import ErrorRecord
     from monarch_nb.notebook.view.answers.source import Source
 
 MAX_WAITING: Final = 10_000  # messages of browsers
@@ -80,7 +80,8 @@ class Hub:
 
     def __init__(self, parts: Parts, source: Source) -> None:
         self.source = source
-        self.feed = Feed(time.monotonic(), self._where)
+        where = lambda record: self.source.where(record)  # noqa: E731, PLW0108  tests have another
+        self.feed = Feed(time.monotonic(), where)
         self._parts = parts
         self._changed = threading.Condition()
         self._events: deque[Callable[[], None]] = deque()
@@ -92,7 +93,7 @@ class Hub:
         self._open: dict[int, Channel] = {}
         self._channels = Channels()
         self._subscribers: dict[int, LogSubscribers] = {}
-        self._requests = PendingRequests(self._send)
+        self._requests = PendingRequests(self._send, self._done)
         self._debug_sessions = DebugSessions(parts, self._tell)
         self._is_sampling = False
         self._complaint = ""
@@ -121,9 +122,6 @@ class Hub:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(JOIN_S)
-
-    def _where(self, record: ErrorRecord) -> str:
-        return self.source.where(record)
 
     def __repr__(self) -> str:
         return f"<Hub: {self._channels!r}, {self.feed.malformed} malformed messages>"
@@ -197,9 +195,7 @@ class Hub:
             self._rest()
         if not turns or period_s is None:
             return
-        self._safely(
-            lambda: self._update_feed(period_s)
-        )  # a client may be shut down at this moment
+        self._safely(partial(self._update_feed, period_s))  # a client may be shut down just now
         for turn in turns:
             self._take(turn)
 
@@ -289,8 +285,7 @@ class Hub:
         if message.id is None or not message.client:
             self._refuse(number, message.client, message.error)
         else:
-            answer = {"v": VERSION, "type": "answer", "to": message.client, "id": message.id}
-            self._send(number, {**answer, "ok": False, "error": message.error})
+            self._send(number, refusal((message.client, message.id), message.error))
 
     def _handle(self, number: int, message: Message, now: float) -> None:
         if isinstance(message, Hello):
@@ -303,12 +298,8 @@ class Hub:
             return
         is_known = self._channels.heard(number, message.client, now)
         self._debug_sessions.keep_alive(number, message.client)
-        if isinstance(message, Ask | Do) and message.what in debug_sessions.WORDS:
-            self._debug(number, message, now)
-        elif isinstance(message, Ask):
-            self._ask(number, message, now)
-        elif isinstance(message, Do):
-            self._do(number, message, now)
+        if isinstance(message, Ask | Do):
+            self._requests.begin(number, message, self._work(number, message), now)
         elif not is_known:
             self._refuse(number, message.client, "the kernel does not know this view: say hello")
         elif isinstance(message, Follow):
@@ -318,38 +309,14 @@ class Hub:
         subscribers = self._subscribers.setdefault(number, LogSubscribers())
         subscribers.follow(wish, self.source.last_line())
 
-    def _ask(self, number: int, ask: Ask, now: float) -> None:
-        question = questions.question_of(ask)
-        context = Context(self.source, self.feed)
-        self._requests.begin(
-            number,
-            ask,
-            lambda: question.answer(context, ask.args),
-            self._done,
-            deadline=now + question.limit_s,
-            late=question.late,
-        )
+    def _work(self, number: int, wish: Ask | Do) -> Work:
+        if wish.what in debug_sessions.WORDS:
+            run = partial(self._debug_sessions.perform, number, wish)
+            return Work(run, debug_sessions.LIMIT_S, debug_sessions.LATE)
+        if isinstance(wish, Ask):
+            return questions.work_of(Context(self.source, self.feed), wish)
+        return actions.work_of(self._parts, wish)
 
-    def _do(self, number: int, do: Do, now: float) -> None:
-        self._requests.begin(
-            number,
-            do,
-            lambda: actions.perform(self._parts, do),
-            self._done,
-            deadline=now + actions.action_of(do).limit_s,
-            late=actions.late(do),
-        )
-
-    def _debug(self, number: int, wish: Ask | Do, now: float) -> None:
-        self._requests.begin(
-            number,
-            wish,
-            lambda: self._debug_sessions.perform(number, wish),
-            self._done,
-            deadline=now + debug_sessions.LIMIT_S,
-            late=debug_sessions.LATE,
-        )
-
-    def _done(self, key: tuple[str, int], answer: Json) -> None:
+    def _done(self, key: Key, answer: Json) -> None:
         # Called by the thread that did it
         self._put(lambda: self._requests.end(key, answer))

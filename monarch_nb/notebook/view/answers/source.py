@@ -18,7 +18,7 @@ from monarch_nb.core.shape.selection import check_ranks
 from monarch_nb.notebook.debug.target import NO_DEBUGGER, Choice
 from monarch_nb.notebook.hangs import reports
 from monarch_nb.notebook.source import tracebacks
-from monarch_nb.notebook.view.feed.inputs import CellAtWork, FeedInputs, Nothing, Snapshot
+from monarch_nb.notebook.view.feed.inputs import CellAtWork, FeedInputs, Nothing
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from monarch_nb.control.output.failures import Failure
     from monarch_nb.control.output.tail import Line
     from monarch_nb.control.status.sampling import Watch
-    from monarch_nb.control.status.snapshots import MeshStatus, RankStatus
+    from monarch_nb.control.status.snapshots import MeshStatus, RankStatus, Snapshot
     from monarch_nb.core.curves import Curve
     from monarch_nb.notebook.cells.registry import CellRegistry
     from monarch_nb.notebook.debug.target import Debugging
@@ -125,7 +125,7 @@ class Source:
 
     # ------------------------------------------------------------------------------ when asked
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> Snapshot | Nothing:
         """Every mesh."""
         client = self._control.running_client()
         return Nothing() if client is None else client.status.snapshot()

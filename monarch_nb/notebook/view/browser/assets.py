@@ -30,7 +30,9 @@ URL.revokeObjectURL(address);
 export default widget;
 """
 
-_IMPORT = re.compile(r"(?m)^import\s*(?:\{[^}]*\}\s*from\s*)?[\"'](\.{1,2}/[\w./-]+)[\"'];?[ \t]*\n")
+_IMPORT = re.compile(
+    r"(?m)^import\s*(?:\{[^}]*\}\s*from\s*)?[\"'](\.{1,2}/[\w./-]+)[\"'];?[ \t]*\n"
+)
 _EXPORT = re.compile(r"(?m)^export (?=(?:async )?(?:function|class|const|let)\b)")
 _EXPORT_LIST = re.compile(r"(?m)^export \{[^}]*\};?[ \t]*\n")
 _COMMENT = re.compile(r"(?m)^[ \t]*(?:/\*(?:(?!\*/)[\s\S])*\*/[ \t]*\n|//.*\n)")

@@ -74,6 +74,9 @@ class _Comm(BaseComm):
             ident=self.topic,
         )
 
+    def __del__(self) -> None:
+        """Nothing: it was closed, or the kernel ends."""
+
 
 class MeshComm(_Comm):
     """One browser's connection: a channel of the hub."""
@@ -102,9 +105,6 @@ class MeshComm(_Comm):
         self._kernel.comm_manager.comms.pop(self.comm_id, None)
         self.publish_msg("comm_close")
 
-    def __del__(self) -> None:
-        """Nothing: it was closed, or the kernel ends."""
-
 
 class Announcement(_Comm):
     """Tells pages that this kernel has a mesh view; listed in `comm_info` as long as it has.
@@ -130,6 +130,3 @@ class Announcement(_Comm):
         """The extension is unloaded."""
         self._kernel.comm_manager.comms.pop(self.comm_id, None)
         self.publish_msg("comm_close")
-
-    def __del__(self) -> None:
-        """Nothing: it was withdrawn, or the kernel ends."""

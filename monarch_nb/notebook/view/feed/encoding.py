@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Final
-
-from monarch_nb.core.errors.folding import rank_list
 
 Json = dict[str, object]
 """An object of a message."""
@@ -27,11 +24,6 @@ def plain(text: object, limit: int = MAX_TEXT) -> str:
     if len(found) > limit:
         found = f"{found[: limit - 1]}…"
     return found if found.isascii() else found.encode("utf-8", "replace").decode()
-
-
-def runs(ranks: Iterable[int]) -> str:
-    """`0-3,7`."""
-    return rank_list(ranks)
 
 
 def number(value: float | None) -> float | None:

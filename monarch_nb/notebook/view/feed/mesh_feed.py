@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from monarch_nb.core.errors.folding import rank_list
 from monarch_nb.notebook.view.feed.encoding import (
     MAX_HEADLINE,
     MAX_WHAT,
@@ -18,13 +19,14 @@ from monarch_nb.notebook.view.feed.encoding import (
     mebibytes,
     number,
     plain,
-    runs,
 )
-from monarch_nb.notebook.view.feed.inputs import Curve, FeedInputs, Timeline
+from monarch_nb.notebook.view.feed.inputs import FeedInputs
 
 if TYPE_CHECKING:
     from monarch_nb.control.output.failures import Failure
     from monarch_nb.control.status.snapshots import ActorStatus, MeshStatus, RankStatus
+    from monarch_nb.control.status.timeline import Timeline
+    from monarch_nb.core.curves import Curve
     from monarch_nb.core.errors.records import ErrorRecord
 
 MAX_POINTS: Final = 512
@@ -76,7 +78,7 @@ class RankColumn:
                 groups.setdefault(_said(status), []).append(status)
         return [
             [
-                runs([status.rank for status in group]),
+                rank_list([status.rank for status in group]),
                 verdict,
                 plain(what, MAX_WHAT),
                 plain(detail),
@@ -94,7 +96,7 @@ class RankColumn:
         groups: dict[int, list[int]] = {}
         for status in self._ranks:
             groups.setdefault(status.host, []).append(status.rank)
-        return [[runs(ranks), host] for host, ranks in groups.items()]
+        return [[rank_list(ranks), host] for host, ranks in groups.items()]
 
 
 def _since(group: Sequence[RankStatus], clock: Clock) -> int | list[int]:
@@ -155,7 +157,7 @@ class UsageColumn:
             for name, column in found.items()
             if any(value is not None for value in column)
         }
-        return {"ranks": runs(ranks), **known} if known else {}
+        return {"ranks": rank_list(ranks), **known} if known else {}
 
 
 class CurveColumn:
@@ -342,7 +344,7 @@ class MeshFeed:
     def _failure(self, failure: Failure) -> Json:
         return {
             "id": failure.id,
-            "ranks": runs(failure.ranks),
+            "ranks": rank_list(failure.ranks),
             "headline": plain(failure.record.headline, MAX_HEADLINE),
             "where": plain(self._where(failure.record), MAX_HEADLINE),
             "what": plain(failure.what, MAX_WHAT),

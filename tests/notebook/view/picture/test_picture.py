@@ -225,7 +225,11 @@ def test_the_front_end_can_read_the_state(tmp_path):
 
 
 def test_the_marks_are_those_of_the_front_end(tmp_path):
-    node, script, style = shutil.which("node"), assets.FRONT / "data/words.js", assets.FRONT / "mesh.css"
+    node, script, style = (
+        shutil.which("node"),
+        assets.FRONT / "data/words.js",
+        assets.FRONT / "mesh.css",
+    )
     if node is None or not script.exists() or not style.exists():
         pytest.skip("node or the front end is not here")
     program = tmp_path / "marks.mjs"
