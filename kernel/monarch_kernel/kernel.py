@@ -182,8 +182,8 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
                 self.log.exception("Exception in message handler:")  # ipykernel's words
 
     def _publish_status(self, status: str, channel: str, parent: Message | None = None) -> None:
-        """Also remember what the main thread is busy with, and say it again behind the statuses of
-        subshells: front ends show the last one that came."""
+        # Also remember what the main thread is busy with, and say it again behind the statuses of
+        # subshells: front ends show the last one that came.
         with self._status_lock:
             super()._publish_status(status, channel, parent)
             if channel != "shell":
@@ -196,8 +196,8 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def _busy_beside_the_cell(self, request: Message) -> Iterator[None]:
-        """Busy with a request on another thread. Front ends show the last status that came, so that
-        of a cell that goes on is said again."""
+        # Busy with a request on another thread: the status of a cell that goes on is said again
+        # behind it.
         publish = super()._publish_status
         with self._status_lock:
             publish("busy", "shell", request)

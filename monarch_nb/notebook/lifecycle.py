@@ -77,8 +77,7 @@ class Lifecycle:
         return [self.control.whole(mesh) for mesh in found.values()]
 
     def whole_mesh(self, name: str | None) -> ProcMesh:
-        """The mesh of that name, or the current one; not a slice, of which others may be at
-        work."""
+        """Return the mesh of that name, or the current one; raise if it is a slice."""
         mesh = self.meshes.pick(name)
         whole = self.control.whole(mesh)
         if len(mesh) < len(whole) and name != whole.name:
@@ -101,8 +100,7 @@ class Lifecycle:
         return f"{mesh.name} is whole again: {mesh_text(mesh.heal())}"
 
     def restart(self, mesh: ProcMesh, ranks: Sequence[int]) -> str:
-        """End these ranks of the mesh, busy or not, and start them again, and those that are
-        lost."""
+        """End these ranks, busy or not, and start them again, with those that are lost."""
         check_ranks(mesh, ranks)
         mesh = self.control.whole(mesh)
         lost = self.control.lost(mesh)

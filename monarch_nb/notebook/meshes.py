@@ -90,9 +90,8 @@ class Meshes:
 
     @contextlib.contextmanager
     def new_name(self, wanted: str | None) -> Iterator[str]:
-        """A name that is free, and that nobody else is given meanwhile.
-
-        Raises `MagicError` when the wanted one is not.
+        """Keep a free name for one mesh meanwhile. Raises `MagicError` when the wanted one is
+        taken.
         """
         with self._lock:
             chosen = self._free_name(wanted)

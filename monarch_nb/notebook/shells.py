@@ -33,8 +33,7 @@ def cell_id_of(shell: InteractiveShell) -> str | None:
 
 
 def has_reader(shell: InteractiveShell) -> bool:
-    """Whether a person may look at a page while the cell runs: no terminal, and no program that
-    runs the notebook."""
+    """Tell whether a person may look while the cell runs: no terminal, no program that runs it."""
     if kernel_of(shell) is None:
         return False
     return bool(request_of(shell).get("content", {}).get("allow_stdin", True))

@@ -83,9 +83,8 @@ class AutoTransform:
         return lines if line is None or self._is_not_typed() else [f"%%mesh {line}\n", *lines]
 
     def line_for(self, lines: list[str], meant: str | None = None) -> str | None:
-        """What will stand after `%%mesh` when a cell of these lines is run; None if it stays.
-
-        `meant` is what the page asks for that cell.
+        """Return what will stand after `%%mesh` for these lines; `meant` is the page's wish. None:
+        nothing.
         """
         first = _first(lines)
         stays = not first or _LOCAL.match(first) or _HERE.match(first)

@@ -22,19 +22,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.core.errors.folding import rank_label, rank_words
 from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.core.shape import selection
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.core.shape.values import ValueMesh
+from monarch_nb.errors import SupervisionError
+from monarch_nb.notebook import hangs, options, tracebacks
 from monarch_nb.notebook.cells import wording
 from monarch_nb.notebook.cells.registry import Cell
 from monarch_nb.notebook.cells.unfinished import UnfinishedRun
 from monarch_nb.notebook.cells.waiting import pause
 from monarch_nb.notebook.display.units import duration
-from monarch_nb.notebook.errors import CellError, CellInterrupted
-from monarch_nb.notebook.hangs import reports
+from monarch_nb.notebook.errors import CellError, CellInterrupted, MagicError
 from monarch_nb.notebook.layouts.layout import FOLD, Layout
-from monarch_nb.notebook.output.mime import Content, results, text_content
+from monarch_nb.notebook.options import RunOptions
+from monarch_nb.notebook.output.mime import Content, note_html, results, text_content
 from monarch_nb.notebook.session import Session
-from monarch_nb.notebook.source import tracebacks
 
 if TYPE_CHECKING:
     from monarch_nb.control.api import CellOutcome, CellRun, ProcMesh
@@ -165,9 +167,8 @@ class MeshCell:
         return self._took_s if self.done else time.monotonic() - self._cell.started_s
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended, for `timeout` seconds at most. Returns whether it has.
-
-        The stop button ends the wait, and the cell with it.
+        """Wait until it has ended, return whether it has. The stop button ends the wait, and the
+        cell.
         """
         try:
             return self._ended.wait(timeout)
@@ -180,8 +181,9 @@ class MeshCell:
             run.interrupt()
 
     def check(self, timeout: float | None = None) -> None:
-        """Wait until it has ended. Raises `CellError` if ranks failed, `TimeoutError` if it has not
-        ended in time."""
+        """Wait until it has ended. Raises `CellError` if ranks failed, `TimeoutError` if it has
+        not.
+        """
         if not self.wait(timeout):
             raise TimeoutError(f"{self!r}: not ended within {timeout:g} s")
         if self.error is not None:
@@ -327,11 +329,10 @@ class MeshCell:
 
     def _see_to_late_ranks(self) -> None:
         # A script ends everywhere when it has failed somewhere; the ranks of a cell go on
-        if isinstance(self._request.work, Script):
-            late = wording.who_is_ended(self._errors(), self.pending)
+        is_script = isinstance(self._request.work, Script)
+        late = wording.who_is_late(self._errors(), self.pending, is_script=is_script)
+        if is_script:
             self.cancel()
-        else:
-            late = wording.who_is_late(self._errors(), self.pending)
         self._session.output.say(self._cell, late)
 
     # --------------------------------------------------------------------------------- ending
@@ -347,8 +348,7 @@ class MeshCell:
         return CellInterrupted(told, self._traceback(self._errors()))
 
     def _give_time(self) -> None:
-        """Ranks have been interrupted: let them end. Those that have not heard of it get a
-        signal."""
+        # Ranks have been interrupted: let them end; those that have not heard of it get a signal
         if self._is_over(INTERRUPT_S):
             return
         for run in self._runs:
@@ -414,11 +414,11 @@ class MeshCell:
         if not (pending := self.pending):
             return []
         found = self._session.control.stacks(self._request.mesh, pending, brief=True)
-        return reports.where_and_why(self._session.shell, found)
+        return hangs.where_and_why(self._session.shell, found)
 
     def _traceback(self, errors: dict[int, ErrorRecord]) -> str:
         text = wording.traceback(self._session.shell, errors, self._total)
-        if left := reports.who_left(errors):
+        if left := hangs.who_left(errors):
             text = f"{text}\n\n{left}"
         lost = [rank for rank, one in self._outcomes().items() if one.status == "lost"]
         return f"{text}\n\n{wording.advice(lost, self.ranks)}" if lost else text
@@ -427,3 +427,69 @@ class MeshCell:
 def _set(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+def run(session: Session, line: str, body: str) -> MeshCell | None:
+    """Run the body on the selected ranks; return the cell if it goes on in the background."""
+    session.seen.learn(body)
+    return start(session, options.parse_cell(line), body)
+
+
+def start(session: Session, chosen: RunOptions, work: str | Script) -> MeshCell | None:
+    """As `run`, with options that have been read, for the body of a cell or a script."""
+    mesh = session.meshes.pick(chosen.name)
+    parts = selection.parts(mesh, chosen.selection)
+    keep = bool(chosen.out) or not chosen.block
+    request = Request(mesh, parts, work, chosen.timeout, chosen.layout, keep)
+    if chosen.layout.only not in (None, *request.ranks):
+        raise MagicError(
+            f"--layout rank={chosen.layout.only}: the cell does not run on that rank, "
+            f"but on {rank_words(request.ranks)}"
+        )
+    check_living(session, mesh, request.ranks)
+    session.unfinished.wait_for(mesh.name, request.ranks)
+    session.link.attach()
+    if chosen.progress_after is not None:
+        session.cells.tell_waits_after(chosen.progress_after)
+    cell = MeshCell(session, session.cells.here(), request)
+    if session.auto.has_sent(session.cells.here().source):
+        session.cells.here().output.show(_where(cell, len(mesh)))
+    if chosen.out:
+        session.shell.user_ns[chosen.out] = cell
+    try:
+        return _begun(session, cell, chosen, work)
+    except SupervisionError as error:  # lost a moment ago
+        lost_now = wording.which_are_lost(mesh.name, error.ranks, request.ranks)
+        raise MagicError(lost_now) from None
+
+
+def check_living(session: Session, mesh: ProcMesh, ranks: Sequence[int]) -> None:
+    """Raise `MagicError` if some of these ranks are lost."""
+    if lost := set(session.control.lost(mesh)).intersection(ranks):
+        raise MagicError(wording.which_are_lost(mesh.name, sorted(lost), ranks))
+
+
+def _begun(
+    session: Session, cell: MeshCell, chosen: RunOptions, work: str | Script
+) -> MeshCell | None:
+    if chosen.block and not chosen.local:
+        cell.conduct()
+        return None
+    cell.follow(tells=not chosen.block)
+    if chosen.local:
+        _run_here(session, str(work))
+    if not chosen.block:
+        return cell
+    cell.check()
+    return None
+
+
+def _where(cell: MeshCell, total: int) -> Content:
+    label = f"on {cell.mesh} {rank_label(cell.ranks, total)}".rstrip()
+    return text_content(label, note_html(label))
+
+
+def _run_here(session: Session, body: str) -> None:
+    if not session.shell.run_cell(body, store_history=False).success:
+        said = "the cell failed in the controller, see above"
+        raise CellError(said, {}, said)

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.core.errors.folding import rank_list, rank_words
+from monarch_nb.notebook import hangs
 from monarch_nb.notebook.cells import wording
 from monarch_nb.notebook.cells.registry import CellRegistry
 from monarch_nb.notebook.client_link import ClientLink
 from monarch_nb.notebook.display.units import are
 from monarch_nb.notebook.errors import MagicError
-from monarch_nb.notebook.hangs import reports
 from monarch_nb.notebook.output.router import OutputRouter
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class StopButton:
             one.run.wait(STOP_AGAIN_S)
             if busy := one.run.pending:
                 found = self.control.stacks(one.run.mesh, busy, brief=True)
-                where = reports.where_and_why(self.shell, found)
+                where = hangs.where_and_why(self.shell, found)
                 told = wording.still_at_work("interrupted again", busy, where)
                 self.output.say(cell, f"{told}\n")
             else:

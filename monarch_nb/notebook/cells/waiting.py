@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.core.errors.folding import rank_words
+from monarch_nb.notebook import hangs
 from monarch_nb.notebook.display.units import duration
-from monarch_nb.notebook.hangs import reports
 from monarch_nb.notebook.output.cell_output import CellOutput
 from monarch_nb.notebook.output.mime import Content, note_html, text_content
 
@@ -158,7 +158,7 @@ class HangWatch:
         try:
             xray = self._control.xray()
             found = xray.hangs(tag) if xray is not None else {}
-            self._told = tag, reports.telling_line(self._shell, found)
+            self._told = tag, hangs.telling_line(self._shell, found)
         except Exception:  # the client ends just now
             logging.getLogger("monarch_nb").debug("a look at hanging ranks failed", exc_info=True)
         finally:

@@ -19,8 +19,8 @@ from monarch_nb.core.errors.folding import (
     rank_words,
 )
 from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.notebook import tracebacks
 from monarch_nb.notebook.display.units import are
-from monarch_nb.notebook.source import tracebacks
 
 
 def summary(errors: Mapping[int, ErrorRecord]) -> str:
@@ -47,22 +47,17 @@ def traceback(
     return "\n\n".join(parts)
 
 
-def who_is_late(errors: Mapping[int, ErrorRecord], pending: Sequence[int]) -> str:
-    """Ranks that run on while others have failed."""
+def who_is_late(
+    errors: Mapping[int, ErrorRecord], pending: Sequence[int], *, is_script: bool
+) -> str:
+    """Return a line on ranks that run on while others have failed; those of a script are ended."""
     failed = fold_errors(errors)[0].headline
-    return (
-        f"{rank_words(pending)} {are(pending)} still running after {failed}. "
-        "They may wait for a rank that failed; the stop button interrupts them.\n"
-    )
-
-
-def who_is_ended(errors: Mapping[int, ErrorRecord], pending: Sequence[int]) -> str:
-    """Ranks that run a script on while others have failed."""
-    failed = fold_errors(errors)[0].headline
-    return (
-        f"{rank_words(pending)} {_were(pending)} still running after {failed}. "
-        "A script that fails on one rank is interrupted on all\n"
-    )
+    if is_script:
+        verb, rest = _were(pending), "A script that fails on one rank is interrupted on all"
+    else:
+        verb = are(pending)
+        rest = "They may wait for a rank that failed; the stop button interrupts them."
+    return f"{rank_words(pending)} {verb} still running after {failed}. {rest}\n"
 
 
 def which_are_lost(mesh: str, lost: Sequence[int], wanted: Sequence[int]) -> str:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Final
 from monarch_nb.core.errors.folding import fold_outputs, rank_list, rank_words
 from monarch_nb.core.hangs.collectives import NotRegroupedError
 from monarch_nb.core.shape.selection import check_ranks
-from monarch_nb.notebook import options
+from monarch_nb.notebook import hangs, options
 from monarch_nb.notebook.commands.command import Command, say
 from monarch_nb.notebook.display.units import are
 from monarch_nb.notebook.errors import MagicError
-from monarch_nb.notebook.hangs import reports
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
 
@@ -42,7 +41,7 @@ def _stacks(session: Session, chosen: argparse.Namespace) -> None:
     ranks = tuple(mesh.ranks) if chosen.ranks is None else chosen.ranks
     root, whys = session.lifecycle.stacks(mesh, ranks, native=chosen.native)
     if root.ranks:
-        session.cells.here().output.show(reports.tree_content(session.shell, root))
+        session.cells.here().output.show(hangs.tree_content(session.shell, root))
     for group in fold_outputs(whys):
         say(f"{rank_words(group.ranks)}: {whys[group.ranks[0]]}")
 
@@ -74,7 +73,7 @@ def _collectives(session: Session, chosen: argparse.Namespace) -> None:
     check_ranks(mesh, ranks)
     seen = _xray(session).examine(mesh, ranks)
     if seen:
-        say(reports.report(session.shell, seen, chosen.last))
+        say(hangs.report(session.shell, seen, chosen.last))
     if silent := sorted(set(ranks).difference(seen)):
         say(f"{rank_words(silent)}: no answer; %mesh status shows why")
 
@@ -90,7 +89,7 @@ def _regroup(session: Session, chosen: argparse.Namespace) -> None:
             f"%mesh restart {rank_list(busy)} if nothing does. Then type %mesh regroup"
         )
     try:
-        say(reports.regrouped(mesh.name, xray.regroup(mesh)))
+        say(hangs.regrouped(mesh.name, xray.regroup(mesh)))
     except NotRegroupedError as error:
         restart = f"%mesh restart {rank_list(error.ranks)}"
         raise MagicError(f"{mesh.name}: {error}. Type: {restart}, then %mesh regroup") from None

@@ -25,6 +25,7 @@ from monarch_nb.core.wire.messages.codec import Refused, Request
 from monarch_nb.errors import MeshError
 from monarch_nb.notebook import options
 from monarch_nb.notebook.cells.auto_transform import AutoTransform
+from monarch_nb.notebook.completion import seen_names
 from monarch_nb.notebook.completion.mesh_words import (
     Match,
     MeshLine,
@@ -33,10 +34,9 @@ from monarch_nb.notebook.completion.mesh_words import (
     Words,
     place_of,
 )
+from monarch_nb.notebook.completion.seen_names import SeenNames
 from monarch_nb.notebook.meshes import Meshes
 from monarch_nb.notebook.shells import Kernel, kernel_of
-from monarch_nb.notebook.source import seen_names
-from monarch_nb.notebook.source.seen_names import SeenNames
 
 if TYPE_CHECKING:
     from monarch_nb.control.api import Control, ProcMesh
@@ -78,8 +78,9 @@ class Help:
         return None if place is None else self._of_code(place)
 
     def inspect(self, cell: str, offset: int, detail: int) -> dict[str, str | None] | None:
-        """Help on the name at an offset, as `{"text": ...}`, where None is a name nobody knows;
-        None in code of the controller's."""
+        """Return help on a name as `{"text": ...}`, None where nobody knows it or it is the
+        controller's.
+        """
         place = place_of(cell, offset, self._auto.line_for)
         if isinstance(place, MeshLine):
             magic = "%%mesh" if place.is_cell else "%mesh"
@@ -89,7 +90,7 @@ class Help:
     # ---------------------------------------------------------------------------- completions
 
     def _of_code(self, place: RankCode) -> list[Match]:
-        mesh, ranks = self._whereabouts(place.line)
+        mesh, ranks = self._mesh_and_ranks(place.line)
         answer = self._ask(mesh, ranks, messages.Complete(place.code, place.cursor))
         found = [] if answer is None else list(_matches(answer.matches, place.start))
         there = {match.text for match in found}
@@ -107,8 +108,7 @@ class Help:
     def _named(
         self, place: RankCode, owner: str, mesh: ProcMesh | None, is_told: bool
     ) -> list[Word]:
-        """Names that occur in the cell, which has not run; and in cells before it and on ranks,
-        unless one has just told its own."""
+        # Of the cell, which has not run; and of cells before it and ranks, unless one has just told
         here = SeenNames()
         here.learn(seen_names.without_token(place.code, place.cursor))
         found = dict.fromkeys(here.of(owner), "")
@@ -135,7 +135,7 @@ class Help:
     # --------------------------------------------------------------------------------- names
 
     def _of_name(self, place: RankCode, detail: int) -> str | None:
-        mesh, ranks = self._whereabouts(place.line)
+        mesh, ranks = self._mesh_and_ranks(place.line)
         key = getattr(mesh, "name", ""), detail, token_at_cursor(place.code, place.cursor)
         answer = self._ask(mesh, ranks, messages.Inspect(place.code, place.cursor, detail))
         if answer is not None:
@@ -147,9 +147,9 @@ class Help:
 
     # --------------------------------------------------------------------------------- ranks
 
-    def _whereabouts(self, line: str) -> tuple[ProcMesh | None, list[int]]:
-        """The mesh of a `%%mesh` line and its living ranks; of a line that is wrong, all of the
-        current mesh."""
+    def _mesh_and_ranks(self, line: str) -> tuple[ProcMesh | None, list[int]]:
+        # The mesh of a `%%mesh` line and its living ranks; of a line that is wrong, the current
+        # mesh
         meshes, lost = self._meshes, self._control.lost
         try:
             chosen = options.parse_cell(line)

@@ -48,10 +48,8 @@ Place = MeshLine | RankCode
 
 
 def place_of(cell: str, cursor: int, auto: Callable[[list[str]], str | None]) -> Place | None:
-    """The place of the cursor; None in code of the controller's.
-
-    `auto` says what stands after the `%%mesh` that a cell of these lines gets by itself, if it
-    does.
+    """Return the place of the cursor; None in the controller's code. `auto` is
+    `AutoTransform.line_for`.
     """
     if head := _CELL.match(cell):
         if cursor >= head.end() and head[0].endswith("\n"):
@@ -95,8 +93,7 @@ class Match(NamedTuple):
 
 
 class Words:
-    """Completes lines. `variables` has the names that a command may move: `put` from here, `get`
-    from ranks."""
+    """Completes lines; `variables` are those that a command may move: of here, or of ranks."""
 
     def __init__(self, meshes: Meshes, variables: Callable[[str], Sequence[Word]]) -> None:
         self._meshes = meshes

@@ -108,8 +108,9 @@ class Debugging:
         return self._follower is not None
 
     def choose(self, choice: Choice) -> str:
-        """Debug this from now on; what was stopped elsewhere goes on. Returns the line that says
-        so."""
+        """Debug this from now on, let go of what was stopped elsewhere; return the line that says
+        so.
+        """
         if self._follower is None:
             raise MagicError(NO_DEBUGGER)
         self._chosen = choice

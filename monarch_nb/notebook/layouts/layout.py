@@ -60,8 +60,7 @@ class Section:
 
 
 def drawn(kind: str, sections: Iterable[Section], name: str, plain: str | None = None) -> Content:
-    """The display of these sections. `name` is no other display's; `plain` stands for its plain
-    text, if that is another."""
+    """Return the display of sections; `name` is no other's, `plain` replaces its plain text."""
     shown = list(sections)
     if kind == "tabs":
         as_html = _tabs(shown, name)
@@ -124,8 +123,7 @@ MIN_CHARS: Final = 4_000  # of one section
 
 
 class Sections:
-    """The sections of one cell on some ranks of a mesh with `total` ranks; `number` is the
-    cell's."""
+    """The sections of the cell with this `number`, on ranks of a mesh with `total` ranks."""
 
     def __init__(self, kind: str, ranks: Iterable[int], total: int, number: int) -> None:
         self._kind = kind

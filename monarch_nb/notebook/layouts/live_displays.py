@@ -132,8 +132,9 @@ class CellDisplays:
         self._is_wiped = False
 
     def place(self, event: OutputEvent) -> LiveDisplay:
-        """Where a display with an id goes: together with the other ranks' of that name, or else
-        with what is as manyth of its rank."""
+        """Return where a display with an id goes: with those of that name, or as manyth, of other
+        ranks.
+        """
         name = display_id(event.content)
         name = "" if _RANDOM.fullmatch(name) else name
         self._counts[event.mesh, event.rank, name] += 1

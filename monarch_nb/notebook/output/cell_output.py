@@ -64,7 +64,7 @@ class CellOutput:
         self._tokens = Tokens()
         self._waiting: list[Message] = []
         self._layouts: dict[str, Layout] = {}
-        self._held: dict[str, list[Message]] = {}  # until the cell has ended
+        self._deferred: dict[str, list[Message]] = {}  # until the cell has ended
         self._sections: dict[str, Sections] = {}
         self._bars = Bars()
         self._frames = [Frame(self._bars)]
@@ -92,7 +92,7 @@ class CellOutput:
             self._tokens.wiped()
             self._layouts[mesh] = layout
             if not layout.streams:
-                self._held[mesh] = []
+                self._deferred[mesh] = []
             if layout.has_sections:
                 self._sections[mesh] = Sections(layout.kind, shown, total, number)
                 self._frames.append(Frame(self._sections[mesh]))
@@ -111,7 +111,7 @@ class CellOutput:
                     if (text := plain_text(one)) and sections.conclude(rank, text):
                         del left[rank]
                 self._waiting += self._last_drawing(sections)
-            self._waiting += self._held.pop(mesh, [])
+            self._waiting += self._deferred.pop(mesh, [])
             self._bars.stop(mesh, now)
         return left
 
@@ -195,7 +195,7 @@ class CellOutput:
 
     def _redraw(self, live: LiveDisplay | CommonDisplay, now: float) -> None:
         # Soon: other ranks are about to say the same. What is held back takes its last state.
-        if live.is_shown or not self._held:
+        if live.is_shown or not self._deferred:
             self._redraws.setdefault(live, now + WINDOW_S)
 
     def write(self, stream: str, text: str) -> None:
@@ -300,11 +300,11 @@ class CellOutput:
             self._waiting += drawing(self._frames[0], self._bars.draw(now))
 
     def _moving(self) -> list[Frame]:
-        held: list[object] = [self._sections.get(mesh) for mesh in self._held]
-        if held:
-            held.append(self._bars)
+        deferred: list[object] = [self._sections.get(mesh) for mesh in self._deferred]
+        if deferred:
+            deferred.append(self._bars)
         frames = self._frames if self.sink.redraws else []
-        return [frame for frame in frames if frame.picture not in held]
+        return [frame for frame in frames if frame.picture not in deferred]
 
     def _last_drawing(self, sections: Sections) -> list[Message]:
         [frame] = [frame for frame in self._frames if frame.picture is sections]
@@ -313,7 +313,7 @@ class CellOutput:
         return drawing(frame, content) if content else []
 
     def _texts(self, mesh: str, texts: Iterable[lines.Text]) -> None:
-        waiting = self._held.get(mesh, self._waiting)
+        waiting = self._deferred.get(mesh, self._waiting)
         folder = self._folders[mesh]
         for stream, text in texts:
             if stream != DISPLAY:

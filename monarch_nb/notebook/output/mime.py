@@ -47,10 +47,7 @@ def is_composable(data: Content) -> bool:
 
 
 def composed(parts: Sequence[tuple[str, Sequence[Content]]]) -> list[Content]:
-    """What to display for several labels, each with contents, as one display that can change.
-
-    What is before the last is shown once, above it.
-    """
+    """Return displays of several labels' contents; all but the last are shown once."""
     if not parts:
         return [text_content("")]
     if len(parts) == 1 and len(parts[0][1]) == 1:

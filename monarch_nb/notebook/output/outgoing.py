@@ -157,8 +157,7 @@ class Drawing(_Fixed):
 
 
 class LiveDrawing:
-    """A display of ranks that changes, as it is when it is sent: first all of it, then what has an
-    id."""
+    """A display of ranks that changes, as it is when it is sent: first all, then what has an id."""
 
     def __init__(self, live: LiveDisplay | CommonDisplay) -> None:
         self.live = live

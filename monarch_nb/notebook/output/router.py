@@ -14,9 +14,9 @@ from IPython.core.interactiveshell import InteractiveShell
 from monarch_nb.notebook.cells.registry import Cell, CellRegistry
 from monarch_nb.notebook.client_link import ClientLink
 from monarch_nb.notebook.layouts.live_displays import LiveDisplays, Owner
+from monarch_nb.notebook.output.comm_relay import CommRelay
 from monarch_nb.notebook.output.flusher import Flusher
 from monarch_nb.notebook.output.sinks import Sink
-from monarch_nb.notebook.widgets.comm_relay import CommRelay
 
 if TYPE_CHECKING:
     from monarch_nb.control.api import Client, MeshFailure, OutputEvent

@@ -1,26 +1,76 @@
 """Where the output of a cell goes: to the front end under the cell that caused it, or to the
 terminal.
 
-Rule of the file: a sink may be used from any thread and at any time, also after its cell has
-ended. In a kernel it sends messages with the cell's own parent header; `print` in a thread would
-reach whatever cell runs.
+Rule of the file: a sink may be used from any thread and at any time, also after its cell has ended.
+In a kernel it sends messages with the cell's own parent header; `print` in a thread would reach
+whatever cell runs. What the cell itself prints keeps its place among what ranks print: a line of a
+rank may wait for its equals, so it goes into the same queue behind it, unless nothing waits.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import publish_display_data
 
 from monarch_nb.notebook.output.mime import Content
-from monarch_nb.notebook.output.ordering import send_what_was_printed
 from monarch_nb.notebook.shells import Header, Kernel, has_reader, kernel_of, request_of
+
+
+class Queue(Protocol):
+    """Holds what ranks have said and the front end has not been sent (a `Session`)."""
+
+    def follow(self, stream: str, text: str) -> bool: ...
+    def settle(self) -> None: ...
+
+
+def keep_order(shell: InteractiveShell, queue: Queue) -> Callable[[], None]:
+    """Let the streams of a kernel ask the queue first. Returns what undoes it."""
+    streams = [sys.stdout, sys.stderr] if hasattr(shell, "kernel") else []
+    ours = [stream for stream in streams if hasattr(stream, "pub_thread")]
+    for stream in ours:
+        _let_ask(stream, queue)
+
+    def undo() -> None:
+        for stream in ours:
+            vars(stream).pop("write", None)
+            vars(stream).pop("flush", None)
+
+    return undo
+
+
+def _let_ask(stream: Any, queue: Queue) -> None:
+    write, flush, name, process = stream.write, stream.flush, stream.name, os.getpid()
+
+    def is_the_cell() -> bool:  # not a thread that goes on, nor a fork of the kernel
+        return threading.current_thread() is threading.main_thread() and os.getpid() == process
+
+    def write_in_order(text: str) -> int | None:
+        if is_the_cell() and isinstance(text, str) and queue.follow(name, text):
+            return len(text)
+        written: int | None = write(text)
+        return written
+
+    def flush_in_order() -> None:
+        if is_the_cell():
+            queue.settle()
+        flush()
+
+    stream.write, stream.flush = write_in_order, flush_in_order
+
+
+def send_what_was_printed() -> None:
+    """What the controller has printed so far is sent before whatever is sent next."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "pub_thread"):  # a kernel's own, not redirected
+            type(stream).flush(stream)
 
 
 class CommMessage(NamedTuple):
@@ -64,15 +114,15 @@ class Headless:
 
     def __init__(self) -> None:
         self._header: Header | None = None
-        self._held: list[Callable[[Header], None]] = []
+        self._late: list[Callable[[Header], None]] = []
         self._lock = threading.Lock()
 
     def begin(self, header: Header) -> None:
         with self._lock:
             self._header = header
-            for send in self._held:
+            for send in self._late:
                 send(header)
-            self._held.clear()
+            self._late.clear()
 
     def end(self) -> None:
         """It has ended."""
@@ -83,7 +133,7 @@ class Headless:
         """Now or with the next cell."""
         with self._lock:
             if self._header is None:
-                self._held.append(send)
+                self._late.append(send)
             else:
                 send(self._header)
 

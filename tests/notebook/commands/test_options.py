@@ -10,7 +10,7 @@ import pytest
 from monarch_nb.notebook import commands, options
 from monarch_nb.notebook.commands import status
 from monarch_nb.notebook.errors import MagicError
-from monarch_nb.notebook.magics import MeshMagics
+from monarch_nb.notebook.extension import MeshMagics
 
 
 def complaint(line: str) -> str:

@@ -148,8 +148,9 @@ class DebugSession:
         return self._conversation.is_closed
 
     def begin(self, rank: int, ended: Callable[[], object]) -> bool:
-        """Speak to this rank in a thread, at whose end `ended` is called. False, and the end, if
-        it is not stopped."""
+        """Speak to this rank in a thread, then call `ended`. False, and ended, if it is not
+        stopped.
+        """
         if not self._conversation.choose(rank):
             self.let_go()
             ended()

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Final
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.hangs.stack_tree import Stack
 from monarch_nb.core.shape.selection import check_ranks
+from monarch_nb.notebook import hangs, tracebacks
 from monarch_nb.notebook.debug.target import NO_DEBUGGER, Choice
-from monarch_nb.notebook.hangs import reports
-from monarch_nb.notebook.source import tracebacks
 from monarch_nb.notebook.view.feed.inputs import CellAtWork, FeedInputs, Nothing
 
 if TYPE_CHECKING:
@@ -116,8 +115,7 @@ class Source:
     def lines_after(
         self, seq: int, mesh: str | None, ranks: Sequence[int] | None, limit: int
     ) -> tuple[Sequence[Line], int, int]:
-        """The newest lines behind the one with this number, how many were left out, and the number
-        of the newest line of all."""
+        """Return the newest lines after this number, how many are left out, the newest number."""
         client = self._control.running_client()
         if client is None:
             return (), 0, 0
@@ -175,7 +173,7 @@ class Source:
 
     def words(self, stacks: Sequence[Stack]) -> str:
         """All calls of a rank, cells under their names."""
-        return reports.text(self._shell, stacks)
+        return hangs.text(self._shell, stacks)
 
     def name(self, file: str) -> str:
         """What people call a file: a cell by its number."""

@@ -30,10 +30,7 @@ MAX_DORMANT: Final = 64
 
 
 class Turn(NamedTuple):
-    """What one channel is to be sent: the delta from `base`, then the state to each of `states`.
-
-    `base` is None where nobody has a state yet.
-    """
+    """What a channel is sent: the delta from `base` (None: nobody has a state), then states."""
 
     channel: int
     base: int | None

@@ -25,10 +25,7 @@ MONARCH: Final = "monarch"
 
 
 def serve_browsers(shell: object, hub: Hub) -> Callable[[], None]:
-    """Let browsers open comms, and tell those of a plain kernel that they can.
-
-    Returns what undoes it. A terminal has no browsers.
-    """
+    """Let browsers open comms, and tell those of a plain kernel that they can; return the undo."""
     kernel = getattr(shell, "kernel", None)
     manager = getattr(kernel, "comm_manager", None)
     if manager is None:

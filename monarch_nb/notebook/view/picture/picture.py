@@ -71,8 +71,7 @@ def _summary(snapshot: MeshSnapshot) -> str:
 
 
 def _told_rows(snapshot: MeshSnapshot) -> list[tuple[str, str]]:
-    """Verdicts and lines of those of which there is more to say than their number; the lost come
-    first."""
+    # Of those of which there is more to say than their number; the lost come first
     telling = [row for row in snapshot.rows() if row.what or row.detail]
     telling.sort(key=lambda row: not is_alarming(row.verdict))
     lines = [(row.verdict, _row(snapshot, row)) for row in telling[:MAX_LINES]]
@@ -90,8 +89,8 @@ def _row(snapshot: MeshSnapshot, row: Row) -> str:
 
 
 def _failures(snapshot: MeshSnapshot) -> Iterator[tuple[str, str]]:
-    """Who failed, and how: `ranks 2,5`, `ValueError: bad (train.py, line 12; step; 3 times)`. How
-    processes ended that are still lost is told with their state."""
+    # `ranks 2,5`, `ValueError: bad (train.py, line 12; step; 3 times)`. How processes ended that
+    # are still lost is told with their state.
     seen = set(snapshot.part.ranks)
     for failure in snapshot.failures:
         is_told = failure.died and all(

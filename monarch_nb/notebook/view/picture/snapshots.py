@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.core.errors.folding import rank_list
 from monarch_nb.core.errors.records import clip
-from monarch_nb.notebook.source import tracebacks
+from monarch_nb.notebook import tracebacks
 from monarch_nb.notebook.view.picture.marks import in_order
 
 if TYPE_CHECKING:
@@ -200,8 +200,7 @@ class SnapshotReader:
         self._last: tuple[Client, Snapshot] | None = None
 
     def read(self, part: Part, age_s: float = 0.0) -> MeshSnapshot | None:
-        """The part as it is now; None when no client knows its mesh. Those who would take what was
-        seen `age_s` ago share a look."""
+        """Return the part as it is, or was `age_s` ago; None when no client knows its mesh."""
         client = self._control.running_client()
         if client is None:
             return None

@@ -252,8 +252,7 @@ _UPDATES: Final = ("update", "echo_update")
 
 
 def changes_of(event: CommEvent) -> set[str]:
-    """The names of the values that an update of a rank changes; empty for any other message, and
-    for what answers the front end."""
+    """Return the names that an update of a rank changes; none for another message, or an answer."""
     data = event.content["data"]
     if event.kind != "comm_msg" or event.parent or data.get("method") != "update":
         return set()

@@ -22,7 +22,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from monarch_nb.core.errors.records import ErrorRecord, clip
 from monarch_nb.errors import ActorError
 
-_OURS = str(Path(__file__).parents[2]) + "/"
+_OURS = str(Path(__file__).parents[1]) + "/"
 _MAX_NAME: Final = 200
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib"))
 
@@ -139,8 +139,7 @@ def named_place(shell: InteractiveShell, place: str) -> str:
 
 
 def place_of_error(shell: InteractiveShell, record: ErrorRecord) -> str:
-    """The user's line at which an error arose: `Cell In[5], line 3`, `train.py, line 12`; or
-    nothing."""
+    """Return the user's line at which an error arose: `Cell In[5], line 3`, `train.py, line 12`."""
     theirs = [each for each in record.visible if not is_library(each.filename)]
     frame = (theirs or record.visible or (record.place,))[-1]
     if frame is None:
@@ -150,10 +149,7 @@ def place_of_error(shell: InteractiveShell, record: ErrorRecord) -> str:
 
 
 def remember(filename: str, source: str) -> None:
-    """Let tracebacks find these lines.
-
-    IPython has put the transformed cell there, where a `%%mesh` cell is one line.
-    """
+    """Let tracebacks find these lines: IPython has kept the transformed cell, which is one line."""
     lines = [line + "\n" for line in source.splitlines()]
     linecache.cache[filename] = (len(source), None, lines, filename)
 

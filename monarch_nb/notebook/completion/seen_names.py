@@ -53,8 +53,9 @@ class SeenNames:
 
 
 def token(code: str, cursor: int) -> tuple[str, str] | None:
-    """What is being typed: what stands before its last dot, and the begin of a name. None where a
-    name would be no completion: in an import, a magic, a path, behind a call."""
+    """Return the owner and the begin of the name that is typed; None where no name can be: an
+    import, a path.
+    """
     before = code[:cursor]
     match = _TOKEN.search(before)
     if match is None or _NO_NAME.match(before[before.rfind("\n") + 1 :]):

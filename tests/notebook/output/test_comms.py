@@ -14,7 +14,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from monarch_nb.notebook.widgets.comm_relay import MANY, WINDOW_S, CommRelay
+from monarch_nb.notebook.output.comm_relay import MANY, WINDOW_S, CommRelay
 from tests.kernel.client import Cell, KernelClient
 from tests.source import ROOT
 

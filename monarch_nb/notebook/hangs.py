@@ -19,9 +19,9 @@ from monarch_nb.core.hangs.collectives import line as line_of
 from monarch_nb.core.hangs.stack_tree import Line, Node, Stack
 from monarch_nb.core.hangs.stack_tree import lines as lines_of
 from monarch_nb.core.hangs.stacks import Frame
+from monarch_nb.notebook import tracebacks
 from monarch_nb.notebook.display.units import are, count
 from monarch_nb.notebook.output.mime import Content, text_content
-from monarch_nb.notebook.source import tracebacks
 
 if TYPE_CHECKING:
     from monarch_nb.control.api import Regrouped, Seen
