@@ -83,8 +83,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
     # ------------------------------------------------------------------------- interrupts
 
     async def dispatch_control(self, msg: Frames) -> None:
-        """Interrupts and shutdowns overtake; other control messages go one at a time, as in the
-        base class.
+        """Let interrupts and shutdowns overtake; others go one at a time, as in the base class.
 
         ipykernel holds `_control_lock` while a handler awaits, so one slow `debug_request` would
         delay the stop button.
@@ -208,8 +207,6 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
                 publish("idle", "shell", request)
                 if self._busy_with is not None:
                     publish("busy", "shell", self._busy_with)
-
-    # --------------------------------------------------------------------------- shutdown
 
     async def do_shutdown(self, restart: bool) -> Message:
         """End the mesh, then the kernel."""

@@ -25,7 +25,7 @@ def install() -> None:
 
 
 def press() -> None:
-    """SIGINT to this process, and see to it that the main thread notices. On an event loop.
+    """Send SIGINT to this process, and see to it that the main thread notices. On an event loop.
 
     A signal that comes between Python's last look and a system call that blocks is not noticed
     before that call ends: `time.sleep(30)` would sleep on. Another signal, which does nothing, ends

@@ -143,13 +143,12 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def load(shell: InteractiveShell, with_control: Control) -> Session:
-    """As `load_ipython_extension`, for a shell that has not loaded it, on this controller."""
+    """Do as `load_ipython_extension` does, for a shell that has not loaded it."""
     session = Session(shell, with_control)
     session.start()
     _register_magics(shell, session)
     session.on_close(lambda: _unregister_magics(shell))
-    display.register(shell, session.showing)
-    session.on_close(lambda: display.unregister(shell))
+    session.on_close(display.register(shell, session.showing))
     found = completer.Help(shell, session.control, session.meshes, session.auto, session.seen)
     session.on_close(completer.install(shell, found))
     session.on_close(tracebacks.hide_our_frames(shell))

@@ -79,7 +79,7 @@ def place(shell: InteractiveShell, frames: Sequence[Frame]) -> str:
 
 
 def short(shell: InteractiveShell, stacks: Sequence[Stack]) -> str:
-    """`data.py:41 load()`: the user's own innermost line, of the first thread; or idle."""
+    """Return `data.py:41 load()`: the user's own innermost line, of the first thread; or idle."""
     frames = stacks[0].frames[::-1] if stacks else ()
     if not frames:
         return IDLE
@@ -92,7 +92,7 @@ def short(shell: InteractiveShell, stacks: Sequence[Stack]) -> str:
 
 
 def text(shell: InteractiveShell, stacks: Iterable[Stack]) -> str:
-    """All calls of all threads as in a traceback, the innermost last; or idle."""
+    """Return all calls of all threads as in a traceback, the innermost last; or idle."""
     parts = [
         (f"{stack.thread}:\n" if stack.thread else "")
         + "\n".join(f"  {_call(shell, frame, below=True)}" for frame in stack.frames)
@@ -156,12 +156,12 @@ def _where(shell: InteractiveShell, frame: Frame) -> str:
 
 
 def standings(shell: InteractiveShell, seen: Mapping[int, Seen]) -> dict[int, Standing]:
-    """Where these ranks are, with words for the places of those that do not wait."""
+    """Return where these ranks are, with words for the places of those that do not wait."""
     return {rank: one.standing._replace(place=_place(shell, one)) for rank, one in seen.items()}
 
 
 def telling_line(shell: InteractiveShell, meshes: Mapping[str, Mapping[int, Seen]]) -> str:
-    """`ranks 0-2 in all_reduce #18 for 6 s; rank 3 in data.py:41 load()`, of each mesh."""
+    """Return `ranks 0-2 in all_reduce #18 for 6 s; rank 3 in data.py:41 load()`, of each mesh."""
     told = {name: line_of(standings(shell, seen)) for name, seen in meshes.items()}
     return "; ".join(f"{name}: {text}" if len(told) > 1 else text for name, text in told.items())
 
@@ -186,7 +186,7 @@ def report(shell: InteractiveShell, seen: Mapping[int, Seen], last: int) -> str:
 
 
 def who_left(errors: Mapping[int, ErrorRecord]) -> str:
-    """What ranks that were stopped in a collective need; empty where none was."""
+    """Return what ranks that were stopped in a collective need; empty where none was."""
     ranks = [rank for rank, error in errors.items() if _was_in_collective(error)]
     if not ranks:
         return ""
@@ -198,7 +198,7 @@ def who_left(errors: Mapping[int, ErrorRecord]) -> str:
 
 
 def regrouped(name: str, done: Regrouped) -> str:
-    """What became of the process groups of a mesh."""
+    """Return what became of the process groups of a mesh."""
     dropped = ""
     if done.dropped:
         are = "is" if done.dropped == 1 else "are"

@@ -72,7 +72,7 @@ class Lifecycle:
         return said
 
     def every_mesh(self) -> list[ProcMesh]:
-        """Every mesh once, however many slices of it have names."""
+        """Return every mesh once, however many slices of it have names."""
         found = {mesh.name: mesh for mesh in self.meshes.everything().values()}
         return [self.control.whole(mesh) for mesh in found.values()]
 
@@ -130,7 +130,9 @@ class Lifecycle:
     def stacks(
         self, mesh: ProcMesh, ranks: Sequence[int], *, native: bool = False
     ) -> tuple[Node, dict[int, str]]:
-        """Where these ranks are in their code, as a tree; and why there is nothing of others."""
+        """Return where these ranks are in their code, as a tree, and why nothing is known of
+        others.
+        """
         check_ranks(mesh, ranks)
         if native and (xray := self.control.xray()) is not None:
             with_native, whys = xray.native_stacks(mesh, ranks)

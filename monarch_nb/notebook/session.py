@@ -74,7 +74,6 @@ class Session:
         self._undo.callback(undo)
 
     def close(self) -> None:
-        """Leave the shell alone again."""
         self.live.close()
         self._flusher.close()
         self.showing.close()
@@ -109,7 +108,7 @@ class Session:
 
 
 def session_of(shell: InteractiveShell) -> Session | None:
-    """The session of a shell that has loaded the extension."""
+    """Return the session of a shell that has loaded the extension."""
     found: Session | None = vars(shell).get("_monarch_nb_session")
     return found
 

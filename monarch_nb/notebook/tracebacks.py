@@ -28,7 +28,7 @@ _LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platst
 
 
 def prune(tb: TracebackType | None) -> TracebackType | None:
-    """The traceback without our frames. None when nothing else is in it."""
+    """Return the traceback without our frames. None when nothing else is in it."""
     kept: list[TracebackType] = []
     inside = False
     while tb is not None:
@@ -45,12 +45,12 @@ def prune(tb: TracebackType | None) -> TracebackType | None:
 
 
 def is_ours(filename: str) -> bool:
-    """Whether a file belongs to monarch_nb, or to its kernel."""
+    """Tell whether a file belongs to monarch_nb, or to its kernel."""
     return filename.startswith(_OURS) or "/monarch_kernel/" in filename
 
 
 def is_library(filename: str) -> bool:
-    """Whether a file is ours, Python's or a dependency's, rather than the user's."""
+    """Tell whether a file is ours, Python's or a dependency's, rather than the user's."""
     return filename.startswith((_OURS, *_LIBRARIES, "<frozen "))
 
 
@@ -90,7 +90,7 @@ def _without_told_cause(error: BaseException | None) -> Iterator[None]:
 
 
 def file_of_cell(shell: InteractiveShell) -> str | None:
-    """The file name under which IPython compiled the cell that is calling, if one is."""
+    """Return the file name under which IPython compiled the cell that is calling, if one is."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "<module>" and frame.f_globals is shell.user_global_ns:
@@ -100,9 +100,11 @@ def file_of_cell(shell: InteractiveShell) -> str | None:
 
 
 def place_of_body(shell: InteractiveShell, source: str, tag: int, body: str) -> tuple[str, int]:
-    """The file name and the line at which the body of the running `%%mesh` cell begins, as
-    tracebacks and debuggers show it on both sides: the cell's own if the body is the rest of its
-    source, else a file of its own."""
+    """Return the file name and the line at which the body of the running `%%mesh` cell begins.
+
+    These are the cell's own if the body is the rest of its source, else a file of its own;
+    tracebacks and debuggers show them on both sides.
+    """
     filename = file_of_cell(shell)
     if filename is not None and source.rstrip().endswith(body.rstrip()):
         remember(filename, source)
@@ -113,25 +115,25 @@ def place_of_body(shell: InteractiveShell, source: str, tag: int, body: str) -> 
 
 
 def line_of_cell(shell: InteractiveShell, filename: str, lineno: int) -> str | None:
-    """A line of a cell, for tracebacks of ranks; None for a file that is no cell."""
+    """Return a line of a cell, for tracebacks of ranks; None for a file that is no cell."""
     if name_of_cell(shell, filename) is None:
         return None
     return linecache.getline(filename, lineno) or None
 
 
 def source_line(shell: InteractiveShell, filename: str, lineno: int) -> str:
-    """A line of a cell or a file without its indent; empty where it is not known here."""
+    """Return a line of a cell or a file without its indent; empty where it is not known here."""
     return (line_of_cell(shell, filename, lineno) or linecache.getline(filename, lineno)).strip()
 
 
 def name_of_cell(shell: InteractiveShell, filename: str) -> str | None:
-    """`Cell In[3]`, as IPython names it; None for a file that is no cell."""
+    """Return `Cell In[3]`, as IPython names it; None for a file that is no cell."""
     found = shell.compile.format_code_name(filename)
     return " ".join(found) if found else None
 
 
 def named_place(shell: InteractiveShell, place: str) -> str:
-    """`Cell In[5]:3 step()` for `123.py:3 step()`, where that file is a cell; else as it is."""
+    """Return `Cell In[5]:3 step()` for `123.py:3 step()` of a cell; any other as it is."""
     file, colon, rest = place.partition(":")
     paths = vars(shell.compile).get("_filename_map", {})
     path = next((each for each in paths if each.rpartition("/")[2] == file), file)
@@ -155,7 +157,7 @@ def remember(filename: str, source: str) -> None:
 
 
 def first_line(cell: str, body: str) -> int:
-    """The line of the cell at which the body of its cell magic begins."""
+    """Return the line of the cell at which the body of its cell magic begins."""
     return _lines(cell) - _lines(body) + 1
 
 

@@ -28,6 +28,7 @@ from ipykernel.debugger import ROUTING_ID, Debugger
 from monarch_kernel.debug.rank_session import Message, RankSession, refusal, thread_number
 from monarch_nb.notebook.debug import target as debugging
 from monarch_nb.notebook.debug.target import CONTROLLER, Choice
+from monarch_nb.notebook.display.units import count
 from monarch_nb.notebook.session import session_of
 
 _Debugger: Any = Debugger  # its types are incomplete
@@ -186,7 +187,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         return self._ranks
 
     async def debugInfo(self, message: Message) -> Message:  # noqa: N802  ipykernel's name
-        """What the front end needs to know first."""
+        """Return what the front end needs to know first."""
         if (ranks := self._ranks) is not None:
             threads = sorted(ranks.stopped, key=lambda each: each != ranks.focus)
             self.stopped_threads = [thread_number(*each) for each in threads]
@@ -315,7 +316,8 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
                 await self._ranks.tell_all("dumpCell", asked)
         for message in self._wanted_stops():
             await self._process(self._made(message["command"], message["arguments"]))
-        return f"; it is on, with {_count(self._breakpoints)}"
+        total = sum(len(each["arguments"]["breakpoints"]) for each in self._breakpoints.values())
+        return f"; it is on, with {count(total, 'breakpoint')}"
 
     def _wanted_stops(self) -> list[Message]:
         # What the front end has asked for: its breakpoints, and what exceptions stop
@@ -323,7 +325,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         return [*self._breakpoints.values(), *([exceptions] if exceptions else [])]
 
     def rejoin(self, ranks: Sequence[int]) -> None:
-        """These have been lost and are there again: debug them too. Any thread but the loop's."""
+        """Debug these too, which have been lost and are there again. Any thread but the loop's."""
         joined = asyncio.run_coroutine_threadsafe(self._join(ranks), self._loop)
         with contextlib.suppress(TimeoutError, RuntimeError):  # a little later, or gone again
             joined.result(MOVE_S)
@@ -368,11 +370,6 @@ def _bundle(result: object) -> Message:
     except (ValueError, SyntaxError):
         return _EMPTY
     return {"data": bundle["data"], "metadata": bundle["metadata"]}
-
-
-def _count(breakpoints: dict[str, Message]) -> str:
-    count = sum(len(each["arguments"]["breakpoints"]) for each in breakpoints.values())
-    return f"{count} breakpoint" if count == 1 else f"{count} breakpoints"
 
 
 def _make_folder() -> None:

@@ -19,14 +19,28 @@ from typing import Any, Final, Protocol
 _SHIFT: Final = 20
 _KEYS: Final = ("variablesReference", "frameId")
 
+OPEN_S: Final = 15.0
+"""The first time a rank imports the debugger, perhaps beside a cell that uses all its cores."""
+ANSWER_S: Final = 5.0
+STEP_S: Final = 0.1
+"""A step that takes longer gives the focus to a rank that is stopped: it may wait for that one."""
+
+Message = dict[str, Any]
+"""Of the Debug Adapter Protocol."""
+Thread = tuple[int, int]
+
+_STEPS: Final = {"next", "stepIn", "stepOut"}
+_NUMBERS: Final = ("threadId", "frameId", "variablesReference")
+_EVENTS: Final = {"output", "thread"}  # that are passed on as they are
+
 
 def thread_number(rank: int, thread: int) -> int:
-    """What a front end calls a thread of a rank."""
+    """Return what a front end calls a thread of a rank."""
     return (rank + 1) << _SHIFT | thread
 
 
 def thread_of(number: object) -> tuple[int, int] | None:
-    """The rank and its thread; None for a number that is nobody's."""
+    """Return the rank and its thread; None for a number that is nobody's."""
     if not isinstance(number, int) or number < 1 << _SHIFT:
         return None
     return (number >> _SHIFT) - 1, number & ((1 << _SHIFT) - 1)
@@ -41,7 +55,7 @@ class Ids:
         self._ours: dict[tuple[int, int], int] = {}
 
     def number(self, rank: int, theirs: int) -> int:
-        """What a front end calls it; 0 stays 0, which means nothing."""
+        """Return what a front end calls it; 0 stays 0, which means nothing."""
         if not theirs:
             return 0
         key = rank, theirs
@@ -51,16 +65,16 @@ class Ids:
         return self._ours[key]
 
     def of(self, number: object) -> tuple[int, int] | None:
-        """The rank and its own number; None for one that is not valid any more."""
+        """Return the rank and its own number; None for one that is not valid any more."""
         return self._theirs.get(number) if isinstance(number, int) else None
 
     def forget(self, rank: int) -> None:
-        """A rank goes on: what was said of it is over."""
+        """Forget the numbers of a rank that goes on."""
         for key in [key for key in self._ours if key[0] == rank]:
             del self._theirs[self._ours.pop(key)]
 
     def outward(self, rank: int, body: Any) -> Any:
-        """What a rank has said, with our numbers."""
+        """Return what a rank has said, with our numbers."""
         if isinstance(body, list):
             return [self.outward(rank, each) for each in body]
         if not isinstance(body, dict):
@@ -79,21 +93,6 @@ class Ids:
         if translate is not None and isinstance(value, int):
             return translate(rank, value)
         return self.outward(rank, value)
-
-
-OPEN_S: Final = 15.0
-"""The first time a rank imports the debugger, perhaps beside a cell that uses all its cores."""
-ANSWER_S: Final = 5.0
-STEP_S: Final = 0.1
-"""A step that takes longer gives the focus to a rank that is stopped: it may wait for that one."""
-
-Message = dict[str, Any]
-"""Of the Debug Adapter Protocol."""
-Thread = tuple[int, int]
-
-_STEPS: Final = {"next", "stepIn", "stepOut"}
-_NUMBERS: Final = ("threadId", "frameId", "variablesReference")
-_EVENTS: Final = {"output", "thread"}  # that are passed on as they are
 
 
 class Link(Protocol):
@@ -162,7 +161,7 @@ class RankSession:
         return opened
 
     async def attach(self, initialize: Message) -> Message:
-        """The handshake of the protocol with every rank; what the debugger is capable of."""
+        """Shake hands with every rank; return what the debugger is capable of."""
         told = await asyncio.gather(*(self._shake_hands(rank, initialize) for rank in self.ranks))
         return _best(told, "initialize")
 
@@ -354,6 +353,6 @@ def _best(told: Sequence[Message], command: str) -> Message:
 
 
 def refusal(command: str, why: str) -> Message:
-    """A response that says why there is none."""
+    """Return a response that says why there is none."""
     response = {"type": "response", "command": command, "success": False}
     return {**response, "message": why, "body": {}}

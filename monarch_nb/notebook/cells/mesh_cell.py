@@ -41,6 +41,14 @@ from monarch_nb.notebook.session import Session
 if TYPE_CHECKING:
     from monarch_nb.control.api import CellOutcome, CellRun, ProcMesh
 
+WATCH_S: Final = 0.25
+LATE_S: Final = 2.0
+"""After a rank has failed, how long others may run on before the user is told who they are."""
+INTERRUPT_S: Final = 0.12
+"""After an interrupt, how long the prompt waits for the ranks' tracebacks; 0.3 s are promised."""
+SIGNAL_S: Final = 0.05
+"""The same, after a signal to those that had not read the message by then."""
+
 
 @dataclass(frozen=True)
 class Script:
@@ -104,15 +112,6 @@ def _undivided() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
     if pressed:
         raise KeyboardInterrupt
-
-
-WATCH_S: Final = 0.25
-LATE_S: Final = 2.0
-"""After a rank has failed, how long others may run on before the user is told who they are."""
-INTERRUPT_S: Final = 0.12
-"""After an interrupt, how long the prompt waits for the ranks' tracebacks; 0.3 s are promised."""
-SIGNAL_S: Final = 0.05
-"""The same, after a signal to those that had not read the message by then."""
 
 
 class MeshCell:
@@ -212,7 +211,12 @@ class MeshCell:
     async def _when_ended_well(self) -> Any:
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
-        self._call_when_ended(lambda: loop.call_soon_threadsafe(_set, ended))
+
+        def end() -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        self._call_when_ended(lambda: loop.call_soon_threadsafe(end))
         try:
             await ended
         except asyncio.CancelledError:  # the stop button, as in `wait`
@@ -320,7 +324,7 @@ class MeshCell:
             self._given_up = True
 
     def stop(self) -> None:
-        """The stop button, pressed while nobody waits for it."""
+        """Interrupt it: the stop button was pressed while nobody waits for it."""
         self.cancel()
         self._give_time()
         if self.pending:
@@ -424,11 +428,6 @@ class MeshCell:
         return f"{text}\n\n{wording.advice(lost, self.ranks)}" if lost else text
 
 
-def _set(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
 def run(session: Session, line: str, body: str) -> MeshCell | None:
     """Run the body on the selected ranks; return the cell if it goes on in the background."""
     session.seen.learn(body)
@@ -436,7 +435,7 @@ def run(session: Session, line: str, body: str) -> MeshCell | None:
 
 
 def start(session: Session, chosen: RunOptions, work: str | Script) -> MeshCell | None:
-    """As `run`, with options that have been read, for the body of a cell or a script."""
+    """Do as `run` does, with options that have been read, for the body of a cell or a script."""
     mesh = session.meshes.pick(chosen.name)
     parts = selection.parts(mesh, chosen.selection)
     keep = bool(chosen.out) or not chosen.block
@@ -453,7 +452,8 @@ def start(session: Session, chosen: RunOptions, work: str | Script) -> MeshCell 
         session.cells.tell_waits_after(chosen.progress_after)
     cell = MeshCell(session, session.cells.here(), request)
     if session.auto.has_sent(session.cells.here().source):
-        session.cells.here().output.show(_where(cell, len(mesh)))
+        label = f"on {cell.mesh} {rank_label(cell.ranks, len(mesh))}".rstrip()
+        session.cells.here().output.show(text_content(label, note_html(label)))
     if chosen.out:
         session.shell.user_ns[chosen.out] = cell
     try:
@@ -482,11 +482,6 @@ def _begun(
         return cell
     cell.check()
     return None
-
-
-def _where(cell: MeshCell, total: int) -> Content:
-    label = f"on {cell.mesh} {rank_label(cell.ranks, total)}".rstrip()
-    return text_content(label, note_html(label))
 
 
 def _run_here(session: Session, body: str) -> None:

@@ -56,12 +56,12 @@ class Cell:
     _interrupts: int = 0
 
     def end(self) -> None:
-        """It has run: what asks in it takes its question back."""
+        """Let what asks in it take its question back: it has run."""
         self.is_over = True
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
-        """Inside, a debugger asks in it, so it is the person who is waited for."""
+        """Say that a debugger asks in it, so it is the person who is waited for."""
         self.is_asking = True
         try:
             yield
@@ -69,12 +69,12 @@ class Cell:
             self.is_asking = False
 
     def interrupted(self) -> None:
-        """The kernel has told the ranks about an interrupt."""
+        """Count an interrupt of which the kernel has told the ranks."""
         self._interrupts += 1
         self.interrupted_s = time.monotonic()
 
     def claim_interrupt(self) -> bool:
-        """True once for each interrupt that the ranks already know of."""
+        """Return True once for each interrupt that the ranks already know of."""
         self._interrupts -= 1
         if self._interrupts < 0:
             self._interrupts = 0
@@ -128,30 +128,30 @@ class CellRegistry:
             cell.output.sink.end()
 
     def failed_on_ranks(self, error: CellError) -> None:
-        """For `%mesh errors`."""
+        """Keep the error for `%mesh errors`."""
         self._last_error = error
 
     def here(self) -> Cell:
-        """The running cell; outside of cells, a new one for whoever calls."""
+        """Return the running cell; outside of cells, a new one for whoever calls."""
         return self._running or self._new("", self._shell.execution_count)
 
     def of(self, tag: int) -> Cell | None:
-        """The cell for which ranks do something; of what is done for none, the latest."""
+        """Return the cell for which ranks do something; of what is done for none, the latest."""
         return self._cells.get(tag) or self.latest()
 
     def latest(self) -> Cell | None:
-        """The running cell, or the one that ran last."""
+        """Return the running cell, or the one that ran last."""
         return self._running or self._cells.get(self._last_tag)
 
     def at_work(self) -> CellAtWork | None:
-        """The cell that a person sees running."""
+        """Return the cell that a person sees running."""
         cell = self._running
         while cell is not None and cell.outer is not None:
             cell = cell.outer
         return None if cell is None else CellAtWork(cell.number, cell.cell_id, cell.started_s)
 
     def cell_id(self, number: int) -> str | None:
-        """JupyterLab's id of the last cell with this number; None if it is not known."""
+        """Return JupyterLab's id of the last cell with this number; None if it is not known."""
         ids = [cell.cell_id for cell in list(self._cells.values()) if cell.number == number]
         return next(filter(None, reversed(ids)), None)
 
@@ -159,7 +159,7 @@ class CellRegistry:
         return [cell.tag for cell in list(self._cells.values()) if cell.number == number]
 
     def tell_waits_after(self, seconds: float) -> None:
-        """Of silence of the running cell; not above 0: never."""
+        """Tell them after so much silence of the running cell; not above 0: never."""
         if self._running is not None:
             waiting = self._running.waiting
             waiting.begin_after(seconds)

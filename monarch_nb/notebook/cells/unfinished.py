@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 WAIT_S = 3.0
 
+STOP_AGAIN_S: Final = 0.5
+
 
 class Stoppable(Protocol):
     """A cell in the background (a `MeshCell`)."""
@@ -76,7 +78,7 @@ class UnfinishedRuns:
             one.run.interrupt()
 
     def living(self) -> list[UnfinishedRun]:
-        """What was left and has still not ended."""
+        """Return what was left and has still not ended."""
         self._left = [one for one in self._left if one.run.pending]
         return list(self._left)
 
@@ -94,15 +96,12 @@ class UnfinishedRuns:
 
 
 def describe(one: UnfinishedRun, busy: tuple[int, ...]) -> str:
-    """`rank 3 is still busy with cell In[4], started 12 s ago; ...`."""
+    """Return `rank 3 is still busy with cell In[4], started 12 s ago; ...`."""
     age_s = time.monotonic() - one.started_s
     return (
         f"{rank_words(busy)} {are(busy)} still busy with cell In[{one.cell}], "
         f"started {age_s:.0f} s ago; wait, or %mesh interrupt --kill {rank_list(busy)}"
     )
-
-
-STOP_AGAIN_S: Final = 0.5
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,9 @@ MAX_WAITS: Final = 3
 LOOK_S: Final = 2.0  # the longest time until the next look for ranks that hang
 _GONE: Final[Content] = {"data": {}, "metadata": {}}
 
+FIRST_S: Final = 2.0
+"""So long a cell has waited when the first look is worth while."""
+
 
 class WaitingLine:
     """Of one cell. `after_s` of silence bring it up; not above 0: never.
@@ -59,7 +62,6 @@ class WaitingLine:
         self._lock = threading.Lock()
 
     def begin_after(self, seconds: float) -> None:
-        """Of silence, from now on."""
         self.after_s = seconds
 
     @property
@@ -102,7 +104,7 @@ class WaitingLine:
 
 
 def sentence(waits: Sequence[Wait], waited_s: float) -> str:
-    """`trainer.step: waiting for ranks 1,3 of 4, 12 s`; empty when nothing is waited for."""
+    """Return `trainer.step: waiting for ranks 1,3 of 4, 12 s`; empty when nothing is waited for."""
     if not waits:
         return ""
     told = list(dict.fromkeys(map(_clause, waits)))
@@ -121,12 +123,8 @@ def _clause(wait: Wait) -> str:
 
 
 def pause(waited_s: float) -> float:
-    """Seconds until the next look: one at first; a wait of hours costs little."""
+    """Return seconds until the next look: one at first; a wait of hours costs little."""
     return 1.0 if waited_s < 60 else 5.0 if waited_s < 600 else 30.0
-
-
-FIRST_S: Final = 2.0
-"""So long a cell has waited when the first look is worth while."""
 
 
 class HangWatch:

@@ -30,7 +30,7 @@ def summary(errors: Mapping[int, ErrorRecord]) -> str:
 def traceback(
     shell: InteractiveShell, errors: Mapping[int, ErrorRecord], total: int, *, in_full: bool = False
 ) -> str:
-    """A traceback for each group of ranks that failed alike, on a mesh of `total`."""
+    """Return a traceback for each group of ranks that failed alike, on a mesh of `total`."""
     lookup = partial(tracebacks.line_of_cell, shell)
     label = partial(tracebacks.name_of_cell, shell)
     groups = fold_errors(errors)
@@ -61,7 +61,7 @@ def who_is_late(
 
 
 def which_are_lost(mesh: str, lost: Sequence[int], wanted: Sequence[int]) -> str:
-    """A cell cannot start."""
+    """Return why a cell cannot start."""
     return (
         f"{rank_words(lost)} of {mesh} {are(lost)} lost; %mesh status shows how. "
         f"{advice(lost, wanted)}"
@@ -69,14 +69,14 @@ def which_are_lost(mesh: str, lost: Sequence[int], wanted: Sequence[int]) -> str
 
 
 def advice(lost: Sequence[int], wanted: Sequence[int]) -> str:
-    """What to type when ranks are lost."""
+    """Return what to type when ranks are lost."""
     living = sorted(set(wanted).difference(lost))
     others = f", or %%mesh {rank_runs(living)} for the others" if living else ""
     return f"Type: %mesh heal{others}"
 
 
 def after_interrupt(pending: Sequence[int], where: Sequence[str]) -> str:
-    """What the ranks did about the stop button; `where` are lines on those that go on."""
+    """Return what the ranks did about the stop button; `where` are lines on those that go on."""
     if not pending:
         return "all ranks have stopped"
     return still_at_work("interrupted", pending, where)
@@ -85,13 +85,13 @@ def after_interrupt(pending: Sequence[int], where: Sequence[str]) -> str:
 def after_timeout(
     timeout_s: float, late: Sequence[int], pending: Sequence[int], where: Sequence[str]
 ) -> str:
-    """`late` had not ended in time and were interrupted; `pending` go on nevertheless."""
+    """Return that `late` had not ended in time, and were interrupted; `pending` go on."""
     told = f"{rank_words(late)} had not ended after {timeout_s:g} s and {_were(late)} interrupted"
     return still_at_work(told, pending, where) if pending else told
 
 
 def still_at_work(told: str, pending: Sequence[int], where: Sequence[str]) -> str:
-    """Ranks that nothing has stopped so far, and what can be done."""
+    """Return ranks that nothing has stopped so far, and what can be done."""
     lines = [f"{told}; {rank_words(pending)} {are(pending)} still at work"]
     lines += [f"  {line}" for line in where]
     them = "it" if len(pending) == 1 else "them"

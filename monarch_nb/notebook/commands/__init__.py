@@ -51,7 +51,7 @@ COMMANDS: Final[dict[str, Command]] = {
 
 
 def parse_line(line: str) -> tuple[Command, argparse.Namespace]:
-    """The command of a `%mesh` line and its options; `status` for an empty line."""
+    """Return the command of a `%mesh` line and its options; `status` for an empty line."""
     word, rest = [*line.split(maxsplit=1), "", ""][:2]
     command = COMMANDS.get(word or "status")
     if command is None:
@@ -60,7 +60,7 @@ def parse_line(line: str) -> tuple[Command, argparse.Namespace]:
 
 
 def help_text(names: Iterable[str] = COMMANDS) -> str:
-    """A line for everything that may be typed after `%mesh`, or of these commands."""
+    """Return a line for everything that may be typed after `%mesh`, or of these commands."""
     lines = [
         (typed if typed.startswith(" ") else f"%mesh {typed}", does)
         for name in names

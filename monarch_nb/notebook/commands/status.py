@@ -36,9 +36,22 @@ _RESTART: Final = Parser("%mesh restart", "%mesh restart, or %mesh restart 3")
 _RESTART.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
 _RESTART.add_argument("--name")
 
+HELP_HINT: Final = "%mesh? shows all commands; %%mesh runs a cell on the ranks."
+
+_LIST: Final = Parser("%mesh list", "%mesh list")
+
+_USE: Final = Parser("%mesh use", "%mesh use mesh0")
+_USE.add_argument("name", metavar="MESH")
+
+_SHOW: Final = Parser("%mesh show", "%mesh show, or %mesh show mesh0 gpus=0:2")
+_SHOW.add_argument("shown", nargs="*", metavar="MESH|RANKS")
+
+_STATUS: Final = Parser("%mesh status", "%mesh status, or %mesh status mesh0")
+_STATUS.add_argument("name", nargs="?", metavar="MESH")
+
 
 def sizes(chosen: argparse.Namespace) -> dict[str, int]:
-    """The axes of `%mesh up`, in the order in which they are to be."""
+    """Return the axes of `%mesh up`, in the order in which they are to be."""
     found: dict[str, int] = {}
     given: list[tuple[str, int]] = list(chosen.axes)
     if chosen.gpus is not None:
@@ -89,20 +102,6 @@ HEAL: Final = Command(_HEAL, _heal, (
 RESTART: Final = Command(_RESTART, _restart, (
     ("restart [RANKS] [--name MESH]", "end these ranks, or all, and start them again"),
 ))  # fmt: skip
-
-
-HELP_HINT: Final = "%mesh? shows all commands; %%mesh runs a cell on the ranks."
-
-_LIST: Final = Parser("%mesh list", "%mesh list")
-
-_USE: Final = Parser("%mesh use", "%mesh use mesh0")
-_USE.add_argument("name", metavar="MESH")
-
-_SHOW: Final = Parser("%mesh show", "%mesh show, or %mesh show mesh0 gpus=0:2")
-_SHOW.add_argument("shown", nargs="*", metavar="MESH|RANKS")
-
-_STATUS: Final = Parser("%mesh status", "%mesh status, or %mesh status mesh0")
-_STATUS.add_argument("name", nargs="?", metavar="MESH")
 
 
 def _list(session: Session, _: argparse.Namespace) -> None:

@@ -27,6 +27,16 @@ _STACKS.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
 _STACKS.add_argument("--native", action="store_true")
 _STACKS.add_argument("--name")
 
+LAST: Final = 5
+
+_COLLECTIVES: Final = Parser("%mesh collectives", "%mesh collectives, or %mesh collectives 0-3")
+_COLLECTIVES.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
+_COLLECTIVES.add_argument("--last", type=options.count, default=LAST, metavar="N")
+_COLLECTIVES.add_argument("--name")
+
+_REGROUP: Final = Parser("%mesh regroup", "%mesh regroup")
+_REGROUP.add_argument("--name")
+
 
 def _interrupt(session: Session, chosen: argparse.Namespace) -> None:
     mesh = session.meshes.pick(chosen.name)
@@ -54,17 +64,6 @@ STACKS: Final = Command(_STACKS, _stacks, (
     ("stacks [RANKS] [--name MESH]", "where ranks are in their code, also in C that hangs"),
     ("    --native", "with the calls of C code, where py-spy is installed"),
 ))  # fmt: skip
-
-
-LAST: Final = 5
-
-_COLLECTIVES: Final = Parser("%mesh collectives", "%mesh collectives, or %mesh collectives 0-3")
-_COLLECTIVES.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
-_COLLECTIVES.add_argument("--last", type=options.count, default=LAST, metavar="N")
-_COLLECTIVES.add_argument("--name")
-
-_REGROUP: Final = Parser("%mesh regroup", "%mesh regroup")
-_REGROUP.add_argument("--name")
 
 
 def _collectives(session: Session, chosen: argparse.Namespace) -> None:

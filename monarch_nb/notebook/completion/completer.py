@@ -71,7 +71,7 @@ class Help:
         self._asking = threading.Lock()
 
     def complete(self, cell: str, offset: int) -> list[Match] | None:
-        """Completions at an offset of a cell; None in code of the controller's."""
+        """Return completions at an offset of a cell; None in code of the controller's."""
         place = place_of(cell, offset, self._auto.line_for)
         if isinstance(place, MeshLine):
             return self._words.complete(place)

@@ -24,6 +24,10 @@ _CELL: Final = re.compile(r"(?:[ \t]*\n)*%%(?:mesh|px)(?!\w)(?P<line>[^\n]*)\n?"
 _LINE: Final = re.compile(r"[ \t]*%mesh(?!\w)")
 _PX: Final = re.compile(r"[ \t]*%px(?!\w)[ \t]*")
 
+MAX_PLACES: Final = 64  # ranks, or places of an axis, that are listed
+
+Word = tuple[str, str]  # and its kind
+
 
 @dataclass(frozen=True)
 class MeshLine:
@@ -78,11 +82,6 @@ def _in_line(is_cell: bool, cell: str, start: int, cursor: int) -> MeshLine | No
     return MeshLine(is_cell, text, start) if text else None
 
 
-MAX_PLACES: Final = 64  # ranks, or places of an axis, that are listed
-
-Word = tuple[str, str]  # and its kind
-
-
 class Match(NamedTuple):
     """A completion: text for what stands between two offsets of the cell."""
 
@@ -100,7 +99,7 @@ class Words:
         self._variables = variables
 
     def complete(self, place: MeshLine) -> list[Match]:
-        """Completions of the last word before the cursor."""
+        """Return completions of the last word before the cursor."""
         typed = place.text.split(" ")
         before, word = [each for each in typed[:-1] if each], typed[-1]
         end = place.start + len(place.text)

@@ -38,7 +38,7 @@ class SeenNames:
             self._read()
 
     def of(self, owner: str) -> list[str]:
-        """Names that occurred behind `owner.`, or by themselves, the latest first."""
+        """Return names that occurred behind `owner.`, or by themselves, the latest first."""
         self._read()
         return [name for of, name in reversed(list(self._of)) if of == owner]
 
@@ -66,7 +66,7 @@ def token(code: str, cursor: int) -> tuple[str, str] | None:
 
 
 def without_token(code: str, cursor: int) -> str:
-    """The code without the name that is being typed: it is no name yet."""
+    """Return the code without the name that is being typed: it is no name yet."""
     match = _TOKEN.search(code[:cursor])
     return code[: match.start() if match else cursor] + code[cursor:]
 

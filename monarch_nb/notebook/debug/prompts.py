@@ -190,8 +190,10 @@ class Prompts:
     # the main thread
 
     def open(self, rank: int | None) -> None:
-        """`%mesh debug`: the prompt in this cell. Raises `MagicError` if there is nobody to speak
-        to. The stop button closes it; ranks stay as they are."""
+        """Open the prompt of `%mesh debug` in this cell, for this rank first.
+
+        The stop button closes it; ranks stay as they are. Raises `MagicError` if nobody is stopped.
+        """
         cell = self._cell_here()
         if self._link.attach() is None or not self._client.debugging.stops():
             raise MagicError(NOBODY)
@@ -201,8 +203,11 @@ class Prompts:
         self._hold(cell, conversation)
 
     def open_failed(self, processes: Sequence[int] | None, tag: int | None = None) -> bool:
-        """The frames of the last failure of these processes, or of all, in this cell; whether there
-        are any. They are left when the prompt is."""
+        """Open the frames of the last failure of these processes, or of all, until the prompt is
+        left.
+
+        Returns whether there are any.
+        """
         cell = self._cell_here()
         self._link.attach()
         keys = self._control.open_failed(processes, tag)

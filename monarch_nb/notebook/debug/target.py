@@ -63,10 +63,10 @@ class Follower(Protocol):
         """Attach to that instead, if anything is attached; what to tell the user of it."""
 
     def doing(self) -> str:
-        """What it does, for people."""
+        """Return what it does, for people."""
 
     def rejoin(self, ranks: Sequence[int]) -> None:
-        """These have been lost and are there again: debug them too."""
+        """Debug these too, which have been lost and are there again."""
 
     def look_at(self, rank: int) -> bool:
         """Show this one of the stopped ranks; False if it has not stopped it."""
@@ -142,8 +142,10 @@ class Debugging:
         on_event: Callable[[dict[str, Any]], None],
         on_end: Callable[[str], None],
     ) -> DapLink:
-        """The debugger in a rank of a choice, see `control.dap`. The callbacks come from the inbox
-        thread. Raises `RuntimeError` where there is no such rank any more."""
+        """Open the debugger in a rank of a choice; the callbacks come from the inbox thread.
+
+        Raises `RuntimeError` where there is no such rank any more.
+        """
         client, mesh = self._link.attach(), self._control.find(choice.mesh)
         if client is None or mesh is None or rank not in mesh.ranks:
             raise RuntimeError(f"{choice.mesh} has no rank {rank} any more")
@@ -157,9 +159,11 @@ def stopped_words(ranks: Iterable[int]) -> str:
 
 
 def keep_empty_lines(shell: InteractiveShell) -> None:
-    """Lines of cells as in the notebook, where a debugger sets breakpoints: IPython drops empty
-    ones at the start. ipykernel keeps them while it debugs, but then a cell magic below one is
-    none."""
+    """Keep the lines of cells as in the notebook, where a debugger sets breakpoints.
+
+    IPython drops empty ones at the start; ipykernel keeps them while it debugs, but then a cell
+    magic below one is none.
+    """
     transforms = shell.input_transformer_manager.cleanup_transforms
     if leading_empty_lines in transforms:
         transforms[transforms.index(leading_empty_lines)] = _with_empty_lines

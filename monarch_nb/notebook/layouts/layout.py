@@ -30,6 +30,13 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _PRE = "margin:0;white-space:pre-wrap;text-align:left"
 _CELL = "vertical-align:top;text-align:left;min-width:13em"
 
+LIVE_LINES: Final = 100  # of all ranks together, while the cell runs
+MIN_LINES: Final = 5  # of each, then
+LIVE_S: Final = 1.0  # new text is drawn after this time, whatever it costs
+LIVE_SHARE: Final = 0.5  # of the text that has come; no more is spent on drawing it sooner
+MAX_CHARS: Final = 400_000  # of all sections in the end
+MIN_CHARS: Final = 4_000  # of one section
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -114,14 +121,6 @@ def _without_colours(text: str) -> str:
     return _ANSI.sub("", text)
 
 
-LIVE_LINES: Final = 100  # of all ranks together, while the cell runs
-MIN_LINES: Final = 5  # of each, then
-LIVE_S: Final = 1.0  # new text is drawn after this time, whatever it costs
-LIVE_SHARE: Final = 0.5  # of the text that has come; no more is spent on drawing it sooner
-MAX_CHARS: Final = 400_000  # of all sections in the end
-MIN_CHARS: Final = 4_000  # of one section
-
-
 class Sections:
     """The sections of the cell with this `number`, on ranks of a mesh with `total` ranks."""
 
@@ -150,7 +149,7 @@ class Sections:
         return True
 
     def conclude(self, rank: int, result: str) -> bool:
-        """The result of a rank, below what it has said; False if it has no section."""
+        """Return the result of a rank, below what it has said; False if it has no section."""
         if rank in self._spoken:
             self._spoken[rank].end()
         return self.add(rank, "stdout", result, 0.0)
@@ -165,7 +164,7 @@ class Sections:
         return self._drawn_at + LIVE_S
 
     def draw(self, now: float) -> Content:
-        """The last lines of each."""
+        """Return the last lines of each."""
         sections = [one.section(self._live_lines, "") for one in self._spoken.values()]
         last = [Section(one.label, one.text.rpartition("\n")[2]) for one in sections if one.text]
         plain = "\n".join(f"{one.label} {one.text[:80]}".strip() for one in last)
@@ -176,7 +175,7 @@ class Sections:
         return content
 
     def final(self) -> Content | None:
-        """All of each; None if there is nothing."""
+        """Return all of each; None if there is nothing."""
         if not self._come:
             return None
         for one in self._spoken.values():

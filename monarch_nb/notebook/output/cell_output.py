@@ -83,8 +83,7 @@ class CellOutput:
         layout: Layout = FOLD,
         number: int = 0,
     ) -> None:
-        """These ranks of the mesh begin to run the cell with this number: equal lines wait for all
-        of them. How they are shown is asked for by the layout, until `conclude`."""
+        """Begin a cell on these ranks: equal lines wait for all of them, shown by the layout."""
         with self._lock:
             shown = [rank for rank in ranks if layout.only in (None, rank)]
             self._running[mesh], self._expected[mesh] = set(shown), set(shown)
@@ -98,8 +97,7 @@ class CellOutput:
                 self._frames.append(Frame(self._sections[mesh]))
 
     def conclude(self, mesh: str, results: Mapping[int, Content]) -> dict[int, Content]:
-        """The ranks have ended the cell, with these results: what the layout has held back is
-        shown. Returns the results that are to be shown below."""
+        """Show what the layout has held back; return the results that are to be shown below."""
         now = self._now()
         with self._lock:
             layout = self._layouts.pop(mesh, FOLD)
@@ -116,7 +114,7 @@ class CellOutput:
         return left
 
     def finish(self, mesh: str, ranks: Iterable[int]) -> None:
-        """These ranks have ended the cell: nobody waits for their lines any more."""
+        """Wait for no more lines of these ranks, which have ended the cell."""
         with self._lock:
             folder = self._folders.get(mesh)
             for rank in self._running.get(mesh, set()).intersection(ranks):
@@ -199,7 +197,7 @@ class CellOutput:
             self._redraws.setdefault(live, now + WINDOW_S)
 
     def write(self, stream: str, text: str) -> None:
-        """A line of the controller's own, in order with what the ranks said."""
+        """Put a line of the controller's own behind what the ranks have said."""
         with self._lock:
             append_text(self._waiting, stream, text)
 
@@ -215,27 +213,27 @@ class CellOutput:
             return True
 
     def settle(self) -> None:
-        """The cell shows something: first what ranks have said before."""
+        """Send what ranks have said before the cell shows something."""
         if self._folders:
             with self._lock:
                 self._release()
             self._send()
 
     def say(self, stream: str, text: str) -> None:
-        """A line of the controller's own, now, behind what the ranks have said."""
+        """Send a line of the controller's own now, behind what the ranks have said."""
         with self._lock:
             self._release()
             append_text(self._waiting, stream, text)
         self._send()
 
     def show(self, content: Content, display_id: str = "") -> None:
-        """A display of the controller's own, now."""
+        """Send a display of the controller's own now."""
         with self._sending:
             self._send()
             self.sink.display("display_data", with_id(content, display_id))
 
     def redraw(self, content: Content, display_id: str) -> None:
-        """Another content for a display that was shown under this id."""
+        """Send another content for a display that was shown under this id."""
         with self._sending:
             self.sink.display("update_display_data", with_id(content, display_id))
 

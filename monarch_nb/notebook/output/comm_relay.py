@@ -36,6 +36,8 @@ WINDOW_S: Final = 0.1
 
 Send = Callable[[int, WidgetMessage, Sequence[bytes]], None]
 
+_UPDATES: Final = ("update", "echo_update")
+
 
 class CommRelay:
     """The comms of all ranks. `sink_of(tag)` is where a cell shows things."""
@@ -93,7 +95,7 @@ class CommRelay:
         return None
 
     def settle(self) -> None:
-        """A cell ends: send all updates that wait."""
+        """Send all updates that wait, as a cell ends."""
         for end in list(self._waiting):
             self._send_waiting(end)
 
@@ -111,7 +113,7 @@ class CommRelay:
         return self._sent <= MANY
 
     def lost(self, process: int) -> None:
-        """A rank is gone: its widgets are switched off."""
+        """Switch off the widgets of a rank that is gone."""
         for end in [each for each in list(self._ends.values()) if each.process == process]:
             self._send_waiting(end)
             end.switch_off()
@@ -168,7 +170,7 @@ class RankEnd(BaseComm):
     # from the rank
 
     def keep(self, event: CommEvent) -> None:
-        """Its message will be sent later, as values that have changed."""
+        """Keep its message, which will be sent later, as values that have changed."""
         self._state.take(event.content["data"], event.buffers)
 
     def send_values(self, names: Collection[str]) -> None:
@@ -181,7 +183,7 @@ class RankEnd(BaseComm):
         self.sink.comm(message)
 
     def switch_off(self) -> None:
-        """Nobody answers any more. To close a widget's comm would take its last picture away."""
+        """Say that nobody answers. To close a widget's comm would take its picture away."""
         if self.target_name != WIDGET:
             self.sink.comm(CommMessage("comm_close", {"comm_id": self.comm_id, "data": {}}))
         elif "disabled" in self._state.values:
@@ -205,12 +207,11 @@ class RankEnd(BaseComm):
         self._tell("comm_msg", msg, buffers)
 
     def handle_close(self, msg: Message) -> None:
-        """The front end has closed it."""
         self._relay.forget(self)
         self._tell("comm_close", msg, [])
 
     def close(self, *_: object, **__: object) -> None:
-        """Closed in the kernel, by `Widget.close_all()`."""
+        """Close it from the kernel, as `Widget.close_all()` does."""
         if self._closed:
             return
         self._closed = True
@@ -233,7 +234,7 @@ class RankEnd(BaseComm):
         return str(self.comm_id)
 
     def get_state(self, **_: object) -> dict[str, Any]:
-        """The values, with their buffers in place."""
+        """Return the values, with their buffers in place."""
         return self._state.whole()
 
     def _get_embed_state(self, **_: object) -> dict[str, Any]:
@@ -246,9 +247,6 @@ class RankEnd(BaseComm):
         if name in {"_model_name", "_model_module", "_model_module_version"}:
             return self._state.values.get(name)
         raise AttributeError(name)
-
-
-_UPDATES: Final = ("update", "echo_update")
 
 
 def changes_of(event: CommEvent) -> set[str]:

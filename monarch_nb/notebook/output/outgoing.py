@@ -29,6 +29,8 @@ MAX_KEPT: Final = 64  # displays of a cell that can be joined; they may be megab
 
 Joins = Callable[[int, int], bool]
 
+MAX_TOKENS: Final = 256
+
 
 class CommonDisplay:
     """A display and the ranks that have shown it; `place` is where it stands."""
@@ -42,7 +44,7 @@ class CommonDisplay:
         self._content = content
 
     def drawn(self) -> list[Content]:
-        """What to display; the first names the ranks, and can be changed."""
+        """Return what to display; the first names the ranks, and can be changed."""
         first, *rest = labelled(rank_label(self.ranks, self._total), self._content)
         first = with_id(first, self._id)
         return [first, self._content] if rest else [first]  # a picture is not sent again
@@ -56,7 +58,7 @@ class CommonDisplays:
         self._count = 0
 
     def join(self, mesh: str, word: str, rank: int, joins: Joins) -> CommonDisplay | None:
-        """The display that the rank has joined by showing the same; None: it has to be shown.
+        """Return the display that the rank joins by showing the same; None: it has to be shown.
 
         `joins(rank, place)` tells whether what the rank has shown is above that place, and if so
         takes note that it has shown something there.
@@ -68,7 +70,6 @@ class CommonDisplays:
         return None
 
     def add(self, mesh: str, word: str, one: CommonDisplay) -> None:
-        """It is about to be shown, and can be joined."""
         if self._count < MAX_KEPT:
             self._count += 1
             self._found.setdefault((mesh, word), []).append(one)
@@ -79,11 +80,8 @@ class CommonDisplays:
 
 
 def can_be_common(kind: str, content: Content) -> bool:
-    """Whether it is a picture or a page, of no application of the front end's."""
+    """Tell whether it is a picture or a page, of no application of the front end's."""
     return kind == "display_data" and not plain_text(content) and is_composable(content["data"])
-
-
-MAX_TOKENS: Final = 256
 
 
 class Picture(Protocol):
@@ -94,7 +92,7 @@ class Picture(Protocol):
         """When there is something new that should be drawn; None while there is not."""
 
     def draw(self, now: float) -> Content:
-        """What to show now."""
+        """Return what to show now."""
 
 
 class Frame:
@@ -106,7 +104,7 @@ class Frame:
         self.is_up = False
 
     def message(self, content: Content) -> tuple[str, Content]:
-        """The kind and content of the message that shows it."""
+        """Return the kind and content of the message that shows it."""
         kind = "update_display_data" if self.is_up else "display_data"
         self.is_up = True
         return kind, {"metadata": {}, **content, "transient": {"display_id": self._id}}
@@ -187,7 +185,7 @@ class Tokens:
         self._count = 0
 
     def of_message(self, kind: str, content: Content) -> str:
-        """Equal for equal messages."""
+        """Return a word that is equal for equal messages."""
         return self._word(signature((kind, content)), (kind, content))
 
     def of_live(self, live: LiveDisplay) -> str:
@@ -204,11 +202,11 @@ class Tokens:
         return word
 
     def join(self, mesh: str, word: str, rank: int, joins: Joins) -> CommonDisplay | None:
-        """The display of other ranks that the rank has joined with this word; see there."""
+        """Return the display of other ranks that the rank has joined with this word; see there."""
         return self._common.join(mesh, word, rank, joins)
 
     def display(self, line: str, mesh: str, total: int, place: int) -> Display | LiveDrawing | None:
-        """The display for `[0-3] display-7`; None for a line of another kind."""
+        """Return the display for `[0-3] display-7`; None for a line of another kind."""
         label, _, word = line.rpartition(" ")
         found = self._found.get(word)
         if found is None:
@@ -223,7 +221,7 @@ class Tokens:
         return LiveDrawing(common)
 
     def wiped(self) -> None:
-        """Nobody joins what has been shown."""
+        """Let nobody join what has been shown."""
         self._common.clear()
 
     def clear(self) -> None:
@@ -236,7 +234,7 @@ Message = Text | Display | Drawing | LiveDrawing
 
 
 def drawing(frame: Frame, content: Content) -> list[Message]:
-    """Nothing for nothing: bars that came and went between two drawings."""
+    """Return the message, or nothing for bars that came and went between two drawings."""
     return [Drawing(frame, content)] if frame.is_up or content["data"]["text/plain"] else []
 
 

@@ -37,7 +37,7 @@ class Bars:
         self._drawn_at = float("-inf")
 
     def add(self, mesh: str, rank: int, size: int, content: Content, now: float) -> None:
-        """What a rank says of its bars."""
+        """Take what a rank says of its bars."""
         self._sizes[mesh] = size
         known = self._bars.setdefault((mesh, rank), {})
         orders = self._orders.setdefault((mesh, rank), {})
@@ -54,7 +54,7 @@ class Bars:
         self._changed_at = self._changed_at or now
 
     def stop(self, mesh: str, now: float) -> None:
-        """The cell has ended on this mesh: what moves no more, says so; until it moves again."""
+        """Mark what moves no more as the cell has ended on this mesh; until it moves again."""
         for (of, _), known in self._bars.items():
             for order, bar in known.items():
                 if of == mesh and not bar.closed:

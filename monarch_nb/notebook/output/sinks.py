@@ -67,7 +67,7 @@ def _let_ask(stream: Any, queue: Queue) -> None:
 
 
 def send_what_was_printed() -> None:
-    """What the controller has printed so far is sent before whatever is sent next."""
+    """Send what the controller has printed so far."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "pub_thread"):  # a kernel's own, not redirected
             type(stream).flush(stream)
@@ -125,12 +125,11 @@ class Headless:
             self._late.clear()
 
     def end(self) -> None:
-        """It has ended."""
         with self._lock:
             self._header = None
 
     def send(self, send: Callable[[Header], None]) -> None:
-        """Now or with the next cell."""
+        """Send now, or with the next cell."""
         with self._lock:
             if self._header is None:
                 self._late.append(send)
@@ -159,7 +158,6 @@ class KernelSink:
         return self._headless is None
 
     def end(self) -> None:
-        """The cell ends; what comes now is late."""
         if self._headless is not None:
             self._headless.end()
 
@@ -249,7 +247,7 @@ class TerminalSink:
 
 
 def sink_of_running_cell(shell: InteractiveShell) -> Sink:
-    """The sink for the cell that the shell is about to run."""
+    """Return the sink for the cell that the shell is about to run."""
     if kernel_of(shell) is None:
         return TerminalSink()
     header = request_of(shell).get("header", {})

@@ -62,11 +62,10 @@ class Channel:
         self._hub = hub
 
     def receive(self, message: object) -> None:
-        """A message of the browser's. Returns at once."""
+        """Take a message of the browser's. Returns at once."""
         self._hub._put(lambda: self._hub._receive(self.number, message))
 
     def close(self) -> None:
-        """The browser's end is gone."""
         self._hub._put(lambda: self._hub._close(self.number))
 
 
@@ -99,7 +98,7 @@ class Hub:
         self._complaint = ""
 
     def open(self, send: Send) -> Channel:
-        """A new channel; `send(message)` is called by the hub's thread. Any thread."""
+        """Open a channel; `send(message)` is called by the hub's thread. Any thread."""
         with self._changed:
             self._numbers += 1
             channel = Channel(self, self._numbers, send)
@@ -107,14 +106,13 @@ class Hub:
         return channel
 
     def notify(self) -> None:
-        """Ranks have told something, or have died. Any thread."""
+        """Look again: ranks have told something, or have died. Any thread."""
         with self._changed:
             if self._thread is not None and not self._has_news:
                 self._has_news = True
                 self._changed.notify()
 
     def close(self) -> None:
-        """End the thread; nothing is sent any more."""
         self._debug_sessions.close()
         with self._changed:
             self._closed = True
@@ -160,7 +158,8 @@ class Hub:
                     return events
                 if self._has_news:
                     self._has_news = False
-                    self._channels.news(time.monotonic() + self._gather_s())
+                    gather_s = GATHER_S if self.feed.hosts > 1 else 0.0
+                    self._channels.news(time.monotonic() + gather_s)
                 if (at := self._next_at()) is None:
                     self._rest()
                     self._thread = None
@@ -169,9 +168,6 @@ class Hub:
                     return []
                 self._changed.wait(left)
         return None
-
-    def _gather_s(self) -> float:
-        return GATHER_S if self.feed.hosts > 1 else 0.0
 
     def _next_at(self) -> float | None:
         dues = (self._channels.next_at(), self._requests.next_at())

@@ -102,7 +102,7 @@ class PendingRequests:
             self.end(key, refusal(key, many))
 
     def end(self, key: Key, answer: Json) -> None:
-        """An answer has come; nothing if it comes too late."""
+        """Send an answer that has come; nothing if it comes too late."""
         request = self._pending.pop(key, None)
         if request is None:
             return
@@ -119,7 +119,7 @@ class PendingRequests:
                 self.end(key, refusal(key, request.late))
 
     def next_at(self) -> float | None:
-        """When the next one is late; None while nothing is under way."""
+        """Return when the next one is late; None while nothing is under way."""
         return min((request.deadline for request in self._pending.values()), default=None)
 
 
@@ -148,6 +148,6 @@ EXPECTED: Final = (MeshError, ValueError, RuntimeError, TimeoutError, KeyboardIn
 
 
 def sentence(error: BaseException) -> str:
-    """An error as a person reads it: ours explain themselves."""
+    """Return an error as a person reads it: ours explain themselves."""
     text = str(error).strip() or type(error).__name__
     return text if isinstance(error, EXPECTED) else f"{type(error).__name__}: {text}"

@@ -50,7 +50,7 @@ def work_of(context: Context, ask: Ask) -> Work:
 
 
 def silence(rank: int) -> str:
-    """Why a rank may not have answered."""
+    """Return why a rank may not have answered."""
     return (
         f"rank {rank} did not answer within {ANSWER_S:g} s: it holds the GIL in C code or is "
         "stopped"
@@ -164,7 +164,7 @@ def _logs(context: Context, args: Args) -> Json:
 
 
 def row(line: Line) -> list[object]:
-    """A line of the log, as browsers get it."""
+    """Return a line of the log, as browsers get it."""
     return [
         line.seq,
         plain(line.mesh, MAX_WHAT),

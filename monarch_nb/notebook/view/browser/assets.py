@@ -41,25 +41,24 @@ _EMPTY = re.compile(r"\n{2,}")
 
 @functools.cache
 def script() -> str:
-    """The module: `export default { render }`."""
+    """Return the module: `export default { render }`."""
     return packed(joined(FRONT))
 
 
 @functools.cache
 def style() -> str:
-    """The style sheet."""
     return (FRONT / STYLE).read_text(encoding="utf-8")
 
 
 def joined(folder: Path, entry: str = ENTRY) -> str:
-    """All modules that `entry` needs, each after those that it needs, as one."""
+    """Return all modules that `entry` needs, each after those that it needs, as one."""
     found: dict[str, str] = {}
     _collect(folder, entry, found, ())
     return "\n".join(found.values())
 
 
 def packed(source: str) -> str:
-    """A module that unpacks this one and exports its default."""
+    """Return a module that unpacks this one and exports its default."""
     deflated = zlib.compress(source.encode(), 9)
     return _UNPACKED.format(packed=base64.b64encode(deflated).decode())
 

@@ -28,6 +28,8 @@ EARLY_S: Final = 0.02  # news that come as often as they may must not wait for b
 MAX_CLIENTS: Final = 64  # of a channel
 MAX_DORMANT: Final = 64
 
+MAX_LINES: Final = 500  # of one message; of more the last are sent
+
 
 class Turn(NamedTuple):
     """What a channel is sent: the delta from `base` (None: nobody has a state), then states."""
@@ -94,7 +96,7 @@ class Channels:
         self._channels: dict[int, _Channel] = {}
 
     def hello(self, number: int, hello: Hello, now: float) -> bool:
-        """A client begins, or wants something else. False if there are too many."""
+        """Add a client, or what it wants now. False if there are too many."""
         channel = self._channels.setdefault(number, _Channel())
         known = channel.clients.get(hello.client)
         if known is None and len(channel.clients) >= MAX_CLIENTS:
@@ -108,7 +110,7 @@ class Channels:
         return True
 
     def heard(self, number: int, client: str, now: float) -> bool:
-        """A sign of life. False if nobody knows the client: it has to say hello."""
+        """Note a sign of life. False if nobody knows the client: it has to say hello."""
         channel = self._channels.get(number)
         if channel is None:
             return False
@@ -119,33 +121,31 @@ class Channels:
         return hello is not None and self.hello(number, hello, now)
 
     def bye(self, number: int, client: str) -> None:
-        """A client is gone."""
         if (channel := self._channels.get(number)) is not None:
             channel.drop(client)
             channel.dormant.pop(client, None)
 
     def close(self, number: int) -> None:
-        """A channel is gone."""
         self._channels.pop(number, None)
 
     def resync(self, number: int) -> None:
-        """Each client of the channel is to get a state."""
+        """Have each client of the channel get a state."""
         for client in self._channels[number].clients.values():
             client.wants_state = True
 
     def clients(self, number: int) -> tuple[str, ...]:
-        """Who looks through a channel."""
+        """Return who looks through a channel."""
         channel = self._channels.get(number)
         return tuple(channel.clients) if channel is not None else ()
 
     def news(self, at: float) -> None:
-        """From that moment on, a look will see something new."""
+        """Note that from that moment on, a look will see something new."""
         for channel in self._looked_at():
             if channel.news_at is None:
                 channel.news_at = at
 
     def turns(self, now: float) -> list[Turn]:
-        """What is to be looked at now. Forgets clients that are silent."""
+        """Return what is to be looked at now. Forgets clients that are silent."""
         self._forget_silent(now)
         return [
             self._turn(number, channel, now)
@@ -154,21 +154,21 @@ class Channels:
         ]
 
     def told(self, number: int, n: int) -> None:
-        """The channel has been sent what there is up to update `n`."""
+        """Note that the channel has been sent what there is up to update `n`."""
         if (channel := self._channels.get(number)) is not None:
             channel.base = n
             channel.told_at = channel.looked_at
 
     def next_at(self) -> float | None:
-        """When something is due next; None while nobody looks."""
+        """Return when something is due next; None while nobody looks."""
         return min((channel.due() for channel in self._looked_at()), default=None)
 
     def period_s(self) -> float | None:
-        """The smallest period; None while nobody looks."""
+        """Return the smallest period; None while nobody looks."""
         return min((channel.period_s for channel in self._looked_at()), default=None)
 
     def parts(self) -> frozenset[str]:
-        """Everything that anybody wants."""
+        """Return everything that anybody wants."""
         return frozenset[str]().union(*(channel.view.parts for channel in self._looked_at()))
 
     def __len__(self) -> int:
@@ -204,9 +204,6 @@ class Channels:
                         del channel.dormant[next(iter(channel.dormant))]
 
 
-MAX_LINES: Final = 500  # of one message; of more the last are sent
-
-
 class LogSubscribers:
     """Who of one channel follows the log."""
 
@@ -225,11 +222,9 @@ class LogSubscribers:
         self.seq = after if self.seq is None else min(self.seq, after)
 
     def looked_at(self, seq: int) -> None:
-        """All lines up to the one with this number were looked at."""
         self.seq = seq
 
     def keep_only(self, clients: Sequence[str]) -> None:
-        """The others are gone."""
         self._wanted = {key: wish for key, wish in self._wanted.items() if key[0] in clients}
         if not self._wanted:
             self.seq = None
@@ -244,7 +239,6 @@ class LogSubscribers:
         return (meshes.pop() if len(meshes) == 1 else None), None
 
     def wanted(self, lines: Sequence[Line]) -> list[Line]:
-        """Those of the lines that somebody wants."""
         wishes = list(self._wanted.values())
         return [line for line in lines if any(_wants(wish, line) for wish in wishes)]
 

@@ -85,16 +85,14 @@ class MeshComm(_Comm):
         kernel.comm_manager.comms[self.comm_id] = self
 
     def handle_msg(self, msg: dict[str, Any]) -> None:
-        """A message of the browser's."""
         self._channel.receive(msg["content"].get("data"))
 
     def handle_close(self, _: object) -> None:
-        """The browser has closed it."""
         self._closed = True
         self._channel.close()
 
     def close(self, *_: object, **__: object) -> None:
-        """The extension is unloaded."""
+        """Close it: the extension is unloaded."""
         if self._closed:
             return
         self._closed = True
@@ -119,11 +117,10 @@ class Announcement(_Comm):
         """It has nothing to say."""
 
     def handle_close(self, _: object) -> None:
-        """A page closed its end."""
         self._kernel.comm_manager.comms[self.comm_id] = self
         self._closed = False
 
     def withdraw(self) -> None:
-        """The extension is unloaded."""
+        """Close it: the extension is unloaded."""
         self._kernel.comm_manager.comms.pop(self.comm_id, None)
         self.publish_msg("comm_close")

@@ -79,7 +79,7 @@ class MeshWidget(AnyWidget):
         super().close()
 
     def set_state(self, sync_data: object) -> None:
-        """Nothing of it is the page's to change."""
+        """Change nothing: no value is the page's to change."""
 
     def _handle_custom_msg(self, content: object, _buffers: object) -> None:
         # A page speaks: in any thread, and perhaps while another one does

@@ -14,7 +14,7 @@ MAX_HEADLINE: Final = 300
 
 
 def plain(text: object, limit: int = MAX_TEXT) -> str:
-    """The text, cut to so many characters, with what is no character replaced.
+    """Return the text, cut to so many characters, with what is no character replaced.
 
     Example:
         >>> plain("a\\ud800b"), plain("abcdef", 4)
@@ -27,10 +27,9 @@ def plain(text: object, limit: int = MAX_TEXT) -> str:
 
 
 def number(value: float | None) -> float | None:
-    """None for what JSON has no number for."""
+    """Return the number; None for what JSON has no number for."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def mebibytes(size: int | None) -> int | None:
-    """Bytes as whole MiB."""
     return None if size is None else size >> 20

@@ -52,5 +52,4 @@ class View(NamedTuple):
     meshes: frozenset[str] | None = None
 
     def shows(self, mesh: str) -> bool:
-        """Whether it is about this mesh."""
         return self.meshes is None or mesh in self.meshes

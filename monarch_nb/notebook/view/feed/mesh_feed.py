@@ -38,6 +38,13 @@ Clock = Callable[[float], int]  # `time.monotonic()` to milliseconds of the feed
 
 _said = attrgetter("verdict", "what", "detail")
 
+MAX_FAILURES: Final = 32
+MAX_CURVES: Final = 64
+MAX_ACTORS: Final = 256
+SECONDS: Final = 300
+
+Where = Callable[["ErrorRecord"], str]
+
 
 class RankColumn:
     """What each rank does."""
@@ -71,7 +78,7 @@ class RankColumn:
         return changed
 
     def rows(self, base: int, clock: Clock) -> list[list[object]]:
-        """`[runs, verdict, what, detail, since]` of the ranks that changed, equal ones together."""
+        """Return `[runs, verdict, what, detail, since]` of what changed, equal ones together."""
         groups: dict[tuple[str, str, str], list[RankStatus]] = {}
         for status, n in zip(self._ranks, self._n, strict=True):
             if n > base:
@@ -88,11 +95,9 @@ class RankColumn:
         ]
 
     def pids(self) -> list[int | None]:
-        """By rank."""
         return [status.pid for status in self._ranks]
 
     def hosts(self) -> list[list[object]]:
-        """`[runs, host]`."""
         groups: dict[int, list[int]] = {}
         for status in self._ranks:
             groups.setdefault(status.host, []).append(status.rank)
@@ -145,7 +150,7 @@ class UsageColumn:
         return changed
 
     def rows(self, base: int) -> Json:
-        """The columns that changed, of the ranks that changed; empty when none has."""
+        """Return the columns that changed, of the ranks that changed; empty when none has."""
         ranks = [rank for rank, n in enumerate(self._rank_n) if n > base]
         found = {
             name: [column[rank] for rank in ranks]
@@ -184,7 +189,7 @@ class CurveColumn:
         return True
 
     def since(self, base: int) -> Json | None:
-        """`{from, points}`; None if nothing is new."""
+        """Return `{from, points}`; None if nothing is new."""
         firsts = [first for n, first in self._changes if n > base]
         if not firsts:
             return None
@@ -200,14 +205,6 @@ def _point(point: Sequence[float | None]) -> Point:
 def _first_difference(old: Sequence[Point], new: Sequence[Point]) -> int:
     pairs = enumerate(zip(old, new, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(old), len(new)))
-
-
-MAX_FAILURES: Final = 32
-MAX_CURVES: Final = 64
-MAX_ACTORS: Final = 256
-SECONDS: Final = 300
-
-Where = Callable[["ErrorRecord"], str]
 
 
 class MeshFeed:
@@ -234,7 +231,7 @@ class MeshFeed:
         self._timeline: Timeline | None = None
 
     def is_of(self, status: MeshStatus) -> bool:
-        """Whether this is the same mesh; one that was made anew under its name is another."""
+        """Tell whether this is the same mesh; one that was made anew under its name is another."""
         mine = self.status
         revived = mine.ended is not None and status.ended is None
         return not revived and (mine.labels, mine.sizes) == (status.labels, status.sizes)
@@ -258,17 +255,17 @@ class MeshFeed:
         return changed
 
     def ended_seconds(self) -> int:
-        """How many seconds of its timeline have ended since this was last asked."""
+        """Return how many seconds of its timeline have ended since this was last asked."""
         seconds = self._timeline.seconds if self._timeline is not None else 0
         ended, self._told_seconds = seconds - self._told_seconds, max(seconds, self._told_seconds)
         return ended
 
     def whole(self, parts: frozenset[str]) -> Json:
-        """All of it."""
+        """Return all of it."""
         return {**self._shape(), **self.since(0, parts), **self._strips(parts)}
 
     def since(self, base: int, parts: frozenset[str]) -> Json:
-        """What has changed since the update `base`, but for the strips."""
+        """Return what has changed since the update `base`, but for the strips."""
         if base < self.born and base:
             return {**self._shape(), **self.since(0, parts)}
         found: Json = {}
@@ -285,7 +282,7 @@ class MeshFeed:
         return found | self._parts(base, parts)
 
     def strips_since(self, base: int, ended: int, parts: frozenset[str]) -> Json:
-        """The letters of the so many seconds that have ended since the update `base`."""
+        """Return the letters of the so many seconds that have ended since the update `base`."""
         if base < self.born:
             return self._strips(parts)
         if ended != 1:

@@ -26,9 +26,17 @@ MAX_GROUPS: Final = 16
 MAX_GRID: Final = 128  # ranks in a grid of text
 _SOFT: Final = "opacity:.65"
 
+NUMBERED: Final = 64  # ranks that have room for their number
+CHARACTER: Final = 6.6  # width of a small one
+HEAD: Final = 18
+GAP: Final = 16
+MAX_WIDTH: Final = 900
+MIN_ROWS: Final = 8  # of a panel
+MIDDLE: Final = ' text-anchor="middle"'
+
 
 def text(snapshot: MeshSnapshot) -> str:
-    """The `repr`, a summary, the grid, what the ranks run and what failed."""
+    """Return the `repr`, a summary, the grid, what the ranks run and what failed."""
     lines = [snapshot.part.said, f"{snapshot.part.title}: {_summary(snapshot)}"]
     lines += [snapshot.status.ended] if snapshot.status.ended else []
     if 1 < len(snapshot.part.ranks) <= MAX_GRID:
@@ -41,7 +49,7 @@ def text(snapshot: MeshSnapshot) -> str:
 
 
 def page(snapshot: MeshSnapshot) -> str:
-    """The same in HTML."""
+    """Return the same in HTML."""
     title = f"<b>{html.escape(snapshot.part.title)}</b> {html.escape(_summary(snapshot))}"
     taken = f'<span style="{_SOFT}">as of {snapshot.taken:%H:%M:%S, %-d %b %Y}</span>'
     ended = f"<div>{html.escape(snapshot.status.ended)}</div>" if snapshot.status.ended else ""
@@ -114,15 +122,6 @@ def _groups(snapshot: MeshSnapshot) -> Iterator[Group]:
         yield Group(row.verdict, f"{told}, {doing}" if doing else told, found)
 
 
-NUMBERED: Final = 64  # ranks that have room for their number
-CHARACTER: Final = 6.6  # width of a small one
-HEAD: Final = 18
-GAP: Final = 16
-MAX_WIDTH: Final = 900
-MIN_ROWS: Final = 8  # of a panel
-MIDDLE: Final = ' text-anchor="middle"'
-
-
 @dataclass(frozen=True)
 class Group:
     """Places of the grid that look alike. `told` is what a pointer above them is told."""
@@ -147,7 +146,7 @@ _SMALL: Final = _Scale(16, 14, 3, 3.5)
 
 
 def svg(sizes: Mapping[str, int], names: Sequence[int], groups: Sequence[Group]) -> str:
-    """The drawing. `names` are the numbers of the ranks, by place."""
+    """Return the drawing. `names` are the numbers of the ranks, by place."""
     grid = grid_of(sizes)
     drawing = _Drawing(grid, _LARGE if len(names) <= NUMBERED else _SMALL)
     numbers = drawing.numbers(names) if len(names) <= NUMBERED else ""

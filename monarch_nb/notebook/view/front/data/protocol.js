@@ -146,10 +146,7 @@ export function runs(text) {
   return found;
 }
 
-/**
- * "0-3,7" for [7, 0, 1, 2, 3].
- * @param {Iterable<number>} numbers
- */
+/** "0-3,7" for [7, 0, 1, 2, 3]. @param {Iterable<number>} numbers */
 export function runsText(numbers) {
   const sorted = [...new Set(numbers)].sort((a, b) => a - b);
   /** @type {string[]} */

@@ -46,10 +46,7 @@ export function isDead(verdict) {
   return markOf(verdict).shape === 'cross';
 }
 
-/**
- * "7 busy, 1 failed"
- * @param {Record<string, number>} counts by verdict
- */
+/** "7 busy, 1 failed" @param {Record<string, number>} counts by verdict */
 export function countsText(counts) {
   return [...new Set([...verdictNames(), ...Object.keys(counts)])]
     .filter(verdict => counts[verdict])
@@ -57,10 +54,7 @@ export function countsText(counts) {
     .join(', ');
 }
 
-/**
- * An age as people say it: "3 s", "4:05", "2 h 10 min", "3 d 4 h".
- * @param {number} ms
- */
+/** An age as people say it: "3 s", "4:05", "2 h 10 min", "3 d 4 h". @param {number} ms */
 export function ageText(ms) {
   const s = Math.max(0, Math.floor(ms / 1000));
   if (s < 60) return `${s} s`;
@@ -71,10 +65,7 @@ export function ageText(ms) {
     : `${Math.floor(h / 24)} d ${h % 24} h`;
 }
 
-/**
- * A quantity of MiB: "312 MiB", "79.6 GiB".
- * @param {number} mib
- */
+/** A quantity of MiB: "312 MiB", "79.6 GiB". @param {number} mib */
 export function memoryText(mib) {
   return mib < 1024 ? `${Math.round(mib)} MiB` : `${(mib / 1024).toFixed(1)} GiB`;
 }

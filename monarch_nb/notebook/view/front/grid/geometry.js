@@ -292,12 +292,7 @@ export function cellsWithin(layout, from, to) {
   );
 }
 
-/**
- * The label at a point.
- * @param {Layout} layout
- * @param {number} x
- * @param {number} y
- */
+/** The label at a point. @param {Layout} layout @param {number} x @param {number} y */
 export function labelAt(layout, x, y) {
   const reach = { row: [GUTTER - 5, 5], column: [layout.cellWidth / 2, layout.cellWidth / 2] };
   return layout.labels.find(label => {

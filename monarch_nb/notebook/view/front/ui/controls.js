@@ -6,11 +6,7 @@ import { element, setText } from './page.js';
 
 const ARMED_MS = 4000;
 
-/**
- * @param {string} text
- * @param {string} title
- * @param {() => void} action
- */
+/** @param {string} text @param {string} title @param {() => void} action */
 export function button(text, title, action) {
   const el = element('button', 'button', text);
   el.type = 'button';
