@@ -349,7 +349,7 @@ class Event:
 @pytest.mark.slow
 def test_a_rank_cannot_speak_for_the_widget_of_another():
     sent: list[str] = []
-    sink = SimpleNamespace(comm=lambda kind, *_: sent.append(kind))
+    sink = SimpleNamespace(comm=lambda message: sent.append(message.kind))
     own = object()
     manager = SimpleNamespace(comms={"of the kernel": own})
     shell = SimpleNamespace(kernel=SimpleNamespace(comm_manager=manager))
