@@ -19,7 +19,7 @@ from typing import Any
 from ipykernel.ipkernel import IPythonKernel
 from traitlets import Float, Type
 
-from monarch_kernel import completion, first_error, history, stops
+from monarch_kernel import latency, stops
 from monarch_kernel.debug import breakpoints
 from monarch_nb.notebook import session as notebook
 
@@ -35,7 +35,8 @@ SWITCH_S = 0.001
 """A thread that reads a flood of output gives way to a cell after this time. A cell changes threads
 so often that Python's 5 ms add up to half a second."""
 
-_AT_ONCE = {"interrupt_request": "_interrupt_now", "shutdown_request": "_shut_down_now"}
+_HELP = ("complete_request", "inspect_request")
+_AT_ONCE = {"interrupt_request": "_interrupt_now", "shutdown_request": "process_control"}
 
 
 def _version() -> str:
@@ -59,7 +60,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
         super().__init__(**kwargs)
         stops.install()
         self._stop_button = stops.StopButton(self.shell)
-        history.write_later(self.shell)
+        latency.delay_history(self.shell)
         self.shell.extension_manager.load_extension("monarch_nb")
         breakpoints.install(lambda: bool(self._allow_stdin))
 
@@ -68,7 +69,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
         sys.setswitchinterval(SWITCH_S)
         super().start()
         gc.freeze()  # what is there by now stays; to look at it would halt a cell for 0.1 s
-        first_error.prepare(self.shell)
+        latency.prepare_errors(self.shell)
         notebook.prewarm(self.shell)
         if self.debugger is not None:
             self.debugger.serve(self.shell, self.control_thread.io_loop.asyncio_loop)
@@ -82,20 +83,16 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
     # ------------------------------------------------------------------------- interrupts
 
     async def dispatch_control(self, msg: Frames) -> None:
-        """Interrupts and shutdowns overtake; other control messages go one at a time, as in the
-        base class.
+        """Let interrupts and shutdowns overtake; others go one at a time, as in the base class.
 
         ipykernel holds `_control_lock` while a handler awaits, so one slow `debug_request` would
         delay the stop button.
         """
-        handler = _AT_ONCE.get(self._control_type(msg))
+        handler = _AT_ONCE.get(str(self._header(msg).get("msg_type")))
         if handler is None:
             await super().dispatch_control(msg)
         else:
             await getattr(self, handler)(msg)
-
-    def _control_type(self, msg: Frames) -> str:
-        return str(self._header(msg).get("msg_type"))
 
     def _header(self, msg: Frames) -> Message:
         try:
@@ -157,16 +154,35 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
     # --------------------------------------------------------------------- help while typing
 
     async def shell_channel_thread_main(self, msg: Frames) -> None:
-        """Completions and help do not wait for the cell that runs."""
+        """Completions and help do not wait for the cell that runs.
+
+        ipykernel answers them on the main thread, which a cell keeps for as long as it runs. Each
+        has a thread of its own here, because a first completion in code of the controller's may
+        take seconds. Requests for a subshell have a thread already.
+        """
         header = self._header(msg)
-        if header.get("msg_type") in completion.REQUESTS and header.get("subshell_id") is None:
-            completion.answer(self, msg)
+        if header.get("msg_type") in _HELP and header.get("subshell_id") is None:
+            run = threading.Thread(
+                target=self._answer_help, args=(msg,), name="monarch-help", daemon=True
+            )
+            run.pydev_do_not_trace = True  # type: ignore[attr-defined]
+            run.start()
         else:
             await super().shell_channel_thread_main(msg)
 
+    def _answer_help(self, msg: Frames) -> None:
+        idents, frames = self.session.feed_identities(msg, copy=False)
+        request = self.session.deserialize(frames, content=True, copy=False)
+        handler = self.shell_handlers[request["msg_type"]]
+        with self._busy_beside_the_cell(request):
+            try:
+                asyncio.run(handler(_ReplyStream(self), idents, request))
+            except Exception:
+                self.log.exception("Exception in message handler:")  # ipykernel's words
+
     def _publish_status(self, status: str, channel: str, parent: Message | None = None) -> None:
-        """Also remember what the main thread is busy with, and say it again behind the statuses of
-        subshells: front ends show the last one that came."""
+        # Also remember what the main thread is busy with, and say it again behind the statuses of
+        # subshells: front ends show the last one that came.
         with self._status_lock:
             super()._publish_status(status, channel, parent)
             if channel != "shell":
@@ -178,9 +194,9 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
                 super()._publish_status("busy", channel, self._busy_with)
 
     @contextlib.contextmanager
-    def busy_beside_the_cell(self, request: Message) -> Iterator[None]:
-        """Busy with a request on another thread. Front ends show the last status that came, so that
-        of a cell that goes on is said again."""
+    def _busy_beside_the_cell(self, request: Message) -> Iterator[None]:
+        # Busy with a request on another thread: the status of a cell that goes on is said again
+        # behind it.
         publish = super()._publish_status
         with self._status_lock:
             publish("busy", "shell", request)
@@ -192,12 +208,18 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
                 if self._busy_with is not None:
                     publish("busy", "shell", self._busy_with)
 
-    # --------------------------------------------------------------------------- shutdown
-
-    async def _shut_down_now(self, msg: Frames) -> None:
-        await self.process_control(msg)
-
     async def do_shutdown(self, restart: bool) -> Message:
         """End the mesh, then the kernel."""
         await asyncio.to_thread(notebook.shut_down, self.shell, TEARDOWN_S)
         return dict(super().do_shutdown(restart))
+
+
+class _ReplyStream:
+    # For `session.send`; only the thread of the shell channel may use its socket
+    def __init__(self, kernel: MonarchKernel) -> None:
+        self._kernel = kernel
+
+    def send_multipart(self, frames: Frames, **options: object) -> None:
+        stream = self._kernel.shell_stream
+        loop = self._kernel.shell_channel_thread.io_loop
+        loop.add_callback(stream.send_multipart, frames, **options)

@@ -25,7 +25,7 @@ def install() -> None:
 
 
 def press() -> None:
-    """SIGINT to this process, and see to it that the main thread notices. On an event loop.
+    """Send SIGINT to this process, and see to it that the main thread notices. On an event loop.
 
     A signal that comes between Python's last look and a system call that blocks is not noticed
     before that call ends: `time.sleep(30)` would sleep on. Another signal, which does nothing, ends
@@ -53,8 +53,7 @@ class StopButton:
 
     @contextlib.contextmanager
     def only_user_code(self) -> Iterator[None]:
-        """While a cell is executed: a stop after the user's code does nothing, nor does one while
-        an error is being shown; one before it, or between two statements, stops what comes next."""
+        """Let a stop raise in the user's code only; one before it stops what comes next."""
         if threading.current_thread() is not threading.main_thread():
             yield  # a subshell: signals are not for it
             return

@@ -1,10 +1,10 @@
 /** What this extension has from the views that are shared with the widget: only these names. */
-export { Connection } from '../../monarch_nb/notebook/view/front/connection.js';
-export { Model } from '../../monarch_nb/notebook/view/front/model.js';
-export type { Mesh } from '../../monarch_nb/notebook/view/front/model.js';
-export type { Transport } from '../../monarch_nb/notebook/view/front/connection.js';
-export type { LogLine, StateMessage } from '../../monarch_nb/notebook/view/front/protocol.js';
-export { parse, runs, runsText } from '../../monarch_nb/notebook/view/front/protocol.js';
+export { Connection } from '../../monarch_nb/notebook/view/front/data/connection.js';
+export { Model } from '../../monarch_nb/notebook/view/front/data/model.js';
+export type { Mesh } from '../../monarch_nb/notebook/view/front/data/model.js';
+export type { Transport } from '../../monarch_nb/notebook/view/front/data/connection.js';
+export type { LogLine, StateMessage } from '../../monarch_nb/notebook/view/front/data/protocol.js';
+export { parse, runs, runsText } from '../../monarch_nb/notebook/view/front/data/protocol.js';
 export {
   ageText,
   countsText,
@@ -12,8 +12,8 @@ export {
   isWorking,
   markOf,
   verdictNames
-} from '../../monarch_nb/notebook/view/front/marks.js';
-export { flame } from '../../monarch_nb/notebook/view/front/flame.js';
+} from '../../monarch_nb/notebook/view/front/data/words.js';
+export { flame } from '../../monarch_nb/notebook/view/front/parts/flame.js';
 export { mountMesh } from '../../monarch_nb/notebook/view/front/view.js';
-export { element, setText } from '../../monarch_nb/notebook/view/front/theme.js';
-export { button, copyText } from '../../monarch_nb/notebook/view/front/buttons.js';
+export { element, setText } from '../../monarch_nb/notebook/view/front/ui/page.js';
+export { button, copyText } from '../../monarch_nb/notebook/view/front/ui/controls.js';

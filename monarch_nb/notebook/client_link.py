@@ -47,6 +47,6 @@ class ClientLink:
         return client
 
     def send_comm(self, process: int, message: WidgetMessage, buffers: Sequence[bytes]) -> None:
-        """A front end's message for a widget of a rank."""
+        """Send a front end's message to a widget of a rank."""
         if self._client is not None:
             self._client.comms.send(process, message, buffers)

@@ -54,10 +54,7 @@ class CellError(MeshError):
 
 
 class CellInterrupted(KeyboardInterrupt):
-    """The stop button while a cell waited for its ranks.
-
-    The text says what the ranks did about it.
-    """
+    """The stop button while a cell waited for its ranks; the text says what they did about it."""
 
     def __init__(self, summary: str, traceback: str = "") -> None:
         super().__init__(summary)

@@ -18,7 +18,7 @@ from monarch_nb.core.hangs.stack_tree import Node, tree
 from monarch_nb.core.shape.selection import check_ranks
 from monarch_nb.notebook.cells.auto_transform import AutoTransform
 from monarch_nb.notebook.client_link import ClientLink
-from monarch_nb.notebook.display.units import duration, mesh_text
+from monarch_nb.notebook.display.units import are, duration, mesh_text
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.meshes import NO_MESH, Meshes
 from monarch_nb.notebook.output.router import OutputRouter
@@ -66,19 +66,18 @@ class Lifecycle:
         names = list(dict.fromkeys(mesh.name for mesh in doomed))
         for name in names:
             self.meshes.forget(name)
-        said = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} down"
+        said = f"{', '.join(names)} {are(names)} down"
         if self.auto.line is not None and not self.meshes.everything():
             said += "\ncells still go to the mesh; %mesh auto off keeps them here"
         return said
 
     def every_mesh(self) -> list[ProcMesh]:
-        """Every mesh once, however many slices of it have names."""
+        """Return every mesh once, however many slices of it have names."""
         found = {mesh.name: mesh for mesh in self.meshes.everything().values()}
         return [self.control.whole(mesh) for mesh in found.values()]
 
     def whole_mesh(self, name: str | None) -> ProcMesh:
-        """The mesh of that name, or the current one; not a slice, of which others may be at
-        work."""
+        """Return the mesh of that name, or the current one; raise if it is a slice."""
         mesh = self.meshes.pick(name)
         whole = self.control.whole(mesh)
         if len(mesh) < len(whole) and name != whole.name:
@@ -101,8 +100,7 @@ class Lifecycle:
         return f"{mesh.name} is whole again: {mesh_text(mesh.heal())}"
 
     def restart(self, mesh: ProcMesh, ranks: Sequence[int]) -> str:
-        """End these ranks of the mesh, busy or not, and start them again, and those that are
-        lost."""
+        """End these ranks, busy or not, and start them again, with those that are lost."""
         check_ranks(mesh, ranks)
         mesh = self.control.whole(mesh)
         lost = self.control.lost(mesh)
@@ -132,7 +130,9 @@ class Lifecycle:
     def stacks(
         self, mesh: ProcMesh, ranks: Sequence[int], *, native: bool = False
     ) -> tuple[Node, dict[int, str]]:
-        """Where these ranks are in their code, as a tree; and why there is nothing of others."""
+        """Return where these ranks are in their code, as a tree, and why nothing is known of
+        others.
+        """
         check_ranks(mesh, ranks)
         if native and (xray := self.control.xray()) is not None:
             with_native, whys = xray.native_stacks(mesh, ranks)

@@ -43,7 +43,7 @@ class Meshes:
             return self._current
 
     def pick(self, name: str | None = None) -> ProcMesh:
-        """The mesh of that name, or the current one. Raises `MagicError`."""
+        """Return the mesh of that name, or the current one. Raises `MagicError`."""
         with self._lock:
             self._forget_stopped()
             return self._picked(name)
@@ -61,7 +61,9 @@ class Meshes:
         return found[name]
 
     def glance(self, name: str | None = None) -> ProcMesh | None:
-        """As `pick`, for any thread: changes nothing, and gives None where that raises."""
+        """Return as `pick` does, from any thread: changes nothing, and gives None where that
+        raises.
+        """
         kept = self._kept.get(self._current or "")
         if name is None and self._is_live_mesh(kept):
             return kept
@@ -73,12 +75,12 @@ class Meshes:
         return found.get(name)
 
     def current_name(self) -> str | None:
-        """The mesh that `%%mesh` means, by the name that the mesh view shows. Any thread."""
+        """Return the mesh that `%%mesh` means, by the name that the mesh view shows. Any thread."""
         mesh = self.glance()
         return None if mesh is None else mesh.name
 
     def living(self) -> dict[str, ProcMesh]:
-        """As `everything`, for any thread: changes nothing."""
+        """Return as `everything` does, from any thread: changes nothing."""
         stopped = self._control.is_stopped
         kept = {name: mesh for name, mesh in list(self._kept.items()) if not stopped(mesh)}
         return {**self._of_variables(), **kept}
@@ -90,9 +92,8 @@ class Meshes:
 
     @contextlib.contextmanager
     def new_name(self, wanted: str | None) -> Iterator[str]:
-        """A name that is free, and that nobody else is given meanwhile.
-
-        Raises `MagicError` when the wanted one is not.
+        """Keep a free name for one mesh meanwhile. Raises `MagicError` when the wanted one is
+        taken.
         """
         with self._lock:
             chosen = self._free_name(wanted)
@@ -129,7 +130,6 @@ class Meshes:
             self._current = name
 
     def forget(self, name: str) -> None:
-        """The user has taken the mesh down."""
         with self._lock:
             mesh = self._drop(name)
         if mesh is not None and self._variables().get(name) is mesh:

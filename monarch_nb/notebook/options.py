@@ -69,7 +69,7 @@ class Parser(_Parser):  # type: ignore[misc]  # see there
         self.example = example
 
     def own(self, words: list[str]) -> list[str]:
-        """Those of the words in which an unknown option is a mistake."""
+        """Return those of the words in which an unknown option is a mistake."""
         return words
 
     def error(self, message: str) -> NoReturn:
@@ -81,14 +81,14 @@ class Parser(_Parser):  # type: ignore[misc]  # see there
 
 
 def count(text: str) -> int:
-    """A whole number of at least 1."""
+    """Return a whole number of at least 1."""
     if not re.fullmatch(r"[0-9]+", text) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
     return int(text)
 
 
 def new_name(text: str) -> str:
-    """A word that is to be a variable, and that Python has no use for."""
+    """Return a word that is to be a variable, and that Python has no use for."""
     if not text.isidentifier() or keyword.iskeyword(text):
         raise argparse.ArgumentTypeError(f"must be a word like mesh0, not {text!r}")
     if hasattr(builtins, text):
@@ -103,7 +103,7 @@ def device(text: str) -> str:
 
 
 def axis(text: str) -> tuple[str, int]:
-    """`gpus=4`."""
+    """Return `gpus=4`."""
     match = _AXIS.fullmatch(text)
     if match is None:
         raise argparse.ArgumentTypeError(f"does not know {text!r}; an axis is given as gpus=4")
@@ -115,7 +115,7 @@ def axis(text: str) -> tuple[str, int]:
 
 
 def ranks(text: str) -> tuple[int, ...]:
-    """`3`, `0,2` or `0-3`."""
+    """Return `3`, `0,2` or `0-3`."""
     found: list[int] = []
     for piece in text.split(","):
         match = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", piece)
@@ -136,7 +136,7 @@ def regex(text: str) -> re.Pattern[str]:
 
 
 def layout(text: str) -> Layout:
-    """`fold`, `columns`, `tabs`, `ranks` or `rank=3`."""
+    """Return `fold`, `columns`, `tabs`, `ranks` or `rank=3`."""
     if match := re.fullmatch(r"rank=([0-9]+)", text):
         return Layout(only=int(match[1]))
     if text not in KINDS:
@@ -147,7 +147,7 @@ def layout(text: str) -> Layout:
 
 
 def group_outputs(text: str) -> Layout:
-    """ipyparallel's `type`, `order` and `engine`."""
+    """Return the layout of ipyparallel's `type`, `order` and `engine`."""
     known = {"type": FOLD, "order": FOLD, "engine": Layout("ranks")}
     if text not in known:
         raise argparse.ArgumentTypeError(f"does not know {text!r}; there are {', '.join(known)}")
@@ -155,7 +155,7 @@ def group_outputs(text: str) -> Layout:
 
 
 def seconds(text: str) -> float:
-    """A time of more than 0 s."""
+    """Return a time of more than 0 s."""
     found = _number(text)
     if found is None or found <= 0:
         raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text!r}")
@@ -163,7 +163,7 @@ def seconds(text: str) -> float:
 
 
 def seconds_or_never(text: str) -> float:
-    """A time; a negative one means never."""
+    """Return a time; a negative one means never."""
     found = _number(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"must be a number of seconds, -1 for never, not {text!r}")
@@ -179,7 +179,7 @@ def _number(text: str) -> float | None:
 
 
 def add_run_options(parser: Parser) -> None:
-    """What is common to cells and scripts: where, how long, and how their output is shown."""
+    """Add what is common to cells and scripts: where, how long, how their output is shown."""
     parser.add_argument("selection", nargs="*")
     parser.add_argument("-t", "--targets", nargs="+", default=[], metavar="RANKS")
     parser.add_argument("--name")
@@ -210,7 +210,7 @@ def parse_cell(line: str) -> RunOptions:
 
 
 def one_mesh(parser: Parser, chosen: argparse.Namespace) -> RunOptions:
-    """What was read, with `@name` and `--targets` taken into `name` and `selection`."""
+    """Return what was read, with `@name` and `--targets` taken into `name` and `selection`."""
     named = [word[1:] for word in chosen.selection if word.startswith("@")]
     selection = [word for word in chosen.selection if not word.startswith("@")]
     if chosen.name is not None:
@@ -232,7 +232,7 @@ def one_mesh(parser: Parser, chosen: argparse.Namespace) -> RunOptions:
 
 
 def parse(parser: Parser, text: str) -> argparse.Namespace:
-    """Options in the text. Raises `MagicError`."""
+    """Read the options in the text. Raises `MagicError`."""
     try:
         words = shlex.split(text)
     except ValueError as unbalanced:  # quotes

@@ -15,18 +15,17 @@ from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, Intera
 from monarch_nb.control.api import Control
 from monarch_nb.notebook.cells.auto_transform import AutoTransform
 from monarch_nb.notebook.cells.registry import CellRegistry
-from monarch_nb.notebook.cells.stop_button import StopButton
-from monarch_nb.notebook.cells.unfinished import UnfinishedRuns
+from monarch_nb.notebook.cells.unfinished import StopButton, UnfinishedRuns
 from monarch_nb.notebook.client_link import ClientLink
+from monarch_nb.notebook.completion.seen_names import SeenNames
 from monarch_nb.notebook.debug.prompts import Prompts
 from monarch_nb.notebook.debug.target import Debugging
 from monarch_nb.notebook.layouts.live_displays import LiveDisplays
 from monarch_nb.notebook.lifecycle import Lifecycle
 from monarch_nb.notebook.meshes import Meshes
 from monarch_nb.notebook.output.flusher import Flusher
-from monarch_nb.notebook.output.ordering import keep_order
 from monarch_nb.notebook.output.router import OutputRouter
-from monarch_nb.notebook.source.seen_names import SeenNames
+from monarch_nb.notebook.output.sinks import keep_order
 from monarch_nb.notebook.view.answers.actions import Parts
 from monarch_nb.notebook.view.answers.hub import Hub
 from monarch_nb.notebook.view.answers.source import Source
@@ -75,7 +74,6 @@ class Session:
         self._undo.callback(undo)
 
     def close(self) -> None:
-        """Leave the shell alone again."""
         self.live.close()
         self._flusher.close()
         self.showing.close()
@@ -110,7 +108,7 @@ class Session:
 
 
 def session_of(shell: InteractiveShell) -> Session | None:
-    """The session of a shell that has loaded the extension."""
+    """Return the session of a shell that has loaded the extension."""
     found: Session | None = vars(shell).get("_monarch_nb_session")
     return found
 

@@ -16,25 +16,24 @@ Kernel: TypeAlias = Any  # of ipykernel, which a terminal does without
 
 
 def kernel_of(shell: InteractiveShell) -> Kernel | None:
-    """The kernel that the shell belongs to; None in a terminal."""
+    """Return the kernel that the shell belongs to; None in a terminal."""
     return getattr(shell, "kernel", None)
 
 
 def request_of(shell: InteractiveShell) -> Message:
-    """The front end's message that the shell is handling: the cell that runs, if one does."""
+    """Return the front end's message that the shell is handling: the cell that runs."""
     request: Message = {} if kernel_of(shell) is None else shell.get_parent()  # type: ignore[attr-defined]  # of ipykernel's shell
     return request
 
 
 def cell_id_of(shell: InteractiveShell) -> str | None:
-    """What JupyterLab calls the cell that the shell is about to run."""
+    """Return what JupyterLab calls the cell that the shell is about to run."""
     found = request_of(shell).get("metadata", {}).get("cellId")
     return found if isinstance(found, str) else None
 
 
 def has_reader(shell: InteractiveShell) -> bool:
-    """Whether a person may look at a page while the cell runs: no terminal, and no program that
-    runs the notebook."""
+    """Tell whether a person may look while the cell runs: no terminal, no program that runs it."""
     if kernel_of(shell) is None:
         return False
     return bool(request_of(shell).get("content", {}).get("allow_stdin", True))

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { beforeEach, mock, test } from 'node:test';
 
-import { Connection } from '../../monarch_nb/notebook/view/front/connection.js';
+import { Connection } from '../../monarch_nb/notebook/view/front/data/connection.js';
 
 class FakeTransport {
   sent = [];

@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { Connection } from '../../monarch_nb/notebook/view/front/connection.js';
-import { callText, stayOf, wayOf } from '../../monarch_nb/notebook/view/front/flame.js';
-import { completed } from '../../monarch_nb/notebook/view/front/prompt.js';
+import { Connection } from '../../monarch_nb/notebook/view/front/data/connection.js';
+import { callText, stayOf, wayOf } from '../../monarch_nb/notebook/view/front/parts/flame.js';
+import { completed } from '../../monarch_nb/notebook/view/front/parts/prompt.js';
 
 const call = (ranks, name, children = []) => ({
   ranks,

@@ -1,8 +1,8 @@
 // The view in a page of its own: demo.html?world=eight&theme=dark&width=300&live=1
 
-import { Connection } from '/monarch_nb/notebook/view/front/connection.js';
-import { frameOf, layOut } from '/monarch_nb/notebook/view/front/geometry.js';
-import { MOST_HEIGHT } from '/monarch_nb/notebook/view/front/grid.js';
+import { Connection } from '/monarch_nb/notebook/view/front/data/connection.js';
+import { frameOf, layOut } from '/monarch_nb/notebook/view/front/grid/geometry.js';
+import { MOST_HEIGHT } from '/monarch_nb/notebook/view/front/grid/grid.js';
 import { mountMesh } from '/monarch_nb/notebook/view/front/view.js';
 import { live, WORLDS } from './fake_kernel.js';
 

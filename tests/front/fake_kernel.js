@@ -1,6 +1,6 @@
 // A kernel that is none: it answers a mesh view's messages in the page, from a state that the test or the demo sets.
 
-import { runs, runsText } from '/monarch_nb/notebook/view/front/protocol.js';
+import { runs, runsText } from '/monarch_nb/notebook/view/front/data/protocol.js';
 
 const TRACE = `Traceback (most recent call last):
   Cell In[7], line 12, in train(steps)

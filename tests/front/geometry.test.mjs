@@ -11,7 +11,7 @@ import {
   layOut,
   neighbour,
   selection
-} from '../../monarch_nb/notebook/view/front/geometry.js';
+} from '../../monarch_nb/notebook/view/front/grid/geometry.js';
 
 const WIDE = { width: 1000, height: 420 };
 const NARROW = { width: 280, height: 420 };

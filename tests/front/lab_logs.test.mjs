@@ -15,7 +15,7 @@ import {
   stillOf,
   timeText
 } from '../../labextension/lib/labextension/src/outputs/saved.js';
-import { Model } from '../../monarch_nb/notebook/view/front/model.js';
+import { Model } from '../../monarch_nb/notebook/view/front/data/model.js';
 
 const line = (seq, rank = 0, text = `line ${seq}`, level = '') => [
   seq,

@@ -13,7 +13,7 @@ import {
   remember,
   tidy
 } from '../../labextension/lib/labextension/src/cells/slices.js';
-import { Mesh } from '../../monarch_nb/notebook/view/front/model.js';
+import { Mesh } from '../../monarch_nb/notebook/view/front/data/model.js';
 
 test('sizes are told as they are written', () => {
   assert.deepEqual(parseSizes('hosts=2 gpus=4'), { sizes: { hosts: 2, gpus: 4 }, ranks: 8 });

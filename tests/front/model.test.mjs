@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { Model } from '../../monarch_nb/notebook/view/front/model.js';
-import { Strips } from '../../monarch_nb/notebook/view/front/strips.js';
+import { Model } from '../../monarch_nb/notebook/view/front/data/model.js';
+import { Strips } from '../../monarch_nb/notebook/view/front/data/strips.js';
 
 const RANKS = [
   ['0-5,7', 'busy', 'cell In[3]', '', 1000],

@@ -2,17 +2,18 @@
 
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
+import { posix } from 'node:path';
 import { test } from 'node:test';
 
 const FOLDER = new URL('../../monarch_nb/notebook/view/front/', import.meta.url);
-const NAMES = readdirSync(FOLDER).filter(name => name.endsWith('.js'));
+const NAMES = readdirSync(FOLDER, { recursive: true }).filter(name => name.endsWith('.js'));
 const SOURCES = new Map(NAMES.map(name => [name, readFileSync(new URL(name, FOLDER), 'utf8')]));
 
 test('modules import named things of their neighbours only', () => {
   for (const [name, source] of SOURCES) {
     for (const [line] of source.matchAll(/^import[^;]*;/gm)) {
-      const from = /^import \{[^}]*\} from '\.\/(\w+\.js)';$/.exec(line);
-      assert.ok(from && SOURCES.has(from[1]), `${name}: ${line}`);
+      const from = /^import \{[^}]*\} from '(\.\.?\/[\w/]+\.js)';$/.exec(line);
+      assert.ok(from && SOURCES.has(posix.join(posix.dirname(name), from[1])), `${name}: ${line}`);
       assert.doesNotMatch(line, /\bas\b/, name);
     }
   }

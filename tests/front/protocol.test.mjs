@@ -3,7 +3,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { cutText, parse, runs, runsText } from '../../monarch_nb/notebook/view/front/protocol.js';
+import {
+  cutText,
+  parse,
+  runs,
+  runsText
+} from '../../monarch_nb/notebook/view/front/data/protocol.js';
 
 const MESH = { labels: ['hosts', 'gpus'], sizes: [2, 4], ended: null };
 const STATE = {

@@ -5,13 +5,13 @@ import { test } from 'node:test';
 
 import {
   ageText,
+  cellNumber,
   countsText,
   isDead,
   markOf,
   memoryText
-} from '../../monarch_nb/notebook/view/front/marks.js';
-import { extent, numberText, ticks } from '../../monarch_nb/notebook/view/front/scale.js';
-import { cellNumber } from '../../monarch_nb/notebook/view/front/telling.js';
+} from '../../monarch_nb/notebook/view/front/data/words.js';
+import { extent, numberText, ticks } from '../../monarch_nb/notebook/view/front/parts/plot.js';
 
 const VERDICTS =
   'starting idle busy collective paused silent leaving exited unreachable failed stopped'.split(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monarch_kernel.debug.dap_ids import Ids, thread_number, thread_of
+from monarch_kernel.debug.rank_session import Ids, thread_number, thread_of
 
 
 def test_threads_of_ranks_are_distinct_and_none_is_thread_1():

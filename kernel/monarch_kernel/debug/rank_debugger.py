@@ -4,6 +4,11 @@ Rules of the file: with the controller as its target it does what ipykernel's do
 the front end says goes to a `RankSession`. A target that changes while a front end is attached is
 left in order, the new one gets the breakpoints, and the front end keeps its session. All of it runs
 on the Control thread's loop.
+
+Two faults of ipykernel 7.4 are mended. `Debugger.start` waits in the Control thread until the shell
+has run a line of code, so with a busy cell no interrupt could arrive; here a helper thread waits.
+And pydevd patches `subprocess` so that a child Python waits for a second debug session, which
+JupyterLab never opens: `subProcess=False` must be said before debugpy listens.
 """
 
 from __future__ import annotations
@@ -14,21 +19,26 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from pathlib import Path
 from typing import Any, Final
 
-from ipykernel.debugger import Debugger
+from ipykernel.compiler import get_tmp_directory
+from ipykernel.debugger import ROUTING_ID, Debugger
 
-from monarch_kernel.debug import debugger
-from monarch_kernel.debug.dap_ids import thread_number
-from monarch_kernel.debug.rank_session import Message, RankSession, refusal
+from monarch_kernel.debug.rank_session import Message, RankSession, refusal, thread_number
 from monarch_nb.notebook.debug import target as debugging
 from monarch_nb.notebook.debug.target import CONTROLLER, Choice
+from monarch_nb.notebook.display.units import count
+from monarch_nb.notebook.session import session_of
 
 _Debugger: Any = Debugger  # its types are incomplete
 
 MOVE_S: Final = 8.0
 """How long `%mesh debugger` waits until the new target is attached."""
 _RICH: Final = "__import__('monarch_nb.worker.debug.inspecting', fromlist=['rich']).rich({name})"
+_LISTEN: Final = (
+    "import debugpy; debugpy.configure(subProcess=False); debugpy.listen(({host!r}, {port}))"
+)
 _ALWAYS: Final = {"initialize", "debugInfo", "disconnect"}
 _EMPTY: Final[Message] = {"data": {}, "metadata": {}}
 _INITIALIZE: Final = {
@@ -77,7 +87,8 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
     def serve(self, shell: Any, loop: asyncio.AbstractEventLoop) -> None:
         """Follow what the shell's session chooses."""
         debugging.keep_empty_lines(shell)
-        self._debugging = debugging.debugging_of(shell)
+        session = session_of(shell)
+        self._debugging = None if session is None else session.debugging
         self._loop = loop
         if self._debugging is not None:
             self._debugging.follow(self)
@@ -94,7 +105,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
             self._target = self._debugging.chosen if self._debugging else CONTROLLER
         if self._target == CONTROLLER:
             if command == "initialize":
-                await debugger.prepare(self)
+                await _listen(self)
             reply: Message = await super().process_request(message)
             return reply
         if not self.is_started and command not in _ALWAYS:
@@ -118,7 +129,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         if self._target.is_off:
             return refusal("initialize", "%mesh debugger is off. Type: %mesh debugger all")
         if self._ranks is None:
-            debugger.make_folder()
+            _make_folder()
             try:
                 return await self._open(message["arguments"])
             except RuntimeError as error:
@@ -176,7 +187,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         return self._ranks
 
     async def debugInfo(self, message: Message) -> Message:  # noqa: N802  ipykernel's name
-        """What the front end needs to know first."""
+        """Return what the front end needs to know first."""
         if (ranks := self._ranks) is not None:
             threads = sorted(ranks.stopped, key=lambda each: each != ranks.focus)
             self.stopped_threads = [thread_number(*each) for each in threads]
@@ -305,7 +316,8 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
                 await self._ranks.tell_all("dumpCell", asked)
         for message in self._wanted_stops():
             await self._process(self._made(message["command"], message["arguments"]))
-        return f"; it is on, with {_count(self._breakpoints)}"
+        total = sum(len(each["arguments"]["breakpoints"]) for each in self._breakpoints.values())
+        return f"; it is on, with {count(total, 'breakpoint')}"
 
     def _wanted_stops(self) -> list[Message]:
         # What the front end has asked for: its breakpoints, and what exceptions stop
@@ -313,7 +325,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
         return [*self._breakpoints.values(), *([exceptions] if exceptions else [])]
 
     def rejoin(self, ranks: Sequence[int]) -> None:
-        """These have been lost and are there again: debug them too. Any thread but the loop's."""
+        """Debug these too, which have been lost and are there again. Any thread but the loop's."""
         joined = asyncio.run_coroutine_threadsafe(self._join(ranks), self._loop)
         with contextlib.suppress(TimeoutError, RuntimeError):  # a little later, or gone again
             joined.result(MOVE_S)
@@ -360,6 +372,23 @@ def _bundle(result: object) -> Message:
     return {"data": bundle["data"], "metadata": bundle["metadata"]}
 
 
-def _count(breakpoints: dict[str, Message]) -> str:
-    count = sum(len(each["arguments"]["breakpoints"]) for each in breakpoints.values())
-    return f"{count} breakpoint" if count == 1 else f"{count} breakpoints"
+def _make_folder() -> None:
+    # Where the files of cells are
+    Path(get_tmp_directory()).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+async def _listen(debugger: Any) -> None:
+    # Make debugpy listen, once, so that `Debugger.start` finds its work done
+    if not debugger.debugpy_initialized:
+        host, port = debugger.debugpy_client.get_host_port()
+        code = _LISTEN.format(host=host, port=int(port))
+        debugger.debugpy_initialized = await asyncio.to_thread(_run_in_shell, debugger, code)
+
+
+def _run_in_shell(debugger: Any, code: str) -> bool:
+    _make_folder()
+    socket = debugger.shell_socket
+    content = {"code": code, "silent": True}
+    debugger.session.send(socket, "execute_request", content, None, socket.getsockopt(ROUTING_ID))
+    _, reply = debugger.session.recv(socket, mode=0)
+    return bool(reply["content"]["status"] == "ok")

@@ -2,19 +2,22 @@
 come back as of one.
 
 Rules of the file: everything runs on the Control thread's loop, and nothing there waits for a rank
-for longer than `ANSWER_S`; a rank that has kept us waiting is not waited for again until it speaks.
-A front end looks at one stopped thread, the focus; when that goes on, the next one that is stopped
-takes its place.
+for longer than `ANSWER_S`; each rank numbers its own threads, frames and variables, and a front end
+gets numbers that mean one thing; a rank that has kept us waiting is not waited for again until it
+speaks. A front end looks at one stopped thread, the focus; when that goes on, the next one that is
+stopped takes its place.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
-from monarch_kernel.debug.dap_ids import Ids, thread_number, thread_of
+_SHIFT: Final = 20
+_KEYS: Final = ("variablesReference", "frameId")
 
 OPEN_S: Final = 15.0
 """The first time a rank imports the debugger, perhaps beside a cell that uses all its cores."""
@@ -29,6 +32,67 @@ Thread = tuple[int, int]
 _STEPS: Final = {"next", "stepIn", "stepOut"}
 _NUMBERS: Final = ("threadId", "frameId", "variablesReference")
 _EVENTS: Final = {"output", "thread"}  # that are passed on as they are
+
+
+def thread_number(rank: int, thread: int) -> int:
+    """Return what a front end calls a thread of a rank."""
+    return (rank + 1) << _SHIFT | thread
+
+
+def thread_of(number: object) -> tuple[int, int] | None:
+    """Return the rank and its thread; None for a number that is nobody's."""
+    if not isinstance(number, int) or number < 1 << _SHIFT:
+        return None
+    return (number >> _SHIFT) - 1, number & ((1 << _SHIFT) - 1)
+
+
+class Ids:
+    """Of frames and variables, which live as long as a rank is stopped."""
+
+    def __init__(self) -> None:
+        self._next = itertools.count(2)
+        self._theirs: dict[int, tuple[int, int]] = {}
+        self._ours: dict[tuple[int, int], int] = {}
+
+    def number(self, rank: int, theirs: int) -> int:
+        """Return what a front end calls it; 0 stays 0, which means nothing."""
+        if not theirs:
+            return 0
+        key = rank, theirs
+        if key not in self._ours:
+            ours = self._ours[key] = next(self._next)
+            self._theirs[ours] = key
+        return self._ours[key]
+
+    def of(self, number: object) -> tuple[int, int] | None:
+        """Return the rank and its own number; None for one that is not valid any more."""
+        return self._theirs.get(number) if isinstance(number, int) else None
+
+    def forget(self, rank: int) -> None:
+        """Forget the numbers of a rank that goes on."""
+        for key in [key for key in self._ours if key[0] == rank]:
+            del self._theirs[self._ours.pop(key)]
+
+    def outward(self, rank: int, body: Any) -> Any:
+        """Return what a rank has said, with our numbers."""
+        if isinstance(body, list):
+            return [self.outward(rank, each) for each in body]
+        if not isinstance(body, dict):
+            return body
+        said = {key: self._said(rank, key, value) for key, value in body.items()}
+        if "line" in said and "column" in said and "source" in said and "id" in said:  # a frame
+            said["id"] = self.number(rank, said["id"])
+        return said
+
+    def _said(self, rank: int, key: str, value: Any) -> Any:
+        translate: Callable[[int, int], int] | None = None
+        if key in _KEYS:
+            translate = self.number
+        elif key == "threadId":
+            translate = thread_number
+        if translate is not None and isinstance(value, int):
+            return translate(rank, value)
+        return self.outward(rank, value)
 
 
 class Link(Protocol):
@@ -97,7 +161,7 @@ class RankSession:
         return opened
 
     async def attach(self, initialize: Message) -> Message:
-        """The handshake of the protocol with every rank; what the debugger is capable of."""
+        """Shake hands with every rank; return what the debugger is capable of."""
         told = await asyncio.gather(*(self._shake_hands(rank, initialize) for rank in self.ranks))
         return _best(told, "initialize")
 
@@ -289,6 +353,6 @@ def _best(told: Sequence[Message], command: str) -> Message:
 
 
 def refusal(command: str, why: str) -> Message:
-    """A response that says why there is none."""
+    """Return a response that says why there is none."""
     response = {"type": "response", "command": command, "success": False}
     return {**response, "message": why, "body": {}}

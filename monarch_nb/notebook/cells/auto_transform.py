@@ -43,7 +43,7 @@ class AutoTransform:
         return self._line
 
     def turn(self, line: str | None) -> None:
-        """On, with what stands after `%%mesh`, or with None off."""
+        """Send cells with this after `%%mesh`, or with None none."""
         self._line = line
 
     def install(self) -> Callable[[], None]:
@@ -59,7 +59,7 @@ class AutoTransform:
         return undo
 
     def has_sent(self, source: str) -> bool:
-        """Whether the cell with this text has been sent to the mesh by itself."""
+        """Tell whether the cell with this text has been sent to the mesh by itself."""
         is_meant = self.line is not None or self._line_of_request() is not None
         return is_meant and not _HERE.match(_first(source.splitlines()))
 
@@ -73,7 +73,7 @@ class AutoTransform:
         return lambda: setattr(shell, "prompts", before)
 
     def __call__(self, lines: list[str]) -> list[str]:
-        """The lines of a cell, as they are to be run."""
+        """Return the lines of a cell, as they are to be run."""
         first = _first(lines)
         if _LOCAL.match(first):
             at = lines.index(first)
@@ -83,9 +83,8 @@ class AutoTransform:
         return lines if line is None or self._is_not_typed() else [f"%%mesh {line}\n", *lines]
 
     def line_for(self, lines: list[str], meant: str | None = None) -> str | None:
-        """What will stand after `%%mesh` when a cell of these lines is run; None if it stays.
-
-        `meant` is what the page asks for that cell.
+        """Return what will stand after `%%mesh` for these lines; `meant` is the page's wish. None:
+        nothing.
         """
         first = _first(lines)
         stays = not first or _LOCAL.match(first) or _HERE.match(first)

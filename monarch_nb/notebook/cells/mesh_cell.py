@@ -1,8 +1,9 @@
-"""A `%%mesh` cell on its ranks: sent, watched, ended. What `%%mesh --noblock` gives to the user.
+"""A `%%mesh` cell or a script on its ranks: sent, watched, ended. What `%%mesh --noblock` gives.
 
-Rules of the file: whoever waits (the main thread, or a thread of the cell's own when nobody does)
-waits in slices, so that a KeyboardInterrupt ends the wait at once whatever ranks do; a cell ends
-once, with its output shown; a rank that has not ended by then is remembered.
+Rules of the file: no rank runs what nobody knows of, whenever the stop button is pressed; whoever
+waits (the main thread, or a thread of the cell's own when nobody does) waits in slices, so that a
+KeyboardInterrupt ends the wait at once whatever ranks do; a cell ends once, with its output shown;
+a rank that has not ended by then is remembered.
 """
 
 from __future__ import annotations
@@ -10,29 +11,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.core.errors.folding import rank_label, rank_words
 from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.core.shape import selection
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.core.shape.values import ValueMesh
+from monarch_nb.errors import SupervisionError
+from monarch_nb.notebook import hangs, options, tracebacks
 from monarch_nb.notebook.cells import wording
 from monarch_nb.notebook.cells.registry import Cell
-from monarch_nb.notebook.cells.submit import Request, Script, submit
 from monarch_nb.notebook.cells.unfinished import UnfinishedRun
 from monarch_nb.notebook.cells.waiting import pause
 from monarch_nb.notebook.display.units import duration
-from monarch_nb.notebook.errors import CellError, CellInterrupted
-from monarch_nb.notebook.hangs import reports, whereabouts
-from monarch_nb.notebook.output.mime import Content, results, text_content
+from monarch_nb.notebook.errors import CellError, CellInterrupted, MagicError
+from monarch_nb.notebook.layouts.layout import FOLD, Layout
+from monarch_nb.notebook.options import RunOptions
+from monarch_nb.notebook.output.mime import Content, note_html, results, text_content
 from monarch_nb.notebook.session import Session
 
 if TYPE_CHECKING:
-    from monarch_nb.control.api import CellOutcome, CellRun
+    from monarch_nb.control.api import CellOutcome, CellRun, ProcMesh
 
 WATCH_S: Final = 0.25
 LATE_S: Final = 2.0
@@ -41,6 +48,70 @@ INTERRUPT_S: Final = 0.12
 """After an interrupt, how long the prompt waits for the ranks' tracebacks; 0.3 s are promised."""
 SIGNAL_S: Final = 0.05
 """The same, after a signal to those that had not read the message by then."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """A file or a `module` to run, and its arguments."""
+
+    name: str
+    args: Sequence[str]
+    module: bool = False
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to run where: the body or a script, on the parts of a mesh, each a slice of it."""
+
+    mesh: ProcMesh
+    parts: Sequence[ProcMesh]
+    work: str | Script
+    timeout_s: float | None = None
+    layout: Layout = FOLD
+    keep: bool = False  # the value of the last expression, for `MeshCell.result`
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks of all parts, in order."""
+        return tuple(sorted(rank for part in self.parts for rank in part.ranks))
+
+
+def submit(
+    request: Request, session: Session, cell: Cell, began: Callable[[CellRun], object]
+) -> None:
+    """Send the work to every part of the mesh; `began` gets to know of each run."""
+    send = _sender(request, session, cell)
+    for part in request.parts:
+        with _undivided():
+            began(send(part))
+
+
+def _sender(request: Request, session: Session, cell: Cell) -> Callable[[ProcMesh], CellRun]:
+    control, work, tag, keep = session.control, request.work, cell.tag, request.keep
+    if isinstance(work, Script):
+        script = control.script(request.parts, work.name, work.args, work.module)
+        return partial(control.run_script, script=script, tag=tag, keep=keep)
+    name, line = tracebacks.place_of_body(session.shell, cell.source, cell.tag, work)
+    what = f"cell In[{cell.number}]"
+    return partial(
+        control.run_cell, code=work, filename=name, first_line=line, tag=tag, keep=keep, what=what
+    )
+
+
+@contextlib.contextmanager
+def _undivided() -> Iterator[None]:
+    # The stop button waits for the end of the block: no rank shall run what nobody knows of
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda signum, _: pressed.append(signum))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 class MeshCell:
@@ -95,9 +166,8 @@ class MeshCell:
         return self._took_s if self.done else time.monotonic() - self._cell.started_s
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended, for `timeout` seconds at most. Returns whether it has.
-
-        The stop button ends the wait, and the cell with it.
+        """Wait until it has ended, return whether it has. The stop button ends the wait, and the
+        cell.
         """
         try:
             return self._ended.wait(timeout)
@@ -110,8 +180,9 @@ class MeshCell:
             run.interrupt()
 
     def check(self, timeout: float | None = None) -> None:
-        """Wait until it has ended. Raises `CellError` if ranks failed, `TimeoutError` if it has not
-        ended in time."""
+        """Wait until it has ended. Raises `CellError` if ranks failed, `TimeoutError` if it has
+        not.
+        """
         if not self.wait(timeout):
             raise TimeoutError(f"{self!r}: not ended within {timeout:g} s")
         if self.error is not None:
@@ -140,7 +211,12 @@ class MeshCell:
     async def _when_ended_well(self) -> Any:
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
-        self._call_when_ended(lambda: loop.call_soon_threadsafe(_set, ended))
+
+        def end() -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        self._call_when_ended(lambda: loop.call_soon_threadsafe(end))
         try:
             await ended
         except asyncio.CancelledError:  # the stop button, as in `wait`
@@ -248,7 +324,7 @@ class MeshCell:
             self._given_up = True
 
     def stop(self) -> None:
-        """The stop button, pressed while nobody waits for it."""
+        """Interrupt it: the stop button was pressed while nobody waits for it."""
         self.cancel()
         self._give_time()
         if self.pending:
@@ -257,11 +333,10 @@ class MeshCell:
 
     def _see_to_late_ranks(self) -> None:
         # A script ends everywhere when it has failed somewhere; the ranks of a cell go on
-        if isinstance(self._request.work, Script):
-            late = wording.who_is_ended(self._errors(), self.pending)
+        is_script = isinstance(self._request.work, Script)
+        late = wording.who_is_late(self._errors(), self.pending, is_script=is_script)
+        if is_script:
             self.cancel()
-        else:
-            late = wording.who_is_late(self._errors(), self.pending)
         self._session.output.say(self._cell, late)
 
     # --------------------------------------------------------------------------------- ending
@@ -277,8 +352,7 @@ class MeshCell:
         return CellInterrupted(told, self._traceback(self._errors()))
 
     def _give_time(self) -> None:
-        """Ranks have been interrupted: let them end. Those that have not heard of it get a
-        signal."""
+        # Ranks have been interrupted: let them end; those that have not heard of it get a signal
         if self._is_over(INTERRUPT_S):
             return
         for run in self._runs:
@@ -344,16 +418,73 @@ class MeshCell:
         if not (pending := self.pending):
             return []
         found = self._session.control.stacks(self._request.mesh, pending, brief=True)
-        return whereabouts.lines(self._session.shell, found) + reports.who_is_stuck(found)
+        return hangs.where_and_why(self._session.shell, found)
 
     def _traceback(self, errors: dict[int, ErrorRecord]) -> str:
         text = wording.traceback(self._session.shell, errors, self._total)
-        if left := reports.who_left(errors):
+        if left := hangs.who_left(errors):
             text = f"{text}\n\n{left}"
         lost = [rank for rank, one in self._outcomes().items() if one.status == "lost"]
         return f"{text}\n\n{wording.advice(lost, self.ranks)}" if lost else text
 
 
-def _set(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def run(session: Session, line: str, body: str) -> MeshCell | None:
+    """Run the body on the selected ranks; return the cell if it goes on in the background."""
+    session.seen.learn(body)
+    return start(session, options.parse_cell(line), body)
+
+
+def start(session: Session, chosen: RunOptions, work: str | Script) -> MeshCell | None:
+    """Do as `run` does, with options that have been read, for the body of a cell or a script."""
+    mesh = session.meshes.pick(chosen.name)
+    parts = selection.parts(mesh, chosen.selection)
+    keep = bool(chosen.out) or not chosen.block
+    request = Request(mesh, parts, work, chosen.timeout, chosen.layout, keep)
+    if chosen.layout.only not in (None, *request.ranks):
+        raise MagicError(
+            f"--layout rank={chosen.layout.only}: the cell does not run on that rank, "
+            f"but on {rank_words(request.ranks)}"
+        )
+    check_living(session, mesh, request.ranks)
+    session.unfinished.wait_for(mesh.name, request.ranks)
+    session.link.attach()
+    if chosen.progress_after is not None:
+        session.cells.tell_waits_after(chosen.progress_after)
+    cell = MeshCell(session, session.cells.here(), request)
+    if session.auto.has_sent(session.cells.here().source):
+        label = f"on {cell.mesh} {rank_label(cell.ranks, len(mesh))}".rstrip()
+        session.cells.here().output.show(text_content(label, note_html(label)))
+    if chosen.out:
+        session.shell.user_ns[chosen.out] = cell
+    try:
+        return _begun(session, cell, chosen, work)
+    except SupervisionError as error:  # lost a moment ago
+        lost_now = wording.which_are_lost(mesh.name, error.ranks, request.ranks)
+        raise MagicError(lost_now) from None
+
+
+def check_living(session: Session, mesh: ProcMesh, ranks: Sequence[int]) -> None:
+    """Raise `MagicError` if some of these ranks are lost."""
+    if lost := set(session.control.lost(mesh)).intersection(ranks):
+        raise MagicError(wording.which_are_lost(mesh.name, sorted(lost), ranks))
+
+
+def _begun(
+    session: Session, cell: MeshCell, chosen: RunOptions, work: str | Script
+) -> MeshCell | None:
+    if chosen.block and not chosen.local:
+        cell.conduct()
+        return None
+    cell.follow(tells=not chosen.block)
+    if chosen.local:
+        _run_here(session, str(work))
+    if not chosen.block:
+        return cell
+    cell.check()
+    return None
+
+
+def _run_here(session: Session, body: str) -> None:
+    if not session.shell.run_cell(body, store_history=False).success:
+        said = "the cell failed in the controller, see above"
+        raise CellError(said, {}, said)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from monarch_nb.notebook.cells.waiting import AFTER_S, NEVER_S, WaitingLine
+from monarch_nb.notebook.cells.waiting import AFTER_S, NEVER_S, HangWatch, WaitingLine
 from monarch_nb.notebook.debug.stdin import Asker, asker_of_running_cell
 from monarch_nb.notebook.errors import CellError
-from monarch_nb.notebook.hangs.watch import HangWatch
 from monarch_nb.notebook.layouts.live_displays import LiveDisplays
 from monarch_nb.notebook.output.cell_output import CellOutput
 from monarch_nb.notebook.output.flusher import Flusher
@@ -34,44 +34,34 @@ MAX_LIVE = 64
 """Displays that change, of cells before so many others, are not kept."""
 
 
+@dataclass(eq=False)
 class Cell:
     """An executed cell, and how often the user has pressed stop while it ran.
 
     `cell_id` is JupyterLab's. `asker` can answer a debugger's questions; None: nobody can.
     """
 
-    def __init__(
-        self,
-        tag: int,
-        number: int,
-        source: str,
-        output: CellOutput,
-        waiting: WaitingLine,
-        *,
-        cell_id: str | None = None,
-        outer: Cell | None = None,
-        asker: Asker | None = None,
-    ) -> None:
-        self.tag = tag
-        self.number = number
-        self.cell_id = cell_id
-        self.source = source
-        self.output = output
-        self.waiting = waiting
-        self.outer = outer
-        self.asker = asker
-        self.started_s = time.monotonic()
-        self.is_asking = self.is_over = False
-        self.interrupted_s = 0.0
-        self._interrupts = 0
+    tag: int
+    number: int
+    source: str
+    output: CellOutput
+    waiting: WaitingLine
+    cell_id: str | None = None
+    outer: Cell | None = None
+    asker: Asker | None = None
+    started_s: float = field(default_factory=time.monotonic)
+    is_asking: bool = False
+    is_over: bool = False
+    interrupted_s: float = 0.0
+    _interrupts: int = 0
 
     def end(self) -> None:
-        """It has run: what asks in it takes its question back."""
+        """Let what asks in it take its question back: it has run."""
         self.is_over = True
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
-        """Inside, a debugger asks in it, so it is the person who is waited for."""
+        """Say that a debugger asks in it, so it is the person who is waited for."""
         self.is_asking = True
         try:
             yield
@@ -79,12 +69,12 @@ class Cell:
             self.is_asking = False
 
     def interrupted(self) -> None:
-        """The kernel has told the ranks about an interrupt."""
+        """Count an interrupt of which the kernel has told the ranks."""
         self._interrupts += 1
         self.interrupted_s = time.monotonic()
 
     def claim_interrupt(self) -> bool:
-        """True once for each interrupt that the ranks already know of."""
+        """Return True once for each interrupt that the ranks already know of."""
         self._interrupts -= 1
         if self._interrupts < 0:
             self._interrupts = 0
@@ -138,30 +128,30 @@ class CellRegistry:
             cell.output.sink.end()
 
     def failed_on_ranks(self, error: CellError) -> None:
-        """For `%mesh errors`."""
+        """Keep the error for `%mesh errors`."""
         self._last_error = error
 
     def here(self) -> Cell:
-        """The running cell; outside of cells, a new one for whoever calls."""
+        """Return the running cell; outside of cells, a new one for whoever calls."""
         return self._running or self._new("", self._shell.execution_count)
 
     def of(self, tag: int) -> Cell | None:
-        """The cell for which ranks do something; of what is done for none, the latest."""
+        """Return the cell for which ranks do something; of what is done for none, the latest."""
         return self._cells.get(tag) or self.latest()
 
     def latest(self) -> Cell | None:
-        """The running cell, or the one that ran last."""
+        """Return the running cell, or the one that ran last."""
         return self._running or self._cells.get(self._last_tag)
 
     def at_work(self) -> CellAtWork | None:
-        """The cell that a person sees running."""
+        """Return the cell that a person sees running."""
         cell = self._running
         while cell is not None and cell.outer is not None:
             cell = cell.outer
         return None if cell is None else CellAtWork(cell.number, cell.cell_id, cell.started_s)
 
     def cell_id(self, number: int) -> str | None:
-        """JupyterLab's id of the last cell with this number; None if it is not known."""
+        """Return JupyterLab's id of the last cell with this number; None if it is not known."""
         ids = [cell.cell_id for cell in list(self._cells.values()) if cell.number == number]
         return next(filter(None, reversed(ids)), None)
 
@@ -169,7 +159,7 @@ class CellRegistry:
         return [cell.tag for cell in list(self._cells.values()) if cell.number == number]
 
     def tell_waits_after(self, seconds: float) -> None:
-        """Of silence of the running cell; not above 0: never."""
+        """Tell them after so much silence of the running cell; not above 0: never."""
         if self._running is not None:
             waiting = self._running.waiting
             waiting.begin_after(seconds)
@@ -186,7 +176,7 @@ class CellRegistry:
         waits, hang = partial(self._waits, tag), partial(self._hangs.word, tag)
         waiting = WaitingLine(output, waits, hang, after_s)
         cell_id = cell_id_of(self._shell) if source else None
-        cell = Cell(tag, number, source, output, waiting, cell_id=cell_id, outer=outer, asker=asker)
+        cell = Cell(tag, number, source, output, waiting, cell_id, outer, asker)
         self._cells[tag] = cell
         self._cells.pop(tag - MAX_CELLS, None)
         if old := self._cells.get(tag - MAX_LIVE):

@@ -1,4 +1,5 @@
-"""What ranks still do for cells whose prompt has been given back, with the user's wish or without.
+"""What ranks still do for cells whose prompt has been given back, and the stop button, which ends
+it.
 
 Rule: a new cell on a rank that runs an interrupted one waits for it for a bounded time, then says
 which rank it is, what it does and what can be done. A rank that nobody needs is not waited for.
@@ -6,18 +7,29 @@ which rank it is, what it does and what can be done. A rank that nobody needs is
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.core.errors.folding import rank_list, rank_words
+from monarch_nb.notebook import hangs
+from monarch_nb.notebook.cells import wording
+from monarch_nb.notebook.cells.registry import CellRegistry
+from monarch_nb.notebook.client_link import ClientLink
+from monarch_nb.notebook.display.units import are
 from monarch_nb.notebook.errors import MagicError
+from monarch_nb.notebook.output.router import OutputRouter
 
 if TYPE_CHECKING:
-    from monarch_nb.control.api import CellRun
+    from monarch_nb.control.api import CellRun, Control
 
 WAIT_S = 3.0
+
+STOP_AGAIN_S: Final = 0.5
 
 
 class Stoppable(Protocol):
@@ -66,7 +78,7 @@ class UnfinishedRuns:
             one.run.interrupt()
 
     def living(self) -> list[UnfinishedRun]:
-        """What was left and has still not ended."""
+        """Return what was left and has still not ended."""
         self._left = [one for one in self._left if one.run.pending]
         return list(self._left)
 
@@ -84,10 +96,52 @@ class UnfinishedRuns:
 
 
 def describe(one: UnfinishedRun, busy: tuple[int, ...]) -> str:
-    """`rank 3 is still busy with cell In[4], started 12 s ago; ...`."""
-    verb = "is" if len(busy) == 1 else "are"
+    """Return `rank 3 is still busy with cell In[4], started 12 s ago; ...`."""
     age_s = time.monotonic() - one.started_s
     return (
-        f"{rank_words(busy)} {verb} still busy with cell In[{one.cell}], "
+        f"{rank_words(busy)} {are(busy)} still busy with cell In[{one.cell}], "
         f"started {age_s:.0f} s ago; wait, or %mesh interrupt --kill {rank_list(busy)}"
     )
+
+
+@dataclass(frozen=True)
+class StopButton:
+    """Of a session; pressed in the kernel's control thread, which it does not block."""
+
+    shell: InteractiveShell
+    control: Control
+    cells: CellRegistry
+    link: ClientLink
+    output: OutputRouter
+    unfinished: UnfinishedRuns
+
+    def press(self, stop_controller: Callable[[], None]) -> None:
+        """Stop this process, and the ranks that work for the running cell.
+
+        In this order: an answer of an interrupted rank could otherwise end the wait, and the signal
+        would hit whatever the main thread does next.
+        """
+        cell, client = self.cells.running, self.link.client
+        if cell is not None and client is not None:
+            cell.interrupted()
+        stop_controller()
+        if cell is not None and client is not None:
+            client.interrupt(cell.tag)
+        elif cell is None and self.unfinished:
+            threading.Thread(target=self._stop_ranks, name="monarch-stop", daemon=True).start()
+
+    def _stop_ranks(self) -> None:
+        # It was pressed while nothing runs here: it is meant for what ranks do
+        self.unfinished.interrupt()
+        cell = self.cells.latest()
+        if cell is None:
+            return
+        for one in self.unfinished.living():
+            one.run.wait(STOP_AGAIN_S)
+            if busy := one.run.pending:
+                found = self.control.stacks(one.run.mesh, busy, brief=True)
+                where = hangs.where_and_why(self.shell, found)
+                told = wording.still_at_work("interrupted again", busy, where)
+                self.output.say(cell, f"{told}\n")
+            else:
+                self.output.say(cell, f"cell In[{one.cell}] has ended on all ranks\n")

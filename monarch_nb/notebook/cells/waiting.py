@@ -2,30 +2,38 @@
 
 Rules of the file: one line per cell, redrawn in place, empty when the cell ends (what is saved is
 an output without content); nothing is asked of a rank for it, unless the board says that one waits
-for others (`hangs/watch.py`). It is flushed as outputs are, by the flusher thread.
+for others. Then a thread looks at the ranks, one at a time, and who asks gets the last word at
+once. It is flushed as outputs are, by the flusher thread.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from IPython.core.interactiveshell import InteractiveShell
+
 from monarch_nb.core.errors.folding import rank_words
+from monarch_nb.notebook import hangs
 from monarch_nb.notebook.display.units import duration
 from monarch_nb.notebook.output.cell_output import CellOutput
 from monarch_nb.notebook.output.mime import Content, note_html, text_content
 
 if TYPE_CHECKING:
-    from monarch_nb.control.api import Wait
+    from monarch_nb.control.api import Control, Wait
 
 AFTER_S: Final = 1.0
 NEVER_S: Final = -1.0
 MAX_WAITS: Final = 3
 LOOK_S: Final = 2.0  # the longest time until the next look for ranks that hang
 _GONE: Final[Content] = {"data": {}, "metadata": {}}
+
+FIRST_S: Final = 2.0
+"""So long a cell has waited when the first look is worth while."""
 
 
 class WaitingLine:
@@ -54,7 +62,6 @@ class WaitingLine:
         self._lock = threading.Lock()
 
     def begin_after(self, seconds: float) -> None:
-        """Of silence, from now on."""
         self.after_s = seconds
 
     @property
@@ -97,7 +104,7 @@ class WaitingLine:
 
 
 def sentence(waits: Sequence[Wait], waited_s: float) -> str:
-    """`trainer.step: waiting for ranks 1,3 of 4, 12 s`; empty when nothing is waited for."""
+    """Return `trainer.step: waiting for ranks 1,3 of 4, 12 s`; empty when nothing is waited for."""
     if not waits:
         return ""
     told = list(dict.fromkeys(map(_clause, waits)))
@@ -116,5 +123,43 @@ def _clause(wait: Wait) -> str:
 
 
 def pause(waited_s: float) -> float:
-    """Seconds until the next look: one at first; a wait of hours costs little."""
+    """Return seconds until the next look: one at first; a wait of hours costs little."""
     return 1.0 if waited_s < 60 else 5.0 if waited_s < 600 else 30.0
+
+
+class HangWatch:
+    """Of a session. `on_news()` is called by the thread when there is another word."""
+
+    def __init__(
+        self, shell: InteractiveShell, control: Control, on_news: Callable[[], object]
+    ) -> None:
+        self._shell = shell
+        self._control = control
+        self._on_news = on_news
+        self._told = (0, "")  # of which cell
+        self._looking = threading.Lock()
+
+    def word(self, tag: int, waited_s: float) -> str:
+        """What the last look at the ranks of this cell has found; empty if they do not hang."""
+        if waited_s >= FIRST_S and self._looking.acquire(blocking=False):
+            try:
+                name = "monarch-hang-watch"
+                threading.Thread(target=self._look, args=(tag,), name=name, daemon=True).start()
+            except BaseException:
+                self._looking.release()
+                raise
+        of, text = self._told
+        return text if of == tag else ""
+
+    def _look(self, tag: int) -> None:
+        before = self._told
+        try:
+            xray = self._control.xray()
+            found = xray.hangs(tag) if xray is not None else {}
+            self._told = tag, hangs.telling_line(self._shell, found)
+        except Exception:  # the client ends just now
+            logging.getLogger("monarch_nb").debug("a look at hanging ranks failed", exc_info=True)
+        finally:
+            self._looking.release()
+        if bool(self._told[1]) != bool(before[1]):
+            self._on_news()

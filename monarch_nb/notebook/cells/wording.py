@@ -19,7 +19,8 @@ from monarch_nb.core.errors.folding import (
     rank_words,
 )
 from monarch_nb.core.errors.records import ErrorRecord
-from monarch_nb.notebook.source import tracebacks
+from monarch_nb.notebook import tracebacks
+from monarch_nb.notebook.display.units import are
 
 
 def summary(errors: Mapping[int, ErrorRecord]) -> str:
@@ -29,7 +30,7 @@ def summary(errors: Mapping[int, ErrorRecord]) -> str:
 def traceback(
     shell: InteractiveShell, errors: Mapping[int, ErrorRecord], total: int, *, in_full: bool = False
 ) -> str:
-    """A traceback for each group of ranks that failed alike, on a mesh of `total`."""
+    """Return a traceback for each group of ranks that failed alike, on a mesh of `total`."""
     lookup = partial(tracebacks.line_of_cell, shell)
     label = partial(tracebacks.name_of_cell, shell)
     groups = fold_errors(errors)
@@ -46,41 +47,36 @@ def traceback(
     return "\n\n".join(parts)
 
 
-def who_is_late(errors: Mapping[int, ErrorRecord], pending: Sequence[int]) -> str:
-    """Ranks that run on while others have failed."""
+def who_is_late(
+    errors: Mapping[int, ErrorRecord], pending: Sequence[int], *, is_script: bool
+) -> str:
+    """Return a line on ranks that run on while others have failed; those of a script are ended."""
     failed = fold_errors(errors)[0].headline
-    return (
-        f"{rank_words(pending)} {_are(pending)} still running after {failed}. "
-        "They may wait for a rank that failed; the stop button interrupts them.\n"
-    )
-
-
-def who_is_ended(errors: Mapping[int, ErrorRecord], pending: Sequence[int]) -> str:
-    """Ranks that run a script on while others have failed."""
-    failed = fold_errors(errors)[0].headline
-    return (
-        f"{rank_words(pending)} {_were(pending)} still running after {failed}. "
-        "A script that fails on one rank is interrupted on all\n"
-    )
+    if is_script:
+        verb, rest = _were(pending), "A script that fails on one rank is interrupted on all"
+    else:
+        verb = are(pending)
+        rest = "They may wait for a rank that failed; the stop button interrupts them."
+    return f"{rank_words(pending)} {verb} still running after {failed}. {rest}\n"
 
 
 def which_are_lost(mesh: str, lost: Sequence[int], wanted: Sequence[int]) -> str:
-    """A cell cannot start."""
+    """Return why a cell cannot start."""
     return (
-        f"{rank_words(lost)} of {mesh} {_are(lost)} lost; %mesh status shows how. "
+        f"{rank_words(lost)} of {mesh} {are(lost)} lost; %mesh status shows how. "
         f"{advice(lost, wanted)}"
     )
 
 
 def advice(lost: Sequence[int], wanted: Sequence[int]) -> str:
-    """What to type when ranks are lost."""
+    """Return what to type when ranks are lost."""
     living = sorted(set(wanted).difference(lost))
     others = f", or %%mesh {rank_runs(living)} for the others" if living else ""
     return f"Type: %mesh heal{others}"
 
 
 def after_interrupt(pending: Sequence[int], where: Sequence[str]) -> str:
-    """What the ranks did about the stop button; `where` are lines on those that go on."""
+    """Return what the ranks did about the stop button; `where` are lines on those that go on."""
     if not pending:
         return "all ranks have stopped"
     return still_at_work("interrupted", pending, where)
@@ -89,14 +85,14 @@ def after_interrupt(pending: Sequence[int], where: Sequence[str]) -> str:
 def after_timeout(
     timeout_s: float, late: Sequence[int], pending: Sequence[int], where: Sequence[str]
 ) -> str:
-    """`late` had not ended in time and were interrupted; `pending` go on nevertheless."""
+    """Return that `late` had not ended in time, and were interrupted; `pending` go on."""
     told = f"{rank_words(late)} had not ended after {timeout_s:g} s and {_were(late)} interrupted"
     return still_at_work(told, pending, where) if pending else told
 
 
 def still_at_work(told: str, pending: Sequence[int], where: Sequence[str]) -> str:
-    """Ranks that nothing has stopped so far, and what can be done."""
-    lines = [f"{told}; {rank_words(pending)} {_are(pending)} still at work"]
+    """Return ranks that nothing has stopped so far, and what can be done."""
+    lines = [f"{told}; {rank_words(pending)} {are(pending)} still at work"]
     lines += [f"  {line}" for line in where]
     them = "it" if len(pending) == 1 else "them"
     kill = f"%mesh interrupt --kill {rank_list(pending)}"
@@ -131,10 +127,6 @@ def _told(group: ErrorGroup, lines: Sequence[str]) -> str:
         how, *printed = text.splitlines()
         told += [f"{rank_words(ranks)}: {how}{' at' if frames else ''}", *frames, *printed]
     return "\n".join(told)
-
-
-def _are(ranks: Sequence[int]) -> str:
-    return "is" if len(ranks) == 1 else "are"
 
 
 def _were(ranks: Sequence[int]) -> str:

@@ -14,26 +14,24 @@ from monarch_nb.notebook import options
 from monarch_nb.notebook.commands import (
     auto,
     debug,
-    hangs,
     logs,
     scripts,
     status,
     stopping,
-    up_down,
     variables,
 )
 from monarch_nb.notebook.commands.command import Command
 from monarch_nb.notebook.errors import MagicError
 
 COMMANDS: Final[dict[str, Command]] = {
-    "up": up_down.UP,
-    "down": up_down.DOWN,
+    "up": status.UP,
+    "down": status.DOWN,
     "list": status.LIST,
     "use": status.USE,
     "show": status.SHOW,
     "status": status.STATUS,
-    "heal": up_down.HEAL,
-    "restart": up_down.RESTART,
+    "heal": status.HEAL,
+    "restart": status.RESTART,
     "put": variables.PUT,
     "get": variables.GET,
     "run": scripts.RUN,
@@ -47,13 +45,13 @@ COMMANDS: Final[dict[str, Command]] = {
     "pdb": debug.PDB,
     "clear": debug.CLEAR,
     "debugger": debug.DEBUGGER,
-    "collectives": hangs.COLLECTIVES,
-    "regroup": hangs.REGROUP,
+    "collectives": stopping.COLLECTIVES,
+    "regroup": stopping.REGROUP,
 }
 
 
 def parse_line(line: str) -> tuple[Command, argparse.Namespace]:
-    """The command of a `%mesh` line and its options; `status` for an empty line."""
+    """Return the command of a `%mesh` line and its options; `status` for an empty line."""
     word, rest = [*line.split(maxsplit=1), "", ""][:2]
     command = COMMANDS.get(word or "status")
     if command is None:
@@ -62,7 +60,7 @@ def parse_line(line: str) -> tuple[Command, argparse.Namespace]:
 
 
 def help_text(names: Iterable[str] = COMMANDS) -> str:
-    """A line for everything that may be typed after `%mesh`, or of these commands."""
+    """Return a line for everything that may be typed after `%mesh`, or of these commands."""
     lines = [
         (typed if typed.startswith(" ") else f"%mesh {typed}", does)
         for name in names

@@ -41,7 +41,7 @@ def _auto(session: Session, chosen: argparse.Namespace) -> None:
 
 
 def toggle(session: Session) -> None:
-    """`%autopx`."""
+    """Turn it on or off, as `%autopx` does."""
     state = "off" if session.auto.line is not None else "on"
     _auto(session, argparse.Namespace(state=state, cell=[]))
 

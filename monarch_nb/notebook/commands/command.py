@@ -29,5 +29,5 @@ class Command:
 
 
 def say(text: str) -> None:
-    """A line below the cell of the magic."""
+    """Print a line below the cell of the magic."""
     print(text, flush=True)  # noqa: T201

@@ -105,7 +105,7 @@ def _choice(session: Session, chosen: argparse.Namespace) -> Choice:
 
 
 def take_over_debug(session: Session) -> None:
-    """`%debug` after a failure on ranks opens the frames there; else it is as ever."""
+    """Let `%debug` after a failure on ranks open the frames there; else it is as ever."""
     known = session.shell.magics_manager.magics["line"]
     own = known["debug"]
 

@@ -11,9 +11,8 @@ import re
 from typing import Final
 
 from monarch_nb.notebook import options
-from monarch_nb.notebook.cells import start
-from monarch_nb.notebook.cells.mesh_cell import MeshCell
-from monarch_nb.notebook.cells.submit import Script
+from monarch_nb.notebook.cells import mesh_cell
+from monarch_nb.notebook.cells.mesh_cell import MeshCell, Script
 from monarch_nb.notebook.commands.command import Command
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
@@ -57,7 +56,7 @@ _RUN.set_defaults(local=False)
 
 
 def _run(session: Session, chosen: argparse.Namespace) -> MeshCell | None:
-    return start.start(session, chosen.run, chosen.script)
+    return mesh_cell.start(session, chosen.run, chosen.script)
 
 
 RUN: Final = Command(_RUN, _run, (

@@ -1,16 +1,22 @@
-"""`%mesh interrupt` and `stacks`: ranks that work too long are stopped, ended, looked into."""
+"""`%mesh interrupt`, `stacks`, `collectives`, `regroup`: ranks that work too long, or hang."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from monarch_nb.core.errors.folding import fold_outputs, rank_words
-from monarch_nb.notebook import options
+from monarch_nb.core.errors.folding import fold_outputs, rank_list, rank_words
+from monarch_nb.core.hangs.collectives import NotRegroupedError
+from monarch_nb.core.shape.selection import check_ranks
+from monarch_nb.notebook import hangs, options
 from monarch_nb.notebook.commands.command import Command, say
-from monarch_nb.notebook.hangs import whereabouts
+from monarch_nb.notebook.display.units import are
+from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import Xray
 
 _INTERRUPT: Final = Parser("%mesh interrupt", "%mesh interrupt, or %mesh interrupt --kill 3")
 _INTERRUPT.add_argument("--kill", type=options.ranks, metavar="RANKS")
@@ -20,6 +26,16 @@ _STACKS: Final = Parser("%mesh stacks", "%mesh stacks, or %mesh stacks 3")
 _STACKS.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
 _STACKS.add_argument("--native", action="store_true")
 _STACKS.add_argument("--name")
+
+LAST: Final = 5
+
+_COLLECTIVES: Final = Parser("%mesh collectives", "%mesh collectives, or %mesh collectives 0-3")
+_COLLECTIVES.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
+_COLLECTIVES.add_argument("--last", type=options.count, default=LAST, metavar="N")
+_COLLECTIVES.add_argument("--name")
+
+_REGROUP: Final = Parser("%mesh regroup", "%mesh regroup")
+_REGROUP.add_argument("--name")
 
 
 def _interrupt(session: Session, chosen: argparse.Namespace) -> None:
@@ -35,7 +51,7 @@ def _stacks(session: Session, chosen: argparse.Namespace) -> None:
     ranks = tuple(mesh.ranks) if chosen.ranks is None else chosen.ranks
     root, whys = session.lifecycle.stacks(mesh, ranks, native=chosen.native)
     if root.ranks:
-        session.cells.here().output.show(whereabouts.tree_content(session.shell, root))
+        session.cells.here().output.show(hangs.tree_content(session.shell, root))
     for group in fold_outputs(whys):
         say(f"{rank_words(group.ranks)}: {whys[group.ranks[0]]}")
 
@@ -47,4 +63,47 @@ INTERRUPT: Final = Command(_INTERRUPT, _interrupt, (
 STACKS: Final = Command(_STACKS, _stacks, (
     ("stacks [RANKS] [--name MESH]", "where ranks are in their code, also in C that hangs"),
     ("    --native", "with the calls of C code, where py-spy is installed"),
+))  # fmt: skip
+
+
+def _collectives(session: Session, chosen: argparse.Namespace) -> None:
+    mesh = session.meshes.pick(chosen.name)
+    ranks = tuple(mesh.ranks) if chosen.ranks is None else chosen.ranks
+    check_ranks(mesh, ranks)
+    seen = _xray(session).examine(mesh, ranks)
+    if seen:
+        say(hangs.report(session.shell, seen, chosen.last))
+    if silent := sorted(set(ranks).difference(seen)):
+        say(f"{rank_words(silent)}: no answer; %mesh status shows why")
+
+
+def _regroup(session: Session, chosen: argparse.Namespace) -> None:
+    mesh = session.control.whole(session.meshes.pick(chosen.name))
+    if lost := session.control.lost(mesh):
+        raise MagicError(f"{rank_words(lost)} of {mesh.name} {are(lost)} lost. Type: %mesh heal")
+    xray = _xray(session)
+    if busy := xray.at_work(mesh):
+        raise MagicError(
+            f"{rank_words(busy)} {are(busy)} still at work. %mesh interrupt stops that; "
+            f"%mesh restart {rank_list(busy)} if nothing does. Then type %mesh regroup"
+        )
+    try:
+        say(hangs.regrouped(mesh.name, xray.regroup(mesh)))
+    except NotRegroupedError as error:
+        restart = f"%mesh restart {rank_list(error.ranks)}"
+        raise MagicError(f"{mesh.name}: {error}. Type: {restart}, then %mesh regroup") from None
+
+
+def _xray(session: Session) -> Xray:
+    found = session.control.xray()
+    assert found is not None, "a mesh is up"
+    return found
+
+
+COLLECTIVES: Final = Command(_COLLECTIVES, _collectives, (
+    ("collectives [RANKS]", "what ranks wait in, and the first at which they disagree"),
+    ("    --last N", "so many of each rank (5)"),
+))  # fmt: skip
+REGROUP: Final = Command(_REGROUP, _regroup, (
+    ("regroup [--name MESH]", "out of process groups that hang, into a new one"),
 ))  # fmt: skip

@@ -7,7 +7,7 @@ import difflib
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.core.shape import selection
-from monarch_nb.notebook.cells import start
+from monarch_nb.notebook.cells import mesh_cell
 from monarch_nb.notebook.commands.command import Command
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.options import Parser
@@ -65,7 +65,7 @@ def _chosen(
         parser.error("is for one mesh")
     mesh = session.meshes.pick(chosen.name or next(iter(meshes), None))
     parts = selection.parts(mesh, selected or chosen.targets)
-    start.check_living(session, mesh, sorted(rank for part in parts for rank in part.ranks))
+    mesh_cell.check_living(session, mesh, sorted(rank for part in parts for rank in part.ranks))
     return names, parts
 
 

@@ -3,16 +3,19 @@
 Rules of the file: an answer is there within 0.3 s, whatever ranks, the mesh and the kernel do. The
 first rank of the cell that owes no answer is asked and has `ANSWER_S`; else the answer is what was
 known of it before and what cells have named. It reads the session from any thread and changes
-nothing in it. What ranks say is text, never markup.
+nothing in it. What ranks say is text, never markup. Two methods of IPython and ipykernel are
+covered on their instances, because the public ways do not do: a matcher cannot say "nothing"
+without the controller's names taking its place, and inspection is never told the cell.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from IPython.core.completer import Completion, IPCompleter, provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.tokenutil import token_at_cursor
 
@@ -22,11 +25,18 @@ from monarch_nb.core.wire.messages.codec import Refused, Request
 from monarch_nb.errors import MeshError
 from monarch_nb.notebook import options
 from monarch_nb.notebook.cells.auto_transform import AutoTransform
-from monarch_nb.notebook.completion.mesh_words import Match, Word, Words
+from monarch_nb.notebook.completion import seen_names
+from monarch_nb.notebook.completion.mesh_words import (
+    Match,
+    MeshLine,
+    RankCode,
+    Word,
+    Words,
+    place_of,
+)
+from monarch_nb.notebook.completion.seen_names import SeenNames
 from monarch_nb.notebook.meshes import Meshes
-from monarch_nb.notebook.source import cursor, seen_names
-from monarch_nb.notebook.source.cursor import MeshLine, RankCode
-from monarch_nb.notebook.source.seen_names import SeenNames
+from monarch_nb.notebook.shells import Kernel, kernel_of
 
 if TYPE_CHECKING:
     from monarch_nb.control.api import Control, ProcMesh
@@ -61,16 +71,17 @@ class Help:
         self._asking = threading.Lock()
 
     def complete(self, cell: str, offset: int) -> list[Match] | None:
-        """Completions at an offset of a cell; None in code of the controller's."""
-        place = cursor.place(cell, offset, self._auto.line_for)
+        """Return completions at an offset of a cell; None in code of the controller's."""
+        place = place_of(cell, offset, self._auto.line_for)
         if isinstance(place, MeshLine):
             return self._words.complete(place)
         return None if place is None else self._of_code(place)
 
     def inspect(self, cell: str, offset: int, detail: int) -> dict[str, str | None] | None:
-        """Help on the name at an offset, as `{"text": ...}`, where None is a name nobody knows;
-        None in code of the controller's."""
-        place = cursor.place(cell, offset, self._auto.line_for)
+        """Return help on a name as `{"text": ...}`, None where nobody knows it or it is the
+        controller's.
+        """
+        place = place_of(cell, offset, self._auto.line_for)
         if isinstance(place, MeshLine):
             magic = "%%mesh" if place.is_cell else "%mesh"
             return {"text": self._shell.object_inspect_mime(magic)["text/plain"]}
@@ -79,7 +90,7 @@ class Help:
     # ---------------------------------------------------------------------------- completions
 
     def _of_code(self, place: RankCode) -> list[Match]:
-        mesh, ranks = self._whereabouts(place.line)
+        mesh, ranks = self._mesh_and_ranks(place.line)
         answer = self._ask(mesh, ranks, messages.Complete(place.code, place.cursor))
         found = [] if answer is None else list(_matches(answer.matches, place.start))
         there = {match.text for match in found}
@@ -97,8 +108,7 @@ class Help:
     def _named(
         self, place: RankCode, owner: str, mesh: ProcMesh | None, is_told: bool
     ) -> list[Word]:
-        """Names that occur in the cell, which has not run; and in cells before it and on ranks,
-        unless one has just told its own."""
+        # Of the cell, which has not run; and of cells before it and ranks, unless one has just told
         here = SeenNames()
         here.learn(seen_names.without_token(place.code, place.cursor))
         found = dict.fromkeys(here.of(owner), "")
@@ -125,7 +135,7 @@ class Help:
     # --------------------------------------------------------------------------------- names
 
     def _of_name(self, place: RankCode, detail: int) -> str | None:
-        mesh, ranks = self._whereabouts(place.line)
+        mesh, ranks = self._mesh_and_ranks(place.line)
         key = getattr(mesh, "name", ""), detail, token_at_cursor(place.code, place.cursor)
         answer = self._ask(mesh, ranks, messages.Inspect(place.code, place.cursor, detail))
         if answer is not None:
@@ -137,9 +147,9 @@ class Help:
 
     # --------------------------------------------------------------------------------- ranks
 
-    def _whereabouts(self, line: str) -> tuple[ProcMesh | None, list[int]]:
-        """The mesh of a `%%mesh` line and its living ranks; of a line that is wrong, all of the
-        current mesh."""
+    def _mesh_and_ranks(self, line: str) -> tuple[ProcMesh | None, list[int]]:
+        # The mesh of a `%%mesh` line and its living ranks; of a line that is wrong, the current
+        # mesh
         meshes, lost = self._meshes, self._control.lost
         try:
             chosen = options.parse_cell(line)
@@ -175,3 +185,58 @@ class Help:
 def _matches(found: Sequence[messages.Match], start: int) -> Iterator[Match]:
     for text, begin, end, kind in found:
         yield Match(text, start + begin, start + end, kind)
+
+
+def install(shell: InteractiveShell, found: Help) -> Callable[[], None]:
+    """Answer from now on. Returns what ends it."""
+    undo = [_complete(shell.Completer, found)]
+    if (kernel := kernel_of(shell)) is not None:
+        undo.append(_inspect(kernel, found))
+
+    def end() -> None:
+        for each in undo:
+            each()
+
+    return end
+
+
+def _complete(completer: IPCompleter, found: Help) -> Callable[[], None]:
+    original = completer.completions
+    alone = threading.Lock()  # IPython's completer keeps what it works on in itself
+
+    def completions(text: str, offset: int) -> Iterator[Completion]:
+        matches = found.complete(text, offset)
+        if matches is None:
+            with alone:
+                theirs = list(original(text, offset))
+            yield from theirs
+            return
+        for match in matches:
+            with provisionalcompleter():
+                made = Completion(match.start, match.end, match.text, type=match.kind)
+            yield made
+
+    vars(completer)["completions"] = completions
+    return lambda: _uncover(completer, "completions")
+
+
+def _inspect(kernel: Kernel, found: Help) -> Callable[[], None]:
+    original = kernel.do_inspect
+
+    def do_inspect(
+        code: str, cursor_pos: int | None, detail_level: int = 0, *rest: object
+    ) -> object:
+        offset = len(code) if cursor_pos is None else cursor_pos
+        answer = found.inspect(code, offset, detail_level)
+        if answer is None:
+            return original(code, cursor_pos, detail_level, *rest)
+        text = answer["text"]
+        data = {} if text is None else {"text/plain": text}
+        return {"status": "ok", "found": text is not None, "data": data, "metadata": {}}
+
+    kernel.do_inspect = do_inspect
+    return lambda: _uncover(kernel, "do_inspect")
+
+
+def _uncover(instance: object, method: str) -> None:
+    vars(instance).pop(method, None)

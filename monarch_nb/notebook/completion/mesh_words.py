@@ -1,7 +1,9 @@
-"""What may be typed after `%mesh` and `%%mesh`: commands, options, meshes, axes, ranks.
+"""Where in a cell somebody types (the line of a magic, code for ranks, or neither), and what may be
+typed after `%mesh` and `%%mesh`: commands, options, meshes, axes, ranks.
 
-Rule of the file: it reads the parsers, so that a command that is added completes by itself. It asks
-no rank and changes nothing.
+Rule of the file: offsets are in code points, as Jupyter's are; it says what IPython would do with
+the cell, so the first line that is not empty decides. It reads the parsers, so that a command that
+is added completes by itself. It asks no rank and changes nothing.
 """
 
 from __future__ import annotations
@@ -9,18 +11,75 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from monarch_nb.notebook import commands, options
 from monarch_nb.notebook.meshes import Meshes
-from monarch_nb.notebook.source.cursor import MeshLine
 
 if TYPE_CHECKING:
     from monarch_nb.control.api import ProcMesh
 
+_CELL: Final = re.compile(r"(?:[ \t]*\n)*%%(?:mesh|px)(?!\w)(?P<line>[^\n]*)\n?")
+_LINE: Final = re.compile(r"[ \t]*%mesh(?!\w)")
+_PX: Final = re.compile(r"[ \t]*%px(?!\w)[ \t]*")
+
 MAX_PLACES: Final = 64  # ranks, or places of an axis, that are listed
 
 Word = tuple[str, str]  # and its kind
+
+
+@dataclass(frozen=True)
+class MeshLine:
+    """In what follows `%mesh`, or `%%mesh` if `is_cell`: the text up to the cursor."""
+
+    is_cell: bool
+    text: str
+    start: int
+
+
+@dataclass(frozen=True)
+class RankCode:
+    """In code for the ranks that `line` selects. `start` is where the code begins in the cell."""
+
+    line: str
+    code: str
+    start: int
+    cursor: int
+
+
+Place = MeshLine | RankCode
+
+
+def place_of(cell: str, cursor: int, auto: Callable[[list[str]], str | None]) -> Place | None:
+    """Return the place of the cursor; None in the controller's code. `auto` is
+    `AutoTransform.line_for`.
+    """
+    if head := _CELL.match(cell):
+        if cursor >= head.end() and head[0].endswith("\n"):
+            return RankCode(head["line"], cell[head.end() :], head.end(), cursor - head.end())
+        return _in_line(True, cell, head.start("line"), cursor)
+    if (line := auto(cell.splitlines(keepends=True))) is not None:
+        return RankCode(line, cell, 0, cursor)
+    return _in_local_code(cell, cursor)
+
+
+def _in_local_code(cell: str, cursor: int) -> Place | None:
+    begin = cell.rfind("\n", 0, cursor) + 1
+    end = cell.find("\n", cursor)
+    line = cell[begin : end if end >= 0 else len(cell)]
+    if head := _PX.match(line):
+        start = begin + head.end()
+        return RankCode("", line[head.end() :], start, cursor - start) if cursor >= start else None
+    if head := _LINE.match(line):
+        return _in_line(False, cell, begin + head.end(), cursor)
+    return None
+
+
+def _in_line(is_cell: bool, cell: str, start: int, cursor: int) -> MeshLine | None:
+    # None while the name of the magic is still being typed
+    text = cell[start:cursor]
+    return MeshLine(is_cell, text, start) if text else None
 
 
 class Match(NamedTuple):
@@ -33,15 +92,14 @@ class Match(NamedTuple):
 
 
 class Words:
-    """Completes lines. `variables` has the names that a command may move: `put` from here, `get`
-    from ranks."""
+    """Completes lines; `variables` are those that a command may move: of here, or of ranks."""
 
     def __init__(self, meshes: Meshes, variables: Callable[[str], Sequence[Word]]) -> None:
         self._meshes = meshes
         self._variables = variables
 
     def complete(self, place: MeshLine) -> list[Match]:
-        """Completions of the last word before the cursor."""
+        """Return completions of the last word before the cursor."""
         typed = place.text.split(" ")
         before, word = [each for each in typed[:-1] if each], typed[-1]
         end = place.start + len(place.text)

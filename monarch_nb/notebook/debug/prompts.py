@@ -21,11 +21,11 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.control.debug.prompt import NOBODY, Conversation
 from monarch_nb.control.debug.sessions import Key, Stop
+from monarch_nb.notebook import tracebacks
 from monarch_nb.notebook.cells.registry import Cell, CellRegistry
 from monarch_nb.notebook.client_link import ClientLink
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.output.router import OutputRouter
-from monarch_nb.notebook.source import tracebacks
 
 if TYPE_CHECKING:
     from monarch_nb.control.api import Client, Control
@@ -124,8 +124,7 @@ class Prompts:
         return cell if stops and is_old and _main_thread_waits() else None
 
     def _held_up(self) -> list[Stop]:
-        """Stops that hold ranks up; frames of a failure are open because somebody speaks to
-        them."""
+        # Not the frames of a failure: those are open because somebody speaks to them
         return [stop for stop in self._client.debugging.stops() if stop.kind != "post-mortem"]
 
     def _conversation(
@@ -136,39 +135,39 @@ class Prompts:
         self._conversations[cell] = made
         return made
 
-    def _converse(self, cell: Cell, talk: Conversation) -> None:
+    def _converse(self, cell: Cell, conversation: Conversation) -> None:
         assert cell.asker is not None
         try:
             with cell.asking():
-                while talk.stops() and not self._is_over(cell, talk):
+                while conversation.stops() and not self._is_over(cell, conversation):
                     cell.output.settle()
-                    talk.announce()
-                    line = cell.asker.ask(talk.prompt, self._until(cell, talk))
+                    conversation.announce()
+                    line = cell.asker.ask(conversation.prompt, self._until(cell, conversation))
                     if line is not None:
-                        talk.do(line)
+                        conversation.do(line)
         except Exception:  # the front end has left in the middle of it
             self._left.add(cell)
             logging.getLogger("monarch_nb").exception("the debugger's prompt could not go on")
 
-    def _is_over(self, cell: Cell, talk: Conversation) -> bool:
-        (self._left.add if talk.is_over else self._left.discard)(cell)
-        talk.is_closed = self._is_closed or cell.is_over or _is_being_stopped(cell)
-        return talk.is_closed or talk.is_over
+    def _is_over(self, cell: Cell, conversation: Conversation) -> bool:
+        (self._left.add if conversation.is_over else self._left.discard)(cell)
+        is_closed = self._is_closed or cell.is_over or _is_being_stopped(cell)
+        conversation.close(closed=is_closed)
+        return is_closed or conversation.is_over
 
-    def _until(self, cell: Cell, talk: Conversation) -> Callable[[], bool]:
-        """When to take a question back: looked at while it is open. Who stops meanwhile is told
-        of."""
-        prompt, told, debuggers = talk.prompt, 0, self._client.debugging
+    def _until(self, cell: Cell, conversation: Conversation) -> Callable[[], bool]:
+        # When to take a question back: looked at while it is open. Who stops meanwhile is told of.
+        prompt, told, debuggers = conversation.prompt, 0, self._client.debugging
 
         def is_over() -> bool:
-            if self._is_over(cell, talk):
+            if self._is_over(cell, conversation):
                 return True
             nonlocal told
-            serial = max((stop.serial for stop in talk.stops()), default=0)
+            serial = max((stop.serial for stop in conversation.stops()), default=0)
             if serial != told and debuggers.is_quiet:
                 told = serial
-                talk.announce()
-            return talk.prompt != prompt
+                conversation.announce()
+            return conversation.prompt != prompt
 
         return is_over
 
@@ -183,33 +182,38 @@ class Prompts:
                 continue
             mine = {stop.key for stop in new if stop.tag == tag}
             say = partial(self._output.say, cell)
-            talk = Conversation(self._client.debugging, say, partial(_is_one_of, mine))
-            talk.announce()
-            talk.leave()
+            conversation = Conversation(self._client.debugging, say, partial(_is_one_of, mine))
+            conversation.announce()
+            conversation.leave()
             say("%mesh debug opens the prompt\n")
 
     # the main thread
 
     def open(self, rank: int | None) -> None:
-        """`%mesh debug`: the prompt in this cell. Raises `MagicError` if there is nobody to speak
-        to. The stop button closes it; ranks stay as they are."""
+        """Open the prompt of `%mesh debug` in this cell, for this rank first.
+
+        The stop button closes it; ranks stay as they are. Raises `MagicError` if nobody is stopped.
+        """
         cell = self._cell_here()
         if self._link.attach() is None or not self._client.debugging.stops():
             raise MagicError(NOBODY)
-        talk = self._conversation(cell)
-        if rank is not None and not talk.choose(rank):
-            raise MagicError(f"rank {rank} is not stopped. {talk.who()}")
-        self._hold(cell, talk)
+        conversation = self._conversation(cell)
+        if rank is not None and not conversation.choose(rank):
+            raise MagicError(f"rank {rank} is not stopped. {conversation.who()}")
+        self._hold(cell, conversation)
 
     def open_failed(self, processes: Sequence[int] | None, tag: int | None = None) -> bool:
-        """The frames of the last failure of these processes, or of all, in this cell; whether there
-        are any. They are left when the prompt is."""
+        """Open the frames of the last failure of these processes, or of all, until the prompt is
+        left.
+
+        Returns whether there are any.
+        """
         cell = self._cell_here()
         self._link.attach()
         keys = self._control.open_failed(processes, tag)
-        talk = self._conversation(cell, partial(_is_one_of, set(keys)))
+        conversation = self._conversation(cell, partial(_is_one_of, set(keys)))
         try:
-            self._hold(cell, talk)
+            self._hold(cell, conversation)
         finally:
             for key in keys:
                 self._client.debugging.send(key, "continue")
@@ -221,15 +225,15 @@ class Prompts:
             raise MagicError("nobody can type here: this front end takes no input")
         return cell
 
-    def _hold(self, cell: Cell, talk: Conversation) -> None:
+    def _hold(self, cell: Cell, conversation: Conversation) -> None:
         self._is_here = True
         try:
-            self._converse(cell, talk)
-            while talk.is_waiting and not talk.is_over:
+            self._converse(cell, conversation)
+            while conversation.is_waiting and not conversation.is_over:
                 self._client.debugging.wait(
-                    lambda: bool(talk.stops()) or not talk.is_waiting, LOOK_S
+                    lambda: bool(conversation.stops()) or not conversation.is_waiting, LOOK_S
                 )
-                self._converse(cell, talk)
+                self._converse(cell, conversation)
         except KeyboardInterrupt:
             self._output.say(cell, "the prompt is closed\n")
         finally:
@@ -238,8 +242,8 @@ class Prompts:
     def cell_ends(self, cell: Cell) -> None:
         """Take its question back; what was said is above its end."""
         cell.end()
-        if (talk := self._conversations.get(cell)) is not None:
-            talk.leave()
+        if (conversation := self._conversations.get(cell)) is not None:
+            conversation.leave()
         deadline = time.monotonic() + END_S
         while cell.is_asking and time.monotonic() < deadline:
             time.sleep(0.005)

@@ -23,7 +23,7 @@ class Asker(Protocol):
     """Who answers for a cell."""
 
     def ask(self, prompt: str, is_over: Callable[[], bool]) -> str | None:
-        """The line that was typed; None if the question was over before. Any thread."""
+        """Return the line that was typed; None if the question was over before. Any thread."""
 
 
 class KernelAsker:
@@ -35,7 +35,6 @@ class KernelAsker:
         self._ident = ident
 
     def ask(self, prompt: str, is_over: Callable[[], bool]) -> str | None:
-        """As `Asker.ask`; over the kernel's stdin channel."""
         with _turn(self._kernel, is_over) as is_mine:
             if not is_mine:
                 return None
@@ -67,7 +66,6 @@ class TerminalAsker:
     """The terminal of IPython. A question there stays until a line is typed."""
 
     def ask(self, prompt: str, is_over: Callable[[], bool]) -> str | None:
-        """As `Asker.ask`."""
         if is_over():
             return None
         try:
@@ -107,7 +105,7 @@ def _lock_of(kernel: Kernel) -> threading.Lock:
 
 
 def asker_of_running_cell(shell: InteractiveShell) -> Asker | None:
-    """Who answers for the cell that the shell is about to run; None if nobody can."""
+    """Return who answers for the cell that the shell is about to run; None if nobody can."""
     kernel = kernel_of(shell)
     if kernel is None:
         return TerminalAsker() if sys.stdin is not None and sys.stdin.isatty() else None

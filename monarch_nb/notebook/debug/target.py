@@ -16,6 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.selection import check_ranks
+from monarch_nb.notebook.display.units import are
 from monarch_nb.notebook.errors import MagicError
 
 if TYPE_CHECKING:
@@ -62,10 +63,10 @@ class Follower(Protocol):
         """Attach to that instead, if anything is attached; what to tell the user of it."""
 
     def doing(self) -> str:
-        """What it does, for people."""
+        """Return what it does, for people."""
 
     def rejoin(self, ranks: Sequence[int]) -> None:
-        """These have been lost and are there again: debug them too."""
+        """Debug these too, which have been lost and are there again."""
 
     def look_at(self, rank: int) -> bool:
         """Show this one of the stopped ranks; False if it has not stopped it."""
@@ -107,8 +108,9 @@ class Debugging:
         return self._follower is not None
 
     def choose(self, choice: Choice) -> str:
-        """Debug this from now on; what was stopped elsewhere goes on. Returns the line that says
-        so."""
+        """Debug this from now on, let go of what was stopped elsewhere; return the line that says
+        so.
+        """
         if self._follower is None:
             raise MagicError(NO_DEBUGGER)
         self._chosen = choice
@@ -140,8 +142,10 @@ class Debugging:
         on_event: Callable[[dict[str, Any]], None],
         on_end: Callable[[str], None],
     ) -> DapLink:
-        """The debugger in a rank of a choice, see `control.dap`. The callbacks come from the inbox
-        thread. Raises `RuntimeError` where there is no such rank any more."""
+        """Open the debugger in a rank of a choice; the callbacks come from the inbox thread.
+
+        Raises `RuntimeError` where there is no such rank any more.
+        """
         client, mesh = self._link.attach(), self._control.find(choice.mesh)
         if client is None or mesh is None or rank not in mesh.ranks:
             raise RuntimeError(f"{choice.mesh} has no rank {rank} any more")
@@ -151,13 +155,15 @@ class Debugging:
 
 def stopped_words(ranks: Iterable[int]) -> str:
     which = sorted(ranks)
-    return f"{rank_words(which)} {'is' if len(which) == 1 else 'are'} stopped"
+    return f"{rank_words(which)} {are(which)} stopped"
 
 
 def keep_empty_lines(shell: InteractiveShell) -> None:
-    """Lines of cells as in the notebook, where a debugger sets breakpoints: IPython drops empty
-    ones at the start. ipykernel keeps them while it debugs, but then a cell magic below one is
-    none."""
+    """Keep the lines of cells as in the notebook, where a debugger sets breakpoints.
+
+    IPython drops empty ones at the start; ipykernel keeps them while it debugs, but then a cell
+    magic below one is none.
+    """
     transforms = shell.input_transformer_manager.cleanup_transforms
     if leading_empty_lines in transforms:
         transforms[transforms.index(leading_empty_lines)] = _with_empty_lines
@@ -166,9 +172,3 @@ def keep_empty_lines(shell: InteractiveShell) -> None:
 def _with_empty_lines(lines: list[str]) -> list[str]:
     kept: list[str] = leading_empty_lines(lines)
     return kept if kept and kept[0].startswith(_OF_FIRST_LINE) else lines
-
-
-def debugging_of(shell: InteractiveShell) -> Debugging | None:
-    """The choice of a shell that has loaded the extension."""
-    session = vars(shell).get("_monarch_nb_session")
-    return None if session is None else session.debugging

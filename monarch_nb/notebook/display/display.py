@@ -11,9 +11,11 @@ import html
 import io
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from IPython.core.formatters import BaseFormatter
 from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.control.api import HOST_MESH, RANK_MESHES
@@ -37,33 +39,33 @@ _HEADINGS = ("rank", "place", "pid", "state", "for", "doing")
 Row = tuple[str, str, str, str, str, str]
 
 
+@dataclass(frozen=True)
 class StatusView:
     """What `%mesh status` shows: each mesh with the state of its ranks `at` the snapshot's time."""
 
-    def __init__(self, meshes: Sequence[MeshStatus], at: float, current: str | None = None) -> None:
-        self._meshes = meshes
-        self._at = at
-        self._current = current
+    meshes: Sequence[MeshStatus]
+    at: float
+    current: str | None = None
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"text/plain": self.text(), "text/html": self.html()}
 
     def text(self) -> str:
-        return "\n".join(self._text_of(mesh) for mesh in self._meshes)
+        return "\n".join(self._text_of(mesh) for mesh in self.meshes)
 
     def html(self) -> str:
-        return "".join(self._html_of(mesh) for mesh in self._meshes)
+        return "".join(self._html_of(mesh) for mesh in self.meshes)
 
     def _text_of(self, mesh: MeshStatus) -> str:
-        return f"{self._title(mesh)}\n{table_text(_HEADINGS, map(_plain, rows(mesh, self._at)))}"
+        return f"{self._title(mesh)}\n{table_text(_HEADINGS, map(_plain, rows(mesh, self.at)))}"
 
     def _html_of(self, mesh: MeshStatus) -> str:
-        lines = rows(mesh, self._at)
+        lines = rows(mesh, self.at)
         body = "".join(f"<tr>{''.join(map(_cell, _HEADINGS, line))}</tr>" for line in lines)
         return f"<div><b>{html.escape(self._title(mesh))}</b>{table_html(_HEADINGS, body)}</div>"
 
     def _title(self, mesh: MeshStatus) -> str:
-        current = " (current)" if mesh.name == self._current else ""
+        current = " (current)" if mesh.name == self.current else ""
         verdicts = Counter(rank.verdict for rank in mesh.ranks)
         counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
         axes = sizes_text(dict(zip(mesh.labels, mesh.sizes, strict=True)))
@@ -71,7 +73,7 @@ class StatusView:
 
 
 def rows(mesh: MeshStatus, at: float) -> Iterator[Row]:
-    """The text of each rank's row, or of each state's, if there are many ranks."""
+    """Return the text of each rank's row, or of each state's, if there are many ranks."""
     if len(mesh.ranks) <= MAX_ROWS:
         yield from (_row([rank], mesh, at) for rank in mesh.ranks)
         return
@@ -134,18 +136,15 @@ def table_text(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def table_html(headings: Iterable[str], body: str) -> str:
-    """A table in the front end's own colours."""
+    """Return a table in the front end's own colours."""
     head = "".join(f"<th style='text-align:left'>{html.escape(one)}</th>" for one in headings)
     return (
         f"<table style='color:inherit'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     )
 
 
-# ------------------------------------------------------------------------- meshes and values
-
-
 def mesh_html(mesh: object) -> str:
-    """For meshes of hosts: what `repr` says, in one line."""
+    """Return what `repr` says, in one line; for meshes of hosts."""
     return f"<code>{html.escape(repr(mesh))}</code>"
 
 
@@ -156,25 +155,22 @@ def _values_plain(values: ValueMesh[Any], printer: RepresentationPrinter, cycle:
 _VALUES = ("monarch_nb.core.shape.values", "ValueMesh")
 
 
-def register(shell: InteractiveShell, showing: Showing) -> None:
-    """Let the shell show our classes; by name, so that nothing is imported for it."""
+def register(shell: InteractiveShell, showing: Showing) -> Callable[[], None]:
+    """Let the shell show our classes, by name, so that nothing is imported; return what ends it."""
     display = shell.display_formatter
     assert display is not None  # IPython makes it with the shell
-    display.formatters["text/plain"].for_type_by_name(*_VALUES, _values_plain)
     page = display.formatters["text/html"]
-    page.for_type_by_name(*_VALUES, values_html)
-    page.for_type_by_name(*HOST_MESH, mesh_html)
-    for each in RANK_MESHES:
-        display.mimebundle_formatter.for_type_by_name(*each, showing.bundle)
+    shown: list[tuple[BaseFormatter, tuple[str, str], Callable[..., object]]] = [
+        (display.formatters["text/plain"], _VALUES, _values_plain),
+        (page, _VALUES, values_html),
+        (page, HOST_MESH, mesh_html),
+        *((display.mimebundle_formatter, each, showing.bundle) for each in RANK_MESHES),
+    ]
+    for formatter, name, show in shown:
+        formatter.for_type_by_name(*name, show)
 
+    def undo() -> None:
+        for formatter, name, _ in shown:
+            formatter.pop(".".join(name), None)
 
-def unregister(shell: InteractiveShell) -> None:
-    display = shell.display_formatter
-    assert display is not None  # IPython makes it with the shell
-    for formatter, keys in (
-        (display.formatters["text/plain"], (_VALUES,)),
-        (display.formatters["text/html"], (_VALUES, HOST_MESH)),
-        (display.mimebundle_formatter, RANK_MESHES),
-    ):
-        for key in keys:
-            formatter.pop(".".join(key), None)
+    return undo

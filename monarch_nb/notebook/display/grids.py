@@ -59,7 +59,7 @@ def grid_text(grid: Grid, cell: Callable[[int], str]) -> str:
 
 
 def grid_html(grid: Grid, cell: Callable[[int], str]) -> str:
-    """A table; `cell(rank)` is a whole `<td>`."""
+    """Return a table; `cell(rank)` is a whole `<td>`."""
     head = ""
     if any(grid.columns):
         names = "".join(f"<th>{html.escape(name)}</th>" for name in grid.columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,23 +10,28 @@ if TYPE_CHECKING:
 
 
 def mesh_text(mesh: ProcMesh) -> str:
-    """`4 ranks (hosts=2 gpus=2)`."""
+    """Return `4 ranks (hosts=2 gpus=2)`."""
     ranks, axes = count(len(mesh), "rank"), sizes_text(mesh.sizes)
     return f"{ranks} ({axes})" if axes else ranks
 
 
 def sizes_text(sizes: Mapping[str, int]) -> str:
-    """`hosts=2 gpus=8`."""
+    """Return `hosts=2 gpus=8`."""
     return " ".join(f"{label}={size}" for label, size in sizes.items())
 
 
 def count(number: int, noun: str) -> str:
-    """`1 rank`, `4 ranks`."""
+    """Return `1 rank`, `4 ranks`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def are(ranks: Sized) -> str:
+    """Return `is` or `are`."""
+    return "is" if len(ranks) == 1 else "are"
+
+
 def duration(seconds: float) -> str:
-    """`0.4 s`, `12 s`, `3 min`, `2.5 h`."""
+    """Return `0.4 s`, `12 s`, `3 min`, `2.5 h`."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 120:

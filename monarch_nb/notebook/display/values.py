@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import itertools
 import math
 import numbers
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from monarch_nb.core.errors.folding import rank_runs
@@ -149,15 +150,15 @@ class _Table:
 
     def html(self) -> str:
         head = "".join(
-            f"<th style='text-align:left'>{_escaped(one)}</th>" for one in self._headings
+            f"<th style='text-align:left'>{html.escape(one)}</th>" for one in self._headings
         )
         body = "".join(
-            f"<tr>{''.join(f'<td style={_MONO!r}>{_escaped(text)}</td>' for text in row)}</tr>"
+            f"<tr>{''.join(f'<td style={_MONO!r}>{html.escape(text)}</td>' for text in row)}</tr>"
             for row in self._rows[:MAX_ROWS]
         )
         note = "".join(f"<div>{text}</div>" for text in self._more())
         table = f"<table style='color:inherit'><thead><tr>{head}</tr></thead>{body}</table>"
-        return f"<div><b>{_escaped(self._title)}</b>{table}{note}</div>"
+        return f"<div><b>{html.escape(self._title)}</b>{table}{note}</div>"
 
     def _more(self) -> list[str]:
         more = len(self._rows) - MAX_ROWS
@@ -169,22 +170,13 @@ def _placed(
 ) -> tuple[list[str], list[list[str]]]:
     # With the place of each rank before its row, or with the ranks that have equal rows
     if len(rows) <= MAX_PLACES:
-        places = _places(list(sizes.values()), len(rows))
+        places = itertools.product(*map(range, sizes.values()))
         named = [[*map(str, place), *row] for place, row in zip(places, rows, strict=True)]
         return [*sizes, *names], named
     equal: dict[tuple[str, ...], list[int]] = {}
     for rank, row in enumerate(rows):
         equal.setdefault(tuple(row), []).append(rank)
     return ["ranks", *names], [[rank_runs(ranks), *row] for row, ranks in equal.items()]
-
-
-def _places(sizes: Sequence[int], ranks: int) -> Iterator[list[int]]:
-    for rank in range(ranks):
-        place: list[int] = []
-        for size in reversed(sizes):
-            rank, at = divmod(rank, size)  # noqa: PLW2901  what is left of it
-            place.insert(0, at)
-        yield place
 
 
 def _fields(value: object) -> dict[str, object] | None:
@@ -253,7 +245,3 @@ def _range(value: Any, elements: int) -> str:
     except Exception:  # noqa: BLE001  texts, complex numbers, no data
         return ""
     return f", {_short(low)} to {_short(high)}, mean {_short(mean)}"
-
-
-def _escaped(text: str) -> str:
-    return html.escape(text)

@@ -56,7 +56,7 @@ class LiveDisplay:
         self._clears_next: set[int] = set()
 
     def put(self, rank: int, content: Content) -> None:
-        """The rank shows this instead of what it has shown."""
+        """Show this instead of what the rank has shown."""
         self._items[rank] = [_shown(content)]
 
     def add(self, rank: int, content: Content) -> None:
@@ -76,7 +76,7 @@ class LiveDisplay:
         self._items.setdefault(rank, []).append(_Printed(text[-MAX_CHARS:]))
 
     def clear(self, rank: int, *, wait: bool) -> None:
-        """The rank clears its output, or will when it shows the next."""
+        """Clear what the rank has shown, or do it when it shows the next."""
         if wait:
             self._clears_next.add(rank)
             return
@@ -88,7 +88,7 @@ class LiveDisplay:
         return set(self._items)
 
     def drawn(self) -> list[Content]:
-        """What to display; the last can be changed."""
+        """Return what to display; the last can be changed."""
         signatures = {
             rank: tuple(signature(item["data"]) for item in items)
             for rank, items in self._items.items()
@@ -105,13 +105,12 @@ class LiveDisplays:
         self._found: dict[tuple[str, int, str], LiveDisplay] = {}
 
     def find(self, event: OutputEvent) -> LiveDisplay | None:
-        """The display that a rank's update is about."""
+        """Return the display that a rank's update is about."""
         if event.stream != "display" or event.content.get("type") != "update_display_data":
             return None
         return self._found.get((event.mesh, event.rank, display_id(event.content)))
 
     def remember(self, event: OutputEvent, live: LiveDisplay) -> None:
-        """This is where the rank shows what has this id."""
         key = event.mesh, event.rank, display_id(event.content)
         self._found.pop(key, None)
         self._found[key] = live
@@ -132,8 +131,9 @@ class CellDisplays:
         self._is_wiped = False
 
     def place(self, event: OutputEvent) -> LiveDisplay:
-        """Where a display with an id goes: together with the other ranks' of that name, or else
-        with what is as manyth of its rank."""
+        """Return where a display with an id goes: with those of that name, or as manyth, of other
+        ranks.
+        """
         name = display_id(event.content)
         name = "" if _RANDOM.fullmatch(name) else name
         self._counts[event.mesh, event.rank, name] += 1
@@ -147,13 +147,13 @@ class CellDisplays:
         return live
 
     def area(self, event: OutputEvent) -> LiveDisplay | None:
-        """Where the rank shows things since it has cleared its output for the first time."""
+        """Return where the rank shows things since it has cleared its output for the first time."""
         if event.rank in self._cleared.get(event.mesh, ()):
             return self._areas[event.mesh]
         return None
 
     def clear(self, event: OutputEvent) -> list[LiveDisplay]:
-        """The rank clears its output. What has to be drawn again for it."""
+        """Clear what the rank has shown; return what has to be drawn again."""
         wait = bool(event.content.get("wait"))
         area = self._areas.setdefault(event.mesh, LiveDisplay(self._owner, event.size))
         self._cleared.setdefault(event.mesh, set()).add(event.rank)
@@ -163,8 +163,11 @@ class CellDisplays:
         return [live for live in own if not wait or live is not area]
 
     def wiped(self, mesh: str, ranks: set[int] | None) -> bool:
-        """Whether these, all ranks of the cell, have now cleared their output for the first time:
-        then there is nothing above to be kept, and what changes is displayed anew."""
+        """Tell whether these, all ranks of the cell, have now cleared their output for the first
+        time.
+
+        Then there is nothing above to be kept, and what changes is displayed anew.
+        """
         if self._is_wiped or self._cleared.get(mesh) != ranks:
             return False
         self._is_wiped = True
@@ -187,7 +190,7 @@ def _shown(content: Content) -> Content:
 
 
 def display_id(content: Content) -> str:
-    """The id that the rank has chosen, or ""."""
+    """Return the id that the rank has chosen, or ""."""
     transient = content.get("transient")
     found = transient.get("display_id") if isinstance(transient, dict) else None
     return found if isinstance(found, str) else ""

@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING
 
 from monarch_nb.core.text import lines
 from monarch_nb.core.text.stream_folder import DISPLAY, WINDOW_S, StreamFolder
-from monarch_nb.notebook.layouts.common_displays import CommonDisplay
-from monarch_nb.notebook.layouts.layout import FOLD, Layout
+from monarch_nb.notebook.layouts.layout import FOLD, Layout, Sections
 from monarch_nb.notebook.layouts.live_displays import (
     CellDisplays,
     LiveDisplay,
     LiveDisplays,
     display_id,
 )
-from monarch_nb.notebook.layouts.sections import Sections
 from monarch_nb.notebook.output.mime import Content, plain_text, with_id
 from monarch_nb.notebook.output.outgoing import (
+    CommonDisplay,
     Display,
     Frame,
     LiveDrawing,
@@ -65,7 +64,7 @@ class CellOutput:
         self._tokens = Tokens()
         self._waiting: list[Message] = []
         self._layouts: dict[str, Layout] = {}
-        self._held: dict[str, list[Message]] = {}  # until the cell has ended
+        self._deferred: dict[str, list[Message]] = {}  # until the cell has ended
         self._sections: dict[str, Sections] = {}
         self._bars = Bars()
         self._frames = [Frame(self._bars)]
@@ -84,8 +83,7 @@ class CellOutput:
         layout: Layout = FOLD,
         number: int = 0,
     ) -> None:
-        """These ranks of the mesh begin to run the cell with this number: equal lines wait for all
-        of them. How they are shown is asked for by the layout, until `conclude`."""
+        """Begin a cell on these ranks: equal lines wait for all of them, shown by the layout."""
         with self._lock:
             shown = [rank for rank in ranks if layout.only in (None, rank)]
             self._running[mesh], self._expected[mesh] = set(shown), set(shown)
@@ -93,14 +91,13 @@ class CellOutput:
             self._tokens.wiped()
             self._layouts[mesh] = layout
             if not layout.streams:
-                self._held[mesh] = []
+                self._deferred[mesh] = []
             if layout.has_sections:
                 self._sections[mesh] = Sections(layout.kind, shown, total, number)
                 self._frames.append(Frame(self._sections[mesh]))
 
     def conclude(self, mesh: str, results: Mapping[int, Content]) -> dict[int, Content]:
-        """The ranks have ended the cell, with these results: what the layout has held back is
-        shown. Returns the results that are to be shown below."""
+        """Show what the layout has held back; return the results that are to be shown below."""
         now = self._now()
         with self._lock:
             layout = self._layouts.pop(mesh, FOLD)
@@ -112,12 +109,12 @@ class CellOutput:
                     if (text := plain_text(one)) and sections.conclude(rank, text):
                         del left[rank]
                 self._waiting += self._last_drawing(sections)
-            self._waiting += self._held.pop(mesh, [])
+            self._waiting += self._deferred.pop(mesh, [])
             self._bars.stop(mesh, now)
         return left
 
     def finish(self, mesh: str, ranks: Iterable[int]) -> None:
-        """These ranks have ended the cell: nobody waits for their lines any more."""
+        """Wait for no more lines of these ranks, which have ended the cell."""
         with self._lock:
             folder = self._folders.get(mesh)
             for rank in self._running.get(mesh, set()).intersection(ranks):
@@ -196,11 +193,11 @@ class CellOutput:
 
     def _redraw(self, live: LiveDisplay | CommonDisplay, now: float) -> None:
         # Soon: other ranks are about to say the same. What is held back takes its last state.
-        if live.is_shown or not self._held:
+        if live.is_shown or not self._deferred:
             self._redraws.setdefault(live, now + WINDOW_S)
 
     def write(self, stream: str, text: str) -> None:
-        """A line of the controller's own, in order with what the ranks said."""
+        """Put a line of the controller's own behind what the ranks have said."""
         with self._lock:
             append_text(self._waiting, stream, text)
 
@@ -216,27 +213,27 @@ class CellOutput:
             return True
 
     def settle(self) -> None:
-        """The cell shows something: first what ranks have said before."""
+        """Send what ranks have said before the cell shows something."""
         if self._folders:
             with self._lock:
                 self._release()
             self._send()
 
     def say(self, stream: str, text: str) -> None:
-        """A line of the controller's own, now, behind what the ranks have said."""
+        """Send a line of the controller's own now, behind what the ranks have said."""
         with self._lock:
             self._release()
             append_text(self._waiting, stream, text)
         self._send()
 
     def show(self, content: Content, display_id: str = "") -> None:
-        """A display of the controller's own, now."""
+        """Send a display of the controller's own now."""
         with self._sending:
             self._send()
             self.sink.display("display_data", with_id(content, display_id))
 
     def redraw(self, content: Content, display_id: str) -> None:
-        """Another content for a display that was shown under this id."""
+        """Send another content for a display that was shown under this id."""
         with self._sending:
             self.sink.display("update_display_data", with_id(content, display_id))
 
@@ -301,11 +298,11 @@ class CellOutput:
             self._waiting += drawing(self._frames[0], self._bars.draw(now))
 
     def _moving(self) -> list[Frame]:
-        held: list[object] = [self._sections.get(mesh) for mesh in self._held]
-        if held:
-            held.append(self._bars)
+        deferred: list[object] = [self._sections.get(mesh) for mesh in self._deferred]
+        if deferred:
+            deferred.append(self._bars)
         frames = self._frames if self.sink.redraws else []
-        return [frame for frame in frames if frame.picture not in held]
+        return [frame for frame in frames if frame.picture not in deferred]
 
     def _last_drawing(self, sections: Sections) -> list[Message]:
         [frame] = [frame for frame in self._frames if frame.picture is sections]
@@ -314,7 +311,7 @@ class CellOutput:
         return drawing(frame, content) if content else []
 
     def _texts(self, mesh: str, texts: Iterable[lines.Text]) -> None:
-        waiting = self._held.get(mesh, self._waiting)
+        waiting = self._deferred.get(mesh, self._waiting)
         folder = self._folders[mesh]
         for stream, text in texts:
             if stream != DISPLAY:

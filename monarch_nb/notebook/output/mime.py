@@ -27,7 +27,7 @@ _HEADER = (
 
 
 def labelled(label: str, content: Content) -> list[Content]:
-    """What to display for one display of the ranks in the label."""
+    """Return what to display for one display of the ranks in the label."""
     data = dict(content["data"])
     if not label or not data:
         return [content]
@@ -42,15 +42,12 @@ def labelled(label: str, content: Content) -> list[Content]:
 
 
 def is_composable(data: Content) -> bool:
-    """Whether it can be drawn in one display with others: no application of the front end's."""
+    """Tell whether it can be drawn in one display with others: no application of the page's."""
     return not any(mime.startswith("application/") for mime in data)
 
 
 def composed(parts: Sequence[tuple[str, Sequence[Content]]]) -> list[Content]:
-    """What to display for several labels, each with contents, as one display that can change.
-
-    What is before the last is shown once, above it.
-    """
+    """Return displays of several labels' contents; all but the last are shown once."""
     if not parts:
         return [text_content("")]
     if len(parts) == 1 and len(parts[0][1]) == 1:
@@ -102,35 +99,35 @@ def text_content(plain: str, as_html: str = "") -> Content:
 
 
 def with_id(content: Content, display_id: str) -> dict[str, Any]:
-    """The content of a display message; without an id it cannot be changed later."""
+    """Return the content of a display message; without an id it cannot be changed later."""
     transient = {"display_id": display_id} if display_id else {}
     return {"metadata": {}, **content, "transient": transient}
 
 
 def plain_text(content: Content) -> str:
-    """The text of a display that is nothing but text, as a line; else empty."""
+    """Return the text of a display that is nothing but text, as a line; else empty."""
     data = content.get("data") or {}
     is_new = content.get("type", "display_data") in {"display_data", "execute_result"}
     return f"{data['text/plain']}\n" if is_new and set(data) == {"text/plain"} else ""
 
 
 def label_text(label: str, text: str) -> str:
-    """`[0-3] 2`; a text of several lines begins below its label, so that its columns stay."""
+    """Return `[0-3] 2`; several lines begin below their label, so that columns stay."""
     return f"{label}\n{text}" if "\n" in text else f"{label} {text}"
 
 
 def header_html(label: str) -> str:
-    """A small grey line, legible on light and dark."""
+    """Return a small grey line, legible on light and dark."""
     return _HEADER.format(label=html.escape(label))
 
 
 def note_html(text: str) -> str:
-    """The same, where plain text would stand."""
+    """Return the same, where plain text would stand."""
     return f'<div style="padding-left:8px">{header_html(text)}</div>'
 
 
 def results(contents: Mapping[int, Content], total: int) -> Iterator[Content]:
-    """What to display for the last expressions: equal ones once, plain texts together."""
+    """Return what to display for the last expressions: equal ones once, plain texts together."""
     texts: list[str] = []
     signatures = {rank: signature(content["data"]) for rank, content in contents.items()}
     for group in fold_outputs(signatures, total):
@@ -147,7 +144,7 @@ def results(contents: Mapping[int, Content], total: int) -> Iterator[Content]:
 
 
 def signature(data: object) -> Hashable:
-    """Equal for equal data of a message."""
+    """Return something that is equal for equal data of a message."""
     if isinstance(data, Mapping):
         return tuple((key, signature(data[key])) for key in sorted(data))
     if isinstance(data, tuple):

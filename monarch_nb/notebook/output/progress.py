@@ -37,7 +37,7 @@ class Bars:
         self._drawn_at = float("-inf")
 
     def add(self, mesh: str, rank: int, size: int, content: Content, now: float) -> None:
-        """What a rank says of its bars."""
+        """Take what a rank says of its bars."""
         self._sizes[mesh] = size
         known = self._bars.setdefault((mesh, rank), {})
         orders = self._orders.setdefault((mesh, rank), {})
@@ -54,7 +54,7 @@ class Bars:
         self._changed_at = self._changed_at or now
 
     def stop(self, mesh: str, now: float) -> None:
-        """The cell has ended on this mesh: what moves no more, says so; until it moves again."""
+        """Mark what moves no more as the cell has ended on this mesh; until it moves again."""
         for (of, _), known in self._bars.items():
             for order, bar in known.items():
                 if of == mesh and not bar.closed:
@@ -76,7 +76,10 @@ class Bars:
         shown = [
             (label, row) for number, (label, row) in enumerate(found) if number not in left_out
         ]
-        plain = [" ".join(filter(None, [label, bars.line(*_of(row))])) for label, row in shown]
+        plain = [
+            " ".join(filter(None, [label, bars.line(row.bar, row.farthest)]))
+            for label, row in shown
+        ]
         rows = "".join(f"<tr>{_cells(label, row)}</tr>" for label, row in shown)
         first = f"<div>{note}</div>" if note else ""
         table = f'<table style="margin:0"><tbody>{rows}</tbody></table>' if rows else ""
@@ -101,10 +104,6 @@ def _oldest(known: Mapping[int, Bar]) -> list[int]:
 def _left_out(found: list[tuple[str, Row]]) -> set[int]:
     ended = [number for number, (_, row) in enumerate(found) if row.bar.closed]
     return set(ended[: max(len(found) - MAX_ROWS, 0)])
-
-
-def _of(row: Row) -> tuple[Bar, Bar]:
-    return row.bar, row.farthest
 
 
 def _cells(label: str, row: Row) -> str:

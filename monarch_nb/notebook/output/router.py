@@ -14,9 +14,9 @@ from IPython.core.interactiveshell import InteractiveShell
 from monarch_nb.notebook.cells.registry import Cell, CellRegistry
 from monarch_nb.notebook.client_link import ClientLink
 from monarch_nb.notebook.layouts.live_displays import LiveDisplays, Owner
+from monarch_nb.notebook.output.comm_relay import CommRelay
 from monarch_nb.notebook.output.flusher import Flusher
 from monarch_nb.notebook.output.sinks import Sink
-from monarch_nb.notebook.widgets.comm_relay import CommRelay
 
 if TYPE_CHECKING:
     from monarch_nb.control.api import Client, MeshFailure, OutputEvent
@@ -57,7 +57,7 @@ class OutputRouter:
             self._heard.add(output)
 
     def notice(self, failure: MeshFailure) -> None:
-        """Something failed that no call waits for: say so under the running cell, or the next."""
+        """Tell of a failure that no call waits for, under the running cell or the next."""
         if failure.ended is not None and failure.ended.process in self._killed:
             return
         text = f"{failure.report()}\n"
@@ -67,7 +67,7 @@ class OutputRouter:
             self.say(cell, text)
 
     def expect_exits(self, processes: Iterable[int]) -> None:
-        """The user ends these, and need not be told that they failed."""
+        """Do not tell that these have failed: the user ends them."""
         self._killed.update(processes)
 
     def begin(self, cell: Cell) -> None:
@@ -75,7 +75,7 @@ class OutputRouter:
             cell.output.write("stderr", self._notices.pop(0))
 
     def end(self, cell: Cell) -> None:
-        """The cell ends: everything that came before is sent."""
+        """Send everything that came before the end of the cell."""
         cell.waiting.end()
         heard, self._heard = self._heard, set()
         for other in heard:  # what earlier cells go on with has said this before what ends here
@@ -84,12 +84,12 @@ class OutputRouter:
         self._comms.settle()
 
     def say(self, cell: Cell, text: str) -> None:
-        """A line of ours on the cell's stderr, now."""
+        """Write a line of ours on the cell's stderr, now."""
         cell.output.write("stderr", text)
         self._flusher.due(cell.output, time.monotonic())
 
     def follow(self, stream: str, text: str) -> bool:
-        """The running cell prints; True when that will be shown behind what ranks have said."""
+        """Queue what the running cell prints behind what ranks have said; False: nothing waits."""
         cell = self._cells.running
         if cell is None or not cell.output.follow(stream, text):
             return False
@@ -97,7 +97,7 @@ class OutputRouter:
         return True
 
     def settle(self) -> None:
-        """The running cell is about to show something."""
+        """Send what waits: the running cell is about to show something."""
         if (cell := self._cells.running) is not None:
             cell.output.settle()
 

@@ -1,25 +1,86 @@
 """Where the output of a cell goes: to the front end under the cell that caused it, or to the
 terminal.
 
-Rule of the file: a sink may be used from any thread and at any time, also after its cell has
-ended. In a kernel it sends messages with the cell's own parent header; `print` in a thread would
-reach whatever cell runs.
+Rule of the file: a sink may be used from any thread and at any time, also after its cell has ended.
+In a kernel it sends messages with the cell's own parent header; `print` in a thread would reach
+whatever cell runs. What the cell itself prints keeps its place among what ranks print: a line of a
+rank may wait for its equals, so it goes into the same queue behind it, unless nothing waits.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import publish_display_data
 
 from monarch_nb.notebook.output.mime import Content
-from monarch_nb.notebook.output.ordering import send_what_was_printed
 from monarch_nb.notebook.shells import Header, Kernel, has_reader, kernel_of, request_of
+
+
+class Queue(Protocol):
+    """Holds what ranks have said and the front end has not been sent (a `Session`)."""
+
+    def follow(self, stream: str, text: str) -> bool: ...
+    def settle(self) -> None: ...
+
+
+def keep_order(shell: InteractiveShell, queue: Queue) -> Callable[[], None]:
+    """Let the streams of a kernel ask the queue first. Returns what undoes it."""
+    streams = [sys.stdout, sys.stderr] if hasattr(shell, "kernel") else []
+    ours = [stream for stream in streams if hasattr(stream, "pub_thread")]
+    for stream in ours:
+        _let_ask(stream, queue)
+
+    def undo() -> None:
+        for stream in ours:
+            vars(stream).pop("write", None)
+            vars(stream).pop("flush", None)
+
+    return undo
+
+
+def _let_ask(stream: Any, queue: Queue) -> None:
+    write, flush, name, process = stream.write, stream.flush, stream.name, os.getpid()
+
+    def is_the_cell() -> bool:  # not a thread that goes on, nor a fork of the kernel
+        return threading.current_thread() is threading.main_thread() and os.getpid() == process
+
+    def write_in_order(text: str) -> int | None:
+        if is_the_cell() and isinstance(text, str) and queue.follow(name, text):
+            return len(text)
+        written: int | None = write(text)
+        return written
+
+    def flush_in_order() -> None:
+        if is_the_cell():
+            queue.settle()
+        flush()
+
+    stream.write, stream.flush = write_in_order, flush_in_order
+
+
+def send_what_was_printed() -> None:
+    """Send what the controller has printed so far."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "pub_thread"):  # a kernel's own, not redirected
+            type(stream).flush(stream)
+
+
+class CommMessage(NamedTuple):
+    """A message of a comm; without `parent` it belongs to the cell."""
+
+    kind: str
+    content: Content
+    metadata: Content = MappingProxyType({})
+    buffers: Sequence[bytes] = ()
+    parent: Header | None = None
 
 
 class Sink(Protocol):
@@ -37,15 +98,8 @@ class Sink(Protocol):
     def display(self, kind: str, content: Content) -> None:
         """Send a `display_data`, `update_display_data` or `clear_output` message."""
 
-    def comm(
-        self,
-        kind: str,
-        content: Content,
-        metadata: Content,
-        buffers: Sequence[bytes],
-        parent: Header | None,
-    ) -> None:
-        """Send a comm message, as the answer to `parent` or to the cell."""
+    def comm(self, message: CommMessage) -> None:
+        """Send a comm message, as the answer to its parent or to the cell."""
 
     def end(self) -> None:
         """The cell has ended; more may come all the same."""
@@ -60,26 +114,25 @@ class Headless:
 
     def __init__(self) -> None:
         self._header: Header | None = None
-        self._held: list[Callable[[Header], None]] = []
+        self._late: list[Callable[[Header], None]] = []
         self._lock = threading.Lock()
 
     def begin(self, header: Header) -> None:
         with self._lock:
             self._header = header
-            for send in self._held:
+            for send in self._late:
                 send(header)
-            self._held.clear()
+            self._late.clear()
 
     def end(self) -> None:
-        """It has ended."""
         with self._lock:
             self._header = None
 
     def send(self, send: Callable[[Header], None]) -> None:
-        """Now or with the next cell."""
+        """Send now, or with the next cell."""
         with self._lock:
             if self._header is None:
-                self._held.append(send)
+                self._late.append(send)
             else:
                 send(self._header)
 
@@ -105,7 +158,6 @@ class KernelSink:
         return self._headless is None
 
     def end(self) -> None:
-        """The cell ends; what comes now is late."""
         if self._headless is not None:
             self._headless.end()
 
@@ -130,32 +182,25 @@ class KernelSink:
         else:
             self._send(kind, content)
 
-    def comm(
-        self,
-        kind: str,
-        content: Content,
-        metadata: Content,
-        buffers: Sequence[bytes],
-        parent: Header | None,
-    ) -> None:
+    def comm(self, message: CommMessage) -> None:
         """Send a comm message; it has no place among the outputs, so nothing is flushed for it."""
 
         def publish(header: Header) -> None:
             kernel = self._kernel
             kernel.session.send(
                 kernel.iopub_socket,
-                kind,
-                dict(content),
-                metadata=dict(metadata),
+                message.kind,
+                dict(message.content),
+                metadata=dict(message.metadata),
                 parent=header,
-                ident=f"comm-{content['comm_id']}".encode(),
-                buffers=list(buffers),
+                ident=f"comm-{message.content['comm_id']}".encode(),
+                buffers=list(message.buffers),
             )
 
-        if parent is None and self._headless is not None:
+        if message.parent is None and self._headless is not None:
             self._headless.send(publish)
         else:
-            publish(parent or self._header)
+            publish(message.parent or self._header)
 
     def _is_redirected(self, target: object) -> bool:
         # By `%%capture` or `redirect_stdout` in this cell; ipykernel's own know their parent
@@ -202,7 +247,7 @@ class TerminalSink:
 
 
 def sink_of_running_cell(shell: InteractiveShell) -> Sink:
-    """The sink for the cell that the shell is about to run."""
+    """Return the sink for the cell that the shell is about to run."""
     if kernel_of(shell) is None:
         return TerminalSink()
     header = request_of(shell).get("header", {})

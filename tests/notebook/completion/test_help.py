@@ -10,11 +10,11 @@ from monarch_nb.core.wire.messages.cells import Completions, Help, Inspect, Matc
 from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.notebook import commands
 from monarch_nb.notebook.commands.command import Command
+from monarch_nb.notebook.completion.mesh_words import MeshLine, RankCode, place_of
+from monarch_nb.notebook.completion.seen_names import SeenNames, token
 from monarch_nb.notebook.extension import load_ipython_extension, unload_ipython_extension
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import session_of
-from monarch_nb.notebook.source.cursor import MeshLine, RankCode, place
-from monarch_nb.notebook.source.seen_names import SeenNames, token
 from tests.notebook.fake_client import FakeControl, install
 
 
@@ -94,7 +94,7 @@ def texts(shell, cell, cursor=None):
     ("%%time\n%%mesh\nmod", 17, None),
 ])  # fmt: skip
 def test_where_the_cursor_is(cell, cursor, expected):
-    assert place(cell, cursor, lambda _: None) == expected
+    assert place_of(cell, cursor, lambda _: None) == expected
 
 
 @pytest.mark.parametrize("code, expected", [

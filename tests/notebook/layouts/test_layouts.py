@@ -13,8 +13,7 @@ from nbclient import NotebookClient
 
 from monarch_nb.notebook import options
 from monarch_nb.notebook.errors import MagicError
-from monarch_nb.notebook.layouts.layout import FOLD, Layout, Section, drawn
-from monarch_nb.notebook.layouts.sections import MAX_CHARS, Sections
+from monarch_nb.notebook.layouts.layout import FOLD, MAX_CHARS, Layout, Section, Sections, drawn
 from monarch_nb.notebook.output.cell_output import CellOutput
 from tests.kernel.client import Cell
 from tests.notebook.output.test_outputs import Recorder

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from monarch_nb.notebook.client_link import ClientLink
 from monarch_nb.notebook.debug.target import CONTROLLER, NOBODY, Debugging
 from monarch_nb.notebook.lifecycle import MAX_RANKS, Lifecycle
+from monarch_nb.notebook.view.answers.pending_requests import Work
 from monarch_nb.notebook.view.browser.protocol import Args, Do
 from monarch_nb.notebook.view.feed.encoding import MAX_WHAT, plain
 
@@ -36,20 +37,16 @@ class Action(NamedTuple):
     limit_s: float
 
 
-def action_of(do: Do) -> Action:
-    """How this is done."""
-    return ACTIONS[do.what]
-
-
-def late(do: Do) -> str:
-    """What is said of an action that takes very long."""
-    limit_s = action_of(do).limit_s
-    return f"{do.what} has not ended within {limit_s:g} s and goes on; see %mesh status"
+def work_of(parts: Parts, do: Do) -> Work:
+    """Return what it takes to do this."""
+    limit_s = ACTIONS[do.what].limit_s
+    late = f"{do.what} has not ended within {limit_s:g} s and goes on; see %mesh status"
+    return Work(lambda: perform(parts, do), limit_s, late)
 
 
 def perform(parts: Parts, do: Do) -> dict[str, str]:
     """Do it; what a browser is told."""
-    run = action_of(do).run
+    run = ACTIONS[do.what].run
     said = parts.control.beside_cells(lambda: run(parts, do.args))
     return {"said": plain(said)}
 

@@ -53,7 +53,7 @@ class DebugSessions:
         self._lock = threading.Lock()
 
     def perform(self, channel: int, wish: Ask | Do) -> Json:
-        """What a view wants of a debugger; the answer. Raises `ValueError` with a sentence."""
+        """Do what a view wants of a debugger. Raises `ValueError` with a sentence."""
         name = channel, wish.client, wish.args["talk"]
         if wish.what == "debug":
             self._open(name, wish.args)
@@ -71,7 +71,6 @@ class DebugSessions:
         return {"said": ""}
 
     def keep_alive(self, channel: int, client: str) -> None:
-        """The page of these is there."""
         for (of_channel, of_client, _), debugged in list(self._all.items()):
             if (of_channel, of_client) == (channel, client):
                 debugged.keep_alive()
@@ -148,8 +147,9 @@ class DebugSession:
         return self._conversation.is_closed
 
     def begin(self, rank: int, ended: Callable[[], object]) -> bool:
-        """Speak to this rank in a thread, at whose end `ended` is called. False, and the end, if
-        it is not stopped."""
+        """Speak to this rank in a thread, then call `ended`. False, and ended, if it is not
+        stopped.
+        """
         if not self._conversation.choose(rank):
             self.let_go()
             ended()
@@ -161,27 +161,26 @@ class DebugSession:
         return True
 
     def keep_alive(self) -> None:
-        """Its page is there."""
         self._heard_s = time.monotonic()
 
     def who(self) -> str:
-        """Who is stopped, in a sentence."""
+        """Return who is stopped, in a sentence."""
         return self._conversation.who() if self._conversation.stops() else NOBODY
 
     def type(self, line: str) -> None:
-        """A line for the prompt. Returns at once."""
+        """Put a line for the prompt. Returns at once."""
         self._lines.put(line)
 
     def complete(self, line: str) -> list[str]:
-        """What its last word may become."""
+        """Return what its last word may become."""
         return [plain(word, MAX_WHAT) for word in self._conversation.complete(line)[:MAX_WORDS]]
 
     def close(self) -> None:
-        """Its thread ends soon, whatever it waits for."""
+        """End its thread soon, whatever it waits for."""
         self._conversation.close()
 
     def let_go(self) -> None:
-        """Others may have the prompts; failed frames that were opened for it are closed."""
+        """Give the prompts to others, close failed frames that were opened for it."""
         self._conversation.leave()
         for key in self._keys:
             self._stops.send(key, "continue")

@@ -13,15 +13,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from monarch_nb.notebook.view.answers import actions, debug_sessions, questions
 from monarch_nb.notebook.view.answers.actions import Parts
 from monarch_nb.notebook.view.answers.debug_sessions import DebugSessions
-from monarch_nb.notebook.view.answers.pending_requests import PendingRequests
+from monarch_nb.notebook.view.answers.pending_requests import Key, PendingRequests, Work, refusal
 from monarch_nb.notebook.view.answers.questions import Context
-from monarch_nb.notebook.view.browser.channels import MAX_CLIENTS, Channels, Turn
-from monarch_nb.notebook.view.browser.log_subscribers import MAX_LINES, LogSubscribers
+from monarch_nb.notebook.view.browser.channels import (
+    MAX_CLIENTS,
+    MAX_LINES,
+    Channels,
+    LogSubscribers,
+    Turn,
+)
 from monarch_nb.notebook.view.browser.protocol import (
     VERSION,
     Ask,
@@ -37,7 +43,6 @@ from monarch_nb.notebook.view.feed.encoding import Json
 from monarch_nb.notebook.view.feed.feed import Feed
 
 if TYPE_CHECKING:
-    from monarch_nb.core.errors.records import ErrorRecord
     from monarch_nb.notebook.view.answers.source import Source
 
 MAX_WAITING: Final = 10_000  # messages of browsers
@@ -57,11 +62,10 @@ class Channel:
         self._hub = hub
 
     def receive(self, message: object) -> None:
-        """A message of the browser's. Returns at once."""
+        """Take a message of the browser's. Returns at once."""
         self._hub._put(lambda: self._hub._receive(self.number, message))
 
     def close(self) -> None:
-        """The browser's end is gone."""
         self._hub._put(lambda: self._hub._close(self.number))
 
 
@@ -75,7 +79,8 @@ class Hub:
 
     def __init__(self, parts: Parts, source: Source) -> None:
         self.source = source
-        self.feed = Feed(time.monotonic(), self._where)
+        where = lambda record: self.source.where(record)  # noqa: E731, PLW0108  tests have another
+        self.feed = Feed(time.monotonic(), where)
         self._parts = parts
         self._changed = threading.Condition()
         self._events: deque[Callable[[], None]] = deque()
@@ -87,13 +92,13 @@ class Hub:
         self._open: dict[int, Channel] = {}
         self._channels = Channels()
         self._subscribers: dict[int, LogSubscribers] = {}
-        self._requests = PendingRequests(self._send)
+        self._requests = PendingRequests(self._send, self._done)
         self._debug_sessions = DebugSessions(parts, self._tell)
         self._is_sampling = False
         self._complaint = ""
 
     def open(self, send: Send) -> Channel:
-        """A new channel; `send(message)` is called by the hub's thread. Any thread."""
+        """Open a channel; `send(message)` is called by the hub's thread. Any thread."""
         with self._changed:
             self._numbers += 1
             channel = Channel(self, self._numbers, send)
@@ -101,14 +106,13 @@ class Hub:
         return channel
 
     def notify(self) -> None:
-        """Ranks have told something, or have died. Any thread."""
+        """Look again: ranks have told something, or have died. Any thread."""
         with self._changed:
             if self._thread is not None and not self._has_news:
                 self._has_news = True
                 self._changed.notify()
 
     def close(self) -> None:
-        """End the thread; nothing is sent any more."""
         self._debug_sessions.close()
         with self._changed:
             self._closed = True
@@ -116,9 +120,6 @@ class Hub:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(JOIN_S)
-
-    def _where(self, record: ErrorRecord) -> str:
-        return self.source.where(record)
 
     def __repr__(self) -> str:
         return f"<Hub: {self._channels!r}, {self.feed.malformed} malformed messages>"
@@ -157,7 +158,8 @@ class Hub:
                     return events
                 if self._has_news:
                     self._has_news = False
-                    self._channels.news(time.monotonic() + self._gather_s())
+                    gather_s = GATHER_S if self.feed.hosts > 1 else 0.0
+                    self._channels.news(time.monotonic() + gather_s)
                 if (at := self._next_at()) is None:
                     self._rest()
                     self._thread = None
@@ -166,9 +168,6 @@ class Hub:
                     return []
                 self._changed.wait(left)
         return None
-
-    def _gather_s(self) -> float:
-        return GATHER_S if self.feed.hosts > 1 else 0.0
 
     def _next_at(self) -> float | None:
         dues = (self._channels.next_at(), self._requests.next_at())
@@ -192,9 +191,7 @@ class Hub:
             self._rest()
         if not turns or period_s is None:
             return
-        self._safely(
-            lambda: self._update_feed(period_s)
-        )  # a client may be shut down at this moment
+        self._safely(partial(self._update_feed, period_s))  # a client may be shut down just now
         for turn in turns:
             self._take(turn)
 
@@ -284,8 +281,7 @@ class Hub:
         if message.id is None or not message.client:
             self._refuse(number, message.client, message.error)
         else:
-            answer = {"v": VERSION, "type": "answer", "to": message.client, "id": message.id}
-            self._send(number, {**answer, "ok": False, "error": message.error})
+            self._send(number, refusal((message.client, message.id), message.error))
 
     def _handle(self, number: int, message: Message, now: float) -> None:
         if isinstance(message, Hello):
@@ -298,12 +294,8 @@ class Hub:
             return
         is_known = self._channels.heard(number, message.client, now)
         self._debug_sessions.keep_alive(number, message.client)
-        if isinstance(message, Ask | Do) and message.what in debug_sessions.WORDS:
-            self._debug(number, message, now)
-        elif isinstance(message, Ask):
-            self._ask(number, message, now)
-        elif isinstance(message, Do):
-            self._do(number, message, now)
+        if isinstance(message, Ask | Do):
+            self._requests.begin(number, message, self._work(number, message), now)
         elif not is_known:
             self._refuse(number, message.client, "the kernel does not know this view: say hello")
         elif isinstance(message, Follow):
@@ -313,38 +305,14 @@ class Hub:
         subscribers = self._subscribers.setdefault(number, LogSubscribers())
         subscribers.follow(wish, self.source.last_line())
 
-    def _ask(self, number: int, ask: Ask, now: float) -> None:
-        question = questions.question_of(ask)
-        context = Context(self.source, self.feed)
-        self._requests.begin(
-            number,
-            ask,
-            lambda: question.answer(context, ask.args),
-            self._done,
-            deadline=now + question.limit_s,
-            late=question.late,
-        )
+    def _work(self, number: int, wish: Ask | Do) -> Work:
+        if wish.what in debug_sessions.WORDS:
+            run = partial(self._debug_sessions.perform, number, wish)
+            return Work(run, debug_sessions.LIMIT_S, debug_sessions.LATE)
+        if isinstance(wish, Ask):
+            return questions.work_of(Context(self.source, self.feed), wish)
+        return actions.work_of(self._parts, wish)
 
-    def _do(self, number: int, do: Do, now: float) -> None:
-        self._requests.begin(
-            number,
-            do,
-            lambda: actions.perform(self._parts, do),
-            self._done,
-            deadline=now + actions.action_of(do).limit_s,
-            late=actions.late(do),
-        )
-
-    def _debug(self, number: int, wish: Ask | Do, now: float) -> None:
-        self._requests.begin(
-            number,
-            wish,
-            lambda: self._debug_sessions.perform(number, wish),
-            self._done,
-            deadline=now + debug_sessions.LIMIT_S,
-            late=debug_sessions.LATE,
-        )
-
-    def _done(self, key: tuple[str, int], answer: Json) -> None:
+    def _done(self, key: Key, answer: Json) -> None:
         # Called by the thread that did it
         self._put(lambda: self._requests.end(key, answer))

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from monarch_nb.errors import MeshError
 from monarch_nb.notebook.view.browser.protocol import VERSION, Ask, Do
@@ -25,6 +25,14 @@ KEPT_ANSWERS: Final = 256
 
 Key = tuple[str, int]  # client, id
 Tell = Callable[[int, Json], None]  # channel, answer
+
+
+class Work(NamedTuple):
+    """What a request asks for; `late` is the answer where there is none after `limit_s`."""
+
+    run: Callable[[], object]
+    limit_s: float
+    late: str
 
 
 @dataclass
@@ -66,28 +74,20 @@ class Workers:
 
 
 class PendingRequests:
-    """All that is under way. `tell` sends an answer; called by the hub's thread."""
+    """All that is under way, for the hub's thread.
 
-    def __init__(self, tell: Tell) -> None:
+    `tell` sends an answer; `ended` gets the key and the answer from the thread that worked.
+    """
+
+    def __init__(self, tell: Tell, ended: Callable[[Key, Json], None]) -> None:
         self._tell = tell
+        self._ended = ended
         self._workers = Workers()
         self._pending: dict[Key, _Request] = {}
         self._done: dict[Key, Json] = {}  # actions that are not to be done twice
 
-    def begin(
-        self,
-        channel: int,
-        message: Ask | Do,
-        work: Callable[[], object],
-        done: Callable[[Key, Json], None],
-        *,
-        deadline: float,
-        late: str,
-    ) -> None:
-        """Start `work`; `done` is called in its thread with the key and the answer.
-
-        `late` is the answer where there is none at the deadline.
-        """
+    def begin(self, channel: int, message: Ask | Do, work: Work, now: float) -> None:
+        """Start the work, unless it is under way or done."""
         key = message.client, message.id
         if key in self._done:
             self._tell(channel, self._done[key])
@@ -95,13 +95,14 @@ class PendingRequests:
         if key in self._pending:
             self._pending[key].channel = channel
             return
-        self._pending[key] = _Request(channel, isinstance(message, Do), deadline, late)
-        if not self._workers.do(lambda: done(key, answer_of(key, work))):
+        deadline = now + work.limit_s
+        self._pending[key] = _Request(channel, isinstance(message, Do), deadline, work.late)
+        if not self._workers.do(lambda: self._ended(key, answer_of(key, work.run))):
             many = f"the kernel has {MAX_WAITING} questions to answer already; ask again later"
             self.end(key, refusal(key, many))
 
     def end(self, key: Key, answer: Json) -> None:
-        """An answer has come; nothing if it comes too late."""
+        """Send an answer that has come; nothing if it comes too late."""
         request = self._pending.pop(key, None)
         if request is None:
             return
@@ -118,16 +119,14 @@ class PendingRequests:
                 self.end(key, refusal(key, request.late))
 
     def next_at(self) -> float | None:
-        """When the next one is late; None while nothing is under way."""
+        """Return when the next one is late; None while nothing is under way."""
         return min((request.deadline for request in self._pending.values()), default=None)
 
 
 def answer_of(key: Key, work: Callable[[], object]) -> Json:
-    """The answer that the work gives, or what went wrong as a sentence."""
-    client, number = key
-    head = {"v": VERSION, "type": "answer", "to": client, "id": number}
+    """Return the answer that the work gives, or what went wrong as a sentence."""
     try:
-        return {**head, "ok": True, "value": work()}
+        return _answer(key, ok=True, value=work())
     except BaseException as error:  # also a KeyboardInterrupt, which a call may end with
         if not isinstance(error, EXPECTED):
             logging.getLogger("monarch_nb").warning("a question of a browser", exc_info=True)
@@ -135,10 +134,13 @@ def answer_of(key: Key, work: Callable[[], object]) -> Json:
 
 
 def refusal(key: Key, error: str) -> Json:
-    """The answer to what cannot be done."""
+    """Return the answer to what cannot be done."""
+    return _answer(key, ok=False, error=plain(error))
+
+
+def _answer(key: Key, **fields: object) -> Json:
     client, number = key
-    head = {"v": VERSION, "type": "answer", "to": client, "id": number}
-    return {**head, "ok": False, "error": plain(error)}
+    return {"v": VERSION, "type": "answer", "to": client, "id": number, **fields}
 
 
 EXPECTED: Final = (MeshError, ValueError, RuntimeError, TimeoutError, KeyboardInterrupt)
@@ -146,6 +148,6 @@ EXPECTED: Final = (MeshError, ValueError, RuntimeError, TimeoutError, KeyboardIn
 
 
 def sentence(error: BaseException) -> str:
-    """An error as a person reads it: ours explain themselves."""
+    """Return an error as a person reads it: ours explain themselves."""
     text = str(error).strip() or type(error).__name__
     return text if isinstance(error, EXPECTED) else f"{type(error).__name__}: {text}"

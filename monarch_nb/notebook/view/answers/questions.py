@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from monarch_nb.core.errors.folding import fold_outputs
+from monarch_nb.core.errors.folding import fold_outputs, rank_list
 from monarch_nb.core.hangs.stack_tree import tree
+from monarch_nb.notebook.view.answers.pending_requests import Work
 from monarch_nb.notebook.view.answers.source import NO_ANSWER, Source
 from monarch_nb.notebook.view.browser.protocol import Args, Ask
-from monarch_nb.notebook.view.feed.encoding import MAX_HEADLINE, MAX_WHAT, Json, number, plain, runs
+from monarch_nb.notebook.view.feed.encoding import MAX_HEADLINE, MAX_WHAT, Json, number, plain
 from monarch_nb.notebook.view.feed.feed import Feed
 
 if TYPE_CHECKING:
     from monarch_nb.control.output.failures import Failure
     from monarch_nb.control.output.tail import Line
-    from monarch_nb.control.status.snapshots import MeshStatus, RankStatus
-    from monarch_nb.notebook.view.feed.inputs import Snapshot
+    from monarch_nb.control.status.snapshots import MeshStatus, RankStatus, Snapshot
+    from monarch_nb.notebook.view.feed.inputs import Nothing
 
 ANSWER_S: Final = 2.0
 LINES: Final = 20
@@ -42,13 +43,14 @@ class Question(NamedTuple):
     late: str
 
 
-def question_of(ask: Ask) -> Question:
-    """How this is answered."""
-    return QUESTIONS[ask.what]
+def work_of(context: Context, ask: Ask) -> Work:
+    """Return what it takes to answer this."""
+    question = QUESTIONS[ask.what]
+    return Work(lambda: question.answer(context, ask.args), question.limit_s, question.late)
 
 
 def silence(rank: int) -> str:
-    """Why a rank may not have answered."""
+    """Return why a rank may not have answered."""
     return (
         f"rank {rank} did not answer within {ANSWER_S:g} s: it holds the GIL in C code or is "
         "stopped"
@@ -79,7 +81,9 @@ def _rank(context: Context, args: Args) -> Json:
     }
 
 
-def _status(source: Source, name: str, rank: int) -> tuple[MeshStatus, RankStatus, Snapshot]:
+def _status(
+    source: Source, name: str, rank: int
+) -> tuple[MeshStatus, RankStatus, Snapshot | Nothing]:
     snapshot = source.snapshot()
     found = [mesh for mesh in snapshot.meshes if mesh.name == name]
     living = [mesh for mesh in found if mesh.ended is None]
@@ -115,7 +119,7 @@ def _last_error(context: Context, name: str, rank: int) -> Json | None:
 def _told(context: Context, failure: Failure) -> Json:
     return {
         "id": failure.id,
-        "ranks": runs(failure.ranks),
+        "ranks": rank_list(failure.ranks),
         "headline": plain(failure.record.headline, MAX_HEADLINE),
         "text": plain(context.source.traceback(failure.record)),
         "what": plain(failure.what, MAX_WHAT),
@@ -136,10 +140,10 @@ def _stacks(context: Context, args: Args) -> Json:
     found = context.source.stacks(args["mesh"], ranks)
     texts = {rank: plain(context.source.words(stacks)) for rank, stacks in found.items()}
     groups = fold_outputs(texts)
-    stacks = [{"ranks": runs(each.ranks), "text": texts[each.ranks[0]]} for each in groups]
+    stacks = [{"ranks": rank_list(each.ranks), "text": texts[each.ranks[0]]} for each in groups]
     silent = set(ranks).difference(found)
     named = _named(context, tree(found).to_json())
-    return {"stacks": stacks, "silent": runs(silent), "tree": named}
+    return {"stacks": stacks, "silent": rank_list(silent), "tree": named}
 
 
 def _named(context: Context, node: dict[str, Any]) -> Json:
@@ -151,9 +155,8 @@ def _named(context: Context, node: dict[str, Any]) -> Json:
 
 
 def _logs(context: Context, args: Args) -> Json:
-    last = (
-        context.source.last_line()
-    )  # who follows from here misses nothing, and may see lines again
+    # Who follows from here misses nothing, and may see lines again
+    last = context.source.last_line()
     lines = context.source.lines(
         args["mesh"], args["ranks"], args["count"], args["pattern"], args["level"], args["before"]
     )
@@ -161,7 +164,7 @@ def _logs(context: Context, args: Args) -> Json:
 
 
 def row(line: Line) -> list[object]:
-    """A line of the log, as browsers get it."""
+    """Return a line of the log, as browsers get it."""
     return [
         line.seq,
         plain(line.mesh, MAX_WHAT),
@@ -191,7 +194,7 @@ def _cell(context: Context, args: Args) -> Json:
 
 def _debugger(context: Context, _: Args) -> Json:
     choice = context.source.debugged()
-    return {"whom": choice.whom, "mesh": choice.mesh, "ranks": runs(choice.ranks)}
+    return {"whom": choice.whom, "mesh": choice.mesh, "ranks": rank_list(choice.ranks)}
 
 
 _SLOW: Final = f"nothing was found within {5 * ANSWER_S:g} s; ask for less"

@@ -10,15 +10,15 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.hangs.stack_tree import Stack
 from monarch_nb.core.shape.selection import check_ranks
+from monarch_nb.notebook import hangs, tracebacks
 from monarch_nb.notebook.debug.target import NO_DEBUGGER, Choice
-from monarch_nb.notebook.hangs import whereabouts
-from monarch_nb.notebook.source import tracebacks
-from monarch_nb.notebook.view.feed.inputs import CellAtWork, FeedInputs, Nothing, Snapshot
+from monarch_nb.notebook.view.feed.inputs import FeedInputs, Nothing
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from monarch_nb.control.output.failures import Failure
     from monarch_nb.control.output.tail import Line
     from monarch_nb.control.status.sampling import Watch
-    from monarch_nb.control.status.snapshots import MeshStatus, RankStatus
+    from monarch_nb.control.status.snapshots import MeshStatus, RankStatus, Snapshot
     from monarch_nb.core.curves import Curve
     from monarch_nb.notebook.cells.registry import CellRegistry
     from monarch_nb.notebook.debug.target import Debugging
@@ -73,13 +73,13 @@ class Source:
     def read(
         self, period_s: float, parts: Collection[str], on_news: Callable[[], None]
     ) -> FeedInputs:
-        """What there is to see, sampled so often from now on.
+        """Return what there is to see, sampled so often from now on.
 
         `on_news` is called, on any thread, when ranks have told something since.
         """
         client = self._control.running_client()
         self._watch_at(client, period_s, on_news)
-        cell = self.cell()
+        cell = self._cells.at_work()
         if client is None:
             return FeedInputs(cell=cell)
         snapshot = client.status.snapshot()
@@ -99,25 +99,20 @@ class Source:
         )
 
     def rest(self) -> None:
-        """Nobody looks any more."""
+        """Sample no more: nobody looks."""
         self._watch_at(None, 0.0, lambda: None)
         self._counts = {}
         self._failed = {}
 
-    def cell(self) -> CellAtWork | None:
-        """The notebook cell that runs in the kernel."""
-        return self._cells.at_work()
-
     def last_line(self) -> int:
-        """The number of the newest line of all ranks; 0 where there is none."""
+        """Return the number of the newest line of all ranks; 0 where there is none."""
         client = self._control.running_client()
         return 0 if client is None else client.tail.seq
 
     def lines_after(
         self, seq: int, mesh: str | None, ranks: Sequence[int] | None, limit: int
     ) -> tuple[Sequence[Line], int, int]:
-        """The newest lines behind the one with this number, how many were left out, and the number
-        of the newest line of all."""
+        """Return the newest lines after this number, how many are left out, the newest number."""
         client = self._control.running_client()
         if client is None:
             return (), 0, 0
@@ -125,27 +120,25 @@ class Source:
 
     # ------------------------------------------------------------------------------ when asked
 
-    def snapshot(self) -> Snapshot:
-        """Every mesh."""
+    def snapshot(self) -> Snapshot | Nothing:
         client = self._control.running_client()
         return Nothing() if client is None else client.status.snapshot()
 
     def actors(
         self, name: str, rank: int, timeout_s: float
     ) -> Sequence[Mapping[str, object]] | None:
-        """The actors of a rank; None if it does not tell them in time."""
+        """Return the actors of a rank; None if it does not tell them in time."""
         mesh = self._control.find(name)
         if mesh is None:
             return None
         return self._control.actors_of(mesh, [rank], timeout_s).get(rank)
 
     def failures(self, name: str) -> Sequence[Failure]:
-        """The failures on a mesh, newest first."""
+        """Return the failures on a mesh, newest first."""
         client = self._control.running_client()
         return () if client is None else client.failures.of(name)
 
     def curves(self, name: str) -> Mapping[str, Curve]:
-        """The curves of a mesh."""
         client = self._control.running_client()
         return {} if client is None else client.metrics.curves(name)
 
@@ -158,7 +151,7 @@ class Source:
         level: str = "",
         before: int | None = None,
     ) -> Sequence[Line]:
-        """The last lines of a mesh, oldest first."""
+        """Return the last lines of a mesh, oldest first."""
         client = self._control.running_client()
         if client is None:
             return ()
@@ -166,7 +159,7 @@ class Source:
         return client.tail.last(count, mesh, ranks, wanted, level, before)
 
     def stacks(self, name: str, ranks: Sequence[int]) -> Mapping[int, Sequence[Stack]]:
-        """Where these ranks are; without those that are silent."""
+        """Return where these ranks are; without those that are silent."""
         mesh = self._control.find(name)
         if mesh is None:
             raise ValueError(f"there is no mesh {name!r} any more")
@@ -174,37 +167,30 @@ class Source:
         return self._control.stacks(mesh, ranks)
 
     def words(self, stacks: Sequence[Stack]) -> str:
-        """All calls of a rank, cells under their names."""
-        return whereabouts.text(self._shell, stacks)
+        """Return all calls of a rank, cells under their names."""
+        return hangs.text(self._shell, stacks)
 
     def name(self, file: str) -> str:
-        """What people call a file: a cell by its number."""
-        return self._name_of_cell(file) or file
+        """Return what people call a file: a cell by its number."""
+        return tracebacks.name_of_cell(self._shell, file) or file
 
     def debugged(self) -> Choice:
-        """Whom the visual debugger is for. Raises `ValueError` where there is none."""
+        """Return whom the visual debugger is for. Raises `ValueError` where there is none."""
         if not self._debugging.is_there:
             raise ValueError(NO_DEBUGGER)
         return self._debugging.chosen
 
     def cell_id(self, number: int) -> str | None:
-        """JupyterLab's id of a cell."""
         return self._cells.cell_id(number)
 
     def traceback(self, record: ErrorRecord) -> str:
-        """An error in full, with the lines of cells."""
-        shell = self._shell
-        lookup = lambda file, line: tracebacks.line_of_cell(shell, file, line)  # noqa: E731
-        return "\n".join(record.format(lookup, self._name_of_cell))
+        """Return an error in full, with the lines of cells."""
+        lookup = partial(tracebacks.line_of_cell, self._shell)
+        return "\n".join(record.format(lookup, partial(tracebacks.name_of_cell, self._shell)))
 
     def where(self, record: ErrorRecord) -> str:
-        """At which line of the user's an error arose: `Cell In[3], line 2`."""
+        """Return the line of the user's at which an error arose: `Cell In[3], line 2`."""
         return tracebacks.place_of_error(self._shell, record)
-
-    # ------------------------------------------------------------------------------- insides
-
-    def _name_of_cell(self, filename: str) -> str | None:
-        return tracebacks.name_of_cell(self._shell, filename)
 
     def _watch_at(
         self, client: Client | None, period_s: float, on_news: Callable[[], None]

@@ -1,6 +1,6 @@
 """The front end of the widget as one ES module and one style sheet, out of the files in `front`.
 
-Rule of the file: those modules are written for this. They import only one another, by name and at
+Rule of the file: those modules are written for this. They import only one another, by path and at
 the left margin; they export declarations, and `widget.js` exports a default. No name stands at the
 top of two of them, for here they share one scope. The whole is deflated, for it travels with every
 widget, with every page that is loaded again, and into notebooks that keep the state of widgets.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import posixpath
 import re
 import zlib
 from pathlib import Path
@@ -29,7 +30,9 @@ URL.revokeObjectURL(address);
 export default widget;
 """
 
-_IMPORT = re.compile(r"(?m)^import\s*(?:\{[^}]*\}\s*from\s*)?[\"']\./([\w.-]+)[\"'];?[ \t]*\n")
+_IMPORT = re.compile(
+    r"(?m)^import\s*(?:\{[^}]*\}\s*from\s*)?[\"'](\.{1,2}/[\w./-]+)[\"'];?[ \t]*\n"
+)
 _EXPORT = re.compile(r"(?m)^export (?=(?:async )?(?:function|class|const|let)\b)")
 _EXPORT_LIST = re.compile(r"(?m)^export \{[^}]*\};?[ \t]*\n")
 _COMMENT = re.compile(r"(?m)^[ \t]*(?:/\*(?:(?!\*/)[\s\S])*\*/[ \t]*\n|//.*\n)")
@@ -38,25 +41,24 @@ _EMPTY = re.compile(r"\n{2,}")
 
 @functools.cache
 def script() -> str:
-    """The module: `export default { render }`."""
+    """Return the module: `export default { render }`."""
     return packed(joined(FRONT))
 
 
 @functools.cache
 def style() -> str:
-    """The style sheet."""
     return (FRONT / STYLE).read_text(encoding="utf-8")
 
 
 def joined(folder: Path, entry: str = ENTRY) -> str:
-    """All modules that `entry` needs, each after those that it needs, as one."""
+    """Return all modules that `entry` needs, each after those that it needs, as one."""
     found: dict[str, str] = {}
     _collect(folder, entry, found, ())
     return "\n".join(found.values())
 
 
 def packed(source: str) -> str:
-    """A module that unpacks this one and exports its default."""
+    """Return a module that unpacks this one and exports its default."""
     deflated = zlib.compress(source.encode(), 9)
     return _UNPACKED.format(packed=base64.b64encode(deflated).decode())
 
@@ -68,7 +70,8 @@ def _collect(folder: Path, name: str, found: dict[str, str], above: tuple[str, .
         return
     source = _COMMENT.sub("", (folder / name).read_text(encoding="utf-8"))
     for needed in _IMPORT.findall(source):
-        _collect(folder, needed, found, (*above, name))
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(name), needed))
+        _collect(folder, path, found, (*above, name))
     found[name] = _bare(source)
 
 

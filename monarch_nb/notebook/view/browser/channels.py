@@ -2,8 +2,9 @@
 
 Pure: no thread, no clock; times come in and what is to be sent comes out. A channel is one comm or
 one widget; several clients (views, tabs) may share it, and then the fastest period and everything
-that any of them wants is sent to all. A client that is silent is forgotten, and comes back with
-its next sign of life, as browsers let hidden pages speak once a minute.
+that any of them wants is sent to all. A client that is silent is forgotten, and comes back with its
+next sign of life, as browsers let hidden pages speak once a minute. A line of the log is sent once
+to a channel, whoever of its clients follows; each drops what it has seen.
 
 What ranks tell is passed on when it comes, not at the next tick of a clock of our own: they are
 sampled in that rhythm already, and one clock after the other would let people wait twice.
@@ -11,12 +12,15 @@ sampled in that rhythm already, and one clock after the other would let people w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from monarch_nb.notebook.view.browser.protocol import Hello
+from monarch_nb.notebook.view.browser.protocol import Follow, Hello
 from monarch_nb.notebook.view.feed.inputs import View
+
+if TYPE_CHECKING:
+    from monarch_nb.control.output.tail import Line
 
 SILENCE_S: Final = 30.0
 STATE_S: Final = 0.1  # between two states for one client
@@ -24,12 +28,11 @@ EARLY_S: Final = 0.02  # news that come as often as they may must not wait for b
 MAX_CLIENTS: Final = 64  # of a channel
 MAX_DORMANT: Final = 64
 
+MAX_LINES: Final = 500  # of one message; of more the last are sent
+
 
 class Turn(NamedTuple):
-    """What one channel is to be sent: the delta from `base`, then the state to each of `states`.
-
-    `base` is None where nobody has a state yet.
-    """
+    """What a channel is sent: the delta from `base` (None: nobody has a state), then states."""
 
     channel: int
     base: int | None
@@ -93,7 +96,7 @@ class Channels:
         self._channels: dict[int, _Channel] = {}
 
     def hello(self, number: int, hello: Hello, now: float) -> bool:
-        """A client begins, or wants something else. False if there are too many."""
+        """Add a client, or what it wants now. False if there are too many."""
         channel = self._channels.setdefault(number, _Channel())
         known = channel.clients.get(hello.client)
         if known is None and len(channel.clients) >= MAX_CLIENTS:
@@ -107,7 +110,7 @@ class Channels:
         return True
 
     def heard(self, number: int, client: str, now: float) -> bool:
-        """A sign of life. False if nobody knows the client: it has to say hello."""
+        """Note a sign of life. False if nobody knows the client: it has to say hello."""
         channel = self._channels.get(number)
         if channel is None:
             return False
@@ -118,33 +121,31 @@ class Channels:
         return hello is not None and self.hello(number, hello, now)
 
     def bye(self, number: int, client: str) -> None:
-        """A client is gone."""
         if (channel := self._channels.get(number)) is not None:
             channel.drop(client)
             channel.dormant.pop(client, None)
 
     def close(self, number: int) -> None:
-        """A channel is gone."""
         self._channels.pop(number, None)
 
     def resync(self, number: int) -> None:
-        """Each client of the channel is to get a state."""
+        """Have each client of the channel get a state."""
         for client in self._channels[number].clients.values():
             client.wants_state = True
 
     def clients(self, number: int) -> tuple[str, ...]:
-        """Who looks through a channel."""
+        """Return who looks through a channel."""
         channel = self._channels.get(number)
         return tuple(channel.clients) if channel is not None else ()
 
     def news(self, at: float) -> None:
-        """From that moment on, a look will see something new."""
+        """Note that from that moment on, a look will see something new."""
         for channel in self._looked_at():
             if channel.news_at is None:
                 channel.news_at = at
 
     def turns(self, now: float) -> list[Turn]:
-        """What is to be looked at now. Forgets clients that are silent."""
+        """Return what is to be looked at now. Forgets clients that are silent."""
         self._forget_silent(now)
         return [
             self._turn(number, channel, now)
@@ -153,21 +154,21 @@ class Channels:
         ]
 
     def told(self, number: int, n: int) -> None:
-        """The channel has been sent what there is up to update `n`."""
+        """Note that the channel has been sent what there is up to update `n`."""
         if (channel := self._channels.get(number)) is not None:
             channel.base = n
             channel.told_at = channel.looked_at
 
     def next_at(self) -> float | None:
-        """When something is due next; None while nobody looks."""
+        """Return when something is due next; None while nobody looks."""
         return min((channel.due() for channel in self._looked_at()), default=None)
 
     def period_s(self) -> float | None:
-        """The smallest period; None while nobody looks."""
+        """Return the smallest period; None while nobody looks."""
         return min((channel.period_s for channel in self._looked_at()), default=None)
 
     def parts(self) -> frozenset[str]:
-        """Everything that anybody wants."""
+        """Return everything that anybody wants."""
         return frozenset[str]().union(*(channel.view.parts for channel in self._looked_at()))
 
     def __len__(self) -> int:
@@ -201,3 +202,49 @@ class Channels:
                     channel.dormant[name] = client.hello
                     if len(channel.dormant) > MAX_DORMANT:
                         del channel.dormant[next(iter(channel.dormant))]
+
+
+class LogSubscribers:
+    """Who of one channel follows the log."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[tuple[str, str | None, tuple[int, ...] | None], Follow] = {}
+        self.seq: int | None = None  # of the last line that was looked at
+
+    def follow(self, wish: Follow, last: int) -> None:
+        """Take a wish. `last` is the number of the last line there is."""
+        key = wish.client, wish.mesh, wish.ranks
+        if not wish.on:
+            self._wanted.pop(key, None)
+            return
+        self._wanted[key] = wish
+        after = last if wish.after is None else wish.after
+        self.seq = after if self.seq is None else min(self.seq, after)
+
+    def looked_at(self, seq: int) -> None:
+        self.seq = seq
+
+    def keep_only(self, clients: Sequence[str]) -> None:
+        self._wanted = {key: wish for key, wish in self._wanted.items() if key[0] in clients}
+        if not self._wanted:
+            self.seq = None
+
+    @property
+    def scope(self) -> tuple[str | None, tuple[int, ...] | None]:
+        """The mesh and the ranks whose lines are wanted, or more than these."""
+        wishes = list(self._wanted.values())
+        if len(wishes) == 1:
+            return wishes[0].mesh, wishes[0].ranks
+        meshes = {wish.mesh for wish in wishes}
+        return (meshes.pop() if len(meshes) == 1 else None), None
+
+    def wanted(self, lines: Sequence[Line]) -> list[Line]:
+        wishes = list(self._wanted.values())
+        return [line for line in lines if any(_wants(wish, line) for wish in wishes)]
+
+    def __bool__(self) -> bool:
+        return bool(self._wanted)
+
+
+def _wants(wish: Follow, line: Line) -> bool:
+    return wish.mesh in (None, line.mesh) and (wish.ranks is None or line.rank in wish.ranks)

@@ -25,10 +25,7 @@ MONARCH: Final = "monarch"
 
 
 def serve_browsers(shell: object, hub: Hub) -> Callable[[], None]:
-    """Let browsers open comms, and tell those of a plain kernel that they can.
-
-    Returns what undoes it. A terminal has no browsers.
-    """
+    """Let browsers open comms, and tell those of a plain kernel that they can; return the undo."""
     kernel = getattr(shell, "kernel", None)
     manager = getattr(kernel, "comm_manager", None)
     if manager is None:
@@ -74,6 +71,9 @@ class _Comm(BaseComm):
             ident=self.topic,
         )
 
+    def __del__(self) -> None:
+        """Nothing: it was closed, or the kernel ends."""
+
 
 class MeshComm(_Comm):
     """One browser's connection: a channel of the hub."""
@@ -85,25 +85,20 @@ class MeshComm(_Comm):
         kernel.comm_manager.comms[self.comm_id] = self
 
     def handle_msg(self, msg: dict[str, Any]) -> None:
-        """A message of the browser's."""
         self._channel.receive(msg["content"].get("data"))
 
     def handle_close(self, _: object) -> None:
-        """The browser has closed it."""
         self._closed = True
         self._channel.close()
 
     def close(self, *_: object, **__: object) -> None:
-        """The extension is unloaded."""
+        """Close it: the extension is unloaded."""
         if self._closed:
             return
         self._closed = True
         self._channel.close()
         self._kernel.comm_manager.comms.pop(self.comm_id, None)
         self.publish_msg("comm_close")
-
-    def __del__(self) -> None:
-        """Nothing: it was closed, or the kernel ends."""
 
 
 class Announcement(_Comm):
@@ -122,14 +117,10 @@ class Announcement(_Comm):
         """It has nothing to say."""
 
     def handle_close(self, _: object) -> None:
-        """A page closed its end."""
         self._kernel.comm_manager.comms[self.comm_id] = self
         self._closed = False
 
     def withdraw(self) -> None:
-        """The extension is unloaded."""
+        """Close it: the extension is unloaded."""
         self._kernel.comm_manager.comms.pop(self.comm_id, None)
         self.publish_msg("comm_close")
-
-    def __del__(self) -> None:
-        """Nothing: it was withdrawn, or the kernel ends."""

@@ -20,11 +20,9 @@ from monarch_nb.notebook.view.picture import picture, snapshots
 from monarch_nb.notebook.view.picture.snapshots import MeshSnapshot, Part, SnapshotReader, State
 
 if TYPE_CHECKING:
-    from monarch_nb.notebook.view.browser.widget import MeshWidget
-
-if TYPE_CHECKING:
     from monarch_nb.control.api import Control
     from monarch_nb.notebook.view.answers.hub import Channel, Send
+    from monarch_nb.notebook.view.browser.widget import MeshWidget
 
 MESH: Final = "application/vnd.monarch-nb.mesh+json"
 VIEW: Final = "application/vnd.jupyter.widget-view+json"
@@ -47,12 +45,16 @@ class Showing:
         self._lock = threading.Lock()
 
     def bundle(self, *meshes: Any) -> Bundle:
-        """The mime bundle and its metadata of a mesh of processes or of actors, of a slice, or of
-        several slices of the same mesh."""
+        """Return the mime bundle and metadata of a mesh of processes or actors, or of slices of
+        one.
+        """
         part = self._part(*meshes)
         snapshot = self._reader.read(part)
         if snapshot is None:
-            return {"text/plain": part.said, "text/html": _unknown(part)}, {}
+            return {
+                "text/plain": part.said,
+                "text/html": f"<code>{html.escape(part.said)}</code>",
+            }, {}
         data: dict[str, Any] = {
             "text/plain": picture.text(snapshot),
             "text/html": picture.page(snapshot),
@@ -125,10 +127,6 @@ class _StateReader:
         snapshot = self._reader.read(self._part, snapshots.SHARED_S)
         self._last = snapshots.gone(self._last) if snapshot is None else snapshot.state()
         return self._last
-
-
-def _unknown(part: Part) -> str:
-    return f"<code>{html.escape(part.said)}</code>"
 
 
 def _saved(snapshot: MeshSnapshot, view: Mapping[str, Any]) -> State:

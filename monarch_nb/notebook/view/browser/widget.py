@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from anywidget import AnyWidget
 from traitlets import Any as AnyValue
@@ -19,19 +19,11 @@ from traitlets import Int, List, Unicode, default
 from monarch_nb.notebook.view.browser import assets
 
 if TYPE_CHECKING:
+    from monarch_nb.notebook.view.answers.hub import Channel, Send
     from monarch_nb.notebook.view.picture.snapshots import State
 
 MAX_WIDGETS: Final = 64
 """Of more parts of meshes that were shown, the one that no page has spoken of for longest goes."""
-
-Send = Callable[[dict[str, Any]], None]
-
-
-class Channel(Protocol):
-    """The way to the hub."""
-
-    def receive(self, message: object) -> None: ...
-    def close(self) -> None: ...
 
 
 class MeshWidget(AnyWidget):
@@ -87,7 +79,7 @@ class MeshWidget(AnyWidget):
         super().close()
 
     def set_state(self, sync_data: object) -> None:
-        """Nothing of it is the page's to change."""
+        """Change nothing: no value is the page's to change."""
 
     def _handle_custom_msg(self, content: object, _buffers: object) -> None:
         # A page speaks: in any thread, and perhaps while another one does

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Final
-
-from monarch_nb.core.errors.folding import rank_list
 
 Json = dict[str, object]
 """An object of a message."""
@@ -17,7 +14,7 @@ MAX_HEADLINE: Final = 300
 
 
 def plain(text: object, limit: int = MAX_TEXT) -> str:
-    """The text, cut to so many characters, with what is no character replaced.
+    """Return the text, cut to so many characters, with what is no character replaced.
 
     Example:
         >>> plain("a\\ud800b"), plain("abcdef", 4)
@@ -29,16 +26,10 @@ def plain(text: object, limit: int = MAX_TEXT) -> str:
     return found if found.isascii() else found.encode("utf-8", "replace").decode()
 
 
-def runs(ranks: Iterable[int]) -> str:
-    """`0-3,7`."""
-    return rank_list(ranks)
-
-
 def number(value: float | None) -> float | None:
-    """None for what JSON has no number for."""
+    """Return the number; None for what JSON has no number for."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def mebibytes(size: int | None) -> int | None:
-    """Bytes as whole MiB."""
     return None if size is None else size >> 20

@@ -51,11 +51,10 @@ class Feed:
         return len(self._inputs.snapshot.hosts)
 
     def count_malformed(self) -> None:
-        """A browser has sent what is no message."""
         self.malformed += 1
 
     def clock(self, time_s: float) -> int:
-        """Milliseconds since the feed began."""
+        """Return milliseconds since the feed began."""
         return round((time_s - self._began) * 1000)
 
     def update(self, inputs: FeedInputs, now: float) -> None:
@@ -94,7 +93,7 @@ class Feed:
         }
 
     def delta(self, base: int, view: View) -> Json | None:
-        """What is new since the update `base`: empty if nothing is, None if that is too old."""
+        """Return what is new since the update `base`, empty if nothing; None if that is too old."""
         if not self._floor <= base <= self.n:
             return None
         if (base, view) not in self._deltas:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from monarch_nb.control.output.failures import Failure
-    from monarch_nb.control.status.snapshots import HostStatus, MeshStatus
+    from monarch_nb.control.status.snapshots import HostStatus, MeshStatus, Snapshot
+    from monarch_nb.control.status.timeline import Timeline
+    from monarch_nb.core.curves import Curve
 
 
 class CellAtWork(NamedTuple):
@@ -17,33 +19,6 @@ class CellAtWork(NamedTuple):
     number: int
     id: str | None
     since: float
-
-
-class Timeline(Protocol):
-    """What each rank of a mesh did, a letter a second (`control/status/timeline.py`)."""
-
-    @property
-    def seconds(self) -> int: ...
-    def strips(self) -> list[str]: ...
-    def letters(self, second: int) -> str: ...
-
-
-class Curve(Protocol):
-    """A value over steps, of all ranks (`control/output/metrics.py`)."""
-
-    @property
-    def version(self) -> int: ...
-    @property
-    def points(self) -> Sequence[Sequence[float | None]]: ...
-
-
-class Snapshot(Protocol):
-    """Every mesh and host (`control/status/snapshots.py`); what is as before is the same object."""
-
-    @property
-    def meshes(self) -> Sequence[MeshStatus]: ...
-    @property
-    def hosts(self) -> Sequence[HostStatus]: ...
 
 
 class Nothing(NamedTuple):
@@ -61,7 +36,7 @@ class FeedInputs:
     were asked.
     """
 
-    snapshot: Snapshot = field(default_factory=Nothing)
+    snapshot: Snapshot | Nothing = field(default_factory=Nothing)
     cell: CellAtWork | None = None
     timelines: Mapping[str, Timeline] = field(default_factory=dict)
     failures: Mapping[str, Sequence[Failure]] = field(default_factory=dict)
@@ -77,5 +52,4 @@ class View(NamedTuple):
     meshes: frozenset[str] | None = None
 
     def shows(self, mesh: str) -> bool:
-        """Whether it is about this mesh."""
         return self.meshes is None or mesh in self.meshes

@@ -1,22 +1,21 @@
 // @ts-check
 // A mesh, whole: header, grid, details, failures, timeline, curves. Rule of the file: it passes on what has changed, and draws nothing itself.
 
-import { Details } from './details.js';
-import { Failures } from './failures.js';
-import { Grid } from './grid.js';
-import { Header } from './header.js';
-import { isDead } from './marks.js';
-import { Curves } from './plot.js';
-import { Prompt } from './prompt.js';
-import { runs, runsText } from './protocol.js';
-import { Section } from './section.js';
-import { watchSight } from './sight.js';
-import { Strip } from './strip.js';
-import { element, onThemeChange, readTheme, setText } from './theme.js';
+import { runs, runsText } from './data/protocol.js';
+import { isDead } from './data/words.js';
+import { Grid } from './grid/grid.js';
+import { Details } from './parts/details.js';
+import { Failures } from './parts/failures.js';
+import { Header } from './parts/header.js';
+import { Curves } from './parts/plot.js';
+import { Prompt } from './parts/prompt.js';
+import { Strip } from './parts/strip.js';
+import { Section } from './ui/controls.js';
+import { element, onThemeChange, readTheme, setText, watchSight } from './ui/page.js';
 
 /**
- * @typedef {import("./connection.js").Connection} Connection
- * @typedef {import("./model.js").Mesh} Mesh
+ * @typedef {import("./data/connection.js").Connection} Connection
+ * @typedef {import("./data/model.js").Mesh} Mesh
  * @typedef {object} ViewOptions
  * @property {string} mesh its name; "" is the first there is
  * @property {number[] | null} [ranks] a slice, null: all
@@ -24,7 +23,7 @@ import { element, onThemeChange, readTheme, setText } from './theme.js';
  * @property {(number: number) => void} onJump go to the notebook's cell of that number
  * @property {(mesh: string, ranks: string) => void} onLogs show the output of these ranks
  * @property {(ranks: number[]) => void} [onSelect] hears which ranks are selected
- * @property {import("./header.js").Offer[]} [offers] more buttons of the mesh
+ * @property {import("./parts/header.js").Offer[]} [offers] more buttons of the mesh
  */
 
 const WIDE = 760;
@@ -143,7 +142,7 @@ class View {
     this.describe();
   }
 
-  /** @param {import("./model.js").Change} change */
+  /** @param {import("./data/model.js").Change} change */
   update(change) {
     const { mesh } = this;
     const told = change.meshes.get(mesh?.name ?? this.options.mesh);
@@ -174,7 +173,7 @@ class View {
     this.failureList.update(failures, this.connection.model.clock);
   }
 
-  /** Whether ranks that are shown here have failed so. @param {import("./protocol.js").Failure} failure */
+  /** Whether ranks that are shown here have failed so. @param {import("./data/protocol.js").Failure} failure */
   concerns({ ranks }) {
     return !this.options.ranks || runs(ranks).some(rank => this.ranks.includes(rank));
   }

@@ -1,8 +1,8 @@
 // @ts-check
 // The view as a widget: VS Code, Colab, Notebook and JupyterLab without the extension. Rule of the file: messages only, no state of its own.
 
-import { Connection } from './connection.js';
-import { parse } from './protocol.js';
+import { Connection } from './data/connection.js';
+import { parse } from './data/protocol.js';
 import { mountMesh } from './view.js';
 
 /**
@@ -13,7 +13,7 @@ import { mountMesh } from './view.js';
  * @property {(event: string, listener: (content: any) => void) => void} off
  */
 
-/** @param {WidgetModel} model @returns {import("./connection.js").Transport} */
+/** @param {WidgetModel} model @returns {import("./data/connection.js").Transport} */
 function widgetTransport(model) {
   return {
     send: message => model.send(message),

@@ -1,7 +1,7 @@
 """How the state of a rank looks: a sign in text, a shape and a colour in pictures.
 
 Rule of the file: nobody needs colours to read a mesh. The front end has the same shapes and colours
-(`front/marks.js`, `front/mesh.css`). The palette is Okabe and Ito's, for light and dark pages.
+(`front/data/words.js`, `front/mesh.css`). The palette is Okabe and Ito's, for light and dark pages.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _ORDER: Final = {verdict: place for place, verdict in enumerate(MARKS)}
 
 
 def mark_of(verdict: str) -> Mark:
-    """Of a verdict that is not known here: the mark of what is bad."""
+    """Return the mark of a verdict; of one that is not known here, that of what is bad."""
     return MARKS.get(verdict, BAD)
 
 
 def is_alarming(verdict: str) -> bool:
-    """Whether it is told before all others."""
+    """Tell whether it is told before all others."""
     return mark_of(verdict).shape in ("bang", "cross", "triangle")
 
 

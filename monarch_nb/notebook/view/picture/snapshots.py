@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.core.errors.folding import rank_list
 from monarch_nb.core.errors.records import clip
-from monarch_nb.notebook.source import tracebacks
+from monarch_nb.notebook import tracebacks
 from monarch_nb.notebook.view.picture.marks import in_order
 
 if TYPE_CHECKING:
@@ -100,20 +100,19 @@ class MeshSnapshot:
         return None if self.part.ranks == whole else self.part.ranks
 
     def verdict(self, rank: int) -> str:
-        """Of a rank that is no more: gone."""
+        """Return the verdict of a rank; `gone` if it is no more."""
         return self.status.ranks[rank].verdict if rank < len(self.status.ranks) else "gone"
 
     def verdicts(self) -> list[str]:
-        """Of each rank that is looked at."""
         return [self.verdict(rank) for rank in self.part.ranks]
 
     def rows(self, most: int = MAX_ROWS) -> list[Row]:
-        """Those in the same state together, in the order of summaries."""
+        """Return those in the same state together, in the order of summaries."""
         places = set(self.part.ranks)
         return _rows([rank for rank in self.status.ranks if rank.rank in places], most)
 
     def state(self) -> State:
-        """A `state` message of the whole mesh, without what only a watcher needs."""
+        """Return a `state` message of the whole mesh, without what only a watcher needs."""
         return {
             "v": VERSION,
             "type": "state",
@@ -128,7 +127,7 @@ class MeshSnapshot:
 
 
 def gone(state: State) -> State:
-    """The last state of a mesh that the controller does not know any more."""
+    """Return the last state of a mesh that the controller does not know any more."""
     meshes = {
         name: {**mesh, "ended": mesh["ended"] or GONE} for name, mesh in state["meshes"].items()
     }
@@ -200,8 +199,7 @@ class SnapshotReader:
         self._last: tuple[Client, Snapshot] | None = None
 
     def read(self, part: Part, age_s: float = 0.0) -> MeshSnapshot | None:
-        """The part as it is now; None when no client knows its mesh. Those who would take what was
-        seen `age_s` ago share a look."""
+        """Return the part as it is, or was `age_s` ago; None when no client knows its mesh."""
         client = self._control.running_client()
         if client is None:
             return None

@@ -210,7 +210,7 @@ def test_the_state_is_a_message_of_the_protocol():
 
 
 def test_the_front_end_can_read_the_state(tmp_path):
-    node, protocol = shutil.which("node"), assets.FRONT / "protocol.js"
+    node, protocol = shutil.which("node"), assets.FRONT / "data/protocol.js"
     if node is None or not protocol.exists():
         pytest.skip("node or the front end is not here")
     ranks = [rank(i, word, "x", "y", AT - i) for i, word in enumerate(marks.MARKS)]
@@ -225,7 +225,11 @@ def test_the_front_end_can_read_the_state(tmp_path):
 
 
 def test_the_marks_are_those_of_the_front_end(tmp_path):
-    node, script, style = shutil.which("node"), assets.FRONT / "marks.js", assets.FRONT / "mesh.css"
+    node, script, style = (
+        shutil.which("node"),
+        assets.FRONT / "data/words.js",
+        assets.FRONT / "mesh.css",
+    )
     if node is None or not script.exists() or not style.exists():
         pytest.skip("node or the front end is not here")
     program = tmp_path / "marks.mjs"

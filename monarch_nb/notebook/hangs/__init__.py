@@ -1,1 +1,0 @@
-"""What a person is told of ranks that hang."""

@@ -1,1 +1,0 @@
-"""Source lines, tracebacks and names of cells."""

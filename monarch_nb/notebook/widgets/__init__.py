@@ -1,1 +1,0 @@
-"""Widgets of ranks, relayed to the browser."""
