@@ -413,14 +413,14 @@ class Driver:
         if message.reply:
             self._answer(message, ERROR, self.proc.encode_bytes(ended.sealed()))
 
-    def _answer(self, message: Message, kind: int, parcel: Payload) -> None:
+    def _answer(self, message: Message, kind: int, payload: Payload) -> None:
         if not message.reply:
             return
         flush = self.hosting.flush_output
         if flush is not None:
             flush()  # what the endpoint printed is on its way before its result
         self.proc.send(
-            message.source, kind, message.reply, parcel, rank=message.rank, tag=message.tag
+            message.source, kind, message.reply, payload, rank=message.rank, tag=message.tag
         )
 
     def stop_self(self, reason: str) -> None:

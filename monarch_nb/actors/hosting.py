@@ -255,7 +255,7 @@ class Hosting:
         self.proc.control(
             spec.owner[0],
             ActorFailed(spec.port, ended.text),
-            parcel=Payload(ended.sealed()),
+            payload=Payload(ended.sealed()),
             rank=spec.rank,
         )
 

@@ -50,14 +50,14 @@ class Port(Generic[R]):
         proc = current.proc()
         self._put(ERROR, proc, proc.encode_bytes(remote_errors.pack(remote_errors.RAW, error)))
 
-    def _put(self, kind: int, proc: Proc, parcel: Payload) -> None:
+    def _put(self, kind: int, proc: Proc, payload: Payload) -> None:
         self._used = self._once
         if not self._port:
             return  # nobody waits: it came with a broadcast
         sender = context.current_sender()
         if sender is not None:
-            parcel = undeliverable.sealed(parcel, sender, "port")
-        proc.send(self._process, kind, self._port, parcel, rank=self._rank)
+            payload = undeliverable.sealed(payload, sender, "port")
+        proc.send(self._process, kind, self._port, payload, rank=self._rank)
         if sender is not None:
             dest = address_of_port(self._process, self._port)
             current.part(undeliverable.Returns).sent(sender, self._process, dest, "port")

@@ -69,11 +69,11 @@ class _Note:
     what: str
 
 
-def sealed(parcel: Payload, sender: Instance, what: str) -> Payload:
-    """The same parcel, with its sender behind the pickle, where unpickling does not look."""
+def sealed(payload: Payload, sender: Instance, what: str) -> Payload:
+    """The same payload, with its sender behind the pickle, where unpickling does not look."""
     name = what.encode()[:_LONGEST]
     trailer = name + _TRAILER.pack(sender.port, len(name))
-    return Payload(parcel.payload + trailer, parcel.buffers, parcel.flags | RETURN)
+    return Payload(payload.payload + trailer, payload.buffers, payload.flags | RETURN)
 
 
 def _unsealed(message: Message) -> tuple[int, str]:
@@ -109,11 +109,13 @@ class Returns:
     # the sender's thread
 
     def cast(
-        self, sender: Instance, target: Target, parcel: Payload, tag: int, indices: Iterable[int]
+        self, sender: Instance, target: Target, payload: Payload, tag: int, indices: Iterable[int]
     ) -> None:
-        parcel = sealed(parcel, sender, target.what)
+        payload = sealed(payload, sender, target.what)
         for index in indices:
-            self._proc.send(target.processes[index], CALL, target.port, parcel, rank=index, tag=tag)
+            self._proc.send(
+                target.processes[index], CALL, target.port, payload, rank=index, tag=tag
+            )
         for index in indices:
             self.sent_call(sender, target, index)
 

@@ -174,7 +174,7 @@ class _Request:
         for agent, some in by_agent.items():
             message = self._message(some, self.hosts.synced.get(agent))
             answered = functools.partial(self._answered, some)
-            self.proc.ask(agent, message, answered, parcel=self.bootstrap)
+            self.proc.ask(agent, message, answered, payload=self.bootstrap)
 
     def _answered(self, ranks: list[int], answer: Done | Refused) -> None:
         # where the agent cannot spawn, the ranks are as dead as if they had died

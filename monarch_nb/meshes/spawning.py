@@ -77,12 +77,12 @@ class Spawner:
         state.proc_ranks = tuple(procs.ranks)
         spec = _spec(state, instance, self.proc.id)
         content = (cls, args, kwargs, procs.reference())
-        parcel = self.proc.encode(content, state.processes)
-        kept = None if parcel.flags & SHARED else parcel
+        payload = self.proc.encode(content, state.processes)
+        kept = None if payload.flags & SHARED else payload
         state.respawn = functools.partial(self._construct, state, spec, content, kept)
         self.supervision.own(state)
         procs.state.actors.append(state)
-        state.initialized = self._construct_with(state, spec, parcel, range(len(state.processes)))
+        state.initialized = self._construct_with(state, spec, payload, range(len(state.processes)))
         return state
 
     def _check_usable(self, procs: Part) -> None:
@@ -110,14 +110,14 @@ class Spawner:
         kept: Payload | None,
         ranks: list[int],
     ) -> Future[Any]:
-        parcel = kept or self.proc.encode(content, [state.processes[rank] for rank in ranks])
-        return self._construct_with(state, spec, parcel, ranks, again=True)
+        payload = kept or self.proc.encode(content, [state.processes[rank] for rank in ranks])
+        return self._construct_with(state, spec, payload, ranks, again=True)
 
     def _construct_with(
         self,
         state: ActorsState,
         spec: SpawnActor,
-        parcel: Payload,
+        payload: Payload,
         ranks: Sequence[int],
         *,
         again: bool = False,
@@ -133,7 +133,7 @@ class Spawner:
             self.proc.control(
                 process,
                 spec._replace(rank=rank),
-                parcel=parcel,
+                payload=payload,
                 reply=call.port,
                 rank=index,
             )
@@ -324,7 +324,7 @@ class BootCall(Future[bool], Waiter):
         self._mesh = state
         self._missing = {state.processes[rank]: rank for rank in ranks}
         self._port = proc.new_port()
-        proc.ports[self._port] = self.deliver
+        proc.waiting[self._port] = self
         state.boot_port = self._port
         if not self._missing:
             self._set_result(True)
@@ -349,7 +349,7 @@ class BootCall(Future[bool], Waiter):
         )
 
     def _end(self) -> None:
-        self._proc.ports.pop(self._port, None)
+        self._proc.waiting.pop(self._port, None)
 
     def wait_for_people(self) -> Wait:
         mesh = self._mesh

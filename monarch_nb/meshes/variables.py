@@ -19,7 +19,7 @@ from monarch_nb.core.shape.extent import Extent, Shape, Slice
 from monarch_nb.core.shape.values import ValueMesh
 from monarch_nb.core.wire.frames import REPLY, Message
 from monarch_nb.core.wire.messages.cells import GetResult, GetVariable, NotDefined, SetVariables
-from monarch_nb.core.wire.messages.codec import Done, Refused, json_of
+from monarch_nb.core.wire.messages.codec import Done, Refused
 from monarch_nb.data.stacking import cut
 from monarch_nb.errors import DecodeError, EncodeError, LimitError, MeshError, RankNameError
 from monarch_nb.process import context, current
@@ -45,23 +45,23 @@ def put(parts: Sequence[Part], values: Mapping[str, Any]) -> Future[None]:
     for name in values:
         _check(name)
     proc, target = _target(parts, f"put {' '.join(values)}")
-    parcel = proc.encode(("set_names", (), dict(values)), target.processes)
-    return _sent(proc, target, SetVariables(list(values)), [parcel] * len(target.ranks))
+    payload = proc.encode(("set_names", (), dict(values)), target.processes)
+    return _sent(proc, target, SetVariables(list(values)), [payload] * len(target.ranks))
 
 
 def scatter(parts: Sequence[Part], name: str, value: object, dim: int = 0) -> Future[None]:
     _check(name)
     proc, target = _target(parts, f"scatter {name}")
     pieces = cut(value, len(target.ranks), dim)
-    parcels: list[Payload] = []
+    payloads: list[Payload] = []
     try:
         for piece, process in zip(pieces, target.processes, strict=True):
-            parcels.append(proc.encode(("set_names", (), {name: piece}), [process]))
+            payloads.append(proc.encode(("set_names", (), {name: piece}), [process]))
     except BaseException:
-        for parcel, process in zip(parcels, target.processes, strict=False):
-            proc.payloads.take_back(parcel, [process])
+        for payload, process in zip(payloads, target.processes, strict=False):
+            proc.payloads.take_back(payload, [process])
         raise
-    return _sent(proc, target, SetVariables([name]), parcels)
+    return _sent(proc, target, SetVariables([name]), payloads)
 
 
 def fetch_result(part: Part, reply: int) -> Future[ValueMesh[Any]]:
@@ -106,10 +106,10 @@ def _asked(
 
 
 def _sent(
-    proc: Proc, target: Target, request: SetVariables, parcels: Sequence[Payload]
+    proc: Proc, target: Target, request: SetVariables, payloads: Sequence[Payload]
 ) -> Future[None]:
     call: _Put = _begun(proc, target, _Put)
-    _send(proc, call, request, parcels)
+    _send(proc, call, request, payloads)
     return call
 
 
@@ -120,9 +120,9 @@ def _begun(proc: Proc, target: Target, kind: type[Any]) -> Any:
     return call
 
 
-def _send(proc: Proc, call: _Put, request: object, parcels: Sequence[Payload | None]) -> None:
-    for index, (process, parcel) in enumerate(zip(call.target.processes, parcels, strict=True)):
-        proc.control(process, request, parcel=parcel, reply=call.port, rank=index, tag=call.tag)
+def _send(proc: Proc, call: _Put, request: object, payloads: Sequence[Payload | None]) -> None:
+    for index, (process, payload) in enumerate(zip(call.target.processes, payloads, strict=True)):
+        proc.control(process, request, payload=payload, reply=call.port, rank=index, tag=call.tag)
     for process in list(proc.dead):
         if call.waits_for(process) and not call.done():
             call.lost(proc.dead[process])
@@ -131,6 +131,7 @@ def _send(proc: Proc, call: _Put, request: object, parcels: Sequence[Payload | N
 class _Put(GatherCall):
     __slots__ = ()
     can_be_cancelled = False
+    answered_with: type[Done | NotDefined] = Done  # where it is not a value
 
     def cancel(self) -> bool:
         return False
@@ -149,7 +150,8 @@ class _Put(GatherCall):
             raise self._error_of(content)
         answers = zip(self.target.ranks, self._answers, strict=True)
         found = {rank: answer for rank, answer in answers if answer is not None}
-        said = {rank: _said(each) for rank, each in found.items() if each.kind != REPLY}
+        kind = self.answered_with
+        said = {rank: answer_of(kind, each) for rank, each in found.items() if each.kind != REPLY}
         refused = {rank: each for rank, each in said.items() if not isinstance(each, Done)}
         if refused:
             for each in found.values():
@@ -164,6 +166,7 @@ class _Put(GatherCall):
 class _Get(_Put):
     __slots__ = ("name",)
     name: str
+    answered_with = NotDefined
 
     def _outcome(self) -> ValueMesh[Any]:
         return self._gathered()
@@ -182,12 +185,6 @@ def _opened(name: str, rank: int, decode: Callable[[], Any]) -> Any:
 
 
 # ------------------------------------------------------------------------------------ errors
-
-
-def _said(message: Message) -> Done | NotDefined | Refused:
-    # An answer without a value
-    is_defined = "missing" not in json_of(message.payload)
-    return answer_of(Done, message) if is_defined else answer_of(NotDefined, message)
 
 
 def _refusal(target: Target, refused: Mapping[int, NotDefined | Refused]) -> MeshError:

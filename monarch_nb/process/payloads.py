@@ -38,8 +38,8 @@ class Payload:
 class _Unread:
     __slots__ = ("_message", "_payloads")
 
-    def __init__(self, parcels: Payloads, message: Message) -> None:
-        self._payloads = parcels
+    def __init__(self, payloads: Payloads, message: Message) -> None:
+        self._payloads = payloads
         self._message = message
 
     def __call__(self) -> Any:
@@ -88,9 +88,9 @@ class Payloads:
                 return Payload(payload, shared, flags | SHARED)
         return Payload(payload, raws, flags)
 
-    def take_back(self, parcel: Payload, receivers: Sequence[int]) -> None:
-        if parcel.flags & SHARED:
-            for handle in _read_table(parcel.buffers[0]):
+    def take_back(self, payload: Payload, receivers: Sequence[int]) -> None:
+        if payload.flags & SHARED:
+            for handle in _read_table(payload.buffers[0]):
                 if handle is not None:
                     for receiver in receivers:
                         self.taken_back(handle.segment, receiver)

@@ -45,7 +45,7 @@ class Question(Waiter, Generic[A]):
         self._settling = threading.Lock()
         self._all = threading.Event()
         self._port = proc.new_port()
-        proc.ports[self._port] = self.deliver
+        proc.waiting[self._port] = self
         for process, request in requests.items():
             proc.control(process, request, reply=self._port)
         for process in requests.keys() & proc.dead.keys():
@@ -84,7 +84,7 @@ class Question(Waiter, Generic[A]):
             self._end()
 
     def _end(self) -> None:
-        self._proc.ports.pop(self._port, None)
+        self._proc.waiting.pop(self._port, None)
         self._all.set()
         self._then()
 

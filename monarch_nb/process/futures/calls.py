@@ -92,13 +92,10 @@ class _Pending(Future[R], Waiter):
         self.tag = tag
         self._keep = target.held
         self.port = proc.new_port()
-        proc.ports[self.port] = self.deliver
-
-    def deliver(self, message: Message) -> None:
-        raise NotImplementedError
+        proc.waiting[self.port] = self
 
     def _close(self) -> bool:
-        return self._proc.ports.pop(self.port, None) is not None
+        return self._proc.waiting.pop(self.port, None) is not None
 
     def _error_of(self, message: Message | Exit) -> BaseException:
         if isinstance(message, Exit):

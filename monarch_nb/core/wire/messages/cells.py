@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from monarch_nb.core.errors.records import ErrorRecord
-from monarch_nb.core.wire.messages.codec import Done, row, verb
+from monarch_nb.core.wire.messages.codec import Done, Message, Request, row
 
 
 class Script(NamedTuple):
@@ -44,8 +44,7 @@ class CellOutcome(NamedTuple):
     raw: bool = False
 
 
-@verb("cell")
-class RunCell(NamedTuple):
+class RunCell(Message, verb="cell"):
     """Run a cell, or a script in its place. Answered with a `CellOutcome`.
 
     `what` is what views call it; with `keep` the value of its last expression is kept under the
@@ -60,8 +59,7 @@ class RunCell(NamedTuple):
     keep: bool = False
 
 
-@verb("interrupt_cells")
-class InterruptCell(NamedTuple):
+class InterruptCell(Message, verb="interrupt_cells"):
     """Interrupt the cell that answers there, or drop it from the queue."""
 
     reply: int
@@ -74,32 +72,25 @@ class NotDefined(NamedTuple):
     there: list[str]
 
 
-@verb("get_names")
-class GetVariable(NamedTuple):
+class GetVariable(Message, verb="get_names"):
     """Answered by a `REPLY` frame, or in words. `names` has one."""
 
     names: list[str]
 
 
-@verb("set_names")
-class SetVariables(NamedTuple):
+class SetVariables(Request[Done], verb="set_names"):
     """All of them or none. The values are in the buffers."""
 
     names: list[str]
 
-    def answer(self) -> type[Done]:
-        return Done
 
-
-@verb("get_result")
-class GetResult(NamedTuple):
+class GetResult(Message, verb="get_result"):
     """As `GetVariable`, what is kept of the cell that answered there."""
 
     reply: int
 
 
-@verb("drop_result")
-class DropResult(NamedTuple):
+class DropResult(Message, verb="drop_result"):
     """Keep it no longer."""
 
     reply: int
@@ -122,15 +113,11 @@ class Completions(NamedTuple):
     names: dict[str, str]
 
 
-@verb("complete")
-class Complete(NamedTuple):
+class Complete(Request[Completions], verb="complete"):
     """`cursor` is an offset in code points."""
 
     code: str
     cursor: int
-
-    def answer(self) -> type[Completions]:
-        return Completions
 
 
 class Help(NamedTuple):
@@ -139,16 +126,12 @@ class Help(NamedTuple):
     text: str | None
 
 
-@verb("inspect")
-class Inspect(NamedTuple):
+class Inspect(Request[Help], verb="inspect"):
     """Help on the name at the cursor, with its source if `detail` is 1."""
 
     code: str
     cursor: int
     detail: int
-
-    def answer(self) -> type[Help]:
-        return Help
 
 
 class SourceText(NamedTuple):
@@ -157,14 +140,10 @@ class SourceText(NamedTuple):
     text: str | None
 
 
-@verb("source")
-class GetSource(NamedTuple):
+class GetSource(Request[SourceText], verb="source"):
     """To the controller: the text of a cell."""
 
     filename: str
-
-    def answer(self) -> type[SourceText]:
-        return SourceText
 
 
 class Output(NamedTuple):
@@ -178,13 +157,11 @@ class Output(NamedTuple):
     content: dict[str, Any] | None = None
 
 
-@verb("metrics_taken")
-class MetricsTaken(NamedTuple):
+class MetricsTaken(Message, verb="metrics_taken"):
     """The controller has handled a message of metrics."""
 
 
-@verb("comm")
-class WidgetMessage(NamedTuple):
+class WidgetMessage(Message, verb="comm"):
     """The browser's message to a widget; `parent` is its id. Buffers travel as they are."""
 
     type: str

@@ -1,18 +1,19 @@
 """Control messages as bytes, and back: the only place that knows how they are written.
 
-A message is a NamedTuple under a verb; a request says by `answer` what type it is answered with. On
-the wire it is a JSON object, `{"verb": ..., **fields}` (docs/protocol.md); a field that has its
-default is left out. Records inside are objects, rows are lists. What comes is checked, field by
-field, and whatever is wrong with it raises `RemoteProtocolError` and nothing else.
+A message is a named tuple with a verb; a request names the type that it is answered with. On the
+wire it is a JSON object, `{"verb": ..., **fields}` (docs/protocol.md); a field that has its default
+is left out. Records inside are objects, rows are lists. What comes is checked, field by field, and
+whatever is wrong with it raises `RemoteProtocolError` and nothing else.
 """
 
 from __future__ import annotations
 
+import collections
 import json
 import types
 import typing
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from monarch_nb.errors import RemoteProtocolError
 
@@ -23,16 +24,50 @@ Read = Callable[[Any], Any]
 Write = Callable[[Any], object]
 
 _REQUIRED: Final = object()
+_namedtuple: Callable[..., type] = collections.namedtuple  # noqa: PYI024  defaults at run time
 _VERBS: Final[dict[type, str]] = {}
 _ROWS: Final[set[type]] = set()
 _PLANS: Final[dict[type, tuple[_Field, ...]]] = {}
 
 
-class Request(Protocol[A_co]):
-    """A control message that may be answered."""
+@typing.dataclass_transform(frozen_default=True)
+class _MessageType(type):
+    """Makes a class with a verb a named tuple of its fields: a `NamedTuple` may have no bases."""
 
-    def answer(self) -> type[A_co]:
+    def __new__(
+        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], verb: str = ""
+    ) -> _MessageType:
+        if not verb:
+            return super().__new__(cls, name, bases, namespace)
+        fields = namespace.get("__annotations__", {})
+        defaults = [namespace.pop(field) for field in fields if field in namespace]
+        record = _namedtuple(name, fields, defaults=defaults)
+        made = super().__new__(cls, name, (*bases, record), {**namespace, "__slots__": ()})
+        _VERBS[made] = verb
+        return made
+
+
+class Message(metaclass=_MessageType):
+    """What is sent under a verb: `class Taken(Message, verb="taken")`."""
+
+    __slots__ = ()
+
+    if typing.TYPE_CHECKING:
+
+        def _replace(self, **changes: object) -> Self: ...
+        def _asdict(self) -> dict[str, Any]: ...
+
+
+class Request(Message, Generic[A_co]):
+    """A message that may be answered: `class Stop(Request[Done], verb="stop")`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def answer(cls) -> type[A_co]:
         """What it is answered with, unless it is refused."""
+        kind: type[A_co] = typing.get_args(vars(cls)["__orig_bases__"][0])[0]
+        return kind
 
 
 class Done(NamedTuple):
@@ -44,16 +79,6 @@ class Refused(NamedTuple):
 
     error: str
     kind: str = ""
-
-
-def verb(name: str) -> Callable[[type[M]], type[M]]:
-    """Make a NamedTuple the message that is sent under this verb."""
-
-    def named(kind: type[M]) -> type[M]:
-        _VERBS[kind] = name
-        return kind
-
-    return named
 
 
 def row(kind: type[M]) -> type[M]:
@@ -113,9 +138,12 @@ def decode(kind: type[M], body: Body) -> M:
 
 
 def decode_answer(kind: type[M], payload: Any) -> M | Refused:
-    """An answer of this type, or why there is none. Raises `RemoteProtocolError`."""
+    """Return an answer of this type, or why there is none: what is not "ok" is a refusal.
+
+    Raises `RemoteProtocolError`.
+    """
     body = json_of(payload)
-    return decode(Refused, body) if "error" in body else decode(kind, body)
+    return decode(kind, body) if body.get("ok") is True else decode(Refused, body)
 
 
 # ----------------------------------------------------------------------------- fields and types
