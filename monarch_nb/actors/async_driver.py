@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.actors.driver import ActorEnded, ActorHost, Driver, State, is_failure
 from monarch_nb.process.current import end_fork
-from monarch_nb.process.interrupts.interrupts import Key, Steps
+from monarch_nb.process.interrupts import Key, Steps
 
 if TYPE_CHECKING:
     from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope

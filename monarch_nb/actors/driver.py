@@ -24,7 +24,7 @@ from monarch_nb.core.wire.messages.codec import Done
 from monarch_nb.process import remote_errors
 from monarch_nb.process.current import end_fork
 from monarch_nb.process.instance import CallContext, Instance, here
-from monarch_nb.process.interrupts.interrupts import Interrupts, Key
+from monarch_nb.process.interrupts import Interrupts, Key
 
 if TYPE_CHECKING:
     from monarch_nb.actors.post_mortem import LastFailures

@@ -6,6 +6,7 @@ sent; the caller is registered before the first byte leaves.
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, final
@@ -280,12 +281,10 @@ def returns_future(function: Callable[P, Any]) -> Callable[P, Future[Any]]:
         ... async def both(a, b): return await a + await b
     """
 
+    @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Future[Any]:
         return TaskFuture.of(lambda: function(*args, **kwargs))
 
-    call.__name__ = getattr(function, "__name__", "call")
-    call.__doc__ = function.__doc__
-    call.__wrapped__ = function  # type: ignore[attr-defined]
     return call
 
 
@@ -304,8 +303,7 @@ class Accumulator(Generic[P, R, A]):
         self._combine = combine
 
     def accumulate(self, *args: P.args, **kwargs: P.kwargs) -> Future[A]:
-        """Send now, fold when observed. A failing element fails the fold; no answers give
-        `identity`."""
+        """Send now, fold when observed. A failure fails the fold; no answers give `identity`."""
         answers = self._endpoint.stream(*args, **kwargs)
 
         async def fold() -> A:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from monarch_nb.actors.driver import ActorEnded, ActorHost, Driver, State, is_failure
 from monarch_nb.process import remote_errors
 from monarch_nb.process.current import end_fork
-from monarch_nb.process.interrupts.interrupts import raise_in_thread, take_back
+from monarch_nb.process.interrupts import raise_in_thread, take_back
 
 if TYPE_CHECKING:
     from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope

@@ -12,6 +12,8 @@ import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from monarch_nb.errors import RemoteProtocolError
@@ -63,18 +65,17 @@ Point = tuple[int, float | None, float | None, float | None, int]
 """step, mean, low, high, count; None where there is no finite value."""
 
 
+@dataclass(slots=True, eq=False)
 class _Bin:
-    """What fell into one stretch of steps. `step` is the last of them, `mark` the version of the
-    curve at which it has last changed."""
+    # What fell into one stretch of steps
 
-    __slots__ = ("count", "high", "key", "low", "mark", "mean", "step")
-
-    def __init__(self, key: int, step: int) -> None:
-        self.key = key
-        self.step = step
-        self.mean = self.low = self.high = math.nan
-        self.count = 0
-        self.mark = 0
+    key: int
+    step: int  # the last of them
+    mean: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    count: int = 0
+    mark: int = 0  # the version of the curve at which it has last changed
 
     def add(self, sample: Sample, mark: int) -> None:
         step, mean, low, high, weight = sample
@@ -138,7 +139,11 @@ class Fold:
         if bins and bins[-1].key == key:  # most do
             bins[-1].add(sample, self.version + 1)
         else:
-            index = bisect_left(bins, key, key=_key) if bins and key < bins[-1].key else len(bins)
+            index = (
+                bisect_left(bins, key, key=attrgetter("key"))
+                if bins and key < bins[-1].key
+                else len(bins)
+            )
             self._add_at(index, key, sample)
         self.version += 1
 
@@ -288,10 +293,6 @@ class Curve:
         if found is None:
             found = self._traces[rank] = Trace(self._trace_capacity)
         return found
-
-
-def _key(each: _Bin) -> int:
-    return each.key
 
 
 Wire = list[int | float | None]

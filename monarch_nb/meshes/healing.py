@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from monarch_nb.core.shape.extent import Extent, Shape, Slice
@@ -143,22 +144,19 @@ class Healing:
 
 
 def state_of_living(state: S, living: list[int], shape: Shape) -> S:
-    common = {
-        "number": state.number,
-        "name": state.name,
-        "owner_port": state.owner_port,
-        "shape": shape,
-        "processes": [state.processes[rank] for rank in living],
-        "owned": True,
-        "wrap": state.wrap,
-    }
+    processes = [state.processes[rank] for rank in living]
     if isinstance(state, ActorsState):
-        return ActorsState(state.cls, state.procs, **common)
-    smaller = ProcsState([state.agents[rank] for rank in living], **common)
-    smaller.generation = state.generation + 1
-    smaller.pids = {i: state.pids[rank] for i, rank in enumerate(living) if rank in state.pids}
-    smaller.actors = state.actors
-    return smaller
+        proc_ranks = tuple(state.proc_ranks[rank] for rank in living)
+        return replace(state, shape=shape, processes=processes, proc_ranks=proc_ranks)
+    return replace(
+        state,
+        shape=shape,
+        processes=processes,
+        agents=[state.agents[rank] for rank in living],
+        pids={i: state.pids[rank] for i, rank in enumerate(living) if rank in state.pids},
+        generation=state.generation + 1,
+        when_garbage=None,
+    )
 
 
 def shrink_shape(shape: Shape, living: set[int]) -> Shape:

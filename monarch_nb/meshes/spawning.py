@@ -64,8 +64,9 @@ class Spawner:
         self._check_usable(procs)
         instance = context.current_instance()
         state = ActorsState(
-            cls,
-            procs.state,
+            cls=cls,
+            procs=procs.state,
+            proc_ranks=tuple(procs.ranks),
             number=port or new_actor_port(),
             name=name,
             owner_port=instance.port,
@@ -74,15 +75,16 @@ class Spawner:
             owned=True,
             wrap=wrap,
         )
-        state.proc_ranks = tuple(procs.ranks)
         spec = _spec(state, instance, self.proc.id)
         content = (cls, args, kwargs, procs.reference())
         payload = self.proc.encode(content, state.processes)
         kept = None if payload.flags & SHARED else payload
-        state.respawn = functools.partial(self._construct, state, spec, content, kept)
         self.supervision.own(state)
         procs.state.actors.append(state)
-        state.initialized = self._construct_with(state, spec, payload, range(len(state.processes)))
+        state.start(
+            lambda: self._construct_with(state, spec, payload, range(len(state.processes))),
+            functools.partial(self._construct, state, spec, content, kept),
+        )
         return state
 
     def _check_usable(self, procs: Part) -> None:
@@ -96,9 +98,9 @@ class Spawner:
         if lost:
             living = [rank for rank in procs.ranks if rank not in lost]
             raise SupervisionError(
-                f"error spawning actor mesh: ranks {lost} of {state.name!r} are lost. "
-                "Spawn on a slice of the "
-                f"living ranks {living}, or bring the lost back first: mesh.heal(), or %mesh heal.",
+                f"error spawning actor mesh: ranks {lost} of {state.name!r} are lost. Spawn on a "
+                f"slice of the living ranks {living}, or bring the lost back first: mesh.heal(), "
+                "or %mesh heal.",
                 ranks=tuple(lost),
             )
 
@@ -131,11 +133,7 @@ class Spawner:
         call.expect()
         for index, (rank, process) in enumerate(zip(ranks, processes, strict=True)):
             self.proc.control(
-                process,
-                spec._replace(rank=rank),
-                payload=payload,
-                reply=call.port,
-                rank=index,
+                process, spec._replace(rank=rank), payload=payload, reply=call.port, rank=index
             )
         for process in processes:
             if process in self.proc.dead:
@@ -188,11 +186,10 @@ class Spawner:
     def new_name(self) -> str:
         return f"mesh{next(self._names)}"
 
-    def register(self, state: ProcsState, request: Callable[[list[int]], None]) -> None:
-        state.when_garbage = lambda: self._stop_in_background(state)
-        state.respawn = functools.partial(self._start, state, request)
+    def spawn_procs(self, state: ProcsState, request: Callable[[list[int], int], None]) -> None:
+        """Start processes; `request(ranks, port)` asks for some, which say so at the port."""
         self.supervision.own(state)
-        state.initialized = self._start(state, request, list(range(len(state.processes))))
+        state.start(functools.partial(self._start, state, request))
 
     def when_booted(self, state: ProcsState) -> Future[bool]:
         future: Future[bool] = make(Future)
@@ -211,13 +208,13 @@ class Spawner:
         return future
 
     def _start(
-        self, state: ProcsState, request: Callable[[list[int]], None], ranks: list[int]
-    ) -> Future[Any]:
+        self, state: ProcsState, request: Callable[[list[int], int], None], ranks: list[int]
+    ) -> Future[bool]:
         future = make(BootCall)
         assert isinstance(future, BootCall)
         future.begin(self.proc, state, ranks)
         self.proc.watching(state.processes[rank] for rank in ranks)
-        request(ranks)
+        request(ranks, future.port)
         return future
 
     def stop_procs(self, state: ProcsState, reason: str) -> Future[None]:
@@ -263,7 +260,7 @@ class Spawner:
             stop(lambda: stopped._set_result(None))
         return stopped
 
-    def _stop_in_background(self, state: ProcsState) -> None:
+    def stop_in_background(self, state: ProcsState) -> None:
         # runs inside a garbage collection: nothing here may take a lock that its victim holds
         if not self.proc.closed:
             threading.Thread(
@@ -317,15 +314,14 @@ def _ignore(_: object) -> None:
 
 
 class BootCall(Future[bool], Waiter):
-    __slots__ = ("_mesh", "_missing", "_port", "_proc")
+    __slots__ = ("_mesh", "_missing", "_proc", "port")
 
     def begin(self, proc: Proc, state: ProcsState, ranks: list[int]) -> None:
         self._proc = proc
         self._mesh = state
         self._missing = {state.processes[rank]: rank for rank in ranks}
-        self._port = proc.new_port()
-        proc.waiting[self._port] = self
-        state.boot_port = self._port
+        self.port = proc.new_port()
+        proc.waiting[self.port] = self
         if not self._missing:
             self._set_result(True)
 
@@ -349,7 +345,7 @@ class BootCall(Future[bool], Waiter):
         )
 
     def _end(self) -> None:
-        self._proc.waiting.pop(self._port, None)
+        self._proc.waiting.pop(self.port, None)
 
     def wait_for_people(self) -> Wait:
         mesh = self._mesh
@@ -371,10 +367,10 @@ class BootCall(Future[bool], Waiter):
 
 
 class SpawnCall(GatherCall):
-    """Waits for every constructor; all errors are gathered, so that one failure tells of all
-    ranks."""
+    """Waits for every constructor and gathers all errors: one failure tells of all ranks."""
 
     __slots__ = ("_errors", "_gone", "on_failure")
+    can_be_cancelled = False  # an interrupted wait undoes no spawn; stop the mesh to end it
     on_failure: Callable[[list[int], list[Message]], None]
 
     def expect(self) -> None:
@@ -417,8 +413,3 @@ class SpawnCall(GatherCall):
         if isinstance(error, ActorError) and len(self._errors) > 1:
             error.message += f" The constructor raised on ranks {self._failed()}."
         return error
-
-    can_be_cancelled = False  # an interrupted wait undoes no spawn; stop the mesh to end it
-
-    def cancel(self) -> bool:
-        return False

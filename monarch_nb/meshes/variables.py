@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from monarch_nb.actors.endpoints import end_if_lost
 from monarch_nb.core.errors.folding import fold_outputs, rank_words
 from monarch_nb.core.shape.extent import Extent, Shape, Slice
 from monarch_nb.core.shape.values import ValueMesh
@@ -123,18 +124,13 @@ def _begun(proc: Proc, target: Target, kind: type[Any]) -> Any:
 def _send(proc: Proc, call: _Put, request: object, payloads: Sequence[Payload | None]) -> None:
     for index, (process, payload) in enumerate(zip(call.target.processes, payloads, strict=True)):
         proc.control(process, request, payload=payload, reply=call.port, rank=index, tag=call.tag)
-    for process in list(proc.dead):
-        if call.waits_for(process) and not call.done():
-            call.lost(proc.dead[process])
+    end_if_lost(proc, call)
 
 
 class _Put(GatherCall):
     __slots__ = ()
     can_be_cancelled = False
     answered_with: type[Done | NotDefined] = Done  # where it is not a value
-
-    def cancel(self) -> bool:
-        return False
 
     def deliver(self, message: Message) -> None:
         if message.rank >= len(self._answers) or self._answers[message.rank] is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from monarch_nb.core.shape.extent import Point
@@ -29,8 +30,7 @@ class InstanceControl(Protocol):
 
 
 class Instance:
-    """An actor as seen from inside: `context().actor_instance`. The client is one too, named
-    root."""
+    """An actor as seen from inside: `context().actor_instance`; the client's is named root."""
 
     def __init__(
         self,
@@ -108,27 +108,17 @@ class Instance:
     __repr__ = __str__
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class CallContext:
     """What the hot path knows of the message that runs; `labels` and `sizes` are those of the mesh
     or slice that was called, `rank` the place in it."""
 
-    __slots__ = ("instance", "labels", "method", "rank", "sizes", "tag")
-
-    def __init__(
-        self,
-        instance: Instance,
-        labels: Sequence[str],
-        sizes: Sequence[int],
-        rank: int,
-        tag: int,
-        method: str = "",
-    ) -> None:
-        self.instance = instance
-        self.labels = labels
-        self.sizes = sizes
-        self.rank = rank
-        self.tag = tag
-        self.method = method
+    instance: Instance
+    labels: Sequence[str]
+    sizes: Sequence[int]
+    rank: int
+    tag: int
+    method: str = ""
 
 
 here: ContextVar[CallContext | None] = ContextVar("monarch_nb_here", default=None)

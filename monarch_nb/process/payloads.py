@@ -14,6 +14,7 @@ import queue
 import struct
 import threading
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from monarch_nb.config import Config
@@ -26,13 +27,11 @@ from monarch_nb.net.links import DETACH_BYTES
 _LENT: Final = struct.Struct("<B")
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Payload:
-    __slots__ = ("buffers", "flags", "payload")
-
-    def __init__(self, payload: bytes, buffers: Sequence[Any] = (), flags: int = 0) -> None:
-        self.payload = payload
-        self.buffers = buffers
-        self.flags = flags
+    payload: bytes
+    buffers: Sequence[Any] = ()
+    flags: int = 0
 
 
 class _Unread:
@@ -57,11 +56,7 @@ class Payloads:
     """
 
     def __init__(
-        self,
-        host: int,
-        config: Config,
-        dead: Collection[int],
-        release: Callable[[int, int], None],
+        self, host: int, config: Config, dead: Collection[int], release: Callable[[int, int], None]
     ) -> None:
         self._host = host
         self._config = config
@@ -73,8 +68,7 @@ class Payloads:
         self._releaser: threading.Thread | None = None
 
     def encode(self, value: Any, receivers: Sequence[int]) -> Payload:
-        """Pickle a value for some processes; large buffers go to shared memory once for all of
-        them."""
+        """Pickle a value for some processes; large buffers go once to shared memory for all."""
         buffers: list[Any] = []
         payload = pickling.dumps(value, buffers)
         if not buffers and len(payload) < DETACH_BYTES:
@@ -89,11 +83,9 @@ class Payloads:
         return Payload(payload, raws, flags)
 
     def take_back(self, payload: Payload, receivers: Sequence[int]) -> None:
-        if payload.flags & SHARED:
-            for handle in _read_table(payload.buffers[0]):
-                if handle is not None:
-                    for receiver in receivers:
-                        self.taken_back(handle.segment, receiver)
+        for segment in _segments(payload):
+            for receiver in receivers:
+                self.taken_back(segment, receiver)
 
     def encode_bytes(self, payload: bytes, buffers: Sequence[Any] = ()) -> Payload:
         return Payload(payload, buffers, DETACHED if len(payload) >= DETACH_BYTES else 0)
@@ -113,10 +105,8 @@ class Payloads:
 
     def discard(self, message: Message) -> None:
         """A message for nobody: give back the memory it borrows."""
-        if message.flags & SHARED:
-            for handle in _read_table(message.buffers[0]):
-                if handle is not None:
-                    self._release(message.source, handle.segment)
+        for segment in _segments(message):
+            self._release(message.source, segment)
 
     def unread(self, message: Message) -> Callable[[], object]:
         """What decodes a message, once; if nobody ever calls it, the memory is given back."""
@@ -126,19 +116,16 @@ class Payloads:
         return _Unread(self, message)
 
     def discard_later(self, message: Message) -> None:
-        if message.flags & SHARED:
-            for handle in _read_table(message.buffers[0]):
-                if handle is not None:
-                    self._releases.put((message.source, handle.segment))
+        for segment in _segments(message):
+            self._releases.put((message.source, segment))
 
     def _check_size(self, payload: bytes, raws: Sequence[memoryview]) -> None:
         size = len(payload) + sum(raw.nbytes for raw in raws)
         limit = self._config.message_limit_bytes
         if size > limit:
             raise LimitError(
-                f"a message of {size} bytes is over the limit of {limit}; send it in parts, "
-                "or raise "
-                "MONARCH_NB_MESSAGE_LIMIT_BYTES",
+                f"a message of {size} bytes is over the limit of {limit}; send it in parts, or "
+                "raise MONARCH_NB_MESSAGE_LIMIT_BYTES",
                 limit=limit,
                 size=size,
             )
@@ -224,6 +211,13 @@ def _read_table(table: Any) -> list[Handle | None]:
         raise RemoteProtocolError(f"a table of leases of {len(table)} bytes")
     entries = [bytes(table[at : at + step]) for at in range(0, len(table), step)]
     return [Handle.unpack(each[1:]) if each[0] else None for each in entries]
+
+
+def _segments(carrier: Payload | Message) -> list[int]:
+    # the shared memory that its buffers lie in
+    if not carrier.flags & SHARED:
+        return []
+    return [handle.segment for handle in _read_table(carrier.buffers[0]) if handle is not None]
 
 
 class Handed:

@@ -126,10 +126,28 @@ class MeshTrait(ABC):
     def __len__(self) -> int:
         return len(self._ndslice)
 
+    def _sizes_text(self) -> str:
+        return ", ".join(f"{label}={size}" for label, size in self.sizes.items())
+
     def _check_labels(self, labels: Mapping[str, object]) -> None:
         for label in labels:
             if label not in self._labels:
                 raise TypeError(f"Shape does not have dimension labeled '{label}'")
+
+
+class ShapedMesh(MeshTrait):
+    """A mesh that has its `Shape` at hand."""
+
+    __slots__ = ()
+    _shape: Shape
+
+    @property
+    def _ndslice(self) -> Slice:
+        return self._shape.ndslice
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return self._shape._labels
 
 
 def _names(label: str, names: Sequence[str]) -> list[str]:

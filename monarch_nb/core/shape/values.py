@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Self, TypeVar, final
 
 from monarch_nb.core.shape.extent import Point, Shape, Slice
-from monarch_nb.core.shape.mesh_trait import MeshTrait
+from monarch_nb.core.shape.mesh_trait import ShapedMesh
 
 R = TypeVar("R")
 
@@ -39,7 +39,7 @@ class _Deferred(Generic[R]):
 
 
 @final
-class ValueMesh(MeshTrait, Generic[R]):
+class ValueMesh(ShapedMesh, Generic[R]):
     """Values laid out like the mesh they came from.
 
     Example: after `vm = ValueMesh(Extent(["gpus"], [2]).region.as_shape(), ["a", "b"])`,
@@ -82,14 +82,6 @@ class ValueMesh(MeshTrait, Generic[R]):
     def shape(self) -> Shape:
         """Labels, sizes and base ranks."""
         return self._shape
-
-    @property
-    def _ndslice(self) -> Slice:
-        return self._shape.ndslice
-
-    @property
-    def _labels(self) -> tuple[str, ...]:
-        return tuple(self._shape.labels)
 
     def _new_with_shape(self, shape: Shape) -> Self:
         by_rank = dict(zip(self._ndslice, self._stored, strict=True))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
@@ -25,14 +26,10 @@ DISPLAY: Final = "display"  # the stream whose labels name all ranks, for progra
 Key = tuple[str, str]  # stream, line
 
 
+@dataclass(slots=True, eq=False)
 class _WaitingLine:
-    """The ranks that have this line waiting, how many each, and how many of them still run."""
-
-    __slots__ = ("ranks", "running")
-
-    def __init__(self) -> None:
-        self.ranks: dict[int, int] = {}
-        self.running = 0
+    ranks: dict[int, int] = field(default_factory=dict)  # that have it waiting, and how often
+    running: int = 0  # how many of them still run
 
 
 class StreamFolder:
@@ -122,8 +119,7 @@ class StreamFolder:
         return self._shown(now)
 
     def join(self, rank: int, batch: int) -> bool:
-        """Whether all that the rank has said was shown before that batch; then it has said the next
-        in it."""
+        """Let a rank speak in that batch; False where something it said waits or is as new."""
         waits = self._queues.get(rank) or any(one == rank for one, _ in self._partials)
         if waits or self._batches.get(rank, 0) >= batch:
             return False
@@ -186,10 +182,8 @@ class StreamFolder:
             self._order.popleft()
 
     def _release(self, rank: int, waiting: set[int]) -> None:
-        """Show the rank's first line with its equals, after what other ranks printed before those.
-
-        `waiting` are the ranks whose own first line is being released further up.
-        """
+        # Show the rank's first line with its equals, after what other ranks printed before those.
+        # `waiting` are the ranks whose own first line is being released further up.
         key, released = self._queues[rank][0], self._released.get(rank, 0)
         waiting.add(rank)
         for other in list(self._equals[key].ranks):

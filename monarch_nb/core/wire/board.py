@@ -26,9 +26,7 @@ SLOT_BYTES: Final = _RECORD.size
 SLOTS: Final = 4096
 BOARD_BYTES: Final = SLOTS * (SLOT_BYTES + _COUNT.size)  # the records, then the counts
 WHAT_BYTES: Final = 92
-_LOOKS: Final = (
-    50  # a writer is done after a fraction of a microsecond; more looks than this never helped
-)
+_LOOKS: Final = 50  # a writer is done within a microsecond; more looks than this never helped
 
 STARTING: Final = 0
 IDLE: Final = 1

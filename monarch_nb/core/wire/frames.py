@@ -72,24 +72,15 @@ class Message:
     def __init__(
         self, header: tuple[int, ...], payload: bytes | memoryview, buffers: Sequence[Buffer] = ()
     ) -> None:
-        (
-            self.kind,
-            self.flags,
-            _,
-            self.rank,
-            self.tag,
-            self.port,
-            self.source,
-            self.reply,
-        ) = header
+        self.kind, self.flags, _, self.rank, self.tag, self.port, self.source, self.reply = header
         self.payload = payload
         self.buffers = buffers
 
     def __repr__(self) -> str:
         return (
             f"<Message kind={self.kind} port={self.port:x} from={self.source:x} "
-            f"reply={self.reply:x} "
-            f"rank={self.rank} {len(self.payload)} bytes, {len(self.buffers)} buffers>"
+            f"reply={self.reply:x} rank={self.rank} {len(self.payload)} bytes, "
+            f"{len(self.buffers)} buffers>"
         )
 
 
@@ -133,20 +124,20 @@ def open_parts(parts: Sequence[QueueFrame]) -> list[Message]:
     header = parse_header(frame)
     if header[0] == BATCH:
         return unpack_batch(header, frame)
-    if header[2] != len(parts) - 1:
-        raise RemoteProtocolError(f"{header[2]} buffers announced, {len(parts) - 1} came")
-    buffers = [part.buffer for part in parts[1:]]
-    return [build(header, memoryview(frame)[HEADER.size :], buffers)]
+    return [_opened(header, frame, [part.buffer for part in parts[1:]])]
 
 
 def parse(frames: Sequence[bytes]) -> Message:
     """A whole message from its frames. Raises `RemoteProtocolError`."""
     if not frames:
         raise RemoteProtocolError("a message without frames")
-    header = parse_header(frames[0])
-    if header[2] != len(frames) - 1:
-        raise RemoteProtocolError(f"{header[2]} buffers announced, {len(frames) - 1} came")
-    return build(header, memoryview(frames[0])[HEADER.size :], frames[1:])
+    return _opened(parse_header(frames[0]), frames[0], frames[1:])
+
+
+def _opened(header: tuple[int, ...], frame: bytes, buffers: Sequence[Buffer]) -> Message:
+    if header[2] != len(buffers):
+        raise RemoteProtocolError(f"{header[2]} buffers announced, {len(buffers)} came")
+    return build(header, memoryview(frame)[HEADER.size :], buffers)
 
 
 def build(

@@ -38,15 +38,8 @@ class Target:
     """
 
     __slots__ = (
-        "extent",
-        "held",
-        "method",
-        "port",
-        "processes",
-        "ranks",
-        "shape",
-        "state",
-        "version",
+        *("extent", "method", "port", "processes", "ranks"),
+        *("shape", "state", "token", "version"),
     )
 
     def __init__(
@@ -56,9 +49,9 @@ class Target:
         processes: Sequence[int],
         ranks: Sequence[int],
         shape: Shape,
-        held: object = None,
+        token: object = None,
     ) -> None:
-        self.held = held  # a mesh in use is not garbage
+        self.token = token  # a mesh in use is not garbage
         self.state = state
         self.method = method
         self.port = state.number
@@ -90,7 +83,7 @@ class _Pending(Future[R], Waiter):
         self._proc = proc
         self.target = target
         self.tag = tag
-        self._keep = target.held
+        self._keep = target.token
         self.port = proc.new_port()
         proc.waiting[self.port] = self
 
@@ -138,7 +131,7 @@ class _Pending(Future[R], Waiter):
             self.lost(Exit(process, reason=ended.reason))
 
     def cancel(self) -> bool:
-        if self.done():
+        if self.done() or not self.can_be_cancelled:
             return False
         cancel_all(self._proc, [self])
         return True
@@ -168,10 +161,7 @@ def _cancel(proc: Proc, found: Sequence[Any]) -> None:
 
 
 def cancel_all(proc: Proc, calls: Sequence[_Pending[Any]]) -> None:
-    """Cancel calls in flight with one message per actor, the newest first.
-
-    So that none that waits is begun because the one that runs has ended.
-    """
+    """Cancel calls with one message per actor, the newest first: none that waits is begun."""
     replies: dict[tuple[int, int], list[int]] = {}
     for call in reversed([each for each in calls if each.can_be_cancelled]):
         for process in set(call._unanswered()):

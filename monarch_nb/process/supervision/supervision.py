@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, final
 
 from monarch_nb.core.shape.extent import Point, Shape
 from monarch_nb.core.wire import pickling
@@ -105,39 +106,29 @@ def _crashed(ended: Exit) -> str:
     return f"\n{crash.what}, most recent call last:{''.join(lines)}" if lines else ""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class MeshState:
     """What all handles of one mesh in this process share. Forward only, but for `heal`.
 
-    `wrap(state)` makes a handle of the whole mesh.
+    `wrap(state)` makes a handle of the whole mesh. `internal`: the runtime's own; whoever uses it
+    raises what happens, nobody else is told.
     """
 
-    kind = "mesh"
-    internal = False  # the runtime's own: whoever uses it raises what happens, nobody else is told
-
-    def __init__(
-        self,
-        *,
-        number: int,
-        name: str,
-        owner_port: int,
-        shape: Shape,
-        processes: list[int],
-        owned: bool,
-        wrap: Callable[[Any], Any],
-    ) -> None:
-        self.number = number
-        self.name = name
-        self.owner_port = owner_port
-        self.shape = shape
-        self.processes = processes
-        self.owned = owned
-        self.lost: dict[int, MeshFailure] = {}
-        self.ended: str | None = None
-        self.stopping: Future[None] | None = None
-        self.trouble = False
-        self.version = 0
-        self.wrap = wrap
-        self._said: dict[object, SupervisionError] = {}  # see `loss`
+    kind: ClassVar[str] = "mesh"
+    number: int
+    name: str
+    owner_port: int = 0
+    shape: Shape
+    processes: list[int]
+    owned: bool = False
+    wrap: Callable[[Any], Any]
+    internal: bool = False
+    lost: dict[int, MeshFailure] = field(default_factory=dict, init=False)
+    ended: str | None = field(default=None, init=False)
+    stopping: Future[None] | None = field(default=None, init=False)
+    trouble: bool = field(default=False, init=False)
+    version: int = field(default=0, init=False)
+    _said: dict[object, SupervisionError] = field(default_factory=dict, init=False)  # see `loss`
 
     def view(self) -> Any:
         return self.wrap(self)

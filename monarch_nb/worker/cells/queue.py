@@ -119,11 +119,11 @@ class CellQueue:
     def run(self, cell: RunCell, message: Message) -> None:
         self.enter(cell.what, message.tag)
         data: list[dict[str, object]] = []
-        waiting.pump = self._pump
+        waiting.begin(self._pump)
         outcome = self._outcome(cell, message, lambda shown: self._publish(shown, message, data))
         if self.proc.links.forked:
             end_fork(None if outcome.error is None else sys.last_value)
-        waiting.pump = None
+        waiting.end()
         if outcome.error is None and self.runtime.hosting.failed.kept:
             self._forget_failed()
         self.leave(failed=outcome.status == "error")

@@ -9,6 +9,7 @@ whatever is wrong with it raises `RemoteProtocolError` and nothing else.
 from __future__ import annotations
 
 import collections
+import functools
 import json
 import types
 import typing
@@ -27,7 +28,6 @@ _REQUIRED: Final = object()
 _namedtuple: Callable[..., type] = collections.namedtuple  # noqa: PYI024  defaults at run time
 _VERBS: Final[dict[type, str]] = {}
 _ROWS: Final[set[type]] = set()
-_PLANS: Final[dict[type, tuple[_Field, ...]]] = {}
 
 
 @typing.dataclass_transform(frozen_default=True)
@@ -124,7 +124,7 @@ def json_of(payload: Any) -> Body:
 def decode(kind: type[M], body: Body) -> M:
     """The message of this type. Raises `RemoteProtocolError` if fields are missing or wrong."""
     values = []
-    for name, default, read, _ in _plan(kind):
+    for name, default, read, _ in _plan(typing.cast("type", kind)):
         if name not in body:
             if default is _REQUIRED:
                 raise RemoteProtocolError(f"{kind.__name__} without {name}")
@@ -164,13 +164,6 @@ def _fields(kind: type, message: Any) -> Body:
     }
 
 
-def _plan(kind: Any) -> tuple[_Field, ...]:
-    found = _PLANS.get(kind)
-    if found is None:
-        found = _PLANS[kind] = _planned(kind)
-    return found
-
-
 def prepare(*answers: type) -> None:
     """Find out now how every control message, and these answers, are read and written.
 
@@ -180,7 +173,8 @@ def prepare(*answers: type) -> None:
         _plan(kind)
 
 
-def _planned(kind: Any) -> tuple[_Field, ...]:
+@functools.cache
+def _plan(kind: Any) -> tuple[_Field, ...]:
     # How each field is read and written; found out when the type is first used
     hints = typing.get_type_hints(kind)
     return tuple(
@@ -192,15 +186,11 @@ def _planned(kind: Any) -> tuple[_Field, ...]:
     )  # fmt: skip
 
 
-def _is_record(kind: Any) -> bool:
-    return hasattr(kind, "_fields")
-
-
 def _writer(hint: Any) -> Write | None:
     # None where JSON writes it as it should be: rows, being tuples, are written as lists
     if hasattr(hint, "to_json"):
         return lambda value: value.to_json()
-    if _is_record(hint):
+    if hasattr(hint, "_fields"):
         return None if hint in _ROWS else lambda value: _fields(hint, value)
     inside = [write for each in typing.get_args(hint) if (write := _writer(each)) is not None]
     if not inside:
@@ -219,7 +209,7 @@ def _reader(hint: Any) -> Read:
         return _number
     if hasattr(hint, "from_json"):
         return hint.from_json  # type: ignore[no-any-return]  # it says what it makes
-    if _is_record(hint):
+    if hasattr(hint, "_fields"):
         return _row_reader(hint) if hint in _ROWS else lambda value: decode(hint, _of(dict, value))
     if origin is list:
         return _list_reader(args[0])

@@ -4,18 +4,25 @@ Rules: an interrupt that finds its call queued cancels it; one that finds it run
 KeyboardInterrupt in the thread that runs it. It is aimed under a lock, and taken back under the
 same lock when the call ends before it hits. So between calls, and while answers are sent, no
 interrupt can come up.
+
+A SIGINT that comes between Python's last look and a system call that blocks is not noticed before
+that call ends. Another signal, a nudge that does nothing, ends the call, and Python looks.
 """
 
 from __future__ import annotations
 
 import ctypes
+import signal
 import threading
-from collections.abc import Callable, Generator
+import time
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final, TypeVar
 
 R = TypeVar("R")
 Key = tuple[int, int]  # (caller's process, its reply port): one call
 _REMEMBERED: Final = 1_000_000  # cancelled calls that have not arrived: as many as may be queued
+NUDGE: Final = signal.SIGRTMIN + 1
+PAUSES_S: Final = (0.005, 0.015, 0.06, 0.2)
 
 
 class Interrupts:
@@ -183,3 +190,33 @@ def take_back() -> None:
             pass
     except _TakenBack:
         return
+
+
+def allow_nudges() -> None:
+    """Let the main thread be nudged. To be called there."""
+    if signal.getsignal(NUDGE) == signal.SIG_DFL:
+        signal.signal(NUDGE, lambda *_: None)
+
+
+def interrupt_main(*ends_wait: Callable[[], bool]) -> None:
+    """Make a SIGINT come up there, and return at once. Any thread.
+
+    Each of `ends_wait` ends a wait that sees no signal, if there is one, and says whether it did.
+    """
+    main = threading.main_thread().ident or 0
+    signal.pthread_kill(main, signal.SIGINT)
+    if signal.getsignal(NUDGE) == signal.SIG_DFL:  # a nudge would end the process
+        return
+    nudging = threading.Thread(
+        target=_nudge, args=(main, ends_wait), name="monarch-nudge", daemon=True
+    )
+    vars(nudging).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+    nudging.start()
+
+
+def _nudge(main: int, ends_wait: Iterable[Callable[[], bool]]) -> None:
+    for pause_s in PAUSES_S:
+        time.sleep(pause_s)
+        signal.pthread_kill(main, NUDGE)
+        if any(ends() for ends in ends_wait):
+            return
