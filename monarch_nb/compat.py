@@ -28,16 +28,16 @@ _ACTOR: Final = {
 }
 
 
-def _from(module: str, names: str) -> dict[str, str]:
-    return {name: f"{module}:{name}" for name in names.split()}
+def _from(home: str, names: str) -> dict[str, str]:
+    return {name: f"{home}{name}" for name in names.split()}
 
 
 def _same(names: str) -> dict[str, str]:
-    return _from("monarch_nb", names)
+    return _from("monarch_nb:", names)
 
 
 def _tensor(names: str) -> dict[str, str]:
-    return _from("monarch_nb.tensor", names)
+    return _from("monarch_nb.tensor:", names)
 
 
 _SHAPES: Final = "Extent NDSlice Point Region Selection Shape Slice"
@@ -75,40 +75,40 @@ _SERVED: Final[dict[str, dict[str, str]]] = {
         "MeshTrait": "monarch_nb.core.shape.mesh_trait:MeshTrait",
     },
     "monarch.rdma": _from(
-        "monarch_nb.rdma",
+        "monarch_nb.rdma:",
         "RDMAAction RDMABuffer RDMAReadTransferWarning RDMATcpFallbackWarning "
         "RDMAWriteTransferWarning get_rdma_backend is_ibverbs_available is_rdma_available",
     ),
     "monarch.spmd": _from(
-        "monarch_nb.spmd", "SPMDActor setup_torch_elastic_env setup_torch_elastic_env_async"
+        "monarch_nb.spmd:", "SPMDActor setup_torch_elastic_env setup_torch_elastic_env_async"
     ),
     "monarch.exceptions": _same("ActorError DeviceMeshError RemoteException SupervisionError"),
     "monarch.tools": {},
     "monarch.tools.config": _same("Workspace"),
     "monarch.tools.config.environment": _from(
-        "monarch_nb.meshes.workspace", "CondaEnvironment Environment"
+        "monarch_nb.meshes.workspace:", "CondaEnvironment Environment"
     ),
     "monarch.tools.config.workspace": {
         **_same("Workspace"),
-        **_from("monarch_nb.meshes.workspace", "ACTIVE_CONDA_ENV"),
+        **_from("monarch_nb.meshes.workspace:", "ACTIVE_CONDA_ENV"),
     },
     "monarch._src": {},
     "monarch._src.actor": {},
     "monarch._src.actor.proc_mesh": {
         **_same("HostMesh ProcMesh"),
-        **_from("monarch_nb.meshes.proc_mesh", "register_proc_mesh_spawn_callback"),
-        **_from("monarch_nb.meshes.proc_mesh", "unregister_proc_mesh_spawn_callback"),
+        **_from("monarch_nb.meshes.proc_mesh:", "register_proc_mesh_spawn_callback"),
+        **_from("monarch_nb.meshes.proc_mesh:", "unregister_proc_mesh_spawn_callback"),
     },
     "monarch._src.actor.telemetry": {
         **_same("get_meter span traced"),
-        **_from("monarch_nb.services.telemetry", "TracingForwarder"),
+        **_from("monarch_nb.services.telemetry:", "TracingForwarder"),
     },
     "monarch._rust_bindings": {},
     "monarch._rust_bindings.monarch_hyperactor": {},
     "monarch._rust_bindings.monarch_hyperactor.supervision": _same("MeshFailure SupervisionError"),
     "monarch._rust_bindings.monarch_hyperactor.shape": _same(_SHAPES),
     "monarch._rust_bindings.monarch_hyperactor.mailbox": _from(
-        "monarch_nb.actors.undeliverable", "UndeliverableMessageEnvelope"
+        "monarch_nb.actors.undeliverable:", "UndeliverableMessageEnvelope"
     ),
     "monarch._rust_bindings.monarch_hyperactor.proc": _same("ProcId Uid"),
 }

@@ -129,7 +129,7 @@ def concurrent_endpoint(
     explicit_response_port: bool = False,
     instrument: bool = True,
 ) -> Any:
-    """An async endpoint whose body runs as a task: later messages are accepted while it awaits.
+    """Mark an async endpoint whose body runs as a task: others are accepted while it awaits.
 
     Concurrent calls of one sender start in order. Raises `ValueError` for a plain `def` and for a
     method that is an endpoint already.

@@ -127,7 +127,7 @@ class Endpoint(Generic[P, R]):
             current.part(Returns).cast(sender, target, payload, tag, range(len(target.processes)))
 
     def rref(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """The result as tensors of the mesh, which stay on the ranks; its kind is known from
+        """Return the result as tensors of the mesh, which stay on the ranks; its kind is known from
         `@endpoint(propagate=...)`. Needs tensors of a mesh among the arguments, or an active mesh.
 
         Example:

@@ -210,7 +210,7 @@ class Hosting:
     # for drivers
 
     def sealed(self, message: Message, value: object) -> Payload:
-        """The answer to a call. User code runs while pickling, and may raise."""
+        """Pickle the answer to a call. Runs user code, which may raise."""
         if self.uncopied and message.source == self.proc.id and message.reply in self.uncopied:
             handed = self.uncopied[message.reply] = Handed(value)
             return self.proc.encode_bytes(pickling.dumps_plain(handed))

@@ -117,7 +117,7 @@ class PortReceiver(Generic[R]):
         weakref.finalize(self, proc.ports.pop, port, None)
 
     def recv(self) -> LazyFuture[R]:
-        """The next message. Raises `ValueError` for the second receive of a once-port."""
+        """Return the next message. Raises `ValueError` for the second receive of a once-port."""
         if self._once and self._received:
             raise ValueError("this port receives once and has been received from already")
         self._received = True
@@ -130,7 +130,7 @@ class PortReceiver(Generic[R]):
         self._box.want(_ANYBODY, future._arrive)
 
     def ranked(self) -> RankedPortReceiver[R]:
-        """The same mailbox, each message with the rank it came from."""
+        """Return the same mailbox, each message with the rank it came from."""
         view: RankedPortReceiver[R] = object.__new__(RankedPortReceiver)
         view.__dict__.update(self.__dict__)
         view._is_ranked = True
@@ -172,14 +172,14 @@ class Channel:
     @staticmethod
     # Monarch's
     def open(once: bool = False) -> tuple[Port[Any], PortReceiver[Any]]:
-        """A mailbox in this process; `once` allows one message."""
+        """Make a mailbox in this process; `once` allows one message."""
         proc = current.proc()
         number = proc.new_port()
         return Port(proc.id, number, once=once), PortReceiver(proc, number, once=once)
 
     @staticmethod
     def open_ranked(once: bool = False) -> tuple[Port[Any], RankedPortReceiver[Any]]:
-        """As `open`; what is received comes with the sender's rank."""
+        """Open one whose messages come with the sender's rank."""
         proc = current.proc()
         number = proc.new_port()
         receiver: RankedPortReceiver[Any] = RankedPortReceiver(proc, number, once=once, ranked=True)

@@ -46,11 +46,11 @@ class UndeliverableMessageEnvelope:
     error: str
 
     def sender(self) -> ActorId:
-        """The address of the actor that sent it."""
+        """Return the address of the actor that sent it."""
         return self._sender
 
     def dest(self) -> str:
-        """The address that it was sent to, as text."""
+        """Return the address that it was sent to, as text."""
         return self._dest
 
     def error_msg(self) -> str:
@@ -70,7 +70,7 @@ class _Note:
 
 
 def sealed(payload: Payload, sender: Instance, what: str) -> Payload:
-    """The same payload, with its sender behind the pickle, where unpickling does not look."""
+    """Put its sender behind the pickle of a payload, where unpickling does not look."""
     name = what.encode()[:_LONGEST]
     trailer = name + _TRAILER.pack(sender.port, len(name))
     return Payload(payload.payload + trailer, payload.buffers, payload.flags | RETURN)
@@ -84,7 +84,7 @@ def _unsealed(message: Message) -> tuple[int, str]:
 
 
 def send_back(proc: Proc, message: Message, dest: str, why: str) -> None:
-    """Nobody is there for this message: tell its sender, if it wants to know."""
+    """Tell the sender of a message that nobody is there, if it wants to know."""
     if message.flags & RETURN:
         sender, what = _unsealed(message)
         proc.control(message.source, Undelivered(sender, what, dest, why))
@@ -160,7 +160,7 @@ class Returns:
             self._raise_fence(process, waiting[-1].number)
 
     def on_undelivered(self, message: Undelivered, _: Message) -> None:
-        """Something that an actor of this process has sent came back."""
+        """Bring back what an actor of this process has sent."""
         self._tell(message.sender, message.dest, message.what, message.why)
 
     def _tell(self, port: int, dest: str, what: str, why: str) -> None:

@@ -44,7 +44,7 @@ class Place(NamedTuple):
 
     @classmethod
     def checked(cls, fields: object) -> Place:
-        """The place of these fields; RemoteProtocolError if they cannot be one."""
+        """Return the place of these fields; RemoteProtocolError if they cannot be one."""
         if isinstance(fields, tuple) and len(fields) == len(cls._fields):
             place = cls(*fields)
             is_plain = all(type(each) is int and 0 <= each < _U64 for each in fields)
@@ -94,7 +94,7 @@ class Registry:
         return None if entry is None else entry.memory
 
     def drop(self, serial: int) -> bool:
-        """No copy begins from now on; False if there was no such buffer (any more)."""
+        """Let no copy begin from now on; False if there was no such buffer (any more)."""
         with self._lock:
             entry = self._entries.pop(serial, None)
             if entry is None or self._fd < 0 or os.getpid() != self._pid:
@@ -115,7 +115,7 @@ class Registry:
                 self.drop(serial)
 
     def statistics(self) -> dict[str, int]:
-        """`buffers` that are registered, their `bytes`; `leaving`: dropped, but still copied."""
+        """Count `buffers`, their `bytes`, and what is `leaving`: dropped, but still copied."""
         with self._lock:
             total = sum(entry.memory.size for entry in self._entries.values())
             return {"buffers": len(self._entries), "bytes": total, "leaving": self._leaving}

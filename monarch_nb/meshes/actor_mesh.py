@@ -113,7 +113,7 @@ class ActorMesh(ShapedMesh, Generic[A]):
         return found
 
     def __await__(self) -> Generator[object, None, ActorMesh[A]]:
-        """`actors = await procs.spawn(...)`: waits for the constructors."""
+        """Wait for the constructors: `actors = await procs.spawn(...)`."""
         yield from self.initialized.__await__()
         return self
 
@@ -150,7 +150,7 @@ def spawn_actors(
     *,
     port: int | None = None,
 ) -> ActorMesh[Any]:
-    """`ProcMesh.spawn`; `port`: one that everybody knows, instead of a new one."""
+    """Do what `ProcMesh.spawn` does; `port`: one that everybody knows, instead of a new one."""
     made = current.part(Spawner).spawn_actors(procs, name, cls, args, kwargs, _whole, port)
     return _whole(made)
 

@@ -160,8 +160,7 @@ def state_of_living(state: S, living: list[int], shape: Shape) -> S:
 
 
 def shrink_shape(shape: Shape, living: set[int]) -> Shape:
-    """Drop the slices of one axis that hold a lost rank, if that loses no survivor; else one
-    line."""
+    """Drop the slices of one axis with lost ranks, if that loses no survivor; else a line."""
     extent = shape.extent
     for axis, label in enumerate(shape.labels):
         kept = [i for i in range(extent[label]) if set(shape.at(label, i).ranks()) <= living]

@@ -90,7 +90,7 @@ class Hosts:
         return agent
 
     def environment_changes(self, agent: int) -> Environment:  # noqa: ARG002  the client looks
-        """What has changed in this process's environment since it became that of its ranks.
+        """Return what has changed in this process's environment since it became that of its ranks.
 
         Hosts that others have started, and ranks, keep theirs.
         """

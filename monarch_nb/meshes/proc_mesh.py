@@ -145,7 +145,7 @@ class ProcMesh(ShapedMesh):
         aggregate_window_sec: float | None = None,
         level: int = logging.INFO,
     ) -> None:
-        """How the client shows the processes' output and logs.
+        """Choose how the client shows the processes' output and logs.
 
         Args:
             stream_to_client: kept for Monarch's programs; what ranks print is always shown, once.
@@ -184,7 +184,7 @@ class ProcMesh(ShapedMesh):
         return answer.get()
 
     def __getitem__(self, name: str) -> ValueMesh[Any]:
-        """The variable `name` of the cells of these ranks: `mesh["loss"]`. Waits for the ranks.
+        """Fetch a variable of the cells of these ranks: `mesh["loss"]`. Waits for the ranks.
 
         Raises `RankNameError` where ranks have no such variable, `EncodeError` where it cannot be
         moved, `SupervisionError` when a rank is lost.
@@ -231,22 +231,22 @@ class ProcMesh(ShapedMesh):
         late.load(late.TENSORS).deactivate(self)
 
     def rank_tensor(self, dim: str | Sequence[str]) -> Any:
-        """A tensor of the mesh (int64, no dimensions) that is each rank's coordinate on an axis; of
-        several axes, their coordinates as one number, the last axis the fastest.
+        """Make a tensor of the mesh (int64, no dimensions): each rank's coordinate on an axis, or
+        on several as one number, the last axis the fastest.
 
         Raises `KeyError` for an axis that the mesh has not.
         """
         return late.load(late.TENSORS).rank_tensor(self, dim)
 
     def rank_tensors(self) -> dict[str, Any]:
-        """`rank_tensor` of every axis, by name."""
+        """Return `rank_tensor` of every axis, by name."""
         return {dim: self.rank_tensor(dim) for dim in self._labels}
 
     def group(
         self, dims: str | Sequence[str] | None = None, *, timeout: float | None = None
     ) -> Any:
-        """The `torch.distributed` process group of each rank's neighbours along an axis, several
-        axes, or all of them.
+        """Return the `torch.distributed` group of each rank's neighbours along one axis, several,
+        or all of them.
 
         On the controller a handle, to be sent to the ranks: `mesh["g"] = mesh.group("gpus")`, or an
         argument of an endpoint. There, and when called on a member, it is the `ProcessGroup`: its
@@ -267,8 +267,8 @@ class ProcMesh(ShapedMesh):
         return process_groups.group(self._group_part(), chosen, timeout)
 
     def device_mesh(self) -> Any:
-        """On a member: the `torch.distributed.device_mesh.DeviceMesh` with these axes, for
-        `fully_shard`, `distribute_tensor`, `parallelize_module`.
+        """Return, on a member, torch's `DeviceMesh` with these axes, for `fully_shard`,
+        `distribute_tensor`, `parallelize_module`.
 
         Waits for the other members the first time. Raises `RuntimeError` where it is called on the
         controller or on a rank that is no member.
@@ -285,7 +285,7 @@ class ProcMesh(ShapedMesh):
     async def sync_workspace(
         self, workspace: Workspace | Path | str, conda: bool = False, auto_reload: bool = False
     ) -> SyncReport:
-        """As `HostMesh.sync_workspace`, for the hosts of these processes."""
+        """Do what `HostMesh.sync_workspace` does, for the hosts of these processes."""
         agents = list(dict.fromkeys(self._agents()))
         extent = Extent(["hosts"], [len(agents)])
         return await _sync(agents, extent, workspace, conda, auto_reload)
@@ -476,7 +476,7 @@ class HostMesh(ShapedMesh):
         return self._spawn({}, SpawnOptions(name=name, anywhere=True))
 
     def with_python_executable(self, path: str) -> HostMesh:
-        """The same hosts, whose processes run another interpreter, as in `spawn_procs` of it.
+        """Return the same hosts, whose processes run another interpreter.
 
         It needs this monarch_nb and the same minor version of Python. Processes are started, not
         forked, which takes seconds. They find the modules that this process finds outside of its
@@ -550,11 +550,11 @@ def _check_axes(host_labels: tuple[str, ...], per_host: dict[str, int]) -> None:
 
 
 def this_host() -> HostMesh:
-    """The host of the calling process, as a mesh of one."""
+    """Return the host of the calling process, as a mesh of one."""
     return HostMesh(HostsState([current.part(Hosts).local_agent()]), Shape.unity())
 
 
 def this_proc() -> ProcMesh:
-    """The calling process, as a mesh of one; actors spawned on it live beside you."""
+    """Return the calling process, as a mesh of one; actors spawned on it live beside you."""
     found: ProcMesh = current.runtime().root.proc_mesh
     return found

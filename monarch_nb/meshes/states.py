@@ -20,8 +20,7 @@ from monarch_nb.process.supervision.supervision import MeshState, Supervision
 
 
 class HandleToken:
-    """Kept by every handle of a mesh and of what lives on it; when the last goes, the mesh is
-    garbage."""
+    """Kept by every handle of a mesh and what lives on it; when the last goes, it is garbage."""
 
     __slots__ = ("__weakref__",)
 
@@ -55,7 +54,7 @@ class ProcsState(MeshState):
         return str(run_dir / f"store-{self.number:x}-{self.generation}")
 
     def token(self) -> HandleToken | None:
-        """That of the handles; None where garbage collection means nothing."""
+        """Return that of the handles; None where garbage collection means nothing."""
         if self.when_garbage is None:
             return None
         found = self._token() if self._token is not None else None
@@ -122,7 +121,7 @@ class Part:
         return [self.state.processes[rank] for rank in self.ranks]
 
     def reference(self) -> tuple[Any, ...]:
-        """What a handle of it pickles as."""
+        """Return what a handle of it pickles as."""
         state = self.state
         processes = list(state.processes)
         return state.number, state.name, state.shape, processes, state.agents, self.shape

@@ -88,11 +88,11 @@ class Links:
             thread.start()
 
     def is_receiving(self) -> bool:
-        """Whether the caller is the thread that receives, which must not wait for an answer."""
+        """Tell whether this is the thread that receives, which must not wait for an answer."""
         return threading.current_thread() is self._threads[0]
 
     def outbox(self, process: int) -> Outbox:
-        """The outbox to a process, made at first use."""
+        """Return the outbox to a process, made at first use."""
         found = self._outboxes.get(process)
         return self._connect(process) if found is None else found
 
@@ -182,7 +182,7 @@ class Links:
             path.unlink(missing_ok=True)
 
     def sever(self) -> None:
-        """In a forked child: the sockets are the parent's, and so are the threads."""
+        """Let go of the parent's sockets in a forked child, which has none of the threads."""
         self.forked = True
         for outbox in list(self._outboxes.values()):
             outbox.sever()

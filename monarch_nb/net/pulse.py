@@ -42,11 +42,11 @@ class Pulse:
         self._monitor = monitored.monitor
 
     def fileno(self) -> int:
-        """The descriptor to poll. It is edge-triggered, and silent until `read` was called once."""
+        """Return what to poll. It is edge-triggered, and silent until `read` was called once."""
         return int(self._monitor.fd)
 
     def read(self) -> list[bool]:
-        """What happened since the last call: True for heard, False for lost, in turns."""
+        """Return what happened since the last call: True for heard, False for lost, in turns."""
         changes = []
         while self._monitor.poll(0):
             event = parse_monitor_message(self._monitor.recv_multipart())["event"]

@@ -36,7 +36,7 @@ ZAP_DOMAIN: Final = "monarch_nb"
 
 
 def new_context(io_threads: int = 1) -> zmq.Context[zmq.Socket[bytes]]:
-    """A ZeroMQ context for one process. Raises `RuntimeError` for a libzmq with known holes."""
+    """Make a ZeroMQ context. Raises `RuntimeError` for a libzmq with known holes."""
     if zmq.zmq_version_info() < (4, 3, 5):
         raise RuntimeError(f"libzmq {zmq.zmq_version()} is too old: 4.3.5 or newer is needed")
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
@@ -55,7 +55,7 @@ def inbox_path(run_dir: Path, process: int) -> str:
 def bind_inbox(
     context: zmq.Context[zmq.Socket[bytes]], run_dir: Path, process: int
 ) -> zmq.Socket[bytes]:
-    """The socket on which `process` receives everything that is sent to it on this host."""
+    """Bind the socket on which `process` receives everything that is sent to it on this host."""
     check_private(run_dir)
     socket = _data_socket(context, zmq.PULL)
     socket.bind(inbox_path(run_dir, process))
@@ -65,7 +65,7 @@ def bind_inbox(
 def connect_outbox(
     context: zmq.Context[zmq.Socket[bytes]], run_dir: Path, process: int
 ) -> zmq.Socket[bytes]:
-    """A socket that delivers to `process`; it may not listen yet, messages wait until it does."""
+    """Connect to `process`; it may not listen yet, messages wait until it does."""
     socket = _data_socket(context, zmq.PUSH)
     socket.connect(inbox_path(run_dir, process))
     return socket
@@ -78,7 +78,7 @@ def connect_pulse(
     interval_s: float,
     timeout_s: float,
 ) -> zmq.Socket[bytes]:
-    """A link that carries nothing but heartbeats, answered by libzmq's own thread in the peer.
+    """Make a link that carries heartbeats only, answered by libzmq's own thread in the peer.
 
     A peer that holds the GIL for minutes answers; a stopped or frozen one does not, and the link
     breaks after `timeout_s` more.
@@ -113,7 +113,7 @@ def bind_stream(run_dir: Path, process: int) -> socket.socket:
 
 
 def connect_stream(run_dir: Path, process: int) -> socket.socket | None:
-    """A stream to a process of this host, or None while it does not accept."""
+    """Connect to a process of this host, or None while it does not accept."""
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     stream.setblocking(False)
     try:
@@ -138,7 +138,7 @@ def has_debug_server(run_dir: Path) -> bool:
 
 
 def connect_debug_server(run_dir: Path) -> socket.socket:
-    """A stream to the owner of a run dir. Raises `OSError`, `AuthError`."""
+    """Connect to the owner of a run dir. Raises `OSError`, `AuthError`."""
     check_private(run_dir)
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -150,7 +150,7 @@ def connect_debug_server(run_dir: Path) -> socket.socket:
 
 
 def gateway_id(host: int) -> int:
-    """The id under which a host's gateway receives what is for other hosts."""
+    """Return the id under which a host's gateway receives what is for other hosts."""
     return host << HOST_SHIFT | SERVICE_BIT | 1
 
 
@@ -205,7 +205,7 @@ def connect_server(
 
 
 def check_address(address: str) -> None:
-    """`tcp://host:port` or `ipc://path`; never every interface. Raises `ValueError`."""
+    """Raise `ValueError` unless it is `tcp://host:port` or `ipc://path`, of one interface."""
     kind, _, place = address.partition("://")
     host = place.rpartition(":")[0]
     if kind not in {"tcp", "ipc"} or not place:
@@ -232,14 +232,14 @@ def _data_socket(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Sock
 
 
 def free_port() -> int:
-    """A TCP port of this host's loopback on which nobody listens at the moment."""
+    """Return a TCP port of this host's loopback on which nobody listens at the moment."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
     return port
 
 
 def listen_on_loopback(port: int) -> tuple[int, int]:
-    """The descriptor of a TCP socket that only this host can reach, and its port.
+    """Return the descriptor of a TCP socket that only this host can reach, and its port.
 
     For libraries that would otherwise listen on every interface; they own the descriptor.
     """

@@ -23,7 +23,7 @@ class InstanceControl(Protocol):
         """Whether it has `_handle_undeliverable_message`."""
 
     def proc_mesh(self) -> Any:
-        """A handle of the processes on which it was spawned."""
+        """Return a handle of the processes on which it was spawned."""
 
     def stop_self(self, reason: str) -> None: ...
     def abort_self(self, reason: str) -> None: ...
@@ -96,7 +96,7 @@ class Instance:
     kill = abort
 
     def move_to(self, point: Point) -> None:
-        """Its mesh was healed or shrunk: this is its place now."""
+        """Give it its place now that its mesh was healed or shrunk."""
         self.rank = point
 
     def __str__(self) -> str:

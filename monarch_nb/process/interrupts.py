@@ -69,7 +69,7 @@ class Interrupts:
     # the actor's thread
 
     def begin(self, key: Key) -> bool:
-        """The call is taken from the queue. False when it has been cancelled."""
+        """Take a call from the queue. False when it has been cancelled."""
         self._active.add(key)
         if self._cancelled and self._cancelled.pop(key, 0) is None:
             self._active.discard(key)
@@ -78,14 +78,14 @@ class Interrupts:
         return True
 
     def enter(self, key: Key) -> None:
-        """From here on a KeyboardInterrupt may come up. Raises it if it came since `begin`."""
+        """Let a KeyboardInterrupt come up from here on. Raises it if it came since `begin`."""
         self._thread = threading.get_ident()
         self.running = key
         if key in self._meant:
             raise KeyboardInterrupt
 
     def leave(self) -> None:
-        """From here on none comes up. May itself be interrupted: to be called `calmly`."""
+        """Let none come up from here on. May itself be interrupted: to be called `calmly`."""
         with self._lock:
             self.running = None
             if self._signalled:
@@ -93,7 +93,7 @@ class Interrupts:
                 self._take_back()
 
     def finish(self, key: Key) -> bool:
-        """As `leave`, and the call has ended. Whether it was interrupted by its caller."""
+        """Leave, and end the call. Tells whether its caller has interrupted it."""
         self.leave()
         self._active.discard(key)
         meant = key in self._meant
@@ -115,7 +115,7 @@ class Interrupts:
             take_back()
 
     def hit(self) -> bool | None:
-        """For the handler of SIGINT: True: raise; False: it came too late; None: it is not ours."""
+        """Tell SIGINT's handler: True: raise; False: it came too late; None: it is not ours."""
         if self._signalled:
             self._signalled = False
             return self.running is not None
@@ -178,7 +178,7 @@ def raise_in_thread(thread_id: int, kind: type[BaseException]) -> None:
 
 
 def take_back() -> None:
-    """What was raised in this thread and has not come up yet does not.
+    """Keep what was raised in this thread from coming up, if it has not yet.
 
     Another takes its place and comes up here. Were there none in its place, which Python's API
     allows, each thread of the process would look for it from then on, wherever it looks for

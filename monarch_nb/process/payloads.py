@@ -91,7 +91,7 @@ class Payloads:
         return Payload(payload, buffers, DETACHED if len(payload) >= DETACH_BYTES else 0)
 
     def decode(self, message: Message) -> Any:
-        """The value of a message; unpickles, so never called in the inbox thread."""
+        """Return the value of a message; unpickles, so never called in the inbox thread."""
         if message.flags & SHARED:
             self._take_up(message)
         return pickling.loads(message.payload, message.buffers)
@@ -104,12 +104,12 @@ class Payloads:
         return self.decode(carried)
 
     def discard(self, message: Message) -> None:
-        """A message for nobody: give back the memory it borrows."""
+        """Give back the memory that a message for nobody borrows."""
         for segment in _segments(message):
             self._release(message.source, segment)
 
     def unread(self, message: Message) -> Callable[[], object]:
-        """What decodes a message, once; if nobody ever calls it, the memory is given back."""
+        """Return what decodes a message, once; if it is never called, the memory is given back."""
         if not message.flags & SHARED:
             return functools.partial(self.decode, message)
         self._start_releaser()
@@ -233,7 +233,7 @@ class Handed:
         _handed[self._number] = value
 
     def let_go(self) -> None:
-        """Nobody will take it any more, if it is there still."""
+        """Let go of it, if it is there still: nobody will take it any more."""
         _handed.pop(self._number, None)
 
     def __reduce__(self) -> tuple[object, ...]:

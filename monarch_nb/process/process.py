@@ -145,8 +145,7 @@ class Proc:
         rank: int,
         tag: int,
     ) -> None:
-        """Send a call in the name of another process, which gets the answer. Nothing may be
-        lent."""
+        """Send a call in the name of another process, which gets the answer. It lends nothing."""
         assert not payload.flags & SHARED
         self._send_large(process, CALL, port, payload, reply, rank, tag, source)
 
@@ -188,8 +187,7 @@ class Proc:
         rank: int = 0,
         tag: int = 0,
     ) -> None:
-        """Send a control message; `payload` is user data that the receiver's inbox thread leaves
-        alone."""
+        """Send a control message; `payload` is user data, which no inbox thread opens."""
         buffers: list[Any] = []
         flags = 0
         if payload is not None:
@@ -262,7 +260,7 @@ class Proc:
         found.handle(content, message)
 
     def mark_dead(self, ended: Exit) -> None:
-        """A process is gone: forget its outbox and leases. `end_waits` has to follow."""
+        """Forget the outbox and leases of a process that is gone. `end_waits` has to follow."""
         self.dead[ended.process] = ended
         if ended.unreachable_s is not None:
             self._cut_off.add(ended.process)
@@ -364,7 +362,7 @@ class _Asked(Waiter):
 
 
 def answer_of(kind: type[A], message: Message) -> A | Refused:
-    """The answer that has come; one that makes no sense is a refusal."""
+    """Return the answer that has come; one that makes no sense is a refusal."""
     try:
         return codec.decode_answer(kind, message.payload)
     except RemoteProtocolError as error:
@@ -372,8 +370,7 @@ def answer_of(kind: type[A], message: Message) -> A | Refused:
 
 
 def new_process_ids(host: int, count: int) -> list[int]:
-    """Ids for processes to come on a host: consecutive, from a random start, so never used
-    twice."""
+    """Make ids for processes of a host: consecutive, from a random start, so never used twice."""
     start = random.SystemRandom().getrandbits(39) << 8
     return [
         host << frames.HOST_SHIFT | (start + i) & (frames.SERVICE_BIT - 1) for i in range(count)

@@ -14,7 +14,7 @@ from monarch_nb.core.hangs.stacks import Frame, is_of_python
 
 
 def read(text: str) -> list[Stack]:
-    """The stacks of the threads that run code of the user's, the main thread's first.
+    """Return the stacks of the threads that run code of the user's, the main thread's first.
 
     Raises `ValueError` for anything but JSON.
     """

@@ -41,7 +41,7 @@ class SelectionError(MeshError, ValueError):
 
 
 def parts(mesh: M, words: Sequence[str]) -> list[M]:
-    """The mesh, cut to what the words select. Raises `SelectionError`."""
+    """Return the mesh, cut to what the words select. Raises `SelectionError`."""
     if not words or list(words) == ["all"]:
         return [mesh]
     axes = [word for word in words if "=" in word]

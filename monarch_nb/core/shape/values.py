@@ -107,7 +107,7 @@ class ValueMesh(ShapedMesh, Generic[R]):
         return self._value(Slice.new_row_major(extent.sizes).nditem(place))
 
     def __getitem__(self, at: int | Mapping[str, int]) -> R:
-        """Value at a rank, a `Point` or a dict of coordinates; errors as `item`."""
+        """Return the value at a rank, a `Point` or a dict of coordinates; errors as `item`."""
         if isinstance(at, Mapping):
             return self.item(**at)
         _check_rank(at, len(self._stored), IndexError)

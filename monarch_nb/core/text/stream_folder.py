@@ -87,7 +87,7 @@ class StreamFolder:
         return min(times, default=None)
 
     def feed(self, rank: int, stream: str, text: str, now: float) -> list[Text]:
-        """A chunk of output has arrived."""
+        """Take a chunk of output."""
         if self.total == 1:
             return self._passed(stream, text, now)
         place = rank, stream
@@ -108,7 +108,7 @@ class StreamFolder:
         return shown or self._shown(now)
 
     def finish(self, rank: int, now: float) -> list[Text]:
-        """The rank has ended its cell: nobody needs to wait for its lines any more."""
+        """End the cell of a rank: nobody needs to wait for its lines any more."""
         self._end_partials(rank, now)
         if rank in self._running:
             self._running.discard(rank)
@@ -135,12 +135,12 @@ class StreamFolder:
         return self._shown(now) + self._progress(now)
 
     def release(self, now: float) -> list[Text]:
-        """Something else is about to be shown: every line that waits for its equals."""
+        """Show every line that waits for its equals: something else is about to be shown."""
         self._release_older(now)
         return self._shown(now)
 
     def flush(self, now: float) -> list[Text]:
-        """The cell has ended: everything that waits, and how much was hidden."""
+        """End the cell: show everything that waits, and how much was hidden."""
         for rank in {rank for rank, _ in self._partials}:
             self._end_partials(rank, now)
         self._release_older(now)

@@ -103,12 +103,12 @@ class BoardSlot:
         _QUEUE.pack_into(self._buffer, self._offset + _QUEUE_OFFSET, depth)
 
     def read(self) -> Status | None:
-        """The record, or None when nothing was written yet or the writer died in the middle."""
+        """Return the record; None if nothing was written or the writer died in the middle."""
         record = self.whole()
         return None if record is None else parse(record)
 
     def whole(self) -> bytes | None:
-        """The bytes of a record that can be believed, or None as `read`."""
+        """Return the bytes of a record that can be believed, or None as `read`."""
         earlier = self.raw()
         for _ in range(_LOOKS):
             record = self.raw()
@@ -122,7 +122,7 @@ class BoardSlot:
         self._buffer[self._offset : self._offset + SLOT_BYTES] = bytes(SLOT_BYTES)
 
     def raw(self) -> bytes:
-        """The bytes as they are now, perhaps half written."""
+        """Return the bytes as they are now, perhaps half written."""
         return bytes(self._buffer[self._offset : self._offset + SLOT_BYTES])
 
 

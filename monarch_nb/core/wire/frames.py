@@ -85,7 +85,7 @@ class Message:
 
 
 def parse_header(frame: bytes) -> tuple[int, ...]:
-    """The header's eight integers. Raises `RemoteProtocolError` for anything else."""
+    """Return the header's eight integers. Raises `RemoteProtocolError` for anything else."""
     if len(frame) < HEADER.size:
         raise RemoteProtocolError(f"a frame of {len(frame)} bytes is too short for a header")
     header = HEADER.unpack_from(frame)
@@ -102,7 +102,7 @@ def pack_batch(messages: Sequence[bytes]) -> bytes:
 
 
 def unpack_batch(header: tuple[int, ...], frame: bytes) -> list[Message]:
-    """The messages of a batch, in order. Raises `RemoteProtocolError` if it is not whole."""
+    """Return the messages of a batch, in order. Raises `RemoteProtocolError` if it is not whole."""
     count = header[3]
     at = HEADER.size + 4 * count
     if at > len(frame):
@@ -119,7 +119,7 @@ def unpack_batch(header: tuple[int, ...], frame: bytes) -> list[Message]:
 
 
 def open_parts(parts: Sequence[QueueFrame]) -> list[Message]:
-    """The message, or the messages of a batch, in frames as ZeroMQ gives them."""
+    """Return the message, or the messages of a batch, in frames as ZeroMQ gives them."""
     frame = parts[0].bytes
     header = parse_header(frame)
     if header[0] == BATCH:
@@ -128,7 +128,7 @@ def open_parts(parts: Sequence[QueueFrame]) -> list[Message]:
 
 
 def parse(frames: Sequence[bytes]) -> Message:
-    """A whole message from its frames. Raises `RemoteProtocolError`."""
+    """Return a whole message from its frames. Raises `RemoteProtocolError`."""
     if not frames:
         raise RemoteProtocolError("a message without frames")
     return _opened(parse_header(frames[0]), frames[0], frames[1:])

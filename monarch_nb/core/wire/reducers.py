@@ -26,8 +26,7 @@ _SPARSE_STRINGS: Final = 2.5  # the same for polars, whose strings take some 16 
 
 
 def known(table: dict[type, Reducer]) -> None:
-    """Add the reducers of libraries that are loaded by now. Quick where nothing was loaded since
-    the last time."""
+    """Add the reducers of libraries that are loaded by now. Quick where nothing new was loaded."""
     count = len(sys.modules)
     if count == _looked_at.count:
         return

@@ -93,7 +93,7 @@ class Future(Generic[R]):
         return cast("BaseException", self._content) if self._state == _ERROR else None
 
     def done(self) -> bool:
-        """Whether the answer is here; never blocks."""
+        """Tell whether the answer is here; never blocks."""
         return self._state != _PENDING
 
     def cancel(self) -> bool:
@@ -112,7 +112,7 @@ class Future(Generic[R]):
             _call_each(self._callbacks, self)
 
     def as_asyncio(self) -> asyncio.Future[R]:
-        """An `asyncio.Future` of the running loop. Raises `RuntimeError` without one."""
+        """Return an `asyncio.Future` of the running loop. Raises `RuntimeError` without one."""
         loop = asyncio.get_running_loop()
         mirror: asyncio.Future[R] = loop.create_future()
 

@@ -56,7 +56,7 @@ class MeshFailure:
         return self._state.view()
 
     def report(self) -> str:
-        """What happened, in sentences for a person."""
+        """Return what happened, in sentences for a person."""
         ranks = ", ".join(self._state.describe_rank(rank) for rank in self.crashed_ranks)
         last = "" if self.ended is None else f"{_crashed(self.ended)}{self.ended.printed()}"
         return f"failure on mesh {self.mesh_name!r} with event: {ranks}: {self.event}{last}"
@@ -74,7 +74,7 @@ class MeshFailure:
         return _restore_failure, (self.mesh, self.crashed_ranks, self.event, cause, self.ended)
 
     def error(self, what: str | None = None) -> SupervisionError:
-        """The exception for a call that met this failure."""
+        """Return the exception for a call that met this failure."""
         call = f"Endpoint call {what}() failed, " if what else ""
         text = f"{call}{self.report()}{self._state.advice(self.crashed_ranks)}"
         ranks = tuple(self.crashed_ranks)
@@ -162,7 +162,7 @@ class MeshState:
             raise self.lost[hit[0]].error(what)
 
     def loss(self, ended: Exit, ranks: Sequence[int], what: str) -> SupervisionError:
-        """The error for a call in flight to a process that has just died."""
+        """Return the error for a call in flight to a process that has just died."""
         # with 100 000 calls in flight the same is said 100 000 times: the text is made once
         key = (ended.process, tuple(ranks), what, len(self.lost))
         said = self._said.get(key)

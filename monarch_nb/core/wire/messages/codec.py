@@ -65,7 +65,7 @@ class Request(Message, Generic[A_co]):
 
     @classmethod
     def answer(cls) -> type[A_co]:
-        """What it is answered with, unless it is refused."""
+        """Return what it is answered with, unless it is refused."""
         kind: type[A_co] = typing.get_args(vars(cls)["__orig_bases__"][0])[0]
         return kind
 
@@ -88,30 +88,30 @@ def row(kind: type[M]) -> type[M]:
 
 
 def verb_of(kind: type) -> str:
-    """The verb of a message. Raises `KeyError` for what is none."""
+    """Return the verb of a message. Raises `KeyError` for what is none."""
     return _VERBS[kind]
 
 
 def encode(message: object) -> bytes:
-    """A message with its verb."""
+    """Write a message with its verb."""
     kind = type(message)
     return json.dumps({"verb": _VERBS[kind], **_fields(kind, message)}).encode()
 
 
 def encode_answer(answer: object) -> bytes:
-    """What is sent to who has asked."""
+    """Write what is sent to who has asked."""
     kind = type(answer)
     fields = _fields(kind, answer)
     return json.dumps(fields if kind is Refused else {"ok": True, **fields}).encode()
 
 
 def encode_output(output: object) -> bytes:
-    """What a rank sends to an output port: fields alone."""
+    """Write what a rank sends to an output port: fields alone."""
     return json.dumps(_fields(type(output), output)).encode()
 
 
 def json_of(payload: Any) -> Body:
-    """What a control or output message says. Raises `RemoteProtocolError` for anything else."""
+    """Read the body of a message. Raises `RemoteProtocolError` for anything else."""
     try:
         body = json.loads(bytes(payload))
     except (ValueError, RecursionError):
@@ -122,7 +122,7 @@ def json_of(payload: Any) -> Body:
 
 
 def decode(kind: type[M], body: Body) -> M:
-    """The message of this type. Raises `RemoteProtocolError` if fields are missing or wrong."""
+    """Make a message. Raises `RemoteProtocolError` if fields are missing or wrong."""
     values = []
     for name, default, read, _ in _plan(typing.cast("type", kind)):
         if name not in body:

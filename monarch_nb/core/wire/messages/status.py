@@ -57,8 +57,7 @@ class GetThreadNames(Request[ThreadNames], verb="threads"):
 
 
 class Recorded(NamedTuple):
-    """The last collectives of a rank, and the global ranks of each group. `why` nothing is known of
-    them; else empty."""
+    """The last collectives of a rank, global ranks by group, and `why` nothing is known of them."""
 
     entries: list[Entry]
     members: dict[str, list[int]]
