@@ -302,7 +302,7 @@ class Driver:
         if sealed is not None:
             self._answer(message, REPLY, sealed)
 
-    def raised(
+    def call_raised(
         self, message: Message, error: BaseException, *, has_port: bool, interrupted: bool
     ) -> None:
         """Tell the caller what an endpoint has raised, or, where nobody waits, fail."""
@@ -356,18 +356,18 @@ class Driver:
         self._owned_stops = self.hosting.stop_owned_by(self.spec.port)
         return True
 
-    def not_handled(self, failure: MeshFailure, raised: BaseException | None = None) -> None:
+    def not_handled(self, failure: MeshFailure, error: BaseException | None = None) -> None:
         """Fail because a mesh that it owns has failed, and no `__supervise__` takes that."""
-        then = "" if raised is None else f"; then __supervise__ raised {raised!r}"
+        then = "" if error is None else f"; then __supervise__ raised {error!r}"
         text = self._failed_text(f"{failure.report()}{then}")
-        self.end(ActorEnded(text, raised or failure.cause), tell=True)
+        self.end(ActorEnded(text, error or failure.cause), tell=True)
 
-    def return_hook(self) -> Callable[[UndeliverableMessageEnvelope], object] | None:
-        """Return the user's `_handle_undeliverable_message`, in its context; None after the end."""
+    def hook(self, name: str) -> Callable[..., object] | None:
+        """Return a hook of the user's, in its context; None where there is none or no actor."""
         if self.state == State.ENDED:
             return None
         self.enter(self.spec.rank, self.spec.labels, self.spec.sizes, 0)
-        return getattr(self._actor, RETURN_HOOK, None)
+        return getattr(self._actor, name, None)
 
     def return_hook_raised(
         self, message: UndeliverableMessageEnvelope, error: BaseException

@@ -77,7 +77,7 @@ class Endpoint(Generic[P, R]):
         if self._takes_tensors(args, kwargs):
             return cast("Future[ValueMesh[R]]", self._on_tensors().call(*args, **kwargs))
         proc, target, tag = self._prepare(args, kwargs)
-        call = cast("GatherCall", make(GatherCall))
+        call = make(GatherCall)
         payload = self._encode(proc, target, args, kwargs)
         call._begin(proc, target, tag)
         call.expect()
@@ -105,7 +105,7 @@ class Endpoint(Generic[P, R]):
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[Future[R]]:
         """Ask every member now; iterate over as many futures, in the order of the answers."""
         proc, target, tag = self._prepare(args, kwargs)
-        call = cast("StreamCall", make(StreamCall))
+        call = make(StreamCall)
         payload = self._encode(proc, target, args, kwargs)
         call._begin(proc, target, tag)
         items = call.expect()
@@ -179,7 +179,7 @@ class Endpoint(Generic[P, R]):
         self, proc: Proc, target: Target, index: int, tag: int, args: Any, kwargs: Any
     ) -> Future[R]:
         payload = self._encode(proc, target, args, kwargs)
-        call = cast("SingleCall[R]", make(SingleCall))
+        call: SingleCall[R] = make(SingleCall)
         call._begin(proc, target, tag)
         proc.send(
             target.processes[0], CALL, target.port, payload, reply=call.port, rank=index, tag=tag
@@ -228,8 +228,7 @@ class PlainMethod:
 def as_endpoint(
     bound: object, *, propagate: Propagate = None, explicit_response_port: bool = False
 ) -> Endpoint[Any, Any]:
-    """Call a plain method of a spawned actor as an endpoint:
-    `as_endpoint(mesh.method).call_one(...)`.
+    """Call a plain method of a spawned actor: `as_endpoint(mesh.method).call_one(...)`.
 
     Raises `ValueError` for anything else.
     """

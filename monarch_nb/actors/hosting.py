@@ -58,8 +58,7 @@ class RankHooks:
 class Hosting:
     """Spawns, finds, stops and interrupts the actors of this process.
 
-    `restore_mesh` makes a handle of what `ProcMesh` pickles as; `stop_owned_by` ends what an actor
-    has spawned, by its port.
+    `restore_mesh` makes a handle of a pickled one; `stop_owned_by(port)` ends what an actor owns.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class Hosting:
         self.queues = hooks.queues
         self.flush_output = hooks.flush_output
         self.interrupt_main = hooks.interrupt_main
-        self.raised = RecentErrors()
+        self.recent_errors = RecentErrors()
         self.failed = LastFailures()
         self.on_raised: list[Callable[[BaseException], None]] = []
         """Called with what a call has raised, in its thread, before the caller is told."""
@@ -217,7 +216,7 @@ class Hosting:
         return self.proc.encode(value, (message.source,))
 
     def note_error(self, error: BaseException, what: str, tag: int, record: object) -> None:
-        self.raised.note(what, tag, record)
+        self.recent_errors.note(what, tag, record)
         for listener in self.on_raised:
             listener(error)
 

@@ -100,9 +100,9 @@ class _Receive(LazyFuture[R]):
 
 
 class PortReceiver(Generic[R]):
-    """The receiving end. `recv()` gives a `Future` that claims a message when it is observed.
+    """The receiving end, made by `Channel.open`; not meant for subclasses.
 
-    Made by `Channel.open`; not meant for subclasses.
+    `recv()` gives a `Future` that claims a message when it is observed.
     """
 
     def __init__(self, proc: Proc, port: int, *, once: bool, ranked: bool = False) -> None:

@@ -139,12 +139,7 @@ class Fold:
         if bins and bins[-1].key == key:  # most do
             bins[-1].add(sample, self.version + 1)
         else:
-            index = (
-                bisect_left(bins, key, key=attrgetter("key"))
-                if bins and key < bins[-1].key
-                else len(bins)
-            )
-            self._add_at(index, key, sample)
+            self._add_at(bisect_left(bins, key, key=attrgetter("key")), key, sample)
         self.version += 1
 
     def _add_at(self, index: int, key: int, sample: Sample) -> None:
@@ -269,8 +264,7 @@ class Curve:
     def add(self, rank: int, samples: Iterable[Sample], cell: int = 0) -> None:
         """Add what a rank tells on behalf of a notebook cell (0: not known).
 
-        A later cell that goes back to an earlier step begins the curve anew: it has been run again.
-        What is left of the older one is too late then.
+        A later cell that goes back to an earlier step begins the curve anew; the older is too late.
         """
         for sample in samples:
             if cell and cell < self._cell:

@@ -25,10 +25,7 @@ _lock = threading.Lock()
 
 
 def share(memory: Memory) -> tuple[Any, ...] | None:
-    """Return what another process needs to `open_shared` memory on a GPU; None for main memory.
-
-    Plain values, some 200 bytes.
-    """
+    """Return what another process needs to `open_shared` memory on a GPU; None for main memory."""
     if memory.tensor is None:
         return None
     storage: Any = memory.tensor.untyped_storage()  # the call is not typed

@@ -30,8 +30,7 @@ class Memory(NamedTuple):
 def memory_of(data: object, what: str = "data") -> Memory:
     """Return the memory of a 1-D contiguous `torch.Tensor` or `memoryview`.
 
-    Raises:
-        ValueError: for anything else; `what` names it in the text.
+    Raises `ValueError` for anything else; `what` names it in the text.
     """
     torch = sys.modules.get("torch")
     if isinstance(data, memoryview):

@@ -31,8 +31,7 @@ _U64: Final = 1 << 64
 class Place(NamedTuple):
     """Where a buffer is registered: entry `slot` of the page that is file `fd` of process `pid`.
 
-    `process` is the owner's id in the mesh, `page` the inode of its page. Small, plain, and only a
-    way to find the entry: address and size that count are the entry's.
+    `process` is the owner's id, `page` the inode. Address and size that count are the entry's.
     """
 
     process: int

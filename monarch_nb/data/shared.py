@@ -197,10 +197,8 @@ class Arena:
             segment.drop()
 
     def _await_warm(self, size: int) -> None:
-        """A large segment that would do may be on its way back: a moment costs less than new pages.
-
-        Of what `_write` would take, a tenth at most.
-        """
+        # A large segment that would do may be on its way back: a moment costs less than new pages;
+        # of what `_write` would take, a tenth at most
         until = time.monotonic() + size / _AWAITED_BYTES_PER_S
         self._is_awaited = size > PACK_BYTES
         while self._is_awaited and self._fits_only_lent(size):

@@ -15,8 +15,7 @@ from monarch_nb.core.errors.folding import fold_outputs, rank_words
 def cut(value: Any, count: int, dim: int = 0) -> list[Any]:
     """Return `count` parts in order; where it does not divide, the first ones have one more.
 
-    Raises `TypeError` for a value that has no order, `ValueError` for an axis that it does not
-    have.
+    Raises `TypeError` for a value without order, `ValueError` for an axis that it does not have.
     """
     size, take = _slicer(value, dim)
     least, longer = divmod(size, count)

@@ -31,10 +31,7 @@ def chosen_gpus(chosen: str) -> tuple[str, ...]:
 
 
 def device_of(local_rank: int, environment: Mapping[str, str | None]) -> str:
-    """Return `cuda:<i>`, shared in turn when there are more ranks than GPUs, or `cpu`.
-
-    `environment`: changes to that of this process, for this rank.
-    """
+    """Return `cuda:<i>`, shared in turn by more ranks than GPUs, or `cpu`, with these changes."""
     chosen = environment.get(VISIBLE)
     gpus = visible_gpus() if chosen is None else chosen_gpus(chosen)
     return f"cuda:{local_rank % len(gpus)}" if gpus else "cpu"

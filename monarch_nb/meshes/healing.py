@@ -109,11 +109,9 @@ class Healing:
         return state
 
     def _regroup(self, state: ProcsState, ranks: list[int]) -> None:
-        """Tell processes who they are now, and where their process groups meet from now on.
-
-        Waits until they know: the next call may reach an actor on another thread before. One whose
-        main thread is held by user code is not waited for very long; it learns when that ends.
-        """
+        # Tell processes who they are now, and where their process groups meet from now on. Waits
+        # until they know, as the next call may reach an actor on another thread before; not for
+        # long where user code keeps the main thread, which learns when that ends.
         extent = state.shape.extent
         store, size = state.store(self._proc.links.run_dir), len(state.processes)
         requests = {
@@ -123,10 +121,8 @@ class Healing:
         Question(self._proc, requests).wait(REGROUP_S)
 
     def _shrunk(self, state: S) -> S:
-        """The living part: a grid where whole slices of one axis are gone, else a line.
-
-        It takes the place of the mesh that it was made from, whose handles and slices end.
-        """
+        # The living part: a grid where whole slices of one axis are gone, else a line. It takes the
+        # place of the mesh that it was made from, whose handles and slices end.
         with self._supervision.marking:
             dead = {r for r, process in enumerate(state.processes) if process in self._proc.dead}
             lost = dead | set(state.lost)

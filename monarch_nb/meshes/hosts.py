@@ -90,10 +90,7 @@ class Hosts:
         return agent
 
     def environment_changes(self, agent: int) -> Environment:  # noqa: ARG002  the client looks
-        """Return what has changed in this process's environment since it became that of its ranks.
-
-        Hosts that others have started, and ranks, keep theirs.
-        """
+        """Return what has changed in the environment, for ranks that this process starts."""
         return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
 
     def hosts_ready(self, agents: Sequence[int]) -> Future[bool]:

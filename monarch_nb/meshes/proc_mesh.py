@@ -196,10 +196,7 @@ class ProcMesh(ShapedMesh):
         return variables.get([self._part], name).get()
 
     def __setitem__(self, name: str, value: Any) -> None:
-        """Set a variable of the cells on each of these ranks: `mesh["lr"] = 0.1`.
-
-        Waits for the ranks; one that runs a cell has it when the cell ends.
-        """
+        """Set a variable of the cells on each rank, between cells, and wait: `mesh["lr"] = 0.1`."""
         variables.put([self._part], {name: value}).get()
 
     def scatter(self, name: str, value: Any, dim: int = 0) -> None:

@@ -127,7 +127,6 @@ class Spawner:
         processes = [state.processes[rank] for rank in ranks]
         target = Target(state, "__init__", processes, ranks, state.shape)
         call = make(SpawnCall)
-        assert isinstance(call, SpawnCall)
         call.on_failure = functools.partial(self._spawn_failed, state, again)
         call._begin(self.proc, target, context.current_tag())
         call.expect()
@@ -143,10 +142,8 @@ class Spawner:
     def _spawn_failed(
         self, state: ActorsState, again: bool, failed: list[int], errors: list[Message]
     ) -> None:
-        """Some constructors raised: those actors never lived; the others are torn down.
-
-        In a heal (`again`) the others live on, and whoever heals is told.
-        """
+        # Some constructors raised: those actors never lived; the others are torn down. In a heal
+        # (`again`) the others live on, and whoever heals is told.
         summary = remote_errors.summary(errors[0].payload)
         if summary is None:
             return  # its process did not boot: told by that mesh, and to whoever calls
@@ -211,7 +208,6 @@ class Spawner:
         self, state: ProcsState, request: Callable[[list[int], int], None], ranks: list[int]
     ) -> Future[bool]:
         future = make(BootCall)
-        assert isinstance(future, BootCall)
         future.begin(self.proc, state, ranks)
         self.proc.watching(state.processes[rank] for rank in ranks)
         request(ranks, future.port)

@@ -12,7 +12,7 @@ import difflib
 import keyword
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from monarch_nb.actors.endpoints import end_if_lost
 from monarch_nb.core.errors.folding import fold_outputs, rank_words
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from monarch_nb.process.process import Proc
 
 _SHOWN: Final = 12  # names of variables in an error
+P = TypeVar("P", bound="_Put")
 _ERRORS: Final = {each.__name__: each for each in (EncodeError, DecodeError, LimitError)}
 
 
@@ -47,7 +48,8 @@ def put(parts: Sequence[Part], values: Mapping[str, Any]) -> Future[None]:
         _check(name)
     proc, target = _target(parts, f"put {' '.join(values)}")
     payload = proc.encode(("set_names", (), dict(values)), target.processes)
-    return _sent(proc, target, SetVariables(list(values)), [payload] * len(target.ranks))
+    request = SetVariables(list(values))
+    return _sent(proc, make(_Put), target, request, [payload] * len(target.ranks))
 
 
 def scatter(parts: Sequence[Part], name: str, value: object, dim: int = 0) -> Future[None]:
@@ -62,7 +64,7 @@ def scatter(parts: Sequence[Part], name: str, value: object, dim: int = 0) -> Fu
         for payload, process in zip(payloads, target.processes, strict=False):
             proc.payloads.take_back(payload, [process])
         raise
-    return _sent(proc, target, SetVariables([name]), payloads)
+    return _sent(proc, make(_Put), target, SetVariables([name]), payloads)
 
 
 def fetch_result(part: Part, reply: int) -> Future[ValueMesh[Any]]:
@@ -77,9 +79,6 @@ def _check(name: object) -> None:
         )
     if not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(f"{name!r:.80} cannot be the name of a variable")
-
-
-# ------------------------------------------------------------------------------ on their way
 
 
 def _target(parts: Sequence[Part], what: str) -> tuple[Proc, Target]:
@@ -100,31 +99,20 @@ def _asked(
     parts: Sequence[Part], request: GetVariable | GetResult, name: str
 ) -> Future[ValueMesh[Any]]:
     proc, target = _target(parts, f"get {name}")
-    call: _Get = _begun(proc, target, _Get)
+    call = make(_Get)
     call.name = name
-    _send(proc, call, request, [None] * len(target.ranks))
-    return call
+    return _sent(proc, call, target, request, [None] * len(target.ranks))
 
 
 def _sent(
-    proc: Proc, target: Target, request: SetVariables, payloads: Sequence[Payload]
-) -> Future[None]:
-    call: _Put = _begun(proc, target, _Put)
-    _send(proc, call, request, payloads)
-    return call
-
-
-def _begun(proc: Proc, target: Target, kind: type[Any]) -> Any:
-    call = cast("GatherCall", make(kind))
+    proc: Proc, call: P, target: Target, request: object, payloads: Sequence[Payload | None]
+) -> P:
     call._begin(proc, target, context.current_tag())
     call.expect()
-    return call
-
-
-def _send(proc: Proc, call: _Put, request: object, payloads: Sequence[Payload | None]) -> None:
     for index, (process, payload) in enumerate(zip(call.target.processes, payloads, strict=True)):
         proc.control(process, request, payload=payload, reply=call.port, rank=index, tag=call.tag)
     end_if_lost(proc, call)
+    return call
 
 
 class _Put(GatherCall):
@@ -178,9 +166,6 @@ def _opened(name: str, rank: int, decode: Callable[[], Any]) -> Any:
     except Exception as error:
         said = f"{type(error).__name__}: {error}".splitlines()[0]
         raise DecodeError(f"{name} of rank {rank} cannot be unpickled here: {said}") from error
-
-
-# ------------------------------------------------------------------------------------ errors
 
 
 def _refusal(target: Target, refused: Mapping[int, NotDefined | Refused]) -> MeshError:

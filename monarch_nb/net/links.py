@@ -156,7 +156,7 @@ class Links:
     def close(self, linger_s: float = 0.5) -> None:
         """Stop receiving, deliver what was sent (at most `linger_s`), close every socket.
 
-        In a forked child this does nothing: the sockets are the parent's.
+        Does nothing in a forked child: the sockets are the parent's.
         """
         if self._closing or self.forked:
             return
@@ -290,8 +290,8 @@ class Links:
             traceback.print_exc(file=sys.__stderr__)
 
     def _read_queue(self) -> None:
-        """What the agent and the gateway have sent, a turn of it: a flood of a rank's output, which
-        goes on as fast as it is taken, must not keep out what the ranks themselves send."""
+        # what the agent and the gateway have sent, a turn of it: a flood of a rank's output, which
+        # goes on as fast as it is taken, must not keep out what the ranks themselves send
         until = time.monotonic() + TURN_S
         while int(self._inbox.events) & zmq.POLLIN:
             try:

@@ -80,8 +80,7 @@ def connect_pulse(
 ) -> zmq.Socket[bytes]:
     """Make a link that carries heartbeats only, answered by libzmq's own thread in the peer.
 
-    A peer that holds the GIL for minutes answers; a stopped or frozen one does not, and the link
-    breaks after `timeout_s` more.
+    A stopped or frozen peer does not answer, and the link breaks after `timeout_s` more.
     """
     socket = _data_socket(context, zmq.PUSH)
     socket.heartbeat_ivl = int(interval_s * 1000)
@@ -186,8 +185,7 @@ def connect_server(
 ) -> zmq.Socket[bytes]:
     """Connect to another host's server, whose public key must be `server`.
 
-    With `pulse` (interval and time-out in seconds) the link has heartbeats, on both ends, and must
-    carry no data.
+    With `pulse` (interval, time-out in seconds) it has heartbeats, and must carry no data.
     """
     check_address(address)
     socket = _data_socket(context, zmq.DEALER)

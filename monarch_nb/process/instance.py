@@ -95,6 +95,10 @@ class Instance:
 
     kill = abort
 
+    def tag_calls(self, tag: int) -> None:
+        """Make the calls from now on for this notebook cell; 0: for none."""
+        self.tag = tag
+
     def move_to(self, point: Point) -> None:
         """Give it its place now that its mesh was healed or shrunk."""
         self.rank = point

@@ -80,15 +80,12 @@ def place(filename: str, lineno: int) -> tuple[str, str]:
     """Return a line as tracebacks name it, and its text; empty where it is not known here."""
     name = name_of(filename)
     text = (_local_line(filename, lineno) or "").strip()
-    return f"{name or _quoted(filename)}, line {lineno}", text
+    quoted = f'File "{filename}"'
+    return f"{name or quoted}, line {lineno}", text
 
 
 def name_of(filename: str) -> str | None:
     return _names.of_file(filename) if _names.of_file is not None else None
-
-
-def _quoted(filename: str) -> str:
-    return f'File "{filename}"'
 
 
 class _Names:
@@ -173,11 +170,7 @@ def _actor_error(
 ) -> ActorError:
     stored = ErrorRecord.from_json(record)
     place = f" on rank {rank} of {size}" if rank is not None and size > 1 else ""
-    found = ActorError(
-        error,
-        f"Actor call {what} failed{place}.",
-        rank=rank,
-        traceback_text=render(stored),
-    )
+    said = f"Actor call {what} failed{place}."
+    found = ActorError(error, said, rank=rank, traceback_text=render(stored))
     found.record = stored
     return found

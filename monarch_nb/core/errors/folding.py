@@ -101,7 +101,7 @@ class ErrorGroup:
         *,
         in_full: bool = False,
     ) -> list[str]:
-        """Headline, traceback once, messages that differ; for a mesh of one rank, the traceback.
+        """Return headline, traceback once, messages that differ; on one rank, the traceback.
 
         Many or long messages are cut short, unless wanted `in_full`.
         """

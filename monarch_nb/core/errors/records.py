@@ -104,8 +104,7 @@ class ErrorRecord:
     ) -> ErrorRecord:
         """Return the record of `exc` and of all that it carries. Never raises, whatever `exc` does.
 
-        Frames of files for which `hide` is true are kept but marked; `source` gives the text of
-        a line.
+        Frames of files that `hide` are kept but marked; `source` gives the text of a line.
         """
         return _Reader(hide, source).read(exc)
 
@@ -131,8 +130,8 @@ class ErrorRecord:
     def format(self, lookup: Lookup | None = None, label: Label | None = None) -> list[str]:
         """Return the traceback as lines without newlines, user frames only.
 
-        `lookup(filename, lineno)` gives the text of a line, or None for the one the rank saw;
-        `label(filename)` a name for a file that is none ("Cell In[3]"), or None.
+        `lookup(filename, lineno)` gives the text of a line, `label(filename)` the name of a file;
+        None means what the rank saw.
         """
         return list(_format(self, lookup or _nothing, label or _nothing))
 

@@ -25,8 +25,7 @@ class Stack(NamedTuple):
 class Node:
     """A call that `ranks` share, and what they have called from there.
 
-    The root has neither frame nor thread; the threads beside the main one are children of it with
-    the name of the thread and no frame.
+    The root has neither frame nor thread; other threads than the main one have a thread, no frame.
     """
 
     ranks: tuple[int, ...]

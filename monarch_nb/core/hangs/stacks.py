@@ -93,10 +93,9 @@ def threads(text: str) -> list[list[Frame]]:
 
 
 def of_user(text: str) -> list[tuple[int, tuple[Frame, ...]]]:
-    """Each thread that runs code of the user's: its number and the calls of that, outermost first.
+    """Return each thread that runs code of the user's: its number, its calls, outermost first.
 
-    The main thread comes first, under the number 0. What is ours, and what that calls in Python's
-    own library, is left out.
+    The main thread comes first, as 0. What is ours and what that calls of Python's is left out.
     """
     found = _numbered(text)
     numbered = [(0, found[-1][1]), *found[:-1]] if found else []

@@ -20,8 +20,8 @@ R = TypeVar("R")
 class _Deferred(Generic[R]):
     """A value to be made once, shared by every mesh that was sliced from the first.
 
-    There is no lock (core knows no threads): if two threads look at the same moment, it may be
-    made twice, but all see the one that came first. If making raises, the next look tries again.
+    Without a lock (core knows no threads) it may be made twice; all see the one that came first.
+    If making raises, the next look tries again.
     """
 
     __slots__ = ("_box", "_make")

@@ -123,9 +123,6 @@ def _row(part: list[tuple[int, Bar]]) -> Row:
     return Row(tuple(sorted(rank for rank, _ in part)), slowest, farthest)
 
 
-# ---------------------------------------------------------------------------------------- words
-
-
 def line(bar: Bar, farthest: Bar | None = None) -> str:
     """Return `train:  45%|█████   | 45/100 [00:03<00:04, 14.2it/s, loss=0.3]`."""
     percent = position(bar, farthest)

@@ -146,8 +146,6 @@ class StreamFolder:
         self._release_older(now)
         return _merged([*self._shown(now), *self._throttle.close()])
 
-    # ------------------------------------------------------------------ lines wait for their equals
-
     def _push(self, rank: int, stream: str, line: str, now: float) -> None:
         key = stream, line
         queue = self._queues.setdefault(rank, deque())
@@ -219,8 +217,6 @@ class StreamFolder:
         equals = self._equals.get(key)
         return equals is not None and rank in equals.ranks
 
-    # ---------------------------------------------------------------------------- unfinished lines
-
     def _end_partials(self, rank: int, now: float) -> None:
         for stream in [stream for one, stream in self._partials if one == rank]:
             self._end_partial(rank, stream, now)
@@ -256,8 +252,6 @@ class StreamFolder:
             return [Text(new.stream, f"\r{new.text:{len(old.text)}}")]
         wipe = [Text(old.stream, f"\r{' ' * len(old.text)}\r")] if old.text else []
         return [*wipe, new] if new.text else wipe
-
-    # ------------------------------------------------------------------------------------- showing
 
     def _passed(self, stream: str, text: str, now: float) -> list[Text]:
         shown = (self._throttle.show(stream, piece, now) for piece in pieces(text))

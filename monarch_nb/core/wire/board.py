@@ -127,10 +127,9 @@ class BoardSlot:
 
 
 class ReadCount:
-    """How often the agent has begun to read what a rank wrote to its descriptors.
+    """How often the agent has begun to read what a rank wrote to its descriptors, counted before.
 
-    It counts before it reads: a rank that finds its pipes empty, and the count as it was, knows
-    that nothing it has written since is on its way.
+    A rank that finds its pipes empty, and the count as it was, knows that nothing is on its way.
     """
 
     __slots__ = ("_buffer", "_offset")

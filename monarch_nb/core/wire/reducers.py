@@ -62,8 +62,6 @@ def _of_polars(polars: ModuleType) -> dict[type, Reducer]:
 
 waiting: Final = {"torch": _of_torch, "pyarrow": _of_pyarrow, "polars": _of_polars}
 
-# ------------------------------------------------------------------------------------- torch
-
 
 def _reduce_tensor(tensor: Any) -> Any:
     torch = sys.modules["torch"]
@@ -103,9 +101,6 @@ def _tensor(
         flat = flat.clone()
     found = flat.view(dtype).as_strided(size, stride)
     return found.requires_grad_() if has_grad else found
-
-
-# ------------------------------------------------------------------------------------ tables
 
 
 def _reduce_table(table: Any) -> Any:

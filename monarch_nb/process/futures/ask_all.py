@@ -23,9 +23,8 @@ A = TypeVar("A")
 
 
 class Question(Waiter, Generic[A]):
-    """Put to each of these processes. It stays until the last of them has answered or died, also
-    when nobody waits for it any more. `heard(process, answer)` is called for each answer, then
-    `then()` once."""
+    """Put to each of these processes; it stays until the last has answered or died, waited for or
+    not. `heard(process, answer)` is called for each answer, then `then()` once."""
 
     def __init__(
         self,

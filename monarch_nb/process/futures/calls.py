@@ -31,10 +31,9 @@ _gathering: Final = threading.Lock()
 
 
 class Target:
-    """What is called: an endpoint of some ranks of a mesh. `ranks[i]` is the mesh rank of member i.
+    """An endpoint of some ranks of a mesh, to be called; `ranks[i]` is the mesh rank of member i.
 
-    Made once per endpoint and version of the mesh, never changed. `extent` is labels and sizes as a
-    call carries them.
+    Made once per endpoint and version of the mesh. `extent`: labels and sizes as a call has them.
     """
 
     __slots__ = (
@@ -276,8 +275,7 @@ class StreamCall(_Pending[None]):
         self._next: queue.SimpleQueue[_StreamItem[Any]] = queue.SimpleQueue()
         items: list[Future[Any]] = []
         for _ in range(self._missing):
-            item = make(_StreamItem)
-            assert isinstance(item, _StreamItem)
+            item: _StreamItem[Any] = make(_StreamItem)
             item._source = self
             self._next.put(item)
             items.append(item)

@@ -17,6 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from monarch_nb.process import current
 
 R = TypeVar("R")
+F = TypeVar("F", bound="Future[Any]")
 
 _PENDING, _ARRIVED, _VALUE, _ERROR = range(4)
 
@@ -99,8 +100,7 @@ class Future(Generic[R]):
     def cancel(self) -> bool:
         """Ask the ranks to stop working on this call. False when it is already done.
 
-        A queued call is dropped (`CallCancelled`), a running endpoint gets a KeyboardInterrupt
-        (`CallInterrupted`).
+        Drops a queued call (`CallCancelled`), interrupts a running endpoint (`CallInterrupted`).
         """
         return False
 
@@ -239,7 +239,7 @@ def call_in_loop(loop: asyncio.AbstractEventLoop, action: Callable[[], object]) 
         loop.call_soon_threadsafe(action)
 
 
-def make(kind: type[Future[R]]) -> Future[R]:
+def make(kind: type[F]) -> F:
     future = object.__new__(kind)
     future._init()
     return future
@@ -265,7 +265,7 @@ class LazyFuture(Future[R]):
 
     @classmethod
     def starting(cls, start: Callable[[LazyFuture[R]], None]) -> LazyFuture[R]:
-        future = cast("LazyFuture[R]", make(cls))
+        future = make(cls)
         future._start = [start]
         return future
 

@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Awaitable, Callable, Generator
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from monarch_nb.errors import CallCancelled
 from monarch_nb.process.futures.future import Future, call_in_loop, make, waiting
@@ -30,7 +30,7 @@ class TaskFuture(Future[R]):
 
     @classmethod
     def of(cls, body: Body[R]) -> TaskFuture[R]:
-        future = cast("TaskFuture[R]", make(cls))
+        future = make(cls)
         future._make = [body]
         future._context = contextvars.copy_context()
         future._started = threading.Event()

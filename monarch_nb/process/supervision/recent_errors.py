@@ -20,10 +20,10 @@ class RecentErrors:
     """Cells and calls that have failed here.
 
     Example:
-        >>> raised = RecentErrors()
-        >>> raised.note("trainer.step", 0, {"ename": "ValueError"})
+        >>> errors = RecentErrors()
+        >>> errors.note("trainer.step", 0, {"ename": "ValueError"})
         1
-        >>> raised.since(0)[0].what
+        >>> errors.since(0)[0].what
         'trainer.step'
     """
 

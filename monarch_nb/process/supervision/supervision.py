@@ -89,8 +89,8 @@ class MeshFailure:
 def _restore_failure(
     mesh: Any, crashed_ranks: list[int], event: str, cause: bytes | None, ended: Exit | None
 ) -> MeshFailure:
-    raised = None if cause is None else remote_errors.unpack(cause, what="", rank=None, size=1)
-    return MeshFailure(mesh._state, crashed_ranks, event, raised, ended)
+    error = None if cause is None else remote_errors.unpack(cause, what="", rank=None, size=1)
+    return MeshFailure(mesh._state, crashed_ranks, event, error, ended)
 
 
 _SAID_KEPT = 256
@@ -153,9 +153,8 @@ class MeshState:
         """Raise `SupervisionError` if a call to these ranks cannot be answered."""
         if self.ended is not None:
             raise SupervisionError(
-                f"Endpoint call {what}() failed, {self.kind} mesh {self.name!r} "
-                "has status stopped: "
-                f"{self.ended}"
+                f"Endpoint call {what}() failed, {self.kind} mesh {self.name!r} has status "
+                f"stopped: {self.ended}"
             )
         hit = [rank for rank in ranks if rank in self.lost]
         if hit:

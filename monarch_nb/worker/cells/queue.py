@@ -219,7 +219,7 @@ class CellQueue:
         if outcome.status != "error" or outcome.error is None:
             return None
         record = outcome.error.to_json()
-        return self.runtime.hosting.raised.note(cell.what, message.tag, record)
+        return self.runtime.hosting.recent_errors.note(cell.what, message.tag, record)
 
     @property
     def waiting(self) -> int:

@@ -9,10 +9,9 @@ from monarch_nb.core.wire.messages.codec import Done, Message, Request, row
 
 
 class Script(NamedTuple):
-    """A run of a script, or of a `module` of this name.
+    """A run of a script, or of a `module` of this name; `port` is its `MASTER_PORT`.
 
-    `ranks` are the ranks of the mesh that run it, which count from 0 there; `hosts` the host of
-    each. `run` names this run, `port` is its `MASTER_PORT`.
+    The `ranks` of the mesh that run it count from 0 there; `hosts` are theirs, `run` its name.
     """
 
     name: str
@@ -45,10 +44,9 @@ class CellOutcome(NamedTuple):
 
 
 class RunCell(Message, verb="cell"):
-    """Run a cell, or a script in its place. Answered with a `CellOutcome`.
+    """Run a cell, or a script in its place. `what` is what views call it.
 
-    `what` is what views call it; with `keep` the value of its last expression is kept under the
-    sender and the port of the answer.
+    With `keep` its last value is kept under the sender and the port of the answer.
     """
 
     code: str = ""

@@ -138,15 +138,9 @@ def decode(kind: type[M], body: Body) -> M:
 
 
 def decode_answer(kind: type[M], payload: Any) -> M | Refused:
-    """Return an answer of this type, or why there is none: what is not "ok" is a refusal.
-
-    Raises `RemoteProtocolError`.
-    """
+    """Return an answer, or why there is none: what is not "ok" is a refusal. Raises as `decode`."""
     body = json_of(payload)
     return decode(kind, body) if body.get("ok") is True else decode(Refused, body)
-
-
-# ----------------------------------------------------------------------------- fields and types
 
 
 class _Field(NamedTuple):
@@ -165,10 +159,7 @@ def _fields(kind: type, message: Any) -> Body:
 
 
 def prepare(*answers: type) -> None:
-    """Find out now how every control message, and these answers, are read and written.
-
-    A process that is forked afterwards has it already, and shares the memory.
-    """
+    """Find out now how all messages and these answers are read and written: forks share it."""
     for kind in (*_VERBS, *answers):
         _plan(kind)
 
