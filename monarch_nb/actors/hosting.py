@@ -241,22 +241,12 @@ class Hosting:
 
     def answer_lost(self, message: Message, ended: ActorEnded) -> None:
         if message.reply:
-            self.proc.send(
-                message.source,
-                ERROR,
-                message.reply,
-                Payload(ended.sealed()),
-                rank=message.rank,
-                tag=message.tag,
-            )
+            payload, rank, tag = Payload(ended.sealed()), message.rank, message.tag
+            self.proc.send(message.source, ERROR, message.reply, payload, rank=rank, tag=tag)
 
     def tell_owner(self, spec: SpawnActor, ended: ActorEnded) -> None:
-        self.proc.control(
-            spec.owner[0],
-            ActorFailed(spec.port, ended.text),
-            payload=Payload(ended.sealed()),
-            rank=spec.rank,
-        )
+        failed, payload = ActorFailed(spec.port, ended.text), Payload(ended.sealed())
+        self.proc.control(spec.owner[0], failed, payload=payload, rank=spec.rank)
 
     def interrupt_all(self) -> None:
         for driver in list(self.drivers.values()):

@@ -120,7 +120,7 @@ class ActorMesh(ShapedMesh, Generic[A]):
     def __reduce__(self) -> tuple[Any, ...]:
         state = self._state
         if state.procs is not None:
-            state.procs.shared = True
+            state.procs.share()
         whole = (state.number, state.name, state.cls, state.shape, list(state.processes))
         return restore_actors, (whole, self._shape)
 

@@ -53,11 +53,7 @@ class Healing:
             )
         with self._one_at_a_time:
             self._respawn_lost(state)
-            alive = [
-                actors
-                for actors in list(state.actors)
-                if actors.respawn is not None and actors.ended is None
-            ]
+            alive = [each for each in list(state.actors) if each.respawn and each.ended is None]
             missing = [self._missing(actors, state) for actors in alive]
             self._moved.announce([state, *alive])
             constructed = [
@@ -75,7 +71,7 @@ class Healing:
             lost = [rank for rank, process in enumerate(state.processes) if process in dead]
         if not lost:
             return
-        state.generation += 1
+        state.next_generation()
         for rank in lost:
             agent = state.agents[rank] = self._living_agent(state.agents[rank])
             [state.processes[rank]] = new_process_ids(agent >> HOST_SHIFT, 1)

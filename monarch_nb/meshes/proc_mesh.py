@@ -317,7 +317,7 @@ class ProcMesh(ShapedMesh):
         return [self._state.agents[rank] for rank in self._ranks]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self._state.shared = True
+        self._state.share()
         return restore_procs, (self._part.reference(),)
 
     def __repr__(self) -> str:

@@ -90,12 +90,8 @@ class Spawner:
     def _check_usable(self, procs: Part) -> None:
         state = procs.state
         state.check_not_stopped()
-        lost = [
-            rank
-            for rank in procs.ranks
-            if rank in state.lost or state.processes[rank] in self.proc.dead
-        ]
-        if lost:
+        dead = self.proc.dead
+        if lost := [r for r in procs.ranks if r in state.lost or state.processes[r] in dead]:
             living = [rank for rank in procs.ranks if rank not in lost]
             raise SupervisionError(
                 f"error spawning actor mesh: ranks {lost} of {state.name!r} are lost. Spawn on a "
@@ -155,12 +151,9 @@ class Spawner:
         self._tell_to_stop(state, "another rank's constructor failed", lambda: None)
 
         def report() -> None:
-            failure.cause = remote_errors.unpack(
-                errors[0].payload,
-                what=f"{state.name}.__init__",
-                rank=failed[0],
-                size=len(state.processes),
-            )
+            what, size = f"{state.name}.__init__", len(state.processes)
+            payload = errors[0].payload
+            failure.cause = remote_errors.unpack(payload, what=what, rank=failed[0], size=size)
             self.supervision.raise_to(state.owner_port, failure, seen=False)
 
         threading.Thread(target=report, name="monarch-failure", daemon=True).start()
@@ -258,14 +251,11 @@ class Spawner:
 
     def stop_in_background(self, state: ProcsState) -> None:
         # runs inside a garbage collection: nothing here may take a lock that its victim holds
+        def stop() -> None:
+            self.stop_procs(state, "nobody refers to it any more").add_done_callback(_ignore)
+
         if not self.proc.closed:
-            threading.Thread(
-                target=lambda: self.stop_procs(
-                    state, "nobody refers to it any more"
-                ).add_done_callback(_ignore),
-                name="monarch-garbage",
-                daemon=True,
-            ).start()
+            threading.Thread(target=stop, name="monarch-garbage", daemon=True).start()
 
     def stop_owned_by(self, port: int) -> list[Future[None]]:
         owned = self.supervision.owned_by(port)

@@ -33,7 +33,7 @@ class ProcsState(MeshState):
     agents: list[int]
     pids: dict[int, int] = field(default_factory=dict)
     actors: list[ActorsState] = field(default_factory=list)
-    generation: int = 0  # counts heals: a new place to meet for process groups
+    generation: int = 0
     when_garbage: Callable[[ProcsState], None] | None = None
     initialized: Future[bool] = field(default_factory=lambda: completed(True), init=False)
     respawn: Callable[[list[int]], Future[bool]] | None = field(default=None, init=False)
@@ -45,6 +45,14 @@ class ProcsState(MeshState):
         """Spawn all processes; a heal spawns the lost ones again."""
         self.respawn = spawn
         self.initialized = spawn(list(range(len(self.processes))))
+
+    def share(self) -> None:
+        """Note that a handle goes to another process: the mesh lives as long as its owner."""
+        self.shared = True
+
+    def next_generation(self) -> None:
+        """Let process groups meet at another place from now on."""
+        self.generation += 1
 
     def check_not_stopped(self) -> None:
         if self.ended is not None:
@@ -65,7 +73,6 @@ class ProcsState(MeshState):
         return found
 
     def _dropped(self) -> None:
-        # a mesh that was sent to somebody lives as long as its owner
         if not self.shared and self.ended is None and self.when_garbage is not None:
             self.when_garbage(self)
 

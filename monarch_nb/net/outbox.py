@@ -27,7 +27,6 @@ BURST_NS: Final = 25_000  # messages to one process that are closer than this ar
 HOLD_BYTES: Final = 4096
 HOLD_MESSAGES: Final = 32
 OnHeld = Callable[["Outbox"], None]
-Context = zmq.Context[zmq.Socket[bytes]]
 
 
 class _Severed:
@@ -178,7 +177,7 @@ class RelayOutbox(QueueOutbox):
 
 
 def open_queue(
-    context: Context, run_dir: Path, own: int, process: int, on_held: OnHeld | None = None
+    context: wire.Context, run_dir: Path, own: int, process: int, on_held: OnHeld | None = None
 ) -> Outbox:
     """Return the way to a process over ZeroMQ: direct on one host, else through the gateway."""
     host = own >> frames.HOST_SHIFT
@@ -189,7 +188,7 @@ def open_queue(
 
 
 def open_outbox(
-    context: Context, run_dir: Path, own: int, process: int, loop: Loop, on_held: OnHeld
+    context: wire.Context, run_dir: Path, own: int, process: int, loop: Loop, on_held: OnHeld
 ) -> Outbox:
     """Return the way from the process `own` to another: a stream to whoever runs user code here."""
     is_here = process >> frames.HOST_SHIFT == own >> frames.HOST_SHIFT

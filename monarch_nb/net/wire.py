@@ -33,13 +33,14 @@ STREAM_SUFFIX: Final = ".s"
 _DEBUG_SERVER: Final = "visitors"  # the file
 _BACKLOG: Final = 1024
 ZAP_DOMAIN: Final = "monarch_nb"
+Context = zmq.Context[zmq.Socket[bytes]]
 
 
-def new_context(io_threads: int = 1) -> zmq.Context[zmq.Socket[bytes]]:
+def new_context(io_threads: int = 1) -> Context:
     """Make a ZeroMQ context. Raises `RuntimeError` for a libzmq with known holes."""
     if zmq.zmq_version_info() < (4, 3, 5):
         raise RuntimeError(f"libzmq {zmq.zmq_version()} is too old: 4.3.5 or newer is needed")
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
+    context: Context = zmq.Context(io_threads)
     context.set(zmq.MAX_SOCKETS, _MAX_SOCKETS)
     return context
 
@@ -52,9 +53,7 @@ def inbox_path(run_dir: Path, process: int) -> str:
     return f"ipc://{path}"
 
 
-def bind_inbox(
-    context: zmq.Context[zmq.Socket[bytes]], run_dir: Path, process: int
-) -> zmq.Socket[bytes]:
+def bind_inbox(context: Context, run_dir: Path, process: int) -> zmq.Socket[bytes]:
     """Bind the socket on which `process` receives everything that is sent to it on this host."""
     check_private(run_dir)
     socket = _data_socket(context, zmq.PULL)
@@ -62,9 +61,7 @@ def bind_inbox(
     return socket
 
 
-def connect_outbox(
-    context: zmq.Context[zmq.Socket[bytes]], run_dir: Path, process: int
-) -> zmq.Socket[bytes]:
+def connect_outbox(context: Context, run_dir: Path, process: int) -> zmq.Socket[bytes]:
     """Connect to `process`; it may not listen yet, messages wait until it does."""
     socket = _data_socket(context, zmq.PUSH)
     socket.connect(inbox_path(run_dir, process))
@@ -72,7 +69,7 @@ def connect_outbox(
 
 
 def connect_pulse(
-    context: zmq.Context[zmq.Socket[bytes]],
+    context: Context,
     run_dir: Path,
     process: int,
     interval_s: float,
@@ -103,11 +100,8 @@ def socket_paths(run_dir: Path, process: int) -> tuple[Path, Path]:
 
 
 def bind_stream(run_dir: Path, process: int) -> socket.socket:
-    check_private(run_dir)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = _listen(run_dir, stream_path(run_dir, process))
     listener.setblocking(False)
-    listener.bind(str(stream_path(run_dir, process)))
-    listener.listen(_BACKLOG)
     return listener
 
 
@@ -125,9 +119,13 @@ def connect_stream(run_dir: Path, process: int) -> socket.socket | None:
 
 def bind_debug_server(run_dir: Path) -> socket.socket:
     """Accept debuggers: programs of the same user."""
+    return _listen(run_dir, run_dir / _DEBUG_SERVER)
+
+
+def _listen(run_dir: Path, path: Path) -> socket.socket:
     check_private(run_dir)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(run_dir / _DEBUG_SERVER))
+    listener.bind(str(path))
     listener.listen(_BACKLOG)
     return listener
 
@@ -153,21 +151,16 @@ def gateway_id(host: int) -> int:
     return host << HOST_SHIFT | SERVICE_BIT | 1
 
 
-def bind_server(
-    context: zmq.Context[zmq.Socket[bytes]], address: str, keys: KeyPair
-) -> zmq.Socket[bytes]:
+def bind_server(context: Context, address: str, keys: KeyPair) -> zmq.Socket[bytes]:
     """Listen for other hosts at an address that the user gave, with CURVE.
 
     The caller has an allow-list running on the context's ZAP endpoint. Raises `ValueError` for an
     address that means every interface, `LaunchError` for one that cannot be bound.
     """
     check_address(address)
-    socket = _data_socket(context, zmq.ROUTER)
-    socket.handshake_ivl = _HANDSHAKE_MS
-    socket.linger = 0
+    socket = _curve_socket(context, zmq.ROUTER, keys)
     socket.zap_domain = ZAP_DOMAIN.encode()
     socket.curve_server = True
-    socket.curve_publickey, socket.curve_secretkey = keys.public, keys.secret
     try:
         socket.bind(address)
     except zmq.ZMQError as error:
@@ -177,7 +170,7 @@ def bind_server(
 
 
 def connect_server(
-    context: zmq.Context[zmq.Socket[bytes]],
+    context: Context,
     address: str,
     keys: KeyPair,
     server: bytes,
@@ -188,16 +181,13 @@ def connect_server(
     With `pulse` (interval, time-out in seconds) it has heartbeats, and must carry no data.
     """
     check_address(address)
-    socket = _data_socket(context, zmq.DEALER)
-    socket.handshake_ivl = _HANDSHAKE_MS
-    socket.linger = 0
+    socket = _curve_socket(context, zmq.DEALER, keys)
     socket.affinity = _DATA_THREAD
     if pulse is not None:
         socket.affinity = _PULSE_THREAD  # never behind the encryption of a large frame
         socket.heartbeat_ivl, socket.heartbeat_timeout = (int(each * 1000) for each in pulse)
         socket.heartbeat_ttl = socket.heartbeat_timeout + socket.heartbeat_ivl
     socket.curve_serverkey = server
-    socket.curve_publickey, socket.curve_secretkey = keys.public, keys.secret
     socket.connect(address)
     return socket
 
@@ -221,11 +211,19 @@ def _is_everywhere(host: str) -> bool:
         return False  # the name of an interface or of a host
 
 
-def _data_socket(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes]:
+def _data_socket(context: Context, kind: int) -> zmq.Socket[bytes]:
     socket = context.socket(kind)
     socket.sndhwm = socket.rcvhwm = 0  # replies are never dropped; who submits bounds the memory
     socket.linger = _LINGER_MS
     socket.reconnect_ivl = _RECONNECT_MS
+    return socket
+
+
+def _curve_socket(context: Context, kind: int, keys: KeyPair) -> zmq.Socket[bytes]:
+    socket = _data_socket(context, kind)
+    socket.handshake_ivl = _HANDSHAKE_MS
+    socket.linger = 0
+    socket.curve_publickey, socket.curve_secretkey = keys.public, keys.secret
     return socket
 
 

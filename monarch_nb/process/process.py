@@ -193,15 +193,8 @@ class Proc:
         if payload is not None:
             buffers = [*payload.buffers, payload.payload]
             flags = payload.flags & SHARED
-        self.send(
-            process,
-            CONTROL,
-            CONTROL_PORT,
-            Payload(codec.encode(message), buffers, flags),
-            reply=reply,
-            rank=rank,
-            tag=tag,
-        )
+        content = Payload(codec.encode(message), buffers, flags)
+        self.send(process, CONTROL, CONTROL_PORT, content, reply=reply, rank=rank, tag=tag)
 
     def answer(self, message: Message, answer: object, buffers: Sequence[Any] = ()) -> None:
         if message.reply:

@@ -36,7 +36,7 @@ def regroup(proc: Proc, mesh: ProcMesh) -> Regrouped:
     state = mesh._state
     left = _step(proc, state.processes, LeaveGroups(), LEAVE_S)
     had = next((each.had for each in left.values() if each.had is not None), None)
-    state.generation += 1
+    state.next_generation()
     store = state.store(proc.links.run_dir)
     _step(proc, state.processes, MeetAgain(store, had), MEET_S)
     others = max(each.others for each in left.values())

@@ -99,10 +99,8 @@ _SAID_KEPT = 256
 def _crashed(ended: Exit) -> str:
     if (crash := ended.crash()) is None:
         return ""
-    lines = [
-        f'\n  File "{frame.file}", line {frame.line}, in {frame.function}'
-        for frame in ended.crashed_at()
-    ]
+    frames = ended.crashed_at()
+    lines = [f'\n  File "{one.file}", line {one.line}, in {one.function}' for one in frames]
     return f"\n{crash.what}, most recent call last:{''.join(lines)}" if lines else ""
 
 
@@ -226,9 +224,8 @@ class Supervision:
 
     def owned_by(self, port: int) -> list[MeshState]:
         with self._lock:
-            return [
-                each for each in reversed(list(self.states.values())) if each.owner_port == port
-            ]
+            states = list(self.states.values())
+        return [each for each in reversed(states) if each.owner_port == port]
 
     def on_exited(self, exited: Exited, _: Message) -> None:
         self.exited(Exit.of(exited))
