@@ -44,12 +44,12 @@ def _no_groups(ranks: Sequence[int], _: str = "", __: float | None = None) -> No
     )
 
 
+@dataclass(eq=False)
 class Membership:
     """Of this process in a mesh: none on the controller. A rank is another after a heal."""
 
-    def __init__(self, rank: RankIdentity | None = None, group_of: GroupOf = _no_groups) -> None:
-        self.rank = rank
-        self.group_of = group_of
+    rank: RankIdentity | None = None
+    group_of: GroupOf = _no_groups
 
     def become(self, rank: RankIdentity) -> None:
         self.rank = rank
@@ -66,8 +66,9 @@ class GroupPart:
 
     def member(self) -> RankIdentity | None:
         me = _this_rank()
-        is_of_mesh = me is not None and (me.number, len(me.shape)) == (self.number, self.size)
-        return me if is_of_mesh and me is not None and me.rank in self.ranks() else None
+        if me is None or (me.number, len(me.shape)) != (self.number, self.size):
+            return None
+        return me if me.rank in self.ranks() else None
 
     def ranks(self) -> list[int]:
         return self.shape.ranks()

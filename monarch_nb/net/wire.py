@@ -69,11 +69,7 @@ def connect_outbox(context: Context, run_dir: Path, process: int) -> zmq.Socket[
 
 
 def connect_pulse(
-    context: Context,
-    run_dir: Path,
-    process: int,
-    interval_s: float,
-    timeout_s: float,
+    context: Context, run_dir: Path, process: int, interval_s: float, timeout_s: float
 ) -> zmq.Socket[bytes]:
     """Make a link that carries heartbeats only, answered by libzmq's own thread in the peer.
 
