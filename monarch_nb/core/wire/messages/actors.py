@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from monarch_nb.core.errors.records import ErrorRecord
-from monarch_nb.core.wire.messages.codec import Done, Message, Request
+from monarch_nb.core.wire.messages.codec import ControlMessage, Done, Request
 
 
-class Release(Message, verb="release"):
+class Release(ControlMessage, verb="release"):
     """The receiver of shared memory needs it no longer."""
 
     segment: int
 
 
-class SpawnActor(Message, verb="spawn_actor"):
+class SpawnActor(ControlMessage, verb="spawn_actor"):
     """Construct an actor; its pickled class and arguments are in the buffers."""
 
     port: int
@@ -37,7 +37,7 @@ class StopActor(Request[Done], verb="stop_actor"):
     reason: str
 
 
-class Interrupt(Message, verb="interrupt"):
+class Interrupt(ControlMessage, verb="interrupt"):
     """Give up calls of the sender to an actor, newest first; `running`: whatever runs there."""
 
     port: int
@@ -59,7 +59,7 @@ class Fence(Request[Done], verb="fence"):
     """Answered at once: what was sent before has arrived."""
 
 
-class Undelivered(Message, verb="undelivered"):
+class Undelivered(ControlMessage, verb="undelivered"):
     """To a sender: nobody got this message of its."""
 
     sender: int
@@ -68,14 +68,14 @@ class Undelivered(Message, verb="undelivered"):
     why: str
 
 
-class ActorFailed(Message, verb="actor_failed"):
+class ActorFailed(ControlMessage, verb="actor_failed"):
     """To the owner. The error's envelope is in the buffers."""
 
     port: int
     text: str
 
 
-class Healed(Message, verb="healed"):
+class Healed(ControlMessage, verb="healed"):
     """Numbers of meshes, and their processes now. Passed on downwards."""
 
     moved: list[tuple[int, list[int]]]
@@ -108,13 +108,13 @@ class WorkspaceSynced(Request[Reloaded], verb="workspace"):
     reload: bool
 
 
-class SetLogLevel(Message, verb="logging"):
+class SetLogLevel(ControlMessage, verb="logging"):
     """Set the level of Python's root logger on a rank."""
 
     level: int
 
 
-class AggregateOutput(Message, verb="logging_option"):
+class AggregateOutput(ControlMessage, verb="logging_option"):
     """To the controller: fold what these processes print, `window_s` at a time; None: do not."""
 
     procs: list[int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from monarch_nb.core.wire.messages.codec import Done, Message, Request
+from monarch_nb.core.wire.messages.codec import ControlMessage, Done, Request
 
 Row = list[Any]
 """Of a board: `[process, state, since_ns, what, busy_ns, queue, calls, failed, beat]`, or of usage.
@@ -69,7 +69,7 @@ class WatchBoard(Request[Watched], verb="status"):
     period_s: float | None = None
 
 
-class Taken(Message, verb="taken"):
+class Taken(ControlMessage, verb="taken"):
     """So many bytes of raw output were handled."""
 
     bytes: int
@@ -163,7 +163,7 @@ class Shutdown(Request[Done], verb="shutdown"):
 # from an agent
 
 
-class Ready(Message, verb="ready"):
+class Ready(ControlMessage, verb="ready"):
     """The zygote is up: its process, how long it took to load and how many threads it has."""
 
     pid: int
@@ -174,21 +174,21 @@ class Ready(Message, verb="ready"):
     zygote: int
 
 
-class ZygoteFailed(Message, verb="failed"):
+class ZygoteFailed(ControlMessage, verb="failed"):
     """The zygote could not start, or died; every rank ends."""
 
     stage: str
     text: str
 
 
-class Spawned(Message, verb="spawned"):
+class Spawned(ControlMessage, verb="spawned"):
     """Ranks have processes."""
 
     procs: list[int]
     pids: list[int]
 
 
-class Exited(Message, verb="exited"):
+class Exited(ControlMessage, verb="exited"):
     """How a rank ended, as its agent saw it. `unreachable_s`: it was silent for so long."""
 
     proc: int
@@ -202,21 +202,21 @@ class Exited(Message, verb="exited"):
     asked: bool
 
 
-class Silent(Message, verb="silent"):
+class Silent(ControlMessage, verb="silent"):
     """The pulse of a rank stopped."""
 
     proc: int
     since_s: float
 
 
-class Heard(Message, verb="heard"):
+class Heard(ControlMessage, verb="heard"):
     """The pulse of a rank came back."""
 
     proc: int
     since_s: float
 
 
-class Board(Message, verb="board"):
+class Board(ControlMessage, verb="board"):
     """Changed rows of the board, and of usage, at a time of the host's clock."""
 
     now_ns: int
@@ -224,7 +224,7 @@ class Board(Message, verb="board"):
     usage: list[Row]
 
 
-class RawOutput(Message, verb="raw"):
+class RawOutput(ControlMessage, verb="raw"):
     """What a rank wrote to its file descriptors, made of so many bytes."""
 
     proc: int
@@ -236,7 +236,7 @@ class RawOutput(Message, verb="raw"):
 # from an agent to a rank
 
 
-class Leave(Message, verb="exit"):
+class Leave(ControlMessage, verb="exit"):
     """End in an orderly way within this time."""
 
     grace_s: float | None = None

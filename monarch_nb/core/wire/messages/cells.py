@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from monarch_nb.core.errors.records import ErrorRecord
-from monarch_nb.core.wire.messages.codec import Done, Message, Request, row
+from monarch_nb.core.wire.messages.codec import ControlMessage, Done, Request, row
 
 
 class Script(NamedTuple):
@@ -43,7 +43,7 @@ class CellOutcome(NamedTuple):
     raw: bool = False
 
 
-class RunCell(Message, verb="cell"):
+class RunCell(Request[CellOutcome], verb="cell"):
     """Run a cell, or a script in its place. `what` is what views call it.
 
     With `keep` its last value is kept under the sender and the port of the answer.
@@ -57,7 +57,7 @@ class RunCell(Message, verb="cell"):
     keep: bool = False
 
 
-class InterruptCell(Message, verb="interrupt_cells"):
+class InterruptCell(ControlMessage, verb="interrupt_cells"):
     """Interrupt the cell that answers there, or drop it from the queue."""
 
     reply: int
@@ -70,7 +70,7 @@ class NotDefined(NamedTuple):
     there: list[str]
 
 
-class GetVariable(Message, verb="get_names"):
+class GetVariable(ControlMessage, verb="get_names"):
     """Answered by a `REPLY` frame, or in words. `names` has one."""
 
     names: list[str]
@@ -82,13 +82,13 @@ class SetVariables(Request[Done], verb="set_names"):
     names: list[str]
 
 
-class GetResult(Message, verb="get_result"):
+class GetResult(ControlMessage, verb="get_result"):
     """As `GetVariable`, what is kept of the cell that answered there."""
 
     reply: int
 
 
-class DropResult(Message, verb="drop_result"):
+class DropResult(ControlMessage, verb="drop_result"):
     """Keep it no longer."""
 
     reply: int
@@ -155,11 +155,11 @@ class Output(NamedTuple):
     content: dict[str, Any] | None = None
 
 
-class MetricsTaken(Message, verb="metrics_taken"):
+class MetricsTaken(ControlMessage, verb="metrics_taken"):
     """The controller has handled a message of metrics."""
 
 
-class WidgetMessage(Message, verb="comm"):
+class WidgetMessage(ControlMessage, verb="comm"):
     """The browser's message to a widget; `parent` is its id. Buffers travel as they are."""
 
     type: str

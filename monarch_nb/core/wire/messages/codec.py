@@ -47,8 +47,8 @@ class _MessageType(type):
         return made
 
 
-class Message(metaclass=_MessageType):
-    """What is sent under a verb: `class Taken(Message, verb="taken")`."""
+class ControlMessage(metaclass=_MessageType):
+    """What is sent under a verb: `class Taken(ControlMessage, verb="taken")`."""
 
     __slots__ = ()
 
@@ -58,7 +58,7 @@ class Message(metaclass=_MessageType):
         def _asdict(self) -> dict[str, Any]: ...
 
 
-class Request(Message, Generic[A_co]):
+class Request(ControlMessage, Generic[A_co]):
     """A message that may be answered: `class Stop(Request[Done], verb="stop")`."""
 
     __slots__ = ()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from monarch_nb.core.wire.messages.codec import Done, Message, Request
+from monarch_nb.core.wire.messages.codec import ControlMessage, Done, Request
 
 
-class DebugInput(Message, verb="debug_do"):
+class DebugInput(ControlMessage, verb="debug_do"):
     """For the debugger numbered `stop`: a typed `line`, one to `complete`, or `pass`."""
 
     stop: int
@@ -16,7 +16,7 @@ class DebugInput(Message, verb="debug_do"):
     line: str = ""
 
 
-class DebugEvent(Message, verb="debug"):
+class DebugEvent(ControlMessage, verb="debug"):
     """From a rank: its debugger asks, goes on, or completes a word.
 
     `event`: "asks" (for a line; `text` was said since the last, and it stands at `file`, `line`),
@@ -87,7 +87,7 @@ class CloseDap(Request[Done], verb="dap_close"):
     """Detach; answered when that is done."""
 
 
-class DapEvent(Message, verb="dap_event"):
+class DapEvent(ControlMessage, verb="dap_event"):
     """From a rank that is debugged; `{"event": "opened"}` first."""
 
     message: dict[str, Any]
