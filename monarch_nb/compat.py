@@ -26,123 +26,91 @@ _ACTOR: Final = {
     for name in monarch_nb.__all__
     if name not in {"__version__", "load_ipython_extension", "unload_ipython_extension"}
 }
-_SHAPES: Final = (
-    "Extent",
-    "NDSlice",
-    "Point",
-    "Region",
-    "Selection",
-    "Shape",
-    "Slice",
-    "ValueMesh",
-)
 
 
-_RDMA: Final = (
-    "RDMAAction",
-    "RDMABuffer",
-    "RDMAReadTransferWarning",
-    "RDMATcpFallbackWarning",
-    "RDMAWriteTransferWarning",
-    "get_rdma_backend",
-    "is_ibverbs_available",
-    "is_rdma_available",
-)
+def _from(home: str, names: str) -> dict[str, str]:
+    return {name: f"{home}{name}" for name in names.split()}
 
 
-def _same(*names: str) -> dict[str, str]:
-    return {name: f"monarch_nb:{name}" for name in names}
+def _same(names: str) -> dict[str, str]:
+    return _from("monarch_nb:", names)
 
 
-_TENSOR: Final = (
-    *("DeviceMesh", "Tensor", "call_on_shard_and_fetch", "fetch_shard", "get_active_mesh"),
-    *("inspect", "no_mesh", "reduce", "reduce_", "remote", "show", "slice_mesh", "to_mesh"),
-    *("OpaqueRef", "Pipe", "Stream", "coalescing", "create_pipe", "get_active_stream"),
-    *("grad_function", "grad_generator", "remote_generator"),
-)
+def _tensor(names: str) -> dict[str, str]:
+    return _from("monarch_nb.tensor:", names)
 
 
-def _tensor(*names: str) -> dict[str, str]:
-    return {name: f"monarch_nb.tensor:{name}" for name in names}
-
-
+_SHAPES: Final = "Extent NDSlice Point Region Selection Shape Slice"
 _GROUPS: Final = {"RemoteProcessGroup": "monarch_nb.meshes.process_groups:AxisGroup"}
 
 # module -> name -> where it is here ("module:name"; "module:" is the module itself)
 _SERVED: Final[dict[str, dict[str, str]]] = {
     "monarch": {
-        **_same(*_SHAPES, "Future", "heal_mesh", "proc_mesh"),
-        **_same("RemoteException", "distribute", "module_to_mesh"),
-        **_tensor(*_TENSOR),
+        **_same(f"{_SHAPES} ValueMesh Future heal_mesh proc_mesh"),
+        **_same("RemoteException distribute module_to_mesh"),
+        **_tensor("DeviceMesh Tensor call_on_shard_and_fetch fetch_shard get_active_mesh inspect"),
+        **_tensor("no_mesh reduce reduce_ remote show slice_mesh to_mesh OpaqueRef Pipe Stream"),
+        **_tensor("coalescing create_pipe get_active_stream grad_function grad_generator"),
+        **_tensor("remote_generator"),
         **_GROUPS,
     },
-    "monarch.distributed": _tensor("Mesh", "distribute", "module_to_mesh"),
-    "monarch.fetch": _tensor("call_on_shard_and_fetch", "fetch_shard", "inspect", "show"),
-    "monarch.mesh_controller": {
-        **_same("RemoteException"),
-        **_tensor("spawn_tensor_engine"),
-    },
+    "monarch.distributed": _tensor("Mesh distribute module_to_mesh"),
+    "monarch.fetch": _tensor("call_on_shard_and_fetch fetch_shard inspect show"),
+    "monarch.mesh_controller": {**_same("RemoteException"), **_tensor("spawn_tensor_engine")},
     "monarch.common": {},
     "monarch.common.opaque_ref": _tensor("OpaqueRef"),
-    "monarch.common.pipe": _tensor("Pipe", "create_pipe", "remote_generator"),
-    "monarch.common.stream": _tensor("Stream", "get_active_stream"),
-    "monarch.gradient_generator": _tensor("grad_function", "grad_generator"),
+    "monarch.common.pipe": _tensor("Pipe create_pipe remote_generator"),
+    "monarch.common.stream": _tensor("Stream get_active_stream"),
+    "monarch.gradient_generator": _tensor("grad_function grad_generator"),
     "monarch.common.device_mesh": {
-        **_tensor("DeviceMesh", "get_active_mesh", "no_mesh", "slice_mesh", "to_mesh"),
+        **_tensor("DeviceMesh get_active_mesh no_mesh slice_mesh to_mesh"),
         **_GROUPS,
     },
-    "monarch.common.remote": _tensor("Remote", "call_on_shard_and_fetch", "remote"),
-    "monarch.common.tensor": _tensor("Tensor", "reduce", "reduce_"),
+    "monarch.common.remote": _tensor("Remote call_on_shard_and_fetch remote"),
+    "monarch.common.tensor": _tensor("Tensor reduce reduce_"),
     "monarch.actor": {
         **_ACTOR,
         "config": "monarch_nb.config:",
         "EndpointProperty": "monarch_nb.actors.definition:EndpointProperty",
         "MeshTrait": "monarch_nb.core.shape.mesh_trait:MeshTrait",
     },
-    "monarch.rdma": {name: f"monarch_nb.rdma:{name}" for name in _RDMA},
-    "monarch.spmd": {
-        name: f"monarch_nb.spmd:{name}"
-        for name in ("SPMDActor", "setup_torch_elastic_env", "setup_torch_elastic_env_async")
-    },
-    "monarch.exceptions": _same(
-        "ActorError", "DeviceMeshError", "RemoteException", "SupervisionError"
+    "monarch.rdma": _from(
+        "monarch_nb.rdma:",
+        "RDMAAction RDMABuffer RDMAReadTransferWarning RDMATcpFallbackWarning "
+        "RDMAWriteTransferWarning get_rdma_backend is_ibverbs_available is_rdma_available",
     ),
+    "monarch.spmd": _from(
+        "monarch_nb.spmd:", "SPMDActor setup_torch_elastic_env setup_torch_elastic_env_async"
+    ),
+    "monarch.exceptions": _same("ActorError DeviceMeshError RemoteException SupervisionError"),
     "monarch.tools": {},
     "monarch.tools.config": _same("Workspace"),
-    "monarch.tools.config.environment": {
-        name: f"monarch_nb.meshes.workspace:{name}" for name in ("CondaEnvironment", "Environment")
-    },
+    "monarch.tools.config.environment": _from(
+        "monarch_nb.meshes.workspace:", "CondaEnvironment Environment"
+    ),
     "monarch.tools.config.workspace": {
         **_same("Workspace"),
-        "ACTIVE_CONDA_ENV": "monarch_nb.meshes.workspace:ACTIVE_CONDA_ENV",
+        **_from("monarch_nb.meshes.workspace:", "ACTIVE_CONDA_ENV"),
     },
     "monarch._src": {},
     "monarch._src.actor": {},
     "monarch._src.actor.proc_mesh": {
-        **_same("HostMesh", "ProcMesh"),
-        "register_proc_mesh_spawn_callback": (
-            "monarch_nb.meshes.proc_mesh:register_proc_mesh_spawn_callback"
-        ),
-        "unregister_proc_mesh_spawn_callback": (
-            "monarch_nb.meshes.proc_mesh:unregister_proc_mesh_spawn_callback"
-        ),
+        **_same("HostMesh ProcMesh"),
+        **_from("monarch_nb.meshes.proc_mesh:", "register_proc_mesh_spawn_callback"),
+        **_from("monarch_nb.meshes.proc_mesh:", "unregister_proc_mesh_spawn_callback"),
     },
     "monarch._src.actor.telemetry": {
-        **_same("get_meter", "span", "traced"),
-        "TracingForwarder": "monarch_nb.services.telemetry:TracingForwarder",
+        **_same("get_meter span traced"),
+        **_from("monarch_nb.services.telemetry:", "TracingForwarder"),
     },
     "monarch._rust_bindings": {},
     "monarch._rust_bindings.monarch_hyperactor": {},
-    "monarch._rust_bindings.monarch_hyperactor.supervision": _same(
-        "MeshFailure", "SupervisionError"
+    "monarch._rust_bindings.monarch_hyperactor.supervision": _same("MeshFailure SupervisionError"),
+    "monarch._rust_bindings.monarch_hyperactor.shape": _same(_SHAPES),
+    "monarch._rust_bindings.monarch_hyperactor.mailbox": _from(
+        "monarch_nb.actors.undeliverable:", "UndeliverableMessageEnvelope"
     ),
-    "monarch._rust_bindings.monarch_hyperactor.shape": _same(*_SHAPES[:-1]),
-    "monarch._rust_bindings.monarch_hyperactor.mailbox": {
-        "UndeliverableMessageEnvelope": (
-            "monarch_nb.actors.undeliverable:UndeliverableMessageEnvelope"
-        ),
-    },
-    "monarch._rust_bindings.monarch_hyperactor.proc": _same("ProcId", "Uid"),
+    "monarch._rust_bindings.monarch_hyperactor.proc": _same("ProcId Uid"),
 }
 _ALIASES: Final = {"monarch.config": "monarch_nb.config"}
 

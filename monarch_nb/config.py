@@ -16,8 +16,7 @@ RANK_COMMAND: Final = "-m monarch_nb.host.rank"
 """What a Python executes to become a rank. Who writes a command for that knows only its words."""
 
 prefix_python_logs_with_actor = True
-"""Whether log records of actors and of the client start with `[actor=<...>] `; looked at with each
-record."""
+"""Log records of actors and of the client start with `[actor=<...>] `. Read for each record."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +29,7 @@ class Config:
     """
 
     detect_s: float = 2.0
-    """A hang or a partition is reported as *silent* within this time; every other deadline derives
-    from it."""
+    """A hang or a partition is *silent* within this time; other deadlines derive from it."""
     grace_s: float = 10.0
     """How long a rank may be silent before it counts as unreachable."""
     cleanup_s: float = 3.0
@@ -49,11 +47,9 @@ class Config:
     message_limit_bytes: int = 64 << 30
     """A larger message is refused before it is sent."""
     breakpoints: str = "auto"
-    """Whether ranks stop at breakpoints: "auto" where somebody can answer, "stop" always, "pass"
-    never."""
+    """Ranks stop at breakpoints: "auto" where somebody can answer, "stop" always, "pass" never."""
     log_dir: str = ""
-    """Where what ranks write is kept, each kernel in a folder of its own; "" keeps it until the
-    client ends."""
+    """Where what ranks write is kept, by kernel; "" keeps it until the client ends."""
     log_bytes: int = 1 << 30
     """The log of a rank grows to this; then its oldest part is removed."""
 
@@ -69,7 +65,7 @@ class Config:
 
     @staticmethod
     def from_environ(environ: dict[str, str] | None = None) -> Config:
-        """The settings with `MONARCH_NB_*` applied. Raises `ValueError` that names the variable."""
+        """Apply `MONARCH_NB_*`. Raises `ValueError` that names the variable."""
         source = os.environ if environ is None else environ
         found: dict[str, str | float] = {}
         for field in dataclasses.fields(Config):

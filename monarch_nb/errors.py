@@ -83,9 +83,6 @@ class DeviceMeshError(MeshError):
         self.failure = failure
         self.values: dict[int, Any] = {}
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.args[0], self.__dict__)
-
 
 class SupervisionError(DeviceMeshError, RuntimeError):
     """What a pending or later call gets when its actor or its process has died.
@@ -97,8 +94,7 @@ class SupervisionError(DeviceMeshError, RuntimeError):
 
 
 class RankExited(SupervisionError):
-    """A rank's process ended. `exitcode` (>= 0) or `signal` says how; `log_tail` is what it printed
-    last."""
+    """A rank's process ended: `exitcode` (>= 0) or `signal`; `log_tail` is what it printed last."""
 
     exitcode: int | None = None
     signal: int | None = None
@@ -136,7 +132,7 @@ class RankNameError(MeshError, NameError):
         self.ranks = ranks
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.args[0], {**self.__dict__, "name": self.name})
+        return type(self), self.args, {**self.__dict__, "name": self.name}
 
 
 class LaunchError(MeshError, RuntimeError):
@@ -150,9 +146,6 @@ class LimitError(MeshError, MemoryError):
         super().__init__(message)
         self.limit = limit
         self.size = size
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.args[0], self.__dict__)
 
 
 class ProtocolError(MeshError):
@@ -181,10 +174,3 @@ class BrokenError(MeshError, RuntimeError):
 
 class MeshInternalError(MeshError):
     """Never expected. Please report it with the text it carries."""
-
-
-def _rebuild(kind: type[MeshError], message: str, state: dict[str, Any]) -> MeshError:
-    error = kind(message)
-    for name, value in state.items():
-        setattr(error, name, value)
-    return error

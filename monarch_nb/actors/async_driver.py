@@ -15,9 +15,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from monarch_nb.actors.definition import RETURN_HOOK
 from monarch_nb.actors.driver import ActorEnded, ActorHost, Driver, State, is_failure
 from monarch_nb.process.current import end_fork
-from monarch_nb.process.interrupts.interrupts import Key, Steps
+from monarch_nb.process.interrupts import Key, Steps
 
 if TYPE_CHECKING:
     from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope
@@ -210,12 +211,12 @@ class AsyncDriver(Driver):
         except asyncio.CancelledError as error:
             interrupted = self._done_with(message, error)
             self._uncancel()
-            self.raised(message, error, has_port=has_port, interrupted=interrupted)
+            self.call_raised(message, error, has_port=has_port, interrupted=interrupted)
             return False
-        except BaseException as raised:  # noqa: BLE001  user code; anything may come out
-            ended = self._seen(key, raised)
+        except BaseException as error:  # noqa: BLE001  user code; anything may come out
+            ended = self._seen(key, error)
             interrupted = self._done_with(message, ended)
-            self.raised(message, ended, has_port=has_port, interrupted=interrupted)
+            self.call_raised(message, ended, has_port=has_port, interrupted=interrupted)
             return is_failure(ended)
         self._done_with(message)
         self.reply(message, sealed)
@@ -240,7 +241,7 @@ class AsyncDriver(Driver):
             return self.interrupts.during(key, lambda: self.open(message))
         except BaseException as error:  # noqa: BLE001  user code runs while unpickling
             interrupted = self.interrupts.finish(key)
-            self.raised(message, error, has_port=False, interrupted=interrupted)
+            self.call_raised(message, error, has_port=False, interrupted=interrupted)
             self._call_ended(is_failure(error))
             return None
 
@@ -267,7 +268,7 @@ class AsyncDriver(Driver):
             await ask()
 
     async def _returned(self, message: UndeliverableMessageEnvelope) -> None:
-        hook = self.return_hook()
+        hook = self.hook(RETURN_HOOK)
         try:
             answer = None if hook is None else hook(message)
             if inspect.isawaitable(answer):
@@ -276,20 +277,16 @@ class AsyncDriver(Driver):
             self.return_hook_raised(message, error)
 
     async def _ask_supervisor(self, failure: MeshFailure) -> None:
-        if self.state == State.ENDED:
-            return
-        self.enter(self.spec.rank, self.spec.labels, self.spec.sizes, 0)
-        handler = getattr(self._actor, "__supervise__", None)
+        handler = self.hook("__supervise__")
         try:
             handled = handler is not None and handler(failure)
             if inspect.isawaitable(handled):
                 handled = await handled
-        # the owner fails too, with both errors in the text
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:  # noqa: BLE001  the owner fails too, with both errors told
             self.not_handled(failure, error)
-            return
-        if not handled:
-            self.not_handled(failure)
+        else:
+            if not handled:
+                self.not_handled(failure)
 
     def end(self, ended: ActorEnded, *, tell: bool) -> None:
         self.finish(ended, tell=tell)

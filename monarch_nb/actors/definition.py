@@ -35,8 +35,7 @@ RESERVED = frozenset(
 
 
 class EndpointProperty(Generic[P, R]):
-    """A method marked by `endpoint`. On the class it is itself; on an instance, the plain
-    method."""
+    """A method marked by `endpoint`: itself on the class, the plain method on an instance."""
 
     def __init__(
         self,
@@ -130,7 +129,7 @@ def concurrent_endpoint(
     explicit_response_port: bool = False,
     instrument: bool = True,
 ) -> Any:
-    """An async endpoint whose body runs as a task: later messages are accepted while it awaits.
+    """Mark an async endpoint whose body runs as a task: others are accepted while it awaits.
 
     Concurrent calls of one sender start in order. Raises `ValueError` for a plain `def` and for a
     method that is an endpoint already.
@@ -219,8 +218,7 @@ def endpoints_of(cls: type) -> dict[str, EndpointProperty[..., object]]:
 
 
 def is_sync(cls: type) -> bool:
-    """Whether instances run on a plain thread: at least one endpoint, and all of them plain
-    `def`."""
+    """Tell whether instances run on a plain thread: of some endpoints, all are plain `def`."""
     marked = endpoints_of(cls).values()
     return bool(marked) and not any(each.is_async for each in marked)
 
@@ -241,8 +239,7 @@ def check_class(cls: object) -> None:
         if name in RESERVED:
             raise ValueError(
                 "ActorMesh has an attribute that collides with an endpoint name: "
-                f"{cls.__name__}.{name}; "
-                "rename the endpoint"
+                f"{cls.__name__}.{name}; rename the endpoint"
             )
     _check_hooks(cls, sync=is_sync(cls))
 

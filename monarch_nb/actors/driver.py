@@ -24,7 +24,7 @@ from monarch_nb.core.wire.messages.codec import Done
 from monarch_nb.process import remote_errors
 from monarch_nb.process.current import end_fork
 from monarch_nb.process.instance import CallContext, Instance, here
-from monarch_nb.process.interrupts.interrupts import Interrupts, Key
+from monarch_nb.process.interrupts import Interrupts, Key
 
 if TYPE_CHECKING:
     from monarch_nb.actors.post_mortem import LastFailures
@@ -61,7 +61,7 @@ class ActorEnded(Exception):
         return self._payload
 
     def forget_cause(self) -> None:
-        """Answers go on; the frames of the cause, and the actor in them, are let go."""
+        """Let go of the frames of the cause, and the actor in them; answers go on."""
         self.sealed()
         self.cause = None
 
@@ -254,7 +254,7 @@ class Driver:
         self._methods["initialized"] = (_initialized, False, False)
 
     def admit(self, message: Message) -> bool:
-        """Whether this call is to run; one that is not has been answered."""
+        """Tell whether this call is to run; one that is not has been answered."""
         if self.state != State.RUNNING:
             self.refuse(message)
             return False
@@ -295,17 +295,17 @@ class Driver:
         return found
 
     def seal(self, message: Message, value: object) -> Payload | None:
-        """The answer, if somebody waits for it. User code runs while pickling, and may raise."""
+        """Pickle the answer, if somebody waits for it. Runs user code, which may raise."""
         return self.hosting.sealed(message, value) if message.reply else None
 
     def reply(self, message: Message, sealed: Payload | None) -> None:
         if sealed is not None:
             self._answer(message, REPLY, sealed)
 
-    def raised(
+    def call_raised(
         self, message: Message, error: BaseException, *, has_port: bool, interrupted: bool
     ) -> None:
-        """An endpoint raised: tell the caller, or, where nobody waits, fail."""
+        """Tell the caller what an endpoint has raised, or, where nobody waits, fail."""
         ended = self.ended or self._stopped
         kind = type(error)  # isinstance asks the error too, which may be hostile
         if ended is not None and issubclass(kind, _INTERRUPTS):
@@ -339,11 +339,11 @@ class Driver:
         self.hosting.refuse(message, self.ended, str(self.instance.actor_id))
 
     def end(self, ended: ActorEnded, *, tell: bool) -> None:
-        """The end, clean-up included. The actor's thread."""
+        """End the actor, clean-up included. In its thread."""
         raise NotImplementedError
 
     def finish(self, ended: ActorEnded, *, tell: bool) -> bool:
-        """Once: the port, answers for the queue, the owner, the owned. False if it was done."""
+        """Free the port, answer the queue, tell owner and owned, once; False if that was done."""
         with self._lock:
             if self.ended is not None:
                 return False
@@ -356,18 +356,18 @@ class Driver:
         self._owned_stops = self.hosting.stop_owned_by(self.spec.port)
         return True
 
-    def not_handled(self, failure: MeshFailure, raised: BaseException | None = None) -> None:
-        """A mesh that it owns has failed, and no `__supervise__` takes that: it fails too."""
-        then = "" if raised is None else f"; then __supervise__ raised {raised!r}"
+    def not_handled(self, failure: MeshFailure, error: BaseException | None = None) -> None:
+        """Fail because a mesh that it owns has failed, and no `__supervise__` takes that."""
+        then = "" if error is None else f"; then __supervise__ raised {error!r}"
         text = self._failed_text(f"{failure.report()}{then}")
-        self.end(ActorEnded(text, raised or failure.cause), tell=True)
+        self.end(ActorEnded(text, error or failure.cause), tell=True)
 
-    def return_hook(self) -> Callable[[UndeliverableMessageEnvelope], object] | None:
-        """The user's `_handle_undeliverable_message`, in its context; None after the end."""
+    def hook(self, name: str) -> Callable[..., object] | None:
+        """Return a hook of the user's, in its context; None where there is none or no actor."""
         if self.state == State.ENDED:
             return None
         self.enter(self.spec.rank, self.spec.labels, self.spec.sizes, 0)
-        return getattr(self._actor, RETURN_HOOK, None)
+        return getattr(self._actor, name, None)
 
     def return_hook_raised(
         self, message: UndeliverableMessageEnvelope, error: BaseException
@@ -383,7 +383,7 @@ class Driver:
         return functools.partial(hook, error if isinstance(error, Exception) else None)
 
     def finished(self) -> None:
-        """After `__cleanup__`: answer those who asked for the stop, let the actor go."""
+        """Answer those who asked for the stop, let the actor go. After `__cleanup__`."""
         self._actor = None
         self._methods = {}
         if self.ended is not None:
@@ -413,14 +413,14 @@ class Driver:
         if message.reply:
             self._answer(message, ERROR, self.proc.encode_bytes(ended.sealed()))
 
-    def _answer(self, message: Message, kind: int, parcel: Payload) -> None:
+    def _answer(self, message: Message, kind: int, payload: Payload) -> None:
         if not message.reply:
             return
         flush = self.hosting.flush_output
         if flush is not None:
             flush()  # what the endpoint printed is on its way before its result
         self.proc.send(
-            message.source, kind, message.reply, parcel, rank=message.rank, tag=message.tag
+            message.source, kind, message.reply, payload, rank=message.rank, tag=message.tag
         )
 
     def stop_self(self, reason: str) -> None:
@@ -432,7 +432,7 @@ class Driver:
 
 
 def is_failure(error: BaseException | None) -> bool:
-    """Whether a call that ended so has failed: an interrupt is somebody's wish."""
+    """Tell whether a call that ended so has failed: an interrupt is somebody's wish."""
     return error is not None and not issubclass(type(error), _INTERRUPTS)
 
 

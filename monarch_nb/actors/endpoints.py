@@ -6,6 +6,7 @@ sent; the caller is registered before the first byte leaves.
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, final
@@ -76,11 +77,11 @@ class Endpoint(Generic[P, R]):
         if self._takes_tensors(args, kwargs):
             return cast("Future[ValueMesh[R]]", self._on_tensors().call(*args, **kwargs))
         proc, target, tag = self._prepare(args, kwargs)
-        call = cast("GatherCall", make(GatherCall))
-        parcel = self._encode(proc, target, args, kwargs)
+        call = make(GatherCall)
+        payload = self._encode(proc, target, args, kwargs)
         call._begin(proc, target, tag)
         call.expect()
-        _cast(proc, target, parcel, call.port, tag)
+        _cast(proc, target, payload, call.port, tag)
         end_if_lost(proc, call)
         return call
 
@@ -104,11 +105,11 @@ class Endpoint(Generic[P, R]):
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[Future[R]]:
         """Ask every member now; iterate over as many futures, in the order of the answers."""
         proc, target, tag = self._prepare(args, kwargs)
-        call = cast("StreamCall", make(StreamCall))
-        parcel = self._encode(proc, target, args, kwargs)
+        call = make(StreamCall)
+        payload = self._encode(proc, target, args, kwargs)
         call._begin(proc, target, tag)
         items = call.expect()
-        _cast(proc, target, parcel, call.port, tag)
+        _cast(proc, target, payload, call.port, tag)
         end_if_lost(proc, call)
         return iter(items)
 
@@ -118,15 +119,15 @@ class Endpoint(Generic[P, R]):
             self._on_tensors().broadcast(*args, **kwargs)
             return
         proc, target, tag = self._prepare(args, kwargs)
-        parcel = self._encode(proc, target, args, kwargs)
+        payload = self._encode(proc, target, args, kwargs)
         sender = context.current_sender()
         if sender is None:
-            _cast(proc, target, parcel, 0, tag)
+            _cast(proc, target, payload, 0, tag)
         else:
-            current.part(Returns).cast(sender, target, parcel, tag, range(len(target.processes)))
+            current.part(Returns).cast(sender, target, payload, tag, range(len(target.processes)))
 
     def rref(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """The result as tensors of the mesh, which stay on the ranks; its kind is known from
+        """Return the result as tensors of the mesh, which stay on the ranks; its kind is known from
         `@endpoint(propagate=...)`. Needs tensors of a mesh among the arguments, or an active mesh.
 
         Example:
@@ -177,21 +178,21 @@ class Endpoint(Generic[P, R]):
     def _single(
         self, proc: Proc, target: Target, index: int, tag: int, args: Any, kwargs: Any
     ) -> Future[R]:
-        parcel = self._encode(proc, target, args, kwargs)
-        call = cast("SingleCall[R]", make(SingleCall))
+        payload = self._encode(proc, target, args, kwargs)
+        call: SingleCall[R] = make(SingleCall)
         call._begin(proc, target, tag)
         proc.send(
-            target.processes[0], CALL, target.port, parcel, reply=call.port, rank=index, tag=tag
+            target.processes[0], CALL, target.port, payload, reply=call.port, rank=index, tag=tag
         )
         if proc.dead:
             end_if_lost(proc, call)
         return call
 
 
-def _cast(proc: Proc, target: Target, parcel: Payload, reply: int, tag: int) -> None:
+def _cast(proc: Proc, target: Target, payload: Payload, reply: int, tag: int) -> None:
     send, port = proc.send, target.port
     for index, process in enumerate(target.processes):
-        send(process, CALL, port, parcel, reply=reply, rank=index, tag=tag)
+        send(process, CALL, port, payload, reply=reply, rank=index, tag=tag)
 
 
 def end_if_lost(proc: Proc, call: Any) -> None:
@@ -227,8 +228,7 @@ class PlainMethod:
 def as_endpoint(
     bound: object, *, propagate: Propagate = None, explicit_response_port: bool = False
 ) -> Endpoint[Any, Any]:
-    """Call a plain method of a spawned actor as an endpoint:
-    `as_endpoint(mesh.method).call_one(...)`.
+    """Call a plain method of a spawned actor: `as_endpoint(mesh.method).call_one(...)`.
 
     Raises `ValueError` for anything else.
     """
@@ -257,17 +257,17 @@ def send(
     whole = range(len(target.processes)) if chosen is None else (chosen,)
     answer_to, reply = (proc.id, 0) if port is None else port._claimed()
     lend_to = target.processes if answer_to == proc.id else ()
-    parcel = endpoint._encode(proc, target, args, kwargs, lend_to)
+    payload = endpoint._encode(proc, target, args, kwargs, lend_to)
     sender = context.current_sender()
     if sender is not None and not reply:
-        current.part(Returns).cast(sender, target, parcel, tag, whole)
+        current.part(Returns).cast(sender, target, payload, tag, whole)
         return
     for index in whole:
         process = target.processes[index]
         if answer_to == proc.id:
-            proc.send(process, CALL, target.port, parcel, reply=reply, rank=index, tag=tag)
+            proc.send(process, CALL, target.port, payload, reply=reply, rank=index, tag=tag)
         else:
-            proc.send_for(answer_to, process, target.port, parcel, reply, index, tag)
+            proc.send_for(answer_to, process, target.port, payload, reply, index, tag)
         if sender is not None:
             current.part(Returns).sent_call(sender, target, index)
 
@@ -280,12 +280,10 @@ def returns_future(function: Callable[P, Any]) -> Callable[P, Future[Any]]:
         ... async def both(a, b): return await a + await b
     """
 
+    @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Future[Any]:
         return TaskFuture.of(lambda: function(*args, **kwargs))
 
-    call.__name__ = getattr(function, "__name__", "call")
-    call.__doc__ = function.__doc__
-    call.__wrapped__ = function  # type: ignore[attr-defined]
     return call
 
 
@@ -304,8 +302,7 @@ class Accumulator(Generic[P, R, A]):
         self._combine = combine
 
     def accumulate(self, *args: P.args, **kwargs: P.kwargs) -> Future[A]:
-        """Send now, fold when observed. A failing element fails the fold; no answers give
-        `identity`."""
+        """Send now, fold when observed. A failure fails the fold; no answers give `identity`."""
         answers = self._endpoint.stream(*args, **kwargs)
 
         async def fold() -> A:

@@ -58,8 +58,7 @@ class RankHooks:
 class Hosting:
     """Spawns, finds, stops and interrupts the actors of this process.
 
-    `restore_mesh` makes a handle of what `ProcMesh` pickles as; `stop_owned_by` ends what an actor
-    has spawned, by its port.
+    `restore_mesh` makes a handle of a pickled one; `stop_owned_by(port)` ends what an actor owns.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class Hosting:
         self.queues = hooks.queues
         self.flush_output = hooks.flush_output
         self.interrupt_main = hooks.interrupt_main
-        self.raised = RecentErrors()
+        self.recent_errors = RecentErrors()
         self.failed = LastFailures()
         self.on_raised: list[Callable[[BaseException], None]] = []
         """Called with what a call has raised, in its thread, before the caller is told."""
@@ -210,14 +209,14 @@ class Hosting:
     # for drivers
 
     def sealed(self, message: Message, value: object) -> Payload:
-        """The answer to a call. User code runs while pickling, and may raise."""
+        """Pickle the answer to a call. Runs user code, which may raise."""
         if self.uncopied and message.source == self.proc.id and message.reply in self.uncopied:
             handed = self.uncopied[message.reply] = Handed(value)
             return self.proc.encode_bytes(pickling.dumps_plain(handed))
         return self.proc.encode(value, (message.source,))
 
     def note_error(self, error: BaseException, what: str, tag: int, record: object) -> None:
-        self.raised.note(what, tag, record)
+        self.recent_errors.note(what, tag, record)
         for listener in self.on_raised:
             listener(error)
 
@@ -242,22 +241,12 @@ class Hosting:
 
     def answer_lost(self, message: Message, ended: ActorEnded) -> None:
         if message.reply:
-            self.proc.send(
-                message.source,
-                ERROR,
-                message.reply,
-                Payload(ended.sealed()),
-                rank=message.rank,
-                tag=message.tag,
-            )
+            payload, rank, tag = Payload(ended.sealed()), message.rank, message.tag
+            self.proc.send(message.source, ERROR, message.reply, payload, rank=rank, tag=tag)
 
     def tell_owner(self, spec: SpawnActor, ended: ActorEnded) -> None:
-        self.proc.control(
-            spec.owner[0],
-            ActorFailed(spec.port, ended.text),
-            parcel=Payload(ended.sealed()),
-            rank=spec.rank,
-        )
+        failed, payload = ActorFailed(spec.port, ended.text), Payload(ended.sealed())
+        self.proc.control(spec.owner[0], failed, payload=payload, rank=spec.rank)
 
     def interrupt_all(self) -> None:
         for driver in list(self.drivers.values()):

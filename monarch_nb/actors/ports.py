@@ -50,14 +50,14 @@ class Port(Generic[R]):
         proc = current.proc()
         self._put(ERROR, proc, proc.encode_bytes(remote_errors.pack(remote_errors.RAW, error)))
 
-    def _put(self, kind: int, proc: Proc, parcel: Payload) -> None:
+    def _put(self, kind: int, proc: Proc, payload: Payload) -> None:
         self._used = self._once
         if not self._port:
             return  # nobody waits: it came with a broadcast
         sender = context.current_sender()
         if sender is not None:
-            parcel = undeliverable.sealed(parcel, sender, "port")
-        proc.send(self._process, kind, self._port, parcel, rank=self._rank)
+            payload = undeliverable.sealed(payload, sender, "port")
+        proc.send(self._process, kind, self._port, payload, rank=self._rank)
         if sender is not None:
             dest = address_of_port(self._process, self._port)
             current.part(undeliverable.Returns).sent(sender, self._process, dest, "port")
@@ -100,9 +100,9 @@ class _Receive(LazyFuture[R]):
 
 
 class PortReceiver(Generic[R]):
-    """The receiving end. `recv()` gives a `Future` that claims a message when it is observed.
+    """The receiving end, made by `Channel.open`; not meant for subclasses.
 
-    Made by `Channel.open`; not meant for subclasses.
+    `recv()` gives a `Future` that claims a message when it is observed.
     """
 
     def __init__(self, proc: Proc, port: int, *, once: bool, ranked: bool = False) -> None:
@@ -117,7 +117,7 @@ class PortReceiver(Generic[R]):
         weakref.finalize(self, proc.ports.pop, port, None)
 
     def recv(self) -> LazyFuture[R]:
-        """The next message. Raises `ValueError` for the second receive of a once-port."""
+        """Return the next message. Raises `ValueError` for the second receive of a once-port."""
         if self._once and self._received:
             raise ValueError("this port receives once and has been received from already")
         self._received = True
@@ -130,7 +130,7 @@ class PortReceiver(Generic[R]):
         self._box.want(_ANYBODY, future._arrive)
 
     def ranked(self) -> RankedPortReceiver[R]:
-        """The same mailbox, each message with the rank it came from."""
+        """Return the same mailbox, each message with the rank it came from."""
         view: RankedPortReceiver[R] = object.__new__(RankedPortReceiver)
         view.__dict__.update(self.__dict__)
         view._is_ranked = True
@@ -172,14 +172,14 @@ class Channel:
     @staticmethod
     # Monarch's
     def open(once: bool = False) -> tuple[Port[Any], PortReceiver[Any]]:
-        """A mailbox in this process; `once` allows one message."""
+        """Make a mailbox in this process; `once` allows one message."""
         proc = current.proc()
         number = proc.new_port()
         return Port(proc.id, number, once=once), PortReceiver(proc, number, once=once)
 
     @staticmethod
     def open_ranked(once: bool = False) -> tuple[Port[Any], RankedPortReceiver[Any]]:
-        """As `open`; what is received comes with the sender's rank."""
+        """Open one whose messages come with the sender's rank."""
         proc = current.proc()
         number = proc.new_port()
         receiver: RankedPortReceiver[Any] = RankedPortReceiver(proc, number, once=once, ranked=True)

@@ -80,7 +80,7 @@ class LastFailures:
             self._looked_into.discard(id(error))
 
     def last(self, tag: int | None = None) -> Kept | None:
-        """The newest; of those that failed for a notebook cell, if one is given. Any thread."""
+        """Return the newest, or the newest of a notebook cell. Any thread."""
         found = [
             each
             for each in list(self.kept.values())
@@ -90,8 +90,7 @@ class LastFailures:
 
 
 def _empty(error: BaseException | None) -> None:
-    """Let go of the variables of its frames, and of those of its causes: now, since errors and
-    frames hold one another."""
+    """Let go of the variables of its frames, and its causes': errors and frames form rings."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

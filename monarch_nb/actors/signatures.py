@@ -10,8 +10,7 @@ Propagate = Literal["cached", "inspect", "mocked"] | Callable[..., object] | Non
 
 
 class BoundCheck:
-    """Binds arguments as Python would, before anything is sent. Fast where the signature is
-    plain."""
+    """Binds arguments as Python would. Fast where the signature is plain."""
 
     __slots__ = ("_defaults_from", "_plain", "_positional", "_signature")
 

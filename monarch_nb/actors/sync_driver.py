@@ -14,10 +14,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from monarch_nb.actors.definition import RETURN_HOOK
 from monarch_nb.actors.driver import ActorEnded, ActorHost, Driver, State, is_failure
 from monarch_nb.process import remote_errors
 from monarch_nb.process.current import end_fork
-from monarch_nb.process.interrupts.interrupts import raise_in_thread, take_back
+from monarch_nb.process.interrupts import raise_in_thread, take_back
 
 if TYPE_CHECKING:
     from monarch_nb.actors.undeliverable import UndeliverableMessageEnvelope
@@ -117,8 +118,8 @@ class SyncDriver(Driver):
             args, kwargs = (), {}  # what was lent to the call goes back with the answer
             if not has_port:
                 sealed = self.seal(message, value)
-        except BaseException as raised:  # noqa: BLE001  user code; anything may come out
-            error = self.hosting.failed.seen(self.spec.port, raised)
+        except BaseException as found:  # noqa: BLE001  user code; anything may come out
+            error = self.hosting.failed.seen(self.spec.port, found)
         if self._links.forked:
             end_fork(error)
         interrupted: bool | None = None
@@ -130,7 +131,7 @@ class SyncDriver(Driver):
         interrupts.running = outer
         failed = is_failure(error)
         if error is not None:
-            self.raised(message, error, has_port=has_port, interrupted=interrupted)
+            self.call_raised(message, error, has_port=has_port, interrupted=interrupted)
             error = None  # it and this frame hold one another, and the actor
         else:
             self.reply(message, sealed)
@@ -140,21 +141,17 @@ class SyncDriver(Driver):
             board.idle(failed)
 
     def _supervise(self, failure: MeshFailure) -> None:
-        if self.state == State.ENDED:
-            return
-        self.enter(self.spec.rank, self.spec.labels, self.spec.sizes, 0)
-        handler = getattr(self._actor, "__supervise__", None)
+        handler = self.hook("__supervise__")
         try:
             handled = handler is not None and handler(failure)
-        # the owner fails too, with both errors in the text
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:  # noqa: BLE001  the owner fails too, with both errors told
             self.not_handled(failure, error)
-            return
-        if not handled:
-            self.not_handled(failure)
+        else:
+            if not handled:
+                self.not_handled(failure)
 
     def _returned(self, message: UndeliverableMessageEnvelope) -> None:
-        hook = self.return_hook()
+        hook = self.hook(RETURN_HOOK)
         try:
             if hook is not None:
                 hook(message)
@@ -176,10 +173,9 @@ class SyncDriver(Driver):
                 stopping.exception(max(0.0, deadline - time.monotonic()))
         cleanup = self.cleanup_hook()
         if cleanup is not None:
+            own = threading.get_ident()
             limit = threading.Timer(
-                self.proc.config.cleanup_s,
-                raise_in_thread,
-                (threading.get_ident(), TimeoutError),
+                self.proc.config.cleanup_s, raise_in_thread, (own, TimeoutError)
             )
             limit.daemon = True
             limit.start()

@@ -46,11 +46,11 @@ class UndeliverableMessageEnvelope:
     error: str
 
     def sender(self) -> ActorId:
-        """The address of the actor that sent it."""
+        """Return the address of the actor that sent it."""
         return self._sender
 
     def dest(self) -> str:
-        """The address that it was sent to, as text."""
+        """Return the address that it was sent to, as text."""
         return self._dest
 
     def error_msg(self) -> str:
@@ -69,11 +69,11 @@ class _Note:
     what: str
 
 
-def sealed(parcel: Payload, sender: Instance, what: str) -> Payload:
-    """The same parcel, with its sender behind the pickle, where unpickling does not look."""
+def sealed(payload: Payload, sender: Instance, what: str) -> Payload:
+    """Put its sender behind the pickle of a payload, where unpickling does not look."""
     name = what.encode()[:_LONGEST]
     trailer = name + _TRAILER.pack(sender.port, len(name))
-    return Payload(parcel.payload + trailer, parcel.buffers, parcel.flags | RETURN)
+    return Payload(payload.payload + trailer, payload.buffers, payload.flags | RETURN)
 
 
 def _unsealed(message: Message) -> tuple[int, str]:
@@ -84,7 +84,7 @@ def _unsealed(message: Message) -> tuple[int, str]:
 
 
 def send_back(proc: Proc, message: Message, dest: str, why: str) -> None:
-    """Nobody is there for this message: tell its sender, if it wants to know."""
+    """Tell the sender of a message that nobody is there, if it wants to know."""
     if message.flags & RETURN:
         sender, what = _unsealed(message)
         proc.control(message.source, Undelivered(sender, what, dest, why))
@@ -109,11 +109,13 @@ class Returns:
     # the sender's thread
 
     def cast(
-        self, sender: Instance, target: Target, parcel: Payload, tag: int, indices: Iterable[int]
+        self, sender: Instance, target: Target, payload: Payload, tag: int, indices: Iterable[int]
     ) -> None:
-        parcel = sealed(parcel, sender, target.what)
+        payload = sealed(payload, sender, target.what)
         for index in indices:
-            self._proc.send(target.processes[index], CALL, target.port, parcel, rank=index, tag=tag)
+            self._proc.send(
+                target.processes[index], CALL, target.port, payload, rank=index, tag=tag
+            )
         for index in indices:
             self.sent_call(sender, target, index)
 
@@ -158,7 +160,7 @@ class Returns:
             self._raise_fence(process, waiting[-1].number)
 
     def on_undelivered(self, message: Undelivered, _: Message) -> None:
-        """Something that an actor of this process has sent came back."""
+        """Bring back what an actor of this process has sent."""
         self._tell(message.sender, message.dest, message.what, message.why)
 
     def _tell(self, port: int, dest: str, what: str, why: str) -> None:

@@ -22,7 +22,7 @@ from monarch_nb.core.wire.frames import CONTROL, CONTROL_PORT, HOST_SHIFT, Messa
 from monarch_nb.core.wire.messages import cells as messages
 from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.agents import Drain
-from monarch_nb.errors import SupervisionError
+from monarch_nb.errors import RemoteProtocolError, SupervisionError
 from monarch_nb.meshes import variables
 from monarch_nb.meshes.proc_mesh import ProcMesh
 from monarch_nb.net import wire
@@ -54,7 +54,7 @@ class CellRun(Waiter):
         self._heard: set[int] = set()
         self._done = threading.Event()
         self._port = self._proc.new_port()
-        self._proc.ports[self._port] = self.deliver
+        self._proc.waiting[self._port] = self
         self._results = Results(self._proc, mesh, self._port) if keep else None
 
     @property
@@ -128,7 +128,9 @@ class CellRun(Waiter):
         rank = self._rank_of.get(message.source)
         if rank is None or rank in self.outcomes:
             return
-        outcome = codec.decode(messages.CellOutcome, codec.json_of(message.payload))
+        outcome = codec.decode_answer(messages.CellOutcome, message.payload)
+        if isinstance(outcome, codec.Refused):
+            raise RemoteProtocolError(outcome.error)
         if outcome.status == "stopping":
             self._heard.add(rank)
             return
@@ -166,7 +168,7 @@ class CellRun(Waiter):
             return
         self.outcomes[rank] = outcome
         if len(self.outcomes) == len(self._rank_of):
-            self._proc.ports.pop(self._port, None)
+            self._proc.waiting.pop(self._port, None)
             self._done.set()
 
     def __repr__(self) -> str:

@@ -120,9 +120,9 @@ class Client(Runtime):
         """The notebook cell whose calls are made now; 0 outside of notebooks."""
         return self.root.tag
 
-    @tag.setter
-    def tag(self, value: int) -> None:
-        self.root.tag = value
+    def tag_calls(self, tag: int) -> None:
+        """Make the calls from now on for this notebook cell; 0: for none."""
+        self.root.tag_calls(tag)
 
     def on_output(self, callback: Callable[[OutputEvent], None]) -> None:
         """Call `callback(event)` in the inbox thread for everything that ranks print or show."""

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from monarch_nb.process.interrupts import signals
+from monarch_nb.process import interrupts
 from monarch_nb.process.supervision.supervision import MeshFailure
 
 KEPT: Final = 200
@@ -80,7 +80,7 @@ def _end_program(failure: MeshFailure) -> None:
         f"{failure.report()}\n"
     )
     sys.stderr.flush()
-    signals.interrupt_main()  # a KeyboardInterrupt there, even in a C wait
+    interrupts.interrupt_main()  # a KeyboardInterrupt there, even in a C wait
 
 
 def exit_when_told() -> None:
@@ -92,6 +92,6 @@ def exit_when_told() -> None:
     """
     if threading.current_thread() is not threading.main_thread() or "ipykernel" in sys.modules:
         return
-    signals.install()
+    interrupts.allow_nudges()
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

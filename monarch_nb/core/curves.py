@@ -12,6 +12,8 @@ import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from monarch_nb.errors import RemoteProtocolError
@@ -32,14 +34,14 @@ class Sample(NamedTuple):
 
     @staticmethod
     def of(step: int, value: float) -> Sample:
-        """Of one value; one that is not finite counts as none."""
+        """Make the sample of one value; one that is not finite counts as none."""
         if math.isfinite(value):
             return Sample(step, value, value, value)
         return Sample(step, math.nan, math.nan, math.nan, 0)
 
     @staticmethod
     def over(steps: Sequence[int], values: Sequence[float]) -> Sample:
-        """Of several values, at the last of their steps."""
+        """Make the sample of several values, at the last of their steps."""
         step, total = max(steps), sum(values)
         if not math.isfinite(total):  # a gap among them, or too large for a sum
             values = [value for value in values if math.isfinite(value)]
@@ -51,7 +53,7 @@ class Sample(NamedTuple):
 
 
 def thinned(steps: Sequence[int], values: Sequence[float], most: int) -> list[Sample]:
-    """So many samples at most; neighbours are put together where there are more."""
+    """Return so many samples at most; neighbours are put together where there are more."""
     if len(steps) <= most:
         return list(map(Sample.of, steps, values))
     stride = -(-len(steps) // most)
@@ -63,18 +65,17 @@ Point = tuple[int, float | None, float | None, float | None, int]
 """step, mean, low, high, count; None where there is no finite value."""
 
 
+@dataclass(slots=True, eq=False)
 class _Bin:
-    """What fell into one stretch of steps. `step` is the last of them, `mark` the version of the
-    curve at which it has last changed."""
+    # What fell into one stretch of steps
 
-    __slots__ = ("count", "high", "key", "low", "mark", "mean", "step")
-
-    def __init__(self, key: int, step: int) -> None:
-        self.key = key
-        self.step = step
-        self.mean = self.low = self.high = math.nan
-        self.count = 0
-        self.mark = 0
+    key: int
+    step: int  # the last of them
+    mean: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    count: int = 0
+    mark: int = 0  # the version of the curve at which it has last changed
 
     def add(self, sample: Sample, mark: int) -> None:
         step, mean, low, high, weight = sample
@@ -128,18 +129,17 @@ class Fold:
         return [each.point() for each in list(self._bins)]
 
     def samples(self) -> list[Sample]:
-        """The same, to be put into another fold."""
+        """Return the same, to be put into another fold."""
         return [each.sample() for each in self._bins]
 
     def add(self, sample: Sample) -> None:
-        """Put it where its step is, also when later ones have come already."""
+        """Add a sample at its step, also when later ones have come already."""
         key = sample.step // self._width
         bins = self._bins
         if bins and bins[-1].key == key:  # most do
             bins[-1].add(sample, self.version + 1)
         else:
-            index = bisect_left(bins, key, key=_key) if bins and key < bins[-1].key else len(bins)
-            self._add_at(index, key, sample)
+            self._add_at(bisect_left(bins, key, key=attrgetter("key")), key, sample)
         self.version += 1
 
     def _add_at(self, index: int, key: int, sample: Sample) -> None:
@@ -159,7 +159,7 @@ class Fold:
         self._whole_since = self.version
 
     def changed_since(self, version: int) -> tuple[int, list[Point]]:
-        """`(k, points)`: since that version `points[k:]` have become these.
+        """Return `(k, points)`: since that version `points[k:]` have become these.
 
         Read `version` before you ask, for the next time: what changes meanwhile is told again.
         """
@@ -202,7 +202,7 @@ class Trace:
         return [(step, value if math.isfinite(value) else None) for step, value in pairs]
 
     def add(self, step: int, value: float) -> None:
-        """A value; one at a step that is there takes its place."""
+        """Add a value; it takes the place of one at the same step."""
         steps, key = self._steps, step // self._width
         index = len(steps)
         if steps and key <= steps[-1] // self._width:
@@ -262,10 +262,9 @@ class Curve:
         return sorted(self._traces)
 
     def add(self, rank: int, samples: Iterable[Sample], cell: int = 0) -> None:
-        """What a rank tells, on behalf of a notebook cell (0: not known).
+        """Add what a rank tells on behalf of a notebook cell (0: not known).
 
-        A later cell that goes back to an earlier step begins the curve anew: it has been run again.
-        What is left of the older one is too late then.
+        A later cell that goes back to an earlier step begins the curve anew; the older is too late.
         """
         for sample in samples:
             if cell and cell < self._cell:
@@ -288,10 +287,6 @@ class Curve:
         if found is None:
             found = self._traces[rank] = Trace(self._trace_capacity)
         return found
-
-
-def _key(each: _Bin) -> int:
-    return each.key
 
 
 Wire = list[int | float | None]

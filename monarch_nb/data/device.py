@@ -25,10 +25,7 @@ _lock = threading.Lock()
 
 
 def share(memory: Memory) -> tuple[Any, ...] | None:
-    """What another process needs to `open_shared` memory on a GPU; None for main memory.
-
-    Plain values, some 200 bytes.
-    """
+    """Return what another process needs to `open_shared` memory on a GPU; None for main memory."""
     if memory.tensor is None:
         return None
     storage: Any = memory.tensor.untyped_storage()  # the call is not typed
@@ -36,7 +33,7 @@ def share(memory: Memory) -> tuple[Any, ...] | None:
 
 
 def open_shared(place: Place, shared: tuple[Any, ...]) -> Tensor:
-    """The bytes of another process as a tensor on their GPU."""
+    """Return the bytes of another process as a tensor on their GPU."""
     with _lock:
         if place in _opened:
             _opened.move_to_end(place)
@@ -53,7 +50,7 @@ def open_shared(place: Place, shared: tuple[Any, ...]) -> Tensor:
 
 
 def forget(place: Place) -> None:
-    """The buffer is gone: let go of what was opened."""
+    """Let go of what was opened of a buffer that is gone."""
     with _lock:
         _opened.pop(place, None)
 
@@ -69,7 +66,7 @@ def copy(target: Memory | Tensor, source: Memory | Tensor) -> None:
 
 
 def part(memory: Memory | Tensor, start: int, size: int) -> Tensor:
-    """Bytes [start, start + size) as a tensor; `memory` may be a tensor of bytes."""
+    """Return bytes [start, start + size) as a tensor; `memory` may be a tensor of bytes."""
     return _tensor(memory)[start : start + size]
 
 

@@ -28,10 +28,9 @@ class Memory(NamedTuple):
 
 
 def memory_of(data: object, what: str = "data") -> Memory:
-    """The memory of a 1-D contiguous `torch.Tensor` or `memoryview`.
+    """Return the memory of a 1-D contiguous `torch.Tensor` or `memoryview`.
 
-    Raises:
-        ValueError: for anything else; `what` names it in the text.
+    Raises `ValueError` for anything else; `what` names it in the text.
     """
     torch = sys.modules.get("torch")
     if isinstance(data, memoryview):

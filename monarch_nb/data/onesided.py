@@ -65,8 +65,7 @@ class Found(NamedTuple):
 def locked(place: Place) -> Iterator[Found]:
     """Look a buffer up and keep it from being let go meanwhile.
 
-    Raises `Dropped`, or `Unreachable` where there is no such page: its owner has ended, say. Also
-    `Unreachable`, at the end, if the owner has ended meanwhile: what was copied is nobody's.
+    Raises `Dropped`, or `Unreachable` if its owner has ended; at the end, if it ends meanwhile.
     """
     try:
         alive = os.pidfd_open(place.pid)

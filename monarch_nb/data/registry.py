@@ -31,8 +31,7 @@ _U64: Final = 1 << 64
 class Place(NamedTuple):
     """Where a buffer is registered: entry `slot` of the page that is file `fd` of process `pid`.
 
-    `process` is the owner's id in the mesh, `page` the inode of its page. Small, plain, and only a
-    way to find the entry: address and size that count are the entry's.
+    `process` is the owner's id, `page` the inode. Address and size that count are the entry's.
     """
 
     process: int
@@ -44,7 +43,7 @@ class Place(NamedTuple):
 
     @classmethod
     def checked(cls, fields: object) -> Place:
-        """The place of these fields; RemoteProtocolError if they cannot be one."""
+        """Return the place of these fields; RemoteProtocolError if they cannot be one."""
         if isinstance(fields, tuple) and len(fields) == len(cls._fields):
             place = cls(*fields)
             is_plain = all(type(each) is int and 0 <= each < _U64 for each in fields)
@@ -94,7 +93,7 @@ class Registry:
         return None if entry is None else entry.memory
 
     def drop(self, serial: int) -> bool:
-        """No copy begins from now on; False if there was no such buffer (any more)."""
+        """Let no copy begin from now on; False if there was no such buffer (any more)."""
         with self._lock:
             entry = self._entries.pop(serial, None)
             if entry is None or self._fd < 0 or os.getpid() != self._pid:
@@ -115,7 +114,7 @@ class Registry:
                 self.drop(serial)
 
     def statistics(self) -> dict[str, int]:
-        """`buffers` that are registered, their `bytes`; `leaving`: dropped, but still copied."""
+        """Count `buffers`, their `bytes`, and what is `leaving`: dropped, but still copied."""
         with self._lock:
             total = sum(entry.memory.size for entry in self._entries.values())
             return {"buffers": len(self._entries), "bytes": total, "leaving": self._leaving}

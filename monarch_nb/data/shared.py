@@ -77,7 +77,7 @@ class Handle(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes | memoryview) -> Handle:
-        """The handle of `pack`; RemoteProtocolError if these bytes cannot be one."""
+        """Return the handle of `pack`; RemoteProtocolError if these bytes cannot be one."""
         handle = cls(*_LAYOUT.unpack(data)) if len(data) == HANDLE_BYTES else None
         if not handle or not handle.pid or not handle.size or handle.offset % _PAGE:
             raise RemoteProtocolError(f"not a handle of shared memory: {handle or len(data)}")
@@ -122,19 +122,19 @@ class Arena:
         return [handle for handles in lent for handle in handles]
 
     def release(self, segment: int, holder: int) -> None:
-        """`holder` has dropped one handle in `segment`. Ignored if it has none. Never waits."""
+        """Take one handle in `segment` back from `holder`. Ignored if it has none. Never waits."""
         self._returned.append((segment, holder))
         self._settle()
         if self._is_awaited:
             self._news.put(None)  # re-entrant
 
     def forget(self, holder: int) -> None:
-        """`holder` has died: it holds no lease any more, and gets none. Never waits."""
+        """End the leases of `holder`, which has died; it gets none any more. Never waits."""
         self._dead.add(holder)
         self.release(_EVERY, holder)
 
     def statistics(self) -> dict[str, int]:
-        """How many `segments`, their `bytes` with padding, and `leased_bytes` of these."""
+        """Return how many `segments`, their `bytes` with padding, and `leased_bytes` of these."""
         with self._locked():
             count, total, idle = len(self._segments), _total(self._segments), _total(self._idle())
         return {"segments": count, "bytes": total, "leased_bytes": total - idle}
@@ -146,7 +146,7 @@ class Arena:
             self._drop(segment for segment in self._segments if _LENDER not in segment.leases)
 
     def abandon_after_fork(self) -> None:
-        """In a forked child: close its copies of the parent's files; this arena is then closed.
+        """Close a forked child's copies of the parent's files; this arena is then closed.
 
         Takes no lock, as a thread that did not survive the fork may have held it.
         """
@@ -197,10 +197,8 @@ class Arena:
             segment.drop()
 
     def _await_warm(self, size: int) -> None:
-        """A large segment that would do may be on its way back: a moment costs less than new pages.
-
-        Of what `_write` would take, a tenth at most.
-        """
+        # A large segment that would do may be on its way back: a moment costs less than new pages;
+        # of what `_write` would take, a tenth at most
         until = time.monotonic() + size / _AWAITED_BYTES_PER_S
         self._is_awaited = size > PACK_BYTES
         while self._is_awaited and self._fits_only_lent(size):
@@ -343,7 +341,7 @@ def _full(need: int, free: int) -> LimitError:
 
 
 def attach(handle: Handle, on_release: Callable[[], None]) -> memoryview:
-    """The lent bytes as a private, writable view; nobody else sees what is written to it.
+    """Return the lent bytes as a private, writable view; nobody else sees what is written to it.
 
     When the last view or array over it is gone, it is unmapped and `on_release` called once, in
     whatever thread that happens. BrokenError if the owner has died or has let go of the segment.

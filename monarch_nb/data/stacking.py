@@ -13,10 +13,9 @@ from monarch_nb.core.errors.folding import fold_outputs, rank_words
 
 
 def cut(value: Any, count: int, dim: int = 0) -> list[Any]:
-    """`count` parts in order; where it does not divide, the first ones have one more.
+    """Return `count` parts in order; where it does not divide, the first ones have one more.
 
-    Raises `TypeError` for a value that has no order, `ValueError` for an axis that it does not
-    have.
+    Raises `TypeError` for a value without order, `ValueError` for an axis that it does not have.
     """
     size, take = _slicer(value, dim)
     least, longer = divmod(size, count)
@@ -63,7 +62,7 @@ def _dense(part: Any) -> Any:
 
 
 def stack(name: str, values: Mapping[int, Any], sizes: tuple[int, ...]) -> Any:
-    """The values by rank as one array; its first axes are those of a mesh of these sizes.
+    """Return the values by rank as one array; its first axes are those of a mesh of these sizes.
 
     Tensors become a tensor in this process's memory, everything else an array. Raises a
     `ValueError` that names the ranks, if the values differ in shape or are no numbers.

@@ -13,21 +13,19 @@ from monarch_nb.actors.definition import binder, endpoints_of
 from monarch_nb.actors.endpoints import Endpoint, PlainMethod, returns_future
 from monarch_nb.actors.signatures import BoundCheck
 from monarch_nb.core.shape.extent import Shape, Slice
-from monarch_nb.core.shape.mesh_trait import MeshTrait
+from monarch_nb.core.shape.mesh_trait import ShapedMesh
 from monarch_nb.meshes.healing import Healing
 from monarch_nb.meshes.spawning import Spawner
-from monarch_nb.meshes.states import ActorsState, Part
+from monarch_nb.meshes.states import ActorsState, Part, known_here
 from monarch_nb.process import current
 from monarch_nb.process.futures.calls import Target
 from monarch_nb.process.futures.future import Future
-from monarch_nb.process.supervision.moved_ranks import MovedRanks
-from monarch_nb.process.supervision.supervision import Supervision
 
 A = TypeVar("A")
 
 
 @final
-class ActorMesh(MeshTrait, Generic[A]):
+class ActorMesh(ShapedMesh, Generic[A]):
     """The instances of an actor class on the processes of a mesh (or on a slice of it).
 
     Every endpoint of the class is an attribute: `mesh.step.call(...)`. `slice`, `split`, `flatten`,
@@ -45,15 +43,7 @@ class ActorMesh(MeshTrait, Generic[A]):
         self._ranks = shape.ranks()
         self._targets: dict[str, Target] = {}
         self._answer_shape = Shape(shape.labels, Slice.new_row_major(shape.ndslice.sizes))
-        self._held = state.procs.token() if state.procs is not None else None
-
-    @property
-    def _ndslice(self) -> Slice:
-        return self._shape.ndslice
-
-    @property
-    def _labels(self) -> tuple[str, ...]:
-        return tuple(self._shape.labels)
+        self._token = state.procs.token() if state.procs is not None else None
 
     def _new_with_shape(self, shape: Shape) -> ActorMesh[A]:
         return ActorMesh(self._state, shape)
@@ -74,8 +64,7 @@ class ActorMesh(MeshTrait, Generic[A]):
         return self._state.initialized if self._state.owned else _constructed(self)
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:
-        """Stop the actors: each finishes the endpoint it runs, drops its queue and runs
-        `__cleanup__`."""
+        """Stop the actors: each ends its endpoint, drops its queue and runs `__cleanup__`."""
         if not self._state.owned or len(self._ranks) != len(self._state.processes):
             raise RuntimeError(
                 "only the process that spawned an actor mesh can stop it, and not a slice"
@@ -119,28 +108,28 @@ class ActorMesh(MeshTrait, Generic[A]):
         found = self._targets.get(method)
         if found is None or found.version != state.version:
             processes = [state.processes[rank] for rank in self._ranks]
-            found = Target(state, method, processes, self._ranks, self._answer_shape, self._held)
+            found = Target(state, method, processes, self._ranks, self._answer_shape, self._token)
             self._targets[method] = found
         return found
 
     def __await__(self) -> Generator[object, None, ActorMesh[A]]:
-        """`actors = await procs.spawn(...)`: waits for the constructors."""
+        """Wait for the constructors: `actors = await procs.spawn(...)`."""
         yield from self.initialized.__await__()
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = self._state
         if state.procs is not None:
-            state.procs.shared = True
+            state.procs.share()
         whole = (state.number, state.name, state.cls, state.shape, list(state.processes))
         return restore_actors, (whole, self._shape)
 
     def __repr__(self) -> str:
-        sizes = ", ".join(f"{label}={size}" for label, size in self.sizes.items())
         kind = f"{self._cls.__module__}.{self._cls.__qualname__}"
         lost = [rank for rank in self._ranks if rank in self._state.lost]
         state = (self._state.ended and "stopped") or (f"lost ranks {lost}" if lost else "ready")
-        return f"ActorMesh(class={kind}, name={self._state.name!r}, shape={{{sizes}}}, {state})"
+        name, sizes = self._state.name, self._sizes_text()
+        return f"ActorMesh(class={kind}, name={name!r}, shape={{{sizes}}}, {state})"
 
 
 @returns_future
@@ -161,7 +150,7 @@ def spawn_actors(
     *,
     port: int | None = None,
 ) -> ActorMesh[Any]:
-    """`ProcMesh.spawn`; `port`: one that everybody knows, instead of a new one."""
+    """Do what `ProcMesh.spawn` does; `port`: one that everybody knows, instead of a new one."""
     made = current.part(Spawner).spawn_actors(procs, name, cls, args, kwargs, _whole, port)
     return _whole(made)
 
@@ -171,21 +160,7 @@ _NO_ARGUMENTS = BoundCheck(lambda _self: None, 1)
 
 def restore_actors(whole: tuple[Any, ...], shape: Shape) -> ActorMesh[Any]:
     number, name, cls, full, processes = whole
-    runtime = current.running()
-    known = runtime.parts[Supervision].states.get(number) if runtime is not None else None
-    if isinstance(known, ActorsState):
-        return ActorMesh(known, shape)
     state = ActorsState(
-        cls,
-        None,
-        number=number,
-        name=name,
-        owner_port=0,
-        shape=full,
-        processes=processes,
-        owned=False,
-        wrap=_whole,
+        cls=cls, number=number, name=name, shape=full, processes=processes, wrap=_whole
     )
-    if runtime is not None:
-        runtime.parts[MovedRanks].adopt(state)
-    return ActorMesh(state, shape)
+    return ActorMesh(known_here(state), shape)

@@ -50,7 +50,7 @@ class BootstrapCommand:
     inherit_env: bool = True
 
     def with_env(self, env: Mapping[str, str | None] | None) -> BootstrapCommand:
-        """A copy with these variables set, or removed where None."""
+        """Return a copy with these variables set, or removed where None."""
         return dataclasses.replace(self, env={**self.env, **(env or {})})
 
 
@@ -65,7 +65,7 @@ class Start(NamedTuple):
 
 
 def default_bootstrap_cmd() -> BootstrapCommand:
-    """The command that starts ranks here, where they are not forked."""
+    """Return the command that starts ranks here, where they are not forked."""
     return python_command(sys.executable)
 
 
@@ -79,7 +79,7 @@ def python_command(path: str) -> BootstrapCommand:
 
 
 def is_this_python(path: str) -> bool:
-    """Whether it is this interpreter in this environment: a venv's is a link to another's."""
+    """Tell whether it is this interpreter in this environment: a venv's is a link to another's."""
     mine, other = Path(sys.executable), Path(path)
     return other == mine or (
         other.is_absolute()
@@ -94,7 +94,7 @@ def starts(extent: Extent, command: Command, env: Mapping[str, str | None] | Non
 
 
 def check_programs(starts: Iterable[Start]) -> None:
-    """For ranks of this host: say at once that a program is not there. Raises `ValueError`."""
+    """Raise `ValueError` for a program that is not there, on this host."""
     wanted = {
         (start.line[0], start.env.get("PATH", os.environ.get("PATH")) or os.defpath)
         for start in starts
@@ -154,7 +154,7 @@ def _line(command: BootstrapCommand) -> list[str] | None:
 def bindings(
     bind: Sequence[Mapping[str, str]] | None, count: int
 ) -> list[dict[str, list[int]]] | None:
-    """`proc_bind` as numbers of processors and of memory nodes. Raises `ValueError`."""
+    """Return `proc_bind` as numbers of processors and of memory nodes. Raises `ValueError`."""
     if bind is None:
         return None
     if len(bind) != count:

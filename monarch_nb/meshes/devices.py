@@ -17,7 +17,7 @@ VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 
 @functools.cache
 def visible_gpus() -> tuple[str, ...]:
-    """The NVIDIA GPUs that a process started here would see, as CUDA_VISIBLE_DEVICES names them."""
+    """Name the NVIDIA GPUs that a process started here would see."""
     chosen = os.environ.get(VISIBLE)
     if chosen is not None:
         return chosen_gpus(chosen)
@@ -25,16 +25,13 @@ def visible_gpus() -> tuple[str, ...]:
 
 
 def chosen_gpus(chosen: str) -> tuple[str, ...]:
-    """What CUDA_VISIBLE_DEVICES names: `0,2`; nothing where it is empty."""
+    """Return what CUDA_VISIBLE_DEVICES names: `0,2`; nothing where it is empty."""
     names = (each.strip() for each in chosen.split(","))
     return tuple(name for name in names if name and name != "-1")
 
 
 def device_of(local_rank: int, environment: Mapping[str, str | None]) -> str:
-    """`cuda:<i>`, shared in turn when there are more ranks than GPUs, or `cpu`.
-
-    `environment`: changes to that of this process, for this rank.
-    """
+    """Return `cuda:<i>`, shared in turn by more ranks than GPUs, or `cpu`, with these changes."""
     chosen = environment.get(VISIBLE)
     gpus = visible_gpus() if chosen is None else chosen_gpus(chosen)
     return f"cuda:{local_rank % len(gpus)}" if gpus else "cpu"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from monarch_nb.core.shape.extent import Extent, Shape, Slice
@@ -52,11 +53,7 @@ class Healing:
             )
         with self._one_at_a_time:
             self._respawn_lost(state)
-            alive = [
-                actors
-                for actors in list(state.actors)
-                if actors.respawn is not None and actors.ended is None
-            ]
+            alive = [each for each in list(state.actors) if each.respawn and each.ended is None]
             missing = [self._missing(actors, state) for actors in alive]
             self._moved.announce([state, *alive])
             constructed = [
@@ -74,7 +71,7 @@ class Healing:
             lost = [rank for rank, process in enumerate(state.processes) if process in dead]
         if not lost:
             return
-        state.generation += 1
+        state.next_generation()
         for rank in lost:
             agent = state.agents[rank] = self._living_agent(state.agents[rank])
             [state.processes[rank]] = new_process_ids(agent >> HOST_SHIFT, 1)
@@ -108,11 +105,9 @@ class Healing:
         return state
 
     def _regroup(self, state: ProcsState, ranks: list[int]) -> None:
-        """Tell processes who they are now, and where their process groups meet from now on.
-
-        Waits until they know: the next call may reach an actor on another thread before. One whose
-        main thread is held by user code is not waited for very long; it learns when that ends.
-        """
+        # Tell processes who they are now, and where their process groups meet from now on. Waits
+        # until they know, as the next call may reach an actor on another thread before; not for
+        # long where user code keeps the main thread, which learns when that ends.
         extent = state.shape.extent
         store, size = state.store(self._proc.links.run_dir), len(state.processes)
         requests = {
@@ -122,10 +117,8 @@ class Healing:
         Question(self._proc, requests).wait(REGROUP_S)
 
     def _shrunk(self, state: S) -> S:
-        """The living part: a grid where whole slices of one axis are gone, else a line.
-
-        It takes the place of the mesh that it was made from, whose handles and slices end.
-        """
+        # The living part: a grid where whole slices of one axis are gone, else a line. It takes the
+        # place of the mesh that it was made from, whose handles and slices end.
         with self._supervision.marking:
             dead = {r for r, process in enumerate(state.processes) if process in self._proc.dead}
             lost = dead | set(state.lost)
@@ -143,27 +136,23 @@ class Healing:
 
 
 def state_of_living(state: S, living: list[int], shape: Shape) -> S:
-    common = {
-        "number": state.number,
-        "name": state.name,
-        "owner_port": state.owner_port,
-        "shape": shape,
-        "processes": [state.processes[rank] for rank in living],
-        "owned": True,
-        "wrap": state.wrap,
-    }
+    processes = [state.processes[rank] for rank in living]
     if isinstance(state, ActorsState):
-        return ActorsState(state.cls, state.procs, **common)
-    smaller = ProcsState([state.agents[rank] for rank in living], **common)
-    smaller.generation = state.generation + 1
-    smaller.pids = {i: state.pids[rank] for i, rank in enumerate(living) if rank in state.pids}
-    smaller.actors = state.actors
-    return smaller
+        proc_ranks = tuple(state.proc_ranks[rank] for rank in living)
+        return replace(state, shape=shape, processes=processes, proc_ranks=proc_ranks)
+    return replace(
+        state,
+        shape=shape,
+        processes=processes,
+        agents=[state.agents[rank] for rank in living],
+        pids={i: state.pids[rank] for i, rank in enumerate(living) if rank in state.pids},
+        generation=state.generation + 1,
+        when_garbage=None,
+    )
 
 
 def shrink_shape(shape: Shape, living: set[int]) -> Shape:
-    """Drop the slices of one axis that hold a lost rank, if that loses no survivor; else one
-    line."""
+    """Drop the slices of one axis with lost ranks, if that loses no survivor; else a line."""
     extent = shape.extent
     for axis, label in enumerate(shape.labels):
         kept = [i for i in range(extent[label]) if set(shape.at(label, i).ranks()) <= living]

@@ -79,7 +79,7 @@ class Hosts:
         wrap: Callable[[ProcsState], Any],
     ) -> ProcsState:
         request = _Request(self, place, per_host, options, wrap)
-        self.spawner.register(request.state, request.send)
+        self.spawner.spawn_procs(request.state, request.send)
         return request.state
 
     def local_agent(self) -> int:
@@ -90,10 +90,7 @@ class Hosts:
         return agent
 
     def environment_changes(self, agent: int) -> Environment:  # noqa: ARG002  the client looks
-        """What has changed in this process's environment since it became that of its ranks.
-
-        Hosts that others have started, and ranks, keep theirs.
-        """
+        """Return what has changed in the environment, for ranks that this process starts."""
         return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
 
     def hosts_ready(self, agents: Sequence[int]) -> Future[bool]:
@@ -142,7 +139,7 @@ class _Request:
             for process in new_process_ids(agent >> HOST_SHIFT, count)
         ]
         self.state = ProcsState(
-            agents,
+            agents=agents,
             number=random.SystemRandom().getrandbits(62),
             name=options.name or hosts.spawner.new_name(),
             owner_port=context.current_instance().port,
@@ -150,9 +147,9 @@ class _Request:
             processes=processes,
             owned=True,
             wrap=wrap,
+            internal=options.anywhere,
+            when_garbage=hosts.spawner.stop_in_background,
         )
-        self.state.host_labels = tuple(place.shape.labels)
-        self.state.internal = options.anywhere
         command = options.command
         if command is None:
             command = python_command(place.python) if place.python else default_bootstrap_cmd()
@@ -167,14 +164,14 @@ class _Request:
         if options.bootstrap is not None:
             self.bootstrap = self.proc.encode(options.bootstrap, ())
 
-    def send(self, ranks: list[int]) -> None:
+    def send(self, ranks: list[int], ready_port: int) -> None:
         by_agent: dict[int, list[int]] = {}
         for rank in ranks:
             by_agent.setdefault(self.state.agents[rank], []).append(rank)
         for agent, some in by_agent.items():
-            message = self._message(some, self.hosts.synced.get(agent))
+            message = self._message(some, ready_port, self.hosts.synced.get(agent))
             answered = functools.partial(self._answered, some)
-            self.proc.ask(agent, message, answered, parcel=self.bootstrap)
+            self.proc.ask(agent, message, answered, payload=self.bootstrap)
 
     def _answered(self, ranks: list[int], answer: Done | Refused) -> None:
         # where the agent cannot spawn, the ranks are as dead as if they had died
@@ -183,7 +180,7 @@ class _Request:
             reason = answer.error
             self.hosts.supervision.exited(*(Exit(each, reason=reason) for each in processes))
 
-    def _message(self, ranks: list[int], synced: SyncedFolders | None) -> Spawn:
+    def _message(self, ranks: list[int], ready_port: int, synced: SyncedFolders | None) -> Spawn:
         state = self.state
         extent = state.shape.extent
         cwd = str(Path.cwd())
@@ -202,7 +199,7 @@ class _Request:
             owner=self.proc.id,
             ranks=ranks,
             world_size=len(state.processes),
-            ready_port=state.boot_port,
+            ready_port=ready_port,
             mesh=state.number,
             name=state.name,
             labels=extent.labels,

@@ -10,13 +10,14 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, final
 
 from monarch_nb import late
 from monarch_nb.actors.definition import Actor, endpoint
-from monarch_nb.core.shape.extent import Extent, Point, Shape, Slice
-from monarch_nb.core.shape.mesh_trait import MeshTrait
+from monarch_nb.core.shape.extent import Extent, Point, Shape
+from monarch_nb.core.shape.mesh_trait import ShapedMesh
 from monarch_nb.meshes import process_groups, variables
 from monarch_nb.meshes.actor_mesh import ActorMesh, spawn_actors
 from monarch_nb.meshes.bootstrap import Command, is_this_python
@@ -24,10 +25,9 @@ from monarch_nb.meshes.healing import Healing
 from monarch_nb.meshes.hosts import HostPart, Hosts, SpawnOptions
 from monarch_nb.meshes.process_groups import GroupPart
 from monarch_nb.meshes.spawning import Spawner
-from monarch_nb.meshes.states import Part, ProcsState
+from monarch_nb.meshes.states import Part, ProcsState, known_here
 from monarch_nb.process import current
 from monarch_nb.process.futures.future import Future
-from monarch_nb.process.supervision.moved_ranks import MovedRanks
 from monarch_nb.process.supervision.supervision import Supervision
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def unregister_proc_mesh_spawn_callback(callback: Callable[[ProcMesh], None]) ->
 
 
 @final
-class ProcMesh(MeshTrait):
+class ProcMesh(ShapedMesh):
     """Worker processes, one per point.
 
     Example:
@@ -77,14 +77,6 @@ class ProcMesh(MeshTrait):
         self._shape = shape
         self._ranks = shape.ranks()
         self._part = Part(state, shape, state.token())
-
-    @property
-    def _ndslice(self) -> Slice:
-        return self._shape.ndslice
-
-    @property
-    def _labels(self) -> tuple[str, ...]:
-        return tuple(self._shape.labels)
 
     def _new_with_shape(self, shape: Shape) -> Self:
         return type(self)(self._state, shape)
@@ -153,7 +145,7 @@ class ProcMesh(MeshTrait):
         aggregate_window_sec: float | None = None,
         level: int = logging.INFO,
     ) -> None:
-        """How the client shows the processes' output and logs.
+        """Choose how the client shows the processes' output and logs.
 
         Args:
             stream_to_client: kept for Monarch's programs; what ranks print is always shown, once.
@@ -186,13 +178,13 @@ class ProcMesh(MeshTrait):
         runner = next((each for each in state.actors if each.cls is FunctionRunner), None)
         if runner is None:
             runner = spawn_actors(whole_mesh(state)._part, "execute", FunctionRunner, (), {})._state
-        found: ValueMesh[Any] = (
-            ActorMesh(runner, self._shape).run.call(function, args, kwargs).get()
+        answer: Future[ValueMesh[Any]] = ActorMesh(runner, self._shape).run.call(
+            function, args, kwargs
         )
-        return found
+        return answer.get()
 
     def __getitem__(self, name: str) -> ValueMesh[Any]:
-        """The variable `name` of the cells of these ranks: `mesh["loss"]`. Waits for the ranks.
+        """Fetch a variable of the cells of these ranks: `mesh["loss"]`. Waits for the ranks.
 
         Raises `RankNameError` where ranks have no such variable, `EncodeError` where it cannot be
         moved, `SupervisionError` when a rank is lost.
@@ -204,10 +196,7 @@ class ProcMesh(MeshTrait):
         return variables.get([self._part], name).get()
 
     def __setitem__(self, name: str, value: Any) -> None:
-        """Set a variable of the cells on each of these ranks: `mesh["lr"] = 0.1`.
-
-        Waits for the ranks; one that runs a cell has it when the cell ends.
-        """
+        """Set a variable of the cells on each rank, between cells, and wait: `mesh["lr"] = 0.1`."""
         variables.put([self._part], {name: value}).get()
 
     def scatter(self, name: str, value: Any, dim: int = 0) -> None:
@@ -239,22 +228,22 @@ class ProcMesh(MeshTrait):
         late.load(late.TENSORS).deactivate(self)
 
     def rank_tensor(self, dim: str | Sequence[str]) -> Any:
-        """A tensor of the mesh (int64, no dimensions) that is each rank's coordinate on an axis; of
-        several axes, their coordinates as one number, the last axis the fastest.
+        """Make a tensor of the mesh (int64, no dimensions): each rank's coordinate on an axis, or
+        on several as one number, the last axis the fastest.
 
         Raises `KeyError` for an axis that the mesh has not.
         """
         return late.load(late.TENSORS).rank_tensor(self, dim)
 
     def rank_tensors(self) -> dict[str, Any]:
-        """`rank_tensor` of every axis, by name."""
+        """Return `rank_tensor` of every axis, by name."""
         return {dim: self.rank_tensor(dim) for dim in self._labels}
 
     def group(
         self, dims: str | Sequence[str] | None = None, *, timeout: float | None = None
     ) -> Any:
-        """The `torch.distributed` process group of each rank's neighbours along an axis, several
-        axes, or all of them.
+        """Return the `torch.distributed` group of each rank's neighbours along one axis, several,
+        or all of them.
 
         On the controller a handle, to be sent to the ranks: `mesh["g"] = mesh.group("gpus")`, or an
         argument of an endpoint. There, and when called on a member, it is the `ProcessGroup`: its
@@ -271,13 +260,12 @@ class ProcMesh(MeshTrait):
             >>> mesh.group(("hosts", "gpus"))             # doctest: +SKIP
             AxisGroup(hosts, gpus: 8 ranks of mesh 'mesh0')
         """
-        return process_groups.group(
-            self._group_part(), process_groups.chosen(self._labels, dims), timeout
-        )
+        chosen = process_groups.chosen(self._labels, dims)
+        return process_groups.group(self._group_part(), chosen, timeout)
 
     def device_mesh(self) -> Any:
-        """On a member: the `torch.distributed.device_mesh.DeviceMesh` with these axes, for
-        `fully_shard`, `distribute_tensor`, `parallelize_module`.
+        """Return, on a member, torch's `DeviceMesh` with these axes, for `fully_shard`,
+        `distribute_tensor`, `parallelize_module`.
 
         Waits for the other members the first time. Raises `RuntimeError` where it is called on the
         controller or on a rank that is no member.
@@ -294,7 +282,7 @@ class ProcMesh(MeshTrait):
     async def sync_workspace(
         self, workspace: Workspace | Path | str, conda: bool = False, auto_reload: bool = False
     ) -> SyncReport:
-        """As `HostMesh.sync_workspace`, for the hosts of these processes."""
+        """Do what `HostMesh.sync_workspace` does, for the hosts of these processes."""
         agents = list(dict.fromkeys(self._agents()))
         extent = Extent(["hosts"], [len(agents)])
         return await _sync(agents, extent, workspace, conda, auto_reload)
@@ -303,13 +291,9 @@ class ProcMesh(MeshTrait):
         """Rank, coordinates, process id and state, a line each."""
         lines = ["rank  coordinates  pid  state"]
         for rank in self._ranks:
-            state = (
-                "lost"
-                if rank in self._state.lost
-                else "stopped"
-                if self._state.ended
-                else "running"
-            )
+            state = "stopped" if self._state.ended else "running"
+            if rank in self._state.lost:
+                state = "lost"
             point = Point(rank, self._state.shape.extent)
             lines.append(f"{rank}  {dict(point)}  {self._state.pids.get(rank, '-')}  {state}")
         return "\n".join(lines)
@@ -333,11 +317,10 @@ class ProcMesh(MeshTrait):
         return [self._state.agents[rank] for rank in self._ranks]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self._state.shared = True
-        return _restore_procs, self._part.reference()
+        self._state.share()
+        return restore_procs, (self._part.reference(),)
 
     def __repr__(self) -> str:
-        sizes = ", ".join(f"{label}={size}" for label, size in self.sizes.items())
         lost = [rank for rank in self._ranks if rank in self._state.lost]
         condition = "ready" if self._state.initialized.done() else "starting"
         runtime = current.running()
@@ -349,7 +332,7 @@ class ProcMesh(MeshTrait):
             condition = f"lost ranks {lost}"
         if self._state.ended is not None:
             condition = "stopped"
-        return f"<ProcMesh {self._state.name!r} {{{sizes}}} {condition}>"
+        return f"<ProcMesh {self._state.name!r} {{{self._sizes_text()}}} {condition}>"
 
 
 def whole_mesh(state: ProcsState) -> ProcMesh:
@@ -357,40 +340,22 @@ def whole_mesh(state: ProcsState) -> ProcMesh:
 
 
 def restore_procs(reference: tuple[Any, ...]) -> ProcMesh:
-    return _restore_procs(*reference)
-
-
-def _restore_procs(
-    number: int, name: str, full: Shape, processes: list[int], agents: list[int], shape: Shape
-) -> ProcMesh:
-    runtime = current.running()
-    known = runtime.parts[Supervision].states.get(number) if runtime is not None else None
-    if isinstance(known, ProcsState):
-        return ProcMesh(known, shape)
+    number, name, full, processes, agents, shape = reference
     state = ProcsState(
-        agents,
-        number=number,
-        name=name,
-        owner_port=0,
-        shape=full,
-        processes=processes,
-        owned=False,
-        wrap=whole_mesh,
+        number=number, name=name, shape=full, processes=processes, agents=agents, wrap=whole_mesh
     )
-    if runtime is not None:
-        runtime.parts[MovedRanks].adopt(state)
-    return ProcMesh(state, shape)
+    return ProcMesh(known_here(state), shape)
 
 
+@dataclass(eq=False)
 class HostsState:
-    def __init__(self, agents: list[int], *, copied: bool = False) -> None:
-        self.agents = agents
-        self.copied = copied
-        self.stopped = False
+    agents: list[int]
+    copied: bool = False
+    stopped: bool = field(default=False, init=False)
 
 
 @final
-class HostMesh(MeshTrait):
+class HostMesh(ShapedMesh):
     """Hosts, one per point; `this_host()` is a mesh of one without axes.
 
     Example:
@@ -401,14 +366,6 @@ class HostMesh(MeshTrait):
         self._state = state
         self._shape = shape
         self._python = python  # that ranks are started with; None: they are forked
-
-    @property
-    def _ndslice(self) -> Slice:
-        return self._shape.ndslice
-
-    @property
-    def _labels(self) -> tuple[str, ...]:
-        return tuple(self._shape.labels)
 
     def _new_with_shape(self, shape: Shape) -> Self:
         return type(self)(self._state, shape, self._python)
@@ -464,14 +421,14 @@ class HostMesh(MeshTrait):
 
     def shutdown(self) -> Future[None]:
         """End the hosts for good, with everything on them."""
-        self._checkwhole_mesh("shut down")
+        self._check_whole("shut down")
         self._check_open()
         self._state.stopped = True
         return current.part(Hosts).shut_hosts(self._agents)
 
     def stop(self) -> Future[None]:
         """End every process on the hosts and release them."""
-        self._checkwhole_mesh("stopped")
+        self._check_whole("stopped")
         self._check_open()
         return current.part(Hosts).stop_hosts(self._agents)
 
@@ -516,7 +473,7 @@ class HostMesh(MeshTrait):
         return self._spawn({}, SpawnOptions(name=name, anywhere=True))
 
     def with_python_executable(self, path: str) -> HostMesh:
-        """The same hosts, whose processes run another interpreter, as in `spawn_procs` of it.
+        """Return the same hosts, whose processes run another interpreter.
 
         It needs this monarch_nb and the same minor version of Python. Processes are started, not
         forked, which takes seconds. They find the modules that this process finds outside of its
@@ -536,7 +493,7 @@ class HostMesh(MeshTrait):
         if self._state.stopped:
             raise RuntimeError("HostMesh has already been shut down")
 
-    def _checkwhole_mesh(self, what: str) -> None:
+    def _check_whole(self, what: str) -> None:
         if self._state.copied or len(self) != len(self._state.agents):
             raise RuntimeError(
                 f"a slice or a copy of a HostMesh cannot be {what}, only the mesh itself"
@@ -545,11 +502,7 @@ class HostMesh(MeshTrait):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HostMesh):
             return NotImplemented
-        return (self._state.agents, self._shape, self._python) == (
-            other._state.agents,
-            other._shape,
-            other._python,
-        )
+        return self.__reduce__() == other.__reduce__()
 
     def __hash__(self) -> int:
         return hash(tuple(self._state.agents))
@@ -558,9 +511,9 @@ class HostMesh(MeshTrait):
         return _restore_hosts, (list(self._state.agents), self._shape, self._python)
 
     def __repr__(self) -> str:
-        sizes = ", ".join(f"{label}={size}" for label, size in self.sizes.items())
         python = f" with {self._python}" if self._python else ""
-        return f"<HostMesh {{{sizes}}}{python}{' shut down' if self._state.stopped else ''}>"
+        stopped = " shut down" if self._state.stopped else ""
+        return f"<HostMesh {{{self._sizes_text()}}}{python}{stopped}>"
 
 
 def _restore_hosts(agents: list[int], shape: Shape, python: str | None) -> HostMesh:
@@ -594,11 +547,11 @@ def _check_axes(host_labels: tuple[str, ...], per_host: dict[str, int]) -> None:
 
 
 def this_host() -> HostMesh:
-    """The host of the calling process, as a mesh of one."""
+    """Return the host of the calling process, as a mesh of one."""
     return HostMesh(HostsState([current.part(Hosts).local_agent()]), Shape.unity())
 
 
 def this_proc() -> ProcMesh:
-    """The calling process, as a mesh of one; actors spawned on it live beside you."""
+    """Return the calling process, as a mesh of one; actors spawned on it live beside you."""
     found: ProcMesh = current.runtime().root.proc_mesh
     return found

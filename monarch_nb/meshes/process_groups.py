@@ -44,12 +44,12 @@ def _no_groups(ranks: Sequence[int], _: str = "", __: float | None = None) -> No
     )
 
 
+@dataclass(eq=False)
 class Membership:
     """Of this process in a mesh: none on the controller. A rank is another after a heal."""
 
-    def __init__(self, rank: RankIdentity | None = None, group_of: GroupOf = _no_groups) -> None:
-        self.rank = rank
-        self.group_of = group_of
+    rank: RankIdentity | None = None
+    group_of: GroupOf = _no_groups
 
     def become(self, rank: RankIdentity) -> None:
         self.rank = rank
@@ -66,8 +66,9 @@ class GroupPart:
 
     def member(self) -> RankIdentity | None:
         me = _this_rank()
-        is_of_mesh = me is not None and (me.number, len(me.shape)) == (self.number, self.size)
-        return me if is_of_mesh and me is not None and me.rank in self.ranks() else None
+        if me is None or (me.number, len(me.shape)) != (self.number, self.size):
+            return None
+        return me if me.rank in self.ranks() else None
 
     def ranks(self) -> list[int]:
         return self.shape.ranks()
@@ -119,8 +120,8 @@ class AxisGroup:
 
 
 def group(part: GroupPart, dims: tuple[str, ...], timeout: float | None) -> Any:
-    """The `ProcessGroup` of this rank's neighbours, which waits for them the first time; a handle
-    where this process is no member.
+    """Return the `ProcessGroup` of this rank's neighbours, which waits for them the first time; a
+    handle where this process is no member.
 
     Args:
         timeout: in seconds, for the members to meet and for each collective from now on; None: 60,
@@ -150,8 +151,8 @@ def device_mesh(part: GroupPart) -> Any:
 
 
 def device_mesh_of(shape: Shape, rank: int, device: str, owner: str = "") -> Any:
-    """The `DeviceMesh` of this shape, on a device of this type (`cpu`, `cuda`), with the groups of
-    an owner.
+    """Return the `DeviceMesh` of this shape, on a device of this type (`cpu`, `cuda`), with the
+    groups of an owner.
 
     Waits the first time for the other members, of one axis after the other. Raises `ValueError`
     for a shape without axes.
@@ -189,7 +190,7 @@ def _make_device_mesh(shape: Shape, groups: list[object], device: str) -> object
 
 
 def chosen(labels: Sequence[str], dims: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The axes that are meant: one, several, or all. `KeyError` for one that is not there."""
+    """Name the axes that are meant: one, several, or all. Raises `KeyError`."""
     wanted = tuple(labels) if dims is None else (dims,) if isinstance(dims, str) else tuple(dims)
     for dim in wanted:
         if dim not in labels:
@@ -199,7 +200,7 @@ def chosen(labels: Sequence[str], dims: str | Sequence[str] | None) -> tuple[str
 
 @functools.lru_cache(maxsize=4096)
 def neighbours(shape: Shape, axes: tuple[str, ...], rank: int) -> tuple[int, ...]:
-    """The ranks that differ from this one in these coordinates only, in their order."""
+    """Return the ranks that differ from this one in these coordinates only, in their order."""
     mine = shape.coordinates(rank)
     others = [label for label in shape.labels if label not in axes]
     return tuple(

@@ -64,8 +64,9 @@ class Spawner:
         self._check_usable(procs)
         instance = context.current_instance()
         state = ActorsState(
-            cls,
-            procs.state,
+            cls=cls,
+            procs=procs.state,
+            proc_ranks=tuple(procs.ranks),
             number=port or new_actor_port(),
             name=name,
             owner_port=instance.port,
@@ -74,31 +75,28 @@ class Spawner:
             owned=True,
             wrap=wrap,
         )
-        state.proc_ranks = tuple(procs.ranks)
         spec = _spec(state, instance, self.proc.id)
         content = (cls, args, kwargs, procs.reference())
-        parcel = self.proc.encode(content, state.processes)
-        kept = None if parcel.flags & SHARED else parcel
-        state.respawn = functools.partial(self._construct, state, spec, content, kept)
+        payload = self.proc.encode(content, state.processes)
+        kept = None if payload.flags & SHARED else payload
         self.supervision.own(state)
         procs.state.actors.append(state)
-        state.initialized = self._construct_with(state, spec, parcel, range(len(state.processes)))
+        state.start(
+            lambda: self._construct_with(state, spec, payload, range(len(state.processes))),
+            functools.partial(self._construct, state, spec, content, kept),
+        )
         return state
 
     def _check_usable(self, procs: Part) -> None:
         state = procs.state
         state.check_not_stopped()
-        lost = [
-            rank
-            for rank in procs.ranks
-            if rank in state.lost or state.processes[rank] in self.proc.dead
-        ]
-        if lost:
+        dead = self.proc.dead
+        if lost := [r for r in procs.ranks if r in state.lost or state.processes[r] in dead]:
             living = [rank for rank in procs.ranks if rank not in lost]
             raise SupervisionError(
-                f"error spawning actor mesh: ranks {lost} of {state.name!r} are lost. "
-                "Spawn on a slice of the "
-                f"living ranks {living}, or bring the lost back first: mesh.heal(), or %mesh heal.",
+                f"error spawning actor mesh: ranks {lost} of {state.name!r} are lost. Spawn on a "
+                f"slice of the living ranks {living}, or bring the lost back first: mesh.heal(), "
+                "or %mesh heal.",
                 ranks=tuple(lost),
             )
 
@@ -110,14 +108,14 @@ class Spawner:
         kept: Payload | None,
         ranks: list[int],
     ) -> Future[Any]:
-        parcel = kept or self.proc.encode(content, [state.processes[rank] for rank in ranks])
-        return self._construct_with(state, spec, parcel, ranks, again=True)
+        payload = kept or self.proc.encode(content, [state.processes[rank] for rank in ranks])
+        return self._construct_with(state, spec, payload, ranks, again=True)
 
     def _construct_with(
         self,
         state: ActorsState,
         spec: SpawnActor,
-        parcel: Payload,
+        payload: Payload,
         ranks: Sequence[int],
         *,
         again: bool = False,
@@ -125,17 +123,12 @@ class Spawner:
         processes = [state.processes[rank] for rank in ranks]
         target = Target(state, "__init__", processes, ranks, state.shape)
         call = make(SpawnCall)
-        assert isinstance(call, SpawnCall)
         call.on_failure = functools.partial(self._spawn_failed, state, again)
         call._begin(self.proc, target, context.current_tag())
         call.expect()
         for index, (rank, process) in enumerate(zip(ranks, processes, strict=True)):
             self.proc.control(
-                process,
-                spec._replace(rank=rank),
-                parcel=parcel,
-                reply=call.port,
-                rank=index,
+                process, spec._replace(rank=rank), payload=payload, reply=call.port, rank=index
             )
         for process in processes:
             if process in self.proc.dead:
@@ -145,10 +138,8 @@ class Spawner:
     def _spawn_failed(
         self, state: ActorsState, again: bool, failed: list[int], errors: list[Message]
     ) -> None:
-        """Some constructors raised: those actors never lived; the others are torn down.
-
-        In a heal (`again`) the others live on, and whoever heals is told.
-        """
+        # Some constructors raised: those actors never lived; the others are torn down. In a heal
+        # (`again`) the others live on, and whoever heals is told.
         summary = remote_errors.summary(errors[0].payload)
         if summary is None:
             return  # its process did not boot: told by that mesh, and to whoever calls
@@ -160,12 +151,9 @@ class Spawner:
         self._tell_to_stop(state, "another rank's constructor failed", lambda: None)
 
         def report() -> None:
-            failure.cause = remote_errors.unpack(
-                errors[0].payload,
-                what=f"{state.name}.__init__",
-                rank=failed[0],
-                size=len(state.processes),
-            )
+            what, size = f"{state.name}.__init__", len(state.processes)
+            payload = errors[0].payload
+            failure.cause = remote_errors.unpack(payload, what=what, rank=failed[0], size=size)
             self.supervision.raise_to(state.owner_port, failure, seen=False)
 
         threading.Thread(target=report, name="monarch-failure", daemon=True).start()
@@ -188,11 +176,10 @@ class Spawner:
     def new_name(self) -> str:
         return f"mesh{next(self._names)}"
 
-    def register(self, state: ProcsState, request: Callable[[list[int]], None]) -> None:
-        state.when_garbage = lambda: self._stop_in_background(state)
-        state.respawn = functools.partial(self._start, state, request)
+    def spawn_procs(self, state: ProcsState, request: Callable[[list[int], int], None]) -> None:
+        """Start processes; `request(ranks, port)` asks for some, which say so at the port."""
         self.supervision.own(state)
-        state.initialized = self._start(state, request, list(range(len(state.processes))))
+        state.start(functools.partial(self._start, state, request))
 
     def when_booted(self, state: ProcsState) -> Future[bool]:
         future: Future[bool] = make(Future)
@@ -211,13 +198,12 @@ class Spawner:
         return future
 
     def _start(
-        self, state: ProcsState, request: Callable[[list[int]], None], ranks: list[int]
-    ) -> Future[Any]:
+        self, state: ProcsState, request: Callable[[list[int], int], None], ranks: list[int]
+    ) -> Future[bool]:
         future = make(BootCall)
-        assert isinstance(future, BootCall)
         future.begin(self.proc, state, ranks)
         self.proc.watching(state.processes[rank] for rank in ranks)
-        request(ranks)
+        request(ranks, future.port)
         return future
 
     def stop_procs(self, state: ProcsState, reason: str) -> Future[None]:
@@ -263,16 +249,13 @@ class Spawner:
             stop(lambda: stopped._set_result(None))
         return stopped
 
-    def _stop_in_background(self, state: ProcsState) -> None:
+    def stop_in_background(self, state: ProcsState) -> None:
         # runs inside a garbage collection: nothing here may take a lock that its victim holds
+        def stop() -> None:
+            self.stop_procs(state, "nobody refers to it any more").add_done_callback(_ignore)
+
         if not self.proc.closed:
-            threading.Thread(
-                target=lambda: self.stop_procs(
-                    state, "nobody refers to it any more"
-                ).add_done_callback(_ignore),
-                name="monarch-garbage",
-                daemon=True,
-            ).start()
+            threading.Thread(target=stop, name="monarch-garbage", daemon=True).start()
 
     def stop_owned_by(self, port: int) -> list[Future[None]]:
         owned = self.supervision.owned_by(port)
@@ -317,15 +300,14 @@ def _ignore(_: object) -> None:
 
 
 class BootCall(Future[bool], Waiter):
-    __slots__ = ("_mesh", "_missing", "_port", "_proc")
+    __slots__ = ("_mesh", "_missing", "_proc", "port")
 
     def begin(self, proc: Proc, state: ProcsState, ranks: list[int]) -> None:
         self._proc = proc
         self._mesh = state
         self._missing = {state.processes[rank]: rank for rank in ranks}
-        self._port = proc.new_port()
-        proc.ports[self._port] = self.deliver
-        state.boot_port = self._port
+        self.port = proc.new_port()
+        proc.waiting[self.port] = self
         if not self._missing:
             self._set_result(True)
 
@@ -349,7 +331,7 @@ class BootCall(Future[bool], Waiter):
         )
 
     def _end(self) -> None:
-        self._proc.ports.pop(self._port, None)
+        self._proc.waiting.pop(self.port, None)
 
     def wait_for_people(self) -> Wait:
         mesh = self._mesh
@@ -371,10 +353,10 @@ class BootCall(Future[bool], Waiter):
 
 
 class SpawnCall(GatherCall):
-    """Waits for every constructor; all errors are gathered, so that one failure tells of all
-    ranks."""
+    """Waits for every constructor and gathers all errors: one failure tells of all ranks."""
 
     __slots__ = ("_errors", "_gone", "on_failure")
+    can_be_cancelled = False  # an interrupted wait undoes no spawn; stop the mesh to end it
     on_failure: Callable[[list[int], list[Message]], None]
 
     def expect(self) -> None:
@@ -417,8 +399,3 @@ class SpawnCall(GatherCall):
         if isinstance(error, ActorError) and len(self._errors) > 1:
             error.message += f" The constructor raised on ranks {self._failed()}."
         return error
-
-    can_be_cancelled = False  # an interrupted wait undoes no spawn; stop the mesh to end it
-
-    def cancel(self) -> bool:
-        return False

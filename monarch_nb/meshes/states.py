@@ -8,39 +8,51 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from monarch_nb.core.shape.extent import Shape
+from monarch_nb.process import current
 from monarch_nb.process.futures.future import Future, completed
+from monarch_nb.process.supervision.moved_ranks import MovedRanks
 from monarch_nb.process.supervision.supervision import MeshState, Supervision
 
 
 class HandleToken:
-    """Kept by every handle of a mesh and of what lives on it; when the last goes, the mesh is
-    garbage."""
+    """Kept by every handle of a mesh and what lives on it; when the last goes, it is garbage."""
 
     __slots__ = ("__weakref__",)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ProcsState(MeshState):
-    kind = "proc"
+    """One spawn of processes. `when_garbage(state)` is called when the last handle is gone."""
 
-    def __init__(self, agents: list[int], **rest: Any) -> None:
-        super().__init__(**rest)
-        self.agents = agents
-        self.pids: dict[int, int] = {}
-        self.actors: list[ActorsState] = []
-        self.boot_port = 0
-        self.generation = 0  # counts heals: a new place to meet for process groups
-        self.initialized: Future[bool] = completed(True)
-        self.respawn: Callable[[list[int]], Future[bool]] | None = None
-        self.host_labels: tuple[str, ...] = ()
-        self.shared = False
-        self.streams: dict[str, object] = {}  # of tensors, by name: their engines
-        self.when_garbage: Callable[[], None] | None = None
-        self._token: weakref.ref[HandleToken] | None = None
+    kind = "proc"
+    agents: list[int]
+    pids: dict[int, int] = field(default_factory=dict)
+    actors: list[ActorsState] = field(default_factory=list)
+    generation: int = 0
+    when_garbage: Callable[[ProcsState], None] | None = None
+    initialized: Future[bool] = field(default_factory=lambda: completed(True), init=False)
+    respawn: Callable[[list[int]], Future[bool]] | None = field(default=None, init=False)
+    shared: bool = field(default=False, init=False)
+    streams: dict[str, object] = field(default_factory=dict, init=False)  # of tensors: engines
+    _token: weakref.ref[HandleToken] | None = field(default=None, init=False)
+
+    def start(self, spawn: Callable[[list[int]], Future[bool]]) -> None:
+        """Spawn all processes; a heal spawns the lost ones again."""
+        self.respawn = spawn
+        self.initialized = spawn(list(range(len(self.processes))))
+
+    def share(self) -> None:
+        """Note that a handle goes to another process: the mesh lives as long as its owner."""
+        self.shared = True
+
+    def next_generation(self) -> None:
+        """Let process groups meet at another place from now on."""
+        self.generation += 1
 
     def check_not_stopped(self) -> None:
         if self.ended is not None:
@@ -50,7 +62,7 @@ class ProcsState(MeshState):
         return str(run_dir / f"store-{self.number:x}-{self.generation}")
 
     def token(self) -> HandleToken | None:
-        """That of the handles; None where garbage collection means nothing."""
+        """Return that of the handles; None where garbage collection means nothing."""
         if self.when_garbage is None:
             return None
         found = self._token() if self._token is not None else None
@@ -61,23 +73,42 @@ class ProcsState(MeshState):
         return found
 
     def _dropped(self) -> None:
-        # a mesh that was sent to somebody lives as long as its owner
         if not self.shared and self.ended is None and self.when_garbage is not None:
-            self.when_garbage()
+            self.when_garbage(self)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ActorsState(MeshState):
     """One spawn of actors. `number` is their port, the same in every process of the mesh."""
 
     kind = "actor"
+    cls: type
+    procs: ProcsState | None = None
+    proc_ranks: tuple[int, ...] = ()  # in `procs`, of the processes it was spawned on
+    initialized: Future[None] = field(default_factory=lambda: completed(None), init=False)
+    respawn: Callable[[list[int]], Future[None]] | None = field(default=None, init=False)
 
-    def __init__(self, cls: type, procs: ProcsState | None, **rest: Any) -> None:
-        super().__init__(**rest)
-        self.cls = cls
-        self.procs = procs
-        self.proc_ranks: tuple[int, ...] = ()  # in `procs`, of the processes it was spawned on
-        self.initialized: Future[None] = completed(None)
-        self.respawn: Callable[[list[int]], Future[None]] | None = None
+    def start(
+        self, first: Callable[[], Future[None]], again: Callable[[list[int]], Future[None]]
+    ) -> None:
+        """Construct all by `first`; a heal constructs the lost ones by `again`."""
+        self.respawn = again
+        self.initialized = first()
+
+
+S = TypeVar("S", bound=MeshState)
+
+
+def known_here(state: S) -> S:
+    """Return the state that this process has of the same mesh; else this one, kept up to date."""
+    runtime = current.running()
+    if runtime is None:
+        return state
+    known = runtime.parts[Supervision].states.get(state.number)
+    if isinstance(known, type(state)):
+        return known
+    runtime.parts[MovedRanks].adopt(state)
+    return state
 
 
 @dataclass(frozen=True)
@@ -97,7 +128,7 @@ class Part:
         return [self.state.processes[rank] for rank in self.ranks]
 
     def reference(self) -> tuple[Any, ...]:
-        """What a handle of it pickles as."""
+        """Return what a handle of it pickles as."""
         state = self.state
         processes = list(state.processes)
         return state.number, state.name, state.shape, processes, state.agents, self.shape

@@ -12,14 +12,15 @@ import difflib
 import keyword
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from monarch_nb.actors.endpoints import end_if_lost
 from monarch_nb.core.errors.folding import fold_outputs, rank_words
 from monarch_nb.core.shape.extent import Extent, Shape, Slice
 from monarch_nb.core.shape.values import ValueMesh
 from monarch_nb.core.wire.frames import REPLY, Message
 from monarch_nb.core.wire.messages.cells import GetResult, GetVariable, NotDefined, SetVariables
-from monarch_nb.core.wire.messages.codec import Done, Refused, json_of
+from monarch_nb.core.wire.messages.codec import Done, Refused
 from monarch_nb.data.stacking import cut
 from monarch_nb.errors import DecodeError, EncodeError, LimitError, MeshError, RankNameError
 from monarch_nb.process import context, current
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from monarch_nb.process.process import Proc
 
 _SHOWN: Final = 12  # names of variables in an error
+P = TypeVar("P", bound="_Put")
 _ERRORS: Final = {each.__name__: each for each in (EncodeError, DecodeError, LimitError)}
 
 
@@ -45,23 +47,24 @@ def put(parts: Sequence[Part], values: Mapping[str, Any]) -> Future[None]:
     for name in values:
         _check(name)
     proc, target = _target(parts, f"put {' '.join(values)}")
-    parcel = proc.encode(("set_names", (), dict(values)), target.processes)
-    return _sent(proc, target, SetVariables(list(values)), [parcel] * len(target.ranks))
+    payload = proc.encode(("set_names", (), dict(values)), target.processes)
+    request = SetVariables(list(values))
+    return _sent(proc, make(_Put), target, request, [payload] * len(target.ranks))
 
 
 def scatter(parts: Sequence[Part], name: str, value: object, dim: int = 0) -> Future[None]:
     _check(name)
     proc, target = _target(parts, f"scatter {name}")
     pieces = cut(value, len(target.ranks), dim)
-    parcels: list[Payload] = []
+    payloads: list[Payload] = []
     try:
         for piece, process in zip(pieces, target.processes, strict=True):
-            parcels.append(proc.encode(("set_names", (), {name: piece}), [process]))
+            payloads.append(proc.encode(("set_names", (), {name: piece}), [process]))
     except BaseException:
-        for parcel, process in zip(parcels, target.processes, strict=False):
-            proc.payloads.take_back(parcel, [process])
+        for payload, process in zip(payloads, target.processes, strict=False):
+            proc.payloads.take_back(payload, [process])
         raise
-    return _sent(proc, target, SetVariables([name]), parcels)
+    return _sent(proc, make(_Put), target, SetVariables([name]), payloads)
 
 
 def fetch_result(part: Part, reply: int) -> Future[ValueMesh[Any]]:
@@ -76,9 +79,6 @@ def _check(name: object) -> None:
         )
     if not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(f"{name!r:.80} cannot be the name of a variable")
-
-
-# ------------------------------------------------------------------------------ on their way
 
 
 def _target(parts: Sequence[Part], what: str) -> tuple[Proc, Target]:
@@ -99,41 +99,26 @@ def _asked(
     parts: Sequence[Part], request: GetVariable | GetResult, name: str
 ) -> Future[ValueMesh[Any]]:
     proc, target = _target(parts, f"get {name}")
-    call: _Get = _begun(proc, target, _Get)
+    call = make(_Get)
     call.name = name
-    _send(proc, call, request, [None] * len(target.ranks))
-    return call
+    return _sent(proc, call, target, request, [None] * len(target.ranks))
 
 
 def _sent(
-    proc: Proc, target: Target, request: SetVariables, parcels: Sequence[Payload]
-) -> Future[None]:
-    call: _Put = _begun(proc, target, _Put)
-    _send(proc, call, request, parcels)
-    return call
-
-
-def _begun(proc: Proc, target: Target, kind: type[Any]) -> Any:
-    call = cast("GatherCall", make(kind))
+    proc: Proc, call: P, target: Target, request: object, payloads: Sequence[Payload | None]
+) -> P:
     call._begin(proc, target, context.current_tag())
     call.expect()
+    for index, (process, payload) in enumerate(zip(call.target.processes, payloads, strict=True)):
+        proc.control(process, request, payload=payload, reply=call.port, rank=index, tag=call.tag)
+    end_if_lost(proc, call)
     return call
-
-
-def _send(proc: Proc, call: _Put, request: object, parcels: Sequence[Payload | None]) -> None:
-    for index, (process, parcel) in enumerate(zip(call.target.processes, parcels, strict=True)):
-        proc.control(process, request, parcel=parcel, reply=call.port, rank=index, tag=call.tag)
-    for process in list(proc.dead):
-        if call.waits_for(process) and not call.done():
-            call.lost(proc.dead[process])
 
 
 class _Put(GatherCall):
     __slots__ = ()
     can_be_cancelled = False
-
-    def cancel(self) -> bool:
-        return False
+    answered_with: type[Done | NotDefined] = Done  # where it is not a value
 
     def deliver(self, message: Message) -> None:
         if message.rank >= len(self._answers) or self._answers[message.rank] is not None:
@@ -149,7 +134,8 @@ class _Put(GatherCall):
             raise self._error_of(content)
         answers = zip(self.target.ranks, self._answers, strict=True)
         found = {rank: answer for rank, answer in answers if answer is not None}
-        said = {rank: _said(each) for rank, each in found.items() if each.kind != REPLY}
+        kind = self.answered_with
+        said = {rank: answer_of(kind, each) for rank, each in found.items() if each.kind != REPLY}
         refused = {rank: each for rank, each in said.items() if not isinstance(each, Done)}
         if refused:
             for each in found.values():
@@ -164,6 +150,7 @@ class _Put(GatherCall):
 class _Get(_Put):
     __slots__ = ("name",)
     name: str
+    answered_with = NotDefined
 
     def _outcome(self) -> ValueMesh[Any]:
         return self._gathered()
@@ -179,15 +166,6 @@ def _opened(name: str, rank: int, decode: Callable[[], Any]) -> Any:
     except Exception as error:
         said = f"{type(error).__name__}: {error}".splitlines()[0]
         raise DecodeError(f"{name} of rank {rank} cannot be unpickled here: {said}") from error
-
-
-# ------------------------------------------------------------------------------------ errors
-
-
-def _said(message: Message) -> Done | NotDefined | Refused:
-    # An answer without a value
-    is_defined = "missing" not in json_of(message.payload)
-    return answer_of(Done, message) if is_defined else answer_of(NotDefined, message)
 
 
 def _refusal(target: Target, refused: Mapping[int, NotDefined | Refused]) -> MeshError:

@@ -37,7 +37,7 @@ Record = dict[str, Any]
 
 
 def pack_hello(host: int, controller: int) -> bytes:
-    """What a controller says first: a fixed record, read before anything else is."""
+    """Return what a controller says first: a fixed record, read before anything else is."""
     return _HELLO.pack(_MAGIC, VERSION, host, controller)
 
 
@@ -104,10 +104,7 @@ class Gateway:
         self._thread.start()
 
     def listen(self, address: str, keys: KeyPair, allowed: frozenset[bytes]) -> str:
-        """Accept one controller at a time. Returns the address with its port.
-
-        Call it before `start`.
-        """
+        """Accept one controller at a time; return the address with its port. Before `start`."""
         self._auth = ThreadAuthenticator(self._context)
         self._auth.start()
         self._auth.configure_curve_callback(

@@ -31,13 +31,12 @@ class KeyPair:
 
 
 def key_folder() -> Path:
-    """`$MONARCH_NB_HOME`, or `~/.monarch_nb`."""
+    """Return `$MONARCH_NB_HOME`, or `~/.monarch_nb`."""
     return Path(os.environ.get("MONARCH_NB_HOME") or Path.home() / ".monarch_nb")
 
 
 def identity(folder: Path | None = None) -> KeyPair:
-    """The key pair of this user, made at first use. Raises `AuthError` for a file that others can
-    read."""
+    """Return this user's key pair, made at first use. Raises `AuthError` if others can read it."""
     place = folder or key_folder()
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_private(place)
@@ -68,7 +67,7 @@ def check_private(directory: Path) -> None:
 
 
 def read_private(path: Path) -> str:
-    """The text of a file that is ours alone. Raises `AuthError` otherwise."""
+    """Return the text of a file that is ours alone. Raises `AuthError` otherwise."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:

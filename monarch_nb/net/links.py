@@ -88,11 +88,11 @@ class Links:
             thread.start()
 
     def is_receiving(self) -> bool:
-        """Whether the caller is the thread that receives, which must not wait for an answer."""
+        """Tell whether this is the thread that receives, which must not wait for an answer."""
         return threading.current_thread() is self._threads[0]
 
     def outbox(self, process: int) -> Outbox:
-        """The outbox to a process, made at first use."""
+        """Return the outbox to a process, made at first use."""
         found = self._outboxes.get(process)
         return self._connect(process) if found is None else found
 
@@ -156,7 +156,7 @@ class Links:
     def close(self, linger_s: float = 0.5) -> None:
         """Stop receiving, deliver what was sent (at most `linger_s`), close every socket.
 
-        In a forked child this does nothing: the sockets are the parent's.
+        Does nothing in a forked child: the sockets are the parent's.
         """
         if self._closing or self.forked:
             return
@@ -182,7 +182,7 @@ class Links:
             path.unlink(missing_ok=True)
 
     def sever(self) -> None:
-        """In a forked child: the sockets are the parent's, and so are the threads."""
+        """Let go of the parent's sockets in a forked child, which has none of the threads."""
         self.forked = True
         for outbox in list(self._outboxes.values()):
             outbox.sever()
@@ -290,8 +290,8 @@ class Links:
             traceback.print_exc(file=sys.__stderr__)
 
     def _read_queue(self) -> None:
-        """What the agent and the gateway have sent, a turn of it: a flood of a rank's output, which
-        goes on as fast as it is taken, must not keep out what the ranks themselves send."""
+        # what the agent and the gateway have sent, a turn of it: a flood of a rank's output, which
+        # goes on as fast as it is taken, must not keep out what the ranks themselves send
         until = time.monotonic() + TURN_S
         while int(self._inbox.events) & zmq.POLLIN:
             try:

@@ -27,7 +27,6 @@ BURST_NS: Final = 25_000  # messages to one process that are closer than this ar
 HOLD_BYTES: Final = 4096
 HOLD_MESSAGES: Final = 32
 OnHeld = Callable[["Outbox"], None]
-Context = zmq.Context[zmq.Socket[bytes]]
 
 
 class _Severed:
@@ -178,9 +177,9 @@ class RelayOutbox(QueueOutbox):
 
 
 def open_queue(
-    context: Context, run_dir: Path, own: int, process: int, on_held: OnHeld | None = None
+    context: wire.Context, run_dir: Path, own: int, process: int, on_held: OnHeld | None = None
 ) -> Outbox:
-    """The way to a process over ZeroMQ: direct on one host, else through the gateway."""
+    """Return the way to a process over ZeroMQ: direct on one host, else through the gateway."""
     host = own >> frames.HOST_SHIFT
     if process >> frames.HOST_SHIFT == host:
         return QueueOutbox(wire.connect_outbox(context, run_dir, process), on_held)
@@ -189,9 +188,9 @@ def open_queue(
 
 
 def open_outbox(
-    context: Context, run_dir: Path, own: int, process: int, loop: Loop, on_held: OnHeld
+    context: wire.Context, run_dir: Path, own: int, process: int, loop: Loop, on_held: OnHeld
 ) -> Outbox:
-    """The way from the process `own` to another: a stream to whoever runs user code here."""
+    """Return the way from the process `own` to another: a stream to whoever runs user code here."""
     is_here = process >> frames.HOST_SHIFT == own >> frames.HOST_SHIFT
     if is_here and not process & frames.SERVICE_BIT:
         return StreamOutbox(Stream(run_dir, process, loop), on_held)

@@ -28,7 +28,7 @@ class Pulse:
 
     def __init__(
         self,
-        context: zmq.Context[zmq.Socket[bytes]],
+        context: wire.Context,
         run_dir: Path,
         process: int,
         interval_s: float,
@@ -36,17 +36,16 @@ class Pulse:
     ) -> None:
         self._up = False
         monitored = _Monitored(context)
-        self._socket = wire.connect_pulse(
-            cast(zmq.Context[zmq.Socket[bytes]], monitored), run_dir, process, interval_s, timeout_s
-        )
+        stand_in = cast("wire.Context", monitored)
+        self._socket = wire.connect_pulse(stand_in, run_dir, process, interval_s, timeout_s)
         self._monitor = monitored.monitor
 
     def fileno(self) -> int:
-        """The descriptor to poll. It is edge-triggered, and silent until `read` was called once."""
+        """Return what to poll. It is edge-triggered, and silent until `read` was called once."""
         return int(self._monitor.fd)
 
     def read(self) -> list[bool]:
-        """What happened since the last call: True for heard, False for lost, in turns."""
+        """Return what happened since the last call: True for heard, False for lost, in turns."""
         changes = []
         while self._monitor.poll(0):
             event = parse_monitor_message(self._monitor.recv_multipart())["event"]
@@ -64,7 +63,7 @@ class Pulse:
 class _Monitored:
     """Stands in for a context: its socket is monitored before it connects, so no event is lost."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    def __init__(self, context: wire.Context) -> None:
         self._context = context
 
     def socket(self, kind: int) -> zmq.Socket[bytes]:

@@ -51,8 +51,7 @@ class StreamReader:
 
     @property
     def target(self) -> memoryview | None:
-        """Where the next bytes belong, if a large buffer is being filled: receive into it, then
-        `fill`."""
+        """The rest of a large buffer that is being filled: receive into it, then `fill`."""
         return None if self._target is None else self._target[self._filled :]
 
     def fill(self, count: int) -> list[frames.Message]:
@@ -60,8 +59,7 @@ class StreamReader:
         return self._finish_buffer() if self._target is not None else []
 
     def feed(self, data: bytes) -> list[frames.Message]:
-        """Bytes came. Raises `RemoteProtocolError` for what is no message; the stream is lost
-        then."""
+        """Take bytes. Raises `RemoteProtocolError` for what is no message: the stream is lost."""
         if self._rest:
             data = self._rest + data
             self._rest = b""
@@ -152,7 +150,7 @@ def _room(length: int) -> memoryview:
 
 
 def split(parts: Sequence[Buffer]) -> list[Buffer]:
-    """The pieces of a message of several frames, as they go onto the stream."""
+    """Return the pieces of a message of several frames, as they go onto the stream."""
     first, *buffers = parts
     head = bytes(first)
     pieces: list[Buffer] = [_FRAME.pack(len(head)) + head]
@@ -257,8 +255,7 @@ class Stream:
                 self._loop.when_writable(self._socket.fileno(), self._on_writable)
 
     def _on_writable(self) -> None:
-        """The loop's thread. The lock keeps a sender from queueing between the last write and the
-        end."""
+        # the loop's thread; the lock keeps a sender from queueing after the last write
         with self._lock:
             found = self._socket
             if found is not None and not self._push(registered=True):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def helper_thread(target: Callable[[], None], name: str) -> threading.Thread:
-    """A daemon thread that no debugger stops, or the rank would not answer any more."""
+    """Make a daemon thread that no debugger stops, or the rank would not answer any more."""
     made = threading.Thread(target=target, name=name, daemon=True)
     vars(made).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
     return made

@@ -33,13 +33,14 @@ STREAM_SUFFIX: Final = ".s"
 _DEBUG_SERVER: Final = "visitors"  # the file
 _BACKLOG: Final = 1024
 ZAP_DOMAIN: Final = "monarch_nb"
+Context = zmq.Context[zmq.Socket[bytes]]
 
 
-def new_context(io_threads: int = 1) -> zmq.Context[zmq.Socket[bytes]]:
-    """A ZeroMQ context for one process. Raises `RuntimeError` for a libzmq with known holes."""
+def new_context(io_threads: int = 1) -> Context:
+    """Make a ZeroMQ context. Raises `RuntimeError` for a libzmq with known holes."""
     if zmq.zmq_version_info() < (4, 3, 5):
         raise RuntimeError(f"libzmq {zmq.zmq_version()} is too old: 4.3.5 or newer is needed")
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
+    context: Context = zmq.Context(io_threads)
     context.set(zmq.MAX_SOCKETS, _MAX_SOCKETS)
     return context
 
@@ -52,36 +53,27 @@ def inbox_path(run_dir: Path, process: int) -> str:
     return f"ipc://{path}"
 
 
-def bind_inbox(
-    context: zmq.Context[zmq.Socket[bytes]], run_dir: Path, process: int
-) -> zmq.Socket[bytes]:
-    """The socket on which `process` receives everything that is sent to it on this host."""
+def bind_inbox(context: Context, run_dir: Path, process: int) -> zmq.Socket[bytes]:
+    """Bind the socket on which `process` receives everything that is sent to it on this host."""
     check_private(run_dir)
     socket = _data_socket(context, zmq.PULL)
     socket.bind(inbox_path(run_dir, process))
     return socket
 
 
-def connect_outbox(
-    context: zmq.Context[zmq.Socket[bytes]], run_dir: Path, process: int
-) -> zmq.Socket[bytes]:
-    """A socket that delivers to `process`; it may not listen yet, messages wait until it does."""
+def connect_outbox(context: Context, run_dir: Path, process: int) -> zmq.Socket[bytes]:
+    """Connect to `process`; it may not listen yet, messages wait until it does."""
     socket = _data_socket(context, zmq.PUSH)
     socket.connect(inbox_path(run_dir, process))
     return socket
 
 
 def connect_pulse(
-    context: zmq.Context[zmq.Socket[bytes]],
-    run_dir: Path,
-    process: int,
-    interval_s: float,
-    timeout_s: float,
+    context: Context, run_dir: Path, process: int, interval_s: float, timeout_s: float
 ) -> zmq.Socket[bytes]:
-    """A link that carries nothing but heartbeats, answered by libzmq's own thread in the peer.
+    """Make a link that carries heartbeats only, answered by libzmq's own thread in the peer.
 
-    A peer that holds the GIL for minutes answers; a stopped or frozen one does not, and the link
-    breaks after `timeout_s` more.
+    A stopped or frozen peer does not answer, and the link breaks after `timeout_s` more.
     """
     socket = _data_socket(context, zmq.PUSH)
     socket.heartbeat_ivl = int(interval_s * 1000)
@@ -104,16 +96,13 @@ def socket_paths(run_dir: Path, process: int) -> tuple[Path, Path]:
 
 
 def bind_stream(run_dir: Path, process: int) -> socket.socket:
-    check_private(run_dir)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = _listen(run_dir, stream_path(run_dir, process))
     listener.setblocking(False)
-    listener.bind(str(stream_path(run_dir, process)))
-    listener.listen(_BACKLOG)
     return listener
 
 
 def connect_stream(run_dir: Path, process: int) -> socket.socket | None:
-    """A stream to a process of this host, or None while it does not accept."""
+    """Connect to a process of this host, or None while it does not accept."""
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     stream.setblocking(False)
     try:
@@ -126,9 +115,13 @@ def connect_stream(run_dir: Path, process: int) -> socket.socket | None:
 
 def bind_debug_server(run_dir: Path) -> socket.socket:
     """Accept debuggers: programs of the same user."""
+    return _listen(run_dir, run_dir / _DEBUG_SERVER)
+
+
+def _listen(run_dir: Path, path: Path) -> socket.socket:
     check_private(run_dir)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(run_dir / _DEBUG_SERVER))
+    listener.bind(str(path))
     listener.listen(_BACKLOG)
     return listener
 
@@ -138,7 +131,7 @@ def has_debug_server(run_dir: Path) -> bool:
 
 
 def connect_debug_server(run_dir: Path) -> socket.socket:
-    """A stream to the owner of a run dir. Raises `OSError`, `AuthError`."""
+    """Connect to the owner of a run dir. Raises `OSError`, `AuthError`."""
     check_private(run_dir)
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -150,25 +143,20 @@ def connect_debug_server(run_dir: Path) -> socket.socket:
 
 
 def gateway_id(host: int) -> int:
-    """The id under which a host's gateway receives what is for other hosts."""
+    """Return the id under which a host's gateway receives what is for other hosts."""
     return host << HOST_SHIFT | SERVICE_BIT | 1
 
 
-def bind_server(
-    context: zmq.Context[zmq.Socket[bytes]], address: str, keys: KeyPair
-) -> zmq.Socket[bytes]:
+def bind_server(context: Context, address: str, keys: KeyPair) -> zmq.Socket[bytes]:
     """Listen for other hosts at an address that the user gave, with CURVE.
 
     The caller has an allow-list running on the context's ZAP endpoint. Raises `ValueError` for an
     address that means every interface, `LaunchError` for one that cannot be bound.
     """
     check_address(address)
-    socket = _data_socket(context, zmq.ROUTER)
-    socket.handshake_ivl = _HANDSHAKE_MS
-    socket.linger = 0
+    socket = _curve_socket(context, zmq.ROUTER, keys)
     socket.zap_domain = ZAP_DOMAIN.encode()
     socket.curve_server = True
-    socket.curve_publickey, socket.curve_secretkey = keys.public, keys.secret
     try:
         socket.bind(address)
     except zmq.ZMQError as error:
@@ -178,7 +166,7 @@ def bind_server(
 
 
 def connect_server(
-    context: zmq.Context[zmq.Socket[bytes]],
+    context: Context,
     address: str,
     keys: KeyPair,
     server: bytes,
@@ -186,26 +174,22 @@ def connect_server(
 ) -> zmq.Socket[bytes]:
     """Connect to another host's server, whose public key must be `server`.
 
-    With `pulse` (interval and time-out in seconds) the link has heartbeats, on both ends, and must
-    carry no data.
+    With `pulse` (interval, time-out in seconds) it has heartbeats, and must carry no data.
     """
     check_address(address)
-    socket = _data_socket(context, zmq.DEALER)
-    socket.handshake_ivl = _HANDSHAKE_MS
-    socket.linger = 0
+    socket = _curve_socket(context, zmq.DEALER, keys)
     socket.affinity = _DATA_THREAD
     if pulse is not None:
         socket.affinity = _PULSE_THREAD  # never behind the encryption of a large frame
         socket.heartbeat_ivl, socket.heartbeat_timeout = (int(each * 1000) for each in pulse)
         socket.heartbeat_ttl = socket.heartbeat_timeout + socket.heartbeat_ivl
     socket.curve_serverkey = server
-    socket.curve_publickey, socket.curve_secretkey = keys.public, keys.secret
     socket.connect(address)
     return socket
 
 
 def check_address(address: str) -> None:
-    """`tcp://host:port` or `ipc://path`; never every interface. Raises `ValueError`."""
+    """Raise `ValueError` unless it is `tcp://host:port` or `ipc://path`, of one interface."""
     kind, _, place = address.partition("://")
     host = place.rpartition(":")[0]
     if kind not in {"tcp", "ipc"} or not place:
@@ -223,7 +207,7 @@ def _is_everywhere(host: str) -> bool:
         return False  # the name of an interface or of a host
 
 
-def _data_socket(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes]:
+def _data_socket(context: Context, kind: int) -> zmq.Socket[bytes]:
     socket = context.socket(kind)
     socket.sndhwm = socket.rcvhwm = 0  # replies are never dropped; who submits bounds the memory
     socket.linger = _LINGER_MS
@@ -231,15 +215,23 @@ def _data_socket(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Sock
     return socket
 
 
+def _curve_socket(context: Context, kind: int, keys: KeyPair) -> zmq.Socket[bytes]:
+    socket = _data_socket(context, kind)
+    socket.handshake_ivl = _HANDSHAKE_MS
+    socket.linger = 0
+    socket.curve_publickey, socket.curve_secretkey = keys.public, keys.secret
+    return socket
+
+
 def free_port() -> int:
-    """A TCP port of this host's loopback on which nobody listens at the moment."""
+    """Return a TCP port of this host's loopback on which nobody listens at the moment."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
     return port
 
 
 def listen_on_loopback(port: int) -> tuple[int, int]:
-    """The descriptor of a TCP socket that only this host can reach, and its port.
+    """Return the descriptor of a TCP socket that only this host can reach, and its port.
 
     For libraries that would otherwise listen on every interface; they own the descriptor.
     """

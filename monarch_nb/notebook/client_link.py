@@ -43,7 +43,7 @@ class ClientLink:
             for listener in self._listeners:
                 listener(client)
         if (cell := self._cells.running) is not None:
-            client.tag = cell.tag
+            client.tag_calls(cell.tag)
         return client
 
     def send_comm(self, process: int, message: WidgetMessage, buffers: Sequence[bytes]) -> None:

@@ -14,19 +14,19 @@ from monarch_nb.process.instance import Instance, here
 
 
 def current_instance() -> Instance:
-    """The actor that runs in this context, or the process's root."""
+    """Return the actor that runs in this context, or the process's root."""
     found = here.get()
     return current.runtime().root if found is None else found.instance
 
 
 def current_sender() -> Instance | None:
-    """The actor that runs in this context, if it wants to be told what nobody got."""
+    """Return the actor that runs in this context, if it wants to be told what nobody got."""
     found = here.get()
     return found.instance if found is not None and found.instance.wants_returns else None
 
 
 def current_tag() -> int:
-    """The number of the notebook cell on whose behalf this context runs; 0 for none."""
+    """Return the number of the notebook cell on whose behalf this context runs; 0 for none."""
     found = here.get()
     return current.runtime().root.tag if found is None else found.tag
 
@@ -41,7 +41,7 @@ class Context:
 
 
 def context() -> Context:
-    """The current actor and its place in the message that runs; starts the client at first use.
+    """Return the current actor and its place in its message; starts the client at first use.
 
     Example:
         >>> context().actor_instance.name          # doctest: +SKIP
@@ -51,8 +51,7 @@ def context() -> Context:
 
 
 def current_rank() -> Point:
-    """Position inside the mesh or slice that the running message was sent to:
-    `current_rank()["gpus"]`."""
+    """Return the position in the mesh or slice that was called: `current_rank()["gpus"]`."""
     found = here.get()
     if found is None:
         return current.runtime().root.rank
@@ -60,10 +59,10 @@ def current_rank() -> Point:
 
 
 def current_size() -> dict[str, int]:
-    """Sizes of the same mesh or slice: `{"hosts": 1, "gpus": 4}`."""
+    """Return the sizes of the same mesh or slice: `{"hosts": 1, "gpus": 4}`."""
     return dict(current_rank().extent)
 
 
 def current_actor_name() -> str:
-    """The full address of the running actor, as text."""
+    """Return the full address of the running actor, as text."""
     return str(current_instance().actor_id)

@@ -57,7 +57,7 @@ def running() -> Runtime | None:
 
 
 def runtime() -> Runtime:
-    """The runtime; in a process that is no rank, the client is started at first use."""
+    """Return the runtime; in a process that is no rank, the client is started at first use."""
     found = _slot.runtime
     if found is not None:
         return found
@@ -100,7 +100,7 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def end_fork(error: BaseException | None) -> NoReturn:
-    """A child that the user's code has forked came back into ours: it ends here, like a program."""
+    """End a child that the user's code has forked and that came back into ours, like a program."""
     code = 0
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)

@@ -38,20 +38,20 @@ class Exit:
         return crash(self.tail)
 
     def crashed_at(self) -> list[Frame]:
-        """The user's calls, outermost first, that Python was in when it crashed."""
+        """Return the user's calls, outermost first, that Python was in when it crashed."""
         crashed = self.crash()
         frames = crashed.frames if crashed else []
         return [frame for frame in reversed(frames) if not is_internal(frame.file)]
 
     def printed(self, count: int = 20) -> str:
-        """The last lines that it printed, as an indented paragraph that says so; empty if none."""
+        """Return the last lines that it printed, as an indented paragraph; empty if none."""
         crashed = self.crash()
         said = (self.tail if crashed is None else crashed.before).rstrip()
         lines = "".join(f"\n  {line}" for line in said.splitlines()[-count:])
         return f"\nThe last lines it printed:{lines}" if lines else ""
 
     def error(self, text: str = "", *, ranks: tuple[int, ...] = ()) -> SupervisionError:
-        """For whoever needs the process; without a text it says what `describe` does."""
+        """Make the error for who needs the process; without a text it says what `describe` does."""
         if self.unreachable_s is not None:
             lost = RankUnreachable(text or self.describe(), ranks=ranks)
             lost.last_heard_s = self.unreachable_s
@@ -61,7 +61,7 @@ class Exit:
         return gone
 
     def plainly(self) -> str:
-        """The same for people who run cells: "exited with code 3"."""
+        """Say it to people who run cells: "exited with code 3"."""
         if self.oom:
             return "was killed because the memory ran out"
         why = f": {self.reason}" if self.reason else ""
@@ -74,7 +74,7 @@ class Exit:
         return f"is gone: {self.reason or 'unknown reason'}"
 
     def describe(self) -> str:
-        """One clause: "the process this actor was running on exited with non-zero code 3"."""
+        """Say "the process this actor was running on exited with non-zero code 3"."""
         return f"the process this actor was running on {self._how()}"
 
     def _how(self) -> str:

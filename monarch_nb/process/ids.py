@@ -37,12 +37,12 @@ class Uid(str):
 
     @staticmethod
     def instance(label: str | None = None) -> Uid:
-        """A new one. Raises `ValueError` for an empty label."""
+        """Make a new one. Raises `ValueError` for an empty label."""
         return Uid.instance_from_value(random.SystemRandom().getrandbits(_BITS), label)
 
     @staticmethod
     def instance_from_value(value: int, label: str | None = None) -> Uid:
-        """The instance of this number. Raises `ValueError` unless it fits 64 bits."""
+        """Make the instance of this number. Raises `ValueError` unless it fits 64 bits."""
         if not 0 <= value < 1 << _BITS:
             raise ValueError(f"the number of a Uid is of {_BITS} bits and not negative: {value}")
         if label == "":
@@ -51,7 +51,7 @@ class Uid(str):
 
     @staticmethod
     def singleton(label: str) -> Uid:
-        """The only one of its name. Raises `ValueError` for a name that reads as an instance."""
+        """Return the only one of its name. Raises `ValueError` if that reads as an instance."""
         if not label or _INSTANCE.fullmatch(label):
             raise ValueError(
                 f"{label!r} cannot name a singleton: it is empty or ends like the number of an "
@@ -61,7 +61,7 @@ class Uid(str):
 
     @staticmethod
     def from_string(text: str) -> Uid:
-        """What `str` of a Uid gave. Raises `ValueError` for an empty text."""
+        """Read what `str` of a Uid gave. Raises `ValueError` for an empty text."""
         if not text:
             raise ValueError("an empty text is no Uid")
         return Uid(text)

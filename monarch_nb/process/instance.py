@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from monarch_nb.core.shape.extent import Point
@@ -22,15 +23,14 @@ class InstanceControl(Protocol):
         """Whether it has `_handle_undeliverable_message`."""
 
     def proc_mesh(self) -> Any:
-        """A handle of the processes on which it was spawned."""
+        """Return a handle of the processes on which it was spawned."""
 
     def stop_self(self, reason: str) -> None: ...
     def abort_self(self, reason: str) -> None: ...
 
 
 class Instance:
-    """An actor as seen from inside: `context().actor_instance`. The client is one too, named
-    root."""
+    """An actor as seen from inside: `context().actor_instance`; the client's is named root."""
 
     def __init__(
         self,
@@ -95,8 +95,12 @@ class Instance:
 
     kill = abort
 
+    def tag_calls(self, tag: int) -> None:
+        """Make the calls from now on for this notebook cell; 0: for none."""
+        self.tag = tag
+
     def move_to(self, point: Point) -> None:
-        """Its mesh was healed or shrunk: this is its place now."""
+        """Give it its place now that its mesh was healed or shrunk."""
         self.rank = point
 
     def __str__(self) -> str:
@@ -108,27 +112,17 @@ class Instance:
     __repr__ = __str__
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class CallContext:
     """What the hot path knows of the message that runs; `labels` and `sizes` are those of the mesh
     or slice that was called, `rank` the place in it."""
 
-    __slots__ = ("instance", "labels", "method", "rank", "sizes", "tag")
-
-    def __init__(
-        self,
-        instance: Instance,
-        labels: Sequence[str],
-        sizes: Sequence[int],
-        rank: int,
-        tag: int,
-        method: str = "",
-    ) -> None:
-        self.instance = instance
-        self.labels = labels
-        self.sizes = sizes
-        self.rank = rank
-        self.tag = tag
-        self.method = method
+    instance: Instance
+    labels: Sequence[str]
+    sizes: Sequence[int]
+    rank: int
+    tag: int
+    method: str = ""
 
 
 here: ContextVar[CallContext | None] = ContextVar("monarch_nb_here", default=None)

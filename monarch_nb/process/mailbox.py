@@ -40,7 +40,7 @@ class Mailbox(Generic[T]):
         receiver(content)
 
     def unwant(self, key: Key, receiver: Callable[[T], None]) -> bool:
-        """It waits no longer; False if it has been called already."""
+        """Let it wait no longer; False if it has been called already."""
         with self._lock:
             waiting = self._wanted.get(key, collections.deque())
             if receiver not in waiting:

@@ -14,6 +14,7 @@ import queue
 import struct
 import threading
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from monarch_nb.config import Config
@@ -26,20 +27,18 @@ from monarch_nb.net.links import DETACH_BYTES
 _LENT: Final = struct.Struct("<B")
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Payload:
-    __slots__ = ("buffers", "flags", "payload")
-
-    def __init__(self, payload: bytes, buffers: Sequence[Any] = (), flags: int = 0) -> None:
-        self.payload = payload
-        self.buffers = buffers
-        self.flags = flags
+    payload: bytes
+    buffers: Sequence[Any] = ()
+    flags: int = 0
 
 
 class _Unread:
     __slots__ = ("_message", "_payloads")
 
-    def __init__(self, parcels: Payloads, message: Message) -> None:
-        self._payloads = parcels
+    def __init__(self, payloads: Payloads, message: Message) -> None:
+        self._payloads = payloads
         self._message = message
 
     def __call__(self) -> Any:
@@ -57,11 +56,7 @@ class Payloads:
     """
 
     def __init__(
-        self,
-        host: int,
-        config: Config,
-        dead: Collection[int],
-        release: Callable[[int, int], None],
+        self, host: int, config: Config, dead: Collection[int], release: Callable[[int, int], None]
     ) -> None:
         self._host = host
         self._config = config
@@ -73,8 +68,7 @@ class Payloads:
         self._releaser: threading.Thread | None = None
 
     def encode(self, value: Any, receivers: Sequence[int]) -> Payload:
-        """Pickle a value for some processes; large buffers go to shared memory once for all of
-        them."""
+        """Pickle a value for some processes; large buffers go once to shared memory for all."""
         buffers: list[Any] = []
         payload = pickling.dumps(value, buffers)
         if not buffers and len(payload) < DETACH_BYTES:
@@ -88,18 +82,16 @@ class Payloads:
                 return Payload(payload, shared, flags | SHARED)
         return Payload(payload, raws, flags)
 
-    def take_back(self, parcel: Payload, receivers: Sequence[int]) -> None:
-        if parcel.flags & SHARED:
-            for handle in _read_table(parcel.buffers[0]):
-                if handle is not None:
-                    for receiver in receivers:
-                        self.taken_back(handle.segment, receiver)
+    def take_back(self, payload: Payload, receivers: Sequence[int]) -> None:
+        for segment in _segments(payload):
+            for receiver in receivers:
+                self.taken_back(segment, receiver)
 
     def encode_bytes(self, payload: bytes, buffers: Sequence[Any] = ()) -> Payload:
         return Payload(payload, buffers, DETACHED if len(payload) >= DETACH_BYTES else 0)
 
     def decode(self, message: Message) -> Any:
-        """The value of a message; unpickles, so never called in the inbox thread."""
+        """Return the value of a message; unpickles, so never called in the inbox thread."""
         if message.flags & SHARED:
             self._take_up(message)
         return pickling.loads(message.payload, message.buffers)
@@ -112,33 +104,28 @@ class Payloads:
         return self.decode(carried)
 
     def discard(self, message: Message) -> None:
-        """A message for nobody: give back the memory it borrows."""
-        if message.flags & SHARED:
-            for handle in _read_table(message.buffers[0]):
-                if handle is not None:
-                    self._release(message.source, handle.segment)
+        """Give back the memory that a message for nobody borrows."""
+        for segment in _segments(message):
+            self._release(message.source, segment)
 
     def unread(self, message: Message) -> Callable[[], object]:
-        """What decodes a message, once; if nobody ever calls it, the memory is given back."""
+        """Return what decodes a message, once; if it is never called, the memory is given back."""
         if not message.flags & SHARED:
             return functools.partial(self.decode, message)
         self._start_releaser()
         return _Unread(self, message)
 
     def discard_later(self, message: Message) -> None:
-        if message.flags & SHARED:
-            for handle in _read_table(message.buffers[0]):
-                if handle is not None:
-                    self._releases.put((message.source, handle.segment))
+        for segment in _segments(message):
+            self._releases.put((message.source, segment))
 
     def _check_size(self, payload: bytes, raws: Sequence[memoryview]) -> None:
         size = len(payload) + sum(raw.nbytes for raw in raws)
         limit = self._config.message_limit_bytes
         if size > limit:
             raise LimitError(
-                f"a message of {size} bytes is over the limit of {limit}; send it in parts, "
-                "or raise "
-                "MONARCH_NB_MESSAGE_LIMIT_BYTES",
+                f"a message of {size} bytes is over the limit of {limit}; send it in parts, or "
+                "raise MONARCH_NB_MESSAGE_LIMIT_BYTES",
                 limit=limit,
                 size=size,
             )
@@ -226,6 +213,13 @@ def _read_table(table: Any) -> list[Handle | None]:
     return [Handle.unpack(each[1:]) if each[0] else None for each in entries]
 
 
+def _segments(carrier: Payload | Message) -> list[int]:
+    # the shared memory that its buffers lie in
+    if not carrier.flags & SHARED:
+        return []
+    return [handle.segment for handle in _read_table(carrier.buffers[0]) if handle is not None]
+
+
 class Handed:
     """Stands for a value in a message of a process to itself: what comes out is the value itself.
 
@@ -239,7 +233,7 @@ class Handed:
         _handed[self._number] = value
 
     def let_go(self) -> None:
-        """Nobody will take it any more, if it is there still."""
+        """Let go of it, if it is there still: nobody will take it any more."""
         _handed.pop(self._number, None)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""`Proc`: this process as a member of the mesh: its ports, its peers, its parcels.
+"""`Proc`: this process as a member of the mesh: its ports, its peers, its payloads.
 
 Rules: `deliver` runs in the inbox thread and must return at once; a port is a number and a
 callable; whoever waits for a peer is registered before it sends and looked at when the peer dies,
@@ -76,6 +76,8 @@ class Proc:
         self.decode_user_data = self.payloads.decode_user_data
         self.discard = self.payloads.discard
         self.ports: dict[int, Handler] = {CONTROL_PORT: self._on_control, ANY_PORT: self.discard}
+        self.waiting: dict[int, Waiter] = {}
+        """By the ports at which they wait for answers; no port is in both."""
         self.closed = False
         self._numbers = itertools.count(frames.FIRST_PORT)
         self._boxes: dict[int, Outbox] = {}
@@ -98,6 +100,10 @@ class Proc:
         if self._cut_off and message.source in self._cut_off:
             self.discard(message)  # it was given up: what it says now is too late
             return
+        waiter = self.waiting.get(message.port)
+        if waiter is not None:
+            waiter.deliver(message)
+            return
         handler = self.ports.get(message.port)
         if handler is None:
             self.ports[ANY_PORT](message)
@@ -111,91 +117,89 @@ class Proc:
         process: int,
         kind: int,
         port: int,
-        parcel: Payload,
+        payload: Payload,
         *,
         reply: int = 0,
         rank: int = 0,
         tag: int = 0,
     ) -> None:
-        """Send a parcel to a port of a process. A process known to be dead gets nothing."""
-        if parcel.flags or parcel.buffers:
-            self._send_large(process, kind, port, parcel, reply, rank, tag)
+        """Send a payload to a port of a process. A process known to be dead gets nothing."""
+        if payload.flags or payload.buffers:
+            self._send_large(process, kind, port, payload, reply, rank, tag)
             return
         header = HEADER.pack(kind, 0, 0, rank, tag, port, self.id, reply)
         if process == self.id:
-            self.deliver(Message(HEADER.unpack(header), parcel.payload))
+            self.deliver(Message(HEADER.unpack(header), payload.payload))
             return
         box = self._boxes.get(process) or self._open(process)
         if box is not None:
-            box.send(header + parcel.payload)
+            box.send(header + payload.payload)
 
     def send_for(
-        self, source: int, process: int, port: int, parcel: Payload, reply: int, rank: int, tag: int
+        self,
+        source: int,
+        process: int,
+        port: int,
+        payload: Payload,
+        reply: int,
+        rank: int,
+        tag: int,
     ) -> None:
-        """Send a call in the name of another process, which gets the answer. Nothing may be
-        lent."""
-        assert not parcel.flags & SHARED
-        self._send_large(process, CALL, port, parcel, reply, rank, tag, source)
+        """Send a call in the name of another process, which gets the answer. It lends nothing."""
+        assert not payload.flags & SHARED
+        self._send_large(process, CALL, port, payload, reply, rank, tag, source)
 
     def _send_large(
         self,
         process: int,
         kind: int,
         port: int,
-        parcel: Payload,
+        payload: Payload,
         reply: int,
         rank: int,
         tag: int,
         source: int | None = None,
     ) -> None:
-        buffers = list(parcel.buffers)
-        if parcel.flags & DETACHED:
-            buffers.append(parcel.payload)
+        buffers = list(payload.buffers)
+        if payload.flags & DETACHED:
+            buffers.append(payload.payload)
         origin = self.id if source is None else source
-        header = HEADER.pack(kind, parcel.flags, len(buffers), rank, tag, port, origin, reply)
+        header = HEADER.pack(kind, payload.flags, len(buffers), rank, tag, port, origin, reply)
         if process == self.id:
             own = [each if isinstance(each, bytes) else bytearray(each) for each in buffers]
-            self.deliver(frames.build(HEADER.unpack(header), parcel.payload, own))
+            self.deliver(frames.build(HEADER.unpack(header), payload.payload, own))
             return
         box = self._boxes.get(process) or self._open(process)
         if box is None:
             return
-        if parcel.flags & DETACHED:
+        if payload.flags & DETACHED:
             box.send_frames([header, *buffers])
         else:
-            box.send_frames([header + parcel.payload, *buffers])
+            box.send_frames([header + payload.payload, *buffers])
 
     def control(
         self,
         process: int,
         message: object,
         *,
-        parcel: Payload | None = None,
+        payload: Payload | None = None,
         reply: int = 0,
         rank: int = 0,
         tag: int = 0,
     ) -> None:
-        """Send a control message; `parcel` is user data that the receiver's inbox thread leaves
-        alone."""
+        """Send a control message; `payload` is user data, which no inbox thread opens."""
         buffers: list[Any] = []
         flags = 0
-        if parcel is not None:
-            buffers = [*parcel.buffers, parcel.payload]
-            flags = parcel.flags & SHARED
-        self.send(
-            process,
-            CONTROL,
-            CONTROL_PORT,
-            Payload(codec.encode(message), buffers, flags),
-            reply=reply,
-            rank=rank,
-            tag=tag,
-        )
+        if payload is not None:
+            buffers = [*payload.buffers, payload.payload]
+            flags = payload.flags & SHARED
+        content = Payload(codec.encode(message), buffers, flags)
+        self.send(process, CONTROL, CONTROL_PORT, content, reply=reply, rank=rank, tag=tag)
 
     def answer(self, message: Message, answer: object, buffers: Sequence[Any] = ()) -> None:
         if message.reply:
-            parcel = Payload(codec.encode_answer(answer), list(buffers))
-            self.send(message.source, CONTROL, message.reply, parcel, rank=message.rank)
+            payload = Payload(codec.encode_answer(answer), list(buffers))
+            self.send(message.source, CONTROL, message.reply, payload, rank=message.rank)
 
     def ask(
         self,
@@ -203,18 +207,18 @@ class Proc:
         request: Request[A],
         then: Callable[[A | Refused], None],
         *,
-        parcel: Payload | None = None,
+        payload: Payload | None = None,
     ) -> None:
         """Send a request and call `then(answer)` in the inbox thread.
 
         The death of the peer, and an answer that makes no sense, are refusals.
         """
         pending = _Asked(self, process, request.answer(), then)
-        self.ports[pending.port] = pending.deliver
+        self.waiting[pending.port] = pending
         if (gone := self.dead.get(process)) is not None:
             pending.lost(gone)
         else:
-            self.control(process, request, parcel=parcel, reply=pending.port)
+            self.control(process, request, payload=payload, reply=pending.port)
 
     def _open(self, process: int) -> Outbox | None:
         if process in self.dead or self.closed:
@@ -249,7 +253,7 @@ class Proc:
         found.handle(content, message)
 
     def mark_dead(self, ended: Exit) -> None:
-        """A process is gone: forget its outbox and leases. `end_waits` has to follow."""
+        """Forget the outbox and leases of a process that is gone. `end_waits` has to follow."""
         self.dead[ended.process] = ended
         if ended.unreachable_s is not None:
             self._cut_off.add(ended.process)
@@ -268,8 +272,7 @@ class Proc:
         return told
 
     def waiters(self) -> list[Waiter]:
-        owners = [getattr(handler, "__self__", None) for handler in list(self.ports.values())]
-        return [each for each in owners if isinstance(each, Waiter)]
+        return list(self.waiting.values())
 
     def close(self, linger_s: float = 0.5) -> None:
         if self.closed:
@@ -303,9 +306,12 @@ class Wait(NamedTuple):
 
 
 class Waiter:
-    """Something registered at a port that waits for the answers of peers."""
+    """Something that waits for the answers of peers; `deliver` gets them, in the inbox thread."""
 
     __slots__ = ()
+
+    def deliver(self, message: Message) -> None:
+        raise NotImplementedError
 
     def wait_for_people(self) -> Wait | None:
         return None
@@ -334,7 +340,7 @@ class _Asked(Waiter):
         self.port = proc.new_port()
 
     def deliver(self, message: Message) -> None:
-        if self._proc.ports.pop(self.port, None) is not None:
+        if self._proc.waiting.pop(self.port, None) is not None:
             self._then(answer_of(self._kind, message))
 
     def waits_for(self, process: int) -> bool:
@@ -344,12 +350,12 @@ class _Asked(Waiter):
         self.lost(ended)
 
     def lost(self, ended: Exit) -> None:
-        if self._proc.ports.pop(self.port, None) is not None:
+        if self._proc.waiting.pop(self.port, None) is not None:
             self._then(Refused(ended.describe()))
 
 
 def answer_of(kind: type[A], message: Message) -> A | Refused:
-    """The answer that has come; one that makes no sense is a refusal."""
+    """Return the answer that has come; one that makes no sense is a refusal."""
     try:
         return codec.decode_answer(kind, message.payload)
     except RemoteProtocolError as error:
@@ -357,8 +363,7 @@ def answer_of(kind: type[A], message: Message) -> A | Refused:
 
 
 def new_process_ids(host: int, count: int) -> list[int]:
-    """Ids for processes to come on a host: consecutive, from a random start, so never used
-    twice."""
+    """Make ids for processes of a host: consecutive, from a random start, so never used twice."""
     start = random.SystemRandom().getrandbits(39) << 8
     return [
         host << frames.HOST_SHIFT | (start + i) & (frames.SERVICE_BIT - 1) for i in range(count)

@@ -25,7 +25,7 @@ SETUP: Final = "setup.setup"  # Monarch's name for the bootstrap function
 
 
 def pack(kind: str, error: BaseException | None, text: str = "", record: object = None) -> bytes:
-    """The payload of an ERROR message. Never raises for anything that `error` does.
+    """Return the payload of an ERROR message. Never raises for anything that `error` does.
 
     `record` is that of `error`, where it has been made already.
     """
@@ -35,7 +35,7 @@ def pack(kind: str, error: BaseException | None, text: str = "", record: object 
 
 
 def summary(payload: Buffer) -> str | None:
-    """What an endpoint raised, in one line: "ValueError: bad". None where it was not user code.
+    """Say what an endpoint raised in one line: "ValueError: bad"; None if it was not user code.
 
     Runs nothing of the user's: the exception itself stays as it came.
     """
@@ -72,23 +72,20 @@ def unbooted(record: ErrorRecord, rank: int, size: int) -> ActorError:
 
 
 def render(record: ErrorRecord) -> str:
-    """The remote traceback as text, with the lines of notebook cells filled in from here."""
+    """Return the remote traceback as text, with the lines of notebook cells filled in from here."""
     return "\n".join(record.format(_local_line, _names.of_file)) + "\n"
 
 
 def place(filename: str, lineno: int) -> tuple[str, str]:
-    """A line as tracebacks name it, and its text; empty where it is not known here."""
+    """Return a line as tracebacks name it, and its text; empty where it is not known here."""
     name = name_of(filename)
     text = (_local_line(filename, lineno) or "").strip()
-    return f"{name or _quoted(filename)}, line {lineno}", text
+    quoted = f'File "{filename}"'
+    return f"{name or quoted}, line {lineno}", text
 
 
 def name_of(filename: str) -> str | None:
     return _names.of_file(filename) if _names.of_file is not None else None
-
-
-def _quoted(filename: str) -> str:
-    return f'File "{filename}"'
 
 
 class _Names:
@@ -99,7 +96,7 @@ _names = _Names()
 
 
 def name_files(of_file: Callable[[str], str | None] | None) -> None:
-    """From now on tracebacks of ranks call a file `of_file(filename)`, where that is not None."""
+    """Let tracebacks of ranks call a file `of_file(filename)`, where that is not None."""
     _names.of_file = of_file
 
 
@@ -108,7 +105,7 @@ def _local_line(filename: str, lineno: int) -> str | None:
 
 
 def said_plainly(error: BaseException) -> BaseException:
-    """The error to tell of: `sys.exit` in an endpoint ends no process."""
+    """Choose the error to tell of: `sys.exit` in an endpoint ends no process."""
     if type(error) is SystemExit:
         plain = RuntimeError(f"the endpoint called sys.exit({error.code!r})")
         plain.__traceback__ = error.__traceback__
@@ -125,7 +122,7 @@ def one_line(error: BaseException) -> str:
 
 
 def record_of(error: BaseException) -> object:
-    """An exception as JSON. Never raises."""
+    """Write an exception as JSON. Never raises."""
     try:
         return ErrorRecord.from_exception(error).to_json()
     except BaseException as worse:  # noqa: BLE001  hostile exceptions are what this is for
@@ -145,7 +142,7 @@ def _survivor(error: BaseException) -> bytes | None:
 
 
 def revive(original: bytes | None, record: object) -> BaseException:
-    """The exception itself, or its stand-in where it could not make the journey."""
+    """Return the exception itself, or its stand-in where it could not make the journey."""
     stored = ErrorRecord.from_json(record)
     stand_in = RemoteException(stored.ename, stored.evalue)
     if original is None:
@@ -173,11 +170,7 @@ def _actor_error(
 ) -> ActorError:
     stored = ErrorRecord.from_json(record)
     place = f" on rank {rank} of {size}" if rank is not None and size > 1 else ""
-    found = ActorError(
-        error,
-        f"Actor call {what} failed{place}.",
-        rank=rank,
-        traceback_text=render(stored),
-    )
+    said = f"Actor call {what} failed{place}."
+    found = ActorError(error, said, rank=rank, traceback_text=render(stored))
     found.record = stored
     return found

@@ -84,7 +84,7 @@ class _Root:
     def proc_mesh(self) -> ProcMesh:
         if self._state is None:
             self._state = ProcsState(
-                [self._proc.agent],
+                agents=[self._proc.agent],
                 number=self._proc.id,
                 name="this_proc",
                 owner_port=ROOT_PORT,

@@ -31,8 +31,7 @@ from monarch_nb.core.wire.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
 from monarch_nb.core.wire.messages import actors, agents, cells, codec, debug, status
 from monarch_nb.core.wire.messages.codec import Done, encode_output
 from monarch_nb.meshes.process_groups import Membership, RankIdentity
-from monarch_nb.process import current, remote_errors
-from monarch_nb.process.interrupts import signals
+from monarch_nb.process import current, interrupts, remote_errors
 from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Serve, serve
 from monarch_nb.services.metrics import recorder
@@ -101,7 +100,7 @@ class Rank:
                 board=self.board,
                 queues=queues,
                 main_queue=self.work,
-                interrupt_main=partial(signals.interrupt_main, self.groups.interrupted),
+                interrupt_main=partial(interrupts.interrupt_main, self.groups.interrupted),
                 flush_output=self._flush_output,
             ),
             membership=Membership(self._identity(), AxisGroups(self.groups).of),
@@ -172,7 +171,7 @@ class Rank:
 
     def _attach_main_thread(self) -> None:
         signal.signal(signal.SIGINT, self._on_sigint)
-        signals.install()
+        interrupts.allow_nudges()
         replace_sleep()
         write_stacks_on_signal(Path(self.boot["run_dir"]), self.proc.id)
         streams = install(self.runtime.root_tag, self._send)

@@ -100,11 +100,11 @@ def test_queued_calls_are_cancelled_and_never_run(trio, goal):
 @pytest.mark.slow
 def test_only_calls_of_the_interrupted_cell_are_stopped(trio):
     workers = trio["thread"]
-    client().tag = 7
+    client().tag_calls(7)
     of_seven = workers.sleep.call(1e6)
-    client().tag = 8
+    client().tag_calls(8)
     of_eight = trio["main"].sleep.call(1.0)
-    client().tag = 0
+    client().tag_calls(0)
     client().interrupt(7)
     assert isinstance(of_seven.exception(timeout=10), (CallInterrupted, CallCancelled))
     assert list(of_eight.get(timeout=10).values()) == [1.0, 1.0]

@@ -135,6 +135,9 @@ class FakeClient:
         )
         self.status = SimpleNamespace(name_places=lambda name: None)
 
+    def tag_calls(self, tag: int) -> None:
+        self.tag = tag
+
     def on_output(self, callback: Callable[[Any], None]) -> None:
         self.outputs.append(callback)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TRACED = """
 import sys, threading
-from monarch_nb.process.interrupts.interrupts import raise_in_thread, take_back
+from monarch_nb.process.interrupts import raise_in_thread, take_back
 
 def inner():
     return "traced"

@@ -108,7 +108,7 @@ class Xray:
         proc, state = self._proc, mesh._state
         left = _step(proc, state.processes, status.LeaveGroups(), LEAVE_S)
         had = next((each.had for each in left.values() if each.had is not None), None)
-        state.generation += 1
+        state.next_generation()
         store = state.store(proc.links.run_dir)
         _step(proc, state.processes, status.MeetAgain(store, had), MEET_S)
         others = max(each.others for each in left.values())

@@ -84,8 +84,8 @@ class OutputService:
     def on_raw(self, raw: RawOutput, message: Message) -> None:
         """Take what a rank's C code or its children wrote to the file descriptors, from the agent,
         which sends more when it hears that this was taken."""
-        process, stream, text, size = raw
-        self._supervision.proc.control(message.source, Taken(size))
+        process, stream, text = raw.proc, raw.stream, raw.text
+        self._supervision.proc.control(message.source, Taken(raw.bytes))
         at = 0 if (process, stream) in self._crashing else text.find(FATAL)
         if at >= 0:  # a report for the log; whoever is told of the death is told where it was
             self._crashing.add((process, stream))

@@ -18,12 +18,12 @@ MAX_MESSAGE: Final = 300
 
 
 def rank_runs(ranks: Iterable[int]) -> str:
-    """`0-3`, `0,2-3`; scattered ranks in large numbers are cut short and counted."""
+    """Return `0-3`, `0,2-3`; scattered ranks in large numbers are cut short and counted."""
     return _runs(tuple(sorted(set(ranks))))
 
 
 def rank_list(ranks: Iterable[int]) -> str:
-    """`0,2-3`, however many: to be typed again."""
+    """Return `0,2-3`, however many: to be typed again."""
     return ",".join(_pairs(tuple(sorted(set(ranks)))))
 
 
@@ -33,12 +33,12 @@ def listed_ranks(text: str) -> list[int]:
 
 
 def rank_label(ranks: Iterable[int], total: int = 0) -> str:
-    """`[0-3]`, `[0,2-3]`; empty on a mesh of one rank (`total` is the size of the mesh)."""
+    """Return `[0-3]`, `[0,2-3]`; empty on a mesh of one rank (`total` is the size of the mesh)."""
     return "" if total == 1 else f"[{rank_runs(ranks)}]"
 
 
 def rank_words(ranks: Iterable[int]) -> str:
-    """`rank 2`, `ranks 0-3`."""
+    """Return `rank 2`, `ranks 0-3`."""
     runs = rank_runs(ranks)
     return f"rank {runs}" if runs.isdigit() else f"ranks {runs}"
 
@@ -101,7 +101,7 @@ class ErrorGroup:
         *,
         in_full: bool = False,
     ) -> list[str]:
-        """Headline, traceback once, messages that differ; for a mesh of one rank, the traceback.
+        """Return headline, traceback once, messages that differ; on one rank, the traceback.
 
         Many or long messages are cut short, unless wanted `in_full`.
         """
@@ -135,7 +135,7 @@ def format_errors(
     label: Label | None = None,
     total: int = 0,
 ) -> list[str]:
-    """All groups as lines without newlines, an empty line between them."""
+    """Return all groups as lines without newlines, an empty line between them."""
     lines: list[str] = []
     for group in groups:
         lines += [""] if lines else []

@@ -56,8 +56,7 @@ _MACHINERY: Final = (
 
 
 def is_internal(filename: str) -> bool:
-    """Whether frames of this file are machinery no user should see: ours, IPython's, runpy's, a
-    debugger's."""
+    """Tell whether a file is machinery no user should see: ours, IPython's, a debugger's."""
     return filename.startswith(_OWN) or any(part in filename for part in _MACHINERY)
 
 
@@ -103,10 +102,9 @@ class ErrorRecord:
     def from_exception(
         exc: BaseException, hide: Hide = is_internal, source: Lookup = linecache.getline
     ) -> ErrorRecord:
-        """The record of `exc` and of all that it carries. Never raises, whatever `exc` does.
+        """Return the record of `exc` and of all that it carries. Never raises, whatever `exc` does.
 
-        Frames of files for which `hide` is true are kept but marked; `source` gives the text of
-        a line.
+        Frames of files that `hide` are kept but marked; `source` gives the text of a line.
         """
         return _Reader(hide, source).read(exc)
 
@@ -122,7 +120,7 @@ class ErrorRecord:
         return tuple(frame for frame in self.frames if not frame.is_internal)
 
     def signature(self) -> tuple[object, ...]:
-        """Equal for errors that arose in the same way; messages and notes may differ by rank."""
+        """Return what is equal for errors that arose in the same way; their messages may differ."""
         frames = tuple((frame.filename, frame.lineno, frame.function) for frame in self.visible)
         place = self.place and (self.place.filename, self.place.lineno)
         below = tuple(one and one.signature() for one in (self.cause, self.context))
@@ -130,15 +128,15 @@ class ErrorRecord:
         return self.module, self.ename, frames, place, below, members
 
     def format(self, lookup: Lookup | None = None, label: Label | None = None) -> list[str]:
-        """The traceback as lines without newlines, user frames only.
+        """Return the traceback as lines without newlines, user frames only.
 
-        `lookup(filename, lineno)` gives the text of a line, or None for the one the rank saw;
-        `label(filename)` a name for a file that is none ("Cell In[3]"), or None.
+        `lookup(filename, lineno)` gives the text of a line, `label(filename)` the name of a file;
+        None means what the rank saw.
         """
         return list(_format(self, lookup or _nothing, label or _nothing))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dicts and lists, without the fields that are at their defaults."""
+        """Return plain dicts and lists, without the fields that are at their defaults."""
         data: dict[str, Any] = {"ename": self.ename, "evalue": self.evalue, "module": self.module}
         data["frames"] = [dataclasses.astuple(frame) for frame in self.frames]
         if self.place:
@@ -164,7 +162,7 @@ class ErrorRecord:
 
 
 def clip(text: str, limit: int = MAX_TEXT) -> str:
-    """`text`, or its head and a note of how much was cut; always encodable as UTF-8."""
+    """Return `text`, or its head and a note of how much was cut; always encodable as UTF-8."""
     if len(text) > limit:
         text = f"{text[:limit]}... [{len(text) - limit} more characters]"
     return text.encode("utf-8", "backslashreplace").decode()

@@ -64,7 +64,7 @@ class NotRegroupedError(Exception):
 
 
 def tensors_text(dtypes: Sequence[str], sizes: Sequence[Sequence[int]]) -> str:
-    """`f32[4,2]`; of many the first few.
+    """Return `f32[4,2]`; of many the first few.
 
     Example:
         >>> tensors_text(["Float", "Long"], [[4, 2], []])
@@ -79,7 +79,7 @@ def tensors_text(dtypes: Sequence[str], sizes: Sequence[Sequence[int]]) -> str:
 
 
 def pending(entries: Iterable[Entry]) -> Entry | None:
-    """The collective that a rank waits in: the first of those that have not ended."""
+    """Return the collective that a rank waits in: the first of those that have not ended."""
     found = None
     for entry in entries:
         if entry.done:
@@ -90,7 +90,7 @@ def pending(entries: Iterable[Entry]) -> Entry | None:
 
 
 def disagreement(standings: Mapping[int, Standing]) -> str:
-    """The first collective at which ranks differ, in words; empty where they agree.
+    """Return the first collective at which ranks differ, in words; empty where they agree.
 
     Example:
         >>> disagreement({
@@ -116,7 +116,7 @@ def disagreement(standings: Mapping[int, Standing]) -> str:
 
 
 def line(standings: Mapping[int, Standing]) -> str:
-    """Who waits in what for how long, and where the others are.
+    """Say who waits in what for how long, and where the others are.
 
     Example:
         >>> found = {0: Standing(waits_in="all_reduce", waits_s=6), 1: Standing(place="in f()")}

@@ -14,7 +14,7 @@ from monarch_nb.core.hangs.stacks import Frame, is_of_python
 
 
 def read(text: str) -> list[Stack]:
-    """The stacks of the threads that run code of the user's, the main thread's first.
+    """Return the stacks of threads that run the user's code, the main thread's first.
 
     Raises `ValueError` for anything but JSON.
     """
@@ -34,10 +34,8 @@ def _frame(told: Mapping[str, str | int]) -> Frame:
 
 
 def _of_user(frames: list[Frame]) -> Iterator[Frame]:
-    """Outermost first: from the user's first call on all, but what is ours.
-
-    What waits for other ranks does so in C code below a frame of ours.
-    """
+    # Outermost first: from the user's first call on all, but what is ours: what waits for other
+    # ranks does so in C code below a frame of ours
     has_begun = False
     for frame in reversed(frames):
         is_python = frame.file.endswith(".py") or frame.file.startswith("<")

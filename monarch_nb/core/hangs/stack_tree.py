@@ -25,8 +25,7 @@ class Stack(NamedTuple):
 class Node:
     """A call that `ranks` share, and what they have called from there.
 
-    The root has neither frame nor thread; the threads beside the main one are children of it with
-    the name of the thread and no frame.
+    The root has neither frame nor thread; other threads than the main one have a thread, no frame.
     """
 
     ranks: tuple[int, ...]
@@ -41,7 +40,7 @@ class Node:
         return tuple(rank for rank in self.ranks if rank not in deeper)
 
     def to_json(self) -> dict[str, object]:
-        """Plain data: ranks as `0-2,5`, the frame as file, line and function."""
+        """Return plain data: ranks as `0-2,5`, the frame as file, line and function."""
         told: dict[str, object] = {"ranks": rank_list(self.ranks)}
         if self.frame is not None:
             told["frame"] = self.frame._asdict()
@@ -60,7 +59,7 @@ class Line(NamedTuple):
 
 
 def tree(stacks: Mapping[int, Sequence[Stack]]) -> Node:
-    """The tree of the stacks of some ranks; a rank without any is idle.
+    """Return the tree of the stacks of some ranks; a rank without any is idle.
 
     Example:
         >>> f, g = Frame("a.py", 1, "f"), Frame("a.py", 9, "g")
@@ -76,7 +75,7 @@ def tree(stacks: Mapping[int, Sequence[Stack]]) -> Node:
 
 
 def lines(root: Node) -> Iterator[Line]:
-    """The calls of a tree from the outermost on, those of a chain that all share at one depth."""
+    """Yield the calls of a tree, outermost first; a chain that all share has one depth."""
     for child in root.children:
         yield from _lines(child, 0)
     if root.ending:

@@ -44,7 +44,7 @@ class Crash(NamedTuple):
 
 
 def crash(text: str) -> Crash | None:
-    """The crash that a process wrote of before it died, if it did.
+    """Return the crash that a process wrote of before it died, if it did.
 
     Example:
         >>> crash("hi\\nFatal Python error: Aborted\\n\\n"
@@ -63,7 +63,7 @@ def crash(text: str) -> Crash | None:
 
 
 def is_of_python(file: str) -> bool:
-    """Whether a file is of Python's own library, wherever that is installed.
+    """Tell whether a file is of Python's own library, wherever that is installed.
 
     Example:
         >>> is_of_python("/usr/lib/python3.11/threading.py")
@@ -73,17 +73,17 @@ def is_of_python(file: str) -> bool:
 
 
 def file_name(process: int) -> str:
-    """The stacks file of a rank, in the run folder of its host."""
+    """Return the stacks file of a rank, in the run folder of its host."""
     return f"{process:016x}.stacks"
 
 
 def is_whole(text: str) -> bool:
-    """Whether a rank has written to the end: that of its main thread, which comes last."""
+    """Tell whether a rank has written to the end: that of its main thread, which comes last."""
     return text.endswith(_LAST)
 
 
 def threads(text: str) -> list[list[Frame]]:
-    """The frames of each thread, innermost first.
+    """Return the frames of each thread, innermost first.
 
     Example:
         >>> threads('Thread 0x7f (most recent call first):\\n  File "a.py", line 3 in f\\n')
@@ -93,10 +93,9 @@ def threads(text: str) -> list[list[Frame]]:
 
 
 def of_user(text: str) -> list[tuple[int, tuple[Frame, ...]]]:
-    """Each thread that runs code of the user's: its number and the calls of that, outermost first.
+    """Return each thread that runs code of the user's: its number, its calls, outermost first.
 
-    The main thread comes first, under the number 0. What is ours, and what that calls in Python's
-    own library, is left out.
+    The main thread comes first, as 0. What is ours and what that calls of Python's is left out.
     """
     found = _numbered(text)
     numbered = [(0, found[-1][1]), *found[:-1]] if found else []

@@ -195,7 +195,7 @@ class Shape(Record):
         return Region(self._labels, self._ndslice)
 
     def ranks(self) -> list[int]:
-        """Every rank, in row-major order of the axes."""
+        """Return every rank, in row-major order of the axes."""
         return list(self._ndslice)
 
     def coordinates(self, rank: int) -> dict[str, int]:
@@ -319,7 +319,7 @@ class Selection(Record):
 
     @classmethod
     def all(cls) -> Self:
-        """Every place."""
+        """Return every place."""
         return cls()
 
     @classmethod

@@ -85,10 +85,7 @@ class MeshTrait(ABC):
         return self._new_with_shape(Shape(labels, ndslice))
 
     def flatten(self, name: str) -> Self:
-        """Make all axes one: `mesh.flatten("rank")`. Only when its ranks are contiguous.
-
-        `ValueError` for a mesh with gaps, such as every other gpu.
-        """
+        """Make all axes one: `mesh.flatten("rank")`. `ValueError` where its ranks have gaps."""
         old = self._ndslice
         dense = row_major(old.sizes)
         axes = zip(old.sizes, old.strides, dense, strict=True)
@@ -102,10 +99,7 @@ class MeshTrait(ABC):
         return self.split(**{old: (new,) for old, new in labels.items()})
 
     def size(self, dim: str | Sequence[str] | None = None) -> int:
-        """Count members along one axis, several, or all: `mesh.size("gpus")`, `mesh.size()`.
-
-        `KeyError` for an unknown axis.
-        """
+        """Count members along one axis, several, or all: `mesh.size("gpus")`. Raises `KeyError`."""
         sizes = self.sizes
         labels = self._labels if dim is None else (dim,) if isinstance(dim, str) else dim
         for label in labels:
@@ -126,10 +120,28 @@ class MeshTrait(ABC):
     def __len__(self) -> int:
         return len(self._ndslice)
 
+    def _sizes_text(self) -> str:
+        return ", ".join(f"{label}={size}" for label, size in self.sizes.items())
+
     def _check_labels(self, labels: Mapping[str, object]) -> None:
         for label in labels:
             if label not in self._labels:
                 raise TypeError(f"Shape does not have dimension labeled '{label}'")
+
+
+class ShapedMesh(MeshTrait):
+    """A mesh that has its `Shape` at hand."""
+
+    __slots__ = ()
+    _shape: Shape
+
+    @property
+    def _ndslice(self) -> Slice:
+        return self._shape.ndslice
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return self._shape._labels
 
 
 def _names(label: str, names: Sequence[str]) -> list[str]:

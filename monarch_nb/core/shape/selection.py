@@ -41,7 +41,7 @@ class SelectionError(MeshError, ValueError):
 
 
 def parts(mesh: M, words: Sequence[str]) -> list[M]:
-    """The mesh, cut to what the words select. Raises `SelectionError`."""
+    """Return the mesh, cut to what the words select. Raises `SelectionError`."""
     if not words or list(words) == ["all"]:
         return [mesh]
     axes = [word for word in words if "=" in word]
@@ -69,7 +69,8 @@ def _by_axes(mesh: M, words: Sequence[str]) -> M:
         if label in wanted:
             raise SelectionError(f"{label} is selected twice. Type: {label}={wanted[label]}")
         if label not in mesh.sizes:
-            raise SelectionError(f"the mesh has no axis {label!r}; its axes are {_sizes(mesh)}")
+            axes = mesh._sizes_text() or "none"
+            raise SelectionError(f"the mesh has no axis {label!r}; its axes are {axes}")
         wanted[label] = _place(label, text, mesh.sizes[label])
     return mesh.slice(**wanted)
 
@@ -139,7 +140,3 @@ def _ranks(text: str, piece: str, present: Sequence[int]) -> Iterator[int]:
         yield present[-back] if 0 < back <= len(present) else -back
     else:
         raise SelectionError(f"{text!r} selects no ranks. Type: {EXAMPLES}")
-
-
-def _sizes(mesh: MeshTrait) -> str:
-    return ", ".join(f"{label}={size}" for label, size in mesh.sizes.items()) or "none"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Self, TypeVar, final
 
 from monarch_nb.core.shape.extent import Point, Shape, Slice
-from monarch_nb.core.shape.mesh_trait import MeshTrait
+from monarch_nb.core.shape.mesh_trait import ShapedMesh
 
 R = TypeVar("R")
 
@@ -20,8 +20,8 @@ R = TypeVar("R")
 class _Deferred(Generic[R]):
     """A value to be made once, shared by every mesh that was sliced from the first.
 
-    There is no lock (core knows no threads): if two threads look at the same moment, it may be
-    made twice, but all see the one that came first. If making raises, the next look tries again.
+    Without a lock (core knows no threads) it may be made twice; all see the one that came first.
+    If making raises, the next look tries again.
     """
 
     __slots__ = ("_box", "_make")
@@ -39,7 +39,7 @@ class _Deferred(Generic[R]):
 
 
 @final
-class ValueMesh(MeshTrait, Generic[R]):
+class ValueMesh(ShapedMesh, Generic[R]):
     """Values laid out like the mesh they came from.
 
     Example: after `vm = ValueMesh(Extent(["gpus"], [2]).region.as_shape(), ["a", "b"])`,
@@ -83,14 +83,6 @@ class ValueMesh(MeshTrait, Generic[R]):
         """Labels, sizes and base ranks."""
         return self._shape
 
-    @property
-    def _ndslice(self) -> Slice:
-        return self._shape.ndslice
-
-    @property
-    def _labels(self) -> tuple[str, ...]:
-        return tuple(self._shape.labels)
-
     def _new_with_shape(self, shape: Shape) -> Self:
         by_rank = dict(zip(self._ndslice, self._stored, strict=True))
         return type(self)(shape, [by_rank[rank] for rank in shape.ndslice])
@@ -115,7 +107,7 @@ class ValueMesh(MeshTrait, Generic[R]):
         return self._value(Slice.new_row_major(extent.sizes).nditem(place))
 
     def __getitem__(self, at: int | Mapping[str, int]) -> R:
-        """Value at a rank, a `Point` or a dict of coordinates; errors as `item`."""
+        """Return the value at a rank, a `Point` or a dict of coordinates; errors as `item`."""
         if isinstance(at, Mapping):
             return self.item(**at)
         _check_rank(at, len(self._stored), IndexError)

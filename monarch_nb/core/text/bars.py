@@ -45,7 +45,7 @@ class Bar:
 
     @staticmethod
     def read(body: Mapping[str, Any]) -> Bar:
-        """From a rank's message. Raises `ValueError`, `TypeError` or `KeyError`."""
+        """Read a rank's message. Raises `ValueError`, `TypeError` or `KeyError`."""
         total, rate = _number(body.get("total")), _number(body.get("rate"))
         return Bar(
             int(body["id"]),
@@ -86,7 +86,7 @@ class Row:
 
 
 def rows(bars: Mapping[int, Bar]) -> Iterator[Row]:
-    """The rows for one bar of each of these ranks, the slowest first."""
+    """Return the rows for one bar of each of these ranks, the slowest first."""
     alike: dict[tuple[float | None, str, str], list[tuple[int, Bar]]] = {}
     for rank, bar in sorted(bars.items()):
         key = bar.total, bar.unit, _NUMBER.sub("#", bar.description)
@@ -123,11 +123,8 @@ def _row(part: list[tuple[int, Bar]]) -> Row:
     return Row(tuple(sorted(rank for rank, _ in part)), slowest, farthest)
 
 
-# ---------------------------------------------------------------------------------------- words
-
-
 def line(bar: Bar, farthest: Bar | None = None) -> str:
-    """`train:  45%|█████   | 45/100 [00:03<00:04, 14.2it/s, loss=0.3]`."""
+    """Return `train:  45%|█████   | 45/100 [00:03<00:04, 14.2it/s, loss=0.3]`."""
     percent = position(bar, farthest)
     drawing = f"{percent}|{_blocks(bar.fraction)}| " if bar.fraction is not None else ""
     name = f"{bar.description}: " if bar.description else ""
@@ -135,12 +132,12 @@ def line(bar: Bar, farthest: Bar | None = None) -> str:
 
 
 def lines(bars: Iterable[Bar]) -> str:
-    """The last state of those bars that have ended and stay."""
+    """Return the last state of those bars that have ended and stay."""
     return "".join(f"{line(bar)}\n" for bar in bars if bar.closed and bar.stays)
 
 
 def position(bar: Bar, farthest: Bar | None = None) -> str:
-    """` 45%`, or ` 45-60%` where ranks differ; empty where the total is not known."""
+    """Return ` 45%`, or ` 45-60%` where ranks differ; empty where the total is not known."""
     if bar.fraction is None:
         return ""
     slow = math.floor(bar.fraction * 100)
@@ -149,7 +146,7 @@ def position(bar: Bar, farthest: Bar | None = None) -> str:
 
 
 def counts(bar: Bar) -> str:
-    """`45/100 [00:03<00:04, 14.2it/s, loss=0.3]`."""
+    """Return `45/100 [00:03<00:04, 14.2it/s, loss=0.3]`."""
     total = "" if bar.total is None else f"/{_count(bar.total, bar.scaled)}"
     unit = bar.unit if bar.total is None else ""
     rate = bar.rate or (bar.done / bar.elapsed_s if bar.elapsed_s else None)

@@ -32,7 +32,7 @@ _FATAL: Final = "Fatal Python error: "
 
 
 def plain_lines(text: str) -> list[str]:
-    """The lines of `text` (whole ones: a newline at its end ends the last) without terminal codes.
+    """Return the lines of `text` without terminal codes; a newline at its end ends the last.
 
     Of a line that was overwritten, by carriage returns, the last state.
 
@@ -53,8 +53,7 @@ def _plain(line: str) -> str:
 
 
 def levels(lines: list[str]) -> Iterator[str]:
-    """For each line "", "warning" or "error". A traceback is an error from its head to its last
-    line, where it comes in one piece.
+    """Yield "", "warning" or "error" for each line; a traceback in one piece is an error.
 
     Example:
         >>> list(levels(["WARNING:root:slow", "12:00:03 ERROR lost", "errors: 0"]))

@@ -36,7 +36,7 @@ class LineAssembler:
         self.is_progress = False
 
     def feed(self, text: str) -> list[str]:
-        """The lines that `text` completes, without their newlines."""
+        """Return the lines that `text` completes, without their newlines."""
         first, *rest = text.split("\n")
         self._add(first)
         if not rest:
@@ -46,7 +46,7 @@ class LineAssembler:
         return lines
 
     def take(self) -> str:
-        """The line as it is, ended here."""
+        """Return the line as it is, ended here."""
         text, lost = _settled("".join(self._parts)), self._lost
         self._parts, self._size, self._lost, self.is_progress = [], 0, 0, False
         return f"{text}... [{lost} more characters]" if lost else text
@@ -78,7 +78,7 @@ class LineAssembler:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """The lines of `text` with their newlines, each no longer than may be shown."""
+    """Return the lines of `text` with their newlines, each no longer than may be shown."""
     *lines, rest = text.split("\n")
     yield from (f"{clip(line, MAX_LINE)}\n" for line in lines)
     if rest:
@@ -102,7 +102,7 @@ class Throttle:
         self._open = False  # the last text shown did not end its line
 
     def show(self, stream: str, text: str, now: float) -> list[Text]:
-        """What to show for `text`, a line or the piece of one: itself, with a note, or nothing."""
+        """Return what to show for a line or a piece of one: itself, with a note, or nothing."""
         self._earn(now)
         cost = len(text) + LINE_COST
         needed = max(cost, self._burst * RESUME) if self._hidden else cost
@@ -116,7 +116,7 @@ class Throttle:
         return shown
 
     def close(self) -> list[Text]:
-        """What to show in the end: how much was hidden, and the last of it."""
+        """Return what to show in the end: how much was hidden, and the last of it."""
         if not self._hidden:
             return []
         last = list(self._last)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
@@ -25,14 +26,10 @@ DISPLAY: Final = "display"  # the stream whose labels name all ranks, for progra
 Key = tuple[str, str]  # stream, line
 
 
+@dataclass(slots=True, eq=False)
 class _WaitingLine:
-    """The ranks that have this line waiting, how many each, and how many of them still run."""
-
-    __slots__ = ("ranks", "running")
-
-    def __init__(self) -> None:
-        self.ranks: dict[int, int] = {}
-        self.running = 0
+    ranks: dict[int, int] = field(default_factory=dict)  # that have it waiting, and how often
+    running: int = 0  # how many of them still run
 
 
 class StreamFolder:
@@ -90,7 +87,7 @@ class StreamFolder:
         return min(times, default=None)
 
     def feed(self, rank: int, stream: str, text: str, now: float) -> list[Text]:
-        """A chunk of output has arrived."""
+        """Take a chunk of output."""
         if self.total == 1:
             return self._passed(stream, text, now)
         place = rank, stream
@@ -111,7 +108,7 @@ class StreamFolder:
         return shown or self._shown(now)
 
     def finish(self, rank: int, now: float) -> list[Text]:
-        """The rank has ended its cell: nobody needs to wait for its lines any more."""
+        """End the cell of a rank: nobody needs to wait for its lines any more."""
         self._end_partials(rank, now)
         if rank in self._running:
             self._running.discard(rank)
@@ -122,8 +119,7 @@ class StreamFolder:
         return self._shown(now)
 
     def join(self, rank: int, batch: int) -> bool:
-        """Whether all that the rank has said was shown before that batch; then it has said the next
-        in it."""
+        """Let a rank speak in that batch; False where something it said waits or is as new."""
         waits = self._queues.get(rank) or any(one == rank for one, _ in self._partials)
         if waits or self._batches.get(rank, 0) >= batch:
             return False
@@ -139,18 +135,16 @@ class StreamFolder:
         return self._shown(now) + self._progress(now)
 
     def release(self, now: float) -> list[Text]:
-        """Something else is about to be shown: every line that waits for its equals."""
+        """Show every line that waits for its equals: something else is about to be shown."""
         self._release_older(now)
         return self._shown(now)
 
     def flush(self, now: float) -> list[Text]:
-        """The cell has ended: everything that waits, and how much was hidden."""
+        """End the cell: show everything that waits, and how much was hidden."""
         for rank in {rank for rank, _ in self._partials}:
             self._end_partials(rank, now)
         self._release_older(now)
         return _merged([*self._shown(now), *self._throttle.close()])
-
-    # ------------------------------------------------------------------ lines wait for their equals
 
     def _push(self, rank: int, stream: str, line: str, now: float) -> None:
         key = stream, line
@@ -186,10 +180,8 @@ class StreamFolder:
             self._order.popleft()
 
     def _release(self, rank: int, waiting: set[int]) -> None:
-        """Show the rank's first line with its equals, after what other ranks printed before those.
-
-        `waiting` are the ranks whose own first line is being released further up.
-        """
+        # Show the rank's first line with its equals, after what other ranks printed before those.
+        # `waiting` are the ranks whose own first line is being released further up.
         key, released = self._queues[rank][0], self._released.get(rank, 0)
         waiting.add(rank)
         for other in list(self._equals[key].ranks):
@@ -224,8 +216,6 @@ class StreamFolder:
     def _holds(self, rank: int, key: Key) -> bool:
         equals = self._equals.get(key)
         return equals is not None and rank in equals.ranks
-
-    # ---------------------------------------------------------------------------- unfinished lines
 
     def _end_partials(self, rank: int, now: float) -> None:
         for stream in [stream for one, stream in self._partials if one == rank]:
@@ -262,8 +252,6 @@ class StreamFolder:
             return [Text(new.stream, f"\r{new.text:{len(old.text)}}")]
         wipe = [Text(old.stream, f"\r{' ' * len(old.text)}\r")] if old.text else []
         return [*wipe, new] if new.text else wipe
-
-    # ------------------------------------------------------------------------------------- showing
 
     def _passed(self, stream: str, text: str, now: float) -> list[Text]:
         shown = (self._throttle.show(stream, piece, now) for piece in pieces(text))

@@ -26,9 +26,7 @@ SLOT_BYTES: Final = _RECORD.size
 SLOTS: Final = 4096
 BOARD_BYTES: Final = SLOTS * (SLOT_BYTES + _COUNT.size)  # the records, then the counts
 WHAT_BYTES: Final = 92
-_LOOKS: Final = (
-    50  # a writer is done after a fraction of a microsecond; more looks than this never helped
-)
+_LOOKS: Final = 50  # a writer is done within a microsecond; more looks than this never helped
 
 STARTING: Final = 0
 IDLE: Final = 1
@@ -105,12 +103,12 @@ class BoardSlot:
         _QUEUE.pack_into(self._buffer, self._offset + _QUEUE_OFFSET, depth)
 
     def read(self) -> Status | None:
-        """The record, or None when nothing was written yet or the writer died in the middle."""
+        """Return the record; None if nothing was written or the writer died in the middle."""
         record = self.whole()
         return None if record is None else parse(record)
 
     def whole(self) -> bytes | None:
-        """The bytes of a record that can be believed, or None as `read`."""
+        """Return the bytes of a record that can be believed, or None as `read`."""
         earlier = self.raw()
         for _ in range(_LOOKS):
             record = self.raw()
@@ -124,15 +122,14 @@ class BoardSlot:
         self._buffer[self._offset : self._offset + SLOT_BYTES] = bytes(SLOT_BYTES)
 
     def raw(self) -> bytes:
-        """The bytes as they are now, perhaps half written."""
+        """Return the bytes as they are now, perhaps half written."""
         return bytes(self._buffer[self._offset : self._offset + SLOT_BYTES])
 
 
 class ReadCount:
-    """How often the agent has begun to read what a rank wrote to its descriptors.
+    """How often the agent has begun to read what a rank wrote to its descriptors, counted before.
 
-    It counts before it reads: a rank that finds its pipes empty, and the count as it was, knows
-    that nothing it has written since is on its way.
+    A rank that finds its pipes empty, and the count as it was, knows that nothing is on its way.
     """
 
     __slots__ = ("_buffer", "_offset")

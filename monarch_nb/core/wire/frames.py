@@ -72,29 +72,20 @@ class Message:
     def __init__(
         self, header: tuple[int, ...], payload: bytes | memoryview, buffers: Sequence[Buffer] = ()
     ) -> None:
-        (
-            self.kind,
-            self.flags,
-            _,
-            self.rank,
-            self.tag,
-            self.port,
-            self.source,
-            self.reply,
-        ) = header
+        self.kind, self.flags, _, self.rank, self.tag, self.port, self.source, self.reply = header
         self.payload = payload
         self.buffers = buffers
 
     def __repr__(self) -> str:
         return (
             f"<Message kind={self.kind} port={self.port:x} from={self.source:x} "
-            f"reply={self.reply:x} "
-            f"rank={self.rank} {len(self.payload)} bytes, {len(self.buffers)} buffers>"
+            f"reply={self.reply:x} rank={self.rank} {len(self.payload)} bytes, "
+            f"{len(self.buffers)} buffers>"
         )
 
 
 def parse_header(frame: bytes) -> tuple[int, ...]:
-    """The header's eight integers. Raises `RemoteProtocolError` for anything else."""
+    """Return the header's eight integers. Raises `RemoteProtocolError` for anything else."""
     if len(frame) < HEADER.size:
         raise RemoteProtocolError(f"a frame of {len(frame)} bytes is too short for a header")
     header = HEADER.unpack_from(frame)
@@ -111,7 +102,7 @@ def pack_batch(messages: Sequence[bytes]) -> bytes:
 
 
 def unpack_batch(header: tuple[int, ...], frame: bytes) -> list[Message]:
-    """The messages of a batch, in order. Raises `RemoteProtocolError` if it is not whole."""
+    """Return the messages of a batch, in order. Raises `RemoteProtocolError` if it is not whole."""
     count = header[3]
     at = HEADER.size + 4 * count
     if at > len(frame):
@@ -128,25 +119,25 @@ def unpack_batch(header: tuple[int, ...], frame: bytes) -> list[Message]:
 
 
 def open_parts(parts: Sequence[QueueFrame]) -> list[Message]:
-    """The message, or the messages of a batch, in frames as ZeroMQ gives them."""
+    """Return the message, or the messages of a batch, in frames as ZeroMQ gives them."""
     frame = parts[0].bytes
     header = parse_header(frame)
     if header[0] == BATCH:
         return unpack_batch(header, frame)
-    if header[2] != len(parts) - 1:
-        raise RemoteProtocolError(f"{header[2]} buffers announced, {len(parts) - 1} came")
-    buffers = [part.buffer for part in parts[1:]]
-    return [build(header, memoryview(frame)[HEADER.size :], buffers)]
+    return [_opened(header, frame, [part.buffer for part in parts[1:]])]
 
 
 def parse(frames: Sequence[bytes]) -> Message:
-    """A whole message from its frames. Raises `RemoteProtocolError`."""
+    """Return a whole message from its frames. Raises `RemoteProtocolError`."""
     if not frames:
         raise RemoteProtocolError("a message without frames")
-    header = parse_header(frames[0])
-    if header[2] != len(frames) - 1:
-        raise RemoteProtocolError(f"{header[2]} buffers announced, {len(frames) - 1} came")
-    return build(header, memoryview(frames[0])[HEADER.size :], frames[1:])
+    return _opened(parse_header(frames[0]), frames[0], frames[1:])
+
+
+def _opened(header: tuple[int, ...], frame: bytes, buffers: Sequence[Buffer]) -> Message:
+    if header[2] != len(buffers):
+        raise RemoteProtocolError(f"{header[2]} buffers announced, {len(buffers)} came")
+    return build(header, memoryview(frame)[HEADER.size :], buffers)
 
 
 def build(

@@ -34,7 +34,7 @@ class Entry(NamedTuple):
 
 
 def is_excluded(path: str, patterns: Iterable[str]) -> bool:
-    """Whether a path is left out: a pattern with `/` means the path, one without means its name."""
+    """Tell whether a path is left out; a pattern with `/` means the path, else the name."""
     name = posixpath.basename(path)
     return any(fnmatch.fnmatchcase(path if "/" in each else name, each) for each in patterns)
 

@@ -26,8 +26,7 @@ _SPARSE_STRINGS: Final = 2.5  # the same for polars, whose strings take some 16 
 
 
 def known(table: dict[type, Reducer]) -> None:
-    """Add the reducers of libraries that are loaded by now. Quick where nothing was loaded since
-    the last time."""
+    """Add the reducers of libraries that are loaded by now. Quick where nothing new was loaded."""
     count = len(sys.modules)
     if count == _looked_at.count:
         return
@@ -62,8 +61,6 @@ def _of_polars(polars: ModuleType) -> dict[type, Reducer]:
 
 
 waiting: Final = {"torch": _of_torch, "pyarrow": _of_pyarrow, "polars": _of_polars}
-
-# ------------------------------------------------------------------------------------- torch
 
 
 def _reduce_tensor(tensor: Any) -> Any:
@@ -104,9 +101,6 @@ def _tensor(
         flat = flat.clone()
     found = flat.view(dtype).as_strided(size, stride)
     return found.requires_grad_() if has_grad else found
-
-
-# ------------------------------------------------------------------------------------ tables
 
 
 def _reduce_table(table: Any) -> Any:

@@ -23,9 +23,8 @@ A = TypeVar("A")
 
 
 class Question(Waiter, Generic[A]):
-    """Put to each of these processes. It stays until the last of them has answered or died, also
-    when nobody waits for it any more. `heard(process, answer)` is called for each answer, then
-    `then()` once."""
+    """Put to each of these processes; it stays until the last has answered or died, waited for or
+    not. `heard(process, answer)` is called for each answer, then `then()` once."""
 
     def __init__(
         self,
@@ -45,7 +44,7 @@ class Question(Waiter, Generic[A]):
         self._settling = threading.Lock()
         self._all = threading.Event()
         self._port = proc.new_port()
-        proc.ports[self._port] = self.deliver
+        proc.waiting[self._port] = self
         for process, request in requests.items():
             proc.control(process, request, reply=self._port)
         for process in requests.keys() & proc.dead.keys():
@@ -84,7 +83,7 @@ class Question(Waiter, Generic[A]):
             self._end()
 
     def _end(self) -> None:
-        self._proc.ports.pop(self._port, None)
+        self._proc.waiting.pop(self._port, None)
         self._all.set()
         self._then()
 

@@ -31,22 +31,14 @@ _gathering: Final = threading.Lock()
 
 
 class Target:
-    """What is called: an endpoint of some ranks of a mesh. `ranks[i]` is the mesh rank of member i.
+    """An endpoint of some ranks of a mesh, to be called; `ranks[i]` is the mesh rank of member i.
 
-    Made once per endpoint and version of the mesh, never changed. `extent` is labels and sizes as a
-    call carries them.
+    Made once per endpoint and version of the mesh. `extent`: labels and sizes as a call has them.
     """
 
     __slots__ = (
-        "extent",
-        "held",
-        "method",
-        "port",
-        "processes",
-        "ranks",
-        "shape",
-        "state",
-        "version",
+        *("extent", "method", "port", "processes", "ranks"),
+        *("shape", "state", "token", "version"),
     )
 
     def __init__(
@@ -56,9 +48,9 @@ class Target:
         processes: Sequence[int],
         ranks: Sequence[int],
         shape: Shape,
-        held: object = None,
+        token: object = None,
     ) -> None:
-        self.held = held  # a mesh in use is not garbage
+        self.token = token  # a mesh in use is not garbage
         self.state = state
         self.method = method
         self.port = state.number
@@ -90,15 +82,12 @@ class _Pending(Future[R], Waiter):
         self._proc = proc
         self.target = target
         self.tag = tag
-        self._keep = target.held
+        self._keep = target.token
         self.port = proc.new_port()
-        proc.ports[self.port] = self.deliver
-
-    def deliver(self, message: Message) -> None:
-        raise NotImplementedError
+        proc.waiting[self.port] = self
 
     def _close(self) -> bool:
-        return self._proc.ports.pop(self.port, None) is not None
+        return self._proc.waiting.pop(self.port, None) is not None
 
     def _error_of(self, message: Message | Exit) -> BaseException:
         if isinstance(message, Exit):
@@ -141,7 +130,7 @@ class _Pending(Future[R], Waiter):
             self.lost(Exit(process, reason=ended.reason))
 
     def cancel(self) -> bool:
-        if self.done():
+        if self.done() or not self.can_be_cancelled:
             return False
         cancel_all(self._proc, [self])
         return True
@@ -171,10 +160,7 @@ def _cancel(proc: Proc, found: Sequence[Any]) -> None:
 
 
 def cancel_all(proc: Proc, calls: Sequence[_Pending[Any]]) -> None:
-    """Cancel calls in flight with one message per actor, the newest first.
-
-    So that none that waits is begun because the one that runs has ended.
-    """
+    """Cancel calls with one message per actor, the newest first: none that waits is begun."""
     replies: dict[tuple[int, int], list[int]] = {}
     for call in reversed([each for each in calls if each.can_be_cancelled]):
         for process in set(call._unanswered()):
@@ -289,8 +275,7 @@ class StreamCall(_Pending[None]):
         self._next: queue.SimpleQueue[_StreamItem[Any]] = queue.SimpleQueue()
         items: list[Future[Any]] = []
         for _ in range(self._missing):
-            item = make(_StreamItem)
-            assert isinstance(item, _StreamItem)
+            item: _StreamItem[Any] = make(_StreamItem)
             item._source = self
             self._next.put(item)
             items.append(item)

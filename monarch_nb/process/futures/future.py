@@ -9,6 +9,7 @@ ranks; a wait that times out leaves it alone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Generator
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -16,13 +17,13 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from monarch_nb.process import current
 
 R = TypeVar("R")
+F = TypeVar("F", bound="Future[Any]")
 
 _PENDING, _ARRIVED, _VALUE, _ERROR = range(4)
 
 
 class Pump(Protocol):
-    """Does a thread's other duties while it waits (see `waiting_with`). True: `done` came to
-    hold."""
+    """Does a thread's other duties while it waits. True: `done` came to hold."""
 
     def __call__(
         self,
@@ -33,7 +34,16 @@ class Pump(Protocol):
 
 
 class _Waiting(threading.local):
+    """How the calling thread waits for answers."""
+
     pump: Pump | None = None
+
+    def begin(self, pump: Pump) -> None:
+        """Let `pump` do the waiting of this thread, until `end`."""
+        self.pump = pump
+
+    def end(self) -> None:
+        self.pump = None
 
 
 waiting = _Waiting()
@@ -84,27 +94,25 @@ class Future(Generic[R]):
         return cast("BaseException", self._content) if self._state == _ERROR else None
 
     def done(self) -> bool:
-        """Whether the answer is here; never blocks."""
+        """Tell whether the answer is here; never blocks."""
         return self._state != _PENDING
 
     def cancel(self) -> bool:
         """Ask the ranks to stop working on this call. False when it is already done.
 
-        A queued call is dropped (`CallCancelled`), a running endpoint gets a KeyboardInterrupt
-        (`CallInterrupted`).
+        Drops a queued call (`CallCancelled`), interrupts a running endpoint (`CallInterrupted`).
         """
         return False
 
     def add_done_callback(self, callback: Callable[[Future[R]], None]) -> None:
-        """Call `callback(self)` once done, in the thread that completes it (now, if done
-        already)."""
+        """Call `callback(self)` once done, in the thread that completes it; now, if it is done."""
         self._observe()
         self._callbacks.append(callback)
         if self._state != _PENDING:
             _call_each(self._callbacks, self)
 
     def as_asyncio(self) -> asyncio.Future[R]:
-        """An `asyncio.Future` of the running loop. Raises `RuntimeError` without one."""
+        """Return an `asyncio.Future` of the running loop. Raises `RuntimeError` without one."""
         loop = asyncio.get_running_loop()
         mirror: asyncio.Future[R] = loop.create_future()
 
@@ -116,13 +124,7 @@ class Future(Generic[R]):
             except BaseException as error:  # noqa: BLE001  handed on to whoever awaits
                 mirror.set_exception(error)
 
-        def arrived(_: Future[R]) -> None:
-            try:
-                loop.call_soon_threadsafe(copy)
-            except RuntimeError:  # the loop was closed while the call ran; nobody awaits any more
-                return
-
-        self.add_done_callback(arrived)
+        self.add_done_callback(lambda _: call_in_loop(loop, copy))
         return mirror
 
     def __await__(self) -> Generator[object, None, R]:
@@ -133,14 +135,7 @@ class Future(Generic[R]):
     async def _arrival(self) -> None:
         loop = asyncio.get_running_loop()
         arrived = asyncio.Event()
-
-        def wake(_: Future[R]) -> None:
-            try:
-                loop.call_soon_threadsafe(arrived.set)
-            except RuntimeError:
-                return
-
-        self.add_done_callback(wake)
+        self.add_done_callback(lambda _: call_in_loop(loop, arrived.set))
         current.flush()
         await arrived.wait()
 
@@ -238,7 +233,13 @@ def _call_each(callbacks: list[Callable[..., None]], *args: object) -> None:
         callback(*args)
 
 
-def make(kind: type[Future[R]]) -> Future[R]:
+def call_in_loop(loop: asyncio.AbstractEventLoop, action: Callable[[], object]) -> None:
+    """Call it in the thread of the loop, unless that has ended: then nobody awaits any more."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(action)
+
+
+def make(kind: type[F]) -> F:
     future = object.__new__(kind)
     future._init()
     return future
@@ -264,7 +265,7 @@ class LazyFuture(Future[R]):
 
     @classmethod
     def starting(cls, start: Callable[[LazyFuture[R]], None]) -> LazyFuture[R]:
-        future = cast("LazyFuture[R]", make(cls))
+        future = make(cls)
         future._start = [start]
         return future
 

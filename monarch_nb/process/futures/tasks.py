@@ -11,10 +11,10 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Awaitable, Callable, Generator
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from monarch_nb.errors import CallCancelled
-from monarch_nb.process.futures.future import Future, make, waiting
+from monarch_nb.process.futures.future import Future, call_in_loop, make, waiting
 
 R = TypeVar("R")
 Body = Callable[[], Awaitable[R]]
@@ -30,7 +30,7 @@ class TaskFuture(Future[R]):
 
     @classmethod
     def of(cls, body: Body[R]) -> TaskFuture[R]:
-        future = cast("TaskFuture[R]", make(cls))
+        future = make(cls)
         future._make = [body]
         future._context = contextvars.copy_context()
         future._started = threading.Event()
@@ -105,7 +105,7 @@ class TaskFuture(Future[R]):
     def _begin(self) -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
-        self._stop = lambda: _in_loop(loop, task.cancel)
+        self._stop = lambda: call_in_loop(loop, task.cancel)
         self._started.set()
 
     def __await__(self) -> Generator[object, None, R]:
@@ -131,13 +131,6 @@ def _loop_runs_here() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _in_loop(loop: asyncio.AbstractEventLoop, action: Callable[[], object]) -> None:
-    try:
-        loop.call_soon_threadsafe(action)
-    except RuntimeError:  # the loop has ended, and the body with it
-        return
 
 
 async def _coroutine(body: Body[R]) -> R:

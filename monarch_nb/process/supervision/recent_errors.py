@@ -20,10 +20,10 @@ class RecentErrors:
     """Cells and calls that have failed here.
 
     Example:
-        >>> raised = RecentErrors()
-        >>> raised.note("trainer.step", 0, {"ename": "ValueError"})
+        >>> errors = RecentErrors()
+        >>> errors.note("trainer.step", 0, {"ename": "ValueError"})
         1
-        >>> raised.since(0)[0].what
+        >>> errors.since(0)[0].what
         'trainer.step'
     """
 
@@ -32,13 +32,13 @@ class RecentErrors:
         self._last: deque[tuple[int, float, str, int, Any]] = deque(maxlen=KEPT)
 
     def note(self, what: str, tag: int, record: object) -> int:
-        """Something has failed: its number. `record` is that of the error, as JSON. Any thread."""
+        """Note an error, as JSON, and return its number. Any thread."""
         number = next(self._numbers)
         self._last.append((number, time.monotonic(), what, tag, record))
         return number
 
     def since(self, number: int) -> list[KeptError]:
-        """Those that came after this one, oldest first; the last 16 at most."""
+        """Return those that came after this one, oldest first; the last 16 at most."""
         now = time.monotonic()
         return [
             KeptError(each, now - at, what, tag, record)

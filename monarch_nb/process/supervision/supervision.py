@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, final
 
 from monarch_nb.core.shape.extent import Point, Shape
 from monarch_nb.core.wire import pickling
@@ -55,7 +56,7 @@ class MeshFailure:
         return self._state.view()
 
     def report(self) -> str:
-        """What happened, in sentences for a person."""
+        """Return what happened, in sentences for a person."""
         ranks = ", ".join(self._state.describe_rank(rank) for rank in self.crashed_ranks)
         last = "" if self.ended is None else f"{_crashed(self.ended)}{self.ended.printed()}"
         return f"failure on mesh {self.mesh_name!r} with event: {ranks}: {self.event}{last}"
@@ -73,7 +74,7 @@ class MeshFailure:
         return _restore_failure, (self.mesh, self.crashed_ranks, self.event, cause, self.ended)
 
     def error(self, what: str | None = None) -> SupervisionError:
-        """The exception for a call that met this failure."""
+        """Return the exception for a call that met this failure."""
         call = f"Endpoint call {what}() failed, " if what else ""
         text = f"{call}{self.report()}{self._state.advice(self.crashed_ranks)}"
         ranks = tuple(self.crashed_ranks)
@@ -88,8 +89,8 @@ class MeshFailure:
 def _restore_failure(
     mesh: Any, crashed_ranks: list[int], event: str, cause: bytes | None, ended: Exit | None
 ) -> MeshFailure:
-    raised = None if cause is None else remote_errors.unpack(cause, what="", rank=None, size=1)
-    return MeshFailure(mesh._state, crashed_ranks, event, raised, ended)
+    error = None if cause is None else remote_errors.unpack(cause, what="", rank=None, size=1)
+    return MeshFailure(mesh._state, crashed_ranks, event, error, ended)
 
 
 _SAID_KEPT = 256
@@ -98,46 +99,34 @@ _SAID_KEPT = 256
 def _crashed(ended: Exit) -> str:
     if (crash := ended.crash()) is None:
         return ""
-    lines = [
-        f'\n  File "{frame.file}", line {frame.line}, in {frame.function}'
-        for frame in ended.crashed_at()
-    ]
+    frames = ended.crashed_at()
+    lines = [f'\n  File "{one.file}", line {one.line}, in {one.function}' for one in frames]
     return f"\n{crash.what}, most recent call last:{''.join(lines)}" if lines else ""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class MeshState:
     """What all handles of one mesh in this process share. Forward only, but for `heal`.
 
-    `wrap(state)` makes a handle of the whole mesh.
+    `wrap(state)` makes a handle of the whole mesh. `internal`: the runtime's own; whoever uses it
+    raises what happens, nobody else is told.
     """
 
-    kind = "mesh"
-    internal = False  # the runtime's own: whoever uses it raises what happens, nobody else is told
-
-    def __init__(
-        self,
-        *,
-        number: int,
-        name: str,
-        owner_port: int,
-        shape: Shape,
-        processes: list[int],
-        owned: bool,
-        wrap: Callable[[Any], Any],
-    ) -> None:
-        self.number = number
-        self.name = name
-        self.owner_port = owner_port
-        self.shape = shape
-        self.processes = processes
-        self.owned = owned
-        self.lost: dict[int, MeshFailure] = {}
-        self.ended: str | None = None
-        self.stopping: Future[None] | None = None
-        self.trouble = False
-        self.version = 0
-        self.wrap = wrap
-        self._said: dict[object, SupervisionError] = {}  # see `loss`
+    kind: ClassVar[str] = "mesh"
+    number: int
+    name: str
+    owner_port: int = 0
+    shape: Shape
+    processes: list[int]
+    owned: bool = False
+    wrap: Callable[[Any], Any]
+    internal: bool = False
+    lost: dict[int, MeshFailure] = field(default_factory=dict, init=False)
+    ended: str | None = field(default=None, init=False)
+    stopping: Future[None] | None = field(default=None, init=False)
+    trouble: bool = field(default=False, init=False)
+    version: int = field(default=0, init=False)
+    _said: dict[object, SupervisionError] = field(default_factory=dict, init=False)  # see `loss`
 
     def view(self) -> Any:
         return self.wrap(self)
@@ -162,16 +151,15 @@ class MeshState:
         """Raise `SupervisionError` if a call to these ranks cannot be answered."""
         if self.ended is not None:
             raise SupervisionError(
-                f"Endpoint call {what}() failed, {self.kind} mesh {self.name!r} "
-                "has status stopped: "
-                f"{self.ended}"
+                f"Endpoint call {what}() failed, {self.kind} mesh {self.name!r} has status "
+                f"stopped: {self.ended}"
             )
         hit = [rank for rank in ranks if rank in self.lost]
         if hit:
             raise self.lost[hit[0]].error(what)
 
     def loss(self, ended: Exit, ranks: Sequence[int], what: str) -> SupervisionError:
-        """The error for a call in flight to a process that has just died."""
+        """Return the error for a call in flight to a process that has just died."""
         # with 100 000 calls in flight the same is said 100 000 times: the text is made once
         key = (ended.process, tuple(ranks), what, len(self.lost))
         said = self._said.get(key)
@@ -236,9 +224,8 @@ class Supervision:
 
     def owned_by(self, port: int) -> list[MeshState]:
         with self._lock:
-            return [
-                each for each in reversed(list(self.states.values())) if each.owner_port == port
-            ]
+            states = list(self.states.values())
+        return [each for each in reversed(states) if each.owner_port == port]
 
     def on_exited(self, exited: Exited, _: Message) -> None:
         self.exited(Exit.of(exited))

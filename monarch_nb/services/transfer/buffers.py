@@ -113,7 +113,7 @@ class Buffers:
 
     def on_read(self, wanted: ReadBuffer, message: Message) -> None:
         """Send a part of a buffer."""
-        _, start, size = wanted
+        start, size = wanted.offset, wanted.size
         memory = self._asked_for(wanted, message, size, write=False)
         if memory is None:
             return

@@ -67,7 +67,7 @@ class Served(Waiter):
         self._limit = time_limit(deadline - time.monotonic(), self._expired)
 
     def start(self) -> None:
-        self._proc.ports[self._port] = self.deliver
+        self._proc.waiting[self._port] = self
         self._limit.start()
         if (gone := self._proc.dead.get(self._place.process)) is not None:
             self.lost(gone)
@@ -76,7 +76,7 @@ class Served(Waiter):
             self._ask()
 
     def deliver(self, message: Message) -> None:
-        if self._port not in self._proc.ports:
+        if self._port not in self._proc.waiting:
             return
         answer = answer_of(Done, message)
         if isinstance(answer, Refused):
@@ -94,7 +94,7 @@ class Served(Waiter):
 
     def finish(self, error: BaseException | None) -> None:
         """End it, once, whoever comes first. Any thread."""
-        if self._proc.ports.pop(self._port, None) is not None:
+        if self._proc.waiting.pop(self._port, None) is not None:
             self._limit.cancel()
             self._then(error)
 
@@ -118,9 +118,9 @@ class Served(Waiter):
         process, serial, offset = self._place.process, self._place.serial, number * CHUNK_BYTES
         chunk = self._chunk(number)
         if self._write:
-            parcel = Payload(b"", [chunk])
+            payload = Payload(b"", [chunk])
             wanted = WriteBuffer(serial, offset)
-            self._proc.control(process, wanted, parcel=parcel, reply=self._port, rank=number)
+            self._proc.control(process, wanted, payload=payload, reply=self._port, rank=number)
         else:
             part = ReadBuffer(serial, offset, chunk.nbytes)
             self._proc.control(process, part, reply=self._port, rank=number)

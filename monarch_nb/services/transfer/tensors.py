@@ -51,7 +51,7 @@ class _Receive(Waiter):
         self._limit = time_limit(timeout, self._expired)
 
     def start(self) -> None:
-        self._proc.ports[self._port] = self.deliver
+        self._proc.waiting[self._port] = self
         self._limit.start()
         self._exchange.want(self.key, self._accept)
         self._proc._open(self.key[0])  # so that its death is told
@@ -127,7 +127,7 @@ class _Receive(Waiter):
 
     def _close(self) -> None:
         self._limit.cancel()
-        self._proc.ports.pop(self._port, None)
+        self._proc.waiting.pop(self._port, None)
 
 
 def send_tensor(tensor: Any, to: Any, *, tag: int = 0, timeout: float = 60) -> Future[None]:
@@ -176,8 +176,8 @@ def send_tensor(tensor: Any, to: Any, *, tag: int = 0, timeout: float = 60) -> F
     late = TimeoutError(f"send_tensor: not received within {timeout:g} s (tag {tag})")
     limit = time_limit(timeout, lambda: over(late))
     limit.start()
-    parcel = proc.encode_bytes(pickling.dumps(offer))
-    proc.ask(process, OfferTensor(tag), answered, parcel=parcel)
+    payload = proc.encode_bytes(pickling.dumps(offer))
+    proc.ask(process, OfferTensor(tag), answered, payload=payload)
     return sent
 
 

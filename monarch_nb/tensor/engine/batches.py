@@ -136,7 +136,7 @@ class Home:
         self.defined: set[int] = set()
         self._target: Target | None = None
         self._workers: ActorMesh[TensorWorker] = ActorMesh(engine.workers, shape)
-        self._workers._held = None
+        self._workers._token = None
 
     @property
     def sizes(self) -> dict[str, int]:

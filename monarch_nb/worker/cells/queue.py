@@ -115,11 +115,11 @@ class CellQueue:
     def run(self, cell: RunCell, message: Message) -> None:
         self.enter(cell.what, message.tag)
         data: list[dict[str, object]] = []
-        waiting.pump = self._pump
+        waiting.begin(self._pump)
         outcome = self._outcome(cell, message, lambda shown: self._publish(shown, message, data))
         if self.proc.links.forked:
             end_fork(None if outcome.error is None else sys.last_value)
-        waiting.pump = None
+        waiting.end()
         if outcome.error is None and self.runtime.hosting.failed.kept:
             self._forget_failed()
         self.leave(failed=outcome.status == "error")
@@ -216,7 +216,7 @@ class CellQueue:
         if outcome.status != "error" or outcome.error is None:
             return None
         record = outcome.error.to_json()
-        return self.runtime.hosting.raised.note(cell.what, message.tag, record)
+        return self.runtime.hosting.recent_errors.note(cell.what, message.tag, record)
 
     @property
     def waiting(self) -> int:

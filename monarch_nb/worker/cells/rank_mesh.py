@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self, final
 
-from monarch_nb.core.shape.extent import Shape, Slice
-from monarch_nb.core.shape.mesh_trait import MeshTrait
+from monarch_nb.core.shape.extent import Shape
+from monarch_nb.core.shape.mesh_trait import ShapedMesh
 from monarch_nb.meshes import process_groups
 from monarch_nb.meshes.process_groups import GroupPart, RankIdentity
 
 
 @final
-class RankMesh(MeshTrait):
+class RankMesh(ShapedMesh):
     """The mesh that this rank is one of, or a part of it.
 
     Example:
@@ -26,14 +26,6 @@ class RankMesh(MeshTrait):
     def __init__(self, me: RankIdentity, shape: Shape | None = None) -> None:
         self._me = me
         self._shape = me.shape if shape is None else shape
-
-    @property
-    def _ndslice(self) -> Slice:
-        return self._shape.ndslice
-
-    @property
-    def _labels(self) -> tuple[str, ...]:
-        return tuple(self._shape.labels)
 
     def _new_with_shape(self, shape: Shape) -> Self:
         return type(self)(self._me, shape)
@@ -78,5 +70,4 @@ class RankMesh(MeshTrait):
         return GroupPart(me.number, me.name, len(me.shape), self._shape)
 
     def __repr__(self) -> str:
-        sizes = ", ".join(f"{label}={size}" for label, size in self.sizes.items())
-        return f"<mesh {self.name!r} {{{sizes}}} seen by rank {self.rank}>"
+        return f"<mesh {self.name!r} {{{self._sizes_text()}}} seen by rank {self.rank}>"

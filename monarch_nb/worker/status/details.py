@@ -36,7 +36,7 @@ class Details:
         """Tell what this rank knows of itself. Inbox thread."""
         hosting, cells = self._hosting, self._cells
         actors = [_actor(each) for each in list(hosting.drivers.values())]
-        errors = hosting.raised.since(wanted.since)
+        errors = hosting.recent_errors.since(wanted.since)
         details = status.RankDetails(os.getpid(), actors, cells.what or None, cells.waiting, errors)
         hosting.proc.answer(message, details)
 

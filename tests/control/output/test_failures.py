@@ -197,11 +197,11 @@ def test_a_stopped_rank_blocks_nothing_and_is_asked_once(mesh):
     pids = list(made.workers.pid.call().get(WITHIN_S).values())
     stop(pids[0])
     try:
-        ports = len(made.client.proc.ports)
+        ports = len(made.client.proc.waiting)
         for _ in range(20):
             made.client.failures.refresh(made.processes)
         eventually(lambda: told(made) == [((1,), "KeyError: 'k'", "workers.do", 1)])
-        eventually(lambda: len(made.client.proc.ports) <= ports + 1)
+        eventually(lambda: len(made.client.proc.waiting) <= ports + 1)
     finally:
         os.kill(pids[0], signal.SIGCONT)
     eventually(lambda: told(made) == [((0, 1), "KeyError: 'k'", "workers.do", 2)])

@@ -97,11 +97,11 @@ def test_a_stopped_rank_is_missing_and_not_asked_twice(mesh):
     try:
         start = time.monotonic()
         assert [told is None for told in ask(made, 0.2)] == [True, False]
-        ports = len(made.client.proc.ports)
+        ports = len(made.client.proc.waiting)
         for _ in range(5):
             assert [told is None for told in ask(made, WITHIN_S)] == [True, False]
         assert time.monotonic() - start < WITHIN_S / 2
-        assert len(made.client.proc.ports) == ports
+        assert len(made.client.proc.waiting) == ports
     finally:
         os.kill(pid, signal.SIGCONT)
     eventually(lambda: None not in ask(made, 1.0))

@@ -88,13 +88,13 @@ def test_a_storm_of_interrupts_loses_no_answer(rank):
 
 NUDGED = """
 import signal, sys, threading, time
-from monarch_nb.process.interrupts import signals
-signals.install()
+from monarch_nb.process import interrupts
+interrupts.allow_nudges()
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # another thread gets the signal
 def strike():
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-    signals.interrupt_main()
+    interrupts.interrupt_main()
 threading.Timer(0.3, strike).start()
 begun = time.monotonic()
 try:

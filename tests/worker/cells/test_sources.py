@@ -36,7 +36,7 @@ class Controller:
 
     def __init__(self, texts):
         self.texts, self.asked, self.links = texts, [], Links()
-        self.ports, self.dead = {}, {}
+        self.waiting, self.dead = {}, {}
 
     def new_port(self):
         return 256 + len(self.asked)
@@ -47,7 +47,7 @@ class Controller:
             header = (frames.CONTROL, 0, 0, 0, 0, reply, process, 0)
             text = codec.encode_answer(SourceText(self.texts[message.filename]))
             answer = frames.Message(header, text)
-            threading.Thread(target=self.ports[reply], args=(answer,)).start()
+            threading.Thread(target=self.waiting[reply].deliver, args=(answer,)).start()
 
 
 @pytest.fixture

@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from monarch_nb.core.errors.records import ErrorRecord
-from monarch_nb.core.wire.messages.codec import Done, verb
+from monarch_nb.core.wire.messages.codec import ControlMessage, Done, Request
 
 
-@verb("release")
-class Release(NamedTuple):
+class Release(ControlMessage, verb="release"):
     """The receiver of shared memory needs it no longer."""
 
     segment: int
 
 
-@verb("spawn_actor")
-class SpawnActor(NamedTuple):
+class SpawnActor(ControlMessage, verb="spawn_actor"):
     """Construct an actor; its pickled class and arguments are in the buffers."""
 
     port: int
@@ -32,19 +30,14 @@ class SpawnActor(NamedTuple):
     """True: the actor may take the main thread of its rank."""
 
 
-@verb("stop_actor")
-class StopActor(NamedTuple):
+class StopActor(Request[Done], verb="stop_actor"):
     """Answered when it has ended."""
 
     port: int
     reason: str
 
-    def answer(self) -> type[Done]:
-        return Done
 
-
-@verb("interrupt")
-class Interrupt(NamedTuple):
+class Interrupt(ControlMessage, verb="interrupt"):
     """Give up calls of the sender to an actor, newest first; `running`: whatever runs there."""
 
     port: int
@@ -58,24 +51,15 @@ class Booted(NamedTuple):
     unbooted: ErrorRecord | None = None
 
 
-@verb("booted")
-class AwaitBoot(NamedTuple):
+class AwaitBoot(Request[Booted], verb="booted"):
     """Answered when the bootstrap function has run."""
 
-    def answer(self) -> type[Booted]:
-        return Booted
 
-
-@verb("fence")
-class Fence(NamedTuple):
+class Fence(Request[Done], verb="fence"):
     """Answered at once: what was sent before has arrived."""
 
-    def answer(self) -> type[Done]:
-        return Done
 
-
-@verb("undelivered")
-class Undelivered(NamedTuple):
+class Undelivered(ControlMessage, verb="undelivered"):
     """To a sender: nobody got this message of its."""
 
     sender: int
@@ -84,23 +68,20 @@ class Undelivered(NamedTuple):
     why: str
 
 
-@verb("actor_failed")
-class ActorFailed(NamedTuple):
+class ActorFailed(ControlMessage, verb="actor_failed"):
     """To the owner. The error's envelope is in the buffers."""
 
     port: int
     text: str
 
 
-@verb("healed")
-class Healed(NamedTuple):
+class Healed(ControlMessage, verb="healed"):
     """Numbers of meshes, and their processes now. Passed on downwards."""
 
     moved: list[tuple[int, list[int]]]
 
 
-@verb("regroup")
-class Regroup(NamedTuple):
+class Regroup(Request[Done], verb="regroup"):
     """Who a rank is after a heal, and where process groups meet."""
 
     store: str
@@ -108,9 +89,6 @@ class Regroup(NamedTuple):
     world_size: int
     labels: list[str]
     sizes: list[int]
-
-    def answer(self) -> type[Done]:
-        return Done
 
 
 class Reloaded(NamedTuple):
@@ -120,8 +98,7 @@ class Reloaded(NamedTuple):
     failed: list[tuple[str, str]]
 
 
-@verb("workspace")
-class WorkspaceSynced(NamedTuple):
+class WorkspaceSynced(Request[Reloaded], verb="workspace"):
     """A sync has ended: local folders and their places, and which files have changed."""
 
     pairs: list[tuple[str, str]]
@@ -130,19 +107,14 @@ class WorkspaceSynced(NamedTuple):
     changed: list[str]
     reload: bool
 
-    def answer(self) -> type[Reloaded]:
-        return Reloaded
 
-
-@verb("logging")
-class SetLogLevel(NamedTuple):
+class SetLogLevel(ControlMessage, verb="logging"):
     """Set the level of Python's root logger on a rank."""
 
     level: int
 
 
-@verb("logging_option")
-class AggregateOutput(NamedTuple):
+class AggregateOutput(ControlMessage, verb="logging_option"):
     """To the controller: fold what these processes print, `window_s` at a time; None: do not."""
 
     procs: list[int]
@@ -150,44 +122,28 @@ class AggregateOutput(NamedTuple):
     window_s: float | None
 
 
-@verb("tensor_offer")
-class OfferTensor(NamedTuple):
+class OfferTensor(Request[Done], verb="tensor_offer"):
     """Answered when it was received. The offer is in the buffers."""
 
     tag: int
 
-    def answer(self) -> type[Done]:
-        return Done
 
-
-@verb("buffer_read")
-class ReadBuffer(NamedTuple):
+class ReadBuffer(Request[Done], verb="buffer_read"):
     """Answered with the bytes in the buffers."""
 
     serial: int
     offset: int
     size: int
 
-    def answer(self) -> type[Done]:
-        return Done
 
-
-@verb("buffer_write")
-class WriteBuffer(NamedTuple):
+class WriteBuffer(Request[Done], verb="buffer_write"):
     """The bytes are in the buffers."""
 
     serial: int
     offset: int
 
-    def answer(self) -> type[Done]:
-        return Done
 
-
-@verb("buffer_drop")
-class DropBuffer(NamedTuple):
+class DropBuffer(Request[Done], verb="buffer_drop"):
     """Let go of registered memory."""
 
     serial: int
-
-    def answer(self) -> type[Done]:
-        return Done

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from monarch_nb.core.wire.messages.codec import Done, verb
+from monarch_nb.core.wire.messages.codec import ControlMessage, Done, Request
 
 Row = list[Any]
 """Of a board: `[process, state, since_ns, what, busy_ns, queue, calls, failed, beat]`, or of usage.
 Kept as it came: there are a thousand of them ten times a second, and few are looked at."""
 
 
-@verb("spawn")
-class Spawn(NamedTuple):
+class Spawn(Request[Done], verb="spawn"):
     """Fork ranks, or start them by commands. The bootstrap pickle is in the buffers."""
 
     procs: list[int]
@@ -36,40 +35,25 @@ class Spawn(NamedTuple):
     config: dict[str, Any] | None = None
     bind: list[Any] | None = None
 
-    def answer(self) -> type[Done]:
-        return Done
 
-
-@verb("stop")
-class Stop(NamedTuple):
+class Stop(Request[Done], verb="stop"):
     """Answered when all are gone."""
 
     procs: list[int]
     grace_s: float | None = None
 
-    def answer(self) -> type[Done]:
-        return Done
 
-
-@verb("kill")
-class Kill(NamedTuple):
+class Kill(Request[Done], verb="kill"):
     """Send a signal to ranks."""
 
     procs: list[int]
     signal: int = 9
 
-    def answer(self) -> type[Done]:
-        return Done
 
-
-@verb("watch")
-class Watch(NamedTuple):
+class Watch(Request[Done], verb="watch"):
     """The sender wants to know of the ends and pulses of these."""
 
     procs: list[int]
-
-    def answer(self) -> type[Done]:
-        return Done
 
 
 class Watched(NamedTuple):
@@ -78,32 +62,23 @@ class Watched(NamedTuple):
     host: str
 
 
-@verb("status")
-class WatchBoard(NamedTuple):
+class WatchBoard(Request[Watched], verb="status"):
     """Begin, or end, to be sent the board."""
 
     on: bool
     period_s: float | None = None
 
-    def answer(self) -> type[Watched]:
-        return Watched
 
-
-@verb("taken")
-class Taken(NamedTuple):
+class Taken(ControlMessage, verb="taken"):
     """So many bytes of raw output were handled."""
 
     bytes: int
 
 
-@verb("drain")
-class Drain(NamedTuple):
+class Drain(Request[Done], verb="drain"):
     """Answered when all has gone on that these ranks have written to their descriptors."""
 
     procs: list[int]
-
-    def answer(self) -> type[Done]:
-        return Done
 
 
 class LastLines(NamedTuple):
@@ -112,24 +87,16 @@ class LastLines(NamedTuple):
     text: str
 
 
-@verb("tail")
-class GetLastLines(NamedTuple):
+class GetLastLines(Request[LastLines], verb="tail"):
     """Of a living rank."""
 
     proc: int
 
-    def answer(self) -> type[LastLines]:
-        return LastLines
 
-
-@verb("dump")
-class DumpStacks(NamedTuple):
+class DumpStacks(Request[Done], verb="dump"):
     """Have ranks write where their threads are."""
 
     procs: list[int]
-
-    def answer(self) -> type[Done]:
-        return Done
 
 
 class StackDumps(NamedTuple):
@@ -138,14 +105,10 @@ class StackDumps(NamedTuple):
     texts: dict[str, str]
 
 
-@verb("dumped")
-class GetStackDumps(NamedTuple):
+class GetStackDumps(Request[StackDumps], verb="dumped"):
     """What these have written since the last `DumpStacks`."""
 
     procs: list[int]
-
-    def answer(self) -> type[StackDumps]:
-        return StackDumps
 
 
 class NativeStacks(NamedTuple):
@@ -154,14 +117,10 @@ class NativeStacks(NamedTuple):
     dumps: dict[str, tuple[str, str]]
 
 
-@verb("native")
-class GetNativeStacks(NamedTuple):
+class GetNativeStacks(Request[NativeStacks], verb="native"):
     """Answered when py-spy has told of all."""
 
     procs: list[int]
-
-    def answer(self) -> type[NativeStacks]:
-        return NativeStacks
 
 
 class BoardRows(NamedTuple):
@@ -171,14 +130,10 @@ class BoardRows(NamedTuple):
     rows: list[Row]
 
 
-@verb("rows")
-class GetBoardRows(NamedTuple):
+class GetBoardRows(Request[BoardRows], verb="rows"):
     """Of these ranks."""
 
     procs: list[int]
-
-    def answer(self) -> type[BoardRows]:
-        return BoardRows
 
 
 class Here(NamedTuple):
@@ -189,39 +144,26 @@ class Here(NamedTuple):
     malformed: int
 
 
-@verb("hello")
-class Hello(NamedTuple):
+class Hello(Request[Here], verb="hello"):
     """Whether the agent is there."""
 
-    def answer(self) -> type[Here]:
-        return Here
 
-
-@verb("stop_all")
-class StopAll(NamedTuple):
+class StopAll(Request[Done], verb="stop_all"):
     """As `Stop`, for every rank of the host."""
 
     grace_s: float | None = None
 
-    def answer(self) -> type[Done]:
-        return Done
 
-
-@verb("shutdown")
-class Shutdown(NamedTuple):
+class Shutdown(Request[Done], verb="shutdown"):
     """Stop every rank, then end the agent."""
 
     grace_s: float | None = None
-
-    def answer(self) -> type[Done]:
-        return Done
 
 
 # from an agent
 
 
-@verb("ready")
-class Ready(NamedTuple):
+class Ready(ControlMessage, verb="ready"):
     """The zygote is up: its process, how long it took to load and how many threads it has."""
 
     pid: int
@@ -232,24 +174,21 @@ class Ready(NamedTuple):
     zygote: int
 
 
-@verb("failed")
-class ZygoteFailed(NamedTuple):
+class ZygoteFailed(ControlMessage, verb="failed"):
     """The zygote could not start, or died; every rank ends."""
 
     stage: str
     text: str
 
 
-@verb("spawned")
-class Spawned(NamedTuple):
+class Spawned(ControlMessage, verb="spawned"):
     """Ranks have processes."""
 
     procs: list[int]
     pids: list[int]
 
 
-@verb("exited")
-class Exited(NamedTuple):
+class Exited(ControlMessage, verb="exited"):
     """How a rank ended, as its agent saw it. `unreachable_s`: it was silent for so long."""
 
     proc: int
@@ -263,24 +202,21 @@ class Exited(NamedTuple):
     asked: bool
 
 
-@verb("silent")
-class Silent(NamedTuple):
+class Silent(ControlMessage, verb="silent"):
     """The pulse of a rank stopped."""
 
     proc: int
     since_s: float
 
 
-@verb("heard")
-class Heard(NamedTuple):
+class Heard(ControlMessage, verb="heard"):
     """The pulse of a rank came back."""
 
     proc: int
     since_s: float
 
 
-@verb("board")
-class Board(NamedTuple):
+class Board(ControlMessage, verb="board"):
     """Changed rows of the board, and of usage, at a time of the host's clock."""
 
     now_ns: int
@@ -288,8 +224,7 @@ class Board(NamedTuple):
     usage: list[Row]
 
 
-@verb("raw")
-class RawOutput(NamedTuple):
+class RawOutput(ControlMessage, verb="raw"):
     """What a rank wrote to its file descriptors, made of so many bytes."""
 
     proc: int
@@ -301,8 +236,7 @@ class RawOutput(NamedTuple):
 # from an agent to a rank
 
 
-@verb("exit")
-class Leave(NamedTuple):
+class Leave(ControlMessage, verb="exit"):
     """End in an orderly way within this time."""
 
     grace_s: float | None = None

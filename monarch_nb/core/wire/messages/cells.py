@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from monarch_nb.core.errors.records import ErrorRecord
-from monarch_nb.core.wire.messages.codec import Done, row, verb
+from monarch_nb.core.wire.messages.codec import ControlMessage, Done, Request, row
 
 
 class Script(NamedTuple):
-    """A run of a script, or of a `module` of this name.
+    """A run of a script, or of a `module` of this name; `port` is its `MASTER_PORT`.
 
-    `ranks` are the ranks of the mesh that run it, which count from 0 there; `hosts` the host of
-    each. `run` names this run, `port` is its `MASTER_PORT`.
+    The `ranks` of the mesh that run it count from 0 there; `hosts` are theirs, `run` its name.
     """
 
     name: str
@@ -44,12 +43,10 @@ class CellOutcome(NamedTuple):
     raw: bool = False
 
 
-@verb("cell")
-class RunCell(NamedTuple):
-    """Run a cell, or a script in its place. Answered with a `CellOutcome`.
+class RunCell(Request[CellOutcome], verb="cell"):
+    """Run a cell, or a script in its place. `what` is what views call it.
 
-    `what` is what views call it; with `keep` the value of its last expression is kept under the
-    sender and the port of the answer.
+    With `keep` its last value is kept under the sender and the port of the answer.
     """
 
     code: str = ""
@@ -60,8 +57,7 @@ class RunCell(NamedTuple):
     keep: bool = False
 
 
-@verb("interrupt_cells")
-class InterruptCell(NamedTuple):
+class InterruptCell(ControlMessage, verb="interrupt_cells"):
     """Interrupt the cell that answers there, or drop it from the queue."""
 
     reply: int
@@ -74,32 +70,25 @@ class NotDefined(NamedTuple):
     there: list[str]
 
 
-@verb("get_names")
-class GetVariable(NamedTuple):
+class GetVariable(ControlMessage, verb="get_names"):
     """Answered by a `REPLY` frame, or in words. `names` has one."""
 
     names: list[str]
 
 
-@verb("set_names")
-class SetVariables(NamedTuple):
+class SetVariables(Request[Done], verb="set_names"):
     """All of them or none. The values are in the buffers."""
 
     names: list[str]
 
-    def answer(self) -> type[Done]:
-        return Done
 
-
-@verb("get_result")
-class GetResult(NamedTuple):
+class GetResult(ControlMessage, verb="get_result"):
     """As `GetVariable`, what is kept of the cell that answered there."""
 
     reply: int
 
 
-@verb("drop_result")
-class DropResult(NamedTuple):
+class DropResult(ControlMessage, verb="drop_result"):
     """Keep it no longer."""
 
     reply: int
@@ -122,15 +111,11 @@ class Completions(NamedTuple):
     names: dict[str, str]
 
 
-@verb("complete")
-class Complete(NamedTuple):
+class Complete(Request[Completions], verb="complete"):
     """`cursor` is an offset in code points."""
 
     code: str
     cursor: int
-
-    def answer(self) -> type[Completions]:
-        return Completions
 
 
 class Help(NamedTuple):
@@ -139,16 +124,12 @@ class Help(NamedTuple):
     text: str | None
 
 
-@verb("inspect")
-class Inspect(NamedTuple):
+class Inspect(Request[Help], verb="inspect"):
     """Help on the name at the cursor, with its source if `detail` is 1."""
 
     code: str
     cursor: int
     detail: int
-
-    def answer(self) -> type[Help]:
-        return Help
 
 
 class SourceText(NamedTuple):
@@ -157,14 +138,10 @@ class SourceText(NamedTuple):
     text: str | None
 
 
-@verb("source")
-class GetSource(NamedTuple):
+class GetSource(Request[SourceText], verb="source"):
     """To the controller: the text of a cell."""
 
     filename: str
-
-    def answer(self) -> type[SourceText]:
-        return SourceText
 
 
 class Output(NamedTuple):
@@ -185,13 +162,11 @@ class LoggedValues(NamedTuple):
     left_out: tuple[int, str] | None = None
 
 
-@verb("metrics_taken")
-class MetricsTaken(NamedTuple):
+class MetricsTaken(ControlMessage, verb="metrics_taken"):
     """The controller has handled a message of metrics."""
 
 
-@verb("comm")
-class WidgetMessage(NamedTuple):
+class WidgetMessage(ControlMessage, verb="comm"):
     """The browser's message to a widget; `parent` is its id. Buffers travel as they are."""
 
     type: str

@@ -1,18 +1,20 @@
 """Control messages as bytes, and back: the only place that knows how they are written.
 
-A message is a NamedTuple under a verb; a request says by `answer` what type it is answered with. On
-the wire it is a JSON object, `{"verb": ..., **fields}` (docs/protocol.md); a field that has its
-default is left out. Records inside are objects, rows are lists. What comes is checked, field by
-field, and whatever is wrong with it raises `RemoteProtocolError` and nothing else.
+A message is a named tuple with a verb; a request names the type that it is answered with. On the
+wire it is a JSON object, `{"verb": ..., **fields}` (docs/protocol.md); a field that has its default
+is left out. Records inside are objects, rows are lists. What comes is checked, field by field, and
+whatever is wrong with it raises `RemoteProtocolError` and nothing else.
 """
 
 from __future__ import annotations
 
+import collections
+import functools
 import json
 import types
 import typing
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from monarch_nb.errors import RemoteProtocolError
 
@@ -23,16 +25,49 @@ Read = Callable[[Any], Any]
 Write = Callable[[Any], object]
 
 _REQUIRED: Final = object()
+_namedtuple: Callable[..., type] = collections.namedtuple  # noqa: PYI024  defaults at run time
 _VERBS: Final[dict[type, str]] = {}
 _ROWS: Final[set[type]] = set()
-_PLANS: Final[dict[type, tuple[_Field, ...]]] = {}
 
 
-class Request(Protocol[A_co]):
-    """A control message that may be answered."""
+@typing.dataclass_transform(frozen_default=True)
+class _MessageType(type):
+    """Makes a class with a verb a named tuple of its fields: a `NamedTuple` may have no bases."""
 
-    def answer(self) -> type[A_co]:
-        """What it is answered with, unless it is refused."""
+    def __new__(
+        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], verb: str = ""
+    ) -> _MessageType:
+        if not verb:
+            return super().__new__(cls, name, bases, namespace)
+        fields = namespace.get("__annotations__", {})
+        defaults = [namespace.pop(field) for field in fields if field in namespace]
+        record = _namedtuple(name, fields, defaults=defaults)
+        made = super().__new__(cls, name, (*bases, record), {**namespace, "__slots__": ()})
+        _VERBS[made] = verb
+        return made
+
+
+class ControlMessage(metaclass=_MessageType):
+    """What is sent under a verb: `class Taken(ControlMessage, verb="taken")`."""
+
+    __slots__ = ()
+
+    if typing.TYPE_CHECKING:
+
+        def _replace(self, **changes: object) -> Self: ...
+        def _asdict(self) -> dict[str, Any]: ...
+
+
+class Request(ControlMessage, Generic[A_co]):
+    """A message that may be answered: `class Stop(Request[Done], verb="stop")`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def answer(cls) -> type[A_co]:
+        """Return what it is answered with, unless it is refused."""
+        kind: type[A_co] = typing.get_args(vars(cls)["__orig_bases__"][0])[0]
+        return kind
 
 
 class Done(NamedTuple):
@@ -46,16 +81,6 @@ class Refused(NamedTuple):
     kind: str = ""
 
 
-def verb(name: str) -> Callable[[type[M]], type[M]]:
-    """Make a NamedTuple the message that is sent under this verb."""
-
-    def named(kind: type[M]) -> type[M]:
-        _VERBS[kind] = name
-        return kind
-
-    return named
-
-
 def row(kind: type[M]) -> type[M]:
     """Make a NamedTuple travel as a list of its fields, where it is part of a message."""
     _ROWS.add(kind)
@@ -63,30 +88,30 @@ def row(kind: type[M]) -> type[M]:
 
 
 def verb_of(kind: type) -> str:
-    """The verb of a message. Raises `KeyError` for what is none."""
+    """Return the verb of a message. Raises `KeyError` for what is none."""
     return _VERBS[kind]
 
 
 def encode(message: object) -> bytes:
-    """A message with its verb."""
+    """Write a message with its verb."""
     kind = type(message)
     return json.dumps({"verb": _VERBS[kind], **_fields(kind, message)}).encode()
 
 
 def encode_answer(answer: object) -> bytes:
-    """What is sent to who has asked."""
+    """Write what is sent to who has asked."""
     kind = type(answer)
     fields = _fields(kind, answer)
     return json.dumps(fields if kind is Refused else {"ok": True, **fields}).encode()
 
 
 def encode_output(output: object) -> bytes:
-    """What a rank sends to an output port: fields alone."""
+    """Write what a rank sends to an output port: fields alone."""
     return json.dumps(_fields(type(output), output)).encode()
 
 
 def json_of(payload: Any) -> Body:
-    """What a control or output message says. Raises `RemoteProtocolError` for anything else."""
+    """Read the body of a message. Raises `RemoteProtocolError` for anything else."""
     try:
         body = json.loads(bytes(payload))
     except (ValueError, RecursionError):
@@ -97,9 +122,9 @@ def json_of(payload: Any) -> Body:
 
 
 def decode(kind: type[M], body: Body) -> M:
-    """The message of this type. Raises `RemoteProtocolError` if fields are missing or wrong."""
+    """Make a message. Raises `RemoteProtocolError` if fields are missing or wrong."""
     values = []
-    for name, default, read, _ in _plan(kind):
+    for name, default, read, _ in _plan(typing.cast("type", kind)):
         if name not in body:
             if default is _REQUIRED:
                 raise RemoteProtocolError(f"{kind.__name__} without {name}")
@@ -113,12 +138,9 @@ def decode(kind: type[M], body: Body) -> M:
 
 
 def decode_answer(kind: type[M], payload: Any) -> M | Refused:
-    """An answer of this type, or why there is none. Raises `RemoteProtocolError`."""
+    """Return an answer, or why there is none: what is not "ok" is a refusal. Raises as `decode`."""
     body = json_of(payload)
-    return decode(Refused, body) if "error" in body else decode(kind, body)
-
-
-# ----------------------------------------------------------------------------- fields and types
+    return decode(kind, body) if body.get("ok") is True else decode(Refused, body)
 
 
 class _Field(NamedTuple):
@@ -136,23 +158,14 @@ def _fields(kind: type, message: Any) -> Body:
     }
 
 
-def _plan(kind: Any) -> tuple[_Field, ...]:
-    found = _PLANS.get(kind)
-    if found is None:
-        found = _PLANS[kind] = _planned(kind)
-    return found
-
-
 def prepare(*answers: type) -> None:
-    """Find out now how every control message, and these answers, are read and written.
-
-    A process that is forked afterwards has it already, and shares the memory.
-    """
+    """Find out now how all messages and these answers are read and written: forks share it."""
     for kind in (*_VERBS, *answers):
         _plan(kind)
 
 
-def _planned(kind: Any) -> tuple[_Field, ...]:
+@functools.cache
+def _plan(kind: Any) -> tuple[_Field, ...]:
     # How each field is read and written; found out when the type is first used
     hints = typing.get_type_hints(kind)
     return tuple(
@@ -164,15 +177,11 @@ def _planned(kind: Any) -> tuple[_Field, ...]:
     )  # fmt: skip
 
 
-def _is_record(kind: Any) -> bool:
-    return hasattr(kind, "_fields")
-
-
 def _writer(hint: Any) -> Write | None:
     # None where JSON writes it as it should be: rows, being tuples, are written as lists
     if hasattr(hint, "to_json"):
         return lambda value: value.to_json()
-    if _is_record(hint):
+    if hasattr(hint, "_fields"):
         return None if hint in _ROWS else lambda value: _fields(hint, value)
     inside = [write for each in typing.get_args(hint) if (write := _writer(each)) is not None]
     if not inside:
@@ -191,7 +200,7 @@ def _reader(hint: Any) -> Read:
         return _number
     if hasattr(hint, "from_json"):
         return hint.from_json  # type: ignore[no-any-return]  # it says what it makes
-    if _is_record(hint):
+    if hasattr(hint, "_fields"):
         return _row_reader(hint) if hint in _ROWS else lambda value: decode(hint, _of(dict, value))
     if origin is list:
         return _list_reader(args[0])

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from monarch_nb.core.wire.messages.codec import Done, verb
+from monarch_nb.core.wire.messages.codec import ControlMessage, Done, Request
 
 
-@verb("debug_do")
-class DebugInput(NamedTuple):
+class DebugInput(ControlMessage, verb="debug_do"):
     """For the debugger numbered `stop`: a typed `line`, one to `complete`, or `pass`."""
 
     stop: int
@@ -17,8 +16,7 @@ class DebugInput(NamedTuple):
     line: str = ""
 
 
-@verb("debug")
-class DebugEvent(NamedTuple):
+class DebugEvent(ControlMessage, verb="debug"):
     """From a rank: its debugger asks, goes on, or completes a word.
 
     `event`: "asks" (for a line; `text` was said since the last, and it stands at `file`, `line`),
@@ -47,32 +45,20 @@ class PostMortemOpened(NamedTuple):
     stop: int | None = None
 
 
-@verb("post_mortem")
-class OpenPostMortem(NamedTuple):
+class OpenPostMortem(Request[PostMortemOpened], verb="post_mortem"):
     """Stand in the frames of the last failure; of a notebook cell, if its `tag` is given."""
 
     tag: int | None = None
 
-    def answer(self) -> type[PostMortemOpened]:
-        return PostMortemOpened
 
-
-@verb("stop_at_failure")
-class StopAtFailure(NamedTuple):
+class StopAtFailure(Request[Done], verb="stop_at_failure"):
     """From now on, or no longer."""
 
     on: bool
 
-    def answer(self) -> type[Done]:
-        return Done
 
-
-@verb("forget_failed")
-class ForgetFailed(NamedTuple):
+class ForgetFailed(Request[Done], verb="forget_failed"):
     """Let go of the frames of failures."""
-
-    def answer(self) -> type[Done]:
-        return Done
 
 
 class DapEnded(NamedTuple):
@@ -81,12 +67,8 @@ class DapEnded(NamedTuple):
     ended: str
 
 
-@verb("dap_open")
-class OpenDap(NamedTuple):
+class OpenDap(Request[DapEnded], verb="dap_open"):
     """Attach the visual debugger. Answered at the end of its session."""
-
-    def answer(self) -> type[DapEnded]:
-        return DapEnded
 
 
 class DapResponse(NamedTuple):
@@ -95,26 +77,17 @@ class DapResponse(NamedTuple):
     message: dict[str, Any]
 
 
-@verb("dap")
-class DapRequest(NamedTuple):
+class DapRequest(Request[DapResponse], verb="dap"):
     """A request of the Debug Adapter Protocol."""
 
     message: dict[str, Any]
 
-    def answer(self) -> type[DapResponse]:
-        return DapResponse
 
-
-@verb("dap_close")
-class CloseDap(NamedTuple):
+class CloseDap(Request[Done], verb="dap_close"):
     """Detach; answered when that is done."""
 
-    def answer(self) -> type[Done]:
-        return Done
 
-
-@verb("dap_event")
-class DapEvent(NamedTuple):
+class DapEvent(ControlMessage, verb="dap_event"):
     """From a rank that is debugged; `{"event": "opened"}` first."""
 
     message: dict[str, Any]

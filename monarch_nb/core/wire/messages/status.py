@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from monarch_nb.core.hangs.collectives import Entry
-from monarch_nb.core.wire.messages.codec import row, verb
+from monarch_nb.core.wire.messages.codec import Request, row
 
 
 class ActorDetails(NamedTuple):
@@ -40,14 +40,10 @@ class RankDetails(NamedTuple):
     errors: list[KeptError]
 
 
-@verb("details")
-class GetDetails(NamedTuple):
+class GetDetails(Request[RankDetails], verb="details"):
     """`since` is the number of the last error that the asker knows."""
 
     since: int = 0
-
-    def answer(self) -> type[RankDetails]:
-        return RankDetails
 
 
 class ThreadNames(NamedTuple):
@@ -56,29 +52,20 @@ class ThreadNames(NamedTuple):
     names: dict[str, str]
 
 
-@verb("threads")
-class GetThreadNames(NamedTuple):
+class GetThreadNames(Request[ThreadNames], verb="threads"):
     """Of all threads of a rank."""
-
-    def answer(self) -> type[ThreadNames]:
-        return ThreadNames
 
 
 class Recorded(NamedTuple):
-    """The last collectives of a rank, and the global ranks of each group. `why` nothing is known of
-    them; else empty."""
+    """The last collectives of a rank, global ranks by group, and `why` nothing is known of them."""
 
     entries: list[Entry]
     members: dict[str, list[int]]
     why: str
 
 
-@verb("collectives")
-class GetCollectives(NamedTuple):
+class GetCollectives(Request[Recorded], verb="collectives"):
     """What the flight recorder has noted."""
-
-    def answer(self) -> type[Recorded]:
-        return Recorded
 
 
 class HeldSpans(NamedTuple):
@@ -87,12 +74,8 @@ class HeldSpans(NamedTuple):
     spans: list[tuple[float, float]]
 
 
-@verb("held")
-class GetHeldSpans(NamedTuple):
+class GetHeldSpans(Request[HeldSpans], verb="held"):
     """Of one rank."""
-
-    def answer(self) -> type[HeldSpans]:
-        return HeldSpans
 
 
 class HeldFor(NamedTuple):
@@ -101,14 +84,10 @@ class HeldFor(NamedTuple):
     held_s: float
 
 
-@verb("held_of_mesh")
-class GetHeldOfMesh(NamedTuple):
+class GetHeldOfMesh(Request[HeldFor], verb="held_of_mesh"):
     """To the controller: of the last seconds, in the meshes of the sender."""
 
     within_s: float
-
-    def answer(self) -> type[HeldFor]:
-        return HeldFor
 
 
 class DefaultGroup(NamedTuple):
@@ -126,12 +105,8 @@ class LeftGroups(NamedTuple):
     failed: str | None = None
 
 
-@verb("leave_groups")
-class LeaveGroups(NamedTuple):
+class LeaveGroups(Request[LeftGroups], verb="leave_groups"):
     """Forget all process groups."""
-
-    def answer(self) -> type[LeftGroups]:
-        return LeftGroups
 
 
 class Met(NamedTuple):
@@ -140,15 +115,11 @@ class Met(NamedTuple):
     failed: str | None = None
 
 
-@verb("meet_again")
-class MeetAgain(NamedTuple):
+class MeetAgain(Request[Met], verb="meet_again"):
     """Groups meet there from now on; with `had`, make such a default group at once."""
 
     store: str
     had: DefaultGroup | None
-
-    def answer(self) -> type[Met]:
-        return Met
 
 
 row(Entry)

@@ -4,18 +4,25 @@ Rules: an interrupt that finds its call queued cancels it; one that finds it run
 KeyboardInterrupt in the thread that runs it. It is aimed under a lock, and taken back under the
 same lock when the call ends before it hits. So between calls, and while answers are sent, no
 interrupt can come up.
+
+A SIGINT that comes between Python's last look and a system call that blocks is not noticed before
+that call ends. Another signal, a nudge that does nothing, ends the call, and Python looks.
 """
 
 from __future__ import annotations
 
 import ctypes
+import signal
 import threading
-from collections.abc import Callable, Generator
+import time
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final, TypeVar
 
 R = TypeVar("R")
 Key = tuple[int, int]  # (caller's process, its reply port): one call
 _REMEMBERED: Final = 1_000_000  # cancelled calls that have not arrived: as many as may be queued
+NUDGE: Final = signal.SIGRTMIN + 1
+PAUSES_S: Final = (0.005, 0.015, 0.06, 0.2)
 
 
 class Interrupts:
@@ -62,7 +69,7 @@ class Interrupts:
     # the actor's thread
 
     def begin(self, key: Key) -> bool:
-        """The call is taken from the queue. False when it has been cancelled."""
+        """Take a call from the queue. False when it has been cancelled."""
         self._active.add(key)
         if self._cancelled and self._cancelled.pop(key, 0) is None:
             self._active.discard(key)
@@ -71,14 +78,14 @@ class Interrupts:
         return True
 
     def enter(self, key: Key) -> None:
-        """From here on a KeyboardInterrupt may come up. Raises it if it came since `begin`."""
+        """Let a KeyboardInterrupt come up from here on. Raises it if it came since `begin`."""
         self._thread = threading.get_ident()
         self.running = key
         if key in self._meant:
             raise KeyboardInterrupt
 
     def leave(self) -> None:
-        """From here on none comes up. May itself be interrupted: to be called `calmly`."""
+        """Let none come up from here on. May itself be interrupted: to be called `calmly`."""
         with self._lock:
             self.running = None
             if self._signalled:
@@ -86,7 +93,7 @@ class Interrupts:
                 self._take_back()
 
     def finish(self, key: Key) -> bool:
-        """As `leave`, and the call has ended. Whether it was interrupted by its caller."""
+        """Leave, and end the call. Tells whether its caller has interrupted it."""
         self.leave()
         self._active.discard(key)
         meant = key in self._meant
@@ -108,7 +115,7 @@ class Interrupts:
             take_back()
 
     def hit(self) -> bool | None:
-        """For the handler of SIGINT: True: raise; False: it came too late; None: it is not ours."""
+        """Tell SIGINT's handler: True: raise; False: it came too late; None: it is not ours."""
         if self._signalled:
             self._signalled = False
             return self.running is not None
@@ -171,7 +178,7 @@ def raise_in_thread(thread_id: int, kind: type[BaseException]) -> None:
 
 
 def take_back() -> None:
-    """What was raised in this thread and has not come up yet does not.
+    """Keep what was raised in this thread from coming up, if it has not yet.
 
     Another takes its place and comes up here. Were there none in its place, which Python's API
     allows, each thread of the process would look for it from then on, wherever it looks for
@@ -183,3 +190,33 @@ def take_back() -> None:
             pass
     except _TakenBack:
         return
+
+
+def allow_nudges() -> None:
+    """Let the main thread be nudged. To be called there."""
+    if signal.getsignal(NUDGE) == signal.SIG_DFL:
+        signal.signal(NUDGE, lambda *_: None)
+
+
+def interrupt_main(*ends_wait: Callable[[], bool]) -> None:
+    """Make a SIGINT come up there, and return at once. Any thread.
+
+    Each of `ends_wait` ends a wait that sees no signal, if there is one, and says whether it did.
+    """
+    main = threading.main_thread().ident or 0
+    signal.pthread_kill(main, signal.SIGINT)
+    if signal.getsignal(NUDGE) == signal.SIG_DFL:  # a nudge would end the process
+        return
+    nudging = threading.Thread(
+        target=_nudge, args=(main, ends_wait), name="monarch-nudge", daemon=True
+    )
+    vars(nudging).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+    nudging.start()
+
+
+def _nudge(main: int, ends_wait: Iterable[Callable[[], bool]]) -> None:
+    for pause_s in PAUSES_S:
+        time.sleep(pause_s)
+        signal.pthread_kill(main, NUDGE)
+        if any(ends() for ends in ends_wait):
+            return

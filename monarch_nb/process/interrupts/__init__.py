@@ -1,1 +1,0 @@
-"""How user code that runs is interrupted."""
