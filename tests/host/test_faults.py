@@ -20,8 +20,6 @@ import pytest
 from tests.host.support import host, wait
 from tests.support import SESSION, descendants, eventually, is_running, session_processes
 
-pytestmark = pytest.mark.alone
-
 
 @pytest.fixture
 def goal(record_property):

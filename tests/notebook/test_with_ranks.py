@@ -176,26 +176,26 @@ def test_an_idle_rank_that_dies_is_told_with_the_next_cell_and_harms_no_other(fr
 
 @pytest.mark.fault
 @pytest.mark.parametrize("restart", [False, True])
-def test_shutdown_and_restart_leave_no_process(fresh, restart):
-    processes = support.descendants(pid_of(fresh))
-    assert processes >= set(pids_of_ranks(fresh))
+def test_shutdown_and_restart_leave_no_process(own, restart):
+    processes = support.descendants(pid_of(own))
+    assert processes >= set(pids_of_ranks(own))
     asked = time.monotonic()
     if restart:
-        fresh.client.stop_channels()
-        fresh.manager.restart_kernel(now=False)
-        fresh.connect()
-        assert fresh.ok("%mesh").text().startswith("No mesh is up.")
+        own.client.stop_channels()
+        own.manager.restart_kernel(now=False)
+        own.connect()
+        assert own.ok("%mesh").text().startswith("No mesh is up.")
     else:
-        fresh.manager.shutdown_kernel(now=False)
+        own.manager.shutdown_kernel(now=False)
     assert time.monotonic() - asked < 4
     support.eventually(lambda: not any(map(support.is_running, processes)), within_s=1)
 
 
 @pytest.mark.fault
-def test_a_killed_kernel_leaves_no_process(fresh):
-    processes = support.descendants(pid_of(fresh))
-    assert processes >= set(pids_of_ranks(fresh))
-    os.kill(pid_of(fresh), signal.SIGKILL)
+def test_a_killed_kernel_leaves_no_process(own):
+    processes = support.descendants(pid_of(own))
+    assert processes >= set(pids_of_ranks(own))
+    os.kill(pid_of(own), signal.SIGKILL)
     support.eventually(lambda: not any(map(support.is_running, processes)), within_s=2)
 
 

@@ -59,8 +59,3 @@ def test_scripts_and_auto(shown):
 
 def test_the_committed_notebook_is_what_runs(executed):
     reading.check_committed(NOTEBOOK, executed, but=("--noblock", "job.result()"))
-
-
-@pytest.mark.slow
-def test_it_names_no_place_of_this_machine():
-    assert not reading.places(NOTEBOOK)

@@ -77,8 +77,3 @@ def test_hangs(shown):
 
 def test_the_committed_notebook_is_what_runs(executed):
     reading.check_committed(NOTEBOOK, executed, but=(*TYPED_AT, *IN_THE_BACKGROUND))
-
-
-@pytest.mark.slow
-def test_it_names_no_place_of_this_machine():
-    assert not reading.places(NOTEBOOK)

@@ -33,8 +33,3 @@ def test_a_dropped_buffer_is_explained(shown):
 
 def test_the_committed_notebook_is_what_runs(executed):
     reading.check_committed(NOTEBOOK, executed)
-
-
-@pytest.mark.slow
-def test_it_names_no_place_of_this_machine():
-    assert not reading.places(NOTEBOOK)

@@ -128,8 +128,3 @@ def test_healing_makes_the_mesh_whole(shown):
 
 def test_the_committed_tour_is_what_runs(executed):
     reading.check_committed(NOTEBOOK, executed)
-
-
-@pytest.mark.slow
-def test_the_committed_tour_names_no_place_of_this_machine():
-    assert not reading.places(NOTEBOOK)

@@ -22,8 +22,6 @@ from monarch_nb.core.wire.messages.agents import Board
 from monarch_nb.notebook.view.feed.feed import Feed
 from monarch_nb.notebook.view.feed.inputs import FeedInputs, View
 
-pytestmark = pytest.mark.alone
-
 RANKS = 64
 UPDATES = 36_000
 AGENT = 1 << HOST_SHIFT | 1

@@ -18,8 +18,6 @@ from tests.notebook.view.fake_browser import PARTS
 from tests.notebook.view.fake_source import FakeCurve, FakeTimeline, FakeUsage
 from tests.notebook.view.feed.test_feed import ALL, World
 
-pytestmark = pytest.mark.alone
-
 
 def busy_second(world, ranks, tick):
     """All ranks change, half of them to something else than the others."""
@@ -73,6 +71,7 @@ def test_1024_idle_ranks_cost_next_to_nothing():
     assert len(json.dumps(world.delta(base))) < 200
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_it_costs_little(record_property):
     """The median of an update and a delta of 64 changed ranks."""
