@@ -5,8 +5,6 @@ end. Tests that ask for `mesh_runtime` share one client; it is shut down and che
 their module.
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import os

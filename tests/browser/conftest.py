@@ -1,7 +1,5 @@
 """One server and one browser for all tests here, an own page for each test."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

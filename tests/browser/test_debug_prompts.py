@@ -1,7 +1,5 @@
 """The prompts of ranks in the panel: a click on a rank that is stopped opens one there."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The mesh view in a page of its own: what is seen, what goes wrong, how fast."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.panning import PAN

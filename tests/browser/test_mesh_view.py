@@ -1,7 +1,5 @@
 """The mesh in JupyterLab, with real ranks: brought up, watched, stopped, healed, found again."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -82,6 +80,7 @@ def test_a_mesh_is_brought_up_watched_and_stopped(lab: MeshPage, tmp_path: Path)
     lab.status("no mesh")
 
 
+@pytest.mark.fault
 def test_a_failure_a_death_and_healing(lab: MeshPage) -> None:
     lab.notebook.run("%mesh up --gpus 4")
     view = lab.view()

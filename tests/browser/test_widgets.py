@@ -1,7 +1,5 @@
 """Widgets and displays of ranks in JupyterLab: moved, pressed, loaded again, looked at."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests import support

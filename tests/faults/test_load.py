@@ -1,7 +1,5 @@
 """Row 26: 100 000 calls in flight to one actor and to 8 ranks: answered, cancelled, killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """A front end for tests: it sends cells to a real kernel and keeps every message that comes."""
 
-from __future__ import annotations
-
 import re
 import time
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """JupyterLab's side of a debugging session: its messages in its order, on the control channel."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where the visual debugger stops: coroutines, threads, actors that fail, `breakpoint()`."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Ranks and kernels that end while the visual debugger has stopped them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -85,7 +83,6 @@ def test_one_of_all_ranks_dies(kernel):
 
 
 @pytest.mark.slow
-@pytest.mark.fault
 def test_the_kernel_restarts_while_ranks_are_stopped():
     with KernelClient("monarch") as kernel:
         kernel.ok("%mesh up --gpus 2")

@@ -1,8 +1,6 @@
 """Whom the visual debugger debugs, and what happens to stopped ranks: chosen, changed, interrupted,
 killed."""
 
-from __future__ import annotations
-
 import re
 import time
 

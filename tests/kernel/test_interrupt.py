@@ -1,7 +1,5 @@
 """The stop button: the prompt is back in 0.3 s whatever the kernel does, the next cell runs."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

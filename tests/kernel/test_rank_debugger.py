@@ -1,7 +1,5 @@
 """JupyterLab's debugger on a rank: stops, looks, steps. What a person sees, by the protocol."""
 
-from __future__ import annotations
-
 import json
 import textwrap
 

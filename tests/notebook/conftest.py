@@ -1,7 +1,5 @@
 """Kernels whose session has a fake runtime below it."""
 
-from __future__ import annotations
-
 import atexit
 from collections.abc import Iterator
 

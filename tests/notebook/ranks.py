@@ -1,7 +1,5 @@
 """Kernels with real ranks, and the stop button."""
 
-from __future__ import annotations
-
 import time
 
 from tests.kernel.client import Cell, KernelClient

@@ -1,7 +1,5 @@
 """What holds for each notebook of the repository, run or not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

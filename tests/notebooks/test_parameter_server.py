@@ -1,7 +1,5 @@
 """The notebook on RDMABuffer runs from top to bottom, and shows its reader what its text says."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

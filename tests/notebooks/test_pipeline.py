@@ -1,7 +1,5 @@
 """The notebook on a pipeline: the losses of one process, from stages that work at the same time."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

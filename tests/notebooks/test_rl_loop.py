@@ -1,7 +1,5 @@
 """The notebook on reinforcement learning: the policy learns, also when a generator dies."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

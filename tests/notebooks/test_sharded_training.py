@@ -1,7 +1,5 @@
 """The notebook on a transformer over 2 x 2 ranks: what it shows is what one process computes."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

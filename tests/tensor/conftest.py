@@ -1,7 +1,5 @@
 """Meshes for tests of tensors, and what ranks still hold after each."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Actors that are given tensors of a mesh: each gets what its own rank has."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Streams run beside each other, and what they lend each other is never read half changed."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest

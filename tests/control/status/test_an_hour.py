@@ -1,7 +1,5 @@
 """An hour of 64 ranks that change ten times a second, as fast as it goes: nothing grows."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Similar lines of ranks are counted, different steps stay apart."""
 
-from __future__ import annotations
-
 from monarch_nb.control.output import aggregate
 from monarch_nb.control.output.aggregate import SimilarLines
 

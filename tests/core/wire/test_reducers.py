@@ -1,7 +1,5 @@
 """Tensors and tables are pickled with their memory out of band, and come back equal."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys

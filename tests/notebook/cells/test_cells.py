@@ -1,7 +1,5 @@
 """`%%mesh` in a real kernel, over a fake runtime: outputs, results, errors, the stop button."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -240,7 +238,6 @@ def test_lost_ranks_are_named_before_anything_runs(fake_kernel):
     fake_kernel.ok("fake.lost_ranks = []")
 
 
-@pytest.mark.slow
 def test_stop_works_in_a_plain_ipykernel_too():
     with KernelClient("python3") as kernel:
         kernel.ok("%load_ext monarch_nb.notebook.extension")
@@ -263,7 +260,6 @@ def test_stop_reaches_ranks_that_work_for_a_controller_cell(fake_kernel):
     assert fake_kernel.ok("print(fake.client.interrupted[-1])").text().strip() == tag
 
 
-@pytest.mark.slow
 def test_cells_work_in_terminal_ipython(tmp_path):
     import subprocess
     import sys

@@ -1,8 +1,6 @@
 """`%%mesh` with options: in the background, kept, bounded in time, here as well; over a fake
 runtime."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

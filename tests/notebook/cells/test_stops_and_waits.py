@@ -1,7 +1,5 @@
 """Cells in the background, cells that hang, and what is waited for, over real ranks."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 
@@ -69,7 +67,6 @@ def test_a_timeout_names_the_ranks_that_hang_in_a_collective_and_ends_it(fresh):
     assert fresh.ok("%%mesh\n1").displays == [{"text/plain": "[0-3] 1"}]
 
 
-@pytest.mark.fault
 def test_ranks_that_wait_in_c_plus_plus_are_named_and_can_be_restarted(fresh):
     """DDP's reducer waits in the backward pass, where no signal is seen."""
     fresh.ok(
@@ -87,7 +84,6 @@ def test_ranks_that_wait_in_c_plus_plus_are_named_and_can_be_restarted(fresh):
     assert fresh.ok("%%mesh\n1").displays == [{"text/plain": "[0-3] 1"}]
 
 
-@pytest.mark.fault
 def test_restart_gives_ranks_with_empty_namespaces(fresh):
     before = pids_of_ranks(fresh)
     fresh.ok("%%mesh\nkept = 1")
@@ -100,7 +96,6 @@ def test_restart_gives_ranks_with_empty_namespaces(fresh):
     ]
 
 
-@pytest.mark.fault
 def test_stop_again_is_for_ranks_that_go_on(fresh):
     stubborn = (
         "import signal, time\nhits = []\nsignal.signal(signal.SIGINT, lambda *_: hits.append(1))\n"
@@ -151,7 +146,6 @@ def test_stop_frees_a_rank_whose_interpreter_is_held(fresh, tmp_path):
     assert fresh.ok("%%mesh\n1").displays == [{"text/plain": "[0-3] 1"}]
 
 
-@pytest.mark.fault
 def test_stop_disturbs_no_cleanup(fresh):
     """Who has heard of the stop is left to end in peace."""
     cell, _ = stop(

@@ -1,7 +1,5 @@
 """What a cell that is silent for long says it waits for; over a fake runtime."""
 
-from __future__ import annotations
-
 import time
 from types import SimpleNamespace
 
@@ -56,7 +54,6 @@ def test_a_slow_start_is_told(fake_kernel):
     fake_kernel.ok("%mesh down slow\nfake.starting = lambda: None; fake.waits = []")
 
 
-@pytest.mark.slow
 def test_calls_are_named_and_many_are_counted():
     waits = [
         SimpleNamespace(what=f"trainer.step{i}", mesh="", ranks=(0, 1), size=2) for i in range(5)

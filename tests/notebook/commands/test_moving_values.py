@@ -1,7 +1,5 @@
 """`%mesh put` and `get`, `mesh["x"]` in a notebook, and the values of cells that go on."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """`%mesh run` over real ranks: scripts as people have them, unchanged."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import time

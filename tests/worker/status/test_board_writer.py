@@ -1,7 +1,5 @@
 """What a rank writes on the status board."""
 
-from __future__ import annotations
-
 import mmap
 import time
 

@@ -4,8 +4,6 @@ Measured on two cores: 64 ranks that all change ten times a second are 6.4 KB/s,
 delta takes 0.11 ms (budget: 20 KiB/s, 0.4 ms); 1 024 ranks 89 KB/s.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import time
