@@ -127,6 +127,11 @@ def describe_process(pid: int) -> str:
     return f"process {pid} ({process_state(pid)}) {command[:160] or '[no command line]'}"
 
 
+def rss_bytes(pid: int | str = "self") -> int:
+    """The memory that a process has in use, shared pages counted."""
+    return int(_read(pid, "statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def listening_ports(pid: int) -> set[str]:
     """`ADDRESS port N` for each TCP socket on which the process listens."""
     table = _listeners(pid)
@@ -299,7 +304,7 @@ def _stat(pid: int) -> list[str] | None:
     return text[text.rindex(b")") + 2 :].decode().split() if text else None
 
 
-def _read(pid: int, name: str) -> bytes:
+def _read(pid: int | str, name: str) -> bytes:
     try:
         with open(f"/proc/{pid}/{name}", "rb") as file:
             return file.read()

@@ -224,6 +224,16 @@ class Notebook:
         self.page.locator(".lm-MenuBar-itemLabel", has_text=re.compile(f"^{bar}$")).click()
         self.page.locator(".lm-Menu-itemLabel", has_text=re.compile(f"^{item}$")).click()
 
+    def save(self) -> str:
+        """Save it; its path."""
+        return self.page.evaluate(
+            """async () => {
+                const context = window.jupyterapp.shell.currentWidget.context;
+                await context.save();
+                return context.path;
+            }"""
+        )
+
     def model(self) -> list[Mapping[str, Any]]:
         """All cells as they would be saved, also those the page has not drawn."""
         return self.page.evaluate(

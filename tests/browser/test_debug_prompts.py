@@ -17,11 +17,6 @@ def step(x):
     return y + rank
 
 step(20 + rank)"""
-SAVE = """async () => {
-    const { context } = window.jupyterapp.shell.currentWidget;
-    await context.save();
-    return context.path;
-}"""
 FAILS = """%%mesh 1
 def load(n):
     return 1 / n
@@ -96,7 +91,7 @@ def test_the_prompt_is_there_after_the_page_is_loaded_again(mesh: MeshPage, serv
     page = mesh
     page.notebook.start(STOPS)
     page.view().says("4 ranks: 4 paused")
-    path = page.page.evaluate(SAVE)
+    path = page.notebook.save()
     page.page.goto(server.url(f"lab/tree/{path}"), wait_until="domcontentloaded")
     page.page.locator(".mnb-lab-status", has_text="4 ranks: 4 paused").wait_for()
     page.open()

@@ -5,7 +5,6 @@ import re
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page
@@ -148,7 +147,7 @@ def test_pages_that_come_and_go(lab: MeshPage, server: Server) -> None:
     lab.notebook.run("mesh0")
     lab.notebook.run(WIDGET)
     lab.notebook.run("%%mesh --noblock\nimport time\ntime.sleep(600)")
-    path = saved(lab.notebook)
+    path = lab.notebook.save()
     views = [lab.view(), lab.output(1), lab.output(2)]
     for view in views:
         view.says("4 ranks: 4 busy")
@@ -170,7 +169,7 @@ def test_pages_that_come_and_go(lab: MeshPage, server: Server) -> None:
     again.notebook.run("%mesh up --gpus 2")
     again.view().says("2 ranks: 2 idle")
     still(again.output(1))
-    saved(again.notebook)
+    again.notebook.save()
 
     server.end_sessions()
     late = opened(again.page, server, path)
@@ -196,14 +195,3 @@ def still(view: View) -> None:
     """It shows how the mesh was, and says so."""
     then = re.compile("as of .*; the kernel of then is gone")
     view.root.locator(".mnb-summary", has_text=then).wait_for()
-
-
-def saved(notebook: Notebook) -> Any:
-    """Save it; its path."""
-    return notebook.page.evaluate(
-        """async () => {
-            const context = window.jupyterapp.shell.currentWidget.context;
-            await context.save();
-            return context.path;
-        }"""
-    )

@@ -176,6 +176,13 @@ class KernelClient:
         """The stop button."""
         self.manager.interrupt_kernel()
 
+    def stop_s(self, cell: Cell) -> float:
+        """Press it; how long the prompt took."""
+        pressed = time.monotonic()
+        self.interrupt()
+        self.finish(cell)
+        return cell.finished_s - pressed
+
     def _is_done(self, cell: Cell) -> bool:
         idle = any(c["execution_state"] == "idle" for c in cell.contents("status"))
         return idle and cell.reply is not None

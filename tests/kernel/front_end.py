@@ -79,6 +79,11 @@ class FrontEnd:
         self.forget_events()
         return self.kernel.start(cell)
 
+    def stop_at(self, cell: str, line: int) -> tuple[Cell, dict[str, Any]]:
+        """Run a cell to a breakpoint in it; the cell and what has stopped."""
+        self.gutter(cell, line)
+        return self.run(cell), self.event("stopped")
+
     def frames(self, stopped: dict[str, Any]) -> list[dict[str, Any]]:
         """The call stack of what has stopped."""
         return self.ok("stackTrace", threadId=stopped["threadId"])["stackFrames"]

@@ -21,7 +21,7 @@ from monarch_nb.core.wire import frames, pickling
 from monarch_nb.core.wire.frames import HEADER
 from monarch_nb.core.wire.messages.agents import Hello, Here
 from monarch_nb.net import wire
-from tests.support import eventually
+from tests.support import eventually, rss_bytes
 
 MALFORMED = "from monarch_nb.process import current; result = current.proc().links.malformed"
 
@@ -197,11 +197,6 @@ def test_oversized_and_foreign_streams_are_dropped_and_counted(mesh, what):
         assert all(b > a for a, b in zip(before, after, strict=True)), (before, after)
     grown = [rss_bytes(pid) - r for pid, r in zip((os.getpid(), mesh.ranks[0]), rss, strict=True)]
     assert max(grown) < 64 << 20
-
-
-def rss_bytes(pid: int) -> int:
-    with open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_what_is_malformed_is_counted_by_everybody(mesh, trap):

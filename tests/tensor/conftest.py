@@ -30,6 +30,12 @@ def tensors_on(mesh: ProcMesh) -> int:
     return found
 
 
+def numbered(mesh: ProcMesh) -> torch.Tensor:
+    """On each rank, its number."""
+    with mesh.activate():
+        return torch.ones(3) * mesh.rank_tensor("gpus")
+
+
 @pytest.fixture(scope="module")
 def mesh(procs: ProcMesh) -> ProcMesh:
     """After each test they hold nothing."""

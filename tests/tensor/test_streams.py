@@ -17,6 +17,7 @@ from monarch_nb.tensor import (
 )
 from monarch_nb.tensor.commands import borrows
 from tests.support import eventually, until_exists
+from tests.tensor.conftest import numbered
 
 COMMS = Stream("comms")
 
@@ -30,12 +31,6 @@ def nothing_is_lent():
         return not borrows.watched
 
     eventually(is_empty)
-
-
-def numbered(mesh):
-    """On each rank, its number."""
-    with mesh.activate():
-        return torch.ones(3) * mesh.rank_tensor("gpus")
 
 
 @remote(propagate="inspect")

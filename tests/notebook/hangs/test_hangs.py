@@ -1,7 +1,6 @@
 """Ranks that wait for one another: what is said, how it ends, and a new group; over real ranks."""
 
 import re
-import time
 
 import pytest
 
@@ -28,10 +27,7 @@ def told(kernel: KernelClient, cell: Cell, pattern: str, within_s: float = TOLD_
 
 
 def stopped(kernel: KernelClient, cell: Cell) -> Cell:
-    pressed = time.monotonic()
-    kernel.interrupt()
-    kernel.finish(cell)
-    assert cell.finished_s - pressed < PROMPT_S
+    assert kernel.stop_s(cell) < PROMPT_S
     return cell
 
 
