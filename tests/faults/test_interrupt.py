@@ -15,6 +15,8 @@ from tests.faults.actors import AsyncWorker, Worker
 from tests.faults.test_values import Raises
 from tests.support import eventually
 
+pytestmark = pytest.mark.alone  # the workers of pytest-xdist ignore SIGINT
+
 
 def interrupted_get(future, after_s: float = 0.3) -> float:
     """`future.get()` with a SIGINT after a while; when it was sent. Asserts KeyboardInterrupt."""
