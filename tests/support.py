@@ -33,7 +33,7 @@ SESSION = f"{SESSION_VARIABLE}={uuid.uuid4().hex}"
 
 _OURS = re.compile(rb"monarch_(nb|kernel)\b")
 _LISTEN = "0A"
-_SOCK_DIAG = 4
+_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _NLMSG_ERROR, _DUMP_REQUEST = 4, 20, 2, 0x301  # of Linux
 
 
 # ------------------------------------------------------------------------------------------ waiting
@@ -329,17 +329,18 @@ def _own_listeners() -> dict[str, str]:
 
 
 def _told_by(kernel: socket.socket, family: int) -> Iterator[tuple[str, str]]:
+    """Ask for the listening sockets of a family: an `nlmsghdr`, then `inet_diag_req_v2`."""
+    wanted = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, 0, 1 << int(_LISTEN, 16))
+    header = struct.pack("=IHHII", 16 + len(wanted), _SOCK_DIAG_BY_FAMILY, _DUMP_REQUEST, 0, 0)
+    kernel.send(header + wanted)
     length = 4 if family == socket.AF_INET else 16
-    only = 1 << int(_LISTEN, 16)
-    head = struct.pack("=IHHII", 72, 20, 0x301, 0, 0)  # all sockets of ...
-    kernel.send(head + struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, 0, only))
     while True:
         answer, at = kernel.recv(1 << 17), 0
         while at < len(answer):
             size, kind = struct.unpack_from("=IH", answer, at)
-            if kind == 2:
+            if kind == _NLMSG_ERROR:
                 raise OSError("refused")
-            if kind != 20:  # the last
+            if kind != _SOCK_DIAG_BY_FAMILY:  # the last
                 return
             address = ipaddress.ip_address(answer[at + 24 : at + 24 + length])
             [port] = struct.unpack_from("!H", answer, at + 20)
