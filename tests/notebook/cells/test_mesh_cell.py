@@ -1,6 +1,7 @@
 """`%%mesh` with options: in the background, kept, bounded in time, here as well; over a fake
 runtime."""
 
+import re
 import time
 
 import pytest
@@ -29,7 +30,8 @@ def test_what_a_background_cell_shows_changes_when_it_ends(fake_kernel):
     fake_kernel.until(lambda: cell.contents("update_display_data"), timeout_s=5)
     [updated] = cell.contents("update_display_data")
     assert updated["transient"] == shown["transient"]
-    assert "on mesh0 [0-3]: done in 0." in updated["data"]["text/plain"]
+    [took] = re.findall(r"on mesh0 \[0-3\]: done in ([\d.]+) s", updated["data"]["text/plain"])
+    assert 0.5 <= float(took) < 5
 
 
 def test_output_of_a_background_cell_comes_below_it(fake_kernel):
@@ -48,7 +50,8 @@ def test_an_error_in_the_background_is_told_below_its_cell_and_raised_by_result(
     again = fake_kernel.run("job.result()")
     assert again.status == "error"
     assert again.error.startswith(told)
-    assert "failed after 0." in fake_kernel.ok("job").displays[0]["text/plain"]
+    said = fake_kernel.ok("job").displays[0]["text/plain"]
+    assert 0.3 <= float(re.search(r"failed after ([\d.]+) s", said)[1]) < 5
     assert fake_kernel.ok("job.error.ranks").displays == [{"text/plain": "(0, 1, 2, 3)"}]
 
 
