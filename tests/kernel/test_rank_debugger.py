@@ -232,7 +232,7 @@ def test_pause(page, kernel):
     kernel.until(lambda: "runs" in cell.text())
     page.ok("pause", threadId=1)
     stopped = page.event("stopped")
-    assert page.place(stopped)[1] in {4, 5}
+    assert page.place(stopped)[1] in {3, 4, 5}  # the word is out before its line has ended
     page.evaluate(stopped, "go_on = False")
     page.resume()
     assert "over" in kernel.finish(cell).text()
