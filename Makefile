@@ -31,7 +31,7 @@ test: $(READY) ## run every test: two files at a time, then what has to be alone
 ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
 else
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone"; beside=$$?; $(BIN)/python -m pytest -m alone && exit $$beside
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone"; beside=$$?; $(BIN)/python -m pytest -m alone $$(grep -rl --include='*.py' mark.alone tests) && exit $$beside
 endif
 
 bench: $(READY) ## measure against the raw floor and the peers

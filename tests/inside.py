@@ -1,7 +1,5 @@
 """What tests read of the inside of a process, each said once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from monarch_nb import ProcMesh

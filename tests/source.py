@@ -1,7 +1,5 @@
 """The project's code as syntax trees: modules, imports, names, strings."""
 
-from __future__ import annotations
-
 import ast
 import functools
 from collections.abc import Iterator

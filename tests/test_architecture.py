@@ -4,8 +4,6 @@ The table below is the one of docs/design.md. Every import counts, as an arrow a
 the top, inside functions, under `if TYPE_CHECKING`, and by the name of a module in a string.
 """
 
-from __future__ import annotations
-
 import ast
 import fnmatch
 import re
@@ -236,7 +234,6 @@ def loaded_by(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement, never",
     [

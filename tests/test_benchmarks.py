@@ -2,8 +2,6 @@
 what is measured of a kernel that drops cells or does not stop: a figure, or a text that says why.
 """
 
-from __future__ import annotations
-
 import pytest
 from jupyter_core.utils import ensure_event_loop
 
@@ -73,6 +71,7 @@ def test_text_that_is_displayed_is_the_output_of_a_cell_too():
     assert 0 < figures["prompt"] < figures["free"] < outputs.STOP_S
 
 
+@pytest.mark.slow
 def test_a_print_is_there_when_that_of_the_last_rank_is():
     """Ranks of ipyparallel come one by one: the first was there before the last had printed."""
     in_turn = "def print(text):\n    for _ in 'ab': display(text); time.sleep(0.2)"
@@ -86,6 +85,7 @@ def test_a_cell_that_is_dropped_after_a_stop_is_sent_again():
     assert figures["dropped"] == outputs.STOPS
 
 
+@pytest.mark.slow
 def test_a_prompt_that_never_comes_back_is_told_in_words(monkeypatch):
     monkeypatch.setattr(outputs, "STOP_S", 0.5)
     deaf = "import signal\n_ = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})"
@@ -93,6 +93,7 @@ def test_a_prompt_that_never_comes_back_is_told_in_words(monkeypatch):
     assert figures == dict.fromkeys(("prompt", "free", "dropped"), "not within 0.5 s")
 
 
+@pytest.mark.slow
 def test_ranks_that_a_stop_ends_are_told_of(monkeypatch):
     monkeypatch.setattr(outputs, "STOP_S", 3.0)
     child = "import subprocess\nrank = subprocess.Popen(['sleep', '60'])"

@@ -1,7 +1,5 @@
 """Programs written for Monarch run unchanged after `import monarch_nb.compat`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

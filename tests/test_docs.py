@@ -1,7 +1,5 @@
 """The pages for readers: nothing half merged, no link to nowhere, lines that fit a screen."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections import Counter

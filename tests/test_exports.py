@@ -1,7 +1,5 @@
 """The public names are exactly those of public_names.txt, and each says what it is for."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The front end's models, in JavaScript: their unit tests are run by node."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -15,7 +13,6 @@ from tests.source import ROOT
 TESTS = sorted(ROOT.glob("tests/front/*.test.mjs"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file", TESTS, ids=lambda file: file.name)
 def test_in_node(file):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

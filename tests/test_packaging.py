@@ -1,7 +1,5 @@
 """What `pip install` brings: the packages, the kernelspec and its logos, one version everywhere."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -98,7 +96,6 @@ def test_the_wheel_installs_its_kernelspec(wheel, tmp_path):
     assert {path.name for path in folder.iterdir()} == SPEC_FILES
 
 
-@pytest.mark.slow
 def test_this_environment_lists_the_kernel():
     found = kernelspecs()
     assert found["monarch"]["spec"] == {
@@ -110,7 +107,6 @@ def test_this_environment_lists_the_kernel():
 EXTENSION = "share/jupyter/labextensions/monarch-nb/"
 
 
-@pytest.mark.slow
 def test_the_wheel_carries_the_extension_once(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     data = f"monarch_nb-{PROJECT['version']}.data/data/{EXTENSION}"
@@ -123,7 +119,6 @@ def test_the_wheel_carries_the_extension_once(wheel):
     assert not [name for name in names if name.startswith("monarch_nb/labextension")]
 
 
-@pytest.mark.slow
 def test_the_extension_loads_quickly(wheel):
     with zipfile.ZipFile(wheel) as carried:
         scripts = [

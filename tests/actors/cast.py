@@ -1,7 +1,5 @@
 """The actors that the tests spawn; ranks import them from here by name."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """Actors that fail in every way, and how to wait for what is told of it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

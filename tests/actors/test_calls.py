@@ -1,7 +1,5 @@
 """Part A, calling endpoints: every adverb, and what is checked before anything is sent."""
 
-from __future__ import annotations
-
 import collections
 import operator
 import threading

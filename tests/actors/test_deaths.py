@@ -1,7 +1,5 @@
 """Part G, processes that die: in which words callers are told, what is left, what to do next."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,7 +1,5 @@
 """Part A, defining actors: what a class may be, what is refused, on which thread it lives."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import logging
@@ -347,7 +345,6 @@ def squares(method: str) -> list[int]:
         return pool.map(square, range(3))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cls", [Counter, pytest.param(None, id="two actors")])
 def test_endpoints_may_start_processes(procs, cls):
     one = procs.slice(gpus=2)

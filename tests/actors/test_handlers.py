@@ -1,7 +1,5 @@
 """The table of handlers of a process."""
 
-from __future__ import annotations
-
 import pytest
 
 from monarch_nb.config import Config

@@ -1,7 +1,5 @@
 """Part A, ends: stop, context managers, garbage, clean-up; and the output options of a mesh."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

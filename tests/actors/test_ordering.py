@@ -1,7 +1,5 @@
 """Part A, ordering and concurrency: first in, first out for each pair, one message at a time."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

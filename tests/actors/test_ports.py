@@ -1,7 +1,5 @@
 """Part A, channels: mailboxes of a process, and ports to them that can be sent anywhere."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import pickle

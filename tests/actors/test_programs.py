@@ -1,7 +1,5 @@
 """Part G 2.2 and the end of a client: scripts in which something fails, is interrupted, or ends."""
 
-from __future__ import annotations
-
 import signal
 import time
 
@@ -49,6 +47,7 @@ def test_the_default_reports_and_interrupts_the_main_thread(program):
     assert lines[-1] == "KeyboardInterrupt"
 
 
+@pytest.mark.slow
 def test_the_default_interrupts_a_blocked_get(program):
     source = (
         START
@@ -119,6 +118,7 @@ assert done.wait(10)
     assert program(source).stdout == "1\natexit\n"
 
 
+@pytest.mark.slow
 def test_a_failure_that_a_call_has_raised_ends_nothing(program):
     source = (
         START
@@ -148,6 +148,7 @@ def test_an_error_that_nobody_catches(program):
 # ------------------------------------------------------------------------------------------ the end
 
 
+@pytest.mark.slow
 def test_an_interrupt_during_get(program):
     source = (
         START
@@ -163,6 +164,7 @@ fragile.nap.call_one(60).get()
     assert time.monotonic() - started < 10
 
 
+@pytest.mark.slow
 def test_an_interrupt_reaches_the_endpoint(program):
     source = (
         START
@@ -187,6 +189,7 @@ def test_a_script_that_does_nothing_but_import():
     subprocess.run([sys.executable, "-c", "import monarch_nb"], check=True, timeout=20)
 
 
+@pytest.mark.slow
 def test_a_script_that_just_ends_cleans_up(program, tmp_path):
     source = (
         START
@@ -250,6 +253,7 @@ for cls in (Slow, AsyncSlow):
     assert done.stdout == "cleaning\nTrue\ncleaning\nTrue\natexit\n", done.stderr
 
 
+@pytest.mark.slow
 def test_shutdown_context(program):
     source = (
         START
@@ -279,6 +283,7 @@ print(this_host().spawn_procs().spawn("new", Fragile).one.call_one().get())
     ], done.stderr
 
 
+@pytest.mark.slow
 def test_hosts_are_shut_down_or_stopped(program):
     source = (
         START
@@ -338,6 +343,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), fragile.one.call_one().g
     assert program(source).stdout == "7 1\natexit\n"
 
 
+@pytest.mark.slow
 def test_actors_of_the_rank_s_root_that_fail_are_reported(program):
     """Spawned by a plain function on a rank: no actor owns them, and the failure is not lost."""
     source = (

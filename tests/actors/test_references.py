@@ -1,7 +1,5 @@
 """Part A, what travels in messages: meshes, slices, points, values; and actors that own others."""
 
-from __future__ import annotations
-
 import os
 import threading
 

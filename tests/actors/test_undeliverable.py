@@ -1,7 +1,5 @@
 """`_handle_undeliverable_message`: what nobody got comes back to the actor that sent it, once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -275,7 +273,6 @@ def test_to_a_port_whose_receiver_is_gone(stage, cls):
     assert "nobody receives there" in found[0][0].error
 
 
-@pytest.mark.fault
 @pytest.mark.parametrize("cls", SENDERS)
 def test_a_call_whose_future_fails_is_told_by_the_future_alone(stage, cls, failures):
     sender = stage(cls)

@@ -1,6 +1,4 @@
-"""One server and one browser for the tests of a module, an own page for each test."""
-
-from __future__ import annotations
+"""One server and one browser for all tests here, an own page for each test."""
 
 from collections.abc import Iterator
 
@@ -17,9 +15,9 @@ __all__ = ["kernelspec", "show", "site"]
 SIZE = {"width": 1280, "height": 960}
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def no_leaks() -> Iterator[None]:
-    """A browser keeps processes from page to page, so this check looks at the end of the module.
+    """A browser keeps processes from page to page, so this check looks at the end of the package.
 
     Kernels and ranks must be gone at the end of each test: see `page`.
     """
@@ -28,7 +26,7 @@ def no_leaks() -> Iterator[None]:
     before.assert_clean(within_s=10)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser(no_leaks: None) -> Iterator[Browser]:
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(
@@ -38,7 +36,7 @@ def browser(no_leaks: None) -> Iterator[Browser]:
         chromium.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def server(no_leaks: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with Server(tmp_path_factory.mktemp("lab")) as running:
         yield running
@@ -47,6 +45,7 @@ def server(no_leaks: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture
 def page(browser: Browser, server: Server, request: pytest.FixtureRequest) -> Iterator[Page]:
     """A window. At its end the kernels that it started are shut down, and no rank is left."""
+    server.forget()
     context = browser.new_context(viewport=SIZE, device_scale_factor=2)
     window = context.new_page()
     window.set_default_timeout(READY_S * 1000)

@@ -3,8 +3,6 @@
 `tests/front/fake_kernel.js` answers the view's messages in the page; everything else is real.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -55,14 +55,14 @@ class Server:
         self.files = world / "work"
         self.files.mkdir()
         self._log = world / "lab.log"
+        self._kept = [f"{world}/settings", f"{world}/workspaces"]
         self._token = secrets.token_hex(16)
         self._port = _free_port()
         self._settings(world)
         names = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")
         folders = {f"JUPYTER_{name}": f"{world}/{name.lower()}" for name in names}
         folders["IPYTHONDIR"] = f"{world}/ipython"
-        folders["JUPYTERLAB_SETTINGS_DIR"] = f"{world}/settings"
-        folders["JUPYTERLAB_WORKSPACES_DIR"] = f"{world}/workspaces"
+        folders["JUPYTERLAB_SETTINGS_DIR"], folders["JUPYTERLAB_WORKSPACES_DIR"] = self._kept
         command = [
             *(sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", "--allow-root"),
             *(f"--port={self._port}", "--ServerApp.port_retries=0"),
@@ -119,6 +119,11 @@ class Server:
         """Shut all kernels down, as the menu does."""
         for session in self.api("GET", "sessions"):
             self.api("DELETE", f"sessions/{session['id']}")
+
+    def forget(self) -> None:
+        """Be again as for a new user: no settings, no tabs of another time."""
+        for folder in self._kept:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def add(self, notebook: Path) -> None:
         """Put a notebook where users find it."""
@@ -218,6 +223,16 @@ class Notebook:
         bar, item = path
         self.page.locator(".lm-MenuBar-itemLabel", has_text=re.compile(f"^{bar}$")).click()
         self.page.locator(".lm-Menu-itemLabel", has_text=re.compile(f"^{item}$")).click()
+
+    def save(self) -> str:
+        """Save it; its path."""
+        return self.page.evaluate(
+            """async () => {
+                const context = window.jupyterapp.shell.currentWidget.context;
+                await context.save();
+                return context.path;
+            }"""
+        )
 
     def model(self) -> list[Mapping[str, Any]]:
         """All cells as they would be saved, also those the page has not drawn."""

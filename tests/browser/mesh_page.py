@@ -1,8 +1,6 @@
 """What a person sees of a mesh in JupyterLab: the side panel, views in it and in outputs, the
 status bar."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

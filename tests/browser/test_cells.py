@@ -1,8 +1,6 @@
 """Cells on the mesh as one reads them in JupyterLab: waits, the background, auto, the stop
 button."""
 
-from __future__ import annotations
-
 import re
 from textwrap import indent
 

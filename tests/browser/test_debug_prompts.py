@@ -1,7 +1,5 @@
 """The prompts of ranks in the panel: a click on a rank that is stopped opens one there."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -19,11 +17,6 @@ def step(x):
     return y + rank
 
 step(20 + rank)"""
-SAVE = """async () => {
-    const { context } = window.jupyterapp.shell.currentWidget;
-    await context.save();
-    return context.path;
-}"""
 FAILS = """%%mesh 1
 def load(n):
     return 1 / n
@@ -98,7 +91,7 @@ def test_the_prompt_is_there_after_the_page_is_loaded_again(mesh: MeshPage, serv
     page = mesh
     page.notebook.start(STOPS)
     page.view().says("4 ranks: 4 paused")
-    path = page.page.evaluate(SAVE)
+    path = page.notebook.save()
     page.page.goto(server.url(f"lab/tree/{path}"), wait_until="domcontentloaded")
     page.page.locator(".mnb-lab-status", has_text="4 ranks: 4 paused").wait_for()
     page.open()

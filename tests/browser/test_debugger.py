@@ -1,7 +1,5 @@
 """JupyterLab's own debugger on ranks, in its own panels: gutter, call stack, variables, buttons."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

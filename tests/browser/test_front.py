@@ -1,14 +1,12 @@
 """The mesh view in a page of its own: what is seen, what goes wrong, how fast."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.panning import PAN
 from tests.browser.front_page import Open, click, colour, details, frames, near, sent, themed
 from tests.browser.lab import picture
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(120), pytest.mark.alone]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
 VERMILION = (213, 94, 0)  # how a lost rank is drawn on a light page
 BRIGHT_VERMILION = (240, 114, 42)
@@ -56,6 +54,7 @@ def test_the_header_counts_and_offers_to_heal_what_died(show: Open):
     assert sent(page, "do")[0]["what"] == "heal"
 
 
+@pytest.mark.alone
 def test_a_delta_is_a_pixel_soon(show: Open):
     page = show("thousand")
     times = page.evaluate(
@@ -190,6 +189,7 @@ def test_a_view_that_is_disposed_leaves_nothing(show: Open):
 # ----------------------------------------------------------------------------------------- how fast
 
 
+@pytest.mark.alone
 def test_panning_over_1024_ranks_is_smooth(show: Open):
     page = show("thousand", 500, more="&live=1")
     page.locator(".mnb-scroll canvas").hover(position={"x": 100, "y": 100})

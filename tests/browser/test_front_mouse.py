@@ -1,7 +1,5 @@
 """The mesh view in a page of its own: what mouse and keyboard do."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.browser.front_page import Open, cell, click, details, frames, sent

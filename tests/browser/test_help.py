@@ -1,7 +1,5 @@
 """Tab and Shift-Tab in JupyterLab, while a cell runs."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

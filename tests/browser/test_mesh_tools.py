@@ -1,7 +1,5 @@
 """The extension's tools in JupyterLab with real ranks, by mouse and by keys."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,13 +1,10 @@
 """The mesh in JupyterLab, with real ranks: brought up, watched, stopped, healed, found again."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page
@@ -82,6 +79,7 @@ def test_a_mesh_is_brought_up_watched_and_stopped(lab: MeshPage, tmp_path: Path)
     lab.status("no mesh")
 
 
+@pytest.mark.fault
 def test_a_failure_a_death_and_healing(lab: MeshPage) -> None:
     lab.notebook.run("%mesh up --gpus 4")
     view = lab.view()
@@ -149,7 +147,7 @@ def test_pages_that_come_and_go(lab: MeshPage, server: Server) -> None:
     lab.notebook.run("mesh0")
     lab.notebook.run(WIDGET)
     lab.notebook.run("%%mesh --noblock\nimport time\ntime.sleep(600)")
-    path = saved(lab.notebook)
+    path = lab.notebook.save()
     views = [lab.view(), lab.output(1), lab.output(2)]
     for view in views:
         view.says("4 ranks: 4 busy")
@@ -171,7 +169,7 @@ def test_pages_that_come_and_go(lab: MeshPage, server: Server) -> None:
     again.notebook.run("%mesh up --gpus 2")
     again.view().says("2 ranks: 2 idle")
     still(again.output(1))
-    saved(again.notebook)
+    again.notebook.save()
 
     server.end_sessions()
     late = opened(again.page, server, path)
@@ -197,14 +195,3 @@ def still(view: View) -> None:
     """It shows how the mesh was, and says so."""
     then = re.compile("as of .*; the kernel of then is gone")
     view.root.locator(".mnb-summary", has_text=then).wait_for()
-
-
-def saved(notebook: Notebook) -> Any:
-    """Save it; its path."""
-    return notebook.page.evaluate(
-        """async () => {
-            const context = window.jupyterapp.shell.currentWidget.context;
-            await context.save();
-            return context.path;
-        }"""
-    )

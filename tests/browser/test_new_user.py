@@ -1,7 +1,5 @@
 """A new user in JupyterLab: the launcher, a mesh, an error, the stop button, a restart."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

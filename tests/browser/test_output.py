@@ -1,7 +1,5 @@
 """Layouts and progress bars as JupyterLab draws them, and what it leaves of them untrusted."""
 
-from __future__ import annotations
-
 from textwrap import indent
 
 import nbformat

@@ -1,7 +1,5 @@
 """The debugger's prompt in JupyterLab: typed at in the cell, and gone when nobody asks any more."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -115,6 +113,7 @@ def test_the_stop_button_closes_the_box(ranks: Notebook) -> None:
     assert ranks.run("%%mesh\nrank * 0").text == "[0-3] 0"
 
 
+@pytest.mark.fault
 def test_a_rank_that_dies_takes_its_question_along(ranks: Notebook) -> None:
     cell = ranks.start("%%mesh\nimport os\nbreakpoint()\nx = 1")
     prompt = Prompt(ranks, cell)
@@ -128,6 +127,7 @@ def test_a_rank_that_dies_takes_its_question_along(ranks: Notebook) -> None:
     prompt.is_gone()
 
 
+@pytest.mark.fault
 def test_a_lost_question_holds_up_no_cell(ranks: Notebook) -> None:
     cell = ranks.start("%%mesh 3\nimport os\nbreakpoint()\nx = 1")
     prompt = Prompt(ranks, cell)

@@ -1,7 +1,5 @@
 """The tour in JupyterLab: opened, run from top to bottom, looked at."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Widgets and displays of ranks in JupyterLab: moved, pressed, loaded again, looked at."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests import support
@@ -86,7 +84,7 @@ def test_a_page_that_is_loaded_again_and_a_mesh_that_goes_down(notebook: Noteboo
     move_to_the_end(notebook.cell(1), 1)
     busy = notebook.start("%%mesh --noblock 1\nimport time; time.sleep(5)").finish()
     assert busy.prompt
-    path = saved(notebook)
+    path = notebook.save()
     notebook.page.goto(server.url(f"lab/tree/{path}"), wait_until="domcontentloaded")
     again = Notebook(notebook.page)
     sliders(again.cell(1)).nth(1).wait_for()  # although rank 1 is busy
@@ -125,14 +123,3 @@ def test_values_and_meshes(notebook: Notebook) -> None:
         picture(notebook.page, f"values-{theme.lower()}")
         ranks.scroll_into_view_if_needed()
         picture(notebook.page, f"ranks-{theme.lower()}", clip=ranks.bounding_box())
-
-
-def saved(notebook: Notebook) -> str:
-    """Save it; its path."""
-    return notebook.page.evaluate(
-        """async () => {
-            const context = window.jupyterapp.shell.currentWidget.context;
-            await context.save();
-            return context.path;
-        }"""
-    )

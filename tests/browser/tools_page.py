@@ -70,13 +70,7 @@ class Tools:
 
     def opened_again(self, server: Server) -> Tools:
         """The notebook in a page that is loaded anew."""
-        path = self.page.evaluate(
-            """async () => {
-                const { context } = window.jupyterapp.shell.currentWidget;
-                await context.save();
-                return context.path;
-            }"""
-        )
+        path = self.notebook.save()
         self.page.goto(server.url(f"lab/tree/{path}"), wait_until="domcontentloaded")
         again = Tools(Notebook(self.page))
         self.page.locator(".mnb-lab-status", has_text="ranks").wait_for()  # it knows the mesh

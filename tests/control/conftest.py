@@ -1,7 +1,5 @@
 """Meshes whose ranks are asked what they do, in this process, without a notebook."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Every control message and every answer on its way through bytes, and what hostile bytes do."""
 
-from __future__ import annotations
-
 import json
 import types
 import typing

@@ -1,7 +1,5 @@
 """Spans of time as seconds ago: what is covered is counted once."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

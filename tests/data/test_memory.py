@@ -1,7 +1,5 @@
 """What is taken as memory, and what is refused with what to type instead."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

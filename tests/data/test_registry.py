@@ -1,7 +1,5 @@
 """Registered memory: what others can copy, how far, and until when."""
 
-from __future__ import annotations
-
 import fcntl
 import gc
 import os
@@ -182,6 +180,7 @@ def test_memory_is_kept_while_somebody_copies(registry):
     eventually(lambda: sys.getrefcount(data) < count)
 
 
+@pytest.mark.fault
 def test_a_copier_that_dies_holds_nothing(registry):
     place = register(registry, bytearray(8))
     source = (

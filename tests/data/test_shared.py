@@ -1,7 +1,5 @@
 """Leases of shared memory, between real processes: what senders and holders may expect."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import gc
@@ -138,7 +136,6 @@ def test_round_trip_to_another_process(arena, peers):
     assert peer("[held['x'].readonly, held['x'].format]") == [False, "B"]
 
 
-@pytest.mark.slow
 def test_many_buffers_keep_their_order_and_share_segments(arena):
     buffers = [os.urandom(size) for size in (MB, 5, 70 * MB, MB + 1, 4096, 2 * MB)]
     for _ in range(2):  # new segments, then warm ones
@@ -192,7 +189,6 @@ def test_a_segment_with_one_lease_left_is_not_written(arena):
     assert lend(arena, b"c" * MB).segment == first.segment
 
 
-@pytest.mark.slow
 def test_a_hundred_sends_use_one_segment(arena, peers):
     peer, seen = peers(), set()
     for turn in range(100):

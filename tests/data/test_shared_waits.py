@@ -1,18 +1,13 @@
 """A moment's wait for a warm segment, where new pages would cost more."""
 
-from __future__ import annotations
-
 import threading
 import time
-
-import pytest
 
 from tests.data.test_shared import ANNA, MB, arena, lend
 
 __all__ = ["arena"]
 
 
-@pytest.mark.slow
 def test_a_large_segment_on_its_way_back_is_waited_for(arena):
     data = bytes(100 * MB)
     first = lend(arena, data)
@@ -22,7 +17,6 @@ def test_a_large_segment_on_its_way_back_is_waited_for(arena):
     returning.join()
 
 
-@pytest.mark.slow
 def test_one_that_is_kept_is_not_waited_for_long(arena):
     data = bytes(100 * MB)
     first = lend(arena, data)

@@ -1,7 +1,5 @@
 """Actors that do what no actor should."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -4,8 +4,6 @@ A goal is the figure to publish; a test fails at ten times the goal, so that a b
 slow run and not a red one. All figures are printed at the end of the session.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import threading

@@ -1,7 +1,5 @@
 """Rows 1 and 2: a rank is killed, idle or in a call."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -26,7 +24,6 @@ def verdicts(procs) -> list[str]:
     return [rank.verdict for rank in found.ranks]
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_an_idle_rank_that_is_killed_is_seen_without_a_call(mesh, failures, goal, responsive):
     made = mesh(4)
@@ -44,7 +41,6 @@ def test_an_idle_rank_that_is_killed_is_seen_without_a_call(mesh, failures, goal
     assert not is_running(made.pids[1])
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_call_in_flight_ends_with_the_rank_and_keeps_the_others_values(mesh, goal, responsive):
     made = mesh(4)
@@ -65,7 +61,6 @@ def test_a_call_in_flight_ends_with_the_rank_and_keeps_the_others_values(mesh, g
     assert made.one(0).add.call_one(5).get(timeout=10) == 5
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_every_kind_of_call_ends_and_later_ones_fail_at_once(mesh, goal):
     made = mesh(2)
@@ -89,7 +84,6 @@ def test_every_kind_of_call_ends_and_later_ones_fail_at_once(mesh, goal):
     goal("2 a call to a lost rank is refused", time.monotonic() - before, 0.01)
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, signal.SIGHUP])
 def test_the_signal_is_named(mesh, number):
@@ -102,7 +96,6 @@ def test_the_signal_is_named(mesh, number):
     assert number.name in str(error)
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_fat_rank(mesh, goal):
     made = mesh(2)
@@ -113,7 +106,6 @@ def test_a_fat_rank(mesh, goal):
     goal("2 SIGKILL of a rank of 1 GB: known", time.monotonic() - at, 0.5)
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_rank_that_waits_for_a_killed_one_is_told_too(mesh, goal):
     made = mesh(2)

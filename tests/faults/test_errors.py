@@ -1,7 +1,5 @@
 """Rows 14 to 17: hostile exceptions, constructors that fail, deep stacks, and every way to exit."""
 
-from __future__ import annotations
-
 import sys
 import time
 import types
@@ -89,8 +87,6 @@ TEXTS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 @pytest.mark.parametrize("case", HOSTILE)
 def test_every_exception_ends_the_call_and_the_rank_lives(mesh, goal, case, responsive):
     made = mesh(2)
@@ -104,7 +100,6 @@ def test_every_exception_ends_the_call_and_the_rank_lives(mesh, goal, case, resp
     assert list(made.workers.add.call().get(timeout=5).values()) == [1, 1]
 
 
-@pytest.mark.slow
 def test_an_exception_class_that_cannot_be_imported_here(mesh):
     made = mesh(1)
     code = (
@@ -120,7 +115,6 @@ def test_an_exception_class_that_cannot_be_imported_here(mesh):
     assert isinstance(error.exception, Exception)
 
 
-@pytest.mark.slow
 def test_the_original_is_attached_when_it_survives(mesh):
     error = mesh(1).workers.do.call_one("raise KeyError('lost key')").exception(timeout=10)
     assert type(error.exception) is KeyError
@@ -128,8 +122,6 @@ def test_the_original_is_attached_when_it_survives(mesh):
     assert "KeyError: 'lost key'" in error.remote_traceback
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 @pytest.mark.parametrize("bad", [(3,), (2, 5)])
 def test_a_constructor_that_fails_on_some_of_eight_ranks(mesh, goal, failures, tmp_path, bad):
     made = mesh(8)
@@ -158,7 +150,6 @@ def test_a_constructor_that_fails_on_some_of_eight_ranks(mesh, goal, failures, t
     assert list(again.hello.call().get(timeout=10).values()) == list(range(8))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["import os; os._exit(4)", "import os; os.abort()"])
 @pytest.mark.fault
 def test_a_constructor_that_ends_its_process(mesh, how, tmp_path):
@@ -170,7 +161,6 @@ def test_a_constructor_that_ends_its_process(mesh, how, tmp_path):
     assert isinstance(made.one(1).add.call_one, types.MethodType)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "how", ["raise SystemExit(3)", "raise KeyboardInterrupt", "raise GeneratorExit"]
 )
@@ -183,7 +173,6 @@ def test_a_constructor_that_raises_a_base_exception(mesh, how, tmp_path):
     assert list(made.workers.add.call().get(timeout=10).values()) == [1, 1]
 
 
-@pytest.mark.slow
 def test_a_recursion_without_end_is_an_error(mesh, goal):
     made = mesh(1)
     at = time.perf_counter()
@@ -202,7 +191,6 @@ def nested(depth: int) -> list:
     return found
 
 
-@pytest.mark.slow
 def test_a_deeply_nested_argument_or_result_is_an_error(mesh):
     made = mesh(1)
     with pytest.raises(TypeError, match="pickled"):
@@ -223,7 +211,6 @@ deep([1])
 """
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_an_overflow_of_the_c_stack_is_an_exit_with_its_stack(mesh, goal):
     made = mesh(2)
@@ -235,7 +222,6 @@ def test_an_overflow_of_the_c_stack_is_an_exit_with_its_stack(mesh, goal):
     assert "Segmentation fault" in str(error)
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_segmentation_fault_is_an_exit_with_its_stack(mesh, goal):
     made = mesh(2)
@@ -248,7 +234,6 @@ def test_a_segmentation_fault_is_an_exit_with_its_stack(mesh, goal):
     assert made.one(0).add.call_one().get(timeout=5) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cls", [Worker, Doer])
 @pytest.mark.parametrize(
     "code, kind, text",
@@ -272,7 +257,6 @@ def test_what_raises_ends_the_call_only(mesh, goal, code, kind, text, cls):
     assert doers.add.call_one().get(timeout=5) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cls", [Worker, Doer])
 @pytest.mark.parametrize(
     "code, text",
@@ -291,7 +275,6 @@ def test_other_base_exceptions_are_told_and_the_mesh_goes_on(mesh, failures, cls
     assert made.workers.add.call_one().get(timeout=5) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.parametrize(
     "code, exitcode, number",

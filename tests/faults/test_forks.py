@@ -1,7 +1,5 @@
 """Row 18, first half: processes of endpoints never touch our sockets, and end with the rank."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -59,7 +57,6 @@ result = process.pid
 }
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.parametrize("how", DAEMONS)
 @pytest.mark.parametrize("end", ["stop", "kill"])
@@ -88,7 +85,6 @@ FORKED_CHILD = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", FORKED_CHILD)
 def test_a_forked_child_that_runs_on_answers_nothing(mesh, tmp_path, what):
     """The child returns from the endpoint as the parent does: only the parent may answer."""
@@ -112,8 +108,6 @@ open({str(ledger)!r}, "a").write(f"{{os.getpid()}}\\n")
     assert is_running(made.pids[1])
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 def test_a_forked_child_cannot_use_the_mesh(mesh):
     made = mesh(2)
     code = """
@@ -136,7 +130,6 @@ result = os.read(reader, 10_000).decode()
     assert made.one(1).add.call_one(1).get(timeout=10) == 1
 
 
-@pytest.mark.slow
 def test_a_pool_and_a_dataloader_work_in_an_endpoint(mesh):
     made = mesh(1)
     code = """
@@ -155,8 +148,6 @@ result = [batch.sum().item() for batch in data]
     assert made.workers.add.call_one().get(timeout=5) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 def test_the_client_may_fork(mesh):
     """A child of the client's process leaves our sockets and processes alone."""
     made = mesh(2)

@@ -1,7 +1,5 @@
 """Healing: what a mesh has lost comes back at the same coordinates; or the survivors go on."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -30,7 +28,6 @@ def values(workers) -> list[int]:
     return list(workers.add.call(1).get(timeout=20).values())
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.parametrize("lost", [(1,), (0, 2), (0, 1, 2, 3)])
 def test_actors_are_made_again_and_survivors_keep_their_state(mesh, goal, lost, failures):
@@ -60,7 +57,6 @@ def test_actors_are_made_again_and_survivors_keep_their_state(mesh, goal, lost, 
     assert values(made.procs.spawn("new", Worker)) == [1] * 4
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_the_loop_of_an_elastic_training_run(mesh, failures):
     """Seed 002: `except DeviceMeshError: mesh = heal_mesh(mesh)`."""
@@ -83,7 +79,6 @@ def test_the_loop_of_an_elastic_training_run(mesh, failures):
     assert len(procs.spawn("again", Worker).add.call().get(timeout=10)) == 4
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_heal_through_the_actors_and_twice(mesh):
     made = mesh(2)
@@ -95,7 +90,6 @@ def test_a_heal_through_the_actors_and_twice(mesh):
     assert values(made.workers) == [2, 2]
 
 
-@pytest.mark.slow
 def test_an_actor_that_died_by_itself_is_made_again(mesh, failures):
     made = mesh(2)
     made.one(1).do.broadcast("raise ValueError('nobody waits')")
@@ -108,7 +102,6 @@ def test_an_actor_that_died_by_itself_is_made_again(mesh, failures):
     assert made.one(1).pid.call_one().get(timeout=10) == pid == made.pids[1]
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_large_constructor_arguments_are_there_again(mesh):
     import numpy as np
@@ -122,7 +115,6 @@ def test_large_constructor_arguments_are_there_again(mesh):
     assert list(holders.total.call().get(timeout=10).values()) == [big.sum()] * 2
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_handles_that_actors_hold_follow_the_heal(mesh):
     """Actors that were given a mesh can call it after it was healed: survivors and new ones."""
@@ -137,7 +129,6 @@ def test_handles_that_actors_hold_follow_the_heal(mesh):
     assert list(bosses.spawn_deep.call().get(timeout=20).values()) == [3, 3, 3]
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_rank_that_dies_while_it_is_healed_is_told_and_a_later_heal_works(mesh, tmp_path):
     switch = tmp_path / "bad"
@@ -164,7 +155,6 @@ def test_a_rank_that_dies_while_it_is_healed_is_told_and_a_later_heal_works(mesh
     assert values(made.workers) == [2, 2, 2]
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_boot_that_fails_while_healing_is_told_and_a_later_heal_works(mesh, tmp_path):
     switch = tmp_path / "bad"
@@ -187,7 +177,6 @@ def test_a_boot_that_fails_while_healing_is_told_and_a_later_heal_works(mesh, tm
     assert values(made.workers) == [1, 1, 1]
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_heals_of_several_threads_at_once(mesh):
     made = mesh(4)
@@ -211,7 +200,6 @@ def test_heals_of_several_threads_at_once(mesh):
     assert all(map(is_running, pids))
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.parametrize("lost", [(1,), (0, 3)])
 def test_shrink_keeps_the_survivors(mesh, lost):
@@ -236,7 +224,6 @@ def test_shrink_keeps_the_survivors(mesh, lost):
     again.stop().get(timeout=10)
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_slice_shrinks_its_mesh_and_no_rank_is_forgotten(mesh):
     made = mesh(4)
@@ -248,7 +235,6 @@ def test_a_slice_shrinks_its_mesh_and_no_rank_is_forgotten(mesh):
     eventually(lambda: not any(map(is_running, pids)), 10.0)
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_process_groups_are_made_again_on_all_ranks(mesh, goal):
     made = mesh(4)
@@ -267,7 +253,6 @@ def test_process_groups_are_made_again_on_all_ranks(mesh, goal):
     assert set(grouped.reduce.call().get(timeout=60).values()) == {6}
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_the_mesh_of_an_actor_heals_in_its_hands(mesh):
     made = mesh(1)
@@ -286,8 +271,6 @@ def test_the_mesh_of_an_actor_heals_in_its_hands(mesh):
     assert leaders.total.call_one().get(timeout=10) == 2
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 def test_who_may_not_heal_is_told(mesh):
     made = mesh(2)
     bosses = made.procs.spawn("bosses", Boss, made.workers)

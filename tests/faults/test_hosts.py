@@ -1,7 +1,5 @@
 """Row 5: the zygote or the agent is killed, or the agent is stopped."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

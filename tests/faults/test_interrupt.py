@@ -1,8 +1,6 @@
 """Row 27: the stop button, wherever the ranks are. (Cells: tests/notebook; collectives come
 later.)"""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -17,7 +15,7 @@ from tests.faults.actors import AsyncWorker, Worker
 from tests.faults.test_values import Raises
 from tests.support import eventually
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.alone  # the workers of pytest-xdist ignore SIGINT
 
 
 def interrupted_get(future, after_s: float = 0.3) -> float:
@@ -111,7 +109,6 @@ def test_only_calls_of_the_interrupted_cell_are_stopped(trio):
 
 
 @pytest.mark.slow
-@pytest.mark.fault
 def test_the_spawn_of_a_mesh_can_be_left_and_goes_on(mesh_runtime, goal):
     procs = this_host().spawn_procs(per_host={"gpus": 2})
     slow = procs.spawn("slow", Slow, 1.5)

@@ -1,7 +1,5 @@
 """Row 26: 100 000 calls in flight to one actor and to 8 ranks: answered, cancelled, killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -11,16 +9,11 @@ import pytest
 
 from monarch_nb import CallInterrupted, RankExited
 from monarch_nb.control.client import client
-from tests.support import eventually
+from tests.support import eventually, rss_bytes
 
 pytestmark = pytest.mark.alone
 
 CALLS = 100_000
-
-
-def rss_bytes(pid: int | str = "self") -> int:
-    with open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Burst:

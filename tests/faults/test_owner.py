@@ -1,7 +1,5 @@
 """Rows 6 and 7: the program that drives the mesh ends, in every way a program can."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -108,7 +106,6 @@ def test_sigkill_leaves_nothing(tmp_path, goal, busy):
     assert_all_gone(program, goal, f"6 SIGKILL of the client, {then}: nothing left", at, 1.0)
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_stopped_and_then_killed_leaves_nothing(tmp_path, goal):
     program = Program(tmp_path, "threading.Event().wait()")
@@ -186,7 +183,6 @@ def test_a_deaf_rank_is_killed_in_time(tmp_path, goal, how):
     assert program.cleaned() == [program.ranks[1]]
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_failure_nobody_handles_ends_a_script_with_its_report(tmp_path, goal):
     program = Program(tmp_path, "threading.Event().wait()")

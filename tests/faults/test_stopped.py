@@ -1,7 +1,5 @@
 """Row 4: a rank is stopped by SIGSTOP: silent, then heard again or given up."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -28,7 +26,10 @@ def short_grace() -> Iterator[None]:
 
 def send(pid: int, number: int) -> float:
     at = time.monotonic()
-    os.kill(pid, number)
+    if number == signal.SIGSTOP:
+        stop(pid)  # it answers nothing from here on
+    else:
+        os.kill(pid, number)
     return at
 
 

@@ -1,7 +1,5 @@
 """Rows 12 and 13: what cannot be pickled, and what misbehaves while it is."""
 
-from __future__ import annotations
-
 import os
 import socket
 import sys
@@ -20,7 +18,6 @@ class Holder:
         self.__dict__.update(parts)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments, place",
     [
@@ -49,7 +46,6 @@ def test_an_argument_that_cannot_be_pickled_is_named(mesh, goal, arguments, plac
             inner(1).close()
 
 
-@pytest.mark.slow
 def test_a_keyword_and_a_constructor_argument_are_named(mesh):
     made = mesh(1)
     with pytest.raises(EncodeError, match="by"):
@@ -58,7 +54,6 @@ def test_a_keyword_and_a_constructor_argument_are_named(mesh):
         made.procs.spawn("other", Worker, start=Holder(lock=threading.Lock()))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cls", [Worker, AsyncWorker])
 def test_a_result_that_cannot_be_pickled_is_an_error_and_both_live(mesh, goal, cls):
     made = mesh(1)
@@ -77,7 +72,6 @@ def test_a_result_that_cannot_be_pickled_is_an_error_and_both_live(mesh, goal, c
     assert workers.add.call_one().get(timeout=5) == 1
 
 
-@pytest.mark.slow
 def test_what_must_work_works(mesh):
     made = mesh(1)
     doubled = made.workers.echo.call_one(lambda x: x * 2).get(timeout=10)
@@ -131,8 +125,6 @@ class Rebuilds:
         return explode, (1,)
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 def test_getstate_and_reduce_that_raise_are_named_in_the_caller(mesh):
     made = mesh(1)
     with pytest.raises(ValueError, match="no state for you") as caught:
@@ -143,7 +135,6 @@ def test_getstate_and_reduce_that_raise_are_named_in_the_caller(mesh):
     assert made.workers.add.call_one().get(timeout=5) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "value, kind, text",
     [
@@ -167,7 +158,6 @@ def test_one_that_raises_on_arrival_is_an_error_of_the_call(mesh, which, value, 
     assert list(workers.add.call(2).get(timeout=5).values()) == [2, 2]
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_one_that_ends_the_process_on_arrival_is_an_exit(mesh):
     made = mesh(2)
@@ -177,8 +167,6 @@ def test_one_that_ends_the_process_on_arrival_is_an_exit(mesh):
     assert made.one(0).add.call_one().get(timeout=5) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 def test_one_that_hangs_on_arrival_leaves_the_rank_responsive(mesh, goal):
     """The inbox thread runs no unpickling: other actors, interrupts and status go on."""
     made = mesh(2)
@@ -199,7 +187,6 @@ def test_one_that_hangs_on_arrival_leaves_the_rank_responsive(mesh, goal):
     assert made.one(1).add.call_one().get(timeout=5) == 1
 
 
-@pytest.mark.slow
 def test_a_result_that_raises_here_ends_the_call_and_harms_nothing(mesh):
     made = mesh(2)
     code = "from tests.faults.test_values import Raises; result = Raises('setstate')"

@@ -1,7 +1,5 @@
 """An agent and what it says."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.host.support import host

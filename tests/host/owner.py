@@ -1,7 +1,5 @@
 """A process that owns a host, for tests that kill the owner. Prints what it has started."""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

@@ -1,7 +1,5 @@
 """What the tests of the host run as a rank: does what it is told, knows nothing of actors."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """A controller for tests: starts an agent, sends verbs, keeps all that it is told."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """An agent with real ranks: what a spawn gives, what an end reports."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -16,7 +14,6 @@ from tests.host.support import AGENT, CONTROLLER, host
 from tests.support import eventually, is_running
 
 
-@pytest.mark.slow
 def test_ready_says_who_and_with_what(agent):
     ready = agent.hear("ready")
     assert ready["pid"] == agent.agent_pid
@@ -24,7 +21,6 @@ def test_ready_says_who_and_with_what(agent):
     assert ready["versions"]["python"] == sys.version.split()[0]
 
 
-@pytest.mark.slow
 def test_four_ranks_each_in_its_place(agent):
     procs = agent.spawn(
         4,
@@ -56,7 +52,6 @@ def test_four_ranks_each_in_its_place(agent):
     assert len({facts["boot"]["board"][1] for facts in found}) == 4
 
 
-@pytest.mark.slow
 def test_folder_import_path_processors_and_thread_count(agent, tmp_path):
     path = [*sys.path, "/nowhere"]
     [proc] = agent.spawn(1, cwd=str(tmp_path), path=path, bind=[{"cpus": [0]}])
@@ -67,13 +62,11 @@ def test_folder_import_path_processors_and_thread_count(agent, tmp_path):
     assert facts["env"]["OMP_NUM_THREADS"] == "1"
 
 
-@pytest.mark.slow
 def test_a_thread_count_of_the_users_stays(agent):
     [proc] = agent.spawn(1, env={"OMP_NUM_THREADS": "7"})
     assert agent.facts(proc)["env"]["OMP_NUM_THREADS"] == "7"
 
 
-@pytest.mark.slow
 def test_a_folder_that_is_not_there_is_said(agent):
     [proc] = agent.spawn(1, cwd="/nowhere/at/all")
     exited = agent.hear("exited", proc)
@@ -81,7 +74,6 @@ def test_a_folder_that_is_not_there_is_said(agent):
     assert "/nowhere/at/all" in exited["tail"]
 
 
-@pytest.mark.slow
 def test_sixty_four_ranks(agent, record_property):
     procs = agent.spawn(64)
     agent.up(procs)
@@ -90,7 +82,6 @@ def test_sixty_four_ranks(agent, record_property):
     assert all(agent.hear("exited", proc)["code"] == 0 for proc in procs)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("deed, code, number, said", [
     ({"verb": "exit_with", "code": 3}, 3, None, ""),
     ({"verb": "abort"}, None, signal.SIGABRT, "Fatal Python error: Aborted"),
@@ -108,7 +99,6 @@ def test_an_end_is_reported_with_its_cause_and_last_words(agent, deed, code, num
     assert len(agent.find("exited", proc)) == 1
 
 
-@pytest.mark.slow
 def test_a_main_that_raises_ends_with_its_traceback():
     with host(main="tests.host.ranks:refuse") as agent:
         [proc] = agent.spawn(1)
@@ -117,7 +107,6 @@ def test_a_main_that_raises_ends_with_its_traceback():
         assert exited["tail"].endswith("RuntimeError: rank 0 does not want to")
 
 
-@pytest.mark.slow
 def test_a_zygote_that_cannot_start_says_why():
     with host(preload=("no_such_module",), ready=False) as agent:
         failed = agent.hear("failed")
@@ -125,7 +114,6 @@ def test_a_zygote_that_cannot_start_says_why():
         assert "No module named 'no_such_module'" in failed["text"]
 
 
-@pytest.mark.slow
 def test_the_board_is_sent_while_somebody_looks(agent):
     [proc] = agent.spawn(1)
     place = agent.facts(proc)["boot"]["board"]
@@ -146,7 +134,6 @@ def test_the_board_is_sent_while_somebody_looks(agent):
     agent.ask("status", on=False)
 
 
-@pytest.mark.slow
 def test_an_agent_samples_as_fast_as_it_is_asked_to(agent):
     [proc] = agent.spawn(1)
     place = agent.facts(proc)["boot"]["board"]
@@ -165,7 +152,7 @@ def test_an_agent_samples_as_fast_as_it_is_asked_to(agent):
     assert "period_s: str" in agent.ask("status", on=True, period_s="often")["error"]
 
 
-@pytest.mark.slow
+@pytest.mark.fault
 def test_stop_gives_grace_and_then_kills(agent):
     polite, stubborn = agent.spawn(2)
     agent.send(stubborn, "refuse_to_end")
@@ -176,7 +163,6 @@ def test_stop_gives_grace_and_then_kills(agent):
     assert (exited["signal"], exited["oom"]) == (signal.SIGKILL, False)
 
 
-@pytest.mark.slow
 def test_kill_sends_any_signal(agent):
     [proc] = agent.spawn(1)
     agent.up([proc])
@@ -184,7 +170,7 @@ def test_kill_sends_any_signal(agent):
     assert agent.hear("exited", proc)["signal"] == signal.SIGTERM
 
 
-@pytest.mark.slow
+@pytest.mark.fault
 def test_ranks_of_a_rank_end_with_it(agent):
     [parent] = agent.spawn(1)
     [child] = agent.spawn(1, owner=parent)
@@ -193,7 +179,6 @@ def test_ranks_of_a_rank_end_with_it(agent):
     assert agent.hear("exited", child)["code"] == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("verb, fields, said", [
     ("dance", {}, "dance: an agent knows spawn, stop"),
     ("spawn", {"procs": "all"}, "Spawn.procs: str, not list"),
@@ -208,21 +193,18 @@ def test_a_bad_request_is_answered_and_changes_nothing(agent, verb, fields, said
     agent.spawn(1)
 
 
-@pytest.mark.slow
 def test_an_id_is_used_once(agent):
     [proc] = agent.spawn(1)
     agent.ask("stop", procs=[proc], grace_s=5)
     assert "used once" in agent.ask("spawn", procs=[proc])["error"]
 
 
-@pytest.mark.slow
 def test_noise_is_dropped(agent):
     for frame in (b"", b"x", os.urandom(60)):
         agent.links.outbox(AGENT).send(frame)
     agent.spawn(1)
 
 
-@pytest.mark.slow
 def test_shutdown_ends_all_and_the_agent(agent):
     procs = agent.spawn(2)
     assert agent.ask("shutdown", grace_s=5) == {"ok": True}
@@ -231,7 +213,6 @@ def test_shutdown_ends_all_and_the_agent(agent):
     assert "shutting down" not in agent.launcher.last_words()
 
 
-@pytest.mark.slow
 def test_the_agent_is_light(agent):
     maps = Path(f"/proc/{agent.agent_pid}/maps").read_text()
     assert "torch" not in maps
@@ -266,7 +247,6 @@ def test_an_idle_zygote_loads_what_the_first_optimizer_of_a_rank_would():
         assert os.listdir(f"/proc/{zygote}/task") == [str(zygote)]
 
 
-@pytest.mark.slow
 def test_a_batch_of_requests_is_taken_apart(agent):
     from monarch_nb.core.wire import frames
 

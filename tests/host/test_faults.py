@@ -4,8 +4,6 @@ Each goal is recorded; a test fails at ten times the goal, so a busy machine mak
 not a red one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -19,8 +17,6 @@ import pytest
 
 from tests.host.support import host, wait
 from tests.support import SESSION, descendants, eventually, is_running, session_processes
-
-pytestmark = pytest.mark.alone
 
 
 @pytest.fixture
@@ -77,7 +73,6 @@ def test_a_stopped_rank_is_silent_and_heard_again(agent, goal):
 
 
 @pytest.mark.slow
-@pytest.mark.fault
 def test_a_rank_that_holds_the_gil_is_not_silent(agent):
     [proc] = agent.spawn(1)
     agent.up([proc])

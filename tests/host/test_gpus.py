@@ -1,7 +1,5 @@
 """What ranks use of GPUs: as NVML tells it, or nothing, and never a word of complaint."""
 
-from __future__ import annotations
-
 import os
 import threading
 from types import SimpleNamespace
@@ -95,7 +93,6 @@ def test_without_a_driver_there_are_no_figures_and_no_noise(what, capfd):
 
 
 @pytest.mark.gpu
-@pytest.mark.slow
 def test_a_real_gpu_tells_what_this_process_uses():
     pytest.importorskip("pynvml")
     torch = pytest.importorskip("torch")

@@ -1,8 +1,6 @@
 """py-spy beside the agent: it is waited for by nobody, ended when it takes too long, and what it
 says is passed on. A fake stands for it where its own words do not matter."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,8 +1,6 @@
 """What ranks write from C, on its way to the controller: whole, in turn, and without the controller
 too."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -158,7 +156,6 @@ def test_who_waits_for_what_was_written_hears_when_it_has_gone_on(ranks):
 # ----------------------------------------------------------------------------------- real processes
 
 
-@pytest.mark.slow
 def test_draining_is_over_when_all_has_gone_on(agent):
     [proc] = agent.spawn(1)
     agent.up([proc])
@@ -170,7 +167,6 @@ def test_draining_is_over_when_all_has_gone_on(agent):
     assert agent.ask("drain", procs=[proc, 12345]) == {"ok": True}
 
 
-@pytest.mark.slow
 def test_what_c_writes_arrives(agent):
     [proc] = agent.spawn(1)
     agent.send(proc, "write", text="grüße from C\n")
@@ -179,7 +175,6 @@ def test_what_c_writes_arrives(agent):
     }  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_flood_arrives_whole_and_nobody_else_waits_for_it(agent):
     loud, quiet = agent.spawn(2)
     agent.up([loud, quiet])
@@ -194,7 +189,7 @@ def test_a_flood_arrives_whole_and_nobody_else_waits_for_it(agent):
     assert agent.ask("tail", proc=loud)["text"].endswith("x" * 99)
 
 
-@pytest.mark.slow
+@pytest.mark.fault
 def test_a_rank_that_is_killed_in_a_flood_leaves_all_that_it_wrote(agent):
     [proc] = agent.spawn(1)
     agent.send(proc, "write", text=LINE, times=FLOOD // 10)

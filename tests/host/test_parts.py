@@ -1,7 +1,5 @@
 """The small parts of the host, each alone."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import socket
@@ -357,7 +355,6 @@ def test_a_boot_record_travels_as_a_line():
     assert AgentBoot.from_line(boot.to_line()) == boot
 
 
-@pytest.mark.slow
 def test_an_agent_that_cannot_start_leaves_its_last_words(tmp_path):
     tmp_path.chmod(0o755)  # sockets in a dir that others can enter
     launcher = LocalLauncher()

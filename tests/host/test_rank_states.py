@@ -1,7 +1,5 @@
 """The agent's bookkeeping keeps its promises for every order of events."""
 
-from __future__ import annotations
-
 import signal
 from collections import Counter, defaultdict
 

@@ -1,7 +1,5 @@
 """Run dirs: private, short, swept when the owner is dead and never before."""
 
-from __future__ import annotations
-
 import os
 import signal
 import stat
@@ -48,7 +46,7 @@ def test_a_run_dir_is_private_and_goes_away(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.fault
 def test_a_dead_owners_dir_is_swept_a_living_ones_is_not(owner, tmp_path):
     assert sweep(tmp_path) == []
     os.kill(owner.pid, signal.SIGKILL)
@@ -58,6 +56,7 @@ def test_a_dead_owners_dir_is_swept_a_living_ones_is_not(owner, tmp_path):
     made.remove()
 
 
+@pytest.mark.fault
 def test_a_stopped_owner_is_alive(owner, tmp_path):
     os.kill(owner.pid, signal.SIGSTOP)
     assert sweep(tmp_path) == []
@@ -112,7 +111,6 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_an_owner_that_dies_while_it_starts_its_agent_leaves_no_dir(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))

@@ -1,7 +1,5 @@
 """Ranks that are started by a command: everything that is promised for a fork, wrapper or not."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -34,7 +32,6 @@ def records(agent):
     return list(Path(agent.boot.run_dir).glob("*.boot"))
 
 
-@pytest.mark.slow
 @WRAPPERS
 def test_it_is_in_its_place_like_a_fork(agent, line, tmp_path):
     cpu = min(os.sched_getaffinity(0))
@@ -70,7 +67,6 @@ def test_it_is_in_its_place_like_a_fork(agent, line, tmp_path):
     assert records(agent) == []
 
 
-@pytest.mark.slow
 @WRAPPERS
 @pytest.mark.fault
 def test_its_end_is_reported_at_once_and_nothing_of_it_stays(agent, line):
@@ -106,7 +102,6 @@ def test_it_ends_with_the_zygote_and_with_the_agent(line, victim):
         eventually(lambda: not any(map(is_running, pids)), 5.0, "the ranks gone")
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_rank_in_another_session_ends_though_nobody_is_left_to_end_it(agent):
     script = f"setsid {sys.executable} -m {ENTRY} & wait"
@@ -119,7 +114,6 @@ def test_a_rank_in_another_session_ends_though_nobody_is_left_to_end_it(agent):
     eventually(lambda: not is_running(pid), 5.0)
 
 
-@pytest.mark.slow
 def test_last_words_output_and_crashes(agent):
     [proc] = start(agent, ENV)
     agent.send(proc, "write", text="from C\n")
@@ -131,7 +125,6 @@ def test_last_words_output_and_crashes(agent):
     assert "ranks.py" in exited["tail"]
 
 
-@pytest.mark.slow
 def test_a_command_that_ends_at_once(agent):
     [proc] = agent.spawn(1, commands=[["sh", "sh", "-c", "echo no licence >&2; exit 3"]])
     exited = agent.hear("exited", proc)
@@ -142,7 +135,6 @@ def test_a_command_that_ends_at_once(agent):
     eventually(lambda: not records(agent), what="its boot record removed")
 
 
-@pytest.mark.slow
 def test_a_shell_has_the_signals_of_a_shell(agent):
     """Python ignores SIGPIPE, and an exec would hand that on."""
     [proc] = agent.spawn(1, commands=[["sh", "sh", "-c", "yes | head -n 1; exit 3"]])
@@ -167,7 +159,6 @@ def test_a_command_that_never_is_a_rank_is_given_up():
         assert agent.facts(fork)["pid"]
 
 
-@pytest.mark.slow
 def test_a_stop_does_not_wait_for_a_command_for_ever(agent):
     [proc] = agent.spawn(1, commands=[["sleep", "sleep", "1000"]])
     assert agent.ask("stop", procs=[proc], grace_s=0.2) == {"ok": True}
@@ -176,7 +167,6 @@ def test_a_stop_does_not_wait_for_a_command_for_ever(agent):
     assert not is_running(agent.pids()[proc])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "program, why",
     [("/nowhere/python", "is not there"), ("no-such-program", "is not there"), (__file__, "may")],
@@ -189,7 +179,6 @@ def test_a_program_that_is_not_there(agent, program, why):
     start(agent, PLAIN)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", ["ls", ["ls"], ["ls", 1], [], {}])
 def test_a_command_that_is_none(agent, command):
     [proc] = agent.new_ids(1)
@@ -197,7 +186,6 @@ def test_a_command_that_is_none(agent, command):
     assert agent.ask("spawn", procs=[proc]) == {"ok": True}  # nothing of it was taken
 
 
-@pytest.mark.slow
 def test_a_program_is_found_as_the_rank_would_find_it(agent, tmp_path):
     script = tmp_path / "wrapper"
     script.write_text(f"#!/bin/sh\nexec {sys.executable} -m {ENTRY}\n")
@@ -218,7 +206,6 @@ def asker(**changes):
     return {**mine, "path": ["/of/the/mesh"], **changes}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes, said",
     [
@@ -234,7 +221,6 @@ def test_another_version_is_refused_in_one_line(agent, changes, said):
     assert all(each in line for each in said), line
 
 
-@pytest.mark.slow
 def test_another_patch_version_will_do_and_another_installation_has_its_own_libraries(agent):
     other = asker(version=[*sys.version_info[:2], 999], prefix="/another/venv")
     [proc] = start(agent, PLAIN, python=other)
@@ -243,7 +229,6 @@ def test_another_patch_version_will_do_and_another_installation_has_its_own_libr
     assert any(each.endswith("site-packages") for each in path)
 
 
-@pytest.mark.slow
 def test_a_rank_is_there_once(agent):
     script = f"B=$MONARCH_NB_BOOT; {sys.executable} -m {ENTRY}; exec env {' '.join(PLAIN[1:])}"
     [proc] = start(agent, ["sh", "sh", "-c", script])
@@ -253,7 +238,6 @@ def test_a_rank_is_there_once(agent):
     assert "only once" in exited["tail"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("hand_on, said", [(False, "not by hand"), (True, "only once")])
 def test_it_is_not_started_by_hand(hand_on, said, tmp_path):
     env = {name: text for name, text in os.environ.items() if name != "MONARCH_NB_BOOT"}

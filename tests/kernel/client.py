@@ -1,7 +1,5 @@
 """A front end for tests: it sends cells to a real kernel and keeps every message that comes."""
 
-from __future__ import annotations
-
 import re
 import time
 from dataclasses import dataclass, field
@@ -177,6 +175,13 @@ class KernelClient:
     def interrupt(self) -> None:
         """The stop button."""
         self.manager.interrupt_kernel()
+
+    def stop_s(self, cell: Cell) -> float:
+        """Press it; how long the prompt took."""
+        pressed = time.monotonic()
+        self.interrupt()
+        self.finish(cell)
+        return cell.finished_s - pressed
 
     def _is_done(self, cell: Cell) -> bool:
         idle = any(c["execution_state"] == "idle" for c in cell.contents("status"))

@@ -1,7 +1,5 @@
 """Kernels as Jupyter starts them, from the kernelspec of the checkout."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

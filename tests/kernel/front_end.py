@@ -1,7 +1,5 @@
 """JupyterLab's side of a debugging session: its messages in its order, on the control channel."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 
@@ -80,6 +78,11 @@ class FrontEnd:
         """Start a cell."""
         self.forget_events()
         return self.kernel.start(cell)
+
+    def stop_at(self, cell: str, line: int) -> tuple[Cell, dict[str, Any]]:
+        """Run a cell to a breakpoint in it; the cell and what has stopped."""
+        self.gutter(cell, line)
+        return self.run(cell), self.event("stopped")
 
     def frames(self, stopped: dict[str, Any]) -> list[dict[str, Any]]:
         """The call stack of what has stopped."""

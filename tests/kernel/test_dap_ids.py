@@ -1,7 +1,5 @@
 """Numbers of several ranks' threads, frames and variables as one debugger's."""
 
-from __future__ import annotations
-
 from monarch_kernel.debug.rank_session import Ids, thread_number, thread_of
 
 

@@ -1,9 +1,5 @@
 """Where the visual debugger stops: coroutines, threads, actors that fail, `breakpoint()`."""
 
-from __future__ import annotations
-
-import time
-
 import pytest
 
 FIRST_CELLS = ["%mesh up --gpus 1", "%mesh debugger 0"]
@@ -57,9 +53,7 @@ def test_a_step_over_an_await(page, kernel):
 
 def test_a_cell_that_awaits(page, kernel):
     code = "%%mesh\nimport asyncio\nfirst = 1\nawait asyncio.sleep(0.01)\nsecond = first + 1"
-    page.gutter(code, 5)
-    cell = page.run(code)
-    stopped = page.event("stopped")
+    cell, stopped = page.stop_at(code, 5)
     assert page.place(stopped)[1] == 5
     assert page.evaluate(stopped, "first") == "1"
     page.resume()
@@ -74,9 +68,7 @@ def beside(n):
     print('found', found)
 thread = threading.Thread(target=beside, args=(1,), name='beside')
 thread.start(); thread.join()"""
-    page.gutter(code, 5)
-    cell = page.run(code)
-    stopped = page.event("stopped")
+    cell, stopped = page.stop_at(code, 5)
     assert page.rank_of(stopped) == "rank 0 / beside"
     assert [frame["name"] for frame in page.frames(stopped)] == ["beside"]
     page.resume()
@@ -86,9 +78,7 @@ thread.start(); thread.join()"""
 def test_a_cell_that_goes_to_the_mesh_by_itself(page, kernel):
     kernel.ok("%mesh auto on")
     code = "\n\na = 1\nb = a + 1\nprint('b', b)"
-    page.gutter(code, 4)
-    cell = page.run(code)
-    stopped = page.event("stopped")
+    cell, stopped = page.stop_at(code, 4)
     assert page.place(stopped) == ("<module>", 4)
     page.resume()
     assert "b 2" in kernel.finish(cell).text()
@@ -122,10 +112,7 @@ def test_the_stop_button_while_one_looks_at_an_actor_that_failed(page, kernel):
     page.ok("setExceptionBreakpoints", filters=["uncaught"])
     cell = page.run("plain.fail.call_one(0).get()")
     page.event("stopped")
-    pressed = time.monotonic()
-    kernel.interrupt()
-    kernel.finish(cell)
-    assert cell.finished_s - pressed < PROMPT_S
+    assert kernel.stop_s(cell) < PROMPT_S
     page.event("continued")
     kernel.ok("slow.wait.call_one(1).get()")
 
@@ -146,10 +133,7 @@ def test_the_stop_button_while_an_actor_is_stopped(page, kernel):
     page.gutter(ACTORS, 16)
     cell = page.run("plain.fail.call_one(1).get()")
     page.event("stopped")
-    pressed = time.monotonic()
-    kernel.interrupt()
-    kernel.finish(cell)
-    assert cell.finished_s - pressed < PROMPT_S
+    assert kernel.stop_s(cell) < PROMPT_S
     page.event("continued")
     cell = page.run("plain.fail.call_one(1).get()")
     page.event("stopped")
@@ -176,15 +160,11 @@ print(dap.is_attached, stops())"""
 def test_off_and_on_while_stopped(page, kernel):
     """The red button of the overlay."""
     code = "%%mesh\na = 1\nb = 2\nprint('a', a)"
-    page.gutter(code, 3)
-    cell = page.run(code)
-    page.event("stopped")
+    cell, _ = page.stop_at(code, 3)
     page.off()
     assert "a 1" in kernel.finish(cell).text()
     assert "False" in kernel.ok("%%mesh\nprint(dap.is_attached)").text()
     page.on()
-    page.gutter(code, 3)
-    cell = page.run(code)
-    page.event("stopped")
+    cell, _ = page.stop_at(code, 3)
     page.resume()
     kernel.finish(cell)

@@ -1,7 +1,5 @@
 """Ranks and kernels that end while the visual debugger has stopped them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -38,9 +36,7 @@ def test_a_rank_that_dies_while_it_is_stopped(kernel):
     kernel.ok("%mesh debugger 1")
     page = FrontEnd(kernel)
     page.on()
-    page.gutter(CELL, 4)
-    cell = page.run(CELL)
-    stopped = page.event("stopped")
+    cell, stopped = page.stop_at(CELL, 4)
     os.kill(doomed, signal.SIGKILL)
     assert page.event("continued")["threadId"] == stopped["threadId"]
     page.event("terminated")
@@ -53,9 +49,7 @@ def test_a_rank_that_dies_while_it_is_stopped(kernel):
     page.off()
     kernel.ok("%mesh heal")
     page.on()
-    page.gutter(CELL, 4)
-    cell = page.run(CELL)
-    page.event("stopped")
+    cell, _ = page.stop_at(CELL, 4)
     page.resume()
     assert kernel.finish(cell).status == "ok"
     page.off()
@@ -67,9 +61,7 @@ def test_one_of_all_ranks_dies(kernel):
     kernel.ok("%mesh debugger all")
     page = FrontEnd(kernel)
     page.on()
-    page.gutter(CELL, 4)
-    cell = page.run(CELL)
-    page.event("stopped")
+    cell, _ = page.stop_at(CELL, 4)
     kernel.until(lambda: len(page.ok("debugInfo")["stoppedThreads"]) == 2)
     os.kill(doomed, signal.SIGKILL)
     kernel.until(lambda: len(page.ok("debugInfo")["stoppedThreads"]) == 1)
@@ -85,16 +77,13 @@ def test_one_of_all_ranks_dies(kernel):
 
 
 @pytest.mark.slow
-@pytest.mark.fault
 def test_the_kernel_restarts_while_ranks_are_stopped():
     with KernelClient("monarch") as kernel:
         kernel.ok("%mesh up --gpus 2")
         kernel.ok("%mesh debugger all")
         page = FrontEnd(kernel)
         page.on()
-        page.gutter(CELL, 4)
-        page.run(CELL)
-        page.event("stopped")
+        page.stop_at(CELL, 4)
         started = time.monotonic()
         kernel.client.stop_channels()
         kernel.manager.restart_kernel(now=False)

@@ -1,10 +1,7 @@
 """Whom the visual debugger debugs, and what happens to stopped ranks: chosen, changed, interrupted,
 killed."""
 
-from __future__ import annotations
-
 import re
-import time
 
 import pytest
 
@@ -68,9 +65,7 @@ def test_nobody_is_debugged_when_it_is_off(kernel):
 
 
 def test_a_cell_that_waits_says_where_its_ranks_are_paused(page, kernel):
-    page.gutter(CELL, 4)
-    cell = page.run(CELL)
-    page.event("stopped")
+    cell, _ = page.stop_at(CELL, 4)
 
     def says() -> str:
         shown = cell.contents("display_data", "update_display_data")
@@ -83,9 +78,7 @@ def test_a_cell_that_waits_says_where_its_ranks_are_paused(page, kernel):
 
 
 def test_all_ranks(page, kernel):
-    page.gutter(CELL, 4)
-    cell = page.run(CELL)
-    stopped = page.event("stopped")
+    cell, stopped = page.stop_at(CELL, 4)
     kernel.until(lambda: len(page.ok("debugInfo")["stoppedThreads"]) == 2)
     threads = page.ok("debugInfo")["stoppedThreads"]
     assert threads[0] == stopped["threadId"], "JupyterLab looks at the first"
@@ -103,9 +96,7 @@ def test_all_ranks(page, kernel):
 
 
 def test_a_step_moves_one_rank_and_the_front_end_stays_with_it(page, kernel):
-    page.gutter(CELL, 3)
-    cell = page.run(CELL)
-    stopped = page.event("stopped")
+    cell, stopped = page.stop_at(CELL, 3)
     kernel.until(lambda: len(page.ok("debugInfo")["stoppedThreads"]) == 2)
     page.ok("next", threadId=stopped["threadId"])
     stepped = page.event("stopped")
@@ -178,14 +169,9 @@ def stops_here(page: FrontEnd, code: str, place: tuple[str, int]) -> None:
 
 
 def test_the_stop_button_ends_a_cell_whose_ranks_are_stopped(page, kernel):
-    page.gutter(CELL, 4)
-    cell = page.run(CELL)
-    page.event("stopped")
+    cell, _ = page.stop_at(CELL, 4)
     kernel.until(lambda: len(page.ok("debugInfo")["stoppedThreads"]) == 2)
-    pressed = time.monotonic()
-    kernel.interrupt()
-    kernel.finish(cell)
-    assert cell.finished_s - pressed < PROMPT_S
+    assert kernel.stop_s(cell) < PROMPT_S
     assert "KeyboardInterrupt" in cell.error
     assert "line 4, in work" in cell.error
     assert "pydevd" not in cell.error
@@ -199,17 +185,12 @@ def test_the_stop_button_ends_a_cell_whose_ranks_are_stopped(page, kernel):
 
 
 def test_an_endless_expression_delays_no_interrupt(page, kernel):
-    page.gutter(CELL, 4)
-    cell = page.run(CELL)
-    stopped = page.event("stopped")
+    cell, stopped = page.stop_at(CELL, 4)
     frame = page.frames(stopped)[0]["id"]
     asked = page.send("evaluate", {"expression": "[0 for _ in iter(int, 1)]", "frameId": frame,
                                    "context": "repl"})  # fmt: skip
     kernel.until(lambda: kernel.has_come("status", asked, "busy"))
-    pressed = time.monotonic()
-    kernel.interrupt()
-    kernel.finish(cell)
-    assert cell.finished_s - pressed < PROMPT_S
+    assert kernel.stop_s(cell) < PROMPT_S
     assert "KeyboardInterrupt" in cell.error
     assert not page.answer(asked)["success"]
     page.ask("continue", threadId=1)
@@ -245,9 +226,7 @@ def test_it_leaves_nothing_behind(kernel):
 
 def test_nothing_listens(page, kernel):
     """pydevd is in the rank's process and has no port."""
-    page.gutter(CELL, 4)
-    cell = page.run(CELL)
-    page.event("stopped")
+    cell, _ = page.stop_at(CELL, 4)
     ranks = {  # and the zygote
         pid
         for pid in support.descendants(kernel.manager.provisioner.pid)

@@ -1,7 +1,5 @@
 """Tab and Shift-Tab in a notebook, as front ends ask for them: while cells run or ranks hang."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,9 +1,5 @@
 """The stop button: the prompt is back in 0.3 s whatever the kernel does, the next cell runs."""
 
-from __future__ import annotations
-
-import time
-
 import pytest
 
 from tests.kernel.client import Cell, KernelClient
@@ -27,10 +23,7 @@ def stop(kernel: KernelClient, cell: Cell) -> float:
     the midst of `print`, whose files a traceback would have to read.
     """
     kernel.until(lambda: "running" in cell.text())
-    pressed = time.monotonic()
-    kernel.interrupt()
-    kernel.finish(cell)
-    return cell.finished_s - pressed
+    return kernel.stop_s(cell)
 
 
 def test_a_sleeping_cell_stops_at_once(kernel):

@@ -1,7 +1,5 @@
 """The Monarch kernel speaks the Jupyter protocol: the conformance suite of jupyter_kernel_test."""
 
-from __future__ import annotations
-
 import jupyter_kernel_test
 import pytest
 

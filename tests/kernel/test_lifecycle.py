@@ -1,7 +1,5 @@
 """Start, restart, shutdown and what the kernel says about itself."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 import time

@@ -1,7 +1,5 @@
 """The first mesh of a kernel comes up at once, and nobody notices how."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

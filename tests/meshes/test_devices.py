@@ -1,7 +1,5 @@
 """Which GPUs ranks see."""
 
-from __future__ import annotations
-
 import pytest
 
 from monarch_nb.control.hosts.gpus import command_for

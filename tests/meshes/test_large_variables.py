@@ -1,7 +1,5 @@
 """Large variables: shared by the ranks of a host, not copied on the way, given back."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Part A, hosts and processes: spawning, names, slices, bootstrap, environment, processors."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Ranks that are started by a command: another interpreter, a wrapper, a mesh of both kinds."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re
@@ -59,7 +57,6 @@ class Torch(Actor):
 # -------------------------------------------------------------------------------- what starts ranks
 
 
-@pytest.mark.slow
 def test_the_default_forks():
     assert PLAIN.program == sys.executable
     assert PLAIN.args == ("-m", "monarch_nb.host.rank")
@@ -93,7 +90,6 @@ def test_another_interpreter(other_python, spawn):
     mesh.stop().get()
 
 
-@pytest.mark.slow
 def test_a_command_takes_the_place_of_the_interpreter(other_python, spawn):
     mesh = this_host().with_python_executable(other_python).spawn_procs(bootstrap_command=PLAIN)
     assert _arguments(mesh) == [b"monarch_nb.host.zygote.zygote"]
@@ -194,7 +190,6 @@ def failure_of(mesh):
     return caught.value
 
 
-@pytest.mark.slow
 def test_a_program_that_exits_at_once(spawn, failures):
     command = BootstrapCommand("sh", args=("-c", "echo no licence >&2; exit 3"))
     error = failure_of(spawn(bootstrap_command=command))
@@ -203,7 +198,6 @@ def test_a_program_that_exits_at_once(spawn, failures):
     assert "no licence" in str(error).splitlines()[-2]
 
 
-@pytest.mark.slow
 def test_an_interpreter_that_lacks_this_package(spawn, failures, tmp_path, monkeypatch):
     venv.create(tmp_path / "bare", symlinks=True, with_pip=False)
     monkeypatch.chdir(tmp_path)
@@ -217,7 +211,6 @@ def test_an_interpreter_that_lacks_this_package(spawn, failures, tmp_path, monke
     assert re.search(r"has no module '\w+'; install monarch_nb there", str(error))
 
 
-@pytest.mark.slow
 def test_another_minor_version(spawn, failures, tmp_path):
     """A Python that says so of itself."""
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.version_info = (3, 2, 1)")

@@ -1,7 +1,5 @@
 """Started ranks and the ends of others: a deadline, the owner, a host that was attached."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -22,7 +20,6 @@ from tests.source import ROOT
 from tests.support import descendants, eventually, is_running
 
 
-@pytest.mark.slow
 def test_a_program_that_never_becomes_a_rank(failures, monkeypatch):
     monkeypatch.setenv("MONARCH_NB_START_S", "0.5")
     mesh = this_host().spawn_procs(bootstrap_command=BootstrapCommand("sleep", args=("1000",)))

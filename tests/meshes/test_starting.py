@@ -1,7 +1,5 @@
 """Part A, `spawn_procs`: environment, command, bootstrap and processors of new processes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """`mesh["x"]`, `mesh["x"] = value` and `mesh.scatter`, on real ranks."""
 
-from __future__ import annotations
-
 import pickle
 import threading
 
@@ -235,6 +233,7 @@ print(mesh["x"].values())
     assert done.stdout == "interrupted True\n[1, 1]\n", done.stderr
 
 
+@pytest.mark.fault
 def test_a_lost_rank(spawn, failures):
     mesh = spawn(per_host={"gpus": 3}, name="three")
     mesh["x"] = 1
@@ -249,6 +248,7 @@ def test_a_lost_rank(spawn, failures):
     assert mesh.slice(gpus=2)["x"].item() == 1
 
 
+@pytest.mark.fault
 def test_a_rank_that_dies_while_asked(spawn, failures):
     mesh = spawn(per_host={"gpus": 2}, name="two")
     run_cell(

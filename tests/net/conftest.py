@@ -1,7 +1,5 @@
 """Worker processes that offer hosts, on this machine."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What goes from host to host through two gateways, in one process, over real sockets."""
 
-from __future__ import annotations
-
 import pytest
 
 from monarch_nb.core.wire import frames

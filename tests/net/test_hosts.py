@@ -1,8 +1,6 @@
 """Hosts over TCP: CURVE and an allow-list on the way in, one failure when a host is lost, nothing
 left behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -67,6 +65,8 @@ def test_two_hosts_are_one_mesh(workers):
     procs.stop().get(20)
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_one_snapshot_shows_the_ranks_of_all_hosts(workers, monkeypatch, tmp_path):
     monkeypatch.setattr("monarch_nb.unhandled_fault_hook", lambda _: None, raising=False)
     addresses, processes = workers(2)
@@ -104,6 +104,7 @@ def test_one_snapshot_shows_the_ranks_of_all_hosts(workers, monkeypatch, tmp_pat
         watch.close()
 
 
+@pytest.mark.slow
 def test_what_ranks_of_other_hosts_write_from_c_is_whole_in_the_log_here(workers):
     addresses, _ = workers(2)
     procs = attach_to_workers(workers=addresses).spawn_procs(name="far")
@@ -121,6 +122,8 @@ def test_what_ranks_of_other_hosts_write_from_c_is_whole_in_the_log_here(workers
     procs.stop().get(20)
 
 
+@pytest.mark.slow
+@pytest.mark.fault
 def test_a_lost_host_is_told_once_and_the_other_goes_on(workers, monkeypatch):
     told = []  # when the host is lost between two calls
     monkeypatch.setattr("monarch_nb.unhandled_fault_hook", told.append, raising=False)
@@ -138,6 +141,7 @@ def test_a_lost_host_is_told_once_and_the_other_goes_on(workers, monkeypatch):
     eventually(lambda: not any(map(is_running, agent)), 5)
 
 
+@pytest.mark.slow
 def test_an_unreachable_worker_is_named(home):
     hosts = attach_to_workers(workers=["tcp://127.0.0.1:9"])
     from monarch_nb.control.hosts import agents as module

@@ -1,7 +1,5 @@
 """The pulse link by itself, against a process of its own."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -57,7 +55,6 @@ def peer(run_dir):
         process.kill()
 
 
-@pytest.mark.slow
 def test_a_peer_that_never_was_is_no_news(pulse):
     wait(0.5)
     assert pulse.read() == []
@@ -76,7 +73,6 @@ def test_stopped_and_continued_again_and_again(pulse, peer):
         assert eventually(pulse.read) == [True]
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_an_end_is_a_loss(pulse, peer):
     assert eventually(pulse.read) == [True]
@@ -84,7 +80,6 @@ def test_an_end_is_a_loss(pulse, peer):
     assert eventually(pulse.read) == [False]
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_many_links_cost_few_files(context, run_dir, peer):
     before = len(os.listdir("/proc/self/fd"))

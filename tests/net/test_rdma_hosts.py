@@ -1,7 +1,5 @@
 """Buffers of another host: served by the owner's inbox thread over the links that are there."""
 
-from __future__ import annotations
-
 import os
 import signal
 
@@ -12,6 +10,7 @@ from monarch_nb import RankExited, attach_to_workers
 from monarch_nb.process import current
 from monarch_nb.rdma import RDMATcpFallbackWarning
 from tests.services.transfer.owners import BIG, Owner, offer
+from tests.support import stop
 
 pytestmark = pytest.mark.filterwarnings("ignore:buffer:monarch_nb.rdma.RDMATcpFallbackWarning")
 
@@ -57,7 +56,7 @@ def test_an_owner_on_another_host_dies(two_hosts, monkeypatch):
     handle = offer(two_hosts, 0, size=BIG, value=7)
     pid = two_hosts.slice(gpus=0).pid.call_one().get(10)
     room = torch.zeros(BIG, dtype=torch.uint8)
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     waiting = handle.read_into(room)
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(RankExited, match=r"of owners\[0\] cannot be read:.*SIGKILL"):

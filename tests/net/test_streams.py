@@ -1,8 +1,6 @@
 """Messages cut from a stream: any split of the bytes gives the same messages, junk only a protocol
 error."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """`sync_workspace`: folders of this host on others, sent once, put into place as a whole."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys
@@ -83,7 +81,6 @@ def tree(top):
     return found
 
 
-@pytest.mark.slow
 def test_everything_arrives_as_it_is(hosts, places, project):
     (project / "empty").mkdir(mode=0o750)
     (project / "data/none").touch()
@@ -107,7 +104,6 @@ def test_everything_arrives_as_it_is(hosts, places, project):
     assert str(places[1]) in str(report)
 
 
-@pytest.mark.slow
 def test_only_what_differs_is_sent(hosts, places, project):
     sync(hosts, project)
     again = sync(hosts, project)
@@ -124,7 +120,6 @@ def test_only_what_differs_is_sent(hosts, places, project):
         assert tree(place / project.name) == tree(project)
 
 
-@pytest.mark.slow
 def test_what_is_gone_is_deleted_and_nothing_else(hosts, places, project):
     sync(hosts, project)
     for place in places:
@@ -147,7 +142,6 @@ def test_what_is_gone_is_deleted_and_nothing_else(hosts, places, project):
         ]
 
 
-@pytest.mark.slow
 def test_one_kind_of_file_takes_the_place_of_another(hosts, places, project):
     write(project / "a", "a file")
     (project / "c").symlink_to("data")
@@ -164,7 +158,6 @@ def test_one_kind_of_file_takes_the_place_of_another(hosts, places, project):
         assert tree(place / project.name) == tree(project)
 
 
-@pytest.mark.slow
 def test_a_file_that_changes_meanwhile(hosts, places, project, monkeypatch):
     log, gone = project / "log.txt", project / "gone.txt"
     write(log, "one\n")
@@ -185,7 +178,6 @@ def test_a_file_that_changes_meanwhile(hosts, places, project, monkeypatch):
     assert sync(hosts, project).files_sent == 0
 
 
-@pytest.mark.slow
 def test_a_link_that_leaves_is_refused_here(hosts, places, project):
     for target in ("../..", "/etc/passwd", "data/../../x"):
         (project / "link").symlink_to(target)
@@ -196,7 +188,6 @@ def test_a_link_that_leaves_is_refused_here(hosts, places, project):
         (project / "link").unlink()
 
 
-@pytest.mark.slow
 def test_a_link_on_the_other_side_leads_nowhere(hosts, places, project, tmp_path):
     outside = tmp_path / "outside"
     write(outside / "deep/table.csv", "precious")
@@ -208,7 +199,6 @@ def test_a_link_on_the_other_side_leads_nowhere(hosts, places, project, tmp_path
     assert tree(places[0] / project.name) == tree(project)
 
 
-@pytest.mark.slow
 def test_a_failure_names_host_and_file_and_leaves_the_old(hosts, places, project):
     sync(hosts, project)
     before = tree(places[1] / project.name)
@@ -226,7 +216,6 @@ def test_a_failure_names_host_and_file_and_leaves_the_old(hosts, places, project
     assert not list((places[1] / ".monarch-sync").glob("staging-*"))
 
 
-@pytest.mark.slow
 def test_ranks_find_it(hosts, places, project, monkeypatch):
     early = hosts.spawn_procs({"gpus": 1}).spawn("early", Explorer)
     early.value.call("1").get(20)
@@ -248,7 +237,6 @@ def test_ranks_find_it(hosts, places, project, monkeypatch):
     assert not any(str(project) in each for path in paths for each in path)
 
 
-@pytest.mark.slow
 def test_the_receiver_needs_nothing_of_ours(hosts, project, monkeypatch):
     """Our current folder may be missing on the host; nothing was synced yet."""
     before = os.getcwd()
@@ -314,7 +302,6 @@ def test_a_host_that_is_lost_on_the_way(hosts, project, tmp_path, monkeypatch):
         process.stdout.close()
 
 
-@pytest.mark.slow
 def test_changed_modules_are_loaded_again(hosts, project):
     write(project / "auto/__init__.py", "")
     second = 10**18  # all in one: Python tells compiled files apart by second and size
@@ -337,7 +324,6 @@ def test_changed_modules_are_loaded_again(hosts, project):
     assert explorers.value.call(ask).get(20)[1][2] == [1] * 4  # this one was left alone
 
 
-@pytest.mark.slow
 def test_a_module_that_is_gone_or_broken(hosts, project):
     write(project / "frail/__init__.py", "")
     write(project / "frail/gone.py", "VALUE = 1\n")
@@ -358,7 +344,6 @@ def test_a_module_that_is_gone_or_broken(hosts, project):
     assert explorers.value.call("load('frail.broken').VALUE").get(20).values() == [7, 7]
 
 
-@pytest.mark.slow
 def test_packages_of_a_conda_environment(hosts, places, project, monkeypatch, tmp_path):
     monkeypatch.delenv("CONDA_PREFIX", raising=False)
     with pytest.raises(ValueError, match="no conda environment is active.*conda activate"):
@@ -378,7 +363,6 @@ def test_packages_of_a_conda_environment(hosts, places, project, monkeypatch, tm
     ]
 
 
-@pytest.mark.slow
 def test_this_host_has_the_files(hosts, project):
     with pytest.raises(NotImplementedError, match="share its files.*attach_to_workers"):
         sync(this_host(), project)

@@ -1,7 +1,5 @@
 """Kernels whose session has a fake runtime below it."""
 
-from __future__ import annotations
-
 import atexit
 from collections.abc import Iterator
 
@@ -30,9 +28,27 @@ def fake_kernel() -> Iterator[KernelClient]:
         yield client
 
 
+@pytest.fixture(scope="module")
+def spare() -> Iterator[KernelClient]:
+    """A kernel for `fresh`, which has had a mesh: what the first one makes is no leak of a test."""
+    with KernelClient("monarch") as client:
+        client.ok("%mesh up --gpus 1", timeout_s=50)
+        client.ok("%mesh down")
+        yield client
+
+
 @pytest.fixture
-def fresh() -> Iterator[KernelClient]:
-    """One with four ranks for a test that breaks things."""
+def fresh(spare: KernelClient) -> Iterator[KernelClient]:
+    """A kernel with nothing but four new ranks, for a test that breaks them."""
+    spare.ok("get_ipython().reset()")  # the next cell is In[1]
+    spare.ok("%mesh up --gpus 4", timeout_s=50)
+    yield spare
+    spare.run("%mesh down --all")
+
+
+@pytest.fixture
+def own() -> Iterator[KernelClient]:
+    """The same for a test that ends the kernel."""
     with KernelClient("monarch") as client:
         client.ok("%mesh up --gpus 4", timeout_s=50)
         yield client

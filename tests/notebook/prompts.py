@@ -1,7 +1,5 @@
 """A person at the prompt of a debugger in a cell."""
 
-from __future__ import annotations
-
 from typing import Self
 
 from tests.kernel.client import Cell, KernelClient

@@ -1,9 +1,5 @@
 """Kernels with real ranks, and the stop button."""
 
-from __future__ import annotations
-
-import time
-
 from tests.kernel.client import Cell, KernelClient
 
 PROMPT_S = 0.3
@@ -14,10 +10,7 @@ def stop(kernel: KernelClient, code: str) -> tuple[Cell, float]:
     """Start a cell, press stop when it says so; the cell and how long the prompt took."""
     cell = kernel.start(code)
     kernel.until(lambda: "started" in cell.text())
-    pressed = time.monotonic()
-    kernel.interrupt()
-    kernel.finish(cell)
-    return cell, cell.finished_s - pressed
+    return cell, kernel.stop_s(cell)
 
 
 def pids_of_ranks(kernel: KernelClient) -> list[int]:

@@ -1,7 +1,5 @@
 """Loading and unloading, in a shell of this process."""
 
-from __future__ import annotations
-
 from monarch_nb.notebook.extension import load, load_ipython_extension, unload_ipython_extension
 from monarch_nb.notebook.session import interrupt, session_of, shut_down, status_line
 from tests.notebook.fake_client import FakeControl, install

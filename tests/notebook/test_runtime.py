@@ -1,7 +1,5 @@
 """The real controller before there is a client, and that the fake one has its shape."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import types

@@ -1,8 +1,6 @@
 """Several meshes, slices and names from Python: a command does what it says to the mesh it names,
 and nothing to others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -30,7 +28,6 @@ def one() -> Iterator[KernelClient]:
         yield kernel
 
 
-@pytest.mark.slow
 def test_interrupt_reaches_the_named_mesh_only(two):
     for name in ("a", "b"):
         two.ok(SLEEP.format(name=name))
@@ -43,7 +40,6 @@ def test_interrupt_reaches_the_named_mesh_only(two):
     )
 
 
-@pytest.mark.slow
 def test_interrupt_reaches_calls_to_actors_of_the_mesh(two, tmp_path):
     two.ok(
         "import pathlib, time\nfrom monarch_nb import Actor, endpoint\n"
@@ -59,7 +55,6 @@ def test_interrupt_reaches_calls_to_actors_of_the_mesh(two, tmp_path):
     assert "sleepers.sleep was interrupted" in cell.error
 
 
-@pytest.mark.slow
 def test_any_name_of_python_can_be_typed(two):
     two.ok("odd = this_host().spawn_procs(per_host={'gpus': 1}, name='my-mesh.x y')")
     assert two.ok("%%mesh --name 'my-mesh.x y'\nrank").displays == [{"text/plain": "0"}]
@@ -97,7 +92,6 @@ def test_a_variable_does_not_go_to_lost_ranks(one):
 
 
 @pytest.mark.slow
-@pytest.mark.fault
 def test_a_slice_stands_for_its_mesh_where_the_mesh_is_meant(one):
     one.ok("from monarch_nb import this_host")
     one.ok("q = this_host().spawn_procs(per_host={'gpus': 4}, name='q')")

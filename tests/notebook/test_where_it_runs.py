@@ -1,8 +1,6 @@
 """The same cells in every place where notebooks run: nothing hangs, and what is kept is readable
 without a kernel."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -136,7 +134,6 @@ def test_the_same_in_a_plain_kernel(plain):
     plain.ok("await job")
 
 
-@pytest.mark.slow
 def test_nobody_waits_for_a_line_that_nobody_types(plain):
     cell = plain.run("%%mesh\ninput('name? ')", timeout_s=10)
     assert cell.status == "error"

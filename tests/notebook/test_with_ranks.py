@@ -1,7 +1,5 @@
 """The notebook over real ranks: what a Jupyter client sees, with real processes and signals."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -73,7 +71,6 @@ def test_actors_print_under_the_cell_that_called_them(kernel):
     assert cell.shown == "[0-3] hi\n[2, 2, 2, 2]\n"
 
 
-@pytest.mark.fault
 def test_what_an_earlier_cells_call_has_said_is_there_with_its_result(kernel):
     kernel.ok(
         "from monarch_nb import Actor, current_rank, endpoint\n\n"
@@ -88,7 +85,6 @@ def test_what_an_earlier_cells_call_has_said_is_there_with_its_result(kernel):
     kernel.ok("counters.stop().get()")
 
 
-@pytest.mark.fault
 @pytest.mark.parametrize("work", [
     "import time; time.sleep(30)",
     "import asyncio; await asyncio.sleep(30)",
@@ -104,7 +100,6 @@ def test_stop_gives_the_prompt_and_the_ranks_back(kernel, work):
     assert time.monotonic() - begun < FREE_S
 
 
-@pytest.mark.fault
 def test_stop_reaches_endpoints(fresh):
     fresh.ok(
         "import time\nfrom monarch_nb import Actor, endpoint\n"
@@ -174,28 +169,27 @@ def test_an_idle_rank_that_dies_is_told_with_the_next_cell_and_harms_no_other(fr
     assert "mesh0" in told
 
 
-@pytest.mark.fault
 @pytest.mark.parametrize("restart", [False, True])
-def test_shutdown_and_restart_leave_no_process(fresh, restart):
-    processes = support.descendants(pid_of(fresh))
-    assert processes >= set(pids_of_ranks(fresh))
+def test_shutdown_and_restart_leave_no_process(own, restart):
+    processes = support.descendants(pid_of(own))
+    assert processes >= set(pids_of_ranks(own))
     asked = time.monotonic()
     if restart:
-        fresh.client.stop_channels()
-        fresh.manager.restart_kernel(now=False)
-        fresh.connect()
-        assert fresh.ok("%mesh").text().startswith("No mesh is up.")
+        own.client.stop_channels()
+        own.manager.restart_kernel(now=False)
+        own.connect()
+        assert own.ok("%mesh").text().startswith("No mesh is up.")
     else:
-        fresh.manager.shutdown_kernel(now=False)
+        own.manager.shutdown_kernel(now=False)
     assert time.monotonic() - asked < 4
     support.eventually(lambda: not any(map(support.is_running, processes)), within_s=1)
 
 
 @pytest.mark.fault
-def test_a_killed_kernel_leaves_no_process(fresh):
-    processes = support.descendants(pid_of(fresh))
-    assert processes >= set(pids_of_ranks(fresh))
-    os.kill(pid_of(fresh), signal.SIGKILL)
+def test_a_killed_kernel_leaves_no_process(own):
+    processes = support.descendants(pid_of(own))
+    assert processes >= set(pids_of_ranks(own))
+    os.kill(pid_of(own), signal.SIGKILL)
     support.eventually(lambda: not any(map(support.is_running, processes)), within_s=2)
 
 

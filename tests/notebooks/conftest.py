@@ -1,7 +1,5 @@
 """Notebooks as they are in the repository, and as they are when they are run now."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

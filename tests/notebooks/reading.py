@@ -1,7 +1,5 @@
 """Notebooks of the repository: run as a reader would, and read as one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

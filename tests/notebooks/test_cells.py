@@ -1,7 +1,5 @@
 """The notebook on cells runs from top to bottom, and shows its reader what its text says."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -59,8 +57,3 @@ def test_scripts_and_auto(shown):
 
 def test_the_committed_notebook_is_what_runs(executed):
     reading.check_committed(NOTEBOOK, executed, but=("--noblock", "job.result()"))
-
-
-@pytest.mark.slow
-def test_it_names_no_place_of_this_machine():
-    assert not reading.places(NOTEBOOK)

@@ -1,7 +1,5 @@
 """The tutorial on debugging: what its reader sees, and that it runs where nobody can type."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -17,7 +15,6 @@ TYPED_AT = ("breakpoint()", "step.call", "%mesh debug 2", "%debug", "%mesh pm 3"
 IN_THE_BACKGROUND = ("later.get()", "dist.init_process_group", "--noblock", "%mesh interrupt")
 
 
-@pytest.mark.slow
 def test_lines_that_were_typed_stand_before_their_answers(recorded):
     text = recorded("def step(x)")
     assert text.startswith("ranks 0-3 at Cell In[2]:5 step()\n-> z = y + rank\n(rank 0)  p x, y\n")
@@ -29,7 +26,6 @@ def test_lines_that_were_typed_stand_before_their_answers(recorded):
     assert "(rank 0)  cast gpus=0:2 p self.weight\nrank 0: 1.0\nrank 1: 2.0\n" in actor
 
 
-@pytest.mark.slow
 def test_stops_without_a_waiting_cell_and_failures_are_opened_later(recorded):
     assert recorded("step.call(3)").endswith("%mesh debug opens the prompt\n")
     assert "(rank 2)  p loss\n" in recorded("%mesh debug 2")
@@ -77,8 +73,3 @@ def test_hangs(shown):
 
 def test_the_committed_notebook_is_what_runs(executed):
     reading.check_committed(NOTEBOOK, executed, but=(*TYPED_AT, *IN_THE_BACKGROUND))
-
-
-@pytest.mark.slow
-def test_it_names_no_place_of_this_machine():
-    assert not reading.places(NOTEBOOK)

@@ -1,7 +1,5 @@
 """The notebook on a pipeline: the losses of one process, from stages that work at the same time."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -47,8 +45,3 @@ def test_stages_work_at_the_same_time(shown):
 
 def test_the_committed_notebook_is_what_runs(executed):
     reading.check_committed(NOTEBOOK, executed)
-
-
-@pytest.mark.slow
-def test_it_names_no_place_of_this_machine():
-    assert not reading.places(NOTEBOOK)

@@ -1,8 +1,6 @@
 """Every example of the README and of docs/groups.md runs as a reader would run it, and shows what
 the page says."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +50,6 @@ def lines_by_rank(text: str) -> list[str]:
     return sorted(found)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page, number", [(README, 5), (GROUPS, 7)])
 def test_the_examples_run_in_turn(page, number):
     cells = examples(page)

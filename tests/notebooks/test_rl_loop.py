@@ -1,7 +1,5 @@
 """The notebook on reinforcement learning: the policy learns, also when a generator dies."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -43,8 +41,3 @@ def test_the_policy_counts(shown):
 
 def test_the_committed_notebook_is_what_runs(executed):
     reading.check_committed(NOTEBOOK, executed)
-
-
-@pytest.mark.slow
-def test_it_names_no_place_of_this_machine():
-    assert not reading.places(NOTEBOOK)

@@ -1,7 +1,5 @@
 """The notebook on a transformer over 2 x 2 ranks: what it shows is what one process computes."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -47,8 +45,3 @@ def test_the_state_comes_home(shown):
 
 def test_the_committed_notebook_is_what_runs(executed):
     reading.check_committed(NOTEBOOK, executed)
-
-
-@pytest.mark.slow
-def test_it_names_no_place_of_this_machine():
-    assert not reading.places(NOTEBOOK)

@@ -1,7 +1,5 @@
 """The tour runs from top to bottom, and shows its reader what its text says."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -128,8 +126,3 @@ def test_healing_makes_the_mesh_whole(shown):
 
 def test_the_committed_tour_is_what_runs(executed):
     reading.check_committed(NOTEBOOK, executed)
-
-
-@pytest.mark.slow
-def test_the_committed_tour_names_no_place_of_this_machine():
-    assert not reading.places(NOTEBOOK)

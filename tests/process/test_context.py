@@ -1,7 +1,5 @@
 """Part A, context: who runs, where it was spawned, and where in the slice that was called."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

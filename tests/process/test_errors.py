@@ -1,7 +1,5 @@
 """What errors say, and that they travel: every class pickles, tracebacks show the user's lines."""
 
-from __future__ import annotations
-
 import linecache
 import pickle
 import threading

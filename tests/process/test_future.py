@@ -1,7 +1,5 @@
 """Part A, `Future` and `returns_future`: waited for by any thread or loop, any number of times."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import warnings

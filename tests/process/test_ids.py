@@ -1,7 +1,5 @@
 """Ids as text: they read well, come back from their text, and are never equal by accident."""
 
-from __future__ import annotations
-
 import json
 import pickle
 

@@ -1,7 +1,5 @@
 """An exception that is raised in a thread from outside, and taken back there."""
 
-from __future__ import annotations
-
 TRACED = """
 import sys, threading
 from monarch_nb.process.interrupts import raise_in_thread, take_back

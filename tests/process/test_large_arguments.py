@@ -1,7 +1,5 @@
 """What a call's arguments borrow goes back when the call has ended, not with the next one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -4,8 +4,6 @@ One failure is told once: to the owner, else up the chain (`test_supervisors.py`
 (`test_programs.py`). Processes that die are in `test_deaths.py` and `tests/faults`.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from monarch_nb import (

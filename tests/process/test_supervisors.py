@@ -1,7 +1,5 @@
 """Part G 2.2, `__supervise__`: handled, passed up, raising; and failures below failures."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Part A, `returns_future`: a body that runs once, where it is first looked at."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import threading
@@ -196,7 +194,6 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("with_a_loop", [False, True])
 def test_an_interrupt_of_the_owner_cancels_the_body(program, with_a_loop):
     source = INTERRUPT.replace("sys.argv[1:]", str(with_a_loop))

@@ -1,7 +1,5 @@
 """A mesh whose processes are to be looked at from outside."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Rule 2: what an agent has to know comes by its standard input; no key is on a command line or in
 an environment."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -19,7 +17,6 @@ from tests.faults.actors import Worker
 from tests.support import _read, session_processes
 
 
-@pytest.mark.slow
 def test_the_agent_is_told_by_its_standard_input(mesh):
     proc = client().proc
     command = _read(mesh.agent, "cmdline").split(b"\0")[:-1]
@@ -31,7 +28,6 @@ def test_the_agent_is_told_by_its_standard_input(mesh):
     assert os.readlink(f"/proc/{mesh.agent}/fd/0").startswith("pipe:")
 
 
-@pytest.mark.slow
 def test_the_boot_record_survives_its_line_and_refuses_others():
     boot = AgentBoot(run_dir="/tmp/x", agent=1, controller=2, config={"detect_s": 1.0})
     assert AgentBoot.from_line(boot.to_line()) == boot

@@ -1,7 +1,5 @@
 """Rules 1, 5 and 6: every listening socket of every process of a mesh, read from /proc."""
 
-from __future__ import annotations
-
 import ipaddress
 from pathlib import Path
 
@@ -24,7 +22,6 @@ def udp_sockets(pid: int) -> set[str]:
     return {found[inode] for inode in _socket_inodes(pid) & found.keys()}
 
 
-@pytest.mark.slow
 def test_the_oracle_sees_a_listening_socket():
     import os
     import socket
@@ -44,7 +41,7 @@ def test_nobody_listens_anywhere(mesh):
         assert udp_sockets(pid) == set(), name
 
 
-@pytest.mark.slow
+@pytest.mark.fault
 @pytest.mark.parametrize("times", [1, 2], ids=["first group", "after a heal"])
 def test_a_process_group_listens_on_loopback_only(mesh, times):
     if times == 2:

@@ -1,7 +1,5 @@
 """Rule 1: on one host, sockets in a directory of mode 0700; a loose one is refused by everybody."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path
@@ -19,7 +17,6 @@ from tests.faults.actors import Worker
 from tests.support import _socket_inodes
 
 
-@pytest.mark.slow
 def test_the_run_dir_is_ours_alone_whatever_the_umask():
     before = os.umask(0)
     try:
@@ -48,7 +45,6 @@ def test_every_unix_socket_of_the_mesh_lies_in_it(mesh):
             assert path.startswith(run_dir + "/"), f"{name} listens at {path!r}"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", [0o755, 0o701, 0o710, 0o777, 0o1777])
 def test_a_loose_directory_is_refused(tmp_path, mode):
     tmp_path.chmod(mode)
@@ -63,7 +59,6 @@ def test_a_loose_directory_is_refused(tmp_path, mode):
     tmp_path.chmod(0o700)
 
 
-@pytest.mark.slow
 def test_a_link_to_a_directory_and_a_file_are_refused(tmp_path):
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "real")
@@ -73,7 +68,6 @@ def test_a_link_to_a_directory_and_a_file_are_refused(tmp_path):
             keys.check_private(tmp_path / name)
 
 
-@pytest.mark.slow
 def test_a_directory_of_somebody_else_is_refused(tmp_path, needs):
     needs("root")
     tmp_path.chmod(0o700)
@@ -82,7 +76,6 @@ def test_a_directory_of_somebody_else_is_refused(tmp_path, needs):
         keys.check_private(tmp_path)
 
 
-@pytest.mark.slow
 def test_a_rank_refuses_a_run_dir_that_was_opened_up(mesh):
     run_dir = client().proc.links.run_dir
     run_dir.chmod(0o755)

@@ -4,8 +4,6 @@ Every inbox of a mesh (streams and queues of client, agent and ranks) is given n
 oversized messages and pickles that would leave a trace if anybody loaded them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle
@@ -23,7 +21,7 @@ from monarch_nb.core.wire import frames, pickling
 from monarch_nb.core.wire.frames import HEADER
 from monarch_nb.core.wire.messages.agents import Hello, Here
 from monarch_nb.net import wire
-from tests.support import eventually
+from tests.support import eventually, rss_bytes
 
 MALFORMED = "from monarch_nb.process import current; result = current.proc().links.malformed"
 
@@ -131,7 +129,6 @@ def agent_says_hello() -> Here:
     return answers[0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", messages(b""))
 def test_noise_by_queue_reaches_nobody(mesh, trap, what, monkeypatch):
     loaded = spy(monkeypatch)
@@ -142,7 +139,6 @@ def test_noise_by_queue_reaches_nobody(mesh, trap, what, monkeypatch):
     assert loaded() <= 2  # the two answers of `assert_well`
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", messages(b""))
 def test_noise_by_stream_reaches_nobody(mesh, trap, what, monkeypatch):
     loaded = spy(monkeypatch)
@@ -187,7 +183,6 @@ UNFINISHED = {
 }  # cut short, as by a peer that dies
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", OVERSIZED)
 def test_oversized_and_foreign_streams_are_dropped_and_counted(mesh, what):
     rank = mesh.workers.slice(gpus=0)
@@ -204,12 +199,6 @@ def test_oversized_and_foreign_streams_are_dropped_and_counted(mesh, what):
     assert max(grown) < 64 << 20
 
 
-def rss_bytes(pid: int) -> int:
-    with open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-@pytest.mark.slow
 def test_what_is_malformed_is_counted_by_everybody(mesh, trap):
     rank = mesh.workers.slice(gpus=0)
 
@@ -233,7 +222,6 @@ def test_what_is_malformed_is_counted_by_everybody(mesh, trap):
     eventually(lambda: all(b - a >= len(bad) for a, b in zip(before, counts(), strict=True)), 10.0)
 
 
-@pytest.mark.slow
 def test_raw_bytes_to_the_queue_sockets(mesh):
     """Not even ZeroMQ: bytes written straight to the unix socket below it."""
     for process in places().values():
@@ -246,7 +234,6 @@ def test_raw_bytes_to_the_queue_sockets(mesh):
     assert_well(mesh)
 
 
-@pytest.mark.slow
 def test_a_thousand_connections_that_say_nothing(mesh):
     path = str(wire.stream_path(client().proc.links.run_dir, places()["rank"]))
     silent = []
@@ -264,7 +251,6 @@ def test_a_thousand_connections_that_say_nothing(mesh):
     assert_well(mesh)
 
 
-@pytest.mark.slow
 def test_ten_thousand_mutations_of_real_messages(mesh, trap, monkeypatch):
     """A broken peer: every message is a real one with bits flipped, cut or repeated."""
     rng = random.Random(11)
@@ -286,7 +272,6 @@ def test_ten_thousand_mutations_of_real_messages(mesh, trap, monkeypatch):
     assert_well(mesh)
 
 
-@pytest.mark.slow
 def test_one_loads_in_the_code_base():
     """By the text, beside the syntax trees of tests/test_architecture.py."""
     root = Path(pickling.__file__).parents[2]

@@ -1,7 +1,5 @@
 """Part A, `get_or_spawn_controller`: one actor per name in the client, for the whole job."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Part A, `logging_option`: what ranks print reaches the client once, labelled or aggregated."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys

@@ -1,7 +1,5 @@
 """`monarch_nb.log`: what it takes, what it refuses, and that what gathers stays small."""
 
-from __future__ import annotations
-
 import fractions
 import math
 import threading
@@ -75,7 +73,6 @@ def test_steps_are_counted_by_name_where_none_is_given(recorder):
     assert taken(recorder) == {"loss": [(0, 1), (10, 2), (11, 3)], "lr": [(0, 4), (20, 5)]}
 
 
-@pytest.mark.slow
 def test_what_gathers_stays_small_and_keeps_the_extremes(recorder):
     for step in range(50_000):
         log(step, loss=1.0, spike=9.0 if step == 31_007 else 0.0)

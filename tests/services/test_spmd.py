@@ -1,7 +1,5 @@
 """Programs for torchrun on the ranks of a mesh; checkpoints that other numbers of ranks read."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 
@@ -43,21 +41,18 @@ def check(procs) -> None:
     assert len({each["MASTER_PORT"] for each in found}) == 1
 
 
-@pytest.mark.slow
 def test_the_environment_of_torchrun(up):
     procs = up(rows=2, gpus=2)
     setup_torch_elastic_env(procs)
     check(procs)
 
 
-@pytest.mark.slow
 def test_the_environment_of_torchrun_awaited(up):
     procs = up(rows=2, gpus=2)
     asyncio.run(setup_torch_elastic_env_async(procs))
     check(procs)
 
 
-@pytest.mark.slow
 def test_an_address_of_ones_own(up):
     procs = up(gpus=2)
     setup_torch_elastic_env(procs, "127.0.0.1", 29511)
@@ -68,7 +63,6 @@ def test_an_address_of_ones_own(up):
         setup_torch_elastic_env(procs, "127.0.0.1", 0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("as_module", [False, True])
 def test_a_script_runs_as_under_torchrun(up, tmp_path, monkeypatch, as_module):
     (tmp_path / "trainer.py").write_text(SCRIPT)
@@ -84,7 +78,6 @@ def test_a_script_runs_as_under_torchrun(up, tmp_path, monkeypatch, as_module):
     assert [(tmp_path / str(rank)).read_text() for rank in (0, 1)] == ["__main__ 2.0"] * 2
 
 
-@pytest.mark.slow
 def test_a_script_that_fails_is_an_error_with_its_code(up, tmp_path):
     (tmp_path / "bad.py").write_text("import sys; sys.exit(3)")
     actors = up(gpus=1).spawn("spmd", SPMDActor)
@@ -155,7 +148,6 @@ def test_a_checkpoint_of_four_ranks_is_read_by_two(up, tmp_path):
         torch.testing.assert_close(each, wanted)
 
 
-@pytest.mark.slow
 def test_an_endpoint_and_a_function_use_the_default_group_at_once(up):
     class Summer(Actor):
         @endpoint

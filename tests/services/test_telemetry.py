@@ -1,7 +1,5 @@
 """Part A, meters and spans: OpenTelemetry's, seen by its SDK."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import subprocess
@@ -140,7 +138,6 @@ def test_log_records_are_forwarded():
     ]
 
 
-@pytest.mark.slow
 def test_without_an_sdk_nothing_is_loaded_before_the_first_span_and_nothing_is_kept():
     program = """if True:
         import sys

@@ -1,7 +1,5 @@
 """Meshes for tests of tensors, and what ranks still hold after each."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 
@@ -30,6 +28,12 @@ def tensors_on(mesh: ProcMesh) -> int:
     with mesh.activate():
         found: int = call_on_shard_and_fetch(held).get()
     return found
+
+
+def numbered(mesh: ProcMesh) -> torch.Tensor:
+    """On each rank, its number."""
+    with mesh.activate():
+        return torch.ones(3) * mesh.rank_tensor("gpus")
 
 
 @pytest.fixture(scope="module")

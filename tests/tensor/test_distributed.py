@@ -1,7 +1,5 @@
 """One tensor cut over the ranks of a mesh: it computes as the whole does here."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -16,6 +14,7 @@ same = torch.testing.assert_close
 SPECS = [None, ["dp", None], [None, "tp"], ["dp", "tp"], [("dp", "tp"), None], ["tp"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_what_is_distributed_is_the_same_tensor(square, spec):
     t = torch.randn(8, 12)
@@ -70,6 +69,7 @@ def train(model, x, y, optimizer):
     return losses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 @pytest.mark.parametrize(
     "sharding", [None, {"first.*": ["tp"], "second.weight": [None, "tp"], "*": None}], ids=str

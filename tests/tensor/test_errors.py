@@ -1,7 +1,5 @@
 """What fails, and who is told: at the line that did it, or at the next fetch that needs it."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

@@ -1,7 +1,5 @@
 """Tensors of a mesh on GPUs: the same programs as on CPUs, compared with plain torch there."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -32,7 +30,6 @@ def training():
     return loss, [*model.parameters()]
 
 
-@pytest.mark.slow
 def test_training(pair):
     expected = training()
     with pair.activate():
@@ -45,7 +42,6 @@ def test_training(pair):
         torch.testing.assert_close(one, other.detach().cpu(), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [3, 3_000_000])
 def test_from_rank_to_rank(pair, size):
     first, second = pair.slice(gpus=0), pair.slice(gpus=1)
@@ -57,7 +53,6 @@ def test_from_rank_to_rank(pair, size):
     assert torch.equal(inspect(moved + 1), torch.arange(size) * 2.0 + 1)
 
 
-@pytest.mark.slow
 def test_a_borrow_waits_for_what_the_gpu_was_asked_before(pair):
     side = Stream("side")
     with pair.activate():
@@ -78,7 +73,6 @@ class Member(Actor):
         return x.tolist(), dist.get_backend(group)
 
 
-@pytest.mark.slow
 def test_a_group_of_one_rank_is_of_nccl(pair):
     one = pair.slice(gpus=slice(0, 1))
     found = one.spawn("members", Member).total.call_one(one.group("gpus")).get(60)
@@ -86,7 +80,6 @@ def test_a_group_of_one_rank_is_of_nccl(pair):
     assert "nccl" in found[1]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="NCCL wants a GPU for each rank")
 def test_reduce_by_nccl(pair):
     with pair.activate():

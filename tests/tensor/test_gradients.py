@@ -1,8 +1,6 @@
 """Gradients one by one, functions with their own, and those that come back from another mesh; each
 compared with plain torch."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

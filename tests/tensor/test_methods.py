@@ -1,7 +1,5 @@
 """Actors that are given tensors of a mesh: each gets what its own rank has."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -9,6 +7,7 @@ import torch
 
 from monarch_nb import Actor, RemoteException, endpoint
 from monarch_nb.tensor import call_on_shard_and_fetch, inspect, remote
+from tests.tensor.conftest import numbered
 
 
 class Layer(Actor):
@@ -60,12 +59,6 @@ class Async(Actor):
 @pytest.fixture(scope="module")
 def layers(mesh):
     return mesh.spawn("layers", Layer, 10)
-
-
-def numbered(mesh):
-    """On each rank, its number."""
-    with mesh.activate():
-        return torch.ones(3) * mesh.rank_tensor("gpus")
 
 
 def test_each_gets_its_own(mesh, layers):

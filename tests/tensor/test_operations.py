@@ -1,7 +1,5 @@
 """Operations of torch on tensors of a mesh: each gives on every rank what plain torch gives."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

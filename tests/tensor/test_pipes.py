@@ -1,7 +1,5 @@
 """Functions that feed the ranks beside their commands, and objects that stay there."""
 
-from __future__ import annotations
-
 import gc
 import threading
 

@@ -1,7 +1,5 @@
 """Programs as articles about Monarch print them run as they stand, from a script."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

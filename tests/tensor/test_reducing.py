@@ -1,7 +1,5 @@
 """Reductions over axes of a mesh, slices of tensors, and tensors on other meshes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

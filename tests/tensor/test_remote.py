@@ -1,7 +1,5 @@
 """Functions of the user's that ranks run among the operations of torch."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Streams run beside each other, and what they lend each other is never read half changed."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest
@@ -19,6 +17,7 @@ from monarch_nb.tensor import (
 )
 from monarch_nb.tensor.commands import borrows
 from tests.support import eventually, until_exists
+from tests.tensor.conftest import numbered
 
 COMMS = Stream("comms")
 
@@ -32,12 +31,6 @@ def nothing_is_lent():
         return not borrows.watched
 
     eventually(is_empty)
-
-
-def numbered(mesh):
-    """On each rank, its number."""
-    with mesh.activate():
-        return torch.ones(3) * mesh.rank_tensor("gpus")
 
 
 @remote(propagate="inspect")

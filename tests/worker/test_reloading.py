@@ -1,7 +1,5 @@
 """Which modules are loaded again, in which order, and what `sys.path` becomes."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 

@@ -1,7 +1,5 @@
 """`monarch-nb debug`: a terminal at the prompts of a program's ranks."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pty
@@ -59,7 +57,6 @@ def debug(pid: int, lines: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
 def test_a_terminal_speaks_to_the_ranks_of_a_program(program):
     assert "in another terminal type: monarch-nb debug" in program.stderr.readline()
     shown = debug(program.pid, "p x\nrank 1\ncast all n\np loss\n")
@@ -119,13 +116,11 @@ def test_without_a_terminal_a_program_is_not_held_up(tmp_path):
     )
 
 
-@pytest.mark.slow
 def test_who_is_no_controller_is_named(capsys):
     assert cli.main(["debug", "--pid", "1"]) == 2
     assert "no controller" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_what_is_no_visitor_is_sent_away(mesh_runtime):
     import monarch_nb
     from monarch_nb.control.client import client

@@ -1,7 +1,5 @@
 """What has failed on ranks, whoever called, each error once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -65,7 +63,6 @@ class AsyncBad(AsyncWorker):
         raise ValueError("async bad")
 
 
-@pytest.mark.slow
 def test_equal_errors_of_a_cell_are_one_and_come_once(mesh):
     made = mesh(4)
     assert set(made.cell("if rank != 2: raise ValueError(f'bad {rank}')").values()) == {
@@ -80,7 +77,6 @@ def test_equal_errors_of_a_cell_are_one_and_come_once(mesh):
     assert made.client.failures.of(made.name) is before
 
 
-@pytest.mark.slow
 def test_a_new_error_is_the_first_and_the_count_grows(mesh):
     made = mesh(2)
     for code in ("1 / 0", "x = y_that_is_not", "1 / 0"):
@@ -94,7 +90,6 @@ def test_a_new_error_is_the_first_and_the_count_grows(mesh):
     assert newer.id < older.id
 
 
-@pytest.mark.slow
 def test_calls_that_failed_are_told_when_ranks_are_asked(mesh):
     made = mesh(2, Worker)
     fail(made, "raise KeyError('k')")
@@ -104,7 +99,6 @@ def test_calls_that_failed_are_told_when_ranks_are_asked(mesh):
     eventually(lambda: refreshed(made) == [((0, 1), "KeyError: 'k'", "workers.do", 4)])
 
 
-@pytest.mark.slow
 def test_so_are_those_whose_caller_hides_them(mesh):
     made = mesh(2, Worker)
     middle = made.procs.slice(gpus=0).spawn("middle", Middle)
@@ -113,7 +107,6 @@ def test_so_are_those_whose_caller_hides_them(mesh):
     assert refreshed(made) == [((1,), "KeyError: 'k'", "workers.do", 1)]
 
 
-@pytest.mark.slow
 def test_so_are_those_of_async_actors_and_constructors(mesh):
     made = mesh(1)
     bad = made.procs.spawn("bad", AsyncBad)
@@ -126,7 +119,6 @@ def test_so_are_those_of_async_actors_and_constructors(mesh):
     assert found == {"bad.bad": "ValueError", "broken.__init__": "TypeError"}
 
 
-@pytest.mark.slow
 def test_who_refreshes_is_told_of_news_only(mesh):
     made, news = mesh(1, Worker), threading.Semaphore(0)
     fail(made, "raise KeyError('k')")
@@ -137,7 +129,6 @@ def test_who_refreshes_is_told_of_news_only(mesh):
     assert not news.acquire(blocking=False)
 
 
-@pytest.mark.slow
 def test_an_interrupt_is_no_failure(mesh):
     made = mesh(2, Worker)
     run = made.start("print('on')\nimport time\ntime.sleep(60)")
@@ -151,7 +142,6 @@ def test_an_interrupt_is_no_failure(mesh):
     assert refreshed(made) == []
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_deaths_are_failures_with_their_reason_told_once(mesh):
     made = mesh(4)
@@ -168,7 +158,6 @@ def test_deaths_are_failures_with_their_reason_told_once(mesh):
     assert told(made)[0][0] == (3,)
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_crash_tells_its_line(mesh):
     made = mesh(1)
@@ -180,7 +169,6 @@ def test_a_crash_tells_its_line(mesh):
     ]
 
 
-@pytest.mark.slow
 def test_a_stop_is_no_failure(mesh):
     made = mesh(2)
     failures, name = made.client.failures, made.name
@@ -189,7 +177,6 @@ def test_a_stop_is_no_failure(mesh):
     assert failures.of(name) == ()
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_stopped_rank_blocks_nothing_and_is_asked_once(mesh):
     made = mesh(2, Worker)
@@ -207,7 +194,6 @@ def test_a_stopped_rank_blocks_nothing_and_is_asked_once(mesh):
     eventually(lambda: told(made) == [((0, 1), "KeyError: 'k'", "workers.do", 2)])
 
 
-@pytest.mark.slow
 def test_many_kinds_are_bounded_and_the_oldest_goes(mesh):
     made = mesh(1)
     code = "\n".join(f"def f{n}(): raise ValueError({n})" for n in range(40))
@@ -220,7 +206,6 @@ def test_many_kinds_are_bounded_and_the_oldest_goes(mesh):
     assert found[-1][1] == "ValueError: 8"
 
 
-@pytest.mark.slow
 def test_a_rank_that_says_nonsense_is_not_believed(mesh):
     made = mesh(1)
     failures = made.client.failures

@@ -1,7 +1,5 @@
 """What ranks and the controller log becomes curves."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -25,7 +23,6 @@ class Trainer(Actor):
 LOGS = "from monarch_nb import log\nfor step in range(5): log(step, loss=step + rank, lr=0.1)"
 
 
-@pytest.mark.slow
 def test_curves_of_a_cell_are_there_when_it_has_ended(mesh):
     made = mesh(4)
     made.cell(LOGS)
@@ -36,7 +33,6 @@ def test_curves_of_a_cell_are_there_when_it_has_ended(mesh):
     assert curves["loss"].ranks == [0, 1, 2, 3]
 
 
-@pytest.mark.slow
 def test_actors_and_threads_log_too(mesh):
     made = mesh(2)
     trainers = made.procs.spawn("trainers", Trainer)
@@ -52,7 +48,6 @@ def test_actors_and_threads_log_too(mesh):
     assert curves(made.name)["of_thread"].points == [(7, 1, 1, 1, 2)]
 
 
-@pytest.mark.slow
 def test_a_cell_that_is_run_again_begins_its_curves_anew(mesh):
     made = mesh(2)
     made.cell(LOGS, tag=101)
@@ -62,7 +57,6 @@ def test_a_cell_that_is_run_again_begins_its_curves_anew(mesh):
     assert len(curves["lr"].points) == 5
 
 
-@pytest.mark.slow
 def test_a_flood_arrives_thinned_with_its_extremes(mesh):
     made = mesh(2)
     made.cell("from monarch_nb import log\n"
@@ -74,7 +68,6 @@ def test_a_flood_arrives_thinned_with_its_extremes(mesh):
     assert len(curve.of(0)) <= 512
 
 
-@pytest.mark.slow
 def test_the_33rd_name_is_counted_and_said_once(mesh, caplog):
     made = mesh(2)
     for _ in range(2):
@@ -86,7 +79,6 @@ def test_the_33rd_name_is_counted_and_said_once(mesh, caplog):
     assert f"{made.name} logs more than 32 names: 'name32' and further ones are not kept" in said
 
 
-@pytest.mark.slow
 def test_the_controller_is_a_mesh_of_its_own(mesh, monkeypatch):
     monkeypatch.setattr(metrics, "recorder", metrics.Recorder())
     made = mesh(1)
@@ -95,13 +87,11 @@ def test_the_controller_is_a_mesh_of_its_own(mesh, monkeypatch):
     assert "evaluation" not in made.client.metrics.curves(made.name)
 
 
-@pytest.mark.slow
 def test_a_mesh_that_logs_nothing_has_no_curves(mesh):
     made = mesh(1)
     assert dict(made.client.metrics.curves(made.name)) == {}
 
 
-@pytest.mark.slow
 def test_a_value_that_is_no_number_fails_the_cell_with_a_sentence(mesh):
     made = mesh(1)
     assert made.cell("from monarch_nb import log\nlog(loss='low')") == {0: "error"}
@@ -109,7 +99,6 @@ def test_a_value_that_is_no_number_fails_the_cell_with_a_sentence(mesh):
     assert failure.record.headline == ("TypeError: log: 'loss' is to be a number, not 'low' (str)")
 
 
-@pytest.mark.slow
 def test_a_fork_of_a_rank_is_told_to_log_in_the_rank(mesh):
     made = mesh(1)
     code = """
@@ -130,7 +119,6 @@ print(os.read(read, 1000).decode())
     assert line.text.endswith("log in the rank")
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_rank_that_dies_leaves_its_curve(mesh):
     made = mesh(2)

@@ -1,7 +1,5 @@
 """The last lines of all ranks: bounded, numbered, and what is left out is counted."""
 
-from __future__ import annotations
-
 import re
 import threading
 
@@ -102,7 +100,6 @@ def test_a_follower_of_a_flood_counts_each_line_once():
     assert seen + missed == 60_000
 
 
-@pytest.mark.slow
 def test_what_has_fallen_out_is_counted_by_rank():
     tail = Tail()
     for _ in range(300):
@@ -137,7 +134,6 @@ def test_memory_is_bounded(length, lines):
     assert texts(tail.last(1)) == ["last"]
 
 
-@pytest.mark.slow
 def test_one_piece_that_is_too_large_is_cut():
     tail = Tail()
     tail.feed("m", 0, "stdout", "x\n" * 1_999_990 + "".join(f"{n}\n" for n in range(10)))
@@ -167,7 +163,6 @@ def test_what_ranks_print_is_there(mesh):
     eventually(lambda: found() == wanted, what=lambda: str(found()))
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_what_a_rank_had_begun_to_print_when_it_died_is_there(mesh):
     made = mesh(2)

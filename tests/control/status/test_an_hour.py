@@ -1,7 +1,5 @@
 """An hour of 64 ranks that change ten times a second, as fast as it goes: nothing grows."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading
@@ -21,8 +19,6 @@ from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.core.wire.messages.agents import Board
 from monarch_nb.notebook.view.feed.feed import Feed
 from monarch_nb.notebook.view.feed.inputs import FeedInputs, View
-
-pytestmark = pytest.mark.alone
 
 RANKS = 64
 UPDATES = 36_000

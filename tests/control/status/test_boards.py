@@ -1,7 +1,5 @@
 """What agents tell, on this process's clock; and the hosts that a snapshot names."""
 
-from __future__ import annotations
-
 import pytest
 
 from monarch_nb.control.status.boards import Boards

@@ -1,7 +1,5 @@
 """What ranks tell when they are asked: actors, what runs, stacks. Nobody waits for a stopped one"""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -25,7 +23,6 @@ def ask(made: Mesh, timeout_s: float = WITHIN_S) -> list[RankDetails | None]:
     return [found.get(process) for process in made.processes]
 
 
-@pytest.mark.slow
 def test_actors_with_their_counts(mesh):
     made = mesh(2, Worker)
     for _ in range(3):
@@ -41,7 +38,6 @@ def test_actors_with_their_counts(mesh):
     eventually(lambda: counts() == [[wanted], [wanted]], what=lambda: str(counts()))
 
 
-@pytest.mark.slow
 def test_a_busy_rank_answers_with_what_runs_and_what_waits(mesh):
     made = mesh(1, Worker)
     naps = made.procs.spawn("naps", AsyncWorker)
@@ -59,7 +55,6 @@ def test_a_busy_rank_answers_with_what_runs_and_what_waits(mesh):
     eventually(lambda: current() == {"workers": (None, 0), "naps": (None, 0)})
 
 
-@pytest.mark.slow
 def test_a_cell_and_its_error(mesh):
     made = mesh(1)
     run = made.start("import time; time.sleep(60)")
@@ -74,7 +69,6 @@ def test_a_cell_and_its_error(mesh):
     assert error.record["ename"] == "ZeroDivisionError"
 
 
-@pytest.mark.slow
 def test_totals_of_actor_meshes(mesh):
     made = mesh(2, Worker)
     made.procs.slice(gpus=1).spawn("one", AsyncWorker).add.call().get(WITHIN_S)
@@ -88,7 +82,6 @@ def test_totals_of_actor_meshes(mesh):
     ]  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_stopped_rank_is_missing_and_not_asked_twice(mesh):
     made = mesh(2, Worker)
@@ -108,7 +101,6 @@ def test_a_stopped_rank_is_missing_and_not_asked_twice(mesh):
     assert not [each for each in made.client.proc.waiters() if type(each).__name__ == "_Question"]
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_dead_rank_is_missing_at_once(mesh):
     made = mesh(2)
@@ -132,7 +124,6 @@ def stacks(made: Mesh) -> list[tuple[tuple[int, ...], str]]:
     return [(group.ranks, texts[group.ranks[0]] or "idle") for group in fold_outputs(texts)]
 
 
-@pytest.mark.slow
 def test_stacks_are_of_the_user_and_equal_ones_are_one(mesh):
     made = mesh(3)
     code = """
@@ -169,7 +160,6 @@ def test_stacks_of_actors_and_of_c_code(mesh):
     call.exception(timeout=WITHIN_S)
 
 
-@pytest.mark.slow
 def test_the_thread_of_an_actor_has_its_name(mesh):
     made = mesh(2, Worker)
     second = made.procs.spawn("second", Worker)
@@ -179,7 +169,6 @@ def test_the_thread_of_an_actor_has_its_name(mesh):
     call.exception(timeout=WITHIN_S)
 
 
-@pytest.mark.slow
 def test_calls_deeper_than_are_written_are_a_stack_too(mesh):
     made = mesh(1)
     run = made.start("import time\ndef f(n): f(n - 1) if n else time.sleep(60)\nf(200)")
@@ -188,7 +177,6 @@ def test_calls_deeper_than_are_written_are_a_stack_too(mesh):
     assert run.wait(WITHIN_S)
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_stopped_rank_has_no_stack_and_holds_nobody_up(mesh):
     made = mesh(2, Worker)

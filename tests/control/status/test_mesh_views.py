@@ -1,7 +1,5 @@
 """One mesh as a snapshot shows it, of a state that is none of a real mesh."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 from monarch_nb.control.status.boards import Boards

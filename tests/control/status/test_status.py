@@ -1,7 +1,5 @@
 """The snapshot of real ranks: what they do, at once, and the same object while nothing changes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re
@@ -123,7 +121,6 @@ def flag(tmp_path, name: str = "go") -> str:
     return str(tmp_path / name)
 
 
-@pytest.mark.slow
 def test_a_snapshot_says_what_each_rank_does_and_has_done(mesh, tmp_path):
     procs = mesh(2)
     workers = procs.spawn("workers", Worker)
@@ -152,7 +149,6 @@ def test_a_snapshot_says_what_each_rank_does_and_has_done(mesh, tmp_path):
     assert (actors.name, actors.cls, actors.size, actors.ended) == ("workers", "Worker", 2, None)
 
 
-@pytest.mark.slow
 def test_calls_of_actors_with_a_loop_are_counted_and_seen(mesh):
     procs = mesh(1)
     waiter = procs.spawn("waiter", Waiter)
@@ -168,7 +164,6 @@ def test_calls_of_actors_with_a_loop_are_counted_and_seen(mesh):
     assert (rank.verdict, rank.failed) == ("idle", 1)
 
 
-@pytest.mark.slow
 def test_an_interrupt_is_no_failure(mesh, tmp_path):
     procs = mesh(1)
     workers = procs.spawn("workers", Worker)
@@ -179,7 +174,6 @@ def test_an_interrupt_is_no_failure(mesh, tmp_path):
     assert (rank.verdict, rank.failed) == ("idle", 0)
 
 
-@pytest.mark.slow
 def test_a_rank_that_waits_for_others_says_where(mesh, tmp_path):
     procs = mesh(2)
     actors = procs.spawn("collective", Collective)
@@ -198,7 +192,6 @@ def test_a_rank_that_waits_for_others_says_where(mesh, tmp_path):
     assert set(actors.is_changed.call().get(20).values()) == {True}
 
 
-@pytest.mark.slow
 def test_what_has_not_changed_is_the_same_object(mesh, tmp_path, watch):
     procs, other = mesh(4), this_host().spawn_procs(per_host={"gpus": 2}, name="other")
     other.initialized.get(20)
@@ -278,7 +271,6 @@ def test_the_timeline_tells_the_share_of_each_second_that_was_busy(mesh, watch):
     assert desk.timeline("no such mesh").strips() == []
 
 
-@pytest.mark.slow
 def test_agents_sample_only_while_somebody_looks(mesh, monkeypatch):
     procs = mesh(1)
     desk = client().status

@@ -1,7 +1,5 @@
 """A letter for each rank and second: exact where somebody looked, a point where nobody did."""
 
-from __future__ import annotations
-
 import hypothesis
 import pytest
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Folding: what ranks have in common is said once, and nothing is lost or reordered."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from operator import itemgetter

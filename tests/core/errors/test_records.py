@@ -1,7 +1,5 @@
 """Records of errors: whatever an exception does, a small and readable record comes of it."""
 
-from __future__ import annotations
-
 import json
 import linecache
 from types import TracebackType

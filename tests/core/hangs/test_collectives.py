@@ -1,7 +1,5 @@
 """Ledgers side by side: the first disagreement is found, whatever the order, and named in words."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

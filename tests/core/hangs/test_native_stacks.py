@@ -1,7 +1,5 @@
 """A dump of py-spy as stacks: the user's calls and C code below them."""
 
-from __future__ import annotations
-
 import json
 
 from monarch_nb.core.errors import records

@@ -1,7 +1,5 @@
 """Stacks of many ranks as one tree: what is shared is said once, and nothing is lost."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Curves stay small, go forward in steps, and lose no extreme."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
@@ -36,7 +34,6 @@ def folded(told, capacity: int = CAPACITY) -> Fold:
     return fold
 
 
-@pytest.mark.slow
 @given(TOLD, st.integers(4, 40))
 def test_a_fold_is_bounded_goes_forward_and_keeps_the_extremes(told, capacity):
     points = folded(told, capacity).points
@@ -50,7 +47,6 @@ def test_a_fold_is_bounded_goes_forward_and_keeps_the_extremes(told, capacity):
     assert all(low <= mean <= high for _, mean, low, high, _ in points)
 
 
-@pytest.mark.slow
 @given(st.dictionaries(st.integers(0, 400), st.lists(VALUES, min_size=1, max_size=5)))
 def test_while_nothing_is_put_together_the_mean_is_that_of_the_ranks(by_step):
     told = [(step, value) for step, values in by_step.items() for value in values]
@@ -67,7 +63,6 @@ def test_while_nothing_is_put_together_the_mean_is_that_of_the_ranks(by_step):
         assert math.isclose(mean, wanted, rel_tol=1e-9, abs_tol=scale * 1e-9)
 
 
-@pytest.mark.slow
 @given(TOLD, st.integers(4, 20), st.data())
 def test_a_reader_that_takes_only_changes_sees_the_same(told, capacity, data):
     fold, seen, version = Fold(capacity), [], -1
@@ -91,7 +86,6 @@ def test_a_late_rank_changes_its_point_and_those_after_it_only():
     assert fold.points[7] == (7, 2.0, 1.0, 3.0, 2)
 
 
-@pytest.mark.slow
 def test_a_million_steps_of_a_thousand_fit():
     fold = Fold()
     for step in range(0, 1_000_000, 7):
@@ -109,7 +103,6 @@ def test_what_is_not_finite_is_a_gap_unless_another_rank_has_a_value(gap):
     assert trace.points == [(0, None)]
 
 
-@pytest.mark.slow
 @given(st.lists(st.tuples(STEPS, VALUES), min_size=1, max_size=300), st.integers(4, 40))
 def test_a_trace_is_bounded_and_its_points_are_values_that_were_told(told, capacity):
     trace = Trace(capacity)
@@ -129,7 +122,6 @@ def test_of_a_step_that_is_told_twice_the_last_counts_for_its_rank():
     assert trace.points == [(3, 2.0)]
 
 
-@pytest.mark.slow
 @given(st.lists(VALUES | st.just(math.nan), max_size=100), st.integers(1, 20))
 def test_thinned_is_bounded_and_keeps_the_extremes(values, most):
     samples = thinned(range(len(values)), values, most)
@@ -172,7 +164,6 @@ def test_a_later_cell_that_goes_on_goes_on():
 # the wire
 
 
-@pytest.mark.slow
 @given(STEPS, VALUES | st.just(math.nan), VALUES)
 def test_samples_survive_the_wire(step, value, other):
     for sample in (Sample.of(step, value), Sample.over([step, step], [value, other])):

@@ -1,7 +1,5 @@
 """A value cut into nearly equal parts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import polars as pl

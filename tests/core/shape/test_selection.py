@@ -1,7 +1,5 @@
 """Selections of ranks: `gpus=0:2`, `hosts=0 gpus=::2`, `0,2`, `0-3`, `all`."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,6 +76,7 @@ def test_any_set_of_ranks_can_be_selected_exactly(wanted):
     assert ranks(mesh(a=3, b=4), text) == sorted(wanted)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=12))
 def test_no_text_breaks_it(text):
     try:

@@ -1,7 +1,5 @@
 """Similar lines of ranks are counted, different steps stay apart."""
 
-from __future__ import annotations
-
 from monarch_nb.control.output import routing
 from monarch_nb.control.output.routing import SimilarLines
 

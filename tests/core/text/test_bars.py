@@ -1,7 +1,5 @@
 """Bars of many ranks: which are one row, and how a row reads."""
 
-from __future__ import annotations
-
 import pytest
 
 from monarch_nb.core.text import bars

@@ -1,7 +1,5 @@
 """What lines at a debugger's prompt mean."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

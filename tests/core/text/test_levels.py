@@ -1,7 +1,5 @@
 """What a line of output says of itself."""
 
-from __future__ import annotations
-
 import pytest
 
 from monarch_nb.core.text.levels import MAX_LINE, levels, plain_lines

@@ -1,7 +1,5 @@
 """Lines that are shown at once stand in the order of ranks, those of one rank in their own."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """The board's record: what is written is read, whole or not at all."""
 
-from __future__ import annotations
-
 import hypothesis
 import pytest
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Tensors and tables are pickled with their memory out of band, and come back equal."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys
@@ -225,15 +223,17 @@ def test_pandas_frames(table):
 # ------------------------------------------------------------------------------- nobody pays
 
 
+def printed_by(code: str) -> str:
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=-1, text=True, check=True)
+    return run.stdout
+
+
 def test_nothing_is_imported_for_it():
     code = (
         "import sys; from monarch_nb.core.wire import pickling; pickling.dumps([object], []);"
         "print({'torch', 'pyarrow', 'polars', 'numpy'} & set(sys.modules))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "set()\n", done.stdout
+    assert printed_by(code) == "set()\n"
 
 
 def test_a_library_that_is_loaded_later_is_known_then():
@@ -241,7 +241,4 @@ def test_a_library_that_is_loaded_later_is_known_then():
         "import pickle; from monarch_nb.core.wire import pickling; pickling.dumps([object], [])\n"
         "import torch; found = []; pickling.dumps(torch.zeros(1000), found); print(len(found))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "1\n", done.stdout
+    assert printed_by(code) == "1\n"

@@ -1,7 +1,5 @@
 """`%mesh auto on`: which cells go to the ranks and which stay here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

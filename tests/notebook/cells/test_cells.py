@@ -1,12 +1,9 @@
 """`%%mesh` in a real kernel, over a fake runtime: outputs, results, errors, the stop button."""
 
-from __future__ import annotations
-
-import time
-
 import pytest
 
 from tests.kernel.client import KernelClient
+from tests.notebook.ranks import stop
 
 # ---------------------------------------------------------- output and results
 
@@ -169,17 +166,8 @@ def test_our_frames_are_hidden_in_the_users_errors(fake_kernel):
 # --------------------------------------------------------------------------- the stop button
 
 
-def interrupted(kernel: KernelClient, code: str) -> tuple[float, object]:
-    cell = kernel.start(code)
-    kernel.until(lambda: "started" in cell.text())
-    pressed = time.monotonic()
-    kernel.interrupt()
-    kernel.finish(cell)
-    return cell.finished_s - pressed, cell
-
-
 def test_stop_interrupts_the_ranks_once_and_shows_where_they_were(fake_kernel):
-    waited, cell = interrupted(fake_kernel, "%%mesh\nprint('started')\nsleep(30)")
+    cell, waited = stop(fake_kernel, "%%mesh\nprint('started')\nsleep(30)")
     assert waited < 0.3
     assert cell.status == "error"
     assert "ranks 0-3 were interrupted at\n  Cell In[" in cell.error
@@ -196,7 +184,7 @@ def test_stop_gives_the_prompt_back_when_ranks_do_not_stop():
         kernel.ok("%load_ext monarch_nb.notebook.extension")
         kernel.ok("from tests.notebook.fake_client import install; fake = install(get_ipython())")
         kernel.ok("%mesh up --gpus 4")
-        waited, cell = interrupted(
+        cell, waited = stop(
             kernel, "%%mesh\nprint('started')\nstuck(6) if rank == 3 else sleep(30)"
         )
         number = cell.reply["content"]["execution_count"]
@@ -240,13 +228,12 @@ def test_lost_ranks_are_named_before_anything_runs(fake_kernel):
     fake_kernel.ok("fake.lost_ranks = []")
 
 
-@pytest.mark.slow
 def test_stop_works_in_a_plain_ipykernel_too():
     with KernelClient("python3") as kernel:
         kernel.ok("%load_ext monarch_nb.notebook.extension")
         kernel.ok("from tests.notebook.fake_client import install; fake = install(get_ipython())")
         kernel.ok("%mesh up --gpus 4")
-        waited, cell = interrupted(kernel, "%%mesh\nprint('started')\nsleep(30)")
+        cell, waited = stop(kernel, "%%mesh\nprint('started')\nsleep(30)")
         assert waited < 0.3
         assert "ranks 0-3 were interrupted at\n  Cell In[" in cell.error
         assert kernel.ok("print(fake.runs[-1][1].interrupts)").text() == "1\n"
@@ -255,7 +242,7 @@ def test_stop_works_in_a_plain_ipykernel_too():
 
 def test_stop_reaches_ranks_that_work_for_a_controller_cell(fake_kernel):
     """An actor call in an ordinary cell: the kernel forwards the interrupt under the cell's tag."""
-    waited, cell = interrupted(
+    cell, waited = stop(
         fake_kernel, "import time\nprint('started', fake.client.tag, flush=True)\ntime.sleep(30)"
     )
     assert waited < 0.3
@@ -263,7 +250,6 @@ def test_stop_reaches_ranks_that_work_for_a_controller_cell(fake_kernel):
     assert fake_kernel.ok("print(fake.client.interrupted[-1])").text().strip() == tag
 
 
-@pytest.mark.slow
 def test_cells_work_in_terminal_ipython(tmp_path):
     import subprocess
     import sys

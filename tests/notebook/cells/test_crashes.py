@@ -1,7 +1,5 @@
 """A rank that crashes in C: its cell says where, in the user's words; the report is in the log."""
 
-from __future__ import annotations
-
 import pytest
 
 from monarch_nb.core.hangs.stacks import Frame, crash
@@ -44,7 +42,6 @@ def test_what_is_no_report_is_none():
 # ------------------------------------------------------------------------------------- in a kernel
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_crash_names_the_line_of_the_cell(fresh):
     fresh.ok("%%mesh\nimport ctypes, os, threading")
@@ -71,7 +68,6 @@ def test_a_crash_names_the_line_of_the_cell(fresh):
     assert "Fatal Python error: Segmentation fault" in fresh.ok("%mesh logs 1 --tail 1000").text()
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_crash_in_a_call_is_told_in_the_same_words(fresh):
     fresh.ok(
@@ -86,7 +82,6 @@ def test_a_crash_in_a_call_is_told_in_the_same_words(fresh):
     assert cell.text("stderr") == ""
 
 
-@pytest.mark.slow
 def test_a_mesh_that_was_stopped_in_python_says_so(fresh):
     fresh.ok("import os\nmesh0.stop().get()")
     assert "No mesh is up" in fresh.ok("%mesh").shown

@@ -1,8 +1,7 @@
 """`%%mesh` with options: in the background, kept, bounded in time, here as well; over a fake
 runtime."""
 
-from __future__ import annotations
-
+import re
 import time
 
 import pytest
@@ -28,10 +27,12 @@ def test_noblock_returns_at_once_and_says_how_far_it_is(fake_kernel):
 def test_what_a_background_cell_shows_changes_when_it_ends(fake_kernel):
     cell = fake_kernel.ok("%%mesh -a\nsleep(0.5)")
     [shown] = cell.contents("display_data")
-    fake_kernel.until(lambda: cell.contents("update_display_data"), timeout_s=5)
-    [updated] = cell.contents("update_display_data")
-    assert updated["transient"] == shown["transient"]
-    assert "on mesh0 [0-3]: done in 0." in updated["data"]["text/plain"]
+    fake_kernel.until(lambda: "done in" in str(cell.contents("update_display_data")), timeout_s=5)
+    updates = cell.contents("update_display_data")  # ranks that end at different times are counted
+    assert all(update["transient"] == shown["transient"] for update in updates)
+    said = updates[-1]["data"]["text/plain"]
+    [took] = re.findall(r"on mesh0 \[0-3\]: done in ([\d.]+) s", said)
+    assert 0.5 <= float(took) < 5
 
 
 def test_output_of_a_background_cell_comes_below_it(fake_kernel):
@@ -50,7 +51,8 @@ def test_an_error_in_the_background_is_told_below_its_cell_and_raised_by_result(
     again = fake_kernel.run("job.result()")
     assert again.status == "error"
     assert again.error.startswith(told)
-    assert "failed after 0." in fake_kernel.ok("job").displays[0]["text/plain"]
+    said = fake_kernel.ok("job").displays[0]["text/plain"]
+    assert 0.3 <= float(re.search(r"failed after ([\d.]+) s", said)[1]) < 5
     assert fake_kernel.ok("job.error.ranks").displays == [{"text/plain": "(0, 1, 2, 3)"}]
 
 
@@ -75,10 +77,7 @@ def test_stop_while_a_cell_waits_for_a_background_cell_ends_both(fake_kernel):
         "import threading; threading.Timer(0.2, print, ['waiting']).start(); job.wait()"
     )
     fake_kernel.until(lambda: "waiting" in cell.text())
-    pressed = time.monotonic()
-    fake_kernel.interrupt()
-    fake_kernel.finish(cell)
-    assert cell.finished_s - pressed < 0.3
+    assert fake_kernel.stop_s(cell) < 0.3
     assert cell.status == "error"
     assert cell.error.endswith("KeyboardInterrupt: all ranks have stopped")
     assert fake_kernel.ok("job.done").displays == [{"text/plain": "True"}]

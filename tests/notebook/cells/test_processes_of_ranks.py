@@ -1,7 +1,5 @@
 """Cells that fork, and cells whose ranks meet in process groups, over real ranks."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.notebook.ranks import stop

@@ -1,7 +1,5 @@
 """What ranks write is kept whole: `%mesh logs`, files that `tail` reads, floods, dead ranks."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -14,8 +12,6 @@ from tests.kernel.client import KernelClient
 from tests.support import eventually
 
 FIRST_CELLS = ["%mesh up --gpus 4"]
-
-slow = pytest.mark.slow
 
 
 def folder_of(kernel: KernelClient) -> Path:
@@ -111,7 +107,6 @@ def test_what_cannot_be_written_is_counted(tmp_path, caplog):
 # --------------------------------------------------------------------------------- in a kernel
 
 
-@slow
 def test_logs_are_labelled_and_folded_as_in_cells(kernel):
     kernel.ok(
         "%%mesh\nimport sys\nfor i in range(30): print('line', i)\nprint(rank, file=sys.stderr)"
@@ -123,7 +118,6 @@ def test_logs_are_labelled_and_folded_as_in_cells(kernel):
     assert lines_of(kernel, "3 --grep 'line .*7'") == ["[3] line 7", "[3] line 17", "[3] line 27"]
 
 
-@slow
 def test_lines_of_a_cell(kernel):
     number = kernel.ok("%%mesh 0\nprint('first')").reply["content"]["execution_count"]
     kernel.ok("%%mesh 0\nprint('second')")
@@ -131,13 +125,11 @@ def test_lines_of_a_cell(kernel):
     assert lines_of(kernel, "0 --tail 2") == ["[0] first", "[0] second"]
 
 
-@slow
 def test_c_code_and_children_are_kept_too(kernel):
     kernel.ok("%%mesh 0\nimport os; os.system('echo from a child')")
     eventually(lambda: "[0] from a child" in lines_of(kernel, "0"), what="the child's line")
 
 
-@slow
 def test_mistakes_are_answered_in_one_line(kernel):
     kernel.ok("%%mesh\nprint('something')")
     for line, told in [
@@ -152,7 +144,6 @@ def test_mistakes_are_answered_in_one_line(kernel):
     assert lines_of(kernel, "--grep zebra") == ["no line of ranks 0-3 that matches 'zebra'"]
 
 
-@slow
 def test_a_flood_is_whole_in_the_log_though_the_notebook_hides_it(kernel):
     cell = kernel.ok("%%mesh 1\nfor i in range(200_000): print('flood', i)")
     assert "lines hidden" in cell.text()
@@ -161,7 +152,6 @@ def test_a_flood_is_whole_in_the_log_though_the_notebook_hides_it(kernel):
     assert re.findall(r"flood (\d+)\n", text) == [str(number) for number in range(200_000)]
 
 
-@slow
 def test_a_flood_of_c_code_and_of_children_is_whole_too(kernel):
     cell = kernel.ok(
         "%%mesh 2\nimport os\n"
@@ -177,7 +167,7 @@ def test_a_flood_of_c_code_and_of_children_is_whole_too(kernel):
     assert re.findall(r"^a child (\d+)$", text, re.MULTILINE) == [str(i) for i in range(300_000)]
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.fault
 def test_a_dead_rank_and_a_mesh_that_is_down_can_be_read():
     with KernelClient("monarch") as client:
@@ -191,7 +181,7 @@ def test_a_dead_rank_and_a_mesh_that_is_down_can_be_read():
         assert lines_of(client, "0") == ["[0] last words of 0"]
 
 
-@slow
+@pytest.mark.slow
 def test_logs_stay_in_a_folder_of_the_users(tmp_path, monkeypatch):
     monkeypatch.setenv("MONARCH_NB_LOG_DIR", str(tmp_path))
     with KernelClient("monarch") as client:

@@ -1,7 +1,5 @@
 """`%mesh` in a real kernel, over a fake runtime: what one reads, and that a mistake stops Run"""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -44,7 +42,6 @@ def test_a_failing_cell_stops_the_ones_behind_it(fake_kernel):
     assert fake_kernel.until(lambda: second.reply)["content"]["status"] == "aborted"
 
 
-@pytest.mark.slow
 def test_without_a_mesh():
     with KernelClient("monarch") as kernel:
         kernel.ok(FAKE)
@@ -61,7 +58,6 @@ def test_without_a_mesh():
         assert kernel.ok("%mesh list").text() == "No mesh is up. Type: %mesh up --gpus 4\n"
 
 
-@pytest.mark.slow
 def test_the_life_of_two_meshes():
     with KernelClient("monarch") as kernel:
         kernel.ok(FAKE)
@@ -86,7 +82,6 @@ def test_status_is_a_table_in_text_and_html(fake_kernel):
     assert data["text/html"].count("<tr>") == 5
 
 
-@pytest.mark.slow
 def test_meshes_made_in_python_are_found():
     with KernelClient("monarch") as kernel:
         kernel.ok(FAKE)
@@ -104,7 +99,6 @@ def test_meshes_made_in_python_are_found():
         assert kernel.ok("%%mesh\nrank").displays == [{"text/plain": "0"}]
 
 
-@pytest.mark.slow
 def test_a_variable_of_the_user_is_not_overwritten():
     with KernelClient("monarch") as kernel:
         kernel.ok(FAKE + "mesh0 = 'mine'")
@@ -123,7 +117,6 @@ def test_heal_and_shrink(fake_kernel):
         assert kernel.ok("len(mesh0)").displays == [{"text/plain": "3"}]
 
 
-@pytest.mark.slow
 def test_auto_without_a_mesh_says_how_it_ends():
     with KernelClient("monarch") as kernel:
         kernel.ok(FAKE + "%mesh up --gpus 2")

@@ -1,7 +1,5 @@
 """What may be typed after `%mesh`, and the one line that answers a mistake."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 

@@ -1,8 +1,6 @@
 """Completions and help in cells of ours, over a fake runtime: what is asked of whom, and what is
 answered when nobody can be asked."""
 
-from __future__ import annotations
-
 import pytest
 from IPython.core.completer import provisionalcompleter
 

@@ -1,7 +1,5 @@
 """pdb in actors, plain and async, called from cells that wait and from cells that do not."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.notebook.debug.test_debugger import ON_ALL

@@ -1,7 +1,5 @@
 """The frames of what failed on ranks, looked into afterwards, or where it fails."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.notebook.prompts import Prompt
@@ -93,6 +91,7 @@ def test_ranks_stop_where_they_fail(kernel):
     assert "IndexError" in kernel.run(FAILING, allow_stdin=True).error
 
 
+@pytest.mark.fault
 def test_a_rank_that_is_back_stops_where_it_fails_as_the_others_do(fresh):
     fresh.ok("%mesh pdb on")
     fresh.run("%%mesh 2\nimport os; os._exit(3)")

@@ -1,7 +1,5 @@
 """Status and values as a reader sees them, in text and in HTML."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

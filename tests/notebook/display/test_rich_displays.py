@@ -1,7 +1,5 @@
 """Figures, frames, images and texts of ranks in the notebook: labelled, folded, text first."""
 
-from __future__ import annotations
-
 import pytest
 
 FIRST_CELLS = ["%mesh up --gpus 2", "%%mesh\nimport matplotlib.pyplot as plt"]

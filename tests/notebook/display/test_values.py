@@ -1,7 +1,5 @@
 """A `ValueMesh` as a reader sees it, in text and in HTML."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re
@@ -151,7 +149,6 @@ def test_a_single_value_and_none():
 # ------------------------------------------------------------------------------------ in a kernel
 
 
-@pytest.mark.slow
 def test_text_comes_first_and_meshes_show_their_ranks(kernel):
     kernel.ok(
         "from monarch_nb import Actor, current_rank, endpoint\n"

@@ -1,7 +1,5 @@
 """Figures that ranks show at different times: equal ones are one, and each rank's stay in order."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

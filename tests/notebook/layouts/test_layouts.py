@@ -1,7 +1,5 @@
 """`%%mesh --layout`: where each rank's output stands, what is sent for it, what it is made of."""
 
-from __future__ import annotations
-
 import html.parser
 import json
 from types import SimpleNamespace
@@ -20,8 +18,6 @@ from tests.notebook.output.test_outputs import Recorder
 from tests.support import code_until
 
 FIRST_CELLS = ["%mesh up --gpus 4"]
-
-slow = pytest.mark.slow
 
 # What JupyterLab's sanitizer leaves in a notebook that is not trusted, of what we use; the
 # attribute `name` is for trusted ones.
@@ -151,7 +147,6 @@ def test_sections_are_bounded_and_tell_where_the_rest_is():
 # --------------------------------------------------------------------------------- in a kernel
 
 
-@slow
 @pytest.mark.parametrize("kind", ["columns", "tabs", "ranks"])
 def test_each_rank_has_a_section(kernel, kind):
     cell = kernel.ok(f"%%mesh --layout {kind}\nprint('hello', rank); print('end'); rank * 10")
@@ -164,7 +159,6 @@ def test_each_rank_has_a_section(kernel, kind):
     assert cell.text() == ""
 
 
-@slow
 def test_sections_are_drawn_while_the_cell_runs(kernel, tmp_path):
     seen = tmp_path / "seen"
     line = "%%mesh --layout columns --progress-after -1"
@@ -176,7 +170,6 @@ def test_sections_are_drawn_while_the_cell_runs(kernel, tmp_path):
     assert pictures(cell)[-1]["text/plain"] == "\n".join(f"[{rank}] early" for rank in range(4))
 
 
-@slow
 def test_without_stream_all_comes_in_the_end(kernel):
     for layout in ("fold", "ranks"):
         cell = kernel.start(
@@ -191,7 +184,6 @@ def test_without_stream_all_comes_in_the_end(kernel):
             assert data["text/plain"].startswith("[0]\nearly\nlate\n[1]")
 
 
-@slow
 def test_one_rank_alone_is_shown_and_all_are_kept(kernel):
     cell = kernel.ok("%%mesh --layout rank=2\nprint('hello from', rank); rank")
     assert cell.shown == "[2] hello from 2\n[2] 2\n"
@@ -202,7 +194,6 @@ def test_one_rank_alone_is_shown_and_all_are_kept(kernel):
     assert "the cell does not run on that rank, but on ranks 0-1" in wrong.error
 
 
-@slow
 def test_too_much_for_a_section_names_the_log(kernel):
     cell = kernel.ok("%%mesh 1 --layout ranks\nfor i in range(50_000): print('line', i)")
     number = cell.reply["content"]["execution_count"]
@@ -211,7 +202,6 @@ def test_too_much_for_a_section_names_the_log(kernel):
     assert plain[-1] == "line 49999"
 
 
-@slow
 def test_rich_displays_stand_below_the_sections(kernel):
     cell = kernel.ok(
         "%%mesh --layout columns\nfrom IPython.display import HTML, display\n"
@@ -222,7 +212,6 @@ def test_rich_displays_stand_below_the_sections(kernel):
     assert any(one.endswith("[0-3]</div><i>y</i>") for one in shown)
 
 
-@slow
 def test_a_cell_that_fails_or_is_interrupted_keeps_its_sections(kernel):
     failed = kernel.run("%%mesh --layout ranks\nprint('before'); 1 / rank")
     assert "ZeroDivisionError" in failed.error
@@ -235,7 +224,6 @@ def test_a_cell_that_fails_or_is_interrupted_keeps_its_sections(kernel):
     assert pictures(cell)[-1]["text/plain"] == "\n".join(f"[{r}] started" for r in range(4))
 
 
-@slow
 def test_a_cell_in_the_background_is_drawn_to_its_end(kernel):
     cell = kernel.ok("%%mesh -a -o run --layout ranks\nimport time; time.sleep(0.3); print('done')")
     kernel.ok("run.wait()")
@@ -244,7 +232,6 @@ def test_a_cell_in_the_background_is_drawn_to_its_end(kernel):
     kernel.until(lambda: whole in [one["data"]["text/plain"] for one in drawings()])
 
 
-@slow
 @pytest.mark.parametrize("layout", ["fold", "columns"])
 def test_hundred_lines_of_four_ranks_cost_few_bytes(kernel, layout):
     cell = kernel.ok(
@@ -255,7 +242,7 @@ def test_hundred_lines_of_four_ranks_cost_few_bytes(kernel, layout):
     assert len(cell.messages) < 40
 
 
-@slow
+@pytest.mark.slow
 def test_a_saved_notebook_has_the_last_state_alone(tmp_path):
     cells = ["%mesh up --gpus 2", "%%mesh --layout columns\nprint('hi', rank)", "%mesh down"]
     notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, cells)))

@@ -1,7 +1,5 @@
 """Displays of ranks that change: `display_id`, `update_display`, `clear_output`."""
 
-from __future__ import annotations
-
 import weakref
 from types import SimpleNamespace
 from typing import Any
@@ -234,7 +232,6 @@ def screen(*cells: Cell) -> list[str]:
     return page.lines
 
 
-@pytest.mark.slow
 def test_handles_of_ranks_are_updated_by_later_cells(kernel):
     shown = kernel.ok("%%mesh\nhandle = display(f'start {rank}', display_id=True)")
     assert screen(shown) == ["[0] 'start 0'", "[1] 'start 1'"]
@@ -242,7 +239,6 @@ def test_handles_of_ranks_are_updated_by_later_cells(kernel):
     kernel.until(lambda: screen(shown) == ["[0-1] 'done'"])
 
 
-@pytest.mark.slow
 def test_clear_output_on_one_rank(kernel):
     cell = kernel.ok(
         "%%mesh\nfrom IPython.display import clear_output\nprint('kept', rank)\n"
@@ -252,7 +248,6 @@ def test_clear_output_on_one_rank(kernel):
     assert screen(cell) == ["[0] kept 0", "[1] kept 1", "[1] step 4"]
 
 
-@pytest.mark.slow
 def test_an_animation_on_all_ranks_is_one_display(kernel):
     cell = kernel.ok(
         "%%mesh\nfrom IPython.display import HTML, clear_output, display\n"

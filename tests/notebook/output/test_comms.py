@@ -1,7 +1,5 @@
 """Widgets of ranks, as a Jupyter client sees them: a real kernel, real ranks."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -346,7 +344,6 @@ class Event:
         self.buffers: list[bytes] = []
 
 
-@pytest.mark.slow
 def test_a_rank_cannot_speak_for_the_widget_of_another():
     sent: list[str] = []
     sink = SimpleNamespace(comm=lambda message: sent.append(message.kind))

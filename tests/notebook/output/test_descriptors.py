@@ -1,8 +1,6 @@
 """What C code and children of ranks write to descriptors 1 and 2 stands below the cell that caused
 it, and is there when the cell has ended. Nothing can be read there."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.kernel.client import KernelClient

@@ -1,7 +1,5 @@
 """Output of ranks on its way to a cell: order, folding, labels, at most ten messages a second."""
 
-from __future__ import annotations
-
 import threading
 import time
 import weakref
@@ -255,7 +253,6 @@ def remembering(made: Any, original: Any) -> Any:
     return init
 
 
-@pytest.mark.slow
 def test_a_flood_costs_time_and_messages_in_proportion():
     sink = Recorder()
     output = CellOutput(sink)

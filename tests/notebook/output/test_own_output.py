@@ -1,7 +1,5 @@
 """What the controller prints in a cell stands where it was printed, among the ranks' output."""
 
-from __future__ import annotations
-
 import pytest
 
 from monarch_nb.notebook.output.cell_output import CellOutput
@@ -55,7 +53,6 @@ def test_showing_something_sends_the_ranks_words_first(output):
 FIRST_CELLS = ["%mesh up --gpus 4", ACTOR]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("wait", ["speaker.say.call(n).get()", "await speaker.say.call(n)"])
 def test_prints_and_calls_in_turn(kernel, wait):
     cell = kernel.ok(
@@ -69,7 +66,6 @@ def test_prints_and_calls_in_turn(kernel, wait):
         assert sorted(ranks) == [f"[{rank}] rank {rank} says {n}" for rank in range(4)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "last, shown",
     [("1 / 0", "ZeroDivisionError"), ("'val' 'ue'", "value"), ("display('val' 'ue')", "value")],

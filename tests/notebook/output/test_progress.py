@@ -1,7 +1,5 @@
 """tqdm and rich on ranks: bars in the front end instead of text."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -16,8 +14,6 @@ from tests.kernel.client import Cell
 from tests.notebook.output.test_outputs import Clock, Recorder
 
 FIRST_CELLS = ["%mesh up --gpus 4", "%%mesh\nimport time\nfrom tqdm.auto import tqdm, trange"]
-
-slow = pytest.mark.slow
 
 FULL = "100%|████████████████████|"
 
@@ -109,7 +105,6 @@ def test_a_terminal_gets_one_line_in_the_end():
 # --------------------------------------------------------------------------------- in a kernel
 
 
-@slow
 @pytest.mark.parametrize("imported", ["tqdm", "tqdm.auto", "tqdm.std", "tqdm.notebook"])
 def test_ranks_that_move_together_are_one_bar(kernel, imported):
     cell = kernel.ok(
@@ -119,7 +114,6 @@ def test_ranks_that_move_together_are_one_bar(kernel, imported):
     assert last(cell) == [f"[0-3] train: {FULL} 30/30"]
 
 
-@slow
 def test_it_moves_while_the_cell_runs_and_the_slowest_is_seen(kernel):
     cell = kernel.start(
         "%%mesh\nfor i in tqdm(range(20), mininterval=0): time.sleep(0.2 if rank == 3 else 0.05)"
@@ -132,7 +126,6 @@ def test_it_moves_while_the_cell_runs_and_the_slowest_is_seen(kernel):
     assert len(states(cell)) < 5 * 4.5 + 3
 
 
-@slow
 def test_nested_bars_and_those_that_go_when_they_end(kernel):
     cell = kernel.ok(
         "%%mesh\nfor epoch in trange(2, desc='epoch'):\n"
@@ -147,7 +140,6 @@ def test_nested_bars_and_those_that_go_when_they_end(kernel):
     ]
 
 
-@slow
 def test_manual_updates_postfix_and_unknown_totals(kernel):
     cell = kernel.ok(
         "%%mesh\nbar = tqdm(total=10, unit='B', unit_scale=True)\nbar.update(4)\n"
@@ -159,14 +151,12 @@ def test_manual_updates_postfix_and_unknown_totals(kernel):
     assert last(cell) == [f"[0-3] {FULL} 10/10", "[0-3] 7"]
 
 
-@slow
 def test_lines_beside_bars_are_printed(kernel):
     cell = kernel.ok("%%mesh\nfor i in tqdm(range(2)):\n    tqdm.write(f'step {i}')\nprint('end')")
     assert cell.text() == "[0-3] step 0\n[0-3] step 1\n[0-3] end\n"
     assert cell.text("stderr") == ""
 
 
-@slow
 def test_a_bar_that_writes_elsewhere_is_left_alone(kernel):
     cell = kernel.ok(
         "%%mesh\nimport io\nout = io.StringIO()\nfor i in tqdm(range(3), file=out): pass\n"
@@ -175,7 +165,6 @@ def test_a_bar_that_writes_elsewhere_is_left_alone(kernel):
     assert cell.shown == "[0-3] True\n"
 
 
-@slow
 def test_a_bar_stays_where_its_cell_has_failed_or_was_stopped(kernel):
     failed = kernel.run(
         "%%mesh\nfor i in tqdm(range(10)):\n    if i == 5: 1 / 0\n    time.sleep(.05)"
@@ -192,7 +181,6 @@ def test_a_bar_stays_where_its_cell_has_failed_or_was_stopped(kernel):
     assert last(kernel.ok("%%mesh\nfor i in tqdm(range(3)): pass")) == [f"[0-3] {FULL} 3/3"]
 
 
-@slow
 def test_a_bar_that_nobody_closes_is_stopped_until_it_moves_again(kernel):
     cell = kernel.run("%%mesh\nbar = tqdm(total=10)\nbar.update(3)\n1 / 0")
     assert re.fullmatch(r"\[0-3\]  30%\|.*\| 3/10 \[.*\] stopped", states(cell)[-1])
@@ -201,7 +189,6 @@ def test_a_bar_that_nobody_closes_is_stopped_until_it_moves_again(kernel):
     assert states(other) == []
 
 
-@slow
 def test_rich(kernel):
     cell = kernel.ok(
         "%%mesh\nfrom rich.progress import Progress, track\n"
@@ -216,14 +203,13 @@ def test_rich(kernel):
     assert last(cell) == [f"[0-3] track: {FULL} 20/20", f"[0-3] one: {FULL} 4/4", "[0-3] two: 4"]
 
 
-@slow
 def test_the_end_of_a_bar_is_a_line_of_the_log(kernel):
     kernel.ok("%%mesh\nfor i in tqdm(range(3), desc='logged'): pass")
     shown = kernel.ok("%mesh logs 2 --tail 1").text()
     assert shown.startswith(f"[2] logged: {FULL} 3/3 [00:00")
 
 
-@slow
+@pytest.mark.slow
 def test_a_program_without_a_notebook_prints_the_end_of_a_bar(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(

@@ -1,8 +1,6 @@
 """A browser for tests: applies states and deltas as docs/comms.md says, and checks each message
 against the schema."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

@@ -5,8 +5,6 @@ install(get_ipython())`; then `fake.mesh("mesh0", gpus=4)` and `fake.change("mes
 verdict="busy")`.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import threading

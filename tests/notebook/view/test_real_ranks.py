@@ -1,7 +1,5 @@
 """The mesh view over a kernel with real ranks: what a page is told of what they do."""
 
-from __future__ import annotations
-
 import uuid
 
 import pytest
@@ -127,7 +125,6 @@ def test_stacks_of_busy_ranks(kernel, page):
     kernel.finish(cell)
 
 
-@pytest.mark.fault
 def test_the_current_mesh_is_that_of_the_last_magic_or_button(kernel, page):
     assert page.model.top["current"] == "mesh0"
     kernel.ok("%mesh up --gpus 1 --name other", timeout_s=50)
@@ -152,6 +149,7 @@ def test_of_meshes_with_one_name_the_newest_is_listed_and_asked(kernel, page):
     kernel.ok("twins[0].stop().get()")
 
 
+@pytest.mark.fault
 def test_a_rank_that_dies_is_seen_and_a_page_of_a_dead_mesh_is_told(kernel, page):
     kernel.ok("%mesh interrupt --kill 1")
     page.until(lambda: page.mesh["rows"][1][0] == "exited")

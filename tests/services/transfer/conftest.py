@@ -1,7 +1,5 @@
 """Actors that offer memory, and the proof that nothing of it stays."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest

@@ -1,7 +1,5 @@
 """Actors that register memory, and what a test looks at from outside."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import os

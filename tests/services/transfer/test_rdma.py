@@ -1,7 +1,5 @@
 """RDMABuffer and RDMAAction between the processes of a host."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import pickle
@@ -14,6 +12,7 @@ from monarch_nb import Actor, RDMAAction, RDMABuffer, endpoint
 from monarch_nb.errors import BrokenError, ClosedError, RemoteProtocolError
 from monarch_nb.rdma import get_rdma_backend, is_ibverbs_available, is_rdma_available
 from tests.services.transfer.owners import BIG, MB, offer
+from tests.support import stop
 
 
 class Reader(Actor):
@@ -100,11 +99,12 @@ def test_the_repr_says_whose_it_is(owners):
 # ------------------------------------------------------------------------------ nobody is asked
 
 
+@pytest.mark.fault
 def test_the_owner_is_stopped(owners):
     handle = offer(owners, size=BIG, value=7)
     pid = owners.slice(gpus=0).pid.call_one().get(5)
     room = torch.empty(BIG, dtype=torch.uint8)
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         handle.read_into(room).get(2)
         handle.write_from(room + 1).get(2)
@@ -114,7 +114,6 @@ def test_the_owner_is_stopped(owners):
     assert owners.slice(gpus=0).value.call_one().get(5) == 8
 
 
-@pytest.mark.slow
 def test_the_owner_holds_the_interpreter(owners):
     handle = offer(owners, size=MB, value=7)
     busy = owners.slice(gpus=0).hold_the_interpreter.call_one(1.5)

@@ -1,7 +1,5 @@
 """Buffers on a GPU: between two ranks by CUDA IPC, to and from main memory through pinned pages."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -46,7 +44,6 @@ def devices(spawn):
     return spawn(per_host={"gpus": 2}, name="pair").spawn("devices", Device)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [64, BIG + 3])
 @pytest.mark.parametrize("there, here", [("cuda", "cuda"), ("cuda", "cpu"), ("cpu", "cuda")])
 def test_read_and_write(devices, size, there, here):
@@ -59,7 +56,6 @@ def test_read_and_write(devices, size, there, here):
     assert owner.read.call_one(handle, size, here).get(60) == ("memory", 9 * size)
 
 
-@pytest.mark.slow
 def test_a_dropped_buffer_is_not_read(devices):
     owner, other = devices.slice(gpus=0), devices.slice(gpus=1)
     handle = owner.offer.call_one(64, 7, "cuda").get(60)

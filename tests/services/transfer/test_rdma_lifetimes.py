@@ -1,7 +1,5 @@
 """How long a buffer is there, and what is said when it is not."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -64,7 +62,6 @@ def end(pid):
 
 
 @pytest.mark.fault
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [64, BIG])
 def test_a_dead_owner_is_named_at_once(spawn, failures, size):
     mesh = spawn(per_host={"gpus": 1}, name="mortal")
@@ -83,7 +80,6 @@ def test_a_dead_owner_is_named_at_once(spawn, failures, size):
 
 
 @pytest.mark.fault
-@pytest.mark.slow
 def test_an_owner_that_dies_meanwhile_is_named(spawn, failures):
     mesh = spawn(per_host={"gpus": 1}, name="mortal")
     owner = mesh.spawn("owner", Owner)

@@ -1,7 +1,5 @@
 """Where a process cannot copy by itself, the owner of a buffer serves it."""
 
-from __future__ import annotations
-
 import os
 import signal
 
@@ -11,6 +9,7 @@ import torch
 from monarch_nb import RankExited
 from monarch_nb.errors import BrokenError, CallCancelled, ClosedError
 from tests.services.transfer.owners import BIG, Owner, offer
+from tests.support import stop
 
 
 @pytest.fixture
@@ -35,7 +34,6 @@ def test_the_owner_serves_what_the_kernel_refuses(owners, refused, size):
     assert int(room.sum()) == 9 * size
 
 
-@pytest.mark.slow
 def test_a_busy_owner_serves(owners, refused):
     handle = offer(owners, size=BIG, value=7)
     busy = owners.slice(gpus=0).hold_the_interpreter.call_one(0.3)
@@ -59,11 +57,12 @@ def test_served_errors(owners, refused):
         handle.read_into(torch.zeros(16)).get(5)
 
 
+@pytest.mark.fault
 def test_a_stopped_owner_serves_nothing_until_time_is_up(owners, refused):
     handle = offer(owners, size=BIG, value=7)
     pid = owners.slice(gpus=0).pid.call_one().get(5)
     room = torch.zeros(BIG, dtype=torch.uint8)
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         with pytest.raises(
             TimeoutError, match=r"buffer \d+ of owners\[0\] was not read within 0.1"
@@ -81,13 +80,12 @@ def test_a_stopped_owner_serves_nothing_until_time_is_up(owners, refused):
 
 
 @pytest.mark.fault
-@pytest.mark.slow
 def test_a_server_that_dies_is_named(spawn, failures, refused):
     mesh = spawn(per_host={"gpus": 1}, name="mortal")
     owner = mesh.spawn("owner", Owner)
     handle = owner.offer.call_one(BIG, 1).get(10)["nested"][0]
     pid = owner.pid.call_one().get(5)
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     waiting = handle.read_into(torch.zeros(BIG, dtype=torch.uint8))
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(RankExited, match=r"of owner\[0\] cannot be read:.*SIGKILL"):

@@ -1,7 +1,5 @@
 """send_tensor and recv_tensor: matched by peer and tag, in order; whoever waits is told of ends."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -135,7 +133,6 @@ def test_a_mesh_is_no_peer(procs):
 
 
 @pytest.mark.fault
-@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["send", "receive"])
 def test_the_death_of_the_peer_ends_the_wait(spawn, failures, verb):
     mesh = spawn(per_host={"gpus": 2}, name="mortal")

@@ -1,7 +1,5 @@
 """The writing end of a sync: whatever it is told, nothing is written outside of its folder."""
 
-from __future__ import annotations
-
 import pytest
 
 from monarch_nb import ActorError, this_proc

@@ -1,7 +1,5 @@
 """What a workspace is made of, before anything is sent; and how files are cut into pieces."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

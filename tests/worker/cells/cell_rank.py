@@ -1,7 +1,5 @@
 """A process that runs cells as the main thread of a rank does, without sockets."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

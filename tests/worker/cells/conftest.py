@@ -1,7 +1,5 @@
 """A rank that runs cells."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.worker.cells.cell_rank import Rank

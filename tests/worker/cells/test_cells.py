@@ -1,7 +1,5 @@
 """Cells on a rank, run in a process of their own, as the main thread of a rank runs them."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys
@@ -17,7 +15,6 @@ from tests.worker.cells.cell_rank import FILE
 # ------------------------------------------------------------------------------------------ results
 
 
-@pytest.mark.slow
 def test_values_names_and_displays(rank, home):
     assert rank.ok("rank, size, coords, device, __name__")["text"] == (
         "(3, 4, {'gpus': 3}, 'cpu', '__main__')"
@@ -36,7 +33,6 @@ def test_values_names_and_displays(rank, home):
     assert list(home.iterdir()) == [], "a rank writes nothing into the user's home"
 
 
-@pytest.mark.slow
 def test_rich_objects_are_displayed(rank):
     rank.ok(
         "class Rich:\n    def _repr_html_(self): return '<b>x</b>'\n"
@@ -61,7 +57,6 @@ def test_rich_objects_are_displayed(rank):
     assert shown[4]["data"] == {"application/json": {"1": "{2, 3}"}}
 
 
-@pytest.mark.slow
 def test_what_goes_with_a_display_may_hold_numbers_of_numpy(rank):
     answer = rank.ok(
         "import numpy as np\nclass Wide:\n    def _repr_mimebundle_(self, **_):\n"
@@ -73,7 +68,6 @@ def test_what_goes_with_a_display_may_hold_numbers_of_numpy(rank):
     ] * 2
 
 
-@pytest.mark.slow
 def test_a_repr_that_raises_is_told_and_the_cell_goes_on(rank):
     answer = rank.ok("class Bad:\n    def __repr__(self): raise ValueError('bad repr')\nBad()")
     assert "line 3, in __repr__" in answer["said"]
@@ -81,7 +75,6 @@ def test_a_repr_that_raises_is_told_and_the_cell_goes_on(rank):
     assert "IPython/core" not in answer["said"]
 
 
-@pytest.mark.slow
 def test_classes_of_cells_pickle_by_value(rank):
     names = "import cloudpickle, pickle, inspect\n"
     answer = rank.ok(
@@ -100,7 +93,6 @@ def test_classes_of_cells_pickle_by_value(rank):
 # ------------------------------------------------------------------------------------ IPython's own
 
 
-@pytest.mark.slow
 def test_magics_commands_and_help(rank, tmp_path):
     assert rank.ok("%cd -q /\n%pwd")["text"] == "'/'"
     assert rank.ok("%pwd")["text"] == "'/'"
@@ -125,7 +117,6 @@ def test_magics_commands_and_help(rank, tmp_path):
     assert "no screen" in rank.run("get_ipython().enable_gui('qt')")["trace"][-1]
 
 
-@pytest.mark.slow
 def test_events_transformers_and_settings_of_ipython_hold(rank):
     rank.ok(
         "ip, seen = get_ipython(), []\n"
@@ -153,7 +144,6 @@ def test_events_transformers_and_settings_of_ipython_hold(rank):
     assert nested["text"] == "5"
 
 
-@pytest.mark.slow
 def test_await_and_tasks_that_live_on(rank):
     answer = rank.ok("import asyncio\nq = asyncio.Queue()\nawait asyncio.sleep(0)\nrank * 2")
     assert answer["text"] == "6"
@@ -169,7 +159,6 @@ def test_await_and_tasks_that_live_on(rank):
 # ------------------------------------------------------------------------------------------- errors
 
 
-@pytest.mark.slow
 def test_lines_are_those_of_the_notebooks_cell(rank):
     answer = rank.run("\n\ndef f():\n    return 1/0\n!echo \\\n  hi\n\nf()", first_line=2)
     assert answer["trace"] == [
@@ -186,7 +175,6 @@ def test_lines_are_those_of_the_notebooks_cell(rank):
     assert rank.run("1/0", first_line=5)["trace"][1] == f'  File "{FILE}", line 5, in <module>'
 
 
-@pytest.mark.slow
 def test_what_python_refuses(rank):
     answer = rank.run("x = 1\nfor i in range(3) print(i)")
     assert (answer["status"], answer["trace"]) == ("error", [
@@ -208,7 +196,6 @@ def test_what_python_refuses(rank):
     assert rank.ok("1 + 1")["text"] == "2"
 
 
-@pytest.mark.slow
 def test_errors_of_await_show_the_coroutines_lines(rank):
     answer = rank.run("async def f():\n    raise ValueError('in f')\nawait f()")
     assert [line for line in answer["trace"] if "File" in line] == [
@@ -217,7 +204,6 @@ def test_errors_of_await_show_the_coroutines_lines(rank):
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("code, said", [
     ("import sys; sys.exit(3)", "sys.exit(3)"), ("exit", "sys.exit()"), ("quit()", "sys.exit()"),
     ("raise SystemExit('bye')", "sys.exit(bye)"),
@@ -230,7 +216,6 @@ def test_exit_is_an_error_and_the_rank_lives(rank, code, said):
     assert rank.ok("'alive'")["text"] == "'alive'"
 
 
-@pytest.mark.slow
 def test_whatever_is_raised_is_an_outcome(rank):
     for code in (
         "raise GeneratorExit", "raise BaseException('x')",
@@ -245,7 +230,6 @@ def test_whatever_is_raised_is_an_outcome(rank):
 # -------------------------------------------------------------------------------------------- costs
 
 
-@pytest.mark.slow
 def test_a_trivial_cell_is_cheap(rank):
     """The goal is 0.6 ms; the assertion leaves room for a busy machine."""
     assert rank.ok("1 + 1", times=200)["median_s"] < 0.006

@@ -1,7 +1,5 @@
 """Completions and help on a rank: what it answers, while it is idle and while it is busy."""
 
-from __future__ import annotations
-
 import queue
 import time
 from collections.abc import Callable
@@ -88,7 +86,6 @@ def inspect(mesh, code, detail=0):
     return answer.text
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("code, match", [
     ("dee", ["deep", 0, 3, "instance"]),
     ("x = Dee", ["Deep", 4, 7, "class"]),
@@ -108,12 +105,10 @@ def test_completions_have_their_place_and_kind(mesh, code, match):
     assert Match(*match) in complete(mesh, code).matches
 
 
-@pytest.mark.slow
 def test_the_cursor_may_stand_inside_the_code(mesh):
     assert texts(mesh, "for one in tabl:\n    print(one)", len("for one in tabl")) == ["table"]
 
 
-@pytest.mark.slow
 def test_the_names_of_the_namespace_come_along(mesh):
     names = complete(mesh, "nothing_like_it").names
     assert names["Deep"] == "class"
@@ -122,7 +117,6 @@ def test_the_names_of_the_namespace_come_along(mesh):
     assert not {name for name in names if name.startswith("_")} | names.keys() & {"In", "exit"}
 
 
-@pytest.mark.slow
 def test_help_and_source(mesh):
     assert "Says what it does." in inspect(mesh, "deep.method")
     assert "first, second" in inspect(mesh, "deep.method(")
@@ -131,7 +125,6 @@ def test_help_and_source(mesh):
     assert inspect(mesh, "nothing_like_it") is None
 
 
-@pytest.mark.slow
 def test_nothing_of_the_users_runs_for_it_while_the_rank_is_busy(mesh):
     assert "a deep one" in inspect(mesh, "deep")
     run(mesh.slice(gpus=0), "assert 'repr' in Deep.calls; Deep.calls.clear()")
@@ -145,7 +138,6 @@ def test_nothing_of_the_users_runs_for_it_while_the_rank_is_busy(mesh):
     run(mesh, "assert Deep.calls == [], Deep.calls")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("work", ["time.sleep(30)", "while True: pass"])
 def test_a_busy_rank_answers(mesh, work):
     busy = start(mesh, f"import time\nstarted = '{work}'\n{work}")
@@ -163,7 +155,6 @@ def timed(call: Callable[[], Any]) -> float:
     return time.monotonic() - started
 
 
-@pytest.mark.slow
 def test_an_answer_that_is_late_is_none_and_comes_later(mesh):
     held = start(mesh, HELD)
     late: queue.Queue[Completions] = queue.Queue()
@@ -177,7 +168,6 @@ def test_an_answer_that_is_late_is_none_and_comes_later(mesh):
     assert held.wait(10)
 
 
-@pytest.mark.slow
 def test_a_newer_request_takes_the_place_of_one_that_waits(mesh):
     run(mesh, SLOW)
     answers: queue.Queue[tuple[str, Completions | Refused]] = queue.Queue()
@@ -198,7 +188,6 @@ def test_a_newer_request_takes_the_place_of_one_that_waits(mesh):
     assert came["tabl"].matches == [("table", 0, 4, "instance")]
 
 
-@pytest.mark.slow
 def test_what_cannot_be_answered_is_an_error_in_one_line(mesh):
     request = Complete("x", "nowhere")
     answer = ask(client().proc, mesh, 0, request, 5.0, no_late_answer)

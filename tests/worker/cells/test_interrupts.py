@@ -1,7 +1,5 @@
 """SIGINT to a rank that runs a cell: the cell ends where it is, and its outcome always comes."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -13,8 +11,6 @@ from tests.support import eventually
 from tests.worker.cells.cell_rank import FILE
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 @pytest.mark.parametrize("code, line", [
     ("here()\nwhile True: pass", 4),
     ("import time\nhere(); time.sleep(60)", 4),
@@ -31,8 +27,6 @@ def test_an_interrupt_ends_the_cell_where_it_is(rank, tmp_path, code, line):
     assert rank.ok("1 + 1")["text"] == "2"
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 def test_an_interrupted_await_runs_its_finally(rank, tmp_path):
     answer = rank.interrupted(
         "import asyncio\ntry:\n    here(); await asyncio.sleep(60)\nfinally:\n"
@@ -43,8 +37,6 @@ def test_an_interrupted_await_runs_its_finally(rank, tmp_path):
     assert f'  File "{FILE}", line 5, in <module>' in answer["trace"]
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 def test_an_interrupted_command_ends_the_cell_too(rank, tmp_path):
     here = tmp_path / "there"
     rank.start(f"!touch {here}; sleep 60\nprint('goes on')")
@@ -72,8 +64,6 @@ def test_a_message_is_not_torn_by_an_interrupt():
         shell.interrupt()
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 def test_a_storm_of_interrupts_loses_no_answer(rank):
     rank.ok("1")
     for _ in range(40):

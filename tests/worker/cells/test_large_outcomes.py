@@ -1,7 +1,5 @@
 """What a cell ends with and shows may be large: a report in HTML, a figure with its data."""
 
-from __future__ import annotations
-
 import pytest
 
 from monarch_nb.control import cells
@@ -27,12 +25,10 @@ def run(mesh, code):
     return ended.outcomes[0]
 
 
-@pytest.mark.slow
 def test_a_large_value_comes_whole(mesh):
     assert len(run(mesh, f"'x' * {CHARACTERS}").data["data"]["text/plain"]) == CHARACTERS + 2
 
 
-@pytest.mark.slow
 def test_a_large_display_comes_whole_and_so_does_what_follows(mesh):
     shown = []
     client().output.listen(lambda event: shown.append(event.content.get("data", {})))

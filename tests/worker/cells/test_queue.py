@@ -1,7 +1,5 @@
 """The order in which a rank takes turns, and what a stop does to a cell at any moment."""
 
-from __future__ import annotations
-
 import json
 import queue
 from types import SimpleNamespace

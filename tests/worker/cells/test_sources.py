@@ -1,7 +1,5 @@
 """The text of cells of the controller, on a rank: asked for once, at the first look."""
 
-from __future__ import annotations
-
 import inspect
 import linecache
 import sys

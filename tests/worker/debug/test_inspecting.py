@@ -1,7 +1,5 @@
 """What the panels show of a rank that is not stopped, and the files of cells on other hosts."""
 
-from __future__ import annotations
-
 import os
 from types import SimpleNamespace
 

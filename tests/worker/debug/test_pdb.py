@@ -1,7 +1,5 @@
 """pdb for ranks, by itself: what is typed comes from a list, what it says goes into another."""
 
-from __future__ import annotations
-
 import asyncio
 import linecache
 import queue

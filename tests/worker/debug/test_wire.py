@@ -1,7 +1,5 @@
 """What pydevd takes for a socket: whole messages, however they are cut."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

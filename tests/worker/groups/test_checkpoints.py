@@ -1,7 +1,5 @@
 """`torch.distributed.checkpoint`: what four ranks have saved, two load."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp

@@ -1,7 +1,5 @@
 """Collectives of gloo that hang: an interrupt ends them, and the ranks keep what they have."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -59,8 +57,6 @@ def error(made: Mesh, code: str, **where: int):
     return outcome.error
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 @pytest.mark.parametrize("what", HANGS)
 def test_an_interrupt_ends_it_and_the_namespace_stays(mesh, what):
     made = up(mesh)
@@ -91,8 +87,6 @@ def test_an_interrupt_ends_the_reducer_of_ddp(mesh):
     assert "left its last backward pass" in error(made, "dist.barrier()", gpus=0).evalue
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 @pytest.mark.parametrize("what", ["all_reduce", "recv"])
 def test_a_group_that_was_left_says_what_to_type(mesh, what):
     made = up(mesh)
@@ -109,7 +103,6 @@ def test_a_group_that_was_left_says_what_to_type(mesh, what):
     )
 
 
-@pytest.mark.slow
 def test_what_was_left_can_still_end_and_then_the_group_is_as_before(mesh):
     made = up(mesh)
     run = made.start("dist.all_reduce(ones)", gpus=0)
@@ -121,8 +114,6 @@ def test_what_was_left_can_still_end_and_then_the_group_is_as_before(mesh):
     assert made.cell(code) == {0: "ok", 1: "ok"}
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 def test_a_long_wait_ends_as_a_short_one(mesh):
     made = up(mesh)
     code = "if rank: time.sleep(0.4)\ndist.all_reduce(ones); assert ones.tolist() == [2.0] * 4"
@@ -131,7 +122,6 @@ def test_a_long_wait_ends_as_a_short_one(mesh):
     assert made.cell(code) == {0: "ok", 1: "ok"}
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_rank_that_has_died_is_named(mesh):
     made = up(mesh)
@@ -145,7 +135,6 @@ def test_a_rank_that_has_died_is_named(mesh):
 SECOND = ", timeout=datetime.timedelta(seconds=1)"
 
 
-@pytest.mark.slow
 def test_the_time_of_the_group_is_counted(mesh):
     made = up(mesh, options=SECOND)
     began = time.monotonic()
@@ -157,7 +146,6 @@ def test_the_time_of_the_group_is_counted(mesh):
     )
 
 
-@pytest.mark.slow
 def test_a_time_that_is_given_counts_instead(mesh):
     made = up(mesh)
     code = "dist.all_reduce(ones, async_op=True).wait(datetime.timedelta(seconds=0.3))"

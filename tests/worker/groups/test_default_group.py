@@ -1,7 +1,5 @@
 """`torch.distributed` in cells with no boilerplate, and groups of some ranks of the mesh."""
 
-from __future__ import annotations
-
 import os
 import signal
 
@@ -88,7 +86,6 @@ def test_a_cell_needs_no_boilerplate(four, what, tmp_path):
     ok(four, HEAD + code)
 
 
-@pytest.mark.slow
 def test_who_only_asks_waits_for_nobody(four):
     ok(four, HEAD + "assert (dist.get_rank(), dist.get_world_size()) == (3, 4)", gpus=3)
     ok(four, HEAD + "assert not dist.is_initialized()")
@@ -115,7 +112,6 @@ def test_a_device_mesh_is_made_of_such_groups(four):
     ok(four, ROW + code)
 
 
-@pytest.mark.slow
 def test_a_group_made_in_another_thread(four):
     code = (
         "from concurrent.futures import ThreadPoolExecutor\n"
@@ -126,7 +122,6 @@ def test_a_group_made_in_another_thread(four):
     ok(four, OF + code)
 
 
-@pytest.mark.slow
 def test_a_rank_that_does_not_come_is_named(four):
     code = OF + "group_of([0, 2], timeout=0.5)"
     run = four.start(code, gpus=0)
@@ -137,7 +132,6 @@ def test_a_rank_that_does_not_come_is_named(four):
     assert "rank 0 is not in the group of ranks [1, 2]" in errors(run)[0]
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_member_dies_and_after_a_heal_the_cell_works_again(four):
     both = "x = torch.ones(1); dist.all_reduce(x, group=g); dist.all_reduce(x)"

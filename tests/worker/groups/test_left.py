@@ -1,7 +1,5 @@
 """What is left of collectives: whether the group can still be used."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

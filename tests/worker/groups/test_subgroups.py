@@ -1,7 +1,5 @@
 """Process groups along the axes of a mesh: in cells, in endpoints, in functions of `execute`."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal
@@ -73,7 +71,6 @@ def sums(found) -> list[float]:
     return list(found.values())
 
 
-@pytest.mark.slow
 def test_a_handle_shows_what_it_is_and_what_to_do_with_it(grid):
     handle = grid.procs.group("a")
     assert repr(handle) == f"AxisGroup(a: 2 ranks of mesh {grid.name!r})"
@@ -87,7 +84,6 @@ def test_a_handle_shows_what_it_is_and_what_to_do_with_it(grid):
         grid.procs.group("c")
 
 
-@pytest.mark.slow
 def test_a_variable_of_cells_is_the_group(grid):
     grid.procs["g"], grid.procs["all"] = grid.procs.group("b"), grid.procs.group()
     assert not ran(grid, SUM.format("g", "[1, 1, 5, 5][rank]"))
@@ -96,7 +92,6 @@ def test_a_variable_of_cells_is_the_group(grid):
     assert not ran(grid, "assert dist.get_rank(g) == rank % 2 and dist.get_world_size(g) == 2")
 
 
-@pytest.mark.slow
 def test_mesh_is_known_in_cells(grid):
     own = SUM.format("mesh.group('gpus')", "6")
     assert not ran(grid, own + "\nassert mesh.rank == rank and mesh.sizes == {'gpus': 4}")
@@ -108,7 +103,6 @@ def test_mesh_is_known_in_cells(grid):
     assert {each.status for each in run.outcomes.values()} == {"ok"}
 
 
-@pytest.mark.slow
 def test_endpoints_and_execute(grid):
     members = grid.procs.spawn("members", Member)
     assert sums(members.total.call(grid.procs.group("a")).get()) == [2, 4, 2, 4]
@@ -136,13 +130,11 @@ class Later(Actor):
         return x.item()
 
 
-@pytest.mark.slow
 def test_an_async_actor(grid):
     later = grid.procs.spawn("later", Later)
     assert sums(later.total.call(grid.procs.group("b")).get()) == [1, 1, 5, 5]
 
 
-@pytest.mark.slow
 def test_who_is_no_member_is_told_so(grid):
     grid.procs["g"] = grid.procs.slice(a=0).group()
     errors = ran(grid, SUM.format("g", "1"))
@@ -151,7 +143,6 @@ def test_who_is_no_member_is_told_so(grid):
     assert "(ranks 0-1): only its members use it" in errors[2]
 
 
-@pytest.mark.slow
 def test_a_timeout(grid):
     """For the members to meet, and for each collective; the last one that was said counts."""
     alone = "if rank == 0: "
@@ -190,7 +181,6 @@ def test_a_device_mesh_is_usable(grid):
     assert not ran(grid, code)
 
 
-@pytest.mark.slow
 def test_a_device_mesh_is_made_on_ranks(grid):
     with pytest.raises(RuntimeError, match=r"the controller is no rank .*ranks 0-3.*%%mesh cell"):
         grid.procs.device_mesh()
@@ -199,7 +189,6 @@ def test_a_device_mesh_is_made_on_ranks(grid):
     assert "rank 1 of mesh" in errors[1]
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_dead_member_ends_the_wait_and_a_heal_makes_new_groups(grid):
     grid.procs["g"] = grid.procs.group()
@@ -216,7 +205,6 @@ def test_a_dead_member_ends_the_wait_and_a_heal_makes_new_groups(grid):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_dead_member_in_an_endpoint(grid):
     members = grid.procs.spawn("members", Member)
@@ -252,7 +240,6 @@ def test_a_dead_member_ends_waits_in_cpp_too(grid, what):
     assert not ran(grid, SUM.format("mesh.group()", "6"))
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_nobody_waits_for_a_dead_rank_to_come(grid):
     assert not ran(grid, SUM.format("mesh.group()", "6"))
@@ -262,7 +249,6 @@ def test_nobody_waits_for_a_dead_rank_to_come(grid):
     assert "rank 3 ended before the group of ranks 2,3" in str(run.outcomes[2].error)
 
 
-@pytest.mark.slow
 def test_a_regroup_makes_new_groups_and_old_ones_say_so(grid):
     grid.procs["g"] = grid.procs.group()
     assert not ran(grid, SUM.format("g", "6"))
@@ -274,7 +260,6 @@ def test_a_regroup_makes_new_groups_and_old_ones_say_so(grid):
     assert not ran(grid, SUM.format("mesh.group()", "6"))
 
 
-@pytest.mark.slow
 def test_who_has_not_come_is_known_of_such_groups(grid):
     assert not ran(grid, SUM.format("mesh.group()", "6"))
     run = grid.start("if rank: dist.all_reduce(x, group=mesh.group())")
@@ -292,8 +277,6 @@ def test_who_has_not_come_is_known_of_such_groups(grid):
     assert run.wait(WITHIN_S)
 
 
-@pytest.mark.slow
-@pytest.mark.fault
 def test_a_wait_in_an_actors_own_thread_is_interrupted(grid):
     first = grid.procs.spawn("first", Member)  # has the main thread
     further = grid.procs.spawn("further", Member)
@@ -306,7 +289,6 @@ def test_a_wait_in_an_actors_own_thread_is_interrupted(grid):
     assert further.slice(a=0, b=0).rank.call_one().get(timeout=WITHIN_S) == 0
 
 
-@pytest.mark.slow
 def test_an_own_init_beside_such_groups(grid):
     grid.procs["g"] = grid.procs.group("b")
     assert not ran(grid, SUM.format("g", "[1, 1, 5, 5][rank]") + "\ndist.barrier()")

@@ -1,7 +1,5 @@
 """What waits on a rank for its turn, and what leaves it."""
 
-from __future__ import annotations
-
 import json
 import math
 

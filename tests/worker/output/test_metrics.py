@@ -1,7 +1,5 @@
 """How what a rank logs leaves it: seldom, and not faster than it is taken."""
 
-from __future__ import annotations
-
 import pytest
 
 from monarch_nb.services.metrics import Recorder
@@ -33,7 +31,6 @@ def test_what_has_gathered_is_one_message(pump, recorder, sent):
     assert sent == [(0, {"points": {"loss": [[0, 0.5], [1, None], [2, 2.0]]}})]
 
 
-@pytest.mark.slow
 def test_while_nothing_is_taken_nothing_is_sent_and_what_gathers_stays_small(pump, recorder, sent):
     for step in range(100_000):
         recorder.add("loss", step, float(step == 77_777))

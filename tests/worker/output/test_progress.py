@@ -1,7 +1,5 @@
 """How the states of bars leave a rank."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The streams of a rank: in order, by tag, soon, bounded, and never in the writer's way."""
 
-from __future__ import annotations
-
 import gc
 import io
 import logging
@@ -301,7 +299,6 @@ def run_rank(program):
     return done.stdout
 
 
-@pytest.mark.slow
 def test_a_forked_child_writes_to_the_descriptors():
     said = run_rank("""
 sent = []
@@ -319,7 +316,6 @@ sys.exit(status)
     assert said == "child's é\nbytes\n"
 
 
-@pytest.mark.slow
 def test_text_that_cannot_be_sent_goes_to_the_descriptors():
     assert (
         run_rank("""
@@ -332,7 +328,6 @@ pump.close()
     )
 
 
-@pytest.mark.slow
 def test_printing_costs_little_more_than_into_a_file(world):
     """Row 19 asks for twice the time of a pipe; the assertion leaves room for a busy machine."""
 

@@ -1,7 +1,5 @@
 """What a rank writes on the status board."""
 
-from __future__ import annotations
-
 import mmap
 import time
 
@@ -184,7 +182,6 @@ def test_news_that_came_during_a_wait_stays(board):
     assert said(read()) == ("idle", "")
 
 
-@pytest.mark.alone
 def test_a_rank_that_was_starting_is_so_again(board, monkeypatch):
     writer, read = board
     groups = ProcessGroups(Place("", 0, 1), writer)
@@ -193,6 +190,7 @@ def test_a_rank_that_was_starting_is_so_again(board, monkeypatch):
     assert said(read()) == ("starting", "")
 
 
+@pytest.mark.alone
 def test_writing_takes_about_a_microsecond(board, record_property):
     writer, _ = board
     times = []

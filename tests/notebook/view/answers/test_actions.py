@@ -1,7 +1,5 @@
 """What buttons do: the same as the magics, from a thread of their own, and said under no cell."""
 
-from __future__ import annotations
-
 import pytest
 
 from monarch_nb.notebook.extension import load_ipython_extension
@@ -118,7 +116,6 @@ def buttons(kernel):
     made.close()
 
 
-@pytest.mark.slow
 def test_a_mesh_of_a_button_is_as_one_of_the_magic(kernel, buttons):
     said = buttons.do("up", sizes={"gpus": 2}, name="", device="cpu")
     assert said.startswith("mesh0 is up: 2 ranks (gpus=2) in ")
@@ -132,7 +129,6 @@ def test_a_mesh_of_a_button_is_as_one_of_the_magic(kernel, buttons):
     assert "No mesh is up" in kernel.ok("%mesh list").text()
 
 
-@pytest.mark.slow
 def test_a_mesh_comes_up_while_a_cell_blocks_and_its_stop_is_not_the_mesh_s(kernel, buttons):
     cell = kernel.start("import time; time.sleep(30)")
     kernel.until(lambda: cell.contents("execute_input"))
@@ -145,7 +141,6 @@ def test_a_mesh_comes_up_while_a_cell_blocks_and_its_stop_is_not_the_mesh_s(kern
     assert kernel.ok("%%mesh @side\nprint(rank)").text() == "[0] 0\n[1] 1\n"
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_ranks_that_are_busy_are_interrupted_killed_and_restarted(kernel, buttons):
     buttons.do("up", sizes={"gpus": 3}, name="mesh0", device="auto")
@@ -166,7 +161,6 @@ def test_ranks_that_are_busy_are_interrupted_killed_and_restarted(kernel, button
     assert buttons.do("heal", mesh="mesh0") == "mesh0 is whole again: 3 ranks (gpus=3)"
 
 
-@pytest.mark.slow
 def test_the_magic_takes_a_device_too(kernel, buttons):
     kernel.ok("%mesh up --gpus 2 --device cpu")
     cell = kernel.ok("%%mesh\nimport os; print(repr(os.environ['CUDA_VISIBLE_DEVICES']), device)")

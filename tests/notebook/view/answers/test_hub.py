@@ -1,7 +1,5 @@
 """The hub with real threads and a fake source: what channels are sent, and that nothing lingers."""
 
-from __future__ import annotations
-
 import threading
 import time
 from types import SimpleNamespace
@@ -96,7 +94,6 @@ def test_nobody_looking_is_no_thread_and_no_watch(hub, source):
     assert source.rests == 2
 
 
-@pytest.mark.slow
 def test_at_most_one_message_in_a_period(hub, source):
     page = Page(hub)
     page.hello(period_ms=100)

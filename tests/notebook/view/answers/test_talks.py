@@ -1,7 +1,5 @@
 """Prompts of ranks in a page: opened, typed at, completed, taken over, left."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.kernel.front_end import FrontEnd

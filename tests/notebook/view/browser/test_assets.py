@@ -1,7 +1,5 @@
 """The front end as one module and one style sheet, as the widget sends them."""
 
-from __future__ import annotations
-
 import base64
 import re
 import shutil
@@ -101,7 +99,6 @@ def test_a_page_gets_it_packed():
 
 
 @pytest.mark.browser
-@pytest.mark.slow
 def test_a_browser_unpacks_it(folder):
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(

@@ -1,7 +1,5 @@
 """Who is due when: clients, periods, silence. The clock is the test's."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

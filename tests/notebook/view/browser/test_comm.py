@@ -1,7 +1,5 @@
 """The mesh view over real kernels: while cells run, beside them, and without disturbing them."""
 
-from __future__ import annotations
-
 import statistics
 import time
 import uuid
@@ -201,7 +199,6 @@ def test_our_kernel_announces_nothing(kernel):
     assert not [m for m in kernel.others if m["content"].get("target_name")]
 
 
-@pytest.mark.slow
 def test_a_plain_kernel_announces_itself_once_it_is_loaded():
     with KernelClient("python3") as kernel:
         kernel.ok("1")

@@ -1,7 +1,5 @@
 """What a browser sends: read into small objects, or a sentence for people; nothing else."""
 
-from __future__ import annotations
-
 import json
 import time
 

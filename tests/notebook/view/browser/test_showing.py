@@ -1,7 +1,5 @@
 """Meshes that are shown in real kernels: what pages get while cells run, and what a file keeps."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -198,6 +196,7 @@ def test_a_widget_is_imported_with_the_first_that_is_shown():
         assert loaded == {"text/plain": "False"}
 
 
+@pytest.mark.fault
 @pytest.mark.slow
 def test_real_ranks_are_shown_with_what_failed_and_what_is_lost():
     with KernelClient("monarch") as kernel:

@@ -1,7 +1,5 @@
 """A mesh where it is the last expression of a cell: what each front end gets, and the widget."""
 
-from __future__ import annotations
-
 import gc
 import json
 import threading
@@ -183,7 +181,6 @@ def test_the_widget_carries_its_front_end_and_what_it_shows(home):
     assert state["snapshot"]["meshes"]["mesh0"]["sizes"] == [4]
 
 
-@pytest.mark.slow
 def test_a_thousand_displays_of_a_mesh_keep_one_widget(home):
     models = {home.show()[VIEW]["model_id"] for _ in range(1000)}
     assert len(models) == 1

@@ -1,7 +1,5 @@
 """From snapshots to messages: a delta from any update gives what the state would say."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -328,6 +326,7 @@ def take(world: World, step):
     world.look(1.1 if kind == "wait" else 0.1)
 
 
+@pytest.mark.slow
 @given(st.lists(_STEP, max_size=25), st.data())
 def test_a_delta_from_any_update_gives_the_state(steps, data):
     world = World()

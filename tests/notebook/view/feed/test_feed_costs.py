@@ -4,8 +4,6 @@ Measured on two cores: 64 ranks that all change ten times a second are 6.4 KB/s,
 delta takes 0.11 ms (budget: 20 KiB/s, 0.4 ms); 1 024 ranks 89 KB/s.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import time
@@ -17,8 +15,6 @@ import pytest
 from tests.notebook.view.fake_browser import PARTS
 from tests.notebook.view.fake_source import FakeCurve, FakeTimeline, FakeUsage
 from tests.notebook.view.feed.test_feed import ALL, World
-
-pytestmark = pytest.mark.alone
 
 
 def busy_second(world, ranks, tick):
@@ -73,6 +69,7 @@ def test_1024_idle_ranks_cost_next_to_nothing():
     assert len(json.dumps(world.delta(base))) < 200
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_it_costs_little(record_property):
     """The median of an update and a delta of 64 changed ranks."""

@@ -1,7 +1,5 @@
 """A mesh as a reader of a saved notebook sees it: in text, and as a drawing."""
 
-from __future__ import annotations
-
 import dataclasses
 import html
 import json
