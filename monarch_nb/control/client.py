@@ -259,7 +259,7 @@ class Client(Runtime):
         with self._lock:
             self._agent = None
             if not self._closed.is_set():
-                self.proc.agent = new_agent_id(LOCAL_HOST)
+                self.proc.replace_agent(new_agent_id(LOCAL_HOST))
         reason = f"the agent of its host {how}"
         text = f"{reason}\n{last_words}" if last_words.strip() else reason
         lost = [agent, *self._processes_below(agent)]

@@ -36,14 +36,14 @@ class ActorMesh(ShapedMesh, Generic[A]):
         >>> trainers.slice(gpus=0).step.call_one(batch).get()    # doctest: +SKIP
     """
 
-    def __init__(self, state: ActorsState, shape: Shape) -> None:
+    def __init__(self, state: ActorsState, shape: Shape, *, keeps_alive: bool = True) -> None:
         self._state = state
         self._shape = shape
         self._cls = state.cls
         self._ranks = shape.ranks()
         self._targets: dict[str, Target] = {}
         self._answer_shape = Shape(shape.labels, Slice.new_row_major(shape.ndslice.sizes))
-        self._token = state.procs.token() if state.procs is not None else None
+        self._token = state.procs.token() if keeps_alive and state.procs is not None else None
 
     def _new_with_shape(self, shape: Shape) -> ActorMesh[A]:
         return ActorMesh(self._state, shape)

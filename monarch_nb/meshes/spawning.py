@@ -241,7 +241,7 @@ class Spawner:
         with self._stopping:
             if state.stopping is not None:
                 return state.stopping
-            state.stopping = stopped
+            state.begin_stopping(stopped)
         if state.ended is not None:
             stopped._set_result(None)
         else:

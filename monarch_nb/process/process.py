@@ -84,6 +84,10 @@ class Proc:
         self._watched = {process, agent, controller}
         self.links = Links(run_dir, process, self.deliver)
 
+    def replace_agent(self, agent: int) -> None:
+        """Ask another agent from now on: the one of this host has ended."""
+        self.agent = agent
+
     def start(self, handlers: Iterable[Serve]) -> None:
         """Begin to receive. Raises `ValueError` where a message has two handlers."""
         for each in (serve(Release, self._on_release), *handlers):

@@ -103,9 +103,13 @@ class Conversation:
             self._go_to(found[0].key)
         return bool(found)
 
-    def close(self, *, closed: bool = True) -> None:
-        """Wait for no more answers, as nobody is there; if not `closed`, somebody is again."""
-        self.is_closed = closed
+    def close(self) -> None:
+        """Wait for no more answers: nobody is there."""
+        self.is_closed = True
+
+    def reopen(self) -> None:
+        """Wait for answers again: somebody is there."""
+        self.is_closed = False
 
     def leave(self) -> None:
         self.focus = None

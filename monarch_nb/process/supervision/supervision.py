@@ -131,6 +131,12 @@ class MeshState:
     def view(self) -> Any:
         return self.wrap(self)
 
+    def make_internal(self) -> None:
+        self.internal = True
+
+    def begin_stopping(self, stopped: Future[None]) -> None:
+        self.stopping = stopped
+
     def end(self, reason: str) -> None:
         if self.ended is None:
             self.ended = reason

@@ -133,7 +133,7 @@ class _Sender:
         try:
             async with self._process() as procs:
                 receiver: Any = procs.spawn("workspace", WorkspaceReceiver)
-                receiver._state.internal = True
+                receiver._state.make_internal()
                 self._host, self._root = await receiver.where.call_one()
                 self._name += f" ({self._host})"
                 for source in sources:

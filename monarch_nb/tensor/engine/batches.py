@@ -135,8 +135,7 @@ class Home:
         self.freed: collections.deque[int] = collections.deque()
         self.defined: set[int] = set()
         self._target: Target | None = None
-        self._workers: ActorMesh[TensorWorker] = ActorMesh(engine.workers, shape)
-        self._workers._token = None
+        self._workers: ActorMesh[TensorWorker] = ActorMesh(engine.workers, shape, keeps_alive=False)
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -57,6 +57,10 @@ class InterruptGate:
     def close(self) -> None:
         self.is_open = self._is_expecting = False
 
+    def restore(self, was_open: bool) -> None:
+        """Be as before a callback, which may run inside a cell."""
+        self.is_open = was_open
+
     @contextmanager
     def shield(self) -> Iterator[None]:
         """Let no interrupt come up inside; one that came is raised at the end, if a cell still

@@ -146,7 +146,7 @@ class CellShell:
                 raise
             self._shell._showtraceback(None, error, None)  # also of `sys.exit`: the rank lives
         finally:
-            self._gate.is_open = is_inside
+            self._gate.restore(is_inside)
             self._publish = outer
 
     def while_awaiting(self, action: Callable[[], object]) -> None:
