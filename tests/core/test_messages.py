@@ -37,6 +37,7 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     str: st.text(max_size=8),
     Any: st.text(max_size=3),
+    object: st.text(max_size=3),
     ErrorRecord: st.builds(
         ErrorRecord,
         st.text(),

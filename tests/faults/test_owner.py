@@ -20,8 +20,8 @@ from monarch_nb import Actor, endpoint, this_host
 
 if {light}:  # without torch in the zygote: two seconds less
     from functools import partial
-    from monarch_nb.control.hosts import agent_process
-    agent_process.AgentBoot = partial(agent_process.AgentBoot, preload=("cloudpickle",))
+    from monarch_nb.control.hosts import agents
+    agents.AgentBoot = partial(agents.AgentBoot, preload=("cloudpickle",))
 
 class Tidy(Actor):
     def __init__(self, ledger): self.ledger = ledger
