@@ -59,25 +59,25 @@ def silent(up: measures.Up, _scale: Scale) -> Figures:
     """From SIGSTOP of a busy rank until its status says so."""
     pid, _ = measures.busy_rank(up(2))
     process = os.pidfd_open(pid)
-    if (before := verdict_of(pid)) != "busy":
+    if (before := state_of(pid)) != "busy":
         return {"time": f"the status of a busy rank is {before!r}"}
     start = now()
     signal.pidfd_send_signal(process, signal.SIGSTOP)
     try:
         while now() - start < measures.FAULT_S:
-            if verdict_of(pid) == "silent":
+            if state_of(pid) == "silent":
                 return {"time": now() - start}
             time.sleep(LOOK_AGAIN_S)
     finally:
         signal.pidfd_send_signal(process, signal.SIGKILL)
-    return {"time": f"not within {measures.FAULT_S:g} s, it says {verdict_of(pid)!r}"}
+    return {"time": f"not within {measures.FAULT_S:g} s, it says {state_of(pid)!r}"}
 
 
-def verdict_of(pid: int) -> str | None:
+def state_of(pid: int) -> str | None:
     """What the status says of the rank that is this process."""
     client = running_client()
     ranks = chain.from_iterable(mesh.ranks for mesh in client.snapshot().meshes) if client else ()
-    return next((rank.verdict for rank in ranks if rank.pid == pid), None)
+    return next((rank.state for rank in ranks if rank.pid == pid), None)
 
 
 def seen(scale: Scale) -> Figures:

@@ -11,7 +11,7 @@ export {
   isDead,
   isWorking,
   markOf,
-  verdictNames
+  stateNames
 } from '../../monarch_nb/notebook/view/front/data/words.js';
 export { flame } from '../../monarch_nb/notebook/view/front/parts/flame.js';
 export { mountMesh } from '../../monarch_nb/notebook/view/front/view.js';

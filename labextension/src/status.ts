@@ -82,16 +82,16 @@ export function summaryOf(meshes: readonly Mesh[]): string {
   }
   const counts: Record<string, number> = {};
   for (const mesh of meshes) {
-    for (const [verdict, count] of Object.entries(mesh.counts())) {
-      counts[verdict] = (counts[verdict] ?? 0) + count;
+    for (const [state, count] of Object.entries(mesh.counts())) {
+      counts[state] = (counts[state] ?? 0) + count;
     }
   }
   const ranks = meshes.reduce((sum, mesh) => sum + mesh.size, 0);
   return `${ranks} ranks in ${meshes.length} meshes: ${countsText(counts)}`;
 }
 
-/** The verdict that most needs a look; "idle" if none does, "" without ranks. */
+/** The state that most needs a look; "idle" if none does, "" without ranks. */
 export function worstOf(meshes: readonly Mesh[]): string {
   const all = new Set(meshes.flatMap(mesh => Object.keys(mesh.counts())));
-  return CONCERNS.find(verdict => all.has(verdict)) ?? (all.size ? 'idle' : '');
+  return CONCERNS.find(state => all.has(state)) ?? (all.size ? 'idle' : '');
 }

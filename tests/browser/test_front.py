@@ -28,7 +28,7 @@ def test_a_lost_rank_is_vermilion_and_a_busy_one_blue(show: Open, world: str):
 @pytest.mark.parametrize("theme", ["light", "dark", "none"])
 @pytest.mark.parametrize("width", [300, 1100])
 def test_nothing_is_cut(show: Open, theme: str, width: int):
-    for world in ("eight", "verdicts", "hosts", "thousand"):
+    for world in ("eight", "states", "hosts", "thousand"):
         page = show(world, width, theme)
         page.evaluate("() => demo.view.select([2])")
         page.get_by_text("last output").wait_for()
@@ -88,7 +88,7 @@ def test_news_move_nothing(show: Open):
 def test_counts_that_change_move_nothing(show: Open):
     page = show("hosts", 250)
     below = "() => document.querySelector('.mnb-grid').offsetTop"
-    tell = "([ranks, verdict]) => demo.kernel.change(ranks, verdict)"
+    tell = "([ranks, state]) => demo.kernel.change(ranks, state)"
     page.evaluate(tell, [[1, 2], "silent"])
     page.evaluate(tell, [[4, 5], "failed"])
     frames(page)

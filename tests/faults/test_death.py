@@ -19,9 +19,9 @@ def kill(pid: int, number: int = signal.SIGKILL) -> float:
     return at
 
 
-def verdicts(procs) -> list[str]:
+def states(procs) -> list[str]:
     [found] = [each for each in client().snapshot().meshes if each.name == procs.name]
-    return [rank.verdict for rank in found.ranks]
+    return [rank.state for rank in found.ranks]
 
 
 @pytest.mark.fault
@@ -34,7 +34,7 @@ def test_an_idle_rank_that_is_killed_is_seen_without_a_call(mesh, failures, goal
     goal("1 SIGKILL idle: known", seen[0] - at, 0.1)
     assert "lost ranks [1]" in repr(made.procs)
     assert "lost ranks [1]" in repr(made.workers)
-    assert verdicts(made.procs) == ["idle", "exited", "idle", "idle"]
+    assert states(made.procs) == ["idle", "exited", "idle", "idle"]
     [failure] = failures
     assert failure.crashed_ranks == [1]
     assert "SIGKILL" in failure.report()
@@ -111,7 +111,7 @@ def test_a_rank_that_waits_for_a_killed_one_is_told_too(mesh, goal):
     made = mesh(2)
     callers = made.procs.spawn("callers", Caller)
     future = callers.slice(gpus=0).call_sleep.call_one(made.one(1), 60.0)
-    eventually(lambda: verdicts(made.procs)[1] == "busy", 10.0)
+    eventually(lambda: states(made.procs)[1] == "busy", 10.0)
     inner = made.one(1).add.call_one()  # behind the sleep
     at = kill(made.pids[1])
     error = future.exception(timeout=10)

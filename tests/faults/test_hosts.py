@@ -63,7 +63,7 @@ def test_all_ranks_of_the_host_end_and_are_told_as_one(
     assert "lost ranks [0, 1, 2, 3]" in repr(made.procs)
     [status] = [each for each in client().snapshot().meshes if each.name == made.procs.name]
     expected = "unreachable" if kind is RankUnreachable else "exited"
-    assert [rank.verdict for rank in status.ranks] == [expected] * 4
+    assert [rank.state for rank in status.ranks] == [expected] * 4
 
 
 @pytest.mark.slow

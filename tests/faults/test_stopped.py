@@ -33,9 +33,9 @@ def send(pid: int, number: int) -> float:
     return at
 
 
-def verdict(procs, rank: int) -> str:
+def state(procs, rank: int) -> str:
     [found] = [each for each in client().snapshot().meshes if each.name == procs.name]
-    return found.ranks[rank].verdict
+    return found.ranks[rank].state
 
 
 def silent(procs) -> bool:
@@ -59,14 +59,14 @@ def test_silent_then_heard_and_no_reply_lost_or_doubled(
     eventually(lambda: silent(made.procs), 25.0)
     what = "in a call" if is_in_call else "idle"
     goal(f"4 SIGSTOP {what}: silent", time.monotonic() - at, 2.5)
-    assert verdict(made.procs, 1) == "silent"
+    assert state(made.procs, 1) == "silent"
     assert "silent ranks [1]" in repr(made.procs)
     assert made.one(0).add.call_one().get(timeout=5) == 1
     at = send(made.pids[1], signal.SIGCONT)
     assert [each.get(timeout=10) for each in queued] == [f"queued {i}" for i in range(50)]
     goal(f"4 SIGCONT {what}: queued calls answered", time.monotonic() - at, 1.0)
     eventually(lambda: not silent(made.procs), 10.0)
-    eventually(lambda: verdict(made.procs, 1) == "idle", 5.0)
+    eventually(lambda: state(made.procs, 1) == "idle", 5.0)
     expected = [f"queued {i}" for i in range(50)]
     if first is not None:
         assert first.get(timeout=5) == "first"
@@ -108,7 +108,7 @@ def test_unreachable_after_the_grace_and_what_it_says_later_is_dropped(
     eventually(lambda: not is_running(made.pids[1]), 5.0, "the given-up rank killed")
     eventually(lambda: failures, 5.0)
     assert failures[0].crashed_ranks == [1]
-    assert verdict(made.procs, 1) == "unreachable"
+    assert state(made.procs, 1) == "unreachable"
     assert "lost ranks [1]" in repr(made.procs)
     assert list(made.workers.slice(gpus=slice(0, 1)).add.call().get(timeout=5).values()) == [1]
     assert ledger.read_text().splitlines() == ["one"] * 3
@@ -119,7 +119,7 @@ def test_unreachable_after_the_grace_and_what_it_says_later_is_dropped(
 @pytest.mark.slow
 @pytest.mark.fault
 def test_a_message_of_a_rank_that_was_given_up_is_dropped(mesh, monkeypatch):
-    """What was on its way when the verdict fell: replayed here, for no rank can be made to send
+    """What was on its way when the state fell: replayed here, for no rank can be made to send
     it."""
     made = mesh(2)
     proc = client().proc
@@ -160,7 +160,7 @@ def test_a_rank_that_holds_the_gil_is_busy_and_not_silent(mesh):
     seen: set[str] = set()
 
     def watch() -> bool:
-        seen.add(verdict(made.procs, 1))
+        seen.add(state(made.procs, 1))
         return future.done()
 
     eventually(watch, 20.0)

@@ -14,7 +14,7 @@ export class FakeKernel {
     this.labels = labels;
     this.sizes = sizes;
     this.size = sizes.reduce((a, b) => a * b, 1);
-    this.verdicts = new Array(this.size).fill('idle');
+    this.states = new Array(this.size).fill('idle');
     this.whats = new Array(this.size).fill('');
     this.details = new Array(this.size).fill('');
     this.sinces = new Array(this.size).fill(240_000);
@@ -41,9 +41,9 @@ export class FakeKernel {
     return Math.round(performance.now() - this.began);
   }
 
-  set(ranks, verdict, what = '', since = this.at, detail = '') {
+  set(ranks, state, what = '', since = this.at, detail = '') {
     for (const rank of ranks) {
-      this.verdicts[rank] = verdict;
+      this.states[rank] = state;
       this.whats[rank] = what;
       this.details[rank] = detail;
       this.sinces[rank] = since;
@@ -69,7 +69,7 @@ export class FakeKernel {
   rows(ranks) {
     const groups = new Map();
     for (const rank of ranks) {
-      const key = JSON.stringify([this.verdicts[rank], this.whats[rank], this.details[rank]]);
+      const key = JSON.stringify([this.states[rank], this.whats[rank], this.details[rank]]);
       groups.set(key, [...(groups.get(key) ?? []), rank]);
     }
     return [...groups].map(([key, members]) => [
@@ -108,7 +108,7 @@ export class FakeKernel {
 
   usage(ranks) {
     const load = rank =>
-      this.verdicts[rank] === 'busy' ? 70 + ((rank * 37 + this.seconds) % 30) : 3;
+      this.states[rank] === 'busy' ? 70 + ((rank * 37 + this.seconds) % 30) : 3;
     return {
       ranks: runsText(ranks),
       cpu: ranks.map(rank => load(rank) - 2),
@@ -117,7 +117,7 @@ export class FakeKernel {
       gpu_mem: ranks.map(rank => 41200 + rank * 3),
       queue: ranks.map(rank => (rank === 2 ? 3 : 0)),
       calls: ranks.map(() => this.seconds * 4),
-      failed: ranks.map(rank => (this.verdicts[rank] === 'failed' ? 1 : 0)),
+      failed: ranks.map(rank => (this.states[rank] === 'failed' ? 1 : 0)),
       beat: ranks.map(() => this.seconds)
     };
   }
@@ -136,8 +136,8 @@ export class FakeKernel {
   }
 
   /** Ranks change, and it is told. */
-  change(ranks, verdict) {
-    this.set(ranks, verdict);
+  change(ranks, state) {
+    this.set(ranks, state);
     this.delta({ ranks: this.rows(ranks) });
   }
 
@@ -161,7 +161,7 @@ export class FakeKernel {
       };
     if (what === 'curve') return { points: this.curves[name].points.map(([s, m]) => [s, m * 1.1]) };
     if (what !== 'rank') return new Error(`the kernel does not know the question ${what}`);
-    const failed = ['failed', 'exited'].includes(this.verdicts[rank]);
+    const failed = ['failed', 'exited'].includes(this.states[rank]);
     return {
       rank,
       actors: [
@@ -266,11 +266,11 @@ export const WORLDS = {
     };
     return kernel;
   },
-  verdicts() {
+  states() {
     const kernel = new FakeKernel(['gpus'], [11]);
     const names =
       'idle busy collective starting paused silent leaving stopped exited unreachable failed';
-    names.split(' ').forEach((verdict, rank) => kernel.set([rank], verdict, `as ${verdict}`));
+    names.split(' ').forEach((state, rank) => kernel.set([rank], state, `as ${state}`));
     return kernel;
   },
   hosts() {
@@ -322,18 +322,18 @@ export function live(kernel) {
   let turn = 0;
   return setInterval(() => {
     turn++;
-    const changed = kernel.verdicts
-      .map((verdict, rank) => (verdict === 'busy' || verdict === 'collective' ? rank : -1))
+    const changed = kernel.states
+      .map((state, rank) => (state === 'busy' || state === 'collective' ? rank : -1))
       .filter(rank => rank >= 0 && (rank + turn) % 5 === 0);
-    const busy = changed.filter(rank => kernel.verdicts[rank] === 'busy');
-    const waiting = changed.filter(rank => kernel.verdicts[rank] === 'collective');
+    const busy = changed.filter(rank => kernel.states[rank] === 'busy');
+    const waiting = changed.filter(rank => kernel.states[rank] === 'collective');
     kernel.set(busy, 'collective', 'all_reduce');
     kernel.set(waiting, 'busy', 'Trainer.step');
     kernel.delta({ ranks: kernel.rows(changed) });
     if (turn % 10 === 0) {
       kernel.second(
-        kernel.verdicts.map(
-          verdict => ({ busy: '8', collective: 'c', silent: 'z', idle: '0' })[verdict] ?? 'x'
+        kernel.states.map(
+          state => ({ busy: '8', collective: 'c', silent: 'z', idle: '0' })[state] ?? 'x'
         )
       );
     }

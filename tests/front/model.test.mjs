@@ -47,7 +47,7 @@ test('a state tells everything of each rank', () => {
     pids: [10, 11, 12, 13, 14, 15, null, 17]
   });
   assert.equal(mesh.size, 8);
-  assert.equal(mesh.verdict(6), 'failed');
+  assert.equal(mesh.state(6), 'failed');
   assert.equal(mesh.detail(6), 'ZeroDivisionError');
   assert.equal(mesh.what(0), 'cell In[3]');
   assert.deepEqual([mesh.since(7), mesh.since(6)], [1000, 2000]);
@@ -76,7 +76,7 @@ test('a delta that builds on something else is stale; an old one is ignored', ()
   const idle = { ranks: [['0-7', 'idle', '', '', 1]] };
   assert.equal(model.apply(delta(idle, { base: 6, n: 7 })), 'stale');
   assert.equal(model.apply(delta(idle, { base: 4, n: 5 })), 'ignored');
-  assert.equal(mesh.verdict(0), 'busy');
+  assert.equal(mesh.state(0), 'busy');
   assert.equal(new Model(() => 0).apply(delta(idle)), 'ignored');
 });
 
@@ -165,7 +165,7 @@ test('ranks beyond the mesh, and odd values, are borne', () => {
       hosts: [['0-99', 3]]
     })
   );
-  assert.equal(mesh.verdicts.length, 8);
+  assert.equal(mesh.states.length, 8);
   assert.match(mesh.summary(), /^8 ranks: 6 busy, 2 not known$/);
 });
 

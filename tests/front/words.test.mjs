@@ -1,4 +1,4 @@
-// What is said: verdicts, ages, numbers, names of cells.
+// What is said: states, ages, numbers, names of cells.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -13,14 +13,14 @@ import {
 } from '../../monarch_nb/notebook/view/front/data/words.js';
 import { extent, numberText, ticks } from '../../monarch_nb/notebook/view/front/parts/plot.js';
 
-const VERDICTS =
+const STATES =
   'starting idle busy collective paused silent leaving exited unreachable failed stopped'.split(
     ' '
   );
 
-test('every verdict has a word and a shape, and what is lost has a cross', () => {
-  for (const verdict of VERDICTS) assert.notEqual(markOf(verdict).word, 'not known', verdict);
-  assert.deepEqual(VERDICTS.filter(isDead), ['exited', 'unreachable']);
+test('every state has a word and a shape, and what is lost has a cross', () => {
+  for (const state of STATES) assert.notEqual(markOf(state).word, 'not known', state);
+  assert.deepEqual(STATES.filter(isDead), ['exited', 'unreachable']);
   assert.equal(markOf('constructor').word, 'not known');
   const alive = [
     'starting',
@@ -33,10 +33,10 @@ test('every verdict has a word and a shape, and what is lost has a cross', () =>
     'failed',
     'exited'
   ];
-  assert.equal(new Set(alive.map(verdict => markOf(verdict).shape)).size, alive.length);
+  assert.equal(new Set(alive.map(state => markOf(state).shape)).size, alive.length);
 });
 
-test('counts are told in a fixed order, also of verdicts that come one day', () => {
+test('counts are told in a fixed order, also of states that come one day', () => {
   assert.equal(countsText({ failed: 1, busy: 7 }), '7 busy, 1 failed');
   assert.equal(countsText({ dreaming: 2, idle: 1 }), '1 idle, 2 not known');
 });

@@ -84,7 +84,7 @@ def test_one_snapshot_shows_the_ranks_of_all_hosts(workers, monkeypatch, tmp_pat
         calls = ["where", "wait_for"] * 2
         eventually(lambda: [each.what or "where" for each in look()[1]] == calls, 10)
         snapshot, ranks = look()
-        assert [each.verdict for each in ranks] == ["idle", "busy"] * 2
+        assert [each.state for each in ranks] == ["idle", "busy"] * 2
         assert all(0 < each.age_s(snapshot.at) < 20 for each in ranks)
         name = socket.gethostname()
         assert [each.host for each in ranks] == [0, 0, 1, 1]
@@ -92,14 +92,14 @@ def test_one_snapshot_shows_the_ranks_of_all_hosts(workers, monkeypatch, tmp_pat
             (f"{name} (1)", None), (f"{name} (2)", None),
         ]  # fmt: skip
         os.kill(processes[1].pid, signal.SIGKILL)
-        eventually(lambda: look()[1][3].verdict == "unreachable", 20)
-        assert look()[1][2].verdict == "unreachable"
+        eventually(lambda: look()[1][3].state == "unreachable", 20)
+        assert look()[1][2].state == "unreachable"
         here, lost = look()[0].hosts
         assert here.ended is None
         assert lost.ended
         (tmp_path / "go").touch()
         assert waiting.exception(20)
-        eventually(lambda: [each.verdict for each in look()[1][:2]] == ["idle"] * 2, 10)
+        eventually(lambda: [each.state for each in look()[1][:2]] == ["idle"] * 2, 10)
     finally:
         watch.close()
 

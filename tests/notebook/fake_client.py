@@ -177,8 +177,8 @@ class FakeClient:
                 rank in run.pending for _, run in self.control.runs if run.mesh.whole is mesh
             )
             coords = mesh.shape.coordinates(rank)
-            verdict, what = ("busy", "a <cell>") if busy else ("idle", "")
-            ranks.append(RankStatus(rank, coords, None, 0, verdict, what, 98.5, ""))
+            state, what = ("busy", "a <cell>") if busy else ("idle", "")
+            ranks.append(RankStatus(rank, coords, None, 0, state, what, 98.5, ""))
         return SimpleNamespace(
             name=mesh.name,
             labels=tuple(mesh.sizes),

@@ -10,10 +10,10 @@ from tests.actors.fragile import Fragile, only
 
 
 class Owner(Actor):
-    """Owns a fragile actor; `verdict` is what it says to failures."""
+    """Owns a fragile actor; `state` is what it says to failures."""
 
-    def __init__(self, verdict):
-        self.verdict = verdict
+    def __init__(self, state):
+        self.state = state
         self.order = []
         self.inner = this_proc().spawn("inner", Fragile)
 
@@ -38,9 +38,9 @@ class Owner(Actor):
 
     def __supervise__(self, failure):
         self.order.append((failure.mesh_name, failure.mesh.sizes, failure.crashed_ranks))
-        if self.verdict == "raise":
+        if self.state == "raise":
             raise KeyError("the supervisor itself")
-        return self.verdict
+        return self.state
 
 
 class AsyncOwner(Actor):
@@ -94,9 +94,9 @@ def test_a_supervisor_that_handles_ends_the_matter(procs, failures):
     assert failures == []
 
 
-@pytest.mark.parametrize("verdict", [False, None, 0])
-def test_a_supervisor_that_does_not_handle_fails_too(procs, failures, verdict):
-    owner = procs.slice(gpus=0).spawn("owner", Owner, verdict)
+@pytest.mark.parametrize("state", [False, None, 0])
+def test_a_supervisor_that_does_not_handle_fails_too(procs, failures, state):
+    owner = procs.slice(gpus=0).spawn("owner", Owner, state)
     owner.break_inner.broadcast()
     failure = only(failures)
     assert failure.mesh_name == "owner"

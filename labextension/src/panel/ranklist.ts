@@ -9,7 +9,7 @@ import {
   type Mesh,
   type Model,
   runs,
-  verdictNames
+  stateNames
 } from '../front.js';
 import { choiceField, markNode, named, statusLine, textField } from '../ui/elements.js';
 
@@ -22,9 +22,9 @@ export class RankList {
   readonly #chosen: (ranks: number[]) => void;
   readonly node = element('div', 'ranklist');
   readonly #search: HTMLInputElement;
-  readonly #verdict = choiceField('Only ranks that are', [
+  readonly #state = choiceField('Only ranks that are', [
     ['all', ''],
-    ...verdictNames().map((one): [string, string] => [markOf(one).word, one])
+    ...stateNames().map((one): [string, string] => [markOf(one).word, one])
   ]);
   readonly #told = statusLine('ranklist-count');
   readonly #box = element('div', 'ranklist-box');
@@ -50,7 +50,7 @@ export class RankList {
     named(this.#box, `Ranks of ${name}`);
     this.#box.append(this.#space);
     const bar = element('div', 'ranklist-bar');
-    bar.append(this.#search, this.#verdict);
+    bar.append(this.#search, this.#state);
     this.node.append(bar, this.#told, this.#box);
     this.#listen();
     this.update();
@@ -62,7 +62,7 @@ export class RankList {
     if (!mesh) {
       return;
     }
-    this.#found = filterRanks(mesh, this.#search.value, this.#verdict.value);
+    this.#found = filterRanks(mesh, this.#search.value, this.#state.value);
     this.#at = Math.min(this.#at, Math.max(0, this.#found.length - 1));
     const some = this.#found.length < mesh.size;
     this.#told.textContent = some ? `${this.#found.length} of ${mesh.size} ranks` : '';
@@ -80,7 +80,7 @@ export class RankList {
 
   #listen(): void {
     this.#search.addEventListener('input', () => { this.update(); });
-    this.#verdict.addEventListener('change', () => { this.update(); });
+    this.#state.addEventListener('change', () => { this.update(); });
     this.#box.addEventListener('scroll', () => { this.#draw(); }, { passive: true });
     this.#box.addEventListener('click', event => { this.#onClick(event); });
     this.#box.addEventListener('keydown', event => { this.#onKey(event); });
@@ -105,8 +105,8 @@ export class RankList {
   }
 
   #row(mesh: Mesh, rank: number, index: number): HTMLElement {
-    const verdict = mesh.verdict(rank);
-    const mark = markOf(verdict);
+    const state = mesh.state(rank);
+    const mark = markOf(state);
     const row = element('div', 'rankrow');
     row.id = this.#idOf(rank);
     row.style.top = `${index * ROW_PX}px`;
@@ -116,10 +116,10 @@ export class RankList {
     row.setAttribute('aria-posinset', String(index + 1));
     row.setAttribute('aria-setsize', String(this.#found.length));
     row.classList.toggle('mnb-mod-active', index === this.#at);
-    const what = isWorking(verdict) ? mesh.what(rank) : mesh.detail(rank) || mesh.headline(rank);
+    const what = isWorking(state) ? mesh.what(rank) : mesh.detail(rank) || mesh.headline(rank);
     row.title = [`rank ${rank}`, mark.word, what].filter(Boolean).join(': ');
     row.append(
-      markNode(verdict),
+      markNode(state),
       element('span', 'rankrow-rank', String(rank)),
       element('span', 'rankrow-what', what || mark.word),
       element('span', 'rankrow-age', this.#age(mesh, rank))
@@ -129,7 +129,7 @@ export class RankList {
 
   #age(mesh: Mesh, rank: number): string {
     const since = mesh.since(rank);
-    return since > 0 && mesh.verdict(rank) !== 'idle' ? ageText(this.#model.clock - since) : '';
+    return since > 0 && mesh.state(rank) !== 'idle' ? ageText(this.#model.clock - since) : '';
   }
 
   #idOf(rank: number): string {
@@ -205,14 +205,14 @@ export class RankList {
 }
 
 /** What a filter looks at. */
-export type Ranks = Pick<Mesh, 'size' | 'verdict' | 'what' | 'detail' | 'labels' | 'coords'>;
+export type Ranks = Pick<Mesh, 'size' | 'state' | 'what' | 'detail' | 'labels' | 'coords'>;
 
-/** The ranks, in order, of which every word of the text is true; all verdicts if `verdict` is "". */
-export function filterRanks(mesh: Ranks, text: string, verdict = ''): number[] {
+/** The ranks, in order, of which every word of the text is true; all states if `state` is "". */
+export function filterRanks(mesh: Ranks, text: string, state = ''): number[] {
   const tests = wordsOf(text).map(word => testOf(mesh, word));
   const found: number[] = [];
   for (let rank = 0; rank < mesh.size; rank++) {
-    if ((!verdict || mesh.verdict(rank) === verdict) && tests.every(test => test(rank))) {
+    if ((!state || mesh.state(rank) === state) && tests.every(test => test(rank))) {
       found.push(rank);
     }
   }
@@ -243,8 +243,8 @@ function testOf(mesh: Ranks, word: string): (rank: number) => boolean {
 
 /** All that can be searched of a rank. */
 function textOf(mesh: Ranks, rank: number): string {
-  const verdict = mesh.verdict(rank);
-  const lost = isDead(verdict) ? 'failed' : '';
-  const all = [verdict, markOf(verdict).word, lost, mesh.what(rank), mesh.detail(rank)];
+  const state = mesh.state(rank);
+  const lost = isDead(state) ? 'failed' : '';
+  const all = [state, markOf(state).word, lost, mesh.what(rank), mesh.detail(rank)];
   return all.join(' ').toLowerCase();
 }

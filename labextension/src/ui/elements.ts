@@ -31,9 +31,9 @@ export function named<T extends Element>(node: T, label: string): T {
   return node;
 }
 
-/** A verdict's shape in its colour; words stand beside it. */
-export function markNode(verdict: string): HTMLElement {
-  const { shape, colour } = markOf(verdict);
+/** A state's shape in its colour; words stand beside it. */
+export function markNode(state: string): HTMLElement {
+  const { shape, colour } = markOf(state);
   const node = element('span', `glyph mnb-glyph-${shape}`);
   node.style.color = `var(--mnb-${colour})`;
   node.setAttribute('aria-hidden', 'true');

@@ -127,13 +127,13 @@ class MeshView:
         found = []
         for status, process in zip(self._ranks, self.state.processes, strict=True):
             assert status is not None
-            verdict = status.verdict
+            state = status.state
             if (known := rows.get(process)) is None:
-                found.append(Sample(process, verdict, status.since, 0.0, False, 0.0))
+                found.append(Sample(process, state, status.since, 0.0, False, 0.0))
                 continue
-            (_, state, since_ns, _, busy_ns, *_), told = known
-            since, runs = told.time_s(since_ns), state in _RUNNING
-            found.append(Sample(process, verdict, since, busy_ns / 1e9, runs, told.seen_at))
+            (_, running, since_ns, _, busy_ns, *_), told = known
+            since, runs = told.time_s(since_ns), running in _RUNNING
+            found.append(Sample(process, state, since, busy_ns / 1e9, runs, told.seen_at))
         return found
 
     def _to_look_at(self, changed: Iterable[int]) -> Iterable[int]:
@@ -166,30 +166,30 @@ class MeshView:
         return any_changed
 
     def _status_of(self, rank: int) -> RankStatus:
-        state, sources = self.state, self._sources
-        process = state.processes[rank]
+        mesh, sources = self.state, self._sources
+        process = mesh.processes[rank]
         if (known := sources.boards.rows.get(process)) is None:
-            verdict = "idle" if state.initialized.done() else "starting"
+            state = "idle" if mesh.initialized.done() else "starting"
             what, since, queue, calls, failed, beat = "", 0.0, 0, 0, 0, 0
         else:
-            (_, verdict, since_ns, what, _, queue, calls, failed, beat), told = known
+            (_, state, since_ns, what, _, queue, calls, failed, beat), told = known
             since = told.time_s(since_ns)
-            if verdict == "paused":
+            if state == "paused":
                 what = f"paused at {sources.name_place(what)}"
         detail, usage = "", sources.boards.usage.get(process, NOTHING)
         if self._any_odd:
             if (ended := sources.dead.get(process)) is not None:
-                verdict = "unreachable" if ended.unreachable_s is not None else "exited"
+                state = "unreachable" if ended.unreachable_s is not None else "exited"
                 what, since, detail = "", sources.ended_at.get(process, 0.0), ended.plainly()
                 usage = NOTHING
-            elif state.ended is not None:
-                verdict, what, since, detail = "stopped", "", 0.0, state.ended
+            elif mesh.ended is not None:
+                state, what, since, detail = "stopped", "", 0.0, mesh.ended
             elif process in sources.silent:
-                verdict, detail = "silent", SILENT
+                state, detail = "silent", SILENT
         place = self._places[rank] or self._place_of(rank, process)
         counts = queue, calls, failed, beat
         # of a tuple: a call with thirteen arguments would take three times as long
-        return _new(RankStatus, (rank, *place, verdict, what, since, detail, *counts, usage))
+        return _new(RankStatus, (rank, *place, state, what, since, detail, *counts, usage))
 
     def _place_of(self, rank: int, process: int) -> Place:
         # kept once its agent has told the pid: `state.pids` may have that of the life before

@@ -21,7 +21,7 @@ class Usage(NamedTuple):
 
 
 class RankStatus(NamedTuple):
-    """One rank. `verdict`: starting, idle, busy, collective, paused, silent, leaving, exited,
+    """One rank. `state`: starting, idle, busy, collective, paused, silent, leaving, exited,
     unreachable, error or stopped; `what` it runs, or waits in; `detail`: why it ended.
 
     `host` is an index into `Snapshot.hosts`; `since` is the controller's `time.monotonic()`, 0.0
@@ -33,7 +33,7 @@ class RankStatus(NamedTuple):
     coords: dict[str, int]
     pid: int | None
     host: int
-    verdict: str
+    state: str
     what: str
     since: float
     detail: str
@@ -91,6 +91,6 @@ class Snapshot:
 
 
 def _line(mesh: MeshStatus) -> str:
-    counts = Counter(rank.verdict for rank in mesh.ranks)
-    states = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    counts = Counter(rank.state for rank in mesh.ranks)
+    states = ", ".join(f"{count} {state}" for state, count in counts.items())
     return f"{mesh.name}: {len(mesh.ranks)} ranks: {states}"

@@ -38,7 +38,7 @@ class Sample(NamedTuple):
     """
 
     process: int
-    verdict: str
+    state: str
     since: float
     busy_s: float
     runs: bool
@@ -109,6 +109,6 @@ class Timeline:
 
 
 def _mark(sample: Sample, now: float) -> str | None:
-    if sample.verdict == "collective" and now - sample.since < WAIT_S:
+    if sample.state == "collective" and now - sample.since < WAIT_S:
         return None
-    return _MARKS.get(sample.verdict)
+    return _MARKS.get(sample.state)

@@ -66,8 +66,8 @@ class StatusView:
 
     def _title(self, mesh: MeshStatus) -> str:
         current = " (current)" if mesh.name == self.current else ""
-        verdicts = Counter(rank.verdict for rank in mesh.ranks)
-        counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
+        states = Counter(rank.state for rank in mesh.ranks)
+        counts = ", ".join(f"{number} {state}" for state, number in states.items())
         axes = sizes_text(dict(zip(mesh.labels, mesh.sizes, strict=True)))
         return f"{mesh.name}: {count(len(mesh.ranks), 'rank')}, {counts}; {axes}{current}"
 
@@ -83,7 +83,7 @@ def rows(mesh: MeshStatus, at: float) -> Iterator[Row]:
 
 
 def _sameness(rank: RankStatus) -> tuple[str, str, str]:
-    return rank.verdict, rank.what or "", rank.detail or ""
+    return rank.state, rank.what or "", rank.detail or ""
 
 
 def _row(ranks: Sequence[RankStatus], mesh: MeshStatus, at: float) -> Row:
@@ -95,7 +95,7 @@ def _row(ranks: Sequence[RankStatus], mesh: MeshStatus, at: float) -> Row:
         rank_runs(rank.rank for rank in ranks),
         _place(first.coords, mesh.labels) if alone else count(len(ranks), "rank"),
         str(first.pid or "") if alone else "",
-        first.verdict,
+        first.state,
         duration(since) if since else "",
         doing,
     )

@@ -132,8 +132,8 @@ def test_a_snapshot_says_what_each_rank_does_and_has_done(mesh, tmp_path):
     first, second = eventually(
         lambda: (found := ranks(procs))[0].queue == 3 and found[1].failed == 1 and found, 10.0
     )
-    assert (first.verdict, first.what, first.calls, first.failed) == ("busy", "wait_for", 1, 0)
-    assert (second.verdict, second.what, second.calls) == ("failed", "", 2)
+    assert (first.state, first.what, first.calls, first.failed) == ("busy", "wait_for", 1, 0)
+    assert (second.state, second.what, second.calls) == ("failed", "", 2)
     assert [first.pid, second.pid] == pids
     assert [first.coords, second.coords] == [{"gpus": 0}, {"gpus": 1}]
     assert 0 < first.age_s(time.monotonic()) < 20
@@ -143,7 +143,7 @@ def test_a_snapshot_says_what_each_rank_does_and_has_done(mesh, tmp_path):
     running.get(10)
     assert [each.get(10) for each in waiting] == [pids[0]] * 3
     done = eventually(lambda: (found := ranks(procs)[0]).calls == 5 and found, 10.0)
-    assert (done.verdict, done.queue, done.failed) == ("idle", 0, 0)
+    assert (done.state, done.queue, done.failed) == ("idle", 0, 0)
     assert done.beat > first.beat
     [actors] = seen(procs).actors
     assert (actors.name, actors.cls, actors.size, actors.ended) == ("workers", "Worker", 2, None)
@@ -156,12 +156,12 @@ def test_calls_of_actors_with_a_loop_are_counted_and_seen(mesh):
         waiter.fail.call_one().get(20)
     beside = [waiter.beside.call_one() for _ in range(2)]
     [rank] = eventually(lambda: (found := ranks(procs))[0].what == "beside" and found, 10.0)
-    assert (rank.verdict, rank.calls, rank.failed) == ("busy", 1, 1)
+    assert (rank.state, rank.calls, rank.failed) == ("busy", 1, 1)
     waiter.let_go.call_one().get(10)
     for each in beside:
         each.get(10)
     [rank] = eventually(lambda: (found := ranks(procs))[0].calls == 4 and found, 10.0)
-    assert (rank.verdict, rank.failed) == ("idle", 1)
+    assert (rank.state, rank.failed) == ("idle", 1)
 
 
 def test_an_interrupt_is_no_failure(mesh, tmp_path):
@@ -171,7 +171,7 @@ def test_an_interrupt_is_no_failure(mesh, tmp_path):
     eventually(lambda: ranks(procs)[0].what == "wait_for", 10.0)
     call.cancel()
     [rank] = eventually(lambda: (found := ranks(procs))[0].calls == 1 and found, 10.0)
-    assert (rank.verdict, rank.failed) == ("idle", 0)
+    assert (rank.state, rank.failed) == ("idle", 0)
 
 
 def test_a_rank_that_waits_for_others_says_where(mesh, tmp_path):
@@ -180,13 +180,13 @@ def test_a_rank_that_waits_for_others_says_where(mesh, tmp_path):
     assert set(actors.is_changed.call().get(20).values()) == {False}
     call = actors.meet.call(1, str(tmp_path / "at"))
     late = [("collective", "init_process_group"), ("busy", "meet")]
-    eventually(lambda: [(each.verdict, each.what) for each in ranks(procs)] == late, 30.0)
+    eventually(lambda: [(each.state, each.what) for each in ranks(procs)] == late, 30.0)
     (tmp_path / "at-init").touch()
     eventually(lambda: ranks(procs)[0].what == "all_reduce", 30.0)
-    assert ranks(procs)[0].verdict == "collective"
+    assert ranks(procs)[0].state == "collective"
     (tmp_path / "at-reduce").touch()
     eventually(lambda: [each.what for each in ranks(procs)] == ["meet"] * 2, 30.0)
-    assert [each.verdict for each in ranks(procs)] == ["busy"] * 2
+    assert [each.state for each in ranks(procs)] == ["busy"] * 2
     (tmp_path / "at-end").touch()
     call.get(20)
     assert set(actors.is_changed.call().get(20).values()) == {True}
@@ -210,14 +210,14 @@ def test_what_has_not_changed_is_the_same_object(mesh, tmp_path, watch):
     before = settled[0]
     call = workers.slice(gpus=2).wait_for.call_one(flag(tmp_path))
     after = eventually(
-        lambda: (now := client().snapshot()) and _of(now, procs).ranks[2].verdict == "busy" and now
+        lambda: (now := client().snapshot()) and _of(now, procs).ranks[2].state == "busy" and now
     )
     assert after.hosts is before.hosts
     pairs = list(zip(_of(before, procs).ranks, _of(after, procs).ranks, strict=True))
     assert all(one is two or one != two for one, two in pairs)
     changed = [one.rank for one, two in pairs if one.beat != two.beat]
     assert changed == [2]
-    assert _of(before, procs).ranks[2].verdict == "idle"
+    assert _of(before, procs).ranks[2].state == "idle"
     (tmp_path / "go").touch()
     call.get(10)
     other.stop().get(20)
@@ -240,7 +240,7 @@ def test_a_dead_rank_is_shown_at_once_and_its_row_goes_on_when_healed(mesh, watc
     process = inside.processes(procs)[1]
     eventually(lambda: process in dead, 10.0)
     [first, second] = ranks(procs)
-    assert (first.verdict, second.verdict) == ("idle", "exited")
+    assert (first.state, second.state) == ("idle", "exited")
     assert "SIGKILL" in second.detail
     eventually(lambda: ranks(procs)[1].age_s(time.monotonic()) > 0, 5.0)
     eventually(lambda: timeline.strips()[1].endswith("x"), 10.0)
@@ -291,7 +291,7 @@ def test_agents_sample_only_while_somebody_looks(mesh, monkeypatch):
     slow.close()
     assert asked() == {}
     monkeypatch.setattr(sampling, "KEEP_LOOKING_S", 0.01)
-    assert ranks(procs)[0].verdict == "idle"
+    assert ranks(procs)[0].state == "idle"
     assert asked() == {agent: 0.1}
     eventually(lambda: not asked(), 10.0)
     eventually(lambda: "monarch-status" not in {each.name for each in threading.enumerate()}, 10.0)
@@ -301,7 +301,7 @@ def test_agents_sample_only_while_somebody_looks(mesh, monkeypatch):
 def test_a_mesh_that_is_gone_with_its_host_is_not_shown_for_ever(mesh_runtime, watch):
     procs = this_host().spawn_procs(per_host={"gpus": 2}, name="gone")
     procs.initialized.get(30)
-    eventually(lambda: [each.verdict for each in ranks(procs)] == ["idle"] * 2, 10.0)
+    eventually(lambda: [each.state for each in ranks(procs)] == ["idle"] * 2, 10.0)
     this_host().shutdown().get(20)
     eventually(lambda: "gone" not in [each.name for each in client().snapshot().meshes], 10.0)
     again = this_host().spawn_procs(per_host={"gpus": 1}, name="again")
@@ -338,4 +338,4 @@ def test_several_threads_may_take_snapshots(mesh, watch, tmp_path):
         for thread in threads:
             thread.join()
     assert errors == []
-    eventually(lambda: [each.verdict for each in ranks(procs)] == ["idle"] * 3, 10.0)
+    eventually(lambda: [each.state for each in ranks(procs)] == ["idle"] * 3, 10.0)

@@ -11,8 +11,8 @@ def idle(busy_s: float, since: float = 0.0, seen_at: float = 0.0, process: int =
     return Sample(process, "idle", since, busy_s, False, seen_at)
 
 
-def busy(busy_s: float, since: float, seen_at: float = 0.0, verdict: str = "busy") -> Sample:
-    return Sample(1, verdict, since, busy_s, True, seen_at)
+def busy(busy_s: float, since: float, seen_at: float = 0.0, state: str = "busy") -> Sample:
+    return Sample(1, state, since, busy_s, True, seen_at)
 
 
 def after(*samples: Sample) -> str:
@@ -33,7 +33,7 @@ def after(*samples: Sample) -> str:
     ([idle(0), Sample(1, "collective", 1.2, 0.2, True, 0.0)], ".c"),
     ([idle(0), Sample(1, "collective", 1.8, 0.3, True, 0.0)], ".4"),  # so soon after it began
     ([Sample(1, "starting", 0, 0, False, 0), idle(0)], "s0"),
-    ([Sample(1, verdict, 0, 0, False, 0) for verdict in
+    ([Sample(1, state, 0, 0, False, 0) for state in
       ("paused", "silent", "exited", "unreachable", "stopped")], "pzxxx"),
 ])  # fmt: skip
 def test_letters(samples, strip):

@@ -12,10 +12,10 @@ NOW = 100.0
 
 
 def rank(
-    number: int, verdict: str = "idle", what: str = "", detail: str = "", since: float = 0.0
+    number: int, state: str = "idle", what: str = "", detail: str = "", since: float = 0.0
 ) -> Any:
     coords = {"hosts": 0, "gpus": number}
-    return RankStatus(number, coords, 1000 + number, 0, verdict, what, since, detail)
+    return RankStatus(number, coords, 1000 + number, 0, state, what, since, detail)
 
 
 def mesh(*ranks: Any, name: str = "mesh0") -> Any:

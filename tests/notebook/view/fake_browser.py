@@ -66,12 +66,12 @@ class Browser:
             size = math.prod(part["sizes"])
             self.meshes[name] = {"rows": {}, "usage": {}, "curves": {}, "strips": [""] * size}
         mesh = self.meshes[name]
-        for runs, verdict, what, detail, since in part.get("ranks", ()):
+        for runs, state, what, detail, since in part.get("ranks", ()):
             ranks = listed_ranks(runs)
             sinces = since if isinstance(since, list) else [since] * len(ranks)
             assert len(sinces) == len(ranks)
             for rank, each in zip(ranks, sinces, strict=True):
-                mesh["rows"][rank] = (verdict, what, detail, each)
+                mesh["rows"][rank] = (state, what, detail, each)
         usage = part.get("usage", {"ranks": ""})
         ranks = listed_ranks(usage["ranks"])
         for column in usage.keys() & set(USAGE):

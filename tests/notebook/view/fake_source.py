@@ -2,7 +2,7 @@
 
 In a cell of the kernel under test: `from tests.notebook.view.fake_source import install; fake =
 install(get_ipython())`; then `fake.mesh("mesh0", gpus=4)` and `fake.change("mesh0", 2,
-verdict="busy")`.
+state="busy")`.
 """
 
 import itertools
@@ -36,7 +36,7 @@ class FakeRank:
     coords: dict[str, int]
     pid: int | None = 1000
     host: int = 0
-    verdict: str = "idle"
+    state: str = "idle"
     what: str = ""
     since: float = 0.0
     detail: str = ""
@@ -187,9 +187,9 @@ class FakeSource:
             for turn in itertools.count():
                 if time.monotonic() > deadline:
                     return
-                verdict, what = ("busy", f"step {turn}") if turn % 2 else ("idle", "")
+                state, what = ("busy", f"step {turn}") if turn % 2 else ("idle", "")
                 ranks = range(len(self.meshes[name].ranks))
-                self.change(name, *ranks, verdict=verdict, what=what, since=time.monotonic())
+                self.change(name, *ranks, state=state, what=what, since=time.monotonic())
                 pause.wait(period_s)
 
         threading.Thread(target=run, daemon=True).start()

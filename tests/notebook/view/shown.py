@@ -25,9 +25,9 @@ AT = 1000.0
 
 
 def rank(
-    number: int, verdict: str = "idle", what: str = "", detail: str = "", since: float = 0.0
+    number: int, state: str = "idle", what: str = "", detail: str = "", since: float = 0.0
 ) -> Any:
-    return SimpleNamespace(rank=number, coords={}, pid=1000 + number, host=0, verdict=verdict,
+    return SimpleNamespace(rank=number, coords={}, pid=1000 + number, host=0, state=state,
                            what=what, detail=detail, since=since)  # fmt: skip
 
 

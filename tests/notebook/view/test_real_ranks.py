@@ -143,7 +143,7 @@ def test_of_meshes_with_one_name_the_newest_is_listed_and_asked(kernel, page):
     page.until(lambda: "twin" in page.model.meshes)
     page.until(lambda: page.model.meshes["twin"]["sizes"] == [2])
     page.until(lambda: page.model.meshes["twin"]["rows"][1][0] == "idle")
-    assert page.ask("rank", mesh="twin", rank=1)["verdict"] == "idle"
+    assert page.ask("rank", mesh="twin", rank=1)["state"] == "idle"
     kernel.ok("twins[1].stop().get()")
     page.until(lambda: page.model.meshes["twin"]["sizes"] == [1])
     kernel.ok("twins[0].stop().get()")
@@ -154,6 +154,6 @@ def test_a_rank_that_dies_is_seen_and_a_page_of_a_dead_mesh_is_told(kernel, page
     kernel.ok("%mesh interrupt --kill 1")
     page.until(lambda: page.mesh["rows"][1][0] == "exited")
     about = page.ask("rank", mesh="mesh0", rank=1)
-    assert (about["verdict"], about["actors"]) == ("exited", [])
+    assert (about["state"], about["actors"]) == ("exited", [])
     kernel.ok("%mesh down")
     page.until(lambda: page.model.meshes.get("mesh0", {"ended": "gone"})["ended"])

@@ -45,7 +45,7 @@ def waits(made: Mesh, rank: int, what: str) -> None:
 
     def is_there() -> bool:
         status = made.client.snapshot().meshes[-1].ranks[rank]
-        return (status.verdict, status.what) == ("collective", what)
+        return (status.state, status.what) == ("collective", what)
 
     eventually(is_there, WITHIN_S, what=lambda: str(made.client.snapshot().meshes[-1].ranks[rank]))
 

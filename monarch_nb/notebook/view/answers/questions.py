@@ -61,7 +61,7 @@ def _rank(context: Context, args: Args) -> Json:
     # All about one rank; what only the rank can tell is missing where it does not answer
     source, name, rank = context.source, args["mesh"], args["rank"]
     mesh, status, snapshot = _status(source, name, rank)
-    lives = mesh.ended is None and status.verdict not in NO_ANSWER
+    lives = mesh.ended is None and status.state not in NO_ANSWER
     actors = source.actors(name, rank, ANSWER_S) if lives else ()
     detail = status.detail or (silence(rank) if actors is None else "")
     host = snapshot.hosts[status.host].name if status.host < len(snapshot.hosts) else ""
@@ -70,7 +70,7 @@ def _rank(context: Context, args: Args) -> Json:
         "coords": dict(status.coords),
         "pid": status.pid,
         "host": plain(host, MAX_WHAT),
-        "verdict": status.verdict,
+        "state": status.state,
         "what": plain(status.what, MAX_WHAT),
         "since": max(context.feed.clock(status.since), 1) if status.since else 0,
         "detail": plain(detail),

@@ -40,7 +40,7 @@ COUNTS_PER_S: Final = 64
 """So many ranks a second at most: each answer costs the kernel about as much as a small call."""
 
 NO_ANSWER: Final = ("exited", "unreachable", "stopped", "starting")
-"""Verdicts of ranks that cannot be asked."""
+"""States of ranks that cannot be asked."""
 
 Actors = dict[str, Sequence[Mapping[str, object]]]
 
@@ -225,7 +225,7 @@ class Source:
         counts: Actors = {}
         for status in meshes:
             if (mesh := self._control.find(status.name)) is not None:
-                ranks = [each.rank for each in status.ranks if each.verdict not in NO_ANSWER]
+                ranks = [each.rank for each in status.ranks if each.state not in NO_ANSWER]
                 totals = self._control.actor_totals(mesh, ranks, COUNT_S)
                 counts[status.name] = totals
         self._counts = counts

@@ -36,7 +36,7 @@ _KEPT: Final = 64  # changes of a curve that are told apart
 Point = list[float | None]
 Clock = Callable[[float], int]  # `time.monotonic()` to milliseconds of the feed
 
-_said = attrgetter("verdict", "what", "detail")
+_said = attrgetter("state", "what", "detail")
 
 MAX_FAILURES: Final = 32
 MAX_CURVES: Final = 64
@@ -63,7 +63,7 @@ class RankColumn:
                 continue
             if (
                 new.since != old.since
-                or new.verdict != old.verdict
+                or new.state != old.state
                 or new.what != old.what
                 or new.detail != old.detail
             ):
@@ -78,7 +78,7 @@ class RankColumn:
         return changed
 
     def rows(self, base: int, clock: Clock) -> list[list[object]]:
-        """Return `[runs, verdict, what, detail, since]` of what changed, equal ones together."""
+        """Return `[runs, state, what, detail, since]` of what changed, equal ones together."""
         groups: dict[tuple[str, str, str], list[RankStatus]] = {}
         for status, n in zip(self._ranks, self._n, strict=True):
             if n > base:
@@ -86,12 +86,12 @@ class RankColumn:
         return [
             [
                 rank_list([status.rank for status in group]),
-                verdict,
+                state,
                 plain(what, MAX_WHAT),
                 plain(detail),
                 _since(group, clock),
             ]
-            for (verdict, what, detail), group in groups.items()
+            for (state, what, detail), group in groups.items()
         ]
 
     def pids(self) -> list[int | None]:

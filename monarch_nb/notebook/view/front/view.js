@@ -189,7 +189,7 @@ class View {
     const { mesh, connection, options } = this;
     const { meshes, cell } = connection.model;
     const here = mesh !== null && meshes.get(mesh.name) === mesh && !mesh.ended;
-    const dead = this.ranks.some(rank => isDead(mesh?.verdict(rank) ?? ''));
+    const dead = this.ranks.some(rank => isDead(mesh?.state(rank) ?? ''));
     const name = mesh?.name ?? options.mesh;
     this.header.describe(name, this.summary(here), { here, dead });
     this.header.running(here && cell ? cell.number : null);

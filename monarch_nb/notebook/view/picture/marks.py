@@ -38,22 +38,22 @@ MARKS: Final[dict[str, Mark]] = {
     "exited": Mark("✕", "cross", RED),
     "unreachable": Mark("✕", "cross", RED),
 }
-"""By verdict, in the order of summaries."""
+"""By state, in the order of summaries."""
 
 BAD: Final = MARKS["exited"]
-_ORDER: Final = {verdict: place for place, verdict in enumerate(MARKS)}
+_ORDER: Final = {state: place for place, state in enumerate(MARKS)}
 
 
-def mark_of(verdict: str) -> Mark:
-    """Return the mark of a verdict; of one that is not known here, that of what is bad."""
-    return MARKS.get(verdict, BAD)
+def mark_of(state: str) -> Mark:
+    """Return the mark of a state; of one that is not known here, that of what is bad."""
+    return MARKS.get(state, BAD)
 
 
-def is_alarming(verdict: str) -> bool:
+def is_alarming(state: str) -> bool:
     """Tell whether it is told before all others."""
-    return mark_of(verdict).shape in ("bang", "cross", "triangle")
+    return mark_of(state).shape in ("bang", "cross", "triangle")
 
 
-def in_order(verdicts: Iterable[str]) -> list[str]:
-    """Each verdict once, as summaries have them; what is not known here comes last."""
-    return sorted(dict.fromkeys(verdicts), key=lambda one: _ORDER.get(one, len(_ORDER)))
+def in_order(states: Iterable[str]) -> list[str]:
+    """Each state once, as summaries have them; what is not known here comes last."""
+    return sorted(dict.fromkeys(states), key=lambda one: _ORDER.get(one, len(_ORDER)))

@@ -40,10 +40,10 @@ def text(snapshot: MeshSnapshot) -> str:
     lines = [snapshot.part.said, f"{snapshot.part.title}: {_summary(snapshot)}"]
     lines += [snapshot.status.ended] if snapshot.status.ended else []
     if 1 < len(snapshot.part.ranks) <= MAX_GRID:
-        verdicts = snapshot.verdicts()
+        states = snapshot.states()
         grid = grid_of(snapshot.part.sizes)
-        lines.append(grid_text(grid, lambda place: mark_of(verdicts[place]).sign))
-    lines += [f"{mark_of(verdict).sign} {told}" for verdict, told in _told_rows(snapshot)]
+        lines.append(grid_text(grid, lambda place: mark_of(states[place]).sign))
+    lines += [f"{mark_of(state).sign} {told}" for state, told in _told_rows(snapshot)]
     lines += [f"{BAD.sign} {who}: {what}" for who, what in _failures(snapshot)]
     return "\n".join(lines)
 
@@ -56,7 +56,7 @@ def page(snapshot: MeshSnapshot) -> str:
     drawing = svg(snapshot.part.sizes, snapshot.part.ranks, list(_groups(snapshot)))
     left_out = grid_of(snapshot.part.sizes).left_out
     more = f"<div>... {left_out} more</div>" if left_out else ""
-    rows = "".join(_line(mark_of(verdict), told) for verdict, told in _told_rows(snapshot))
+    rows = "".join(_line(mark_of(state), told) for state, told in _told_rows(snapshot))
     failures = "".join(_line(BAD, f"{who}: {what}") for who, what in _failures(snapshot))
     return (
         f'<div style="line-height:1.6">{title} {taken}{ended}'
@@ -73,19 +73,19 @@ def _summary(snapshot: MeshSnapshot) -> str:
     part = snapshot.part
     axes = sizes_text(part.sizes)
     home = f" on {part.mesh}" if part.title != part.mesh else ""
-    found = Counter(snapshot.verdicts())
-    counts = ", ".join(f"{found[verdict]} {verdict}" for verdict in in_order(found))
+    found = Counter(snapshot.states())
+    counts = ", ".join(f"{found[state]} {state}" for state in in_order(found))
     return f"{count(len(part.ranks), 'rank')}{f' ({axes})' if axes else ''}{home}: {counts}"
 
 
 def _told_rows(snapshot: MeshSnapshot) -> list[tuple[str, str]]:
     # Of those of which there is more to say than their number; the lost come first
     telling = [row for row in snapshot.rows() if row.what or row.detail]
-    telling.sort(key=lambda row: not is_alarming(row.verdict))
-    lines = [(row.verdict, _row(snapshot, row)) for row in telling[:MAX_LINES]]
+    telling.sort(key=lambda row: not is_alarming(row.state))
+    lines = [(row.state, _row(snapshot, row)) for row in telling[:MAX_LINES]]
     if len(telling) > MAX_LINES:
         last = telling[MAX_LINES]
-        lines.append((last.verdict, f"... {len(telling) - MAX_LINES} more"))
+        lines.append((last.state, f"... {len(telling) - MAX_LINES} more"))
     return lines
 
 
@@ -93,7 +93,7 @@ def _row(snapshot: MeshSnapshot, row: Row) -> str:
     # `busy ranks 0-6: cell In[5], 12 s`
     doing = " ".join(filter(None, (row.what, row.detail)))
     age = f", {duration(snapshot.at - row.since)}" if row.since and row.what else ""
-    return f"{row.verdict} {rank_words(row.ranks)}: {doing}{age}"
+    return f"{row.state} {rank_words(row.ranks)}: {doing}{age}"
 
 
 def _failures(snapshot: MeshSnapshot) -> Iterator[tuple[str, str]]:
@@ -102,7 +102,7 @@ def _failures(snapshot: MeshSnapshot) -> Iterator[tuple[str, str]]:
     seen = set(snapshot.part.ranks)
     for failure in snapshot.failures:
         is_told = failure.died and all(
-            is_alarming(snapshot.verdict(rank)) for rank in failure.ranks
+            is_alarming(snapshot.state_of(rank)) for rank in failure.ranks
         )
         if seen.intersection(failure.ranks) and not is_told:
             times = f"{failure.count} times" if failure.count > 1 else ""
@@ -118,15 +118,15 @@ def _groups(snapshot: MeshSnapshot) -> Iterator[Group]:
     for row in snapshot.rows(MAX_GROUPS):
         found = tuple(place for rank in row.ranks for place in places[rank])
         doing = " ".join(filter(None, (row.what, row.detail)))
-        told = f"{rank_words(row.ranks)}: {row.verdict}"
-        yield Group(row.verdict, f"{told}, {doing}" if doing else told, found)
+        told = f"{rank_words(row.ranks)}: {row.state}"
+        yield Group(row.state, f"{told}, {doing}" if doing else told, found)
 
 
 @dataclass(frozen=True)
 class Group:
     """Places of the grid that look alike. `told` is what a pointer above them is told."""
 
-    verdict: str
+    state: str
     told: str
     places: tuple[int, ...]
 
@@ -210,7 +210,7 @@ class _Drawing:
         return f"<g>{''.join(texts)}</g>"
 
     def group(self, group: Group) -> str:
-        scale, mark = self._scale, mark_of(group.verdict)
+        scale, mark = self._scale, mark_of(group.state)
         corners = [self._at[place] for place in group.places if place in self._at]
         if not corners:
             return ""

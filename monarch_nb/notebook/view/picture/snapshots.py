@@ -30,7 +30,7 @@ VERSION: Final = 1
 SHARED_S: Final = 0.05
 """A page that is loaded asks twice for each widget: one look serves all that ask so soon."""
 MAX_ROWS: Final = 64
-"""Where ranks do more different things than this, only their verdicts are told."""
+"""Where ranks do more different things than this, only their states are told."""
 MAX_FAILURES: Final = 8
 MAX_TEXT: Final = 200
 GONE: Final = "the mesh is gone"
@@ -75,7 +75,7 @@ class Failure:
 class Row:
     """Ranks in the same state. `since` is the earliest, on the clock of the snapshot."""
 
-    verdict: str
+    state: str
     what: str
     detail: str
     ranks: tuple[int, ...]
@@ -99,12 +99,12 @@ class MeshSnapshot:
         whole = tuple(range(len(self.status.ranks)))
         return None if self.part.ranks == whole else self.part.ranks
 
-    def verdict(self, rank: int) -> str:
-        """Return the verdict of a rank; `gone` if it is no more."""
-        return self.status.ranks[rank].verdict if rank < len(self.status.ranks) else "gone"
+    def state_of(self, rank: int) -> str:
+        """Return the state of a rank; `gone` if it is no more."""
+        return self.status.ranks[rank].state if rank < len(self.status.ranks) else "gone"
 
-    def verdicts(self) -> list[str]:
-        return [self.verdict(rank) for rank in self.part.ranks]
+    def states(self) -> list[str]:
+        return [self.state_of(rank) for rank in self.part.ranks]
 
     def rows(self, most: int = MAX_ROWS) -> list[Row]:
         """Return those in the same state together, in the order of summaries."""
@@ -135,21 +135,21 @@ def gone(state: State) -> State:
 
 
 def _rows(ranks: Sequence[RankStatus], most: int = MAX_ROWS) -> list[Row]:
-    rows = list(_alike(ranks, lambda one: (one.verdict, one.what, one.detail)))
+    rows = list(_alike(ranks, lambda one: (one.state, one.what, one.detail)))
     if len(rows) > most:
-        rows = list(_alike(ranks, lambda one: (one.verdict, "", "")))
-    place = {verdict: at for at, verdict in enumerate(in_order(row.verdict for row in rows))}
-    return sorted(rows, key=lambda row: (place[row.verdict], row.ranks))
+        rows = list(_alike(ranks, lambda one: (one.state, "", "")))
+    place = {state: at for at, state in enumerate(in_order(row.state for row in rows))}
+    return sorted(rows, key=lambda row: (place[row.state], row.ranks))
 
 
 def _alike(
     ranks: Sequence[RankStatus], key: Callable[[RankStatus], tuple[str, str, str]]
 ) -> Iterator[Row]:
-    for (verdict, what, detail), found in itertools.groupby(sorted(ranks, key=key), key=key):
+    for (state, what, detail), found in itertools.groupby(sorted(ranks, key=key), key=key):
         alike = sorted(found, key=lambda one: one.rank)
         since = min((one.since for one in alike if one.since), default=0.0)
         told, why = clip(what, MAX_TEXT), clip(detail, MAX_TEXT)
-        yield Row(verdict, told, why, tuple(one.rank for one in alike), since)
+        yield Row(state, told, why, tuple(one.rank for one in alike), since)
 
 
 def _mesh_state(snapshot: MeshSnapshot) -> State:
@@ -180,7 +180,7 @@ def _mesh_state(snapshot: MeshSnapshot) -> State:
 def _told(row: Row, ranks: Sequence[RankStatus], ms: Clock) -> list[object]:
     since = [ms(ranks[rank].since) for rank in row.ranks]
     moments = since[0] if len(set(since)) == 1 else since
-    return [rank_list(row.ranks), row.verdict, row.what, row.detail, moments]
+    return [rank_list(row.ranks), row.state, row.what, row.detail, moments]
 
 
 def _failure(failure: Failure, ms: Clock) -> State:

@@ -73,7 +73,7 @@ def test_a_page_gets_the_state_and_then_what_changes(hub, source):
     page = Page(hub)
     state = page.hello()
     assert list(state["meshes"]) == ["mesh0"]
-    source.change("mesh0", 2, verdict="busy", what="In[3]")
+    source.change("mesh0", 2, state="busy", what="In[3]")
     delta = page.wait("delta")
     assert (delta["base"], delta["n"]) == (state["n"], state["n"] + 1)
     assert delta["meshes"]["mesh0"]["ranks"] == [["2", "busy", "In[3]", "", 1]]
@@ -109,9 +109,9 @@ def test_pages_of_one_channel_stay_in_step(hub, source):
     page = Page(hub)
     page.hello()
     page.client = "b"
-    source.change("mesh0", 1, verdict="busy")
+    source.change("mesh0", 1, state="busy")
     page.hello(parts=[])
-    source.change("mesh0", 3, verdict="busy")
+    source.change("mesh0", 3, state="busy")
     page.wait("delta")
     eventually(lambda: page.messages[-1]["type"] == "delta")
     for client in "ab":
@@ -127,9 +127,9 @@ def test_a_channel_that_breaks_disturbs_no_other(hub, source):
     broken.hello()
     page.hello()
     broken.fails = True
-    source.change("mesh0", 0, verdict="busy")
+    source.change("mesh0", 0, state="busy")
     page.wait("delta")
-    source.change("mesh0", 1, verdict="busy")
+    source.change("mesh0", 1, state="busy")
     eventually(lambda: len([m for m in page.messages if m["type"] == "delta"]) == 2)
     assert "<Channels: 1," in repr(hub)
 
@@ -157,7 +157,7 @@ def test_a_source_that_fails_for_a_moment_ends_nothing(hub, source, caplog):
     read, source.read = source.read, lambda *_: 1 / 0
     eventually(lambda: "could not be updated" in caplog.text)
     source.read = read
-    source.change("mesh0", 0, verdict="busy")
+    source.change("mesh0", 0, state="busy")
     page.wait("delta")
     assert caplog.text.count("Traceback") == 1
 
@@ -221,7 +221,7 @@ def test_a_question_that_hangs_is_answered_late_and_stops_nothing(hub, source, m
     source.hangs.clear()
     for number in range(20):
         page.say("ask", id=number, what="rank", mesh="mesh0", rank=0)
-    source.change("mesh0", 1, verdict="busy")
+    source.change("mesh0", 1, state="busy")
     page.wait("delta")
     eventually(lambda: [m for m in page.messages if m["type"] == "answer"][19:])
     source.hangs.set()
@@ -281,7 +281,7 @@ def test_lines_are_pushed_to_who_follows(hub, source):
     page.say("follow", mesh="mesh0", ranks="0", on=False, after=None)
     page.ask("cell", 2, number=1)
     source.write("mesh0", 0, "unheard")
-    source.change("mesh0", 0, verdict="busy")
+    source.change("mesh0", 0, state="busy")
     page.wait("delta")
     assert not any("unheard" in str(m) for m in page.messages)
 

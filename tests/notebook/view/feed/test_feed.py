@@ -58,7 +58,7 @@ def world():
 def test_a_state_says_everything(world):
     world.source.hosts = (FakeHost("here"), FakeHost("there", "its link broke"))
     world.source.change("mesh0", 2, 3, host=1)
-    world.source.change("mesh0", 1, verdict="exited", detail="killed", pid=None, since=1000.15)
+    world.source.change("mesh0", 1, state="exited", detail="killed", pid=None, since=1000.15)
     world.source.cell = lambda: CellAtWork(7, "abc", 1000.05)
     world.look()
     state = world.state(BARE)
@@ -78,7 +78,7 @@ def test_a_state_says_everything(world):
 
 def test_a_delta_says_what_has_changed(world):
     base = world.feed.n
-    world.source.change("mesh0", 1, 3, verdict="busy", what="In[3]", since=1000.2)
+    world.source.change("mesh0", 1, 3, state="busy", what="In[3]", since=1000.2)
     world.source.change("mesh0", 3, since=1000.125)
     world.look()
     rows = [["1,3", "busy", "In[3]", "", [200, 125]]]
@@ -158,7 +158,7 @@ def test_a_view_of_one_mesh(world):
     one = View(frozenset(), frozenset({"other"}))
     world.look()
     assert list(world.state(one)["meshes"]) == ["other"]
-    world.source.change("mesh0", 0, verdict="busy")
+    world.source.change("mesh0", 0, state="busy")
     world.look()
     assert world.delta(base + 1, one) == {}
     assert list(world.delta(base, one)["meshes"]) == ["other"]
@@ -260,7 +260,7 @@ def test_actors_are_known_before_ranks_tell_of_them(world):
 
 def test_no_text_of_a_rank_breaks_a_message(world):
     text = "\ud83d" + "\x00" + "é" * 20_000
-    world.source.change("mesh0", 0, verdict="exited", what=text, detail=text)
+    world.source.change("mesh0", 0, state="exited", what=text, detail=text)
     world.source.meshes[text] = replace(world.source.meshes["mesh0"], name=text)
     world.look()
     [_, [_, _, what, detail, _]] = world.state()["meshes"]["mesh0"]["ranks"][::-1]
@@ -313,7 +313,7 @@ def take(world: World, step):
         source.cell = lambda: CellAtWork(args[0], None, 1.0) if args[0] else None
     elif name in source.meshes:
         if kind == "change":
-            source.change(name, *args[1], verdict=args[2], since=1000.0 + args[3])
+            source.change(name, *args[1], state=args[2], since=1000.0 + args[3])
         elif kind == "log":
             curve = source.of_curves[name].setdefault(args[1], FakeCurve())
             curve.add(len(curve.points), args[2])
@@ -346,6 +346,6 @@ def test_a_delta_from_any_update_gives_the_state(steps, data):
 
 def test_a_delta_is_made_once_for_all_channels(world):
     base = world.feed.n
-    world.source.change("mesh0", 1, verdict="busy")
+    world.source.change("mesh0", 1, state="busy")
     world.look()
     assert world.feed.delta(base, ALL) is world.feed.delta(base, ALL)

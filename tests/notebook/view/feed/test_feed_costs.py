@@ -20,10 +20,10 @@ from tests.notebook.view.feed.test_feed import ALL, World
 def busy_second(world, ranks, tick):
     """All ranks change, half of them to something else than the others."""
     now = world.now
-    for half, verdict in ((range(0, ranks, 2), "busy"), (range(1, ranks, 2), "collective")):
-        shown = verdict if tick % 2 else "idle"
+    for half, state in ((range(0, ranks, 2), "busy"), (range(1, ranks, 2), "collective")):
+        shown = state if tick % 2 else "idle"
         what = f"Trainer.step {tick}" if tick % 2 else ""
-        world.source.change("mesh0", *half, verdict=shown, what=what)
+        world.source.change("mesh0", *half, state=shown, what=what)
     mesh = world.source.meshes["mesh0"]
     moved = tuple(
         replace(each, since=now + each.rank / 1000, beat=each.beat + 3, calls=each.calls + 7,
@@ -64,7 +64,7 @@ def test_1024_idle_ranks_cost_next_to_nothing():
     world.source.mesh("mesh0", hosts=128, gpus=8)
     world.look()
     base = world.feed.n
-    world.source.change("mesh0", 5, verdict="busy")
+    world.source.change("mesh0", 5, state="busy")
     world.look()
     assert len(json.dumps(world.delta(base))) < 200
 
@@ -107,7 +107,7 @@ def test_an_hour_of_updates_grows_nothing():
                 line.ended.pop(0)
                 line.forgotten += 1
             curve.points, curve.version = [(second, 1.0, 1.0, 1.0, 1)], second
-            world.source.change("mesh0", second % 4, verdict="busy", what=f"step {second}")
+            world.source.change("mesh0", second % 4, state="busy", what=f"step {second}")
             world.look(1.0)
             world.feed.delta(world.feed.n - 1, ALL)
             if second in (600, 3599):

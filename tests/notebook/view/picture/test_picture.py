@@ -97,12 +97,12 @@ def test_the_drawing_has_the_numbers_along_the_axes():
     assert len({y for _, y in places}) == 2
 
 
-@pytest.mark.parametrize("verdict", [*marks.MARKS, "something new"])
-def test_each_state_has_a_shape_and_a_colour(verdict):
-    page = picture.page(still({"gpus": 2}, [rank(0, verdict, "x"), rank(1, verdict, "x")]))
+@pytest.mark.parametrize("state", [*marks.MARKS, "something new"])
+def test_each_state_has_a_shape_and_a_colour(state):
+    page = picture.page(still({"gpus": 2}, [rank(0, state, "x"), rank(1, state, "x")]))
     [group] = drawing(page).findall(f"{SVG}g[@stroke]")
-    assert group.get("fill") == group.get("stroke") == marks.mark_of(verdict).colour
-    assert group.find(f"{SVG}title").text == f"ranks 0-1: {verdict}, x"
+    assert group.get("fill") == group.get("stroke") == marks.mark_of(state).colour
+    assert group.find(f"{SVG}title").text == f"ranks 0-1: {state}, x"
     assert len(group.findall(f"{SVG}path")) == 2
 
 
@@ -232,15 +232,15 @@ def test_the_marks_are_those_of_the_front_end(tmp_path):
         pytest.skip("node or the front end is not here")
     program = tmp_path / "marks.mjs"
     program.write_text(
-        f"import {{ markOf, verdictNames }} from {json.dumps(script.as_uri())};\n"
-        "const found = verdictNames().map((name) => [name, markOf(name)]);\n"
+        f"import {{ markOf, stateNames }} from {json.dumps(script.as_uri())};\n"
+        "const found = stateNames().map((name) => [name, markOf(name)]);\n"
         "console.log(JSON.stringify(Object.fromEntries(found)));"
     )
     done = subprocess.run([node, program], capture_output=True, text=True, check=True)
     theirs: dict[str, Any] = json.loads(done.stdout)
     assert list(theirs) == list(marks.MARKS)
     assert {v: m["shape"] for v, m in theirs.items()} == {
-        verdict: mark.shape for verdict, mark in marks.MARKS.items()
+        state: mark.shape for state, mark in marks.MARKS.items()
     }
 
 

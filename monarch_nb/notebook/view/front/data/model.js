@@ -25,7 +25,7 @@ export class Mesh {
     this.size = sizes.reduce((a, b) => a * b, 1);
     /** @type {string | null} */
     this.ended = null;
-    this.verdicts = new Array(this.size).fill('starting');
+    this.states = new Array(this.size).fill('starting');
     this.whats = new Array(this.size).fill('');
     this.details = new Array(this.size).fill('');
     this.sinces = new Float64Array(this.size);
@@ -46,8 +46,8 @@ export class Mesh {
   }
 
   /** @param {number} rank @returns {string} */
-  verdict(rank) {
-    return this.verdicts[rank];
+  state(rank) {
+    return this.states[rank];
   }
 
   /** @param {number} rank @returns {string} what it runs */
@@ -62,7 +62,7 @@ export class Mesh {
 
   /** What it raised last, where that is how it is now; "" otherwise. @param {number} rank @returns {string} */
   headline(rank) {
-    if (this.verdicts[rank] !== 'failed') return '';
+    if (this.states[rank] !== 'failed') return '';
     this.headlines ??= headlinesOf(this.failures);
     return this.headlines.get(rank) ?? '';
   }
@@ -103,16 +103,16 @@ export class Mesh {
   }
 
   /**
-   * How many ranks have each verdict.
+   * How many ranks have each state.
    * @param {Iterable<number>} [ranks] all if not given
    * @returns {Record<string, number>}
    */
   counts(ranks) {
     /** @type {Record<string, number>} */
     const counts = {};
-    const add = (/** @type {string} */ verdict) => (counts[verdict] = (counts[verdict] ?? 0) + 1);
-    if (ranks) for (const rank of ranks) add(this.verdicts[rank]);
-    else this.verdicts.forEach(add);
+    const add = (/** @type {string} */ state) => (counts[state] = (counts[state] ?? 0) + 1);
+    if (ranks) for (const rank of ranks) add(this.states[rank]);
+    else this.states.forEach(add);
     return counts;
   }
 
@@ -153,11 +153,11 @@ export class Mesh {
   }
 
   /** @param {import("./protocol.js").RankRow} row @param {Set<number>} changed */
-  takeRow([ranks, verdict, what, detail, since], changed) {
+  takeRow([ranks, state, what, detail, since], changed) {
     let i = 0;
     for (const rank of runs(ranks)) {
       if (rank >= this.size) break;
-      this.verdicts[rank] = String(verdict);
+      this.states[rank] = String(state);
       this.whats[rank] = String(what ?? '');
       this.details[rank] = String(detail ?? '');
       this.sinces[rank] = Array.isArray(since) ? since[i] : since;

@@ -4,7 +4,7 @@
 /**
  * @typedef {{name: string, ended: string | null}} Host
  * @typedef {{number: number, id: string | null, since: number}} Cell the notebook cell that runs
- * @typedef {[ranks: string, verdict: string, what: string, detail: string, since: number | number[]]} RankRow
+ * @typedef {[ranks: string, state: string, what: string, detail: string, since: number | number[]]} RankRow
  * @typedef {{id: number | string, ranks: string, headline: string, where: string, what: string, at: number, count: number}} Failure
  * @typedef {[step: number, mean: number | null, low: number | null, high: number | null, count: number]} CurvePoint
  * @typedef {{name: string, cls: string, size: number, calls: number, failed: number, queue: number, ended: string | null}} ActorRow

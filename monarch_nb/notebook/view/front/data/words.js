@@ -1,5 +1,5 @@
 // @ts-check
-// What is said of ranks: a word, a shape and a colour for each verdict, lines and sentences. Rule of the file: plain text, and nobody needs to see colours.
+// What is said of ranks: a word, a shape and a colour for each state, lines and sentences. Rule of the file: plain text, and nobody needs to see colours.
 
 import { cutText } from './protocol.js';
 
@@ -26,31 +26,31 @@ const MARKS = {
 /** @type {Mark} what a newer kernel may say */
 const UNKNOWN = { word: 'not known', shape: 'dashed', colour: 'grey' };
 
-/** All verdicts, in the order of summaries. */
-export function verdictNames() {
+/** All states, in the order of summaries. */
+export function stateNames() {
   return Object.keys(MARKS);
 }
 
-/** @param {string} verdict @returns {Mark} */
-export function markOf(verdict) {
-  return Object.hasOwn(MARKS, verdict) ? MARKS[verdict] : UNKNOWN;
+/** @param {string} state @returns {Mark} */
+export function markOf(state) {
+  return Object.hasOwn(MARKS, state) ? MARKS[state] : UNKNOWN;
 }
 
-/** Whether a rank of this verdict runs something for which a time is worth telling. @param {string} verdict */
-export function isWorking(verdict) {
-  return verdict === 'busy' || verdict === 'collective' || verdict === 'paused';
+/** Whether a rank of this state runs something for which a time is worth telling. @param {string} state */
+export function isWorking(state) {
+  return state === 'busy' || state === 'collective' || state === 'paused';
 }
 
-/** Whether a rank of this verdict is lost until it is healed. @param {string} verdict */
-export function isDead(verdict) {
-  return markOf(verdict).shape === 'cross';
+/** Whether a rank of this state is lost until it is healed. @param {string} state */
+export function isDead(state) {
+  return markOf(state).shape === 'cross';
 }
 
-/** "7 busy, 1 failed" @param {Record<string, number>} counts by verdict */
+/** "7 busy, 1 failed" @param {Record<string, number>} counts by state */
 export function countsText(counts) {
-  return [...new Set([...verdictNames(), ...Object.keys(counts)])]
-    .filter(verdict => counts[verdict])
-    .map(verdict => `${counts[verdict]} ${markOf(verdict).word}`)
+  return [...new Set([...stateNames(), ...Object.keys(counts)])]
+    .filter(state => counts[state])
+    .map(state => `${counts[state]} ${markOf(state).word}`)
     .join(', ');
 }
 
@@ -85,9 +85,9 @@ export function sinceText(mesh, rank, clock) {
 }
 
 /** "busy for 4 s" @param {Mesh} mesh @param {number} rank @param {number} clock */
-export function verdictText(mesh, rank, clock) {
+export function stateText(mesh, rank, clock) {
   const since = sinceText(mesh, rank, clock);
-  return markOf(mesh.verdict(rank)).word + (since && ` for ${since}`);
+  return markOf(mesh.state(rank)).word + (since && ` for ${since}`);
 }
 
 /** What it runs, why it ended, or what its last cell raised. @param {Mesh} mesh @param {number} rank */
@@ -113,7 +113,7 @@ export function usageTexts(mesh, rank) {
 
 /** The lines of a tooltip. @param {Mesh} mesh @param {number} rank @param {number} clock */
 export function rankLines(mesh, rank, clock) {
-  const lines = [`rank ${rank}`, coordsText(mesh, rank), verdictText(mesh, rank, clock)];
+  const lines = [`rank ${rank}`, coordsText(mesh, rank), stateText(mesh, rank, clock)];
   const queue = mesh.usage(rank).queue;
   if (queue > 0) lines.push(`${queue} waiting in its queue`);
   return [...lines, cutText(matterOf(mesh, rank), 120), ...usageTexts(mesh, rank)].filter(Boolean);
@@ -127,7 +127,7 @@ export function rankSentence(mesh, rank, clock, selected) {
 
 /** The share of its device, or of its processors, 0 to 1; NaN is not known. @param {Mesh} mesh @param {number} rank */
 export function loadOf(mesh, rank) {
-  if (!isWorking(mesh.verdict(rank)) && mesh.verdict(rank) !== 'idle') return NaN;
+  if (!isWorking(mesh.state(rank)) && mesh.state(rank) !== 'idle') return NaN;
   const gpu = mesh.columns.get('gpu')?.[rank] ?? NaN;
   const percent = isNaN(gpu) ? (mesh.columns.get('cpu')?.[rank] ?? NaN) : gpu;
   return Math.min(1, percent / 100);

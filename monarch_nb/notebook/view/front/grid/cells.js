@@ -11,14 +11,14 @@ import { sized } from '../ui/page.js';
  */
 
 /**
- * A verdict's sign: colour and shape.
+ * A state's sign: colour and shape.
  * @param {CanvasRenderingContext2D} context
  * @param {Theme} theme
- * @param {string} verdict
+ * @param {string} state
  * @param {Box} box
  */
-export function drawMark(context, { colours }, verdict, box) {
-  const { shape, colour } = markOf(verdict);
+export function drawMark(context, { colours }, state, box) {
+  const { shape, colour } = markOf(state);
   const fill = colours[colour];
   const filled = shape === 'full' || shape === 'bars' || shape === 'triangle' || shape === 'cross';
   context.fillStyle = context.strokeStyle = fill;
@@ -101,14 +101,14 @@ export class Stamps {
     return same && this.theme === theme && this.ratio === (devicePixelRatio || 1);
   }
 
-  /** @param {CanvasRenderingContext2D} context @param {string} verdict @param {number} x @param {number} y */
-  put(context, verdict, x, y) {
+  /** @param {CanvasRenderingContext2D} context @param {string} state @param {number} x @param {number} y */
+  put(context, state, x, y) {
     const { width, height } = this;
-    let stamp = this.made.get(verdict);
+    let stamp = this.made.get(state);
     if (!stamp) {
       stamp = document.createElement('canvas');
-      drawMark(sized(stamp, width, height), this.theme, verdict, { x: 0, y: 0, width, height });
-      this.made.set(verdict, stamp);
+      drawMark(sized(stamp, width, height), this.theme, state, { x: 0, y: 0, width, height });
+      this.made.set(state, stamp);
     }
     context.drawImage(stamp, x, y, width, height);
   }
@@ -124,8 +124,8 @@ export class Stamps {
  */
 export function drawSmall(context, stamps, mesh, rank, box) {
   const { theme } = stamps;
-  stamps.put(context, mesh.verdict(rank), box.x, box.y);
-  const shape = markOf(mesh.verdict(rank)).shape;
+  stamps.put(context, mesh.state(rank), box.x, box.y);
+  const shape = markOf(mesh.state(rank)).shape;
   if (box.width >= 26 && shape === 'full') {
     context.fillStyle = theme.colours.on;
     context.font = `600 10px ${theme.font}`;
@@ -165,9 +165,9 @@ function drawLoad(context, colour, mesh, rank, box) {
  */
 export function drawRoomy(context, theme, mesh, rank, box, clock) {
   const { colours, font } = theme;
-  const verdict = mesh.verdict(rank);
-  drawCard(context, colours[markOf(verdict).colour], box, isWorking(verdict) ? 0.16 : 0.1);
-  drawMark(context, theme, verdict, { x: box.x + 6, y: box.y + 6, width: 13, height: 13 });
+  const state = mesh.state(rank);
+  drawCard(context, colours[markOf(state).colour], box, isWorking(state) ? 0.16 : 0.1);
+  drawMark(context, theme, state, { x: box.x + 6, y: box.y + 6, width: 13, height: 13 });
   context.textBaseline = 'middle';
   context.textAlign = 'left';
   context.fillStyle = colours.text;
@@ -185,7 +185,7 @@ export function drawRoomy(context, theme, mesh, rank, box, clock) {
     context.fillText(since, box.x + box.width - 6, box.y + 13);
   }
   const line = { x: box.x + 6, y: box.y + box.height - 5, width: box.width - 12, height: 2 };
-  drawLoad(context, colours[markOf(verdict).colour], mesh, rank, line);
+  drawLoad(context, colours[markOf(state).colour], mesh, rank, line);
 }
 
 /** As much of a text as there is room for. @param {CanvasRenderingContext2D} context @param {string} text @param {number} room */

@@ -2,7 +2,7 @@
 // All about the ranks that are selected, and what can be done with them. Rule of the file: what a rank wrote is only ever text.
 
 import { cutText, runsText } from '../data/protocol.js';
-import { cellNumber, coordsText, usageTexts, verdictText } from '../data/words.js';
+import { cellNumber, coordsText, usageTexts, stateText } from '../data/words.js';
 import { drawMark } from '../grid/cells.js';
 import { button, carefulButton, copyText, textBlock } from '../ui/controls.js';
 import { element, setText, sized } from '../ui/page.js';
@@ -103,7 +103,7 @@ export class Details {
     if (!one || !this.mesh) return;
     const context = sized(this.mark, 14, 14);
     context.clearRect(0, 0, 14, 14);
-    drawMark(context, this.theme, this.mesh.verdict(rank), { x: 0, y: 0, width: 14, height: 14 });
+    drawMark(context, this.theme, this.mesh.state(rank), { x: 0, y: 0, width: 14, height: 14 });
   }
 
   /** @param {Mesh} mesh @param {number} rank */
@@ -117,7 +117,7 @@ export class Details {
     /** @type {Record<string, string>} */
     const facts = {
       why: cutText(mesh.detail(rank), 600),
-      state: verdictText(mesh, rank, model.clock),
+      state: stateText(mesh, rank, model.clock),
       GPU: of('GPU'),
       CPU: of('CPU'),
       queue: queue > 0 ? `${queue} waiting` : '',
@@ -203,11 +203,11 @@ export class Details {
       const question = `${what[0].toUpperCase()}${what.slice(1)} ${who}?`;
       return carefulButton(what, title, () => question, act(what), events.say);
     };
-    /** @param {string} text @param {string} title @param {string} verdict */
-    const prompt = (text, title, verdict) => {
-      const it = (/** @type {number} */ rank) => this.mesh?.verdict(rank) === verdict;
+    /** @param {string} text @param {string} title @param {string} state */
+    const prompt = (text, title, state) => {
+      const it = (/** @type {number} */ rank) => this.mesh?.state(rank) === state;
       const el = button(text, title, () =>
-        events.onDebug(ranks.find(it) ?? ranks[0], verdict === 'failed')
+        events.onDebug(ranks.find(it) ?? ranks[0], state === 'failed')
       );
       this.prompts.push(() => (el.hidden = !ranks.some(it)));
       return el;
