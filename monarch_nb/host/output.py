@@ -76,7 +76,7 @@ class Pipe:
 
     @property
     def is_full(self) -> bool:
-        """Whether something has to go on before more is read."""
+        """Return True if something has to go on before more is read."""
         return len(self._waiting) >= PIECE_BYTES
 
     def read(self, *, drops: bool = False) -> bytes:

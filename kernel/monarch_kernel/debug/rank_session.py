@@ -47,7 +47,7 @@ def thread_of(number: object) -> tuple[int, int] | None:
 
 
 class Ids:
-    """Of frames and variables, which live as long as a rank is stopped."""
+    """Numbers of frames and variables, which live as long as a rank is stopped."""
 
     def __init__(self) -> None:
         self._next = itertools.count(2)

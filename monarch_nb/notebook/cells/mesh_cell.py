@@ -61,7 +61,7 @@ class Script:
 
 @dataclass(frozen=True)
 class Request:
-    """What is to run where: the body or a script, on the parts of a mesh, each a slice of it."""
+    """A cell to run: the body or a script, and the parts of a mesh to run it on, each a slice."""
 
     mesh: ProcMesh
     parts: Sequence[ProcMesh]

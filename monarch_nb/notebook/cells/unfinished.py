@@ -106,7 +106,7 @@ def describe(one: UnfinishedRun, busy: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True)
 class StopButton:
-    """Of a session; pressed in the kernel's control thread, which it does not block."""
+    """The stop button of a session; it works in the control thread, which it does not block."""
 
     shell: InteractiveShell
     control: Control

@@ -128,7 +128,7 @@ def pause(waited_s: float) -> float:
 
 
 class HangWatch:
-    """Of a session. `on_news()` is called by the thread when there is another word."""
+    """Watches the waiting cells of a session. Its thread calls `on_news()` when a line changes."""
 
     def __init__(
         self, shell: InteractiveShell, control: Control, on_news: Callable[[], object]
@@ -140,7 +140,7 @@ class HangWatch:
         self._looking = threading.Lock()
 
     def word(self, tag: int, waited_s: float) -> str:
-        """What the last look at the ranks of this cell has found; empty if they do not hang."""
+        """Return what the last look at the ranks of this cell found; empty if they do not hang."""
         if waited_s >= FIRST_S and self._looking.acquire(blocking=False):
             try:
                 name = "monarch-hang-watch"

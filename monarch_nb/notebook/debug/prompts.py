@@ -152,7 +152,10 @@ class Prompts:
     def _is_over(self, cell: Cell, conversation: Conversation) -> bool:
         (self._left.add if conversation.is_over else self._left.discard)(cell)
         is_closed = self._is_closed or cell.is_over or _is_being_stopped(cell)
-        (conversation.close if is_closed else conversation.reopen)()
+        if is_closed:
+            conversation.close()
+        else:
+            conversation.reopen()
         return is_closed or conversation.is_over
 
     def _until(self, cell: Cell, conversation: Conversation) -> Callable[[], bool]:

@@ -59,7 +59,7 @@ FOLD: Final = Layout()
 
 @dataclass(frozen=True)
 class Section:
-    """What one rank has said: its label, its text, and what stands above it (lines left out)."""
+    """The output of one rank: its label, its text, and what stands above it (lines left out)."""
 
     label: str
     text: str
@@ -186,7 +186,7 @@ class Sections:
 
 
 class _Spoken:
-    """What one rank has said; of too much, the end."""
+    """The lines that one rank printed; if there are too many, the last of them."""
 
     def __init__(self, label: str, limit: int) -> None:
         self._label = label

@@ -25,6 +25,7 @@ def test_noblock_returns_at_once_and_says_how_far_it_is(fake_kernel):
 
 
 def test_what_a_background_cell_shows_changes_when_it_ends(fake_kernel):
+    started = time.monotonic()
     cell = fake_kernel.ok("%%mesh -a\nsleep(0.5)")
     [shown] = cell.contents("display_data")
     fake_kernel.until(lambda: "done in" in str(cell.contents("update_display_data")), timeout_s=5)
@@ -32,7 +33,7 @@ def test_what_a_background_cell_shows_changes_when_it_ends(fake_kernel):
     assert all(update["transient"] == shown["transient"] for update in updates)
     said = updates[-1]["data"]["text/plain"]
     [took] = re.findall(r"on mesh0 \[0-3\]: done in ([\d.]+) s", said)
-    assert 0.5 <= float(took) < 5
+    assert 0.5 <= float(took) <= round(time.monotonic() - started, 1)
 
 
 def test_output_of_a_background_cell_comes_below_it(fake_kernel):
@@ -44,6 +45,7 @@ def test_output_of_a_background_cell_comes_below_it(fake_kernel):
 
 
 def test_an_error_in_the_background_is_told_below_its_cell_and_raised_by_result(fake_kernel):
+    started = time.monotonic()
     cell = fake_kernel.ok("%%mesh -a -o job\nsleep(0.3); 1/0")
     told = "ranks 0-3: ZeroDivisionError: division by zero"
     fake_kernel.until(lambda: told in cell.text("stderr"), timeout_s=5)
@@ -52,7 +54,8 @@ def test_an_error_in_the_background_is_told_below_its_cell_and_raised_by_result(
     assert again.status == "error"
     assert again.error.startswith(told)
     said = fake_kernel.ok("job").displays[0]["text/plain"]
-    assert 0.3 <= float(re.search(r"failed after ([\d.]+) s", said)[1]) < 5
+    took = float(re.search(r"failed after ([\d.]+) s", said)[1])
+    assert 0.3 <= took <= round(time.monotonic() - started, 1)
     assert fake_kernel.ok("job.error.ranks").displays == [{"text/plain": "(0, 1, 2, 3)"}]
 
 

@@ -48,7 +48,7 @@ class _MessageType(type):
 
 
 class ControlMessage(metaclass=_MessageType):
-    """What is sent under a verb: `class Taken(ControlMessage, verb="taken")`."""
+    """A message that is sent under its verb: `class Taken(ControlMessage, verb="taken")`."""
 
     __slots__ = ()
 

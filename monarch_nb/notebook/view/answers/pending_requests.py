@@ -28,7 +28,7 @@ Tell = Callable[[int, Json], None]  # channel, answer
 
 
 class Work(NamedTuple):
-    """What a request asks for; `late` is the answer where there is none after `limit_s`."""
+    """A request to carry out; `late` is its answer if there is none after `limit_s` seconds."""
 
     run: Callable[[], object]
     limit_s: float

@@ -32,7 +32,7 @@ MAX_LINES: Final = 500  # of one message; of more the last are sent
 
 
 class Turn(NamedTuple):
-    """What a channel is sent: the delta from `base` (None: nobody has a state), then states."""
+    """Messages for a channel: the delta from `base` (None: nobody has a state), then states."""
 
     channel: int
     base: int | None

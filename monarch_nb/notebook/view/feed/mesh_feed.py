@@ -47,7 +47,7 @@ Where = Callable[["ErrorRecord"], str]
 
 
 class RankColumn:
-    """What each rank does."""
+    """The state of each rank, what it runs and since when."""
 
     def __init__(self, ranks: Sequence[RankStatus], n: int) -> None:
         self._ranks = ranks
@@ -123,7 +123,7 @@ _READ: Final[dict[str, Callable[[RankStatus], int | None]]] = {
 
 
 class UsageColumn:
-    """What ranks use and have done, as it was a second ago at most."""
+    """Memory, processor and counts of calls of each rank, at most a second old."""
 
     def __init__(self, ranks: Sequence[RankStatus], n: int) -> None:
         self._ranks: Sequence[RankStatus] = ()
