@@ -58,15 +58,15 @@ class AsyncDriver(Driver):
         if (board := self.hosting.board) is not None and board.since_ns:
             board.arrived(len(self._backlog))
         if self._asleep:
-            self._nudge()
+            self._wake()
         if self._drained:
             self.refuse_backlog()
 
     def urgent(self, action: Callable[[], object]) -> None:
         self._urgent.append(action)
-        self._nudge()
+        self._wake()
 
-    def _nudge(self) -> None:
+    def _wake(self) -> None:
         self._asleep = False
         loop, wakeup = self._loop, self._wakeup
         if loop is not None and wakeup is not None:
@@ -290,7 +290,7 @@ class AsyncDriver(Driver):
 
     def end(self, ended: ActorEnded, *, tell: bool) -> None:
         self.finish(ended, tell=tell)
-        self._nudge()
+        self._wake()
 
     async def _clean_up(self) -> None:
         running = list(self._tasks)

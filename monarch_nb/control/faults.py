@@ -92,6 +92,6 @@ def exit_when_told() -> None:
     """
     if threading.current_thread() is not threading.main_thread() or "ipykernel" in sys.modules:
         return
-    interrupts.allow_nudges()
+    interrupts.allow_wakeups()
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

@@ -6,7 +6,7 @@ same lock when the call ends before it hits. So between calls, and while answers
 interrupt can come up.
 
 A SIGINT that comes between Python's last look and a system call that blocks is not noticed before
-that call ends. Another signal, a nudge that does nothing, ends the call, and Python looks.
+that call ends. Another signal, a wakeup that does nothing, ends the call, and Python looks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 R = TypeVar("R")
 Key = tuple[int, int]  # (caller's process, its reply port): one call
 _REMEMBERED: Final = 1_000_000  # cancelled calls that have not arrived: as many as may be queued
-NUDGE: Final = signal.SIGRTMIN + 1
+WAKEUP: Final = signal.SIGRTMIN + 1
 PAUSES_S: Final = (0.005, 0.015, 0.06, 0.2)
 
 
@@ -192,10 +192,10 @@ def take_back() -> None:
         return
 
 
-def allow_nudges() -> None:
-    """Let the main thread be nudged. To be called there."""
-    if signal.getsignal(NUDGE) == signal.SIG_DFL:
-        signal.signal(NUDGE, lambda *_: None)
+def allow_wakeups() -> None:
+    """Let the main thread be woken. To be called there."""
+    if signal.getsignal(WAKEUP) == signal.SIG_DFL:
+        signal.signal(WAKEUP, lambda *_: None)
 
 
 def interrupt_main(*ends_wait: Callable[[], bool]) -> None:
@@ -205,18 +205,18 @@ def interrupt_main(*ends_wait: Callable[[], bool]) -> None:
     """
     main = threading.main_thread().ident or 0
     signal.pthread_kill(main, signal.SIGINT)
-    if signal.getsignal(NUDGE) == signal.SIG_DFL:  # a nudge would end the process
+    if signal.getsignal(WAKEUP) == signal.SIG_DFL:  # a wakeup would end the process
         return
-    nudging = threading.Thread(
-        target=_nudge, args=(main, ends_wait), name="monarch-nudge", daemon=True
+    waking = threading.Thread(
+        target=_wake, args=(main, ends_wait), name="monarch-wakeup", daemon=True
     )
-    vars(nudging).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
-    nudging.start()
+    vars(waking).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+    waking.start()
 
 
-def _nudge(main: int, ends_wait: Iterable[Callable[[], bool]]) -> None:
+def _wake(main: int, ends_wait: Iterable[Callable[[], bool]]) -> None:
     for pause_s in PAUSES_S:
         time.sleep(pause_s)
-        signal.pthread_kill(main, NUDGE)
+        signal.pthread_kill(main, WAKEUP)
         if any(ends() for ends in ends_wait):
             return

@@ -171,7 +171,7 @@ class Rank:
 
     def _attach_main_thread(self) -> None:
         signal.signal(signal.SIGINT, self._on_sigint)
-        interrupts.allow_nudges()
+        interrupts.allow_wakeups()
         replace_sleep()
         write_stacks_on_signal(Path(self.boot["run_dir"]), self.proc.id)
         streams = install(self.runtime.root_tag, self._send)

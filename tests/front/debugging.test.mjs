@@ -53,20 +53,26 @@ test('a prompt hears what is said to it until it is closed', async () => {
   connection.open();
   const heard = [];
   const wish = { mesh: 'train', rank: 3, failed: false };
-  const talk = connection.talk(wish, ({ text }) => heard.push(text));
+  const session = connection.session(wish, ({ text }) => heard.push(text));
   const opened = sent.find(({ what }) => what === 'debug');
   assert.deepEqual([opened.mesh, opened.rank, opened.failed], ['train', 3, false]);
-  const said = { type: 'talk', to: connection.name, talk: opened.talk, prompt: '', over: false };
+  const said = {
+    type: 'session',
+    to: connection.name,
+    session: opened.session,
+    prompt: '',
+    over: false
+  };
   tell({ ...said, text: 'rank 3 at train.py:41\n' });
-  tell({ ...said, text: 'of another', talk: 99 });
+  tell({ ...said, text: 'of another', session: 99 });
   assert.deepEqual(heard, ['rank 3 at train.py:41\n']);
-  talk.do('line', 'p x').catch(() => {});
+  session.do('line', 'p x').catch(() => {});
   assert.deepEqual(sent.at(-1).line, 'p x');
-  talk.close();
-  talk.close();
+  session.close();
+  session.close();
   tell({ ...said, text: 'too late' });
   assert.equal(heard.length, 1);
   assert.equal(sent.filter(({ what }) => what === 'leave').length, 1);
-  talk.opened.catch(() => {});
+  session.opened.catch(() => {});
   connection.close();
 });

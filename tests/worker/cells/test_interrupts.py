@@ -79,7 +79,7 @@ def test_a_storm_of_interrupts_loses_no_answer(rank):
 NUDGED = """
 import signal, sys, threading, time
 from monarch_nb.process import interrupts
-interrupts.allow_nudges()
+interrupts.allow_wakeups()
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # another thread gets the signal
 def strike():
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])

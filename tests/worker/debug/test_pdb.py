@@ -43,7 +43,7 @@ FIRST = ["n"] if sys.version_info >= (3, 13) else []  # there it stops at the ca
 OURS = "def call(action, *args):\n    return action(*args)\n"
 
 
-class Talk:
+class Prompt:
     """A debugger and who types at it."""
 
     def __init__(self, *lines: str) -> None:
@@ -101,112 +101,112 @@ class Talk:
 
 
 def test_steps_and_answers():
-    talk = Talk("p n", "n", "p m", "c")
-    assert talk.call(talk.user.step, 3) == 8
-    assert talk.places[0][0] == "step"
-    assert "3\n" in talk.said[1]
-    assert "-> k = m * 2" in talk.said[2]
-    assert talk.said[3] == "4\n"
-    assert talk.went == [True, False]
-    assert not talk.is_traced_after
+    prompt = Prompt("p n", "n", "p m", "c")
+    assert prompt.call(prompt.user.step, 3) == 8
+    assert prompt.places[0][0] == "step"
+    assert "3\n" in prompt.said[1]
+    assert "-> k = m * 2" in prompt.said[2]
+    assert prompt.said[3] == "4\n"
+    assert prompt.went == [True, False]
+    assert not prompt.is_traced_after
 
 
 def test_into_and_out_of_a_call():
-    talk = Talk("s", "r", "c")
-    talk.call(talk.user.step, 3)
-    assert ("leaf", 1) in talk.places
-    assert any("--Return--" in text for text in talk.said)
+    prompt = Prompt("s", "r", "c")
+    prompt.call(prompt.user.step, 3)
+    assert ("leaf", 1) in prompt.places
+    assert any("--Return--" in text for text in prompt.said)
 
 
 def test_nothing_is_traced_after_the_end_of_the_users_code():
-    talk = Talk(*["n"] * 9)
-    talk.call(talk.user.step, 1)
-    assert not talk.is_traced_after
-    assert talk.went[-1] is False
-    assert {name for name, _ in talk.places} == {"step"}
+    prompt = Prompt(*["n"] * 9)
+    prompt.call(prompt.user.step, 1)
+    assert not prompt.is_traced_after
+    assert prompt.went[-1] is False
+    assert {name for name, _ in prompt.places} == {"step"}
 
 
 def test_through_an_await():
-    talk = Talk("n", "n", "p m", "c")
-    assert talk.call(asyncio.run, talk.user.waits(3)) == 4
-    assert any("-> return m" in text for text in talk.said)
-    assert "4\n" in talk.said
-    assert not talk.is_traced_after
+    prompt = Prompt("n", "n", "p m", "c")
+    assert prompt.call(asyncio.run, prompt.user.waits(3)) == 4
+    assert any("-> return m" in text for text in prompt.said)
+    assert "4\n" in prompt.said
+    assert not prompt.is_traced_after
 
 
 def test_an_error_that_leaves_a_coroutine_ends_it():
-    talk = Talk("n", "n", "n", "n")
+    prompt = Prompt("n", "n", "n", "n")
     with pytest.raises(ZeroDivisionError):
-        talk.call(asyncio.run, talk.user.fails())
-    assert not talk.is_traced_after
+        prompt.call(asyncio.run, prompt.user.fails())
+    assert not prompt.is_traced_after
 
 
 def test_an_interrupt_comes_out_of_the_prompt():
-    talk = Talk()
+    prompt = Prompt()
 
     def interrupted() -> dict:
         raise KeyboardInterrupt
 
-    talk.answers(interrupted)
+    prompt.answers(interrupted)
     with pytest.raises(KeyboardInterrupt):
-        talk.call(talk.user.step, 1)
-    assert not talk.pdb.is_asking
+        prompt.call(prompt.user.step, 1)
+    assert not prompt.pdb.is_asking
 
 
 def test_quit_says_so():
-    talk = Talk("q")
+    prompt = Prompt("q")
     with pytest.raises(Exception, match="quit in the debugger"):
-        talk.call(talk.user.step, 1)
+        prompt.call(prompt.user.step, 1)
 
 
 def test_own_breakpoints_hold_the_thread_and_clear_lets_it_go():
-    talk = Talk("b 7", "c", "p m", "clear", "y", "c")
-    assert talk.call(talk.user.step, 3) == 8
-    assert "4\n" in talk.said
-    assert any(event.prompt == "Clear all breaks? " for event in talk.events)
-    assert not talk.is_traced_after
+    prompt = Prompt("b 7", "c", "p m", "clear", "y", "c")
+    assert prompt.call(prompt.user.step, 3) == 8
+    assert "4\n" in prompt.said
+    assert any(event.prompt == "Clear all breaks? " for event in prompt.events)
+    assert not prompt.is_traced_after
 
 
 def test_a_condition_that_cannot_be_read_is_refused():
-    talk = Talk("b 7, m ==", "b 7, m == 4", "condition 1 m +", "c", "p m", "clear", "y", "c")
-    talk.call(talk.user.step, 3)
-    assert talk.said[1].startswith("*** the condition 'm ==' cannot be read: ")
-    assert "Breakpoint" in talk.said[2]
-    assert talk.said[3].startswith("*** the condition 'm +' cannot be read: ")
-    assert "4\n" in talk.said
+    prompt = Prompt("b 7, m ==", "b 7, m == 4", "condition 1 m +", "c", "p m", "clear", "y", "c")
+    prompt.call(prompt.user.step, 3)
+    assert prompt.said[1].startswith("*** the condition 'm ==' cannot be read: ")
+    assert "Breakpoint" in prompt.said[2]
+    assert prompt.said[3].startswith("*** the condition 'm +' cannot be read: ")
+    assert "4\n" in prompt.said
 
 
 def test_much_text_is_cut_and_counted():
-    talk = Talk("p 'a' * 1_000_000", "c")
-    talk.call(talk.user.step, 1)
-    assert len(talk.said[1]) < MAX_CHARS + 100
-    assert talk.said[1].endswith("... 900003 more characters\n")
+    prompt = Prompt("p 'a' * 1_000_000", "c")
+    prompt.call(prompt.user.step, 1)
+    assert len(prompt.said[1]) < MAX_CHARS + 100
+    assert prompt.said[1].endswith("... 900003 more characters\n")
 
 
 def test_words_are_completed():
-    talk = Talk()
+    prompt = Prompt()
     asked = iter([
         DebugInput(1, 1, "complete", "whati"),
         DebugInput(1, 2, "complete", "p n.bit_l"),
         DebugInput(1, 3, "complete", "p nothing_like_this"),
         DebugInput(1, 4, "line", "c"),
     ])  # fmt: skip
-    talk.answers(lambda: next(asked))
-    talk.call(talk.user.step, 1)
-    words = [event.words for event in talk.events if event.event == "completes"]
+    prompt.answers(lambda: next(asked))
+    prompt.call(prompt.user.step, 1)
+    words = [event.words for event in prompt.events if event.event == "completes"]
     assert words == [["whatis"], ["n.bit_length"], []]
 
 
 def test_the_frames_of_a_failure_are_looked_at_and_not_stepped():
-    talk = Talk("p m", "up", "n", "q")
+    prompt = Prompt("p m", "up", "n", "q")
     for _ in FIRST:
-        talk.channel._next()
+        prompt.channel._next()
     try:
         exec(compile("m = 3\n1 / 0", "/users/a.py", "exec"), {})
     except ZeroDivisionError as error:
         failure = error.__traceback__
-    talk.pdb.reset()
-    talk.call(talk.pdb.interaction, None, failure)
-    assert "3\n" in talk.said
-    assert any("it has failed here" in text for text in talk.said)
-    assert talk.events[-1].stepping is False
+    prompt.pdb.reset()
+    prompt.call(prompt.pdb.interaction, None, failure)
+    assert "3\n" in prompt.said
+    assert any("it has failed here" in text for text in prompt.said)
+    assert prompt.events[-1].stepping is False

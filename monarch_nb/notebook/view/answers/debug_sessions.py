@@ -54,7 +54,7 @@ class DebugSessions:
 
     def perform(self, channel: int, wish: Ask | Do) -> Json:
         """Do what a view wants of a debugger. Raises `ValueError` with a sentence."""
-        name = channel, wish.client, wish.args["talk"]
+        name = channel, wish.client, wish.args["session"]
         if wish.what == "debug":
             self._open(name, wish.args)
             return {"said": ""}
@@ -101,7 +101,7 @@ class DebugSessions:
     def _say(self, name: Name, text: str, prompt: str, is_over: bool) -> None:
         channel, client, number = name
         said = {"text": plain(text, MAX_SAID), "prompt": plain(prompt, MAX_WHAT), "over": is_over}
-        head = {"v": VERSION, "type": "talk", "to": client, "talk": number}
+        head = {"v": VERSION, "type": "session", "to": client, "session": number}
         self._tell(channel, {**head, **said})
 
 

@@ -61,7 +61,7 @@ class Args(TypedDict, total=False):
     before: int | None
     name: str
     number: int
-    talk: int
+    session: int
     line: str
     sizes: dict[str, int]
     device: str

@@ -41,8 +41,8 @@ export class Connection {
     this.paces = new Map();
     /** @type {Set<Follower>} */
     this.followers = new Set();
-    /** @type {Map<number, (said: import("./protocol.js").TalkMessage) => void>} */
-    this.talks = new Map();
+    /** @type {Map<number, (said: import("./protocol.js").SessionMessage) => void>} */
+    this.sessions = new Map();
     /** @type {Set<() => void>} */
     this.listeners = new Set();
     /** @type {ReturnType<typeof setInterval> | undefined} */
@@ -219,23 +219,23 @@ export class Connection {
   /**
    * A debugger's prompt in the kernel, as long as it is not closed.
    * @param {{mesh: string, rank: number, failed: boolean}} wish
-   * @param {(said: import("./protocol.js").TalkMessage) => void} listener
+   * @param {(said: import("./protocol.js").SessionMessage) => void} listener
    */
-  talk(wish, listener) {
-    const talk = this.nextId;
-    this.talks.set(talk, listener);
+  session(wish, listener) {
+    const session = this.nextId;
+    this.sessions.set(session, listener);
     this.pace(listener, TALK_MS); // who is silent is forgotten
     /** @param {string} what @param {string} line */
-    const args = (what, line) => /** @type {[string, object]} */ ([what, { talk, line }]);
+    const args = (what, line) => /** @type {[string, object]} */ ([what, { session, line }]);
     return {
-      opened: this.do('debug', { ...wish, talk }),
+      opened: this.do('debug', { ...wish, session }),
       do: (/** @type {string} */ what, /** @type {string} */ line) => this.do(...args(what, line)),
       ask: (/** @type {string} */ what, /** @type {string} */ line) =>
         this.ask(...args(what, line)),
       close: () => {
-        if (!this.talks.delete(talk)) return;
+        if (!this.sessions.delete(session)) return;
         this.pace(listener, undefined);
-        this.do('leave', { talk }).catch(() => {}); // then nobody is there to be told
+        this.do('leave', { session }).catch(() => {}); // then nobody is there to be told
       }
     };
   }
@@ -253,7 +253,7 @@ export class Connection {
     if ('to' in message && message.to !== this.name) return;
     if (message.type === 'state' || message.type === 'delta') this.update(message);
     else if (message.type === 'log') this.deliver(message);
-    else if (message.type === 'talk') this.talks.get(message.talk)?.(message);
+    else if (message.type === 'session') this.sessions.get(message.session)?.(message);
     else if (message.type === 'answer') {
       this.settle(message.id, message.ok, message.ok ? message.value : message.error);
     } else this.setState(this.state === 'live' ? 'live' : 'lost', message.error);

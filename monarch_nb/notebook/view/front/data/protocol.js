@@ -33,8 +33,8 @@
  * @typedef {{v: 1, type: "answer", to: string, id: number, ok: boolean, value?: any, error?: string}} AnswerMessage
  * @typedef {{v: 1, type: "error", to: string, error: string}} ErrorMessage
  * @typedef {{v: 1, type: "log", lines: LogLine[], skipped: number}} LogMessage
- * @typedef {{v: 1, type: "talk", to: string, talk: number, text: string, prompt: string, over: boolean}} TalkMessage of a debugger's prompt
- * @typedef {StateMessage | DeltaMessage | AnswerMessage | ErrorMessage | LogMessage | TalkMessage} KernelMessage
+ * @typedef {{v: 1, type: "session", to: string, session: number, text: string, prompt: string, over: boolean}} SessionMessage of a debugger's prompt
+ * @typedef {StateMessage | DeltaMessage | AnswerMessage | ErrorMessage | LogMessage | SessionMessage} KernelMessage
  */
 
 // Colours and titles of a terminal, and control characters that are no white space.
@@ -76,7 +76,7 @@ const SHAPES = {
   answer: m => isCount(m.id) && typeof m.ok === 'boolean',
   error: m => typeof m.error === 'string',
   log: m => Array.isArray(m.lines) && m.lines.every(Array.isArray),
-  talk: m => isCount(m.talk)
+  session: m => isCount(m.session)
 };
 
 /** @param {Record<string, any>} mesh */

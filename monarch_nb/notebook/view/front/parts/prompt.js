@@ -40,8 +40,8 @@ export class Prompt {
       this.label
     );
     this.place = typed.length;
-    this.talk = connection.talk(wish, ({ text, prompt, over }) => this.hear(text, prompt, over));
-    this.tried(this.talk.opened);
+    this.session = connection.session(wish, ({ text, prompt, over }) => this.hear(text, prompt, over));
+    this.tried(this.session.opened);
     this.input.focus();
   }
 
@@ -86,7 +86,7 @@ export class Prompt {
     if (value && value !== typed.at(-1)) typed.push(value);
     this.place = typed.length;
     this.input.value = '';
-    this.tried(this.talk.do('line', value));
+    this.tried(this.session.do('line', value));
   }
 
   /** @param {number} step */
@@ -97,7 +97,7 @@ export class Prompt {
 
   async complete() {
     const { value } = this.input;
-    const answer = await this.tried(this.talk.ask('words', value));
+    const answer = await this.tried(this.session.ask('words', value));
     if (!answer || this.input.value !== value) return;
     const { text, words } = completed(value, answer.words);
     this.input.value = text;
@@ -106,7 +106,7 @@ export class Prompt {
 
   /** @param {string} [why] */
   close(why) {
-    this.talk.close();
+    this.session.close();
     this.input.disabled = true;
     setText(this.asks, why ?? '');
   }

@@ -29,11 +29,11 @@ class Terminal:
     def __init__(self, page, rank, failed=False):
         self.page, self.number, self.read = page, page.key + 1, 0
         self.opened = page.ask(
-            "debug", type="do", talk=self.number, mesh="mesh0", rank=rank, failed=failed
+            "debug", type="do", session=self.number, mesh="mesh0", rank=rank, failed=failed
         )
 
     def events(self):
-        found = [m for m in self.page.messages("talk") if m["talk"] == self.number]
+        found = [m for m in self.page.messages("session") if m["session"] == self.number]
         return [check(each) for each in found]
 
     @property
@@ -42,7 +42,7 @@ class Terminal:
 
     def type(self, line):
         self.read = len(self.text)
-        return self.page.ask("line", type="do", talk=self.number, line=line)
+        return self.page.ask("line", type="do", session=self.number, line=line)
 
     def sees(self, text):
         self.page.kernel.until(lambda: text in self.text[self.read :], 10.0)
@@ -54,7 +54,7 @@ class Terminal:
         self.page.kernel.until(lambda: any(each["over"] for each in self.events()))
 
     def leave(self):
-        self.page.ask("leave", type="do", talk=self.number)
+        self.page.ask("leave", type="do", session=self.number)
         self.is_over()
 
 
@@ -80,7 +80,7 @@ def test_a_page_types_at_a_rank_while_the_cell_blocks(kernel, page):
         terminal.sees("at Cell In[")
         terminal.type("p x, y + rank")
         terminal.sees("(21, 43)\n")
-        assert "step" in page.ask("words", talk=terminal.number, line="st")["words"]
+        assert "step" in page.ask("words", session=terminal.number, line="st")["words"]
         terminal.type("rank 0")  # the cell's own: it is told
         prompt.sees("the prompt was taken over by the mesh view")
         terminal.type("continue")
