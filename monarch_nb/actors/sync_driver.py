@@ -128,7 +128,7 @@ class SyncDriver(Driver):
                 interrupted = interrupts.finish(key)
             except KeyboardInterrupt:  # the very one that is being taken back
                 error = error or KeyboardInterrupt()
-        interrupts.running = outer
+        interrupts.resume(outer)
         failed = is_failure(error)
         if error is not None:
             self.call_raised(message, error, has_port=has_port, interrupted=interrupted)

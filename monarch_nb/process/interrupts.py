@@ -84,6 +84,10 @@ class Interrupts:
         if key in self._meant:
             raise KeyboardInterrupt
 
+    def resume(self, outer: Key | None) -> None:
+        """Let interrupts reach the call again that has waited while another ran inside it."""
+        self.running = outer
+
     def leave(self) -> None:
         """Let none come up from here on. May itself be interrupted: to be called `calmly`."""
         with self._lock:

@@ -79,10 +79,13 @@ class Sources:
     dead: Mapping[int, Exit]
     silent: Mapping[int, float]
     hosts: KnownHosts = field(default_factory=KnownHosts)
-    name_place: Callable[[str], str] = str
-    """What people call the place of a rank that is paused."""
     pids: dict[int, int] = field(default_factory=dict)
     ended_at: dict[int, float] = field(default_factory=dict)
+    name_place: Callable[[str], str] = str
+    """What people call the place of a rank that is paused."""
+
+    def name_places(self, name: Callable[[str], str]) -> None:
+        self.name_place = name
 
 
 class MeshView:

@@ -69,7 +69,7 @@ class StatusService:
 
     def name_places(self, name: Callable[[str], str]) -> None:
         """Let `name("123.py:5 step()")` say what people call that place; cells have such files."""
-        self._sources.name_place = name
+        self._sources.name_places(name)
 
     # the inbox thread
 

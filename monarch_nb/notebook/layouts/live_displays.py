@@ -83,12 +83,16 @@ class LiveDisplay:
         self._clears_next.discard(rank)
         self._items.pop(rank, None)
 
+    def begin_anew(self) -> None:
+        self.is_shown = False
+
     @property
     def ranks(self) -> set[int]:
         return set(self._items)
 
-    def drawn(self) -> list[Content]:
-        """Return what to display; the last can be changed."""
+    def draw(self) -> list[Content]:
+        """Return what to display, the last of it can be changed: now it is shown."""
+        self.is_shown = True
         signatures = {
             rank: tuple(signature(item["data"]) for item in items)
             for rank, items in self._items.items()
@@ -172,7 +176,7 @@ class CellDisplays:
             return False
         self._is_wiped = True
         for live in self.everything():
-            live.is_shown = False
+            live.begin_anew()
         return True
 
     def everything(self) -> list[LiveDisplay]:

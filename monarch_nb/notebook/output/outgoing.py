@@ -43,8 +43,9 @@ class CommonDisplay:
         self._total = total
         self._content = content
 
-    def drawn(self) -> list[Content]:
-        """Return what to display; the first names the ranks, and can be changed."""
+    def draw(self) -> list[Content]:
+        """Return what to display, first the ranks' names, which can be changed: now it is shown."""
+        self.is_shown = True
         first, *rest = labelled(rank_label(self.ranks, self._total), self._content)
         first = with_id(first, self._id)
         return [first, self._content] if rest else [first]  # a picture is not sent again
@@ -164,11 +165,10 @@ class LiveDrawing:
 
     def prepare(self) -> None:
         """Take its state; under the lock of the display's owner."""
-        self._contents = self.live.drawn()
-        if self.live.is_shown:
+        was_shown, self._contents = self.live.is_shown, self.live.draw()
+        if was_shown:
             self._kind = "update_display_data"
             self._contents = [one for one in self._contents if display_id(one)]
-        self.live.is_shown = True
 
     def send(self, sink: Sink) -> None:
         for content in self._contents:

@@ -76,9 +76,8 @@ class Flusher:
             self._thread = threading.Thread(target=self._serve, name="monarch-tensors", daemon=True)
             self._thread.start()
 
-    def wake(self, engine: Engine) -> None:
-        """Look after it. Any thread, also from a finalizer."""
-        engine.awake = True
+    def look_after(self, engine: Engine) -> None:
+        """Send its batches when they are due. Any thread, also from a finalizer."""
         self._woken.put(engine)
 
     def close(self) -> None:
@@ -91,10 +90,10 @@ class Flusher:
         while (found := self._woken.get()) is not None:
             self._awake[id(found)] = found
             while self._awake:
-                if not self._look_after():
+                if not self._turn():
                     return
 
-    def _look_after(self) -> bool:
+    def _turn(self) -> bool:
         # Until all is quiet. False: this is the end.
         quiet = 0
         while quiet < QUIET:
@@ -109,11 +108,8 @@ class Flusher:
                 each.flush_if_due()
             quiet = quiet + 1 if idle else 0
         for key, each in list(self._awake.items()):
-            each.awake = False
-            if each.is_idle():  # who adds from now on wakes us, who has meanwhile may not have
+            if each.falls_asleep():
                 del self._awake[key]
-            else:
-                each.awake = True
         return True
 
 
@@ -181,7 +177,7 @@ class Ref:
         home = self.home  # set last: what is half made frees nothing
         home.freed.append(self.id)
         if not home.engine.awake:
-            flusher.wake(home.engine)
+            home.engine.wake()
 
 
 class _Dropped:
@@ -318,7 +314,7 @@ class Engine:
             if self._count >= FULL or (time.monotonic() > self._due and self._are_idle()):
                 self._send()
         if not self.awake:
-            flusher.wake(self)
+            self.wake()
 
     def flush(self) -> None:
         with self._lock:
@@ -326,6 +322,17 @@ class Engine:
                 self._flush_freed(home)
             if self._batch or self._leaving is not None:
                 self._send()
+
+    def wake(self) -> None:
+        """Let the flusher look after it. Any thread, also from a finalizer."""
+        self.awake = True
+        flusher.look_after(self)
+
+    def falls_asleep(self) -> bool:
+        """Tell whether nothing is open; then who adds something wakes it."""
+        self.awake = False  # before the look: who adds after it wakes it
+        self.awake = not self.is_idle()
+        return not self.awake
 
     def ask(
         self, target: Target, kind: type[C], contents: Callable[[int], tuple[object, ...]]
