@@ -1,10 +1,11 @@
 """Fixtures for every test: a private world, the leak check, the gate for what a machine may lack.
 
 The leak check has two scopes. A test that starts a client has it shut down and checked at its own
-end. Tests that ask for `mesh_runtime` share one client; it is shut down and checked at the end of
-their module.
+end. Tests that ask for `mesh_runtime` share one client; at the end of their module its meshes are
+stopped, and that is checked.
 """
 
+import dataclasses
 import functools
 import gc
 import os
@@ -21,7 +22,8 @@ import pytest
 
 import monarch_nb
 from monarch_nb import ProcMesh, this_host
-from tests import support
+from monarch_nb.control.client import running_client
+from tests import inside, support
 
 hypothesis.settings.register_profile("push", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("nightly", max_examples=5000, deadline=None)
@@ -92,30 +94,69 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
+def no_leaks(request: pytest.FixtureRequest, own_client: None) -> Iterator[None]:
     """Fail a test that leaves a process, thread, fd, shared memory, temp dir or port behind."""
     if "mesh_runtime" in request.fixturenames:
         yield
         return
-    shared = _client_is_running()
+    shared = running_client() is not None
     before = support.Snapshot.take()
     yield
-    if not shared and _client_is_running():
+    if not shared and running_client() is not None:
         _stop_client()
     before.assert_clean()
 
 
+class SharedClient:
+    """The client that modules hand on, since its start takes two seconds."""
+
+    def __init__(self) -> None:
+        self._before: support.Snapshot | None = None
+
+    def start(self) -> None:
+        """Have one that has had a mesh: what the first one makes is no leak of a test."""
+        if self._before is None:
+            self._before = support.Snapshot.take()
+        if running_client() is None:
+            this_host().spawn_procs(per_host={"gpus": 1}).stop().get()
+
+    def stop(self) -> None:
+        """End it, if there is one; it leaves nothing."""
+        if self._before is not None:
+            _stop_client()
+            self._before.assert_clean()
+            self._before = None
+
+
+@pytest.fixture(scope="session")
+def shared_client() -> Iterator[SharedClient]:
+    client = SharedClient()
+    yield client
+    client.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_client(request: pytest.FixtureRequest, shared_client: SharedClient) -> None:
+    """Modules that do not ask for the shared client find none."""
+    beside = (item for item in request.session.items if item.path == request.path)
+    if not any("mesh_runtime" in item.fixturenames for item in beside):
+        shared_client.stop()
+
+
 @pytest.fixture(scope="module")
-def mesh_runtime() -> Iterator[None]:
-    """One client for all tests of a module that ask for it; the leak check waits for its end."""
+def mesh_runtime(shared_client: SharedClient) -> Iterator[None]:
+    """The client that tests share; the leak check of a module waits for the end of its meshes."""
+    shared_client.start()
+    client = running_client()
     before = support.Snapshot.take()
     yield
-    _stop_client()
-    before.assert_clean()
-
-
-def _client_is_running() -> bool:
-    return any(thread.name.startswith("monarch-") for thread in threading.enumerate())
+    if running_client() is not client:  # tests have ended it, and started another
+        shared_client.stop()
+        return
+    for mesh in inside.living_meshes():
+        mesh.stop().get(timeout=20)
+    its_own = frozenset(threading.enumerate())  # the client starts some when they are needed
+    dataclasses.replace(before, threads=its_own).assert_clean()
 
 
 def _stop_client() -> None:

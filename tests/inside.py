@@ -3,6 +3,7 @@
 from typing import Any
 
 from monarch_nb import ProcMesh
+from monarch_nb.control.client import client
 from monarch_nb.process import current
 
 
@@ -13,6 +14,12 @@ def processes(procs: ProcMesh) -> list[int]:
 
 def state(procs: ProcMesh) -> Any:
     return procs._state
+
+
+def living_meshes() -> list[ProcMesh]:
+    """The meshes of processes of this client that nothing has ended."""
+    states = list(client().supervision.states.values())
+    return [each.view() for each in states if each.kind == "proc" and each.ended is None]
 
 
 def pids(procs: ProcMesh) -> dict[int, int]:

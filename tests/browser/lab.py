@@ -48,6 +48,30 @@ STOP = ".jp-NotebookPanel-toolbar [data-jp-item-name='interrupt']"
 RESTART = ".jp-NotebookPanel-toolbar [data-jp-item-name='restart']"
 
 
+SIZE = {"width": 1280, "height": 960}
+
+FORGET = ["%mesh debugger controller", "%mesh down --all", "get_ipython().reset()"]
+BEGIN_ANEW = """async forget => {
+    const { commands, shell } = window.jupyterapp;
+    const widgets = [...shell.widgets("main")];
+    const { kernel } = widgets.find(one => one.sessionContext?.session).sessionContext.session;
+    if (kernel.status === "busy") await kernel.interrupt();
+    for (const code of forget) {
+        const { content } = await kernel.requestExecute({ code, store_history: false }).done;
+        if (content.status !== "ok" && !content.evalue.startsWith("No mesh is up"))
+            throw new Error(content.evalue);
+    }
+    for (const widget of widgets) {
+        if (widget.context) widget.context.model.dirty = false; // it would ask
+        widget.close();
+    }
+    shell.collapseRight();
+    shell.activateById("filebrowser");
+    await commands.execute("apputils:change-theme", { theme: "JupyterLab Light" });
+    await commands.execute("notebook:create-new", { kernelId: kernel.id, kernelName: "monarch" });
+}"""
+
+
 class Server:
     """A JupyterLab server on loopback, with a token, in an empty world."""
 
@@ -115,10 +139,10 @@ class Server:
         with urllib.request.urlopen(request, timeout=20) as answer:
             return json.loads(answer.read() or b"null")
 
-    def end_sessions(self) -> None:
-        """Shut all kernels down, as the menu does."""
-        for session in self.api("GET", "sessions"):
-            self.api("DELETE", f"sessions/{session['id']}")
+    def end_kernels(self) -> None:
+        """Shut all down, as the menu does."""
+        for kernel in self.api("GET", "kernels"):
+            self.api("DELETE", f"kernels/{kernel['id']}")
 
     def forget(self) -> None:
         """Be again as for a new user: no settings, no tabs of another time."""
@@ -245,6 +269,13 @@ class Notebook:
         cells = [cell for cell in self.model() if cell["cell_type"] == "code"]
         kinds = [[one["output_type"] for one in cell["outputs"]] for cell in cells]
         return [index for index, found in enumerate(kinds) if "error" in found]
+
+    def begin_anew(self) -> Notebook:
+        """Put all away that a test has opened; a new notebook on the kernel, which is as new."""
+        if self.page.viewport_size != SIZE:
+            self.page.set_viewport_size(SIZE)
+        self.page.evaluate(BEGIN_ANEW, FORGET)
+        return Notebook(self.page)
 
     def theme(self, name: str) -> None:
         """`JupyterLab Light` or `JupyterLab Dark`."""

@@ -20,19 +20,19 @@ else:
     import time; time.sleep(60)"""
 
 
-def test_a_wait_is_told_and_the_line_goes(notebook, page, tmp_path):
+def test_a_wait_is_told_and_the_line_goes(notebook, tmp_path):
     told = tmp_path / "told"
     notebook.run("%mesh up --gpus 4")
     cell = notebook.start(f"%%mesh\nif rank == 2:\n{indent(code_until(told), '    ')}rank")
     cell.shows("mesh0: waiting for rank 2 of 4, ")
-    picture(page, "cells-waiting")
+    picture(notebook.page, "cells-waiting")
     told.touch()
     cell.finish()
     assert cell.text == "[0] 0\n[1] 1\n[2] 2\n[3] 3"
     assert cell.element.locator(OUTPUTS).count() == 1
 
 
-def test_background_auto_errors_and_stop_read_well(notebook, page):
+def test_background_auto_errors_and_stop_read_well(notebook):
     notebook.run("%mesh up --gpus 4")
     job = notebook.run(
         "%%mesh --noblock -o epoch\nimport time\ntime.sleep(1 + rank)\nprint('epoch over')"
@@ -49,12 +49,12 @@ def test_background_auto_errors_and_stop_read_well(notebook, page):
     late.shows("TimeoutError: ranks 2-3 had not ended after 1 s and were interrupted")
     stuck = notebook.start(STUCK)
     stuck.shows("[0-2] started")
-    page.click(STOP)
+    notebook.page.click(STOP)
     stuck.finish()
     stuck.shows("rank 3 is at Cell In[8], line 5: sum(range(10**10))")
     stuck.shows("%mesh interrupt --kill 3 ends it")
-    picture(page, "cells-stopped")
+    picture(notebook.page, "cells-stopped")
     notebook.run("%mesh restart 3").shows("rank 3 started again, with an empty namespace")
     notebook.theme("JupyterLab Dark")
-    picture(page, "cells-stopped-dark")
+    picture(notebook.page, "cells-stopped-dark")
     notebook.theme("JupyterLab Light")

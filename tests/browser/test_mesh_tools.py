@@ -213,7 +213,11 @@ def test_actors_stacks_and_the_list_of_ranks(tools: Tools) -> None:
     tools.summary("4 ranks: 3 idle, 1 failed")
 
 
-def test_the_current_mesh_and_the_settings(sent: list[str], tools: Tools, tmp_path: Path) -> None:
+def test_the_current_mesh_and_the_settings(
+    sent: list[str], new_notebook: Notebook, tmp_path: Path
+) -> None:
+    new_notebook.run("%mesh up --gpus 4")
+    tools = Tools(new_notebook)
     tools.open()
     tools.notebook.run("%mesh up --gpus 2 --name other")
     tools.summary("2 ranks: 2 idle", "other")

@@ -142,7 +142,9 @@ def test_slices_curves_and_hostile_texts(lab: MeshPage) -> None:
     assert len(view.root.inner_text()) < 300_000
 
 
-def test_pages_that_come_and_go(lab: MeshPage, server: Server) -> None:
+def test_pages_that_come_and_go(new_notebook: Notebook, server: Server) -> None:
+    lab = MeshPage(new_notebook)
+    lab.open()
     lab.notebook.run("%mesh up --gpus 4")
     lab.notebook.run("mesh0")
     lab.notebook.run(WIDGET)
@@ -171,7 +173,7 @@ def test_pages_that_come_and_go(lab: MeshPage, server: Server) -> None:
     still(again.output(1))
     again.notebook.save()
 
-    server.end_sessions()
+    server.end_kernels()
     late = opened(again.page, server, path)
     still(late.output(1))
     assert "Error displaying" not in late.notebook.cell(1).text

@@ -64,7 +64,8 @@ def test_the_launcher_offers_monarch_with_its_logo(page, server):
     picture(page, "launcher-light")
 
 
-def test_a_mesh_from_the_first_cell(notebook):
+def test_a_mesh_from_the_first_cell(new_notebook):
+    notebook = new_notebook
     assert notebook.page.locator(".jp-Toolbar-kernelName").inner_text().strip() == "Monarch"
     up = notebook.run("%mesh up --gpus 4")
     assert "mesh0 is up: 4 ranks (gpus=4)" in up.text

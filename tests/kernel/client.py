@@ -126,7 +126,7 @@ class KernelClient:
 
     def finish(self, cell: Cell, timeout_s: float = 30.0) -> Cell:
         """Wait for the end of a cell."""
-        return self.until(lambda: cell if self._is_done(cell) else None, timeout_s)
+        return self.until(lambda: cell if self.is_done(cell) else None, timeout_s)
 
     def until(self, predicate: Any, timeout_s: float = 30.0) -> Any:
         """Receive messages until the predicate holds; return what it returned."""
@@ -183,7 +183,7 @@ class KernelClient:
         self.finish(cell)
         return cell.finished_s - pressed
 
-    def _is_done(self, cell: Cell) -> bool:
+    def is_done(self, cell: Cell) -> bool:
         idle = any(c["execution_state"] == "idle" for c in cell.contents("status"))
         return idle and cell.reply is not None
 

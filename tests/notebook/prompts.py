@@ -1,5 +1,6 @@
 """A person at the prompt of a debugger in a cell."""
 
+from collections.abc import Iterator
 from typing import Self
 
 from tests.kernel.client import Cell, KernelClient
@@ -42,6 +43,14 @@ class Prompt:
         """The open question; it stays open until `reply`. One that another cell asked just before
         it ended was taken back."""
         return self.kernel.asked(of=self.cell)
+
+    def questions(self) -> Iterator[str]:
+        """Each question that is asked until the cell ends; `reply` answers it."""
+        while not self.kernel.is_done(self.cell):
+            if self.kernel.is_asked():
+                yield self.at()
+            else:
+                self.kernel.settle(0.05)
 
     def reply(self, line: str) -> None:
         """Answer the question that `at` has given."""

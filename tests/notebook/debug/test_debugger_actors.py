@@ -168,12 +168,13 @@ def test_a_cell_that_waits_for_an_earlier_stop_asks(actors):
 
 def test_input_of_the_cell_and_the_prompt_take_turns(actors):
     code = "f = plain.step.call(1)\nname = input('your name? ')\nprint(f.get(), name)"
+    asked = []
     with Prompt(actors, code) as prompt:
-        asked = [prompt.at()]
-        prompt.reply("continue" if asked == ["(rank 0) "] else "Ada")
-        asked.append(prompt.at())
-        prompt.reply("continue" if asked[1] == "(rank 0) " else "Ada")
-    assert sorted(asked) == ["(rank 0) ", "your name? "]
+        for question in prompt.questions():  # one for both ranks, or one each
+            asked.append(question)
+            prompt.reply("Ada" if question == "your name? " else "continue")
+    assert asked.count("your name? ") == 1
+    assert len(asked) > 1
     assert "Ada" in prompt.cell.shown
 
 
