@@ -5,7 +5,6 @@ end. Tests that ask for `mesh_runtime` share one client; at the end of their mod
 stopped, and that is checked.
 """
 
-import dataclasses
 import functools
 import gc
 import os
@@ -13,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -114,11 +112,16 @@ class SharedClient:
         self._before: support.Snapshot | None = None
 
     def start(self) -> None:
-        """Have one that has had a mesh: what the first one makes is no leak of a test."""
+        """Have one that has had a mesh: what the first one makes is no leak of a test.
+
+        A zygote that is asked when it is ready has loaded what it loads when it is idle. So ranks
+        that train need not load it, each for itself.
+        """
         if self._before is None:
             self._before = support.Snapshot.take()
         if running_client() is None:
-            this_host().spawn_procs(per_host={"gpus": 1}).stop().get()
+            this_host().initialized.get(timeout=20)
+            this_host().spawn_procs(per_host={"gpus": 1}).stop().get(timeout=20)
 
     def stop(self) -> None:
         """End it, if there is one; it leaves nothing."""
@@ -144,19 +147,24 @@ def own_client(request: pytest.FixtureRequest, shared_client: SharedClient) -> N
 
 
 @pytest.fixture(scope="module")
-def mesh_runtime(shared_client: SharedClient) -> Iterator[None]:
-    """The client that tests share; the leak check of a module waits for the end of its meshes."""
+def mesh_runtime(request: pytest.FixtureRequest, shared_client: SharedClient) -> Iterator[None]:
+    """The client that tests share; the leak check of a module waits for the end of its meshes.
+
+    A module whose tests leave something in it, or look at all it has, says `OWN_CLIENT = True`.
+    """
+    is_own = getattr(request.module, "OWN_CLIENT", False)
+    if is_own:
+        shared_client.stop()
     shared_client.start()
     client = running_client()
     before = support.Snapshot.take()
     yield
-    if running_client() is not client:  # tests have ended it, and started another
+    if is_own or running_client() is not client:  # tests may have ended it
         shared_client.stop()
         return
     for mesh in inside.living_meshes():
         mesh.stop().get(timeout=20)
-    its_own = frozenset(threading.enumerate())  # the client starts some when they are needed
-    dataclasses.replace(before, threads=its_own).assert_clean()
+    before.with_what_a_client_keeps().assert_clean()
 
 
 def _stop_client() -> None:

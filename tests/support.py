@@ -7,6 +7,7 @@ oracle can be fooled by what it judges.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import ipaddress
 import os
@@ -180,6 +181,12 @@ class Snapshot:
             temp_dirs=frozenset(_temp_dirs()),
             listeners=frozenset(_own_listeners()),
         )
+
+    def with_what_a_client_keeps(self) -> Snapshot:
+        """The same and what it has made meanwhile for its own life: threads, memory to lend."""
+        kept = {(fd, target) for fd, target in _own_fds() if target.startswith("/memfd:monarch_nb")}
+        threads = frozenset(threading.enumerate())
+        return dataclasses.replace(self, threads=threads, fds=self.fds | kept)
 
     def leaks(self) -> list[str]:
         """What is here now and was not then, one line each."""

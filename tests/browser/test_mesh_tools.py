@@ -213,6 +213,33 @@ def test_actors_stacks_and_the_list_of_ranks(tools: Tools) -> None:
     tools.summary("4 ranks: 3 idle, 1 failed")
 
 
+def test_without_a_mouse(notebook: Notebook) -> None:
+    tools, keys = Tools(notebook), notebook.page.keyboard
+    tools.open()
+    tools.panel.get_by_label("Sizes").wait_for()
+    keys.press("Tab")
+    tools.panel.locator("[aria-label='Sizes']:focus").wait_for()
+    keys.press("Control+a")
+    keys.insert_text("hosts=2 gpus=2")
+    keys.press("Enter")
+    tools.summary("4 ranks: 4 idle")
+    tools.panel.focus()
+    keys.press("Tab")
+    while not tools.panel.locator("canvas:focus").count():
+        keys.press("Tab")
+    live = tools.panel.locator(".mnb-grid [aria-live]")
+    for key, said in (
+        ("ArrowRight", "rank 0, hosts 0, gpus 0, idle"),
+        ("ArrowRight", "rank 1, hosts 0, gpus 1, idle"),
+        ("ArrowDown", "rank 3, hosts 1, gpus 1, idle"),
+    ):
+        keys.press(key)
+        assert live.inner_text().startswith(said)
+    keys.press("Enter")
+    tools.panel.locator(".mnb-title", has_text=re.compile("^rank 3$")).wait_for()
+    tools.pictures("keys")
+
+
 def test_the_current_mesh_and_the_settings(
     sent: list[str], new_notebook: Notebook, tmp_path: Path
 ) -> None:
@@ -277,30 +304,3 @@ def test_a_plain_kernel_is_left_alone_until_it_loads_the_extension(
     tools.panel.get_by_text("No mesh is up yet.").wait_for()
     tools.status("no mesh")
     tools.button(tools.notebook.cell(-1), "run").wait_for()
-
-
-def test_without_a_mouse(notebook: Notebook) -> None:
-    tools, keys = Tools(notebook), notebook.page.keyboard
-    tools.open()
-    tools.panel.get_by_label("Sizes").wait_for()
-    keys.press("Tab")
-    tools.panel.locator("[aria-label='Sizes']:focus").wait_for()
-    keys.press("Control+a")
-    keys.insert_text("hosts=2 gpus=2")
-    keys.press("Enter")
-    tools.summary("4 ranks: 4 idle")
-    tools.panel.focus()
-    keys.press("Tab")
-    while not tools.panel.locator("canvas:focus").count():
-        keys.press("Tab")
-    live = tools.panel.locator(".mnb-grid [aria-live]")
-    for key, said in (
-        ("ArrowRight", "rank 0, hosts 0, gpus 0, idle"),
-        ("ArrowRight", "rank 1, hosts 0, gpus 1, idle"),
-        ("ArrowDown", "rank 3, hosts 1, gpus 1, idle"),
-    ):
-        keys.press(key)
-        assert live.inner_text().startswith(said)
-    keys.press("Enter")
-    tools.panel.locator(".mnb-title", has_text=re.compile("^rank 3$")).wait_for()
-    tools.pictures("keys")

@@ -7,6 +7,7 @@ from monarch_nb import Actor, LimitError, endpoint
 from tests import inside
 from tests.support import eventually
 
+OWN_CLIENT = True  # it counts all that the client lends
 LARGE = np.ones(8 << 20, np.uint8)
 
 

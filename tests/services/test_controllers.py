@@ -15,6 +15,8 @@ from monarch_nb import (
 from tests import support
 from tests.actors.cast import AsyncCounter
 
+OWN_CLIENT = True  # controllers live as long as it does
+
 
 class Store(Actor):
     def __init__(self, start=0):

@@ -164,7 +164,9 @@ def test_the_thread_of_an_actor_has_its_name(mesh):
     made = mesh(2, Worker)
     second = made.procs.spawn("second", Worker)
     call = second.do.call("import time; time.sleep(30)")
-    eventually(lambda: "actor second" in dict(stacks(made)).get((0, 1), ""))
+    eventually(
+        lambda: "actor second" in dict(stacks(made)).get((0, 1), ""), what=lambda: str(stacks(made))
+    )
     call.cancel()
     call.exception(timeout=WITHIN_S)
 

@@ -18,6 +18,8 @@ from monarch_nb.control.status.snapshots import MeshStatus, RankStatus
 from tests import inside
 from tests.support import eventually, until_exists
 
+OWN_CLIENT = True  # one test shuts its host down
+
 
 class Worker(Actor):
     @endpoint

@@ -1,6 +1,5 @@
 """`%mesh run` over real ranks: scripts as people have them, unchanged."""
 
-import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,28 +17,27 @@ FREE_S = 5.0
 """Long below PyTorch's 30 minutes, after which ranks would stop waiting for one that has failed."""
 
 
-@contextlib.contextmanager
-def kernel_in(folder: Path) -> Iterator[KernelClient]:
-    """A Monarch kernel with four ranks up, in that folder."""
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory) -> Iterator[KernelClient]:
+    """A Monarch kernel in a folder of its own, with four ranks; shared by the tests of the module.
+
+    They come when the zygote is ready and loads what scripts that train need: once for all.
+    """
+    folder = tmp_path_factory.mktemp("scripts")
     with KernelClient("monarch") as client:
         client.ok(f"import os; os.chdir({str(folder)!r})")
+        client.ok("import monarch_nb; monarch_nb.this_host().initialized.get()")
         client.ok("%mesh up --gpus 4", timeout_s=50)
         client.folder = folder
         yield client
 
 
-@pytest.fixture(scope="module")
-def kernel(tmp_path_factory) -> Iterator[KernelClient]:
-    """Shared by the tests of the module."""
-    with kernel_in(tmp_path_factory.mktemp("scripts")) as client:
-        yield client
-
-
 @pytest.fixture
-def fresh(tmp_path) -> Iterator[KernelClient]:
+def fresh(kernel: KernelClient) -> Iterator[KernelClient]:
     """For scripts after which Python or PyTorch keeps something for the life of a process."""
-    with kernel_in(tmp_path) as client:
-        yield client
+    kernel.ok("%mesh up --gpus 4 --name fresh")
+    yield kernel
+    kernel.ok("%mesh down fresh")
 
 
 @pytest.fixture
