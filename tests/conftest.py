@@ -17,6 +17,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import zmq
 
 import monarch_nb
 from monarch_nb import ProcMesh, this_host
@@ -92,7 +93,7 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_leaks(request: pytest.FixtureRequest, own_client: None) -> Iterator[None]:
+def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves a process, thread, fd, shared memory, temp dir or port behind."""
     if "mesh_runtime" in request.fixturenames:
         yield
@@ -125,25 +126,31 @@ class SharedClient:
 
     def stop(self) -> None:
         """End it, if there is one; it leaves nothing."""
-        if self._before is not None:
+        before, self._before = self._before, None
+        if before is not None:
             _stop_client()
-            self._before.assert_clean()
-            self._before = None
+            before.assert_clean()
+
+
+_shared = SharedClient()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_client(pyzmq_keeps_a_thread: None) -> Iterator[SharedClient]:
+    yield _shared
+    _shared.stop()
 
 
 @pytest.fixture(scope="session")
-def shared_client() -> Iterator[SharedClient]:
-    client = SharedClient()
-    yield client
-    client.stop()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_client(request: pytest.FixtureRequest, shared_client: SharedClient) -> None:
-    """Modules that do not ask for the shared client find none."""
-    beside = (item for item in request.session.items if item.path == request.path)
-    if not any("mesh_runtime" in item.fixturenames for item in beside):
-        shared_client.stop()
+def pyzmq_keeps_a_thread() -> None:
+    """It starts one, with descriptors, at the first large send, for the life of the process."""
+    with zmq.Context() as context:
+        sender, receiver = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
+        with sender, receiver:
+            receiver.bind("inproc://large")
+            sender.connect("inproc://large")
+            sender.send(bytes(1 << 20), copy=False)
+            receiver.recv()
 
 
 @pytest.fixture(scope="module")
@@ -218,11 +225,21 @@ def needs() -> Callable[..., None]:
     return _require
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """The markers `gpu` and `browser` need what they say."""
+    """The markers `gpu` and `browser` need what they say; who asks for no client finds none."""
+    if item.path not in _with_a_client(item.session):
+        _shared.stop()
     for marker, capability in (("gpu", "gpu"), ("browser", "chromium")):
         if item.get_closest_marker(marker):
             _require(capability)
+
+
+@functools.cache
+def _with_a_client(session: pytest.Session) -> set[Path]:
+    """The modules that ask for the shared client."""
+    asks = (item for item in session.items if "mesh_runtime" in getattr(item, "fixturenames", ()))
+    return {item.path for item in asks}
 
 
 def _require(*capabilities: str) -> None:

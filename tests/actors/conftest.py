@@ -8,24 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import zmq
 
 from tests.conftest import Failures
 from tests.source import ROOT
 
 Program = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def pyzmq_keeps_a_thread() -> None:
-    """It starts one, with descriptors, at the first large send, for the life of the process."""
-    with zmq.Context() as context:
-        sender, receiver = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
-        with sender, receiver:
-            receiver.bind("inproc://large")
-            sender.connect("inproc://large")
-            sender.send(bytes(1 << 20), copy=False)
-            receiver.recv()
 
 
 @pytest.fixture(autouse=True)

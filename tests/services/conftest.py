@@ -1,5 +1,5 @@
 """The same as for actors."""
 
-from tests.actors.conftest import failures, other_python, program, pyzmq_keeps_a_thread
+from tests.actors.conftest import failures, other_python, program
 
-__all__ = ["failures", "other_python", "program", "pyzmq_keeps_a_thread"]
+__all__ = ["failures", "other_python", "program"]
