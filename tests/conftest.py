@@ -154,24 +154,28 @@ def pyzmq_keeps_a_thread() -> None:
 
 
 @pytest.fixture(scope="module")
-def mesh_runtime(request: pytest.FixtureRequest, shared_client: SharedClient) -> Iterator[None]:
-    """The client that tests share; the leak check of a module waits for the end of its meshes.
-
-    A module whose tests leave something in it, or look at all it has, says `OWN_CLIENT = True`.
-    """
-    is_own = getattr(request.module, "OWN_CLIENT", False)
-    if is_own:
-        shared_client.stop()
+def mesh_runtime(shared_client: SharedClient) -> Iterator[None]:
+    """The client that tests share; the leak check of a module waits for the end of its meshes."""
     shared_client.start()
     client = running_client()
     before = support.Snapshot.take()
     yield
-    if is_own or running_client() is not client:  # tests may have ended it
+    if running_client() is not client:  # tests have ended it
         shared_client.stop()
         return
     for mesh in inside.living_meshes():
         mesh.stop().get(timeout=20)
     before.with_what_a_client_keeps().assert_clean()
+
+
+@pytest.fixture(scope="module")
+def own_client(shared_client: SharedClient) -> Iterator[None]:
+    """What stands in place of `mesh_runtime` where tests leave something in a client, or look at
+    all it has."""
+    shared_client.stop()
+    shared_client.start()
+    yield
+    shared_client.stop()
 
 
 def _stop_client() -> None:

@@ -219,9 +219,9 @@ class AsyncDriver(Driver):
             self.call_raised(message, ended, has_port=has_port, interrupted=interrupted)
             return is_failure(ended)
         self._done_with(message)
-        self.reply(message, sealed)
         if (failed := self.hosting.failed).kept:
-            failed.forget(self.spec.port)
+            failed.forget(self.spec.port)  # before anybody can ask for it again
+        self.reply(message, sealed)
         return False
 
     def _seen(self, key: Key, error: BaseException) -> BaseException:

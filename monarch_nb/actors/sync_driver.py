@@ -134,9 +134,9 @@ class SyncDriver(Driver):
             self.call_raised(message, error, has_port=has_port, interrupted=interrupted)
             error = None  # it and this frame hold one another, and the actor
         else:
-            self.reply(message, sealed)
             if (failed_here := self.hosting.failed).kept:
-                failed_here.forget(self.spec.port)
+                failed_here.forget(self.spec.port)  # before anybody can ask for it again
+            self.reply(message, sealed)
         if board is not None:
             board.idle(failed)
 

@@ -128,59 +128,6 @@ def test_a_cell_is_sent_to_the_ranks_that_are_chosen(tools: Tools, server: Serve
     assert again.choices(again.notebook.cell(0))[-3:-1] == ["gpus=9", "0-2"]
 
 
-def test_the_log_is_followed_filtered_and_searched(tools: Tools) -> None:
-    tools.open()
-    tools.panel.get_by_role("button", name="logs").click()
-    log = Log(tools)
-    log.counts("0 lines")
-    tools.notebook.run(SPEAKING)
-    log.counts("25 lines")
-    log.shows("<img src=x onerror='window.hacked=1'> red of")
-    assert tools.page.evaluate("() => window.hacked") is None
-    log.field("Ranks").fill("1-2")
-    log.counts("13 of 25 lines")
-    log.field("Level").select_option("warnings")
-    log.counts("1 of 25 lines")
-    assert log.lines() == ["[1]\nWARNING:train:the loss is nan"]
-    log.field("Level").select_option("all levels")
-    log.field("Ranks").fill("")
-    log.field("Search").fill(r"step [34]")
-    log.counts("8 found in 25 lines")
-    tools.pictures("log")
-    log.field("Search").fill("step [")
-    assert log.field("Search").get_attribute("aria-invalid") == "true"
-    log.field("Search").fill("")
-    flood(tools, log)
-
-
-def flood(tools: Tools, log: Log) -> None:
-    """20 000 lines at once, as many as the kernel keeps."""
-    tools.palette("Show Logs of the Mesh")
-    log.press("clear")
-    log.counts("0 lines")
-    tools.watch_tasks()
-    tools.notebook.start(FLOOD)
-    log.shows("it has ended")
-    log.counts("20000 lines")
-    longest_ms = tools.longest_task_ms()
-    print(f"the longest task while 20 000 lines came: {longest_ms:.0f} ms")
-    assert longest_ms < FROZEN_MS
-
-    log.root.locator(".mnb-log-box").hover()
-    tools.page.mouse.wheel(0, -2000)
-    log.pill.wait_for()
-    assert log.pill.inner_text() == "↓ newest"
-    before = log.lines()
-    tools.notebook.run("%%mesh 1\nprint('more')")
-    log.counts("20001 lines")
-    assert log.pill.inner_text() == "↓ 1 new line"
-    assert log.lines() == before
-    tools.pictures("pill")
-    log.pill.click()
-    log.shows("more")
-    log.pill.wait_for(state="hidden")
-
-
 def test_actors_stacks_and_the_list_of_ranks(tools: Tools) -> None:
     tools.open()
     tools.notebook.run(TRAINER).shows("no batch")
@@ -238,6 +185,61 @@ def test_without_a_mouse(notebook: Notebook) -> None:
     keys.press("Enter")
     tools.panel.locator(".mnb-title", has_text=re.compile("^rank 3$")).wait_for()
     tools.pictures("keys")
+
+
+def test_the_log_is_followed_filtered_and_searched(new_notebook: Notebook) -> None:
+    new_notebook.run("%mesh up --gpus 4")
+    tools = Tools(new_notebook)
+    tools.open()
+    tools.panel.get_by_role("button", name="logs").click()
+    log = Log(tools)
+    log.counts("0 lines")
+    tools.notebook.run(SPEAKING)
+    log.counts("25 lines")
+    log.shows("<img src=x onerror='window.hacked=1'> red of")
+    assert tools.page.evaluate("() => window.hacked") is None
+    log.field("Ranks").fill("1-2")
+    log.counts("13 of 25 lines")
+    log.field("Level").select_option("warnings")
+    log.counts("1 of 25 lines")
+    assert log.lines() == ["[1]\nWARNING:train:the loss is nan"]
+    log.field("Level").select_option("all levels")
+    log.field("Ranks").fill("")
+    log.field("Search").fill(r"step [34]")
+    log.counts("8 found in 25 lines")
+    tools.pictures("log")
+    log.field("Search").fill("step [")
+    assert log.field("Search").get_attribute("aria-invalid") == "true"
+    log.field("Search").fill("")
+    flood(tools, log)
+
+
+def flood(tools: Tools, log: Log) -> None:
+    """20 000 lines at once, as many as the kernel keeps."""
+    tools.palette("Show Logs of the Mesh")
+    log.press("clear")
+    log.counts("0 lines")
+    tools.watch_tasks()
+    tools.notebook.start(FLOOD)
+    log.shows("it has ended")
+    log.counts("20000 lines")
+    longest_ms = tools.longest_task_ms()
+    print(f"the longest task while 20 000 lines came: {longest_ms:.0f} ms")
+    assert longest_ms < FROZEN_MS
+
+    log.root.locator(".mnb-log-box").hover()
+    tools.page.mouse.wheel(0, -2000)
+    log.pill.wait_for()
+    assert log.pill.inner_text() == "↓ newest"
+    before = log.lines()
+    tools.notebook.run("%%mesh 1\nprint('more')")
+    log.counts("20001 lines")
+    assert log.pill.inner_text() == "↓ 1 new line"
+    assert log.lines() == before
+    tools.pictures("pill")
+    log.pill.click()
+    log.shows("more")
+    log.pill.wait_for(state="hidden")
 
 
 def test_the_current_mesh_and_the_settings(

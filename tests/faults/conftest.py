@@ -39,6 +39,11 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"{figure:10.4f} ({goal_s:g})  {what}{mark}")
 
 
+@pytest.fixture(scope="module")
+def mesh_runtime(own_client: None) -> None:
+    """A client with the limits that fixtures here set, which may not survive the faults."""
+
+
 @pytest.fixture(autouse=True)
 def failures(failures: list[MeshFailure]) -> list[MeshFailure]:
     """For every test here."""

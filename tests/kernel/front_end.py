@@ -43,10 +43,6 @@ class FrontEnd:
         """The body of the next event of this name; those before it are forgotten."""
         return self.kernel.until(lambda: self._event(name), timeout_s)
 
-    def forget_events(self) -> None:
-        """Those that have come."""
-        self._seen.update(each["header"]["msg_id"] for each in self._events())
-
     # what a person does
 
     def on(self) -> dict[str, Any]:
@@ -75,8 +71,8 @@ class FrontEnd:
                        sourceModified=False)["breakpoints"]  # fmt: skip
 
     def run(self, cell: str) -> Cell:
-        """Start a cell."""
-        self.forget_events()
+        """Start a cell; events of what ran before are forgotten."""
+        self._seen.update(each["header"]["msg_id"] for each in self._events())
         return self.kernel.start(cell)
 
     def stop_at(self, cell: str, line: int) -> tuple[Cell, dict[str, Any]]:

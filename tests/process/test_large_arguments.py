@@ -7,7 +7,12 @@ from monarch_nb import Actor, LimitError, endpoint
 from tests import inside
 from tests.support import eventually
 
-OWN_CLIENT = True  # it counts all that the client lends
+
+@pytest.fixture(scope="module")
+def mesh_runtime(own_client: None) -> None:
+    """All that the client lends is counted."""
+
+
 LARGE = np.ones(8 << 20, np.uint8)
 
 

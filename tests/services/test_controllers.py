@@ -15,7 +15,10 @@ from monarch_nb import (
 from tests import support
 from tests.actors.cast import AsyncCounter
 
-OWN_CLIENT = True  # controllers live as long as it does
+
+@pytest.fixture(scope="module")
+def mesh_runtime(own_client: None) -> None:
+    """Controllers live as long as the client."""
 
 
 class Store(Actor):

@@ -18,7 +18,10 @@ from monarch_nb.control.status.snapshots import MeshStatus, RankStatus
 from tests import inside
 from tests.support import eventually, until_exists
 
-OWN_CLIENT = True  # one test shuts its host down
+
+@pytest.fixture(scope="module")
+def mesh_runtime(own_client: None) -> None:
+    """One test shuts its host down."""
 
 
 class Worker(Actor):
