@@ -273,7 +273,7 @@ class Driver:
         except BaseException:
             self.enter(message.rank, (), (), message.tag)  # else this would be of the last call
             raise
-        message.buffers = ()  # whoever waits for the next call still has this one
+        message.let_go()  # whoever waits for the next call still has this one
         self.endpoint = name
         here.set(CallContext(self.instance, labels, sizes, message.rank, message.tag, name))
         method, has_port, concurrent = self._method(name, explicit)

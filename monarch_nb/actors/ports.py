@@ -7,7 +7,6 @@ claims none.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, final
 
 from monarch_nb.actors import undeliverable
@@ -92,11 +91,17 @@ def _restore_port(process: int, port: int, rank: int, once: bool) -> Port[Any]:
 
 
 class _Receive(LazyFuture[R]):
-    __slots__ = ("decode",)
-    decode: Callable[[Message], R]
+    __slots__ = ("_receiver",)
+    _receiver: PortReceiver[R]
+
+    @classmethod
+    def by(cls, receiver: PortReceiver[R]) -> _Receive[R]:
+        future = cast("_Receive[R]", cls.starting(receiver._claim))
+        future._receiver = receiver
+        return future
 
     def _decode(self, content: Any) -> R:
-        return self.decode(content)
+        return cast("R", self._receiver._decode(content))
 
 
 class PortReceiver(Generic[R]):
@@ -121,10 +126,7 @@ class PortReceiver(Generic[R]):
         if self._once and self._received:
             raise ValueError("this port receives once and has been received from already")
         self._received = True
-        future = cast("_Receive[R]", _Receive.starting(self._claim))
-        future.decode = self._decode
-        future._keep = self
-        return future
+        return _Receive.by(self)
 
     def _claim(self, future: Future[R]) -> None:
         self._box.want(_ANYBODY, future._arrive)

@@ -86,7 +86,7 @@ class Hosts:
         return self.proc.agent
 
     def living_agent(self, agent: int) -> int:
-        """Who looks after this agent's host now."""
+        """Return the agent that looks after this one's host now."""
         return agent
 
     def environment_changes(self, agent: int) -> Environment:  # noqa: ARG002  the client looks

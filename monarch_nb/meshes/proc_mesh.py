@@ -353,6 +353,10 @@ class HostsState:
     copied: bool = False
     stopped: bool = field(default=False, init=False)
 
+    def stop(self) -> None:
+        """Let nothing be started there any more."""
+        self.stopped = True
+
 
 @final
 class HostMesh(ShapedMesh):
@@ -423,7 +427,7 @@ class HostMesh(ShapedMesh):
         """End the hosts for good, with everything on them."""
         self._check_whole("shut down")
         self._check_open()
-        self._state.stopped = True
+        self._state.stop()
         return current.part(Hosts).shut_hosts(self._agents)
 
     def stop(self) -> Future[None]:

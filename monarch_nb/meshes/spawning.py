@@ -122,8 +122,7 @@ class Spawner:
     ) -> Future[Any]:
         processes = [state.processes[rank] for rank in ranks]
         target = Target(state, "__init__", processes, ranks, state.shape)
-        call = make(SpawnCall)
-        call.on_failure = functools.partial(self._spawn_failed, state, again)
+        call = SpawnCall.telling(functools.partial(self._spawn_failed, state, again))
         call._begin(self.proc, target, context.current_tag())
         call.expect()
         for index, (rank, process) in enumerate(zip(ranks, processes, strict=True)):
@@ -153,7 +152,7 @@ class Spawner:
         def report() -> None:
             what, size = f"{state.name}.__init__", len(state.processes)
             payload = errors[0].payload
-            failure.cause = remote_errors.unpack(payload, what=what, rank=failed[0], size=size)
+            failure.caused_by(remote_errors.unpack(payload, what=what, rank=failed[0], size=size))
             self.supervision.raise_to(state.owner_port, failure, seen=False)
 
         threading.Thread(target=report, name="monarch-failure", daemon=True).start()
@@ -358,6 +357,13 @@ class SpawnCall(GatherCall):
     __slots__ = ("_errors", "_gone", "on_failure")
     can_be_cancelled = False  # an interrupted wait undoes no spawn; stop the mesh to end it
     on_failure: Callable[[list[int], list[Message]], None]
+
+    @classmethod
+    def telling(cls, on_failure: Callable[[list[int], list[Message]], None]) -> SpawnCall:
+        """Make one that calls this with the ranks that failed and what they said."""
+        call = make(cls)
+        call.on_failure = on_failure
+        return call
 
     def expect(self) -> None:
         super().expect()

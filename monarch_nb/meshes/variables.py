@@ -99,9 +99,7 @@ def _asked(
     parts: Sequence[Part], request: GetVariable | GetResult, name: str
 ) -> Future[ValueMesh[Any]]:
     proc, target = _target(parts, f"get {name}")
-    call = make(_Get)
-    call.name = name
-    return _sent(proc, call, target, request, [None] * len(target.ranks))
+    return _sent(proc, _Get.of(name), target, request, [None] * len(target.ranks))
 
 
 def _sent(
@@ -151,6 +149,12 @@ class _Get(_Put):
     __slots__ = ("name",)
     name: str
     answered_with = NotDefined
+
+    @classmethod
+    def of(cls, name: str) -> _Get:
+        call = make(cls)
+        call.name = name
+        return call
 
     def _outcome(self) -> ValueMesh[Any]:
         return self._gathered()

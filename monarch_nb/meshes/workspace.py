@@ -99,7 +99,7 @@ class Workspace:
 
     @staticmethod
     def null() -> Workspace:
-        """No folder and no environment."""
+        """Make one without folders and environment."""
         return Workspace(env=None)
 
     def merge(self, outdir: str | Path) -> None:

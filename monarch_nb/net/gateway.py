@@ -261,7 +261,8 @@ class Gateway:
             self._unwatch(link)
 
     def rename(self, host: int) -> None:
-        """This host gets its number from the controller that was let in. The gateway's thread."""
+        """Take the number that the controller, which was let in, gives this host. The gateway's
+        thread."""
         self._unwatch(self._inbox)
         self.host = host
         self._inbox = wire.bind_inbox(self._context, self.run_dir, wire.gateway_id(host))

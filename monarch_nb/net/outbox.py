@@ -81,7 +81,7 @@ class Outbox(ABC):
                 self._send_held()
 
     def sever(self) -> None:
-        """This process is a fork: the way is its parent's, and whoever sends is told so."""
+        """Tell whoever sends that this process is a fork, and the way its parent's."""
         self._lock = SEVERED
 
     def close(self, linger_s: float) -> None:

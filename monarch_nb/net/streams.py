@@ -240,7 +240,7 @@ class Stream:
             found.close()
 
     def sever(self) -> None:
-        """This process is a fork: let go of the parent's socket."""
+        """Let go of the socket, which is the parent's: this process is a fork."""
         self.closed = True
         if self._socket is not None:
             self._socket.close()

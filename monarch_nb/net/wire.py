@@ -46,7 +46,7 @@ def new_context(io_threads: int = 1) -> Context:
 
 
 def inbox_path(run_dir: Path, process: int) -> str:
-    """Where the process of this id listens, as an `ipc://` address."""
+    """Return where the process of this id listens, as an `ipc://` address."""
     path = f"{run_dir}/{process:016x}"
     if len(path.encode()) > IPC_PATH_LIMIT:
         raise ValueError(f"{path} is too long for a unix socket ({IPC_PATH_LIMIT} bytes)")

@@ -102,7 +102,7 @@ def text(shell: InteractiveShell, stacks: Iterable[Stack]) -> str:
 
 
 def tree_content(shell: InteractiveShell, root: Node) -> Content:
-    """A tree to be displayed: as text, the ranks in front of the first call that they share."""
+    """Show a tree as text and HTML, the ranks in front of the first call that they share."""
     rows = _rows(shell, lines_of(root))
     width = max((len(label) for label, _, _ in rows), default=0)
     plain = "\n".join(f"{label:{width}}  {'  ' * depth}{call}" for label, depth, call in rows)
@@ -167,7 +167,7 @@ def telling_line(shell: InteractiveShell, meshes: Mapping[str, Mapping[int, Seen
 
 
 def report(shell: InteractiveShell, seen: Mapping[int, Seen], last: int) -> str:
-    """The last collectives of these ranks, equal ones once, below what they disagree about."""
+    """List the last collectives of these ranks, equal ones once, below what they disagree on."""
     found = standings(shell, seen)
     parts = []
     if told := disagreement(found):

@@ -172,7 +172,7 @@ class Meshes:
         return variables
 
     def status_line(self) -> str:
-        """One line on all meshes; asks no rank, so that it never waits."""
+        """Describe all meshes in one line; asks no rank, so that it never waits."""
         return "; ".join(map(self._status_of, self.everything().values())) or "no mesh is up"
 
     def _status_of(self, mesh: ProcMesh) -> str:

@@ -130,7 +130,7 @@ def prewarm(shell: InteractiveShell) -> None:
 
 
 def status_line(shell: InteractiveShell) -> str:
-    """One line on all meshes, for the kernel's banner; asks no rank, so that it never waits."""
+    """Describe all meshes in one line, for the kernel's banner; asks no rank, so never waits."""
     session = session_of(shell)
     return session.meshes.status_line() if session else "monarch_nb is not loaded"
 

@@ -151,11 +151,12 @@ class Payloads:
         with self._lock:
             if message.flags & SHARED:
                 inline = iter(message.buffers[1:])
-                message.buffers = [
-                    next(inline) if handle is None else self._attach(message.source, handle)
-                    for handle in _read_table(message.buffers[0])
-                ]
-                message.flags &= ~SHARED
+                message.take_up(
+                    [
+                        next(inline) if handle is None else self._attach(message.source, handle)
+                        for handle in _read_table(message.buffers[0])
+                    ]
+                )
 
     def _attach(self, owner: int, handle: Handle) -> memoryview:
         self._start_releaser()

@@ -327,7 +327,7 @@ class Waiter:
         raise NotImplementedError
 
     def abandon(self, ended: Exit) -> None:
-        """This process leaves the mesh: end the wait for everybody."""
+        """End the wait for everybody: this process leaves the mesh."""
         raise NotImplementedError
 
 

@@ -66,8 +66,11 @@ class Recorder:
             step = 0 if last is None else last + 1
         steps[name] = step
         self._values.append((_tag(), name, step, value))
-        if len(self._values) > MAX_WAITING:
-            self._fold(0.0)
+        if len(self._values) > MAX_WAITING and self._folding.acquire(blocking=False):
+            try:
+                self._fold()
+            finally:
+                self._folding.release()
         self._wake()
 
     def __bool__(self) -> bool:
@@ -75,10 +78,15 @@ class Recorder:
 
     def take(self) -> Batch:
         """Take what has gathered since the last time; nothing while another thread folds."""
-        samples: dict[Key, list[Sample]] = {}
-        if self._fold(TAKE_S):
-            folds, self._folds = self._folds, {}
-            samples = {key: fold.samples() for key, fold in folds.items()}
+        folds: dict[Key, Fold] = {}
+        # not if another thread, or what a signal has interrupted, is at it
+        if self._folding.acquire(timeout=TAKE_S):
+            try:
+                self._fold()
+                folds, self._folds = self._folds, {}
+            finally:
+                self._folding.release()
+        samples = {key: fold.samples() for key, fold in folds.items()}
         left_out, self._left_out = self._left_out, 0
         return Batch(samples, left_out, self._first_left_out)
 
@@ -96,24 +104,18 @@ class Recorder:
         self._wake()
         return False
 
-    def _fold(self, timeout_s: float) -> bool:
-        # False if another thread, or what a signal has interrupted, is at it
-        if not self._folding.acquire(timeout=timeout_s):
-            return False
-        try:
-            gathered: dict[Key, tuple[list[int], list[float]]] = {}
-            for _ in range(len(self._values)):
-                tag, name, step, value = self._values.popleft()
-                steps, values = gathered.setdefault((tag, name), ([], []))
-                steps.append(step)
-                values.append(value)
-            for key, columns in gathered.items():
-                fold = self._folds.setdefault(key, Fold(MAX_POINTS))
-                for sample in thinned(*columns, MAX_POINTS):
-                    fold.add(sample)
-        finally:
-            self._folding.release()
-        return True
+    def _fold(self) -> None:
+        # by who has `_folding`
+        gathered: dict[Key, tuple[list[int], list[float]]] = {}
+        for _ in range(len(self._values)):
+            tag, name, step, value = self._values.popleft()
+            steps, values = gathered.setdefault((tag, name), ([], []))
+            steps.append(step)
+            values.append(value)
+        for key, columns in gathered.items():
+            fold = self._folds.setdefault(key, Fold(MAX_POINTS))
+            for sample in thinned(*columns, MAX_POINTS):
+                fold.add(sample)
 
 
 def log(step: int | None = None, **values: Any) -> None:

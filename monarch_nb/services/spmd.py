@@ -147,7 +147,7 @@ def setup_torch_elastic_env(
     master_port: int | None = None,
     use_ipaddr: bool | None = None,
 ) -> None:
-    """As `setup_torch_elastic_env_async`; waits.
+    """Do as `setup_torch_elastic_env_async`, and wait.
 
     Example:
         >>> setup_torch_elastic_env(procs)                                     # doctest: +SKIP

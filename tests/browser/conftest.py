@@ -69,7 +69,9 @@ class Window:
         used, self._notebook = self._notebook, None
         assert used is not None
         self._notebook = used.begin_anew()
-        support.eventually(lambda: len(kernels_and_ranks()) == 3, 10, "the ranks to end")
+        support.eventually(
+            lambda: len(kernels_and_ranks()) == 3, 10, lambda: "\n".join(kernels_and_ranks())
+        )
 
     def close(self) -> None:
         """Shut the kernels down that pages of it started; no rank is left."""

@@ -7,7 +7,7 @@ import pytest
 
 from monarch_nb.notebook.layouts.layout import SECTIONS, Section, drawn
 from monarch_nb.notebook.output.progress import Bars
-from tests.browser.lab import picture
+from tests.browser.lab import Notebook, picture
 from tests.support import code_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
@@ -64,6 +64,7 @@ def test_what_is_left_in_a_notebook_that_is_not_trusted(page, server, tmp_path):
     nbformat.write(nbformat.v4.new_notebook(cells=[cell], metadata=kernel), path)
     server.add(path)
     page.goto(server.url("lab/tree/untrusted.ipynb"), wait_until="domcontentloaded")
+    Notebook(page)  # its kernel is there, so that it can be shut down
     page.locator("progress").wait_for()
     assert page.locator("progress").get_attribute("value") == "0.5000"
     assert page.locator("td pre", has_text="hello from").count() == 3

@@ -266,7 +266,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]
     # --------------------------------------------------------------------------- another target
 
     def doing(self) -> str:
-        """For people. Any thread."""
+        """Say to people whether it is on and what it has stopped. Any thread."""
         if not self.is_started:
             return "; it is off: the bug button of the notebook turns it on"
         ranks = self._ranks

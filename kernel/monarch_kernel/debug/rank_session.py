@@ -205,7 +205,7 @@ class RankSession:
     # requests
 
     async def request(self, command: str, arguments: Message) -> Message:
-        """The response to a request of the front end; one with `success` false if it cannot be."""
+        """Answer a request of the front end; with `success` false if it cannot be done."""
         if command in _STEPS or command in {"continue", "pause"}:
             return await self._move(command, arguments)
         key = next((key for key in _NUMBERS if arguments.get(key)), None)
@@ -249,7 +249,7 @@ class RankSession:
         return _best(told, command)
 
     async def threads(self) -> list[Message]:
-        """Of all ranks, with the ranks in their names."""
+        """Return the threads of all ranks, with the ranks in their names."""
         asked = self.ranks
         told = await asyncio.gather(*(self.tell(rank, "threads", {}) for rank in asked))
         return [

@@ -76,6 +76,15 @@ class Message:
         self.payload = payload
         self.buffers = buffers
 
+    def let_go(self) -> None:
+        """Hold the buffers no more, since they have been decoded."""
+        self.buffers = ()
+
+    def take_up(self, buffers: Sequence[Buffer]) -> None:
+        """Hold these instead of what says where they are in shared memory."""
+        self.buffers = buffers
+        self.flags &= ~SHARED
+
     def __repr__(self) -> str:
         return (
             f"<Message kind={self.kind} port={self.port:x} from={self.source:x} "

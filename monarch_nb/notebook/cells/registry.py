@@ -120,7 +120,7 @@ class CellRegistry:
         return cell
 
     def end(self, cell: Cell, *, failed: bool) -> None:
-        """It has run, and its output is on its way."""
+        """Note that a cell has run, and that its output is on its way."""
         if failed:
             self._failed_tag = cell.tag
         self._running = cell.outer

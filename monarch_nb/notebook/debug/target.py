@@ -118,7 +118,7 @@ class Debugging:
         return f"the visual debugger is for {choice}{done}"
 
     def ranks(self, mesh: ProcMesh, ranks: Sequence[int] | None) -> Choice:
-        """A choice of ranks of a mesh, None for all. Raises `MagicError` where that is no use."""
+        """Choose ranks of a mesh, None for all. Raises `MagicError` where that is no use."""
         wanted = tuple(mesh.ranks) if ranks is None else tuple(ranks)
         check_ranks(mesh, wanted)
         if len(wanted) > MAX_RANKS:

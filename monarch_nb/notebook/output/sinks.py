@@ -102,7 +102,7 @@ class Sink(Protocol):
         """Send a comm message, as the answer to its parent or to the cell."""
 
     def end(self) -> None:
-        """The cell has ended; more may come all the same."""
+        """Note that the cell has ended; more may come all the same."""
 
 
 class Headless:
@@ -235,7 +235,7 @@ class TerminalSink:
         target.flush()
 
     def end(self) -> None:
-        """Nothing changes."""
+        """Do nothing: a terminal shows what comes late as it shows all else."""
 
     def display(self, kind: str, content: Content) -> None:
         """Show what a terminal can show."""
@@ -243,7 +243,7 @@ class TerminalSink:
             publish_display_data(dict(content["data"]), dict(content["metadata"]))
 
     def comm(self, *_: object) -> None:
-        """A terminal draws no widgets."""
+        """Do nothing: a terminal draws no widgets."""
 
 
 def sink_of_running_cell(shell: InteractiveShell) -> Sink:

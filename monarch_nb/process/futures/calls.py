@@ -254,6 +254,12 @@ class _StreamItem(Future[R]):
     __slots__ = ("_source",)
     _source: StreamCall
 
+    @classmethod
+    def of(cls, source: StreamCall) -> _StreamItem[Any]:
+        item = make(cls)
+        item._source = source
+        return item
+
     def _decode(self, content: Message) -> R:
         if content.kind != REPLY:
             raise self._source._error_of(content)
@@ -275,8 +281,7 @@ class StreamCall(_Pending[None]):
         self._next: queue.SimpleQueue[_StreamItem[Any]] = queue.SimpleQueue()
         items: list[Future[Any]] = []
         for _ in range(self._missing):
-            item: _StreamItem[Any] = make(_StreamItem)
-            item._source = self
+            item = _StreamItem.of(self)
             self._next.put(item)
             items.append(item)
         return items

@@ -50,6 +50,10 @@ class MeshFailure:
         self.cause = cause
         self.ended = ended
 
+    def caused_by(self, error: BaseException) -> None:
+        """Note the exception, which is unpickled after the failure is known."""
+        self.cause = error
+
     @property
     def mesh(self) -> Any:
         """The mesh that failed."""
@@ -307,7 +311,7 @@ class Supervision:
     def _raise_with_cause(self, failure: MeshFailure, payload: bytes) -> None:
         kind, _, record, original = pickling.loads(payload)
         if kind == remote_errors.LOST and record is not None:
-            failure.cause = remote_errors.revive(original, record)
+            failure.caused_by(remote_errors.revive(original, record))
         self.raise_to(failure._state.owner_port, failure, seen=False)
 
     def raise_to(self, owner_port: int, failure: MeshFailure, *, seen: bool) -> None:

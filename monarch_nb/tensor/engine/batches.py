@@ -17,7 +17,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import torch
 
@@ -223,7 +223,8 @@ class _Packet:
         self._content = (next(_batches), definitions, array.array("q", batch).tobytes())
         self._payload: Payload | None = None
         self._next = 0
-        self.call: BatchCall = begun(BatchCall, self.target)
+        self.call: BatchCall = make(BatchCall)
+        _begin(self.call, self.target)
 
     def post(self) -> None:
         # Send it. To be called again if it was interrupted: ranks take a batch once.
@@ -334,14 +335,12 @@ class Engine:
         self.awake = not self.is_idle()
         return not self.awake
 
-    def ask(
-        self, target: Target, kind: type[C], contents: Callable[[int], tuple[object, ...]]
-    ) -> C:
+    def ask(self, target: Target, call: C, contents: Callable[[int], tuple[object, ...]]) -> C:
         """Send a call to all ranks of a target, behind all that was issued: `contents(i)` are the
         arguments for rank i of it. All ranks see calls and batches in one order."""
         with self._lock:
             self.flush()
-            call = begun(kind, target)
+            _begin(call, target)
             proc, left = current.proc(), list(range(len(target.processes)))
 
             def send() -> None:
@@ -453,12 +452,10 @@ class Engine:
 _starting: Final = threading.Lock()
 
 
-def begun(kind: type[C], target: Target) -> C:
-    """Begin a call to every rank of a target that can be answered; it is not sent yet."""
-    call: Any = make(kind)
+def _begin(call: GatherCall, target: Target) -> None:
+    # It can be answered from now on; it is not sent yet
     call._begin(current.proc(), target, context.current_tag())
     call.expect()
-    return cast("C", call)
 
 
 def unbroken(action: Callable[[], object]) -> None:

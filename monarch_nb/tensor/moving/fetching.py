@@ -22,7 +22,7 @@ from monarch_nb.core.wire.frames import Message
 from monarch_nb.errors import RemoteException
 from monarch_nb.process import remote_errors
 from monarch_nb.process.futures.calls import GatherCall
-from monarch_nb.process.futures.future import Future, completed
+from monarch_nb.process.futures.future import Future, completed, make
 from monarch_nb.process.process import Wait
 from monarch_nb.tensor.commands.borrows import check_all, watched
 from monarch_nb.tensor.commands.call_sites import call_sites
@@ -61,6 +61,12 @@ class FetchCall(GatherCall):
     interrupts_what_runs = True
     _rebuild: Rebuild
     """Makes the value of what each rank has sent (None, where nothing was wanted)."""
+
+    @classmethod
+    def rebuilding(cls, rebuild: Rebuild) -> FetchCall:
+        call = make(cls)
+        call._rebuild = rebuild
+        return call
 
     def wait_for_people(self) -> Wait | None:
         found = super().wait_for_people()
@@ -190,9 +196,7 @@ def _begun(
     def contents(index: int) -> tuple[object, ...]:
         return numbers, chosen is None or index == chosen, collect
 
-    call: FetchCall = home.engine.ask(home.target("fetch"), FetchCall, contents)
-    call._rebuild = rebuild
-    return call
+    return home.engine.ask(home.target("fetch"), FetchCall.rebuilding(rebuild), contents)
 
 
 def inspect(obj: T, shard: Mapping[str, int] | None = None, **coordinates: int) -> T:

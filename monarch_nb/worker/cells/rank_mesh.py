@@ -48,7 +48,7 @@ class RankMesh(ShapedMesh):
     def group(
         self, dims: str | Sequence[str] | None = None, *, timeout: float | None = None
     ) -> object:
-        """The `ProcessGroup` of this rank's neighbours along an axis, several, or all of them.
+        """Return the `ProcessGroup` of the ranks along an axis, or several, through this rank.
 
         They wait for one another the first time. `timeout`, in seconds, is for that and for each
         collective from then on; None: 60, or what was said before. Raises `KeyError` for an
@@ -59,7 +59,7 @@ class RankMesh(ShapedMesh):
         )
 
     def device_mesh(self) -> object:
-        """The `torch.distributed.device_mesh.DeviceMesh` with these axes.
+        """Return the `torch.distributed.device_mesh.DeviceMesh` with these axes.
 
         Waits for the other members the first time. Raises `RuntimeError` on a rank that is none.
         """

@@ -159,8 +159,8 @@ class RankPdb(pdb.Pdb):
             raise bdb.BdbQuit(QUIT) from None
 
     def user_exception(self, frame: FrameType, exc_info: ExcInfo) -> None:
-        """Not where a coroutine or what runs it tells that something has ended: that is no error of
-        the user's."""
+        """Stop at an exception, but not at one by which a coroutine or its loop tells that
+        something has ended: that is no error of the user's."""
         is_end = issubclass(exc_info[0], StopIteration | GeneratorExit) and exc_info[2] is None
         if self._is_machinery(frame):
             return
@@ -236,7 +236,7 @@ class RankPdb(pdb.Pdb):
     do_restart = do_run
 
     def do_break(self, arg: str, temporary: Literal[0, 1] | bool = 0) -> bool | None:
-        """As pdb's, which would find out that a condition is wrong when it is too late."""
+        """Do as pdb does, which would find out that a condition is wrong when it is too late."""
         if self._is_condition(arg.partition(",")[2]):
             super().do_break(arg, temporary)
         return None
@@ -244,7 +244,7 @@ class RankPdb(pdb.Pdb):
     do_b = do_break
 
     def do_condition(self, arg: str) -> bool | None:
-        """As pdb's, for conditions that can be evaluated."""
+        """Do as pdb does, for conditions that can be evaluated."""
         if self._is_condition(arg.partition(" ")[2]):
             super().do_condition(arg)
         return None
@@ -270,7 +270,7 @@ class RankPdb(pdb.Pdb):
         return self.do_quit(arg)
 
     def do_clear(self, arg: str) -> bool | None:
-        """As pdb's, which would ask a terminal whether all are meant."""
+        """Do as pdb does, which would ask a terminal whether all are meant."""
         if arg:
             return super().do_clear(arg)
         self.channel.write("Clear all breaks? ")

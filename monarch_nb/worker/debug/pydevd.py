@@ -73,7 +73,7 @@ class Wire:
             self._on_message(json.loads(message))
 
     def settimeout(self, _seconds: float | None) -> None:
-        """It never blocks for longer than there is nothing to say."""
+        """Do nothing: reading waits until there is something to say."""
 
     def shutdown(self, _how: int) -> None:
         self.close()

@@ -116,7 +116,7 @@ class PeerDeaths:
         return sorted(rank for rank, process in processes.items() if process in self._dead)
 
     def soon_among(self, processes: Mapping[int, str]) -> list[int]:
-        """As `among`, where the end of one is likely: waits for a moment until it is known."""
+        """Do as `among`, but wait for a moment until it is known: the end of one is likely."""
         deadline = time.monotonic() + MOMENT_S
         while not (lost := self.among(processes)) and processes and time.monotonic() < deadline:
             time.sleep(_POLL_S)

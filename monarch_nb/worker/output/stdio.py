@@ -289,10 +289,10 @@ class RankStream(io.TextIOBase):
         self._pump.flush()
 
     def reconfigure(self, **_: object) -> None:
-        """Nothing to choose: UTF-8, lines as they come."""
+        """Do nothing: the stream is UTF-8, and lines leave as they come."""
 
     def close(self) -> None:
-        """Stays open: the process needs it to its end."""
+        """Stay open: the process needs it to its end."""
 
 
 class RankBytes(io.BufferedIOBase):

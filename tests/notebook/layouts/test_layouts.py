@@ -217,11 +217,12 @@ def test_a_cell_that_fails_or_is_interrupted_keeps_its_sections(kernel):
     assert "ZeroDivisionError" in failed.error
     assert pictures(failed)[-1]["text/plain"].startswith("[0] before\n[1]")
     cell = kernel.start("%%mesh --layout ranks\nprint('started')\nimport time; time.sleep(30)")
-    kernel.until(lambda: cell.displays)
+    started = "\n".join(f"[{r}] started" for r in range(4))
+    kernel.until(lambda: cell.displays and pictures(cell)[-1]["text/plain"] == started)
     kernel.interrupt()
     kernel.finish(cell)
     assert cell.status == "error"
-    assert pictures(cell)[-1]["text/plain"] == "\n".join(f"[{r}] started" for r in range(4))
+    assert pictures(cell)[-1]["text/plain"] == started
 
 
 def test_a_cell_in_the_background_is_drawn_to_its_end(kernel):

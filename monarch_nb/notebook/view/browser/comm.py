@@ -114,7 +114,7 @@ class Announcement(_Comm):
         self.publish_msg("comm_open", {"v": VERSION}, target_name=ANNOUNCE, target_module=None)
 
     def handle_msg(self, _: object) -> None:
-        """It has nothing to say."""
+        """Do nothing: this comm only sends."""
 
     def handle_close(self, _: object) -> None:
         self._kernel.comm_manager.comms[self.comm_id] = self

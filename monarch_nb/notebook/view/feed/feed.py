@@ -74,7 +74,7 @@ class Feed:
             self.n = n
 
     def state(self, to: str, view: View) -> Json:
-        """Everything, for a client that begins."""
+        """Return everything, for a client that begins."""
         return {
             "v": VERSION,
             "type": "state",

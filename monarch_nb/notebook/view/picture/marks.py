@@ -55,5 +55,5 @@ def is_alarming(state: str) -> bool:
 
 
 def in_order(states: Iterable[str]) -> list[str]:
-    """Each state once, as summaries have them; what is not known here comes last."""
+    """Return each state once, as summaries have them; what is not known here comes last."""
     return sorted(dict.fromkeys(states), key=lambda one: _ORDER.get(one, len(_ORDER)))
