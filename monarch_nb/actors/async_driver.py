@@ -165,15 +165,16 @@ class AsyncDriver(Driver):
         method, args, kwargs, has_port, concurrent = opened
         if (board := self.hosting.board) is not None:
             board.busy(method.__name__)
+        after = None if concurrent else self._newest
+        call = self._guarded(message, method, args, kwargs, has_port, after)
+        del opened, args, kwargs  # what was lent to the call is the call's
         if concurrent:
-            call = self._guarded(message, method, args, kwargs, has_port)
             self._newest = task = asyncio.create_task(call)
             self._tasks[task] = (message.source, message.reply)
             task.add_done_callback(self._task_ended)
             return True
         self._plain = (message.source, message.reply)
-        failed = await self._guarded(message, method, args, kwargs, has_port, self._newest)
-        self._call_ended(failed)
+        self._call_ended(await call)
         return False
 
     def _task_ended(self, task: asyncio.Task[bool]) -> None:
@@ -204,6 +205,7 @@ class AsyncDriver(Driver):
             if after is not None and after in self._tasks:
                 await asyncio.sleep(0)  # what was called before begins before
             value = method(*args, **kwargs)
+            args, kwargs = (), {}  # what was lent to the call goes back with the answer
             if inspect.isawaitable(value):
                 value = await Steps(self.interrupts, key, value)
             if not has_port:

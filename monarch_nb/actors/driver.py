@@ -300,6 +300,7 @@ class Driver:
 
     def reply(self, message: Message, sealed: Payload | None) -> None:
         if sealed is not None:
+            self.proc.payloads.give_back()  # what the call was lent, so that the next can have it
             self._answer(message, REPLY, sealed)
 
     def call_raised(

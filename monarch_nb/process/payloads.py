@@ -2,8 +2,9 @@
 map it.
 
 Rules: what a process lends it keeps until every receiver has let go or died; a finalizer only
-queues (it may run inside any allocation, even where a lock is held), a thread of its own tells the
-lender. Nothing here sends a message but by the `release` it was given.
+queues (it may run inside any allocation, even where a lock is held); the lender is told by a thread
+of its own, or by who is about to answer it. Nothing here sends a message but by the `release` it
+was given.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import itertools
 import queue
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -64,7 +66,9 @@ class Payloads:
         self._release = release
         self._arena: Arena | None = None
         self._lock = threading.Lock()
-        self._releases: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
+        self._freed: deque[tuple[int, int]] = deque()  # owners and segments, to be told
+        self._giving = threading.Lock()
+        self._wakeups: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._releaser: threading.Thread | None = None
 
     def encode(self, value: Any, receivers: Sequence[int]) -> Payload:
@@ -117,7 +121,14 @@ class Payloads:
 
     def discard_later(self, message: Message) -> None:
         for segment in _segments(message):
-            self._releases.put((message.source, segment))
+            self._free(message.source, segment)
+
+    def give_back(self) -> None:
+        """Give back what nobody uses any more, before its owner hears anything else from here."""
+        if self._releaser is not None:
+            with self._giving:
+                while self._freed:
+                    self._release(*self._freed.popleft())
 
     def _check_size(self, payload: bytes, raws: Sequence[memoryview]) -> None:
         size = len(payload) + sum(raw.nbytes for raw in raws)
@@ -160,9 +171,7 @@ class Payloads:
 
     def _attach(self, owner: int, handle: Handle) -> memoryview:
         self._start_releaser()
-        item = (owner, handle.segment)
-        put = self._releases.put  # re-entrant: may run inside any allocation, see SimpleQueue
-        return attach(handle, lambda: put(item))
+        return attach(handle, functools.partial(self._free, owner, handle.segment))
 
     def _lender(self) -> Arena:
         with self._lock:
@@ -178,20 +187,24 @@ class Payloads:
         if self._arena is not None:
             self._arena.forget(holder)
 
+    def _free(self, owner: int, segment: int) -> None:
+        # by finalizers, anywhere, even where a lock of an outbox is held; so it only queues
+        self._freed.append((owner, segment))
+        self._wakeups.put(True)  # re-entrant: may run inside any allocation, see SimpleQueue
+
     def _start_releaser(self) -> None:
-        # finalizers run anywhere, even where a lock of an outbox is held; so they only queue
         if self._releaser is None:
             self._releaser = threading.Thread(
-                target=self._give_back, name="monarch-releases", daemon=True
+                target=self._give_back_later, name="monarch-releases", daemon=True
             )
             self._releaser.start()
 
-    def _give_back(self) -> None:
-        while (item := self._releases.get()) is not None:
-            self._release(*item)
+    def _give_back_later(self) -> None:
+        while self._wakeups.get():
+            self.give_back()
 
     def close(self) -> None:
-        self._releases.put(None)
+        self._wakeups.put(False)
         if self._releaser is not None and self._releaser is not threading.current_thread():
             self._releaser.join(1)
         if self._arena is not None:

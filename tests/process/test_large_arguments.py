@@ -48,8 +48,9 @@ def test_nothing_is_lent_after_a_call(procs, kind, error):
     actors.stop().get(10)
 
 
-def test_a_steady_exchange_needs_one_segment(procs):
-    actors = procs.spawn("actors", Sync)
+@pytest.mark.parametrize("kind", [Sync, Async])
+def test_a_steady_exchange_needs_one_segment(procs, kind):
+    actors = procs.spawn("actors", kind)
     large = np.ones(80 << 20, np.uint8)
     for _ in range(6):
         actors.total.call(large).get(20)
