@@ -93,7 +93,7 @@ def test_collectives_shows_the_first_disagreement(grouped):
         "rank 1  all_reduce #3 f32[4]\n        all_reduce #4 f32[1], waiting\n"
         "rank 2  all_reduce #3 f32[4]\n        all_reduce #4 f32[2], waiting\n"
         "rank 3  all_reduce #3 f32[4]\n        all_reduce #4 f32[3], waiting\n"
-    )
+    ), grouped.run("%mesh status").shown + grouped.run("job.result()").shown
     busy = grouped.run("%mesh regroup")
     assert "ranks 1-3 are still at work. %mesh interrupt stops that" in busy.error
     grouped.ok("job.cancel()")
