@@ -170,8 +170,10 @@ def mesh_runtime(shared_client: SharedClient) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def own_client(shared_client: SharedClient) -> Iterator[None]:
-    """What stands in place of `mesh_runtime` where tests leave something in a client, or look at
-    all it has."""
+    """A client of the module's own, for tests that leave something in it or look at all it has.
+
+    Such a module defines a `mesh_runtime` that asks for it.
+    """
     shared_client.stop()
     shared_client.start()
     yield

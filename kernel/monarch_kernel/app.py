@@ -16,7 +16,7 @@ _OutStream: Any = OutStream  # their types are incomplete
 _IPKernelApp: Any = IPKernelApp
 
 
-class PromptOutStream(_OutStream):  # type: ignore[misc]
+class PromptOutStream(_OutStream):  # type: ignore[misc]  # untyped base
     """An OutStream whose `flush` waits for text only."""
 
     def flush(self) -> None:
@@ -25,7 +25,7 @@ class PromptOutStream(_OutStream):  # type: ignore[misc]
             super().flush()
 
 
-class MonarchKernelApp(_IPKernelApp):  # type: ignore[misc]
+class MonarchKernelApp(_IPKernelApp):  # type: ignore[misc]  # untyped base
     """Reads the connection file, opens the sockets and runs `MonarchKernel`."""
 
     name = "monarch-kernel"

@@ -46,7 +46,7 @@ def _version() -> str:
         return "0"
 
 
-class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
+class MonarchKernel(_IPythonKernel):  # type: ignore[misc]  # untyped base
     """An IPythonKernel that loads monarch_nb, shows its mesh, interrupts and ends it promptly."""
 
     implementation = "monarch"
@@ -165,7 +165,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]
             run = threading.Thread(
                 target=self._answer_help, args=(msg,), name="monarch-help", daemon=True
             )
-            run.pydev_do_not_trace = True  # type: ignore[attr-defined]
+            run.pydev_do_not_trace = True  # type: ignore[attr-defined]  # read by pydevd
             run.start()
         else:
             await super().shell_channel_thread_main(msg)

@@ -52,7 +52,7 @@ class EndpointProperty(Generic[P, R]):
         self.concurrent = concurrent
         self.instrument = instrument
         self.is_async = inspect.iscoroutinefunction(method)
-        functools.update_wrapper(self, method)  # type: ignore[arg-type]
+        functools.update_wrapper(self, method)  # type: ignore[arg-type]  # an object, no function
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name

@@ -62,7 +62,7 @@ def _hook() -> Callable[[MeshFailure], object] | None:
     for name in HOOK_MODULES:
         found = vars(sys.modules.get(name, object)).get("unhandled_fault_hook")
         if callable(found) and found is not unhandled_fault_hook:
-            return found  # type: ignore[no-any-return]
+            return found  # type: ignore[no-any-return]  # the user's own hook
     return None
 
 

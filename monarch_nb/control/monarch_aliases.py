@@ -43,4 +43,4 @@ def heal_mesh(mesh: M, *, shrink: bool = False) -> M:
         shrink: keep the survivors as a smaller mesh instead.
     """
     found: Any = mesh
-    return found.heal(shrink=shrink)  # type: ignore[no-any-return]
+    return found.heal(shrink=shrink)  # type: ignore[no-any-return]  # of any kind of mesh

@@ -114,7 +114,7 @@ class Workspace:
         mine, theirs = (self.dirs, self.env, self.exclude), (other.dirs, other.env, other.exclude)
         return mine == theirs
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # as Python says it
 
     def __repr__(self) -> str:
         return f"Workspace({ {str(local): place for local, place in self.dirs.items()} })"

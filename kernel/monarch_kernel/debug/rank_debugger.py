@@ -52,7 +52,7 @@ _INITIALIZE: Final = {
 Handler = Callable[[Message], Coroutine[Any, Any, Message]]
 
 
-class RankDebugger(_Debugger):  # type: ignore[misc]
+class RankDebugger(_Debugger):  # type: ignore[misc]  # untyped base
     """One front end's debugger; its target is what `%mesh debugger` says."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:

@@ -52,7 +52,7 @@ class MeshTensor(torch.Tensor):
     _meta: TensorMeta
     _ref: Ref
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # as torch asks
 
     def __init_subclass__(cls) -> None:
         _kinds.add(cls)
@@ -63,7 +63,7 @@ class MeshTensor(torch.Tensor):
         )
 
     @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
+    def __torch_dispatch__(  # type: ignore[override]  # narrower than torch's
         cls,
         func: Operation,
         types: object,
@@ -73,7 +73,7 @@ class MeshTensor(torch.Tensor):
         del types
         return dispatch(func, args, kwargs or {}, None, None)
 
-    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]  # as torch has it
         del tensor_contents
         if self._ref is DROPPED:
             return f"Tensor({self._meta.words()}, dropped)"
@@ -96,7 +96,7 @@ class MeshTensor(torch.Tensor):
             raise TypeError(
                 f".data of a tensor of a mesh can be one of a mesh only, not {_kind(new)}"
             )
-        torch.Tensor.data.__set__(self, new)  # type: ignore[attr-defined]
+        torch.Tensor.data.__set__(self, new)  # type: ignore[attr-defined]  # no stub knows it
         self._meta, self._ref = new._meta, new._ref
 
     def full_tensor(self) -> torch.Tensor:
