@@ -317,6 +317,10 @@ MEASURES: tuple[Measure, ...] = (
     ),
     *TRANSFERS,
     *TENSORS,
+    Measure(
+        "first_call",
+        _known("first_call", "a program without torch, from its start to its first answer", 0.6),
+    ),
     *(_spawn(ranks, loaded=True) for ranks in SPAWNED),
     *(_spawn(ranks, loaded=False) for ranks in SPAWNED[:-1]),
     Measure("kill", _known("kill", "SIGKILL of a busy rank until its caller knows", 0.1), rounds=3),
@@ -328,7 +332,8 @@ MEASURES: tuple[Measure, ...] = (
     Measure("silent", _known("silent", "SIGSTOP of a busy rank until its status says silent", 2.5)),
     Measure(
         "owner",
-        _known("owner", "owner SIGKILLed while busy until nothing is left", 1.0),
+        _known("owner", "owner of 4 ranks with torch SIGKILLed until nothing is left", 1.0),
         deadline_s=200,
+        rounds=5,
     ),
 )

@@ -7,7 +7,7 @@ from benchmarks.targets import (
     Target,
     Unit,
     at_least,
-    at_least_part_of_raw,
+    at_least_part_of,
     at_most,
     both,
 )
@@ -15,10 +15,12 @@ from benchmarks.targets import (
 CAST_RANKS = 8
 
 
-def speeds(name: str, label: str, target: Target | None = None) -> Measure:
+def speeds(
+    name: str, label: str, target: Target | None = None, cold: Target | None = None
+) -> Measure:
     """Bytes per second, first time and later."""
     rows = (
-        Row("cold", f"{label}, cold", Unit.BYTES_PER_SECOND),
+        Row("cold", f"{label}, cold", Unit.BYTES_PER_SECOND, cold),
         Row("warm", f"{label}, warm", Unit.BYTES_PER_SECOND, target),
     )
     return Measure(name, rows)
@@ -31,7 +33,7 @@ def _rdma() -> Measure:
         for size, (label, limit, text) in limits.items():
             target = at_most("rdma", f"{verb}_{size}", limit, text, MACHINE_WHY)
             rows.append(Row(f"{verb}_{size}", f"RDMABuffer.{call}, {label}", Unit.SECONDS, target))
-        target = at_least_part_of_raw("rdma", f"{verb}_256m", 0.6)
+        target = at_least_part_of("raw", "rdma", f"{verb}_256m", 0.6)
         label = f"RDMABuffer.{call}, 256 MB"
         rows.append(Row(f"{verb}_256m", label, Unit.BYTES_PER_SECOND, target))
     return Measure("rdma", tuple(rows))
@@ -68,11 +70,15 @@ TRANSFERS: tuple[Measure, ...] = (
         "256 MB argument, ends read",
         both(
             at_least("array_arg", "warm", 3e9, ">= 3 GB/s"),
-            at_least_part_of_raw("array_arg", "warm", 0.5),
+            at_least_part_of("raw", "array_arg", "warm", 0.5),
         ),
     ),
-    speeds("array_sum", "256 MB argument, summed"),
-    speeds("array_result", "256 MB result"),
+    speeds("array_sum", "256 MB argument, summed", at_least_part_of("ray", "array_sum", "warm", 1)),
+    speeds(
+        "array_result",
+        "256 MB result",
+        cold=at_least_part_of("raw", "array_result", "cold", 0.8),
+    ),
     Measure(
         "array_cast",
         (
@@ -85,6 +91,29 @@ TRANSFERS: tuple[Measure, ...] = (
             ),
         ),
         deadline_s=240,
+    ),
+    Measure(
+        "bytes",
+        tuple(
+            Row(figure, label, Unit.SECONDS, at_most("bytes", figure, 10e-3, "<= 10 ms"))
+            for figure, label in (
+                ("argument", "10 MB of bytes as argument to 2 ranks"),
+                ("text", "10 MB of text as argument to 2 ranks"),
+                ("result", "10 MB of bytes as result"),
+            )
+        ),
+    ),
+    Measure(
+        "broadcast",
+        (
+            Row(
+                "bytes",
+                "broadcast of 16 MiB of bytes, until the sender goes on",
+                Unit.SECONDS,
+                at_most("broadcast", "bytes", 1e-3, "<= 1 ms"),
+            ),
+            Row("array", "the same of an array, which may change right after", Unit.SECONDS),
+        ),
     ),
     _rdma(),
     _beside(),

@@ -30,11 +30,13 @@ from benchmarks.processes import (
     wait_gone,
 )
 from benchmarks.timing import median, median_time, now, time_of, times_of
+from benchmarks.work import load_torch
 
 Figures = dict[str, float | str]
 Measure = Callable[["Scale"], Figures]
 
 ARRAY_FLOATS = 64 * 1024 * 1024  # 256 MB of float32
+BLOB_BYTES = 10_000_000
 IN_FLIGHT = 5_000
 SPAWNED = (4, 16, 64, 256)
 CAST = (4, 16, 64)
@@ -85,6 +87,7 @@ def of_ranks(up: Up, module: str) -> dict[str, Measure]:
         "array_sum": partial(array_arg, up, "total"),
         "array_result": partial(array_result, up),
         "array_cast": partial(array_cast, up),
+        "bytes": partial(plain_bytes, up),
         "kill": partial(fault, up, signal.SIGKILL),
         "stop": partial(fault, up, signal.SIGSTOP),
         "owner": partial(owner, module),
@@ -171,6 +174,7 @@ def array_arg(up: Up, method: str, scale: Scale) -> Figures:
 
 def array_result(up: Up, scale: Scale) -> Figures:
     with ranks_of(up, 1) as ranks:
+        ranks.one("hold")(ARRAY_FLOATS)
         fill = ranks.one("fill")
         serials = count(2)
 
@@ -189,6 +193,20 @@ def array_cast(up: Up, scale: Scale) -> Figures:
         all_s = median_time(to_all, scale.arrays, within_s=45)
         one_s = median_time(to_one, scale.arrays, within_s=45)
     return {"time": all_s, "times_one": all_s / one_s}
+
+
+def plain_bytes(up: Up, scale: Scale) -> Figures:
+    """10 MB of `bytes` and of text as argument of two ranks, and of `bytes` as result of one."""
+    with ranks_of(up, 2) as ranks:
+        length, blob = ranks.each("length"), ranks.one("blob")
+        data, text = bytes(BLOB_BYTES), "x" * BLOB_BYTES
+
+        moves = {
+            "argument": lambda: _expect(length(data), [BLOB_BYTES] * 2),
+            "text": lambda: _expect(length(text), [BLOB_BYTES] * 2),
+            "result": lambda: _expect(len(blob(BLOB_BYTES)), BLOB_BYTES),
+        }
+        return {name: median_time(move, scale.arrays * 3) for name, move in moves.items()}
 
 
 def _speeds(move: Callable[[], None], scale: Scale) -> Figures:
@@ -268,7 +286,8 @@ def _until_raised(wait: Callable[[], Any], strike: Callable[[], None]) -> float 
 
 
 def owner(module: str, _scale: Scale) -> Figures:
-    """From SIGKILL of a process that owns 4 ranks, one busy, until nothing of it runs."""
+    """From SIGKILL of a process that owns 4 ranks, one busy, until nothing of it runs; all of them
+    have loaded torch."""
     flag = Flag(tempfile.gettempdir())
     root = subprocess.Popen([sys.executable, "-m", module, "--own", flag.path])
     try:
@@ -290,8 +309,9 @@ def owner(module: str, _scale: Scale) -> Figures:
 
 def own(up: Up, flag: str) -> None:
     """Be such an owner: never returns."""
+    load_torch()
     ranks = up(4)
-    ranks.each("pid")()
+    ranks.each("load_torch")()
     ranks.start(1, "spin", flag)()
 
 

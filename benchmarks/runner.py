@@ -136,6 +136,7 @@ def _environment(python: str, mark: str, folder: Path) -> dict[str, str]:
         MARK: mark,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "",  # what is installed has been compiled
         # nbdistributed starts its workers as "python"
         "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}",
         "TMPDIR": str(folder),

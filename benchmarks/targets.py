@@ -70,13 +70,13 @@ def within_times_of_raw(measure: str, figure: str, times: float, why: str) -> Ta
     return replace(target, why=why)
 
 
-def at_least_part_of_raw(measure: str, figure: str, part: float) -> Target:
-    text = f">= {part:g} x raw"
+def at_least_part_of(other: str, measure: str, figure: str, part: float) -> Target:
+    text = f">= {part:g} x {other}"
 
-    def fits(ours: float, raw: float) -> bool:
-        return ours >= part * raw
+    def fits(ours: float, theirs: float) -> bool:
+        return ours >= part * theirs
 
-    return _against("raw", measure, figure, fits, text, more="faster", less="slower")
+    return _against(other, measure, figure, fits, text, more="faster", less="slower")
 
 
 def faster_than(peer: str, measure: str, figure: str, times: float) -> Target:

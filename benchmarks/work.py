@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-METHODS = ("echo", "pid", "load_torch", "ends", "total", "fill", "spin")
+METHODS = ("echo", "pid", "load_torch", "ends", "total", "hold", "fill", "length", "blob", "spin")
 
 _kept: dict[int, Any] = {}
 
@@ -36,14 +36,25 @@ def total(array: Any) -> float:
     return float(array.sum())
 
 
-def fill(count: int, first: float) -> Any:
-    """`count` float32, the first one `first`. Made once per rank: only moving it is measured."""
+def hold(count: int) -> None:
+    """Make `count` ones of float32."""
     import numpy as np
 
-    if count not in _kept:
-        _kept[count] = np.ones(count, np.float32)
+    _kept[count] = np.ones(count, np.float32)
+
+
+def fill(count: int, first: float) -> Any:
+    """`count` float32, the first one `first`. Made by `hold`: only moving it is measured."""
     _kept[count][0] = first
     return _kept[count]
+
+
+def length(sized: Any) -> int:
+    return len(sized)
+
+
+def blob(count: int) -> bytes:
+    return bytes(count)
 
 
 def spin(flag: str) -> None:

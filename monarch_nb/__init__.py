@@ -19,6 +19,7 @@ _HOMES = {
     "actors.ports": ("Channel", "Port", "PortReceiver", "RankedPortReceiver"),
     "process.context": ("Context", "context", "current_actor_name", "current_rank", "current_size"),
     "process.ids": ("ProcId", "Uid"),
+    "process.settings": ("configure",),
     "meshes.actor_mesh": ("ActorMesh",),
     "meshes.proc_mesh": ("HostMesh", "ProcMesh", "this_host", "this_proc"),
     "meshes.workspace": ("Workspace",),

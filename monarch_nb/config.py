@@ -12,8 +12,9 @@ import os
 from typing import Final
 
 VERSION: Final = "0.1.0"
-RANK_COMMAND: Final = "-m monarch_nb.host.rank"
-"""What a Python executes to become a rank. Who writes a command for that knows only its words."""
+RANK_COMMAND: Final = "-P -m monarch_nb.host.rank"
+"""What a Python executes to become a rank. Who writes a command for that knows only its words.
+`-P`: a `json.py` beside the notebook is a module of the user's."""
 
 prefix_python_logs_with_actor = True
 """Log records of actors and of the client start with `[actor=<...>] `. Read for each record."""
@@ -36,6 +37,8 @@ class Config:
     """How long an actor's `__cleanup__` may take."""
     start_s: float = 120.0
     """How long a command that starts a rank may take until its process is one."""
+    attach_s: float = 10.0
+    """How long a host that is attached may take to answer."""
     exit_s: float = 5.0
     """How long an orderly exit may take before processes are killed."""
     shared_bytes: int = 8 << 30

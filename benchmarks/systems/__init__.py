@@ -44,6 +44,7 @@ _STATUS = (
     "tensor_matmul",
 )  # what only we have
 _TENSORS = ("tensor_",)  # of a tensor engine
+_ACTORS = ("first_call", "broadcast")  # of Monarch's API
 _NOTEBOOK = ("cell", "tab", *_OUTPUT, "flood", *_STATUS)  # what only a notebook has
 
 OURS = System("monarch_nb", "monarch_nb_", None, skips=("bare_",))
@@ -57,13 +58,13 @@ RAW = System(
 
 _PEERS = (
     System("torchmonarch", "monarch_", "torchmonarch", skips=_NOTEBOOK),
-    System("ray", "ray_", "ray", skips=(*_NOTEBOOK, *_TENSORS)),
-    System("distributed", "dask_", "distributed", skips=(*_NOTEBOOK, *_TENSORS)),
+    System("ray", "ray_", "ray", skips=(*_NOTEBOOK, *_TENSORS, *_ACTORS)),
+    System("distributed", "dask_", "distributed", skips=(*_NOTEBOOK, *_TENSORS, *_ACTORS)),
     System(
         "ipyparallel",
         "ipyparallel_",
         "ipyparallel",
-        skips=("cell_first_64", "tab", "flood", *_STATUS, *_TENSORS),
+        skips=("cell_first_64", "tab", "flood", *_STATUS, *_TENSORS, *_ACTORS),
     ),
     System(
         "nbdistributed",

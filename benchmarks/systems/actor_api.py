@@ -4,11 +4,33 @@ Knows only the public names, which it is given; that both systems run it is itse
 Endpoints are plain `def`: Monarch is faster with these than with `async def`.
 """
 
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
+import numpy as np
+
 from benchmarks import work
+from benchmarks.measures import Figures, Scale
+from benchmarks.timing import now
+
+BROADCAST_BYTES = 16 << 20
+FIRST_CALL = """
+from {package} import Actor, endpoint, shutdown_context, this_host
+
+class Echo(Actor):
+    @endpoint
+    def echo(self, x):
+        return x
+
+mesh = this_host().spawn_procs(per_host={{"gpus": 2}}).spawn("echo", Echo)
+print(sum(mesh.echo.call(7).get().values()), flush=True)
+shutdown_context().get()
+"""
 
 
 @dataclass(frozen=True)
@@ -55,3 +77,43 @@ class ActorRanks:
 
     def down(self) -> None:
         self.procs.stop().get()
+
+
+def broadcast(api: Api, scale: Scale) -> Figures:
+    """Until a broadcast of 16 MiB to two ranks returns, when the one before has arrived."""
+    ranks = ActorRanks(api, probe_class(api), 2)
+    figures: Figures = {}
+    for name, value in (
+        ("bytes", bytes(BROADCAST_BYTES)),
+        ("array", np.ones(BROADCAST_BYTES, "u1")),
+    ):
+        times = [_broadcast_s(ranks, value) for _ in range(scale.arrays + 2)]
+        figures[name] = median(times[2:])
+    ranks.down()
+    return figures
+
+
+def _broadcast_s(ranks: ActorRanks, value: Any) -> float:
+    ranks.each("echo")(1)
+    time.sleep(0.05)  # until what was lent is back
+    start = now()
+    ranks.mesh.length.broadcast(value)
+    return now() - start
+
+
+def first_call(package: str, scale: Scale) -> Figures:
+    """From the start of a program, which never imports torch, to the first answer of two ranks."""
+    return {"time": median(_first_call_s(package) for _ in range(scale.arrays))}
+
+
+def _first_call_s(package: str) -> float:
+    start = now()
+    command = [sys.executable, "-c", FIRST_CALL.format(package=package)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout
+        answer = program.stdout.readline()
+        elapsed = now() - start
+        program.communicate()
+    if answer != "14\n":
+        raise AssertionError(f"answered {answer!r}")
+    return elapsed

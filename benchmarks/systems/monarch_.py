@@ -8,7 +8,7 @@ from monarch.actor import Actor, endpoint, shutdown_context, this_host
 
 from benchmarks import measures, system
 from benchmarks.measures import Figures, Scale
-from benchmarks.systems.actor_api import ActorRanks, Api, probe_class
+from benchmarks.systems.actor_api import ActorRanks, Api, broadcast, first_call, probe_class
 
 RANKS, OPERATIONS = 4, 500
 
@@ -25,7 +25,12 @@ def main() -> None:
     monarch.actor.unhandled_fault_hook = lambda _failure: None  # it would end this process
     up = partial(ActorRanks, API, probe_class(API))
     system.main(
-        measures.of_ranks(up, "benchmarks.systems.monarch_") | {"tensor_ops": operations},
+        measures.of_ranks(up, "benchmarks.systems.monarch_")
+        | {
+            "tensor_ops": operations,
+            "broadcast": partial(broadcast, API),
+            "first_call": partial(first_call, "monarch.actor"),
+        },
         up,
         lambda: shutdown_context().get(),
     )

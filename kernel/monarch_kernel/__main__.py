@@ -3,9 +3,8 @@
 import sys
 
 if __name__ == "__main__":
-    # The folder of the notebook must not shadow the standard library while the kernel starts
-    # (as in ipykernel_launcher); IPython puts it back for the user's own imports.
-    del sys.path[0]
+    if not sys.flags.safe_path:  # started by hand, without the -P of the kernelspec
+        del sys.path[0]
 
     from monarch_kernel.app import MonarchKernelApp
 

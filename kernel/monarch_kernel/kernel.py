@@ -20,8 +20,10 @@ from ipykernel.ipkernel import IPythonKernel
 from traitlets import Float, Type
 
 from monarch_kernel import latency, stops
+from monarch_kernel.cell_names import CellCompiler
 from monarch_kernel.debug import breakpoints
 from monarch_nb.notebook import session as notebook
+from monarch_nb.notebook.shells import kept_outputs_of
 
 _IPythonKernel: Any = IPythonKernel  # its types are incomplete
 
@@ -51,6 +53,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]  # untyped base
 
     implementation = "monarch"
     implementation_version = _version()
+    compiler_class = Type(CellCompiler)
     debugger_class = Type("monarch_kernel.debug.rank_debugger.RankDebugger")
     _execute_sleep = Float(0.0).tag(config=True)  # ipykernel's 0.5 ms before each reply
 
@@ -62,7 +65,6 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]  # untyped base
         self._stop_button = stops.StopButton(self.shell)
         latency.delay_history(self.shell)
         self.shell.extension_manager.load_extension("monarch_nb")
-        breakpoints.install(lambda: bool(self._allow_stdin))
 
     def start(self) -> None:
         """Begin to serve, and meanwhile start what the first mesh will need."""
@@ -71,8 +73,12 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]  # untyped base
         gc.freeze()  # what is there by now stays; to look at it would halt a cell for 0.1 s
         latency.prepare_errors(self.shell)
         notebook.prewarm(self.shell)
+        controller = None
         if self.debugger is not None:
-            self.debugger.serve(self.shell, self.control_thread.io_loop.asyncio_loop)
+            loop = self.control_thread.io_loop.asyncio_loop
+            self.debugger.serve(self.shell, lambda: self._busy_with is not None, loop)
+            controller = self.debugger.controller
+        breakpoints.install(lambda: bool(self._allow_stdin), controller)
 
     @property
     def banner(self) -> str:
@@ -112,12 +118,19 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]  # untyped base
     async def interrupt_request(self, stream: object, ident: Frames, parent: Message) -> None:
         """Stop this process and its ranks; not its process group, where others may live."""
         notebook.interrupt(self.shell, stops.press)
+        if self.debugger is not None:
+            self.debugger.controller.interrupted()
         self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
 
     async def execute_request(self, stream: object, ident: Frames, parent: Message) -> None:
         """Run a cell; however often it is stopped, its reply is sent."""
+        kept = kept_outputs_of(self.shell)
+        if kept is not None:
+            kept.begin(parent)
         with self._stop_button.only_user_code():
             await super().execute_request(stream, ident, parent)
+        if kept is not None:
+            kept.end(parent)
 
     @contextlib.contextmanager
     def _cancel_on_sigint(self, future: asyncio.Future[object]) -> Iterator[None]:

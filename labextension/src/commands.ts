@@ -1,20 +1,21 @@
 /** The commands of the extension: for menus, the palette, shortcuts, toolbars. */
 
-import type { Cell, CodeCell } from '@jupyterlab/cells';
+import type { CodeCell } from '@jupyterlab/cells';
 import type { INotebookTracker } from '@jupyterlab/notebook';
 import type { CommandRegistry } from '@lumino/commands';
 import type { ReadonlyJSONObject, ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
 import { act, allOf, confirmLoss } from './actions.js';
 import type { Chooser } from './cells/chooser.js';
-import { runOnMesh } from './cells/run.js';
-import type { Connection, Mesh } from './front.js';
+import { choiceOf, choose, runOn } from './cells/choice.js';
+import { isCode } from './cells/code.js';
+import { type Connection, isDead, type Mesh } from './front.js';
 import type { Current } from './kernel/current.js';
 import { chooseIcon, meshIcon, runIcon } from './ui/icons.js';
 
 export const OPEN = 'monarch-nb:open-panel';
 /** What the palette offers, in this order. */
-export const OFFERED = ['open-panel', 'up', 'interrupt', 'heal', 'stop', 'show-logs', 'run-on-mesh', 'run-on-slice'].map(
+export const OFFERED = ['open-panel', 'up', 'interrupt', 'heal', 'stop', 'show-logs', 'show-stacks', 'run-on-mesh', 'run-on-slice'].map(
   name => `monarch-nb:${name}`
 );
 export const COMMANDS = [...OFFERED, 'monarch-nb:choose-slice'];
@@ -29,6 +30,7 @@ export interface Scene {
   togglePanel: () => void;
   askForMesh: () => void;
   showLogs: (mesh: string, ranks: string | null) => void;
+  showStacks: (mesh: string, ranks: string) => void;
 }
 
 const NO_ARGS = schema({});
@@ -61,16 +63,17 @@ function addMeshCommands(scene: Scene): void {
   const add = (
     name: string,
     label: string,
-    execute: (connection: Connection, mesh: Mesh) => unknown
+    execute: (connection: Connection, mesh: Mesh) => unknown,
+    isOf: (mesh: Mesh) => boolean = () => true
   ) => {
     scene.commands.addCommand(`monarch-nb:${name}`, {
       label,
       describedBy: schema({ mesh: { type: 'string', description: 'Its name; else the current one.' } }),
-      isEnabled: () => scene.current.meshes.length > 0,
+      isEnabled: () => scene.current.meshes.some(isOf),
       isVisible: () => scene.current.connection !== null,
       execute: async args => {
         const { connection } = scene.current;
-        const mesh = meshOf(scene.current, args.mesh);
+        const mesh = meshOf(scene.current, args.mesh, isOf);
         await (connection && mesh && execute(connection, mesh));
       }
     });
@@ -78,7 +81,12 @@ function addMeshCommands(scene: Scene): void {
   add('interrupt', 'Interrupt the Mesh', (connection, mesh) =>
     act(connection, 'interrupt', { mesh: mesh.name, ranks: allOf(mesh) })
   );
-  add('heal', 'Restart Failed Ranks', (connection, mesh) => act(connection, 'heal', { mesh: mesh.name }));
+  add(
+    'heal',
+    'Heal the Mesh: Restart Exited Ranks',
+    (connection, mesh) => act(connection, 'heal', { mesh: mesh.name }),
+    mesh => Object.keys(mesh.counts()).some(isDead)
+  );
   add('stop', 'Stop the Mesh…', async (connection, mesh) => {
     const lost = `Its ${mesh.size} processes end, and the values in them are lost.`;
     const isSure = await confirmLoss(`Stop ${mesh.name}?`, lost, 'Stop');
@@ -87,24 +95,29 @@ function addMeshCommands(scene: Scene): void {
   add('show-logs', 'Show Logs of the Mesh', (_, mesh) => {
     scene.showLogs(mesh.name, null);
   });
+  add('show-stacks', 'Show Stacks of the Mesh', (_, mesh) => {
+    scene.showStacks(mesh.name, allOf(mesh));
+  });
 }
 
 function addCellCommands(scene: Scene): void {
   const { commands, current, chooser } = scene;
   const isReady = () => current.connection !== null && cellOf(scene) !== null;
   const isVisible = () => current.connection !== null && scene.isCellButtonWanted();
+  const chosen = () => {
+    const cell = cellOf(scene);
+    return cell && choiceOf(cell.model);
+  };
   commands.addCommand('monarch-nb:run-on-mesh', {
-    label: args => (args.isChoice ? sliceOf(args) || 'all ranks' : 'Run Cell on the Mesh'),
-    caption: 'Run this cell on all ranks of the mesh',
+    label: args => (args.isChoice ? (sliceOf(args) || 'all ranks') : 'Run Cell on the Mesh'),
+    caption: 'Run this cell on the mesh, from now on',
     icon: args => (args.isChoice ? undefined : runIcon),
     className: 'jp-cell-code',
     describedBy: schema({ slice: SLICE }),
     isEnabled: isReady,
     isVisible: args => (args.toolbar ? isVisible() : isReady()),
     execute: async args => {
-      const slice = sliceOf(args);
-      chooser.chose(slice);
-      await run(scene, slice);
+      await take(scene, args.slice === undefined ? (chosen() ?? '') : sliceOf(args), args.isTag);
     }
   });
   commands.addCommand('monarch-nb:run-on-slice', {
@@ -112,25 +125,36 @@ function addCellCommands(scene: Scene): void {
     describedBy: NO_ARGS,
     isEnabled: isReady,
     isVisible: isReady,
-    execute: async () => {
+    execute: async args => {
       const slice = await chooser.ask();
       if (slice !== null) {
-        chooser.chose(slice);
-        await run(scene, slice);
+        await take(scene, slice, args.isTag);
+      }
+    }
+  });
+  commands.addCommand('monarch-nb:run-in-controller', {
+    label: 'in the controller again',
+    describedBy: NO_ARGS,
+    isVisible: () => chosen() !== null,
+    execute: () => {
+      const cell = cellOf(scene);
+      if (cell) {
+        choose(cell.model, null);
       }
     }
   });
   commands.addCommand('monarch-nb:choose-slice', {
     label: 'Choose Ranks for This Cell',
-    caption: 'Run this cell on some ranks',
+    caption: 'Run this cell on some ranks, from now on',
     icon: chooseIcon,
     className: 'jp-cell-code',
     describedBy: NO_ARGS,
     isEnabled: isReady,
     isVisible,
     execute: () => {
-      const { left, bottom } = placeOf(cellOf(scene));
-      chooser.open(current.meshes, left, bottom);
+      const cell = cellOf(scene)?.node;
+      const button = cell?.querySelector('[data-jp-item-name="monarch-nb-choose"]');
+      chooser.open(current.meshes, button ?? cell ?? document.body, false);
     }
   });
 }
@@ -139,34 +163,32 @@ function sliceOf({ slice }: ReadonlyPartialJSONObject): string {
   return typeof slice === 'string' ? slice : '';
 }
 
-async function run(scene: Scene, slice: string): Promise<void> {
-  const cell = cellOf(scene);
-  const { panel } = scene.current;
-  if (cell && panel) {
-    await runOnMesh(panel, cell, slice);
+/** Keep what was chosen for the active cell, and run it; from its tag it is chosen only. */
+async function take({ tracker, current, chooser }: Scene, slice: string, isTag: unknown): Promise<void> {
+  const cell = cellOf({ tracker });
+  chooser.chose(slice);
+  if (cell && isTag) {
+    choose(cell.model, slice);
+  } else if (cell && current.panel) {
+    await runOn(current.panel, cell, slice);
   }
 }
 
 /** The active cell, if it is one of code. */
-function cellOf({ tracker }: Scene): CodeCell | null {
+function cellOf({ tracker }: Pick<Scene, 'tracker'>): CodeCell | null {
   const cell = tracker.activeCell;
   return isCode(cell) ? cell : null;
 }
 
-/** Told by the model: a page may have the class twice. */
-function isCode(cell: Cell | null): cell is CodeCell {
-  return cell?.model.type === 'code';
-}
-
-function placeOf(cell: CodeCell | null): DOMRect {
-  const button = cell?.node.querySelector('[data-jp-item-name="monarch-nb-choose"]');
-  return (button ?? cell?.node ?? document.body).getBoundingClientRect();
-}
-
-/** The mesh of that name; else the one that `%%mesh` means. */
-function meshOf({ meshes, connection }: Current, wanted: unknown): Mesh | undefined {
-  const named = (name: unknown) => meshes.find(mesh => mesh.name === name);
-  return named(wanted) ?? named(connection?.model.current) ?? meshes.at(-1);
+/** The mesh of that name; else, of those that fit, the one that `%%mesh` means. */
+function meshOf(
+  { meshes, connection }: Current,
+  wanted: unknown,
+  fits: (mesh: Mesh) => boolean
+): Mesh | undefined {
+  const fitting = meshes.filter(fits);
+  const current = fitting.find(({ name }) => name === connection?.model.current);
+  return meshes.find(({ name }) => name === wanted) ?? current ?? fitting.at(-1);
 }
 
 function schema(properties: Record<string, ReadonlyJSONObject>): { args: ReadonlyJSONObject } {

@@ -11,9 +11,11 @@ export {
   isDead,
   isWorking,
   markOf,
-  stateNames
+  stateNames,
+  takenText
 } from '../../monarch_nb/notebook/view/front/data/words.js';
 export { flame } from '../../monarch_nb/notebook/view/front/parts/flame.js';
+export type { Kept } from '../../monarch_nb/notebook/view/front/view.js';
 export { mountMesh } from '../../monarch_nb/notebook/view/front/view.js';
 export { element, setText } from '../../monarch_nb/notebook/view/front/ui/page.js';
 export { button, copyText } from '../../monarch_nb/notebook/view/front/ui/controls.js';

@@ -12,9 +12,11 @@ import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 
+import { adoptBegunCells } from './cells/begun.js';
 import { Chooser } from './cells/chooser.js';
 import { jumpToNumber } from './cells/jump.js';
 import { closeOldQuestions } from './cells/questions.js';
+import { tagCells } from './cells/tags.js';
 import { addCommands, COMMANDS, OFFERED } from './commands.js';
 import { Current } from './kernel/current.js';
 import { Links } from './kernel/links.js';
@@ -51,7 +53,7 @@ function activate(
   let settings: Settings = DEFAULTS;
   const links = new Links(IDLE_MS, () => settings.period);
   const current = new Current(tracker, links);
-  const mains = new MainPanels(shell, settings.logLines);
+  const mains = new MainPanels(shell, settings);
   const page = pageOf(current, mains);
 
   const panel = new MeshPanel(current, page);
@@ -82,10 +84,15 @@ function activate(
   });
 
   closeOldQuestions(tracker);
+  adoptBegunCells(tracker, links);
   const chooser = new Chooser(commands);
+  tagCells(tracker, links, tag => { chooser.open(current.meshes, tag, true); });
+  const { showLogs, showStacks } = page;
   const isCellButtonWanted = () => settings.cellButton;
-  const { showLogs } = page;
-  addCommands({ commands, tracker, current, chooser, isCellButtonWanted, togglePanel, askForMesh, showLogs });
+  addCommands({
+    ...{ commands, tracker, current, chooser, isCellButtonWanted },
+    ...{ togglePanel, askForMesh, showLogs, showStacks }
+  });
   for (const command of OFFERED) {
     palette?.addItem({ command, category: 'Monarch' });
   }
@@ -101,7 +108,7 @@ function activate(
       tracker,
       links,
       showLogs: (link, mesh, ranks) => {
-        mains.showLogs(link, mesh, ranks);
+        void mains.showLogs(link, mesh, ranks);
       }
     }),
     RANK
@@ -110,7 +117,7 @@ function activate(
   const take = (changed: Settings) => {
     settings = changed;
     links.setPeriod();
-    mains.logLines = settings.logLines;
+    mains.choice = settings;
     status.isWanted = settings.statusBar;
     status.refresh();
     tellCommands();
@@ -133,12 +140,12 @@ function pageOf(current: Current, mains: MainPanels) {
     },
     showLogs: (mesh: string, ranks: string | null): void => {
       if (current.link) {
-        mains.showLogs(current.link, mesh, ranks);
+        void mains.showLogs(current.link, mesh, ranks);
       }
     },
     showStacks: (mesh: string, ranks: string): void => {
       if (current.link) {
-        mains.showStacks(current.link, mesh, ranks);
+        void mains.showStacks(current.link, mesh, ranks);
       }
     }
   };
@@ -152,13 +159,15 @@ export interface Settings {
   statusBar: boolean;
   cellButton: boolean;
   logLines: number;
+  logTimes: boolean;
 }
 
 export const DEFAULTS: Readonly<Settings> = {
   period: 100,
   statusBar: true,
   cellButton: true,
-  logLines: 50_000
+  logLines: 50_000,
+  logTimes: false
 };
 
 /** Tell the settings, and tell them again whenever the user changes them. */

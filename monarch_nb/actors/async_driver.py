@@ -43,6 +43,9 @@ class AsyncDriver(Driver):
         self._main: asyncio.Task[None] | None = None
         self._wakeup: asyncio.Event | None = None
         self._tasks: dict[asyncio.Task[bool], Key] = {}
+        self._asked: collections.deque[Callable[[], Coroutine[Any, Any, None]]] = (
+            collections.deque()
+        )  # hooks that are to begin
         self._hooks: set[asyncio.Task[None]] = set()
         self._hook_turn = asyncio.Lock()  # hooks run one at a time, beside the calls
         self._newest: asyncio.Task[bool] | None = None
@@ -84,8 +87,9 @@ class AsyncDriver(Driver):
     def _ask_hook(self, ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
         loop = self._loop
         if loop is not None and self.ended is None:
+            self._asked.append(ask)
             with contextlib.suppress(RuntimeError):  # the loop is closed: the actor has ended
-                loop.call_soon_threadsafe(self._start_hook, ask)
+                loop.call_soon_threadsafe(self._start_hooks)
 
     @property
     def running(self) -> Key | None:
@@ -141,12 +145,19 @@ class AsyncDriver(Driver):
         while True:
             while self._urgent:
                 self._urgent.popleft()()
+            if self._asked or self._hooks:
+                await self._let_hooks_run()
             if self.state != State.RUNNING or not self._backlog:
                 return
             admitted += await self._handle(self._backlog.popleft())
             if admitted >= DISPATCH_BATCH:
                 admitted = 0
                 await asyncio.sleep(0)
+
+    async def _let_hooks_run(self) -> None:
+        # a step of each between two messages, whose endpoints may never yield
+        self._start_hooks()
+        await asyncio.sleep(0)
 
     async def _sleep(self) -> None:
         assert self._wakeup is not None
@@ -221,6 +232,9 @@ class AsyncDriver(Driver):
             self.call_raised(message, ended, has_port=has_port, interrupted=interrupted)
             return is_failure(ended)
         self._done_with(message)
+        if self.ended is not None and self.has_failed:
+            self._answer_lost(message, self.ended)  # it went on though it was cancelled
+            return False
         if (failed := self.hosting.failed).kept:
             failed.forget(self.spec.port)  # before anybody can ask for it again
         self.reply(message, sealed)
@@ -260,14 +274,17 @@ class AsyncDriver(Driver):
         if task is not None:
             task.uncancel()
 
-    def _start_hook(self, ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        task = asyncio.create_task(self._in_turn(ask))
-        self._hooks.add(task)
-        task.add_done_callback(self._hooks.discard)
+    def _start_hooks(self) -> None:
+        while self._asked:
+            task = asyncio.create_task(self._in_turn(self._asked.popleft()))
+            self._hooks.add(task)
+            task.add_done_callback(self._hooks.discard)
 
     async def _in_turn(self, ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async with self._hook_turn:
             await ask()
+        if self.has_failed and self._plain is not None and self._main is not None:
+            self._main.cancel()  # whoever waits for this call is told why the actor has failed
 
     async def _returned(self, message: UndeliverableMessageEnvelope) -> None:
         hook = self.hook(RETURN_HOOK)

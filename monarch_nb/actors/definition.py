@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from monarch_nb.actors.signatures import BoundCheck, Propagate
@@ -56,6 +56,11 @@ class EndpointProperty(Generic[P, R]):
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
+
+    @property
+    def _method(self) -> Callable[..., object]:
+        # Monarch's name, by which programs show the source of an endpoint
+        return self.method
 
     if TYPE_CHECKING:
 
@@ -162,6 +167,17 @@ def concurrent_endpoint(
     return mark if method is None else mark(method)
 
 
+class _Nothing:
+    """Answer of a hook of the base class: false, and awaitable for asynchronous actors."""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __await__(self) -> Generator[None, None, bool]:
+        yield from ()
+        return False
+
+
 class Actor:
     """Base class of what lives on ranks and is called by messages, one at a time.
 
@@ -170,8 +186,9 @@ class Actor:
     has one thread for life; else it has an event loop of its own.
 
     Hooks, all optional: `__supervise__(self, failure) -> bool` is called on the owner when a mesh
-    that it spawned fails (truthy: handled); `__cleanup__(self, exc)` runs once when the actor stops
-    (3 s);
+    that it spawned fails (truthy: handled; else the owner fails, and who waits for it is told);
+    `__cleanup__(self, exc)` runs once when the actor stops (3 s);
+    `super().__supervise__(failure)` handles nothing, `super().__cleanup__(exc)` does nothing;
     `_handle_undeliverable_message(self, envelope) -> bool` is called on the actor that sent a
     message which nobody got and of which nobody else is told: a broadcast, a `send`, or a value
     sent to a port, when the actor there has ended (also while the message was queued), its process
@@ -203,6 +220,19 @@ class Actor:
         def __supervise__(self, failure: MeshFailure) -> bool: ...
         def __cleanup__(self, exc: Exception | None) -> None: ...
         def _handle_undeliverable_message(self, envelope: UndeliverableMessageEnvelope) -> bool: ...
+
+    else:
+
+        def __supervise__(self, failure: MeshFailure) -> _Nothing:
+            return _Nothing()
+
+        def __cleanup__(self, exc: Exception | None) -> _Nothing:
+            return _Nothing()
+
+
+def has_hook(cls: type, name: str) -> bool:
+    """Tell whether a class has a hook of its own."""
+    return getattr(cls, name, None) is not getattr(Actor, name, None)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -246,10 +276,9 @@ def check_class(cls: object) -> None:
 
 def _check_hooks(cls: type, *, sync: bool) -> None:
     for hook in HOOKS:
-        method = getattr(cls, hook, None)
-        if method is None:
+        if not has_hook(cls, hook):
             continue
-        is_async = inspect.iscoroutinefunction(method)
+        is_async = inspect.iscoroutinefunction(getattr(cls, hook))
         if sync and is_async:
             raise ValueError(
                 f"{cls.__name__} has sync endpoints and an async {hook}; make it `def`"

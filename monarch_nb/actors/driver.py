@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from monarch_nb.actors.definition import RETURN_HOOK, endpoints_of
+from monarch_nb.actors.definition import RETURN_HOOK, endpoints_of, has_hook
 from monarch_nb.actors.ports import Port
 from monarch_nb.core.shape.extent import Extent, Point
 from monarch_nb.core.wire.frames import ERROR, REPLY, Message
@@ -196,6 +196,11 @@ class Driver:
     def wait_until_over(self, limit_s: float) -> bool:
         return self._over.wait(limit_s)
 
+    @property
+    def has_failed(self) -> bool:
+        """Tell whether it has ended without having been stopped."""
+        return self.ended is not None and self.ended is not self._stopped
+
     def begin_stop(self, reason: str) -> None:
         self._stopped = ActorEnded(self.stopped_text(reason))
         self.urgent(functools.partial(self.end, self._stopped, tell=False))
@@ -365,10 +370,10 @@ class Driver:
 
     def hook(self, name: str) -> Callable[..., object] | None:
         """Return a hook of the user's, in its context; None where there is none or no actor."""
-        if self.state == State.ENDED:
+        if self.state == State.ENDED or self._actor is None:
             return None
         self.enter(self.spec.rank, self.spec.labels, self.spec.sizes, 0)
-        return getattr(self._actor, name, None)
+        return getattr(self._actor, name) if has_hook(type(self._actor), name) else None
 
     def return_hook_raised(
         self, message: UndeliverableMessageEnvelope, error: BaseException
@@ -377,9 +382,9 @@ class Driver:
         self.end(ActorEnded(self._failed_text(why), error), tell=True)
 
     def cleanup_hook(self) -> Callable[[], object] | None:
-        hook = getattr(self._actor, "__cleanup__", None)
-        if hook is None:
+        if self._actor is None or not has_hook(type(self._actor), "__cleanup__"):
             return None
+        hook = self._actor.__cleanup__
         error = self.ended.cause if self.ended is not None else None
         return functools.partial(hook, error if isinstance(error, Exception) else None)
 

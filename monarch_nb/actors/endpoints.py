@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, final
 
 from monarch_nb import late
+from monarch_nb.actors import gate
+from monarch_nb.actors.gate import pending
 from monarch_nb.actors.signatures import BoundCheck, Propagate
 from monarch_nb.actors.undeliverable import Returns
 from monarch_nb.core.shape.values import ValueMesh
@@ -43,6 +45,12 @@ class Members(Protocol):
     @property
     def _state(self) -> MeshState: ...
     def _target(self, method: str) -> Target: ...
+
+
+class Sendable(Protocol):
+    """A function that ranks run, as `send` takes it: what `remote` makes."""
+
+    def broadcast(self, *args: Any, **kwargs: Any) -> None: ...
 
 
 @final
@@ -138,7 +146,7 @@ class Endpoint(Generic[P, R]):
 
     def _takes_tensors(self, args: Any, kwargs: Any) -> bool:
         engine = late.loaded(late.TENSORS)
-        if engine is None or (not kwargs and pickling.ATOMS.issuperset(map(type, args))):
+        if engine is None or (not kwargs and pickling.are_short_atoms(args)):
             return False
         if found := engine.holds_tensors((args, kwargs)):
             self._check(args, kwargs)
@@ -160,7 +168,10 @@ class Endpoint(Generic[P, R]):
     def _prepare(self, args: Any, kwargs: Any) -> tuple[Proc, Target, int]:
         self._check(args, kwargs)
         target = self._mesh._target(self._name)
-        return current.runtime().proc, target, context.current_tag()
+        proc = current.runtime().proc
+        if pending:
+            target = gate.behind(target, proc.id)
+        return proc, target, context.current_tag()
 
     def _encode(
         self,
@@ -171,9 +182,11 @@ class Endpoint(Generic[P, R]):
         lend_to: Sequence[int] | None = None,
     ) -> Payload:
         content = (self._name, args, kwargs, *target.extent, self._explicit)
-        if not kwargs and pickling.ATOMS.issuperset(map(type, args)):
-            return proc.encode_bytes(pickling.dumps_plain(content))
-        return proc.encode(content, target.processes if lend_to is None else lend_to)
+        if not kwargs and pickling.are_short_atoms(args):
+            payload = proc.encode_bytes(pickling.dumps_plain(content))
+        else:
+            payload = proc.encode(content, target.processes if lend_to is None else lend_to)
+        return payload.behind(target.prefix) if target.prefix else payload
 
     def _single(
         self, proc: Proc, target: Target, index: int, tag: int, args: Any, kwargs: Any
@@ -239,7 +252,7 @@ def as_endpoint(
 
 
 def send(
-    endpoint: Endpoint[Any, Any],
+    endpoint: Endpoint[Any, Any] | Sendable,
     args: tuple[object, ...],
     kwargs: dict[str, Any],
     port: Port[Any] | None = None,
@@ -248,11 +261,15 @@ def send(
     """Send a call whose answers go to `port` (None: nobody waits).
 
     Args:
+        endpoint: of actors, or a remote function (`monarch_nb.tensor.remote`).
         selection: "all" members or "choose" one at random. Raises `ValueError` for anything else.
     """
-    proc, target, tag = endpoint._prepare(args, kwargs)
     if selection not in {"all", "choose"}:
         raise ValueError(f'selection is "all" or "choose", not {selection!r}')
+    if not isinstance(endpoint, Endpoint) or endpoint._takes_tensors(args, kwargs):
+        late.load(late.REMOTE_METHODS).send(endpoint, args, kwargs, port, selection)
+        return
+    proc, target, tag = endpoint._prepare(args, kwargs)
     chosen = random.randrange(len(target.processes)) if selection == "choose" else None  # noqa: S311  no secret
     whole = range(len(target.processes)) if chosen is None else (chosen,)
     answer_to, reply = (proc.id, 0) if port is None else port._claimed()

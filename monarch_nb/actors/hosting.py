@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.actors.async_driver import AsyncDriver
 from monarch_nb.actors.driver import ActorEnded, Board, Driver
+from monarch_nb.actors.gate import Gate
 from monarch_nb.actors.ports import address_of_port
 from monarch_nb.actors.post_mortem import LastFailures
 from monarch_nb.actors.sync_driver import SyncDriver, WorkQueue
 from monarch_nb.actors.undeliverable import send_back
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.wire import pickling
-from monarch_nb.core.wire.frames import ACTOR_BIT, CALL, ERROR, Message
+from monarch_nb.core.wire.frames import ACTOR_BIT, CALL, ERROR, GATE_BIT, Message
 from monarch_nb.core.wire.messages.actors import (
     ActorFailed,
     AwaitBoot,
@@ -32,6 +33,7 @@ from monarch_nb.core.wire.messages.actors import (
     StopActor,
 )
 from monarch_nb.core.wire.messages.codec import Done
+from monarch_nb.process.instance import here
 from monarch_nb.process.payloads import Handed, Payload
 from monarch_nb.process.process import ANY_PORT, Proc
 from monarch_nb.process.supervision.recent_errors import RecentErrors
@@ -84,6 +86,7 @@ class Hosting:
         """Called with what a call has raised, in its thread, before the caller is told."""
         self.on_ended: list[Callable[[int], None]] = []
         """Called with the port of each actor that has ended."""
+        self.gate = Gate(proc.id, proc.deliver, self._has_ended)
         self.uncopied: dict[int, Handed | None] = {}
         """Ports of this process that take an answer from an actor of it as it is; the answer."""
         self._main_queue = hooks.main_queue
@@ -166,7 +169,13 @@ class Hosting:
         if interrupt.running and (key := driver.running) is not None:
             driver.interrupt(key)
 
+    def _has_ended(self, port: int) -> bool:
+        return port in self.proc.ports and port not in self.drivers
+
     def _on_unknown(self, message: Message) -> None:
+        if message.kind == CALL and message.port & GATE_BIT and message.port & ACTOR_BIT:
+            self.gate.arrive(message)
+            return
         if message.kind != CALL or not message.port & ACTOR_BIT:
             self.proc.discard(message)  # an answer that nobody waits for any more
             dest = address_of_port(self.proc.id, message.port)
@@ -228,6 +237,7 @@ class Hosting:
             listener(port)
         if self.drivers.get(port) is driver:
             del self.drivers[port]
+        self.gate.end(port)
         if driver.on_main:
             self._main_taken = False
         else:
@@ -243,6 +253,15 @@ class Hosting:
         if message.reply:
             payload, rank, tag = Payload(ended.sealed()), message.rank, message.tag
             self.proc.send(message.source, ERROR, message.reply, payload, rank=rank, tag=tag)
+
+    def undisturbed(self, action: Callable[[], None]) -> None:
+        """Do a piece of our work in a call of an actor here: an interrupt comes up behind it."""
+        caller = here.get()
+        driver = None if caller is None else self.drivers.get(caller.instance.port)
+        if driver is None:
+            action()
+        else:
+            driver.interrupts.undisturbed(action)
 
     def tell_owner(self, spec: SpawnActor, ended: ActorEnded) -> None:
         failed, payload = ActorFailed(spec.port, ended.text), Payload(ended.sealed())

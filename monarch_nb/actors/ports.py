@@ -162,8 +162,8 @@ def _deliver(box: weakref.ref[Mailbox[Message]], proc: Proc, message: Message) -
 
 
 @final
-class Channel:
-    """Makes pairs of ports.
+class Channel(Generic[R]):
+    """Makes pairs of ports; `Channel[int].open()` says to type checkers what they carry.
 
     Example:
         >>> port, receiver = Channel.open()     # doctest: +SKIP
@@ -173,16 +173,16 @@ class Channel:
 
     @staticmethod
     # Monarch's
-    def open(once: bool = False) -> tuple[Port[Any], PortReceiver[Any]]:
+    def open(once: bool = False) -> tuple[Port[R], PortReceiver[R]]:
         """Make a mailbox in this process; `once` allows one message."""
         proc = current.proc()
         number = proc.new_port()
         return Port(proc.id, number, once=once), PortReceiver(proc, number, once=once)
 
     @staticmethod
-    def open_ranked(once: bool = False) -> tuple[Port[Any], RankedPortReceiver[Any]]:
+    def open_ranked(once: bool = False) -> tuple[Port[R], RankedPortReceiver[R]]:
         """Open one whose messages come with the sender's rank."""
         proc = current.proc()
         number = proc.new_port()
-        receiver: RankedPortReceiver[Any] = RankedPortReceiver(proc, number, once=once, ranked=True)
+        receiver: RankedPortReceiver[R] = RankedPortReceiver(proc, number, once=once, ranked=True)
         return Port(proc.id, number, once=once), receiver

@@ -34,7 +34,7 @@ class LastFailures:
         self.kept: dict[int, Kept] = {}
         self.stop: Callable[[BaseException], None] | None = None
         self._room = 0
-        self._looked_into: set[int] = set()
+        self._looked_into: list[int] = []
 
     def make_room(self, count: int) -> None:
         self._room = count
@@ -72,18 +72,24 @@ class LastFailures:
 
     @contextlib.contextmanager
     def looking_into(self, error: BaseException) -> Iterator[None]:
-        """Inside, its frames stay as they are."""
-        self._looked_into.add(id(error))
+        """Inside, its frames stay as they are; what was forgotten meanwhile goes afterwards. Any
+        thread."""
+        self._looked_into.append(id(error))
         try:
             yield
         finally:
-            self._looked_into.discard(id(error))
+            self._looked_into.remove(id(error))
+            if id(error) not in [*self._looked_into, *(id(kept.error) for kept in self._all())]:
+                _empty(error)
+
+    def _all(self) -> list[Kept]:
+        return list(self.kept.values())
 
     def last(self, tag: int | None = None) -> Kept | None:
         """Return the newest, or the newest of a notebook cell. Any thread."""
         found = [
             each
-            for each in list(self.kept.values())
+            for each in self._all()
             if tag is None or (each.here is not None and each.here.tag == tag)
         ]
         return max(found, key=lambda each: each.at, default=None)

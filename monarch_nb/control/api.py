@@ -12,7 +12,7 @@ import math
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from monarch_nb.control import started
@@ -138,11 +138,12 @@ class Control:
 
     def home(self, mesh: ProcMesh | ActorMesh[Any]) -> tuple[str, Sequence[int]] | None:
         """Return the process mesh that actors live on, and their ranks there; None for others."""
-        state: Any = mesh._state  # of processes, or of actors with their `procs`
-        procs = getattr(state, "procs", None)
-        if procs is None:
+        from monarch_nb.meshes.states import ActorsState
+
+        state = mesh._state
+        if not isinstance(state, ActorsState) or state.procs is None:
             return None
-        return procs.name, [state.proc_ranks[rank] for rank in mesh.ranks]
+        return state.procs.name, [state.proc_ranks[rank] for rank in mesh.ranks]
 
     def whole(self, mesh: ProcMesh) -> ProcMesh:
         """Return the mesh that this is, or is a slice of."""
@@ -151,6 +152,13 @@ class Control:
     def lost(self, mesh: ProcMesh) -> Sequence[int]:
         """Return the ranks of it that are lost and not healed."""
         return [rank for rank in mesh.ranks if rank in mesh._state.lost]
+
+    def refused(self, mesh: ProcMesh) -> str | None:
+        """Return why the host has started none of its ranks, if that is so."""
+        failures = mesh._state.lost.values()
+        ends = [each.ended for each in failures if each.ended is not None]
+        reasons = {each.reason for each in ends if each.code is None and each.signal is None}
+        return reasons.pop() if len(ends) == len(mesh) and len(reasons) == 1 else None
 
     def processes(self, mesh: ProcMesh, ranks: Iterable[int]) -> Sequence[int]:
         """Return the ids of these ranks' processes, which no others will ever have."""
@@ -173,10 +181,10 @@ class Control:
         stacks.interrupt(_client().proc, mesh, ranks)
 
     def stacks(
-        self, mesh: ProcMesh, ranks: Iterable[int], *, brief: bool = False
+        self, mesh: ProcMesh, ranks: Collection[int], *, brief: bool = False
     ) -> Mapping[int, Sequence[Stack]]:
         """Return where all threads of these ranks are in code of the user's, the main thread first;
-        of those that can say it, within a tenth of a second where it is to be `brief`."""
+        of those that can be seen, within a third of a second where it is to be `brief`."""
         limit_s = stacks.BRIEF_S if brief else stacks.LIMIT_S
         return stacks.look(_client().proc, mesh, ranks, limit_s)
 
@@ -186,6 +194,11 @@ class Control:
 
         client = self.running_client()
         return None if client is None else collectives.Xray(client.proc, client.supervision)
+
+    def settle_groups(self, mesh: ProcMesh) -> None:
+        """Get ranks in step again in process groups that an earlier cell or call has left; who
+        listens to the client is told what was done. Waits for the ranks."""
+        _client().agreements.settle(mesh._state)
 
     def actors_of(
         self, mesh: ProcMesh, ranks: Iterable[int], timeout_s: float
@@ -253,16 +266,24 @@ class Control:
         tag: int,
         keep: bool,
         what: str,
+        fail_fast: bool = True,
     ) -> CellRun:
         """Submit the code to every rank of the mesh and return at once.
 
         With `keep` the ranks keep the value of its last expression for whoever has the run. `what`
-        is what views call it.
+        is what views call it. `fail_fast`: see `CellRun.free_waiting`.
         """
         from monarch_nb.control import cells
 
         return cells.run_cell(
-            mesh, code, filename=filename, first_line=first_line, tag=tag, keep=keep, what=what
+            mesh,
+            code,
+            filename=filename,
+            first_line=first_line,
+            tag=tag,
+            keep=keep,
+            what=what,
+            fail_fast=fail_fast,
         )
 
     def script(

@@ -13,7 +13,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from monarch_nb.control.client import Client, client
 from monarch_nb.control.output.failures import record_of_death
@@ -36,12 +36,21 @@ if TYPE_CHECKING:
     from monarch_nb.process.futures.future import Future
 
 A = TypeVar("A")
+_FAILED: Final = frozenset({"error", "interrupted", "cancelled"})
 
 
 class CellRun(Waiter):
     """A cell that runs on the ranks of a mesh."""
 
-    def __init__(self, owner: Client, mesh: ProcMesh, tag: int, *, keep: bool = False) -> None:
+    def __init__(
+        self,
+        owner: Client,
+        mesh: ProcMesh,
+        tag: int,
+        *,
+        keep: bool = False,
+        fail_fast: bool = True,
+    ) -> None:
         self.mesh = mesh
         self.tag = tag
         self.started_s = time.monotonic()
@@ -49,6 +58,7 @@ class CellRun(Waiter):
         self._client = owner
         self._proc: Proc = owner.proc
         self._what = "cell"
+        self._fail_fast = fail_fast
         self._rank_of = dict(zip(mesh._processes(), mesh.ranks, strict=True))
         self._agent_of = dict(zip(mesh._processes(), mesh._agents(), strict=True))
         self._heard: set[int] = set()
@@ -163,9 +173,18 @@ class CellRun(Waiter):
             if self.waits_for(process):
                 self.lost(Exit(process, reason=ended.reason))
 
+    def free_waiting(self) -> None:
+        """Let ranks that wait for those on which it has failed raise: these will not come. Nothing
+        if it was run with `fail_fast=False`. Not for the inbox thread."""
+        failed = [rank for rank, each in dict(self.outcomes).items() if each.status in _FAILED]
+        if failed and self._fail_fast and self.pending:
+            self._client.agreements.free(self.state, {self._port: failed})
+
     def _end(self, rank: int, outcome: messages.CellOutcome) -> None:
         if rank in self.outcomes:  # it was lost while its output was awaited
             return
+        if outcome.status in _FAILED and self._fail_fast:
+            self._proc.call_failed(self.state, self._port, [rank])
         self.outcomes[rank] = outcome
         if len(self.outcomes) == len(self._rank_of):
             self._proc.waiting.pop(self._port, None)
@@ -235,6 +254,7 @@ def run_cell(
     tag: int,
     keep: bool = False,
     what: str = "cell",
+    fail_fast: bool = True,
 ) -> CellRun:
     """Start a cell on all ranks of a mesh or slice. Does not block.
 
@@ -244,16 +264,17 @@ def run_cell(
         tag: the notebook cell under which its output belongs.
         keep: ranks keep the value of the last expression, for `CellRun.values`.
         what: what views call it, while it runs and where it has failed.
+        fail_fast: ranks are freed where they wait for one on which the cell has failed.
 
     Raises:
         RuntimeError: the mesh has been stopped.
         SupervisionError: some of these ranks are lost already.
     """
     cell = messages.RunCell(code, filename, first_line, what=what, keep=keep)
-    return start(mesh, cell, tag)
+    return start(mesh, cell, tag, fail_fast=fail_fast)
 
 
-def start(mesh: ProcMesh, cell: messages.RunCell, tag: int) -> CellRun:
+def start(mesh: ProcMesh, cell: messages.RunCell, tag: int, *, fail_fast: bool = True) -> CellRun:
     """Send a cell, or what runs like one, to all ranks of a mesh or slice."""
     state = mesh._state
     if state.ended is not None:
@@ -261,7 +282,7 @@ def start(mesh: ProcMesh, cell: messages.RunCell, tag: int) -> CellRun:
     lost = [rank for rank in mesh.ranks if state.processes[rank] in client().proc.dead]
     if lost:
         raise _refusal(mesh, lost)
-    run = CellRun(client(), mesh, tag, keep=cell.keep)
+    run = CellRun(client(), mesh, tag, keep=cell.keep, fail_fast=fail_fast)
     run.send(cell)
     return run
 
@@ -298,7 +319,8 @@ def script_of(
 def run_script(part: ProcMesh, script: messages.Script, *, tag: int, keep: bool = False) -> CellRun:
     """Start a script on one of its parts, as a cell is. Does not block. Raises as `run_cell`."""
     what = PurePath(script.name).name
-    return start(part, messages.RunCell(script=script, what=what, keep=keep), tag)
+    cell = messages.RunCell(script=script, what=what, keep=keep)
+    return start(part, cell, tag, fail_fast=False)
 
 
 def ask(

@@ -26,7 +26,9 @@ from monarch_nb.control.debug.dap import DapService
 from monarch_nb.control.debug.server import DebugServer
 from monarch_nb.control.debug.sessions import DebugService, PauseService, PostMortem
 from monarch_nb.control.faults import FaultService, exit_when_told
+from monarch_nb.control.hangs.agreement import Agreements
 from monarch_nb.control.hosts.agents import AgentProcess, AttachedHosts, agent_of
+from monarch_nb.control.hosts.watchers import Watchers
 from monarch_nb.control.output.comms import CommService
 from monarch_nb.control.output.failures import Failures
 from monarch_nb.control.output.logbook import Logbook
@@ -34,10 +36,11 @@ from monarch_nb.control.output.routing import OutputEvent, OutputService
 from monarch_nb.control.status.sampling import StatusService
 from monarch_nb.control.status.snapshots import Snapshot
 from monarch_nb.core.wire.frames import COMM_PORT, HOST_SHIFT, OUTPUT_PORT, Message
-from monarch_nb.core.wire.messages import actors, agents, cells, debug, status
+from monarch_nb.core.wire.messages import actors, agents, cells, debug, groups, status
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.rundir import RunDir, new_run_dir
 from monarch_nb.meshes.bootstrap import Environment, changes
+from monarch_nb.meshes.states import ProcsState, procs_of
 from monarch_nb.net.keys import KeyPair
 from monarch_nb.process import current
 from monarch_nb.process.exit import Exit
@@ -69,7 +72,6 @@ class Client(Runtime):
             config=config,
             on_root_failure=self.faults.root_failed,
         )
-        self.config = config
         self._run_dir = run_dir
         self._agent: AgentProcess | None = None
         self._attached: AttachedHosts | None = None
@@ -84,6 +86,12 @@ class Client(Runtime):
         self.debugging = DebugService(self.proc, self.supervision, config.breakpoints)
         self.post_mortem = PostMortem(self.debugging)
         self._debug_server = DebugServer(self.debugging, run_dir.path, os.getuid())
+        self._watchers = Watchers(self.proc, self._agent_on)
+        self.supervision.on_exit.append(self._watchers.exited)
+        self.agreements = Agreements(self.proc, self.supervision)
+        self.at_close.append(self.agreements.close)
+        self.proc.on_call_failed.append(self.agreements.call_failed)
+        self.proc.on_calls_cancelled.append(self.agreements.calls_cancelled)
         self.hosting.booted()
         serve_controllers(self.proc)
         self.proc.ports[OUTPUT_PORT] = self.output.on_output
@@ -98,12 +106,14 @@ class Client(Runtime):
             serve(agents.ZygoteFailed, self._on_failed),
             serve(agents.Spawned, self.status.on_spawned),
             serve(agents.Board, self.status.on_board),
+            serve(agents.Watch, self._watchers.on_watch),
             serve(agents.RawOutput, self.output.on_raw),
             serve(actors.AggregateOutput, self.output.on_logging_option),
             serve(cells.GetSource, self._on_get_source),
+            serve(groups.OutOfStep, self.agreements.on_out_of_step),
             serve(status.GetHeldOfMesh, self.pauses.on_asked),
-            serve(debug.DebugEvent, self.debugging.on_event),
-            serve(debug.DapEvent, self.debuggers.on_event),
+            serve(debug.DebugEvent, self._on_debug_event),
+            serve(debug.DapEvent, self._on_dap_event),
         ]
         super().start([*own, *handlers], after_interrupt)
 
@@ -112,6 +122,11 @@ class Client(Runtime):
             return self._run_dir.path / "logs"
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{self._run_dir.path.name}"
         return Path(self.config.log_dir).expanduser() / name
+
+    @property
+    def config(self) -> Config:
+        """The settings as they are now."""
+        return self.proc.config
 
     # what notebooks use
 
@@ -137,6 +152,15 @@ class Client(Runtime):
         """Call `callback(mesh, ranks)` when ranks that were lost are there again, before they run
         code of the user's, in the thread that heals."""
         self.supervision.on_heal.append(lambda state, ranks: callback(state.name, ranks))
+
+    def on_pulse(self, callback: Callable[[], object]) -> None:
+        """Call back in the inbox thread when a rank has become silent, or is heard again."""
+        self.supervision.on_pulse.append(callback)
+
+    def on_groups_made(self, callback: Callable[[str, str], None]) -> None:
+        """Call `callback(mesh, line)` when ranks of a mesh that were out of step have new process
+        groups, in the thread that uses the mesh next. Else the line is logged."""
+        self.agreements.on_made.append(callback)
 
     def snapshot(self) -> Snapshot:
         """Return the state of every mesh, as one immutable value."""
@@ -207,9 +231,10 @@ class Client(Runtime):
                 self._attached = AttachedHosts(
                     self._run_dir.path, self.proc.host, self.config, self.proc.id, self._host_lost
                 )
-        return [self._attached.dial(address, pair) for address in addresses]
+        limit_s = self.proc.config.attach_s
+        return [self._attached.dial(address, pair, limit_s) for address in addresses]
 
-    def _host_lost(self, host: int, why: str) -> None:
+    def _host_lost(self, host: int, why: str, silent_s: float | None) -> None:
         # the gateway's thread
         lost = {
             process
@@ -217,16 +242,23 @@ class Client(Runtime):
             for process in state.processes
             if process >> HOST_SHIFT == host
         }
-        since_s = self.config.pulse_timeout_s
-        gone = [agent_of(host), *lost]
         self.supervision.exited(
-            *(Exit(process, reason=why, unreachable_s=since_s) for process in gone)
+            *(
+                Exit(process, reason=why, unreachable_s=silent_s, for_good=True)
+                for process in (agent_of(host), *lost)
+            )
         )
+
+    def _agent_on(self, host: int) -> int | None:
+        if host == self.proc.host:
+            return self.proc.agent
+        is_attached = self._attached is not None and host in self._attached.ready
+        return agent_of(host) if is_attached else None
 
     def shut_hosts(self, agents: Sequence[int]) -> Future[None]:
         for state in list(self.supervision.states.values()):
-            below = getattr(state, "procs", state)
-            if not set(agents).isdisjoint(getattr(below, "agents", ())):
+            below = procs_of(state)
+            if below is not None and not set(agents).isdisjoint(below.agents):
                 state.end("its host was shut down")
         agent, here = self._agent, self.proc.agent in agents
         told = super().shut_hosts(agents)
@@ -240,6 +272,16 @@ class Client(Runtime):
 
     def _on_get_source(self, wanted: cells.GetSource, message: Message) -> None:
         self.proc.answer(message, cells.SourceText(text_of_cell(wanted.filename)))
+
+    def _on_debug_event(self, event: debug.DebugEvent, message: Message) -> None:
+        self.debugging.on_event(event, message)
+        if event.event in ("asks", "goes"):
+            self.status.hurry()
+
+    def _on_dap_event(self, event: debug.DapEvent, message: Message) -> None:
+        self.debuggers.on_event(event, message)
+        if event.message.get("event") in ("stopped", "continued"):
+            self.status.hurry()
 
     def _on_ready(self, _: agents.Ready, message: Message) -> None:
         if self._agent is not None and message.source == self.proc.agent:
@@ -271,7 +313,8 @@ class Client(Runtime):
         return [
             process
             for state in list(self.supervision.states.values())
-            for process, of in zip(state.processes, getattr(state, "agents", ()), strict=False)
+            if isinstance(state, ProcsState)
+            for process, of in zip(state.processes, state.agents, strict=True)
             if of == agent and process not in self.proc.dead
         ]
 

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -22,6 +23,8 @@ from monarch_nb.process import interrupts
 from monarch_nb.process.supervision.supervision import MeshFailure
 
 KEPT: Final = 200
+ENDING_S: Final = 10.0
+"""So long a program that is being ended cleans up, before another failure interrupts it again."""
 HOOK_MODULES: Final = ("monarch.actor", "monarch_nb")
 
 
@@ -53,7 +56,8 @@ def unhandled_fault_hook(failure: MeshFailure) -> None:
     """End the program on a failure that nobody handled. Assign your own to keep going:
 
     `monarch_nb.unhandled_fault_hook = lambda failure: ...`. This default prints the report and ends
-    the program.
+    the program by a `KeyboardInterrupt` in its main thread; failures of the next 10 s, while it
+    cleans up, are printed only.
     """
     _end_program(failure)
 
@@ -73,6 +77,25 @@ def _run_hook(hook: Callable[[MeshFailure], object], failure: MeshFailure) -> No
         _end_program(failure)
 
 
+class _Ending:
+    """When the program was last told to end."""
+
+    def __init__(self) -> None:
+        self._began = -ENDING_S
+        self._lock = threading.Lock()
+
+    def begins(self) -> bool:
+        with self._lock:
+            now = time.monotonic()
+            if now - self._began < ENDING_S:
+                return False
+            self._began = now
+            return True
+
+
+_ending: Final = _Ending()
+
+
 def _end_program(failure: MeshFailure) -> None:
     sys.stderr.write(
         "Unhandled monarch error on the root actor, "
@@ -80,7 +103,8 @@ def _end_program(failure: MeshFailure) -> None:
         f"{failure.report()}\n"
     )
     sys.stderr.flush()
-    interrupts.interrupt_main()  # a KeyboardInterrupt there, even in a C wait
+    if _ending.begins():  # else it is at its clean-up
+        interrupts.interrupt_main()  # a KeyboardInterrupt there, even in a C wait
 
 
 def exit_when_told() -> None:

@@ -1,7 +1,7 @@
 """Warm shared memory with leases: large buffers between the processes of one host and one user.
 
 The owner copies a buffer once into a segment (`Arena.lend`) and sends the small `Handle`; each
-holder maps it (`attach`) and, when its last view is collected, has the owner `release` it. It
+holder maps it (`attached.py`) and, when its last view is collected, has the owner `release` it. It
 moves bytes and knows nothing of messages, pickles or sockets. The rules of the file:
 
 1. A segment is never written while anyone holds a lease on it. A holder maps it privately (copy
@@ -11,14 +11,15 @@ moves bytes and knows nothing of messages, pickles or sockets. The rules of the 
    before the file is closed; a holder maps only the right inode, and only within its size.
 4. `release`, `forget` and what a dying view runs never wait for a lock: the garbage collector may
    call them in the thread that has it. They queue; whoever has the lock settles.
-5. A forked child may read on through mappings that nobody tracks. So a process that forks (by
+5. What never changes (`bytes`) may be promised: its lease begins before it is copied, the lender
+   has one of its own until then, and a holder waits before it maps.
+6. A forked child may read on through mappings that nobody tracks. So a process that forks (by
    `os.fork`) keeps the leases it then holds until it dies, and its child releases none.
 
 Two ways to copy (256 MB, one Xeon core, slow first touch): `pwrite` fills new pages at 2.5-3.2
 GB/s, a mapping at 1.2-2.0, as the kernel clears each page first; and a one-off stays out of our
 RSS. A segment used again is mapped for good and filled at 12 GB/s (two threads: 22), where
-`pwrite` does 5. Neither holds the GIL. Attaching maps lazily: reading pays 9 ms of faults per
-256 MB, as much as populating would; each page written is copied first.
+`pwrite` does 5. Neither holds the GIL.
 """
 
 from __future__ import annotations
@@ -31,39 +32,38 @@ import queue
 import struct
 import threading
 import time
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from monarch_nb.errors import BrokenError, ClosedError, LimitError, RemoteProtocolError
+from monarch_nb.errors import ClosedError, LimitError, RemoteProtocolError
 
 PACK_BYTES = 64 << 20  # neighbours share a segment up to this size: 1000 tensors, not 1000 fds
 _AWAITED_BYTES_PER_S = 25e9  # 10 ms for 256 MB, which take 100 ms to be touched
 _PAGE = mmap.PAGESIZE
 _SHARED = mmap.MAP_SHARED | mmap.MAP_POPULATE
-_MAP_FIXED = 0x10
 _LENDER = -1  # holds a segment while it is being filled; processes have ids >= 0
 _EVERY = 0  # in place of an inode number
-_LAYOUT = struct.Struct("<IIQQQ")
+_LAYOUT = struct.Struct("<IIQQQI")
+_TURN = struct.Struct("<I")
 HANDLE_BYTES = _LAYOUT.size
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+_libc = ctypes.CDLL(None)
+_libc.memcpy.restype = ctypes.c_void_p
+_libc.memcpy.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
 
-_forks: list[None] = []  # grows at every fork; thrice, as other threads run between hooks and fork
-_count = partial(_forks.append, None)
-os.register_at_fork(before=_count, after_in_parent=_count, after_in_child=_count)
+Whole = Sequence[memoryview]
+"""One buffer, as pieces of bytes that follow each other."""
 
 
 class Handle(NamedTuple):
     """Where a lent buffer lies: bytes [offset, offset + size) of file `fd` of process `pid`.
 
-    `segment` is the inode number of the file, so a recycled pid or fd is never taken for it.
+    `segment` is the inode number of the file, so a recycled pid or fd is never taken for it. With a
+    `turn` that is not 0 it may still be on its way there: the file ends with that number afterwards
+    (`last_turn`).
     """
 
     pid: int
@@ -71,6 +71,7 @@ class Handle(NamedTuple):
     segment: int
     offset: int
     size: int
+    turn: int = 0
 
     def pack(self) -> bytes:
         return _LAYOUT.pack(*self)
@@ -82,6 +83,13 @@ class Handle(NamedTuple):
         if not handle or not handle.pid or not handle.size or handle.offset % _PAGE:
             raise RemoteProtocolError(f"not a handle of shared memory: {handle or len(data)}")
         return handle
+
+
+def last_turn(fd: int) -> int:
+    """Return the number with which the file of a segment ends."""
+    end = os.fstat(fd).st_size - _TURN.size
+    found: int = _TURN.unpack(os.pread(fd, _TURN.size, end))[0]
+    return found
 
 
 class Arena:
@@ -101,17 +109,19 @@ class Arena:
         self._is_awaited = False
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._dead: set[int] = set()
+        self._promised: queue.SimpleQueue[_Promise | None] = queue.SimpleQueue()
+        self._filler: threading.Thread | None = None
 
     def lend(self, buffers: Sequence[memoryview], holders: Iterable[int]) -> list[Handle]:
         """Copy each contiguous, non-empty buffer once and lease it to every one of `holders`.
 
         A holder owes one `release` per handle. LimitError, with nothing lent, if memory is short.
         """
-        views, people = [view.cast("B") for view in buffers], frozenset(holders)
-        if not people or not all(views):
-            raise ValueError("lend() needs holders, and buffers that are not empty")
-        runs = list(_runs(views))
-        sizes = [sum(map(_paged, run)) for run in runs]
+        return self.lend_pieces([[buffer] for buffer in buffers], holders)
+
+    def lend_pieces(self, wholes: Sequence[Whole], holders: Iterable[int]) -> list[Handle]:
+        """As `lend`, of buffers that are in pieces here and whole where they arrive."""
+        runs, sizes, people = _prepared(wholes, holders)
         self._await_warm(max(sizes, default=0))
         segments = self._reserve(sizes)
         lent: list[list[Handle]] = []
@@ -120,6 +130,34 @@ class Arena:
         finally:
             self._finish(segments, lent, people)
         return [handle for handles in lent for handle in handles]
+
+    def promise(self, wholes: Sequence[Whole], holders: Iterable[int]) -> list[Handle]:
+        """As `lend_pieces`, of memory that never changes: returns at once, a thread copies it.
+
+        Holders wait for it (`attached.py`), and fail if it cannot be done.
+        """
+        runs, sizes, people = _prepared(wholes, holders)
+        segments = self._reserve(sizes)
+        lent: list[list[Handle]] = []
+        try:
+            lent.extend(segment.promise(run) for segment, run in zip(segments, runs, strict=True))
+        finally:
+            self._finish(segments, lent, people, is_filled=False)
+        for segment, run in zip(segments, runs, strict=True):
+            self._promised.put(_Promise(segment, run))
+        if self._filler is None:
+            self._filler = threading.Thread(target=self._fill, name="monarch-lender", daemon=True)
+            self._filler.start()
+        return [handle for handles in lent for handle in handles]
+
+    def _fill(self) -> None:
+        while (promise := self._promised.get()) is not None:
+            is_done = promise.segment.fulfil(promise.run)
+            self.release(promise.segment.inode, _LENDER)
+            if self._closed or not is_done:  # whoever waits for it finds it gone
+                with self._locked():
+                    self._drop({promise.segment}.intersection(self._segments))
+            del promise  # and what it holds of the user's
 
     def release(self, segment: int, holder: int) -> None:
         """Take one handle in `segment` back from `holder`. Ignored if it has none. Never waits."""
@@ -144,6 +182,9 @@ class Arena:
         with self._locked():
             self._closed = True
             self._drop(segment for segment in self._segments if _LENDER not in segment.leases)
+        self._promised.put(None)
+        if self._filler is not None and self._filler is not threading.current_thread():
+            self._filler.join(1)
 
     def abandon_after_fork(self) -> None:
         """Close a forked child's copies of the parent's files; this arena is then closed.
@@ -228,11 +269,20 @@ class Arena:
             self._trim(free - _total(taken))
             return taken
 
-    def _finish(self, taken: list[_Segment], lent: list[list[Handle]], to: frozenset[int]) -> None:
+    def _finish(
+        self,
+        taken: list[_Segment],
+        lent: list[list[Handle]],
+        to: frozenset[int],
+        *,
+        is_filled: bool = True,
+    ) -> None:
         # failed ones go: a second thread may still be writing in them
         with self._locked():
             for segment, handles in zip(taken, lent, strict=False):
                 segment.leases = dict.fromkeys(to - self._dead, len(handles))
+                if not is_filled:
+                    segment.leases[_LENDER] = 1
             if self._closed or len(lent) < len(taken):
                 self._drop(taken)
             self._check_open()
@@ -252,16 +302,47 @@ class _Segment:
         self.inode = 0
         self.mapping: mmap.mmap | None = None
         self.leases: dict[int, int] = {}
+        self._turn = 0
+        self._is_allocated = False
 
-    def fill(self, run: list[memoryview]) -> list[Handle]:
-        write = self._move if self.fd >= 0 else self._write
+    def fill(self, run: list[Whole]) -> list[Handle]:
         if self.fd < 0:
             self._create()
+        self._copy(run)
+        return self._handles(run, 0)
+
+    def promise(self, run: list[Whole]) -> list[Handle]:
+        """Return the handles that will hold when `fulfil` has succeeded."""
+        if self.fd < 0:
+            self._create()
+        self._turn += 1
+        return self._handles(run, self._turn)
+
+    def fulfil(self, run: list[Whole]) -> bool:
+        try:
+            self._copy(run)
+            os.pwrite(self.fd, _TURN.pack(self._turn), self.capacity)
+        except (OSError, LimitError):
+            return False
+        return True
+
+    def _copy(self, run: list[Whole]) -> None:
+        write = self._move if self._is_allocated else self._write
+        self._allocate()
+        offset = 0
+        for whole in run:
+            at = offset
+            for piece in whole:
+                write(piece, at)
+                at += len(piece)
+            offset += _paged(whole)
+
+    def _handles(self, run: list[Whole], turn: int) -> list[Handle]:
         handles, offset = [], 0
-        for view in run:
-            write(view, offset)
-            handles.append(Handle(os.getpid(), self.fd, self.inode, offset, len(view)))
-            offset += _paged(view)
+        for whole in run:
+            size = _size(whole)
+            handles.append(Handle(os.getpid(), self.fd, self.inode, offset, size, turn))
+            offset += _paged(whole)
         return handles
 
     def drop(self) -> None:
@@ -277,10 +358,18 @@ class _Segment:
             raise _full(self.capacity, free)
         try:
             self.fd = os.memfd_create("monarch_nb", os.MFD_CLOEXEC)
-            os.posix_fallocate(self.fd, 0, self.capacity)
+            os.ftruncate(self.fd, self.capacity + _TURN.size)
         except OSError as error:
             raise _full(self.capacity, 0) from error
         self.inode = os.fstat(self.fd).st_ino
+
+    def _allocate(self) -> None:
+        if not self._is_allocated:
+            try:
+                os.posix_fallocate(self.fd, 0, self.capacity + _TURN.size)
+            except OSError as error:
+                raise _full(self.capacity, 0) from error
+            self._is_allocated = True
 
     def _write(self, view: memoryview, offset: int) -> None:
         done = 0
@@ -288,9 +377,12 @@ class _Segment:
             done += os.pwrite(self.fd, view[done:], offset + done)
 
     def _move(self, view: memoryview, offset: int) -> None:
+        self.mapping = self.mapping or mmap.mmap(self.fd, self.capacity, _SHARED)
+        if isinstance(whole := view.obj, bytes) and len(whole) == len(view) <= PACK_BYTES:
+            _libc.memcpy(_address(self.mapping) + offset, whole, len(whole))  # without the GIL
+            return
         import numpy as np  # its copyto lets go of the GIL and takes read-only buffers
 
-        self.mapping = self.mapping or mmap.mmap(self.fd, self.capacity, _SHARED)
         target = np.frombuffer(self.mapping, np.uint8, len(view), offset)
         source = np.frombuffer(view, np.uint8)
         if len(view) <= PACK_BYTES:
@@ -303,19 +395,45 @@ class _Segment:
             other.result()
 
 
-def _runs(views: list[memoryview]) -> Iterator[list[memoryview]]:
-    run: list[memoryview] = []
-    for view in views:
-        if run and sum(map(_paged, run)) + _paged(view) > PACK_BYTES:
+class _Promise(NamedTuple):
+    """A segment, and what it is to be filled with."""
+
+    segment: _Segment
+    run: list[Whole]
+
+
+def _prepared(
+    wholes: Sequence[Whole], holders: Iterable[int]
+) -> tuple[list[list[Whole]], list[int], frozenset[int]]:
+    wholes = [[piece.cast("B") for piece in whole] for whole in wholes]
+    people = frozenset(holders)
+    if not people or not all(map(_size, wholes)):
+        raise ValueError("lend() needs holders, and buffers that are not empty")
+    runs = list(_runs(wholes))
+    return runs, [sum(map(_paged, run)) for run in runs], people
+
+
+def _address(mapping: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+
+
+def _runs(wholes: Sequence[Whole]) -> Iterator[list[Whole]]:
+    run: list[Whole] = []
+    for whole in wholes:
+        if run and sum(map(_paged, run)) + _paged(whole) > PACK_BYTES:
             yield run
             run = []
-        run.append(view)
+        run.append(whole)
     if run:
         yield run
 
 
-def _paged(view: memoryview) -> int:
-    return -(-len(view) // _PAGE) * _PAGE
+def _size(whole: Whole) -> int:
+    return sum(map(len, whole))
+
+
+def _paged(whole: Whole) -> int:
+    return -(-_size(whole) // _PAGE) * _PAGE
 
 
 def _best(idle: list[_Segment], size: int) -> _Segment | None:
@@ -338,42 +456,3 @@ def _total(segments: list[_Segment]) -> int:
 def _full(need: int, free: int) -> LimitError:
     message = f"shared memory full: need {need} bytes, free {free}"
     return LimitError(message, limit=free, size=need)
-
-
-def attach(handle: Handle, on_release: Callable[[], None]) -> memoryview:
-    """Return the lent bytes as a private, writable view; nobody else sees what is written to it.
-
-    When the last view or array over it is gone, it is unmapped and `on_release` called once, in
-    whatever thread that happens. BrokenError if the owner has died or has let go of the segment.
-    """
-    forks = len(_forks)
-    try:
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-        fd = os.open(f"/proc/{handle.pid}/fd/{handle.fd}", flags)
-        try:
-            mapping = _map(fd, handle)
-        finally:
-            os.close(fd)
-    except OSError as error:
-        message = f"cannot attach shared memory of process {handle.pid}; has it ended? {error}"
-        raise BrokenError(message) from error
-    weakref.finalize(mapping, _unmapped, forks, on_release).atexit = False
-    return memoryview(mapping)
-
-
-def _map(fd: int, handle: Handle) -> mmap.mmap:
-    # an anonymous mapping with the file put in its place: `mmap.mmap` would keep the fd open
-    status = os.fstat(fd)
-    if status.st_ino != handle.segment or handle.offset + handle.size > status.st_size:
-        raise FileNotFoundError("it is another file by now")
-    mapping = mmap.mmap(-1, handle.size, mmap.MAP_PRIVATE)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(mapping))
-    access, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
-    if _libc.mmap(address, handle.size, access, flags, fd, handle.offset) != address:
-        raise OSError(ctypes.get_errno(), "mmap failed")
-    return mapping
-
-
-def _unmapped(forks: int, on_release: Callable[[], None]) -> None:
-    if forks == len(_forks):
-        on_release()

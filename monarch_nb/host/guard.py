@@ -30,6 +30,9 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _RLIMIT_LOCKS: Final = 10  # means nothing since Linux 2.4.24, but fork and exec inherit it
 _F_SETSIG: Final = 10
+_PF_EXITING: Final = 4
+_FLAGS: Final = 6  # where /proc/<pid>/stat has them, after the name
+_LOOK_AGAIN_S: Final = 0.005
 _OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -47,9 +50,24 @@ def wake_at_end_of(owner: int) -> None:
     """Have this process woken when its owner ends. Raises `ProcessLookupError` if it has ended.
 
     Not killed: an agent has to end what its ranks leave behind; SIGCONT wakes one that was stopped.
+    It comes when the thread ends that has started this process: `is_ending` tells that from others.
     """
     if not die_with_parent(signal.SIGCONT, owner):
         raise ProcessLookupError("the owner is not the parent, or has ended")
+
+
+def is_ending(process: int, thread: int) -> bool:
+    """Whether that thread of a process ends, or has ended.
+
+    Where all threads of a process are killed, one that shares its memory with others ends at once;
+    what wakes at the end of the process is told after its memory was taken down, which takes ten
+    milliseconds with PyTorch loaded.
+    """
+    try:
+        stat = Path(f"/proc/{process}/task/{thread}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return bool(int(stat.rpartition(")")[2].split()[_FLAGS]) & _PF_EXITING)
 
 
 def adopt_orphans() -> None:
@@ -131,16 +149,20 @@ def kill_group(pid: int) -> None:
 def end_children(within_s: float) -> bool:
     """Kill and reap every child, and theirs as they become ours. False if some would not end."""
     deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        for pid in children():
-            kill(pid)
-        try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        except ChildProcessError:
-            return True
-        time.sleep(0.001)
-    return False
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    try:
+        while time.monotonic() < deadline:
+            for pid in children():
+                kill(pid)
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:
+                return True
+            signal.sigtimedwait({signal.SIGCHLD}, _LOOK_AGAIN_S)  # an orphan comes without a signal
+        return False
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def prefer_as_victim(score: int) -> None:
@@ -162,7 +184,7 @@ def raise_file_limit() -> tuple[int, int]:
 def lower_file_limit(soft: int) -> None:
     """Give this process, and the ranks that it forks, the soft limit that users expect."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard), hard))
 
 
 def _prctl(option: int, value: int) -> None:

@@ -1,18 +1,23 @@
-"""What starting an agent takes, wherever it runs: its boot record."""
+"""What starting an agent takes, wherever it runs: its boot record, and an environment."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 Record = dict[str, Any]  # a JSON object
 
 RANK_MAIN: Final = "monarch_nb.worker.main:run"
-PRELOAD: Final = ("torch", "numpy", "IPython.core.interactiveshell", "cloudpickle")
+LIGHT: Final = ("IPython.core.interactiveshell", "cloudpickle")
+"""What every rank needs."""
+PRELOAD: Final = ("torch", "numpy", *LIGHT)
 WHEN_IDLE: Final = {"torch": ("torch._dynamo", "torch._subclasses.schema_check_mode")}
-"""What first uses of a preloaded module import: torch's optimizers take a second, printing a tensor
+"""What first uses of a loaded module import: torch's optimizers take a second, printing a tensor
 some milliseconds. The zygote loads it when nobody has asked it for ranks for a while."""
 LAST_LINES: Final = 20
 
@@ -22,9 +27,11 @@ class AgentBoot:
     """What an agent is told at its start, by one JSON line on its standard input.
 
     `agent` and `controller` are process ids; `owner_pid` is the process whose death ends all, where
-    it runs on the agent's host; `config` holds fields of `Config`. `main` is what ranks run
-    (`module:function`), `preload` what the zygote imports besides. A `prepare()` in main's module
-    is called once in the zygote.
+    it runs on the agent's host, and `owner_thread` the thread of it that starts the agent and lives
+    as long as the process; `config` holds fields of `Config`. `main` is what ranks run
+    (`module:function`), `preload` what the zygote imports besides before it forks. A `prepare()`
+    in main's module is called once in the zygote. `file_limit`: how many files ranks may open;
+    None: as many as the agent when it is started.
     """
 
     run_dir: str
@@ -34,6 +41,8 @@ class AgentBoot:
     config: Record = dataclasses.field(default_factory=dict)
     main: str = RANK_MAIN
     preload: tuple[str, ...] = PRELOAD
+    file_limit: int | None = None
+    owner_thread: int | None = None
 
     def to_line(self) -> bytes:
         return json.dumps(dataclasses.asdict(self)).encode() + b"\n"
@@ -65,3 +74,13 @@ class AgentBoot:
 
 def last_lines(text: str, count: int = LAST_LINES) -> str:
     return "\n".join(text.splitlines()[-count:])
+
+
+def with_us(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the environment in which this very monarch_nb is found first, even where it is not
+    installed."""
+    home = str(Path(__file__).parents[2])
+    if home == sysconfig.get_path("purelib"):
+        return environment
+    paths = [home, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**environment, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}

@@ -12,13 +12,12 @@ import contextlib
 import os
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from monarch_nb.errors import LaunchError
-from monarch_nb.host.launch import AgentBoot, last_lines
+from monarch_nb.host.launch import AgentBoot, last_lines, with_us
 
 _END_S: Final = 5.0
 _LOG_BYTES: Final = 1 << 14
@@ -37,7 +36,7 @@ class LocalLauncher:
     def launch(self, boot: AgentBoot) -> None:
         self._log = Path(boot.run_dir) / boot.log_name()
         # -P: a random.py beside the notebook is the user's module, not the agent's
-        command = [sys.executable, "-P", "-m", "monarch_nb.host.agent.agent"]
+        command = [sys.executable, "-P", "-m", "monarch_nb.host.agent"]
         try:
             with self._log.open("ab") as log:
                 self._process = subprocess.Popen(
@@ -45,7 +44,7 @@ class LocalLauncher:
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
-                    env=_with_us(self._environment),
+                    env=with_us(self._environment),
                     start_new_session=True,
                 )
             self._tell(boot)
@@ -94,12 +93,3 @@ class LocalLauncher:
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
-
-
-def _with_us(environment: Mapping[str, str]) -> Mapping[str, str]:
-    # this very monarch_nb is found first, even where it is not installed
-    home = str(Path(__file__).parents[2])
-    if home == sysconfig.get_path("purelib"):
-        return environment
-    paths = [home, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**environment, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}

@@ -82,7 +82,7 @@ def _run(boot: Record) -> int:
     _die_with_host(boot)
     child.open_streams()
     child.prepare_interpreter(boot, _import_path(boot), [])  # before anything starts threads
-    for name in boot["preload"]:
+    for name in (*boot["preload"], *(boot["libraries"] or ())):
         with contextlib.suppress(ModuleNotFoundError):  # an interpreter without torch is one
             importlib.import_module(name)
     child.reseed()

@@ -11,7 +11,6 @@ import errno
 import fcntl
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ import psutil
 
 from monarch_nb.errors import LaunchError
 from monarch_nb.net import wire
+from monarch_nb.net.private import check_private
 
 PREFIX: Final = "mnb-"
 _OWNER: Final = "owner"
@@ -136,11 +136,10 @@ def _mark(path: Path) -> int:
 
 def _is_private(path: Path) -> bool:
     try:
-        info = path.lstat()
-    except OSError:
+        check_private(path)
+    except OSError:  # also AuthError
         return False
-    mine = info.st_uid == os.getuid() and stat.S_IMODE(info.st_mode) == 0o700
-    return mine and stat.S_ISDIR(info.st_mode)
+    return True
 
 
 def _remove_stale(path: Path) -> bool:

@@ -14,12 +14,14 @@ from monarch_nb.actors.endpoints import Endpoint, PlainMethod, returns_future
 from monarch_nb.actors.signatures import BoundCheck
 from monarch_nb.core.shape.extent import Shape, Slice
 from monarch_nb.core.shape.mesh_trait import ShapedMesh
+from monarch_nb.errors import SupervisionError
 from monarch_nb.meshes.healing import Healing
 from monarch_nb.meshes.spawning import Spawner
 from monarch_nb.meshes.states import ActorsState, Part, known_here
 from monarch_nb.process import current
 from monarch_nb.process.futures.calls import Target
 from monarch_nb.process.futures.future import Future
+from monarch_nb.process.supervision.supervision import Supervision
 
 A = TypeVar("A")
 
@@ -104,13 +106,21 @@ class ActorMesh(ShapedMesh, Generic[A]):
     def _target(self, method: str) -> Target:
         state = self._state
         if state.trouble:
-            state.check(self._ranks, f"{state.name}.{method}")
+            self._check(method)
         found = self._targets.get(method)
         if found is None or found.version != state.version:
             processes = [state.processes[rank] for rank in self._ranks]
             found = Target(state, method, processes, self._ranks, self._answer_shape, self._token)
             self._targets[method] = found
         return found
+
+    def _check(self, method: str) -> None:
+        state = self._state
+        try:
+            state.check(self._ranks, f"{state.name}.{method}")
+        except SupervisionError:
+            current.part(Supervision).send_failed(state)
+            raise
 
     def __await__(self) -> Generator[object, None, ActorMesh[A]]:
         """Wait for the constructors: `actors = await procs.spawn(...)`."""

@@ -22,6 +22,7 @@ from monarch_nb.core.shape.extent import Extent, Point
 Environment = dict[str, str | None]
 _PROCESSORS: Final = ("cpus", "physcpubind")
 _ENTRY: Final = tuple(RANK_COMMAND.split())
+_MONARCHS_ENTRY: Final = ("-m", "monarch._src.actor.bootstrap_main")
 BIND_KEYS: Final = frozenset({*_PROCESSORS, "cpunodebind", "membind"})
 
 
@@ -144,11 +145,18 @@ def _environment(command: BootstrapCommand) -> Environment:
 
 
 def _line(command: BootstrapCommand) -> list[str] | None:
-    args = tuple(command.args)
+    args = _with_our_entry(tuple(command.args))
     if is_this_python(command.program) and args in {(), _ENTRY} and command.arg0 is None:
         return None
     program = os.fspath(command.program)
     return [program, command.arg0 or program, *args]
+
+
+def _with_our_entry(args: tuple[str, ...]) -> tuple[str, ...]:
+    for at in range(len(args) - 1):
+        if args[at : at + 2] == _MONARCHS_ENTRY:
+            return args[:at] + _ENTRY + args[at + 2 :]
+    return args
 
 
 def bindings(

@@ -32,7 +32,7 @@ from monarch_nb.meshes.bootstrap import (
 from monarch_nb.meshes.spawning import Spawner
 from monarch_nb.meshes.states import ProcsState
 from monarch_nb.meshes.synced import WORKSPACE_DIR, SyncedFolders
-from monarch_nb.process import context
+from monarch_nb.process import context, libraries
 from monarch_nb.process.exit import Exit
 from monarch_nb.process.futures.ask_all import Question
 from monarch_nb.process.futures.future import Future, make
@@ -176,9 +176,12 @@ class _Request:
     def _answered(self, ranks: list[int], answer: Done | Refused) -> None:
         # where the agent cannot spawn, the ranks are as dead as if they had died
         if isinstance(answer, Refused):
+            lost = self.proc.dead.get(self.state.agents[ranks[0]])
+            how = lost if lost is not None and lost.for_good else Exit(0, reason=answer.error)
             processes = [self.state.processes[rank] for rank in ranks]
-            reason = answer.error
-            self.hosts.supervision.exited(*(Exit(each, reason=reason) for each in processes))
+            self.hosts.supervision.exited(
+                *(dataclasses.replace(how, process=each) for each in processes)
+            )
 
     def _message(self, ranks: list[int], ready_port: int, synced: SyncedFolders | None) -> Spawn:
         state = self.state
@@ -214,4 +217,5 @@ class _Request:
             devices=[devices.device_of(rank % self.count, self.starts[rank].env) for rank in ranks],
             config=dataclasses.asdict(self.proc.config),
             bind=None if self.bind is None else [self.bind[rank % self.count] for rank in ranks],
+            libraries=None if self.options.anywhere else libraries.of_this_program(),
         )

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, final
 
 from monarch_nb import late
 from monarch_nb.actors.definition import Actor, endpoint
-from monarch_nb.core.shape.extent import Extent, Point, Shape
+from monarch_nb.actors.stand_ins import stand_in
+from monarch_nb.core.shape.extent import Extent, Point, Region, Shape
 from monarch_nb.core.shape.mesh_trait import ShapedMesh
 from monarch_nb.meshes import process_groups, variables
 from monarch_nb.meshes.actor_mesh import ActorMesh, spawn_actors
@@ -105,16 +106,28 @@ class ProcMesh(ShapedMesh):
             raise NotImplementedError("host_mesh is there for a slice of one process only")
         return HostMesh(HostsState(self._agents(), copied=True), Shape.unity())
 
-    def spawn(self, name: str, cls: type[T], *args: Any, **kwargs: Any) -> T:
+    def spawn(
+        self,
+        name: str,
+        Class: type[T],  # noqa: N803  Monarch's name; a constructor may have a `cls`
+        *args: Any,
+        **kwargs: Any,
+    ) -> T:
         """Make an instance of an `Actor` class in every process. Does not block.
 
         Raises at once: `ValueError` for a class that cannot be an actor, `TypeError` for arguments
         that its constructor would refuse, `RuntimeError` after `stop`, `SupervisionError` when some
         of these processes are lost. What a constructor raises comes with `.initialized` and with
-        the first call.
+        the first call. Tensors of this mesh among the arguments: each actor gets that of its rank.
         """
-        # endpoints of `cls` are attributes of what it returns
-        return cast("T", spawn_actors(self._part, name, cls, args, kwargs))
+        cls = stand_in(Class)
+        engine = late.loaded(late.TENSORS)
+        made: Any
+        if engine is not None and engine.holds_tensors((args, kwargs)):
+            made = late.load(late.CONSTRUCTORS).spawn(self, name, cls, args, kwargs)
+        else:
+            made = spawn_actors(self._part, name, cls, args, kwargs)
+        return cast("T", made)  # endpoints of the class are attributes of it
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:
         """End the processes. Starts when the future is first observed; twice is fine.
@@ -288,14 +301,16 @@ class ProcMesh(ShapedMesh):
         return await _sync(agents, extent, workspace, conda, auto_reload)
 
     def to_table(self) -> str:
-        """Rank, coordinates, process id and state, a line each."""
+        """Return a line for each rank: its number, its coordinates on the axes of this mesh, its
+        process id and its state.
+        """
         lines = ["rank  coordinates  pid  state"]
-        for rank in self._ranks:
+        for place, rank in enumerate(self._ranks):
             state = "stopped" if self._state.ended else "running"
             if rank in self._state.lost:
                 state = "lost"
-            point = Point(rank, self._state.shape.extent)
-            lines.append(f"{rank}  {dict(point)}  {self._state.pids.get(rank, '-')}  {state}")
+            point = dict(Point(place, self.extent))
+            lines.append(f"{rank}  {point}  {self._state.pids.get(rank, '-')}  {state}")
         return "\n".join(lines)
 
     async def __aenter__(self) -> Self:
@@ -378,6 +393,16 @@ class HostMesh(ShapedMesh):
     def _agents(self) -> list[int]:
         living = current.part(Hosts).living_agent
         return [living(self._state.agents[rank]) for rank in self._shape.ranks()]
+
+    @property
+    def region(self) -> Region:
+        """The hosts' labels and places, as shapes have them."""
+        return self._shape.region
+
+    @property
+    def stream_logs(self) -> bool:
+        """Tell whether what their processes write is shown here: always."""
+        return True
 
     @property
     def initialized(self) -> Future[bool]:
@@ -476,7 +501,7 @@ class HostMesh(ShapedMesh):
         # One process per host, wherever it starts: the current folder may be missing there
         return self._spawn({}, SpawnOptions(name=name, anywhere=True))
 
-    def with_python_executable(self, path: str) -> HostMesh:
+    def with_python_executable(self, python_executable: str) -> HostMesh:
         """Return the same hosts, whose processes run another interpreter.
 
         It needs this monarch_nb and the same minor version of Python. Processes are started, not
@@ -484,7 +509,7 @@ class HostMesh(ShapedMesh):
         standard library and `site-packages`, then their own. A `bootstrap_command` takes the place
         of this interpreter.
         """
-        python = os.fspath(path)
+        python = os.fspath(python_executable)
         return HostMesh(self._state, self._shape, None if is_this_python(python) else python)
 
     async def __aenter__(self) -> Self:

@@ -93,10 +93,12 @@ class Spawner:
         dead = self.proc.dead
         if lost := [r for r in procs.ranks if r in state.lost or state.processes[r] in dead]:
             living = [rank for rank in procs.ranks if rank not in lost]
+            ended = dead.get(state.processes[lost[0]])
+            for_good = ended is not None and ended.for_good
+            why = f": rank {lost[0]} {ended.plainly()}" if ended is not None and for_good else ""
             raise SupervisionError(
-                f"error spawning actor mesh: ranks {lost} of {state.name!r} are lost. Spawn on a "
-                f"slice of the living ranks {living}, or bring the lost back first: mesh.heal(), "
-                "or %mesh heal.",
+                f"error spawning actor mesh: ranks {lost} of {state.name!r} are lost{why}."
+                f"{_way_on(living, for_good)}",
                 ranks=tuple(lost),
             )
 
@@ -405,3 +407,10 @@ class SpawnCall(GatherCall):
         if isinstance(error, ActorError) and len(self._errors) > 1:
             error.message += f" The constructor raised on ranks {self._failed()}."
         return error
+
+
+def _way_on(living: Sequence[int], for_good: bool) -> str:
+    ways = [f"Spawn on a slice of the living ranks {living}."] if living else []
+    if not for_good:
+        ways.append("Bring the lost back: mesh.heal(), or %mesh heal.")
+    return "".join(f" {way}" for way in ways)

@@ -96,6 +96,14 @@ class ActorsState(MeshState):
         self.initialized = first()
 
 
+def procs_of(state: MeshState) -> ProcsState | None:
+    """Return the mesh of processes that this is, or that these actors are on; None where it is not
+    known here."""
+    if isinstance(state, ActorsState):
+        return state.procs
+    return state if isinstance(state, ProcsState) else None
+
+
 S = TypeVar("S", bound=MeshState)
 
 
@@ -143,6 +151,16 @@ class Place(NamedTuple):
     size: int
     number: int
     state: ProcsState | None
+
+
+def newest_of(supervision: Supervision, name: str) -> ProcsState | None:
+    """Return the processes that were spawned last under this name; None where none are known."""
+    states = [
+        state
+        for state in list(supervision.states.values())
+        if isinstance(state, ProcsState) and state.name == name
+    ]
+    return states[-1] if states else None
 
 
 def place_of(supervision: Supervision, process: int) -> Place:

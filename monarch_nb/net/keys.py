@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import zmq
 
-from monarch_nb.errors import AuthError
+from monarch_nb.net.private import check_private, read_private
 
 IDENTITY: Final = "identity.json"
 AUTHORIZED: Final = "authorized_keys"
@@ -57,26 +56,6 @@ def allowed(folder: Path | None = None) -> frozenset[bytes]:
         lines = (line.partition("#")[0].strip() for line in read_private(path).splitlines())
         keys.update(line.encode() for line in lines if line)
     return frozenset(keys)
-
-
-def check_private(directory: Path) -> None:
-    """Refuse a directory that another user could enter. Raises `AuthError`."""
-    info = directory.lstat()
-    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
-        raise AuthError(f"{directory} must be a directory of mode 0700 that you own")
-
-
-def read_private(path: Path) -> str:
-    """Return the text of a file that is ours alone. Raises `AuthError` otherwise."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        raise AuthError(f"{path} cannot be read as a key file: {error.strerror}") from error
-    with os.fdopen(fd) as file:
-        info = os.fstat(fd)
-        if info.st_uid != os.getuid() or stat.S_IMODE(info.st_mode) & 0o077:
-            raise AuthError(f"{path} must be yours and of mode 0600: chmod 600 {path}")
-        return file.read()
 
 
 def _create(path: Path) -> None:

@@ -7,16 +7,11 @@ and gateway, and its own outboxes that wait to be written.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import queue
-import select
-import socket
-import sys
 import threading
 import time
-import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -28,18 +23,17 @@ import zmq
 from monarch_nb.core.wire import frames
 from monarch_nb.errors import ProtocolError
 from monarch_nb.net import wire
-from monarch_nb.net.keys import check_private
-from monarch_nb.net.outbox import Outbox, open_outbox
+from monarch_nb.net.loop import Loop
+from monarch_nb.net.outbox import Outbox, Relay, RelayOutbox, StreamOutbox, open_queue
+from monarch_nb.net.private import check_private
 from monarch_nb.net.pulse import Pulse, PulseWatch
-from monarch_nb.net.streams import READ_BYTES, Stream, StreamReader
+from monarch_nb.net.stream_inbox import StreamInbox
+from monarch_nb.net.streams import Stream
 from monarch_nb.net.threads import helper_thread
 
 DETACH_BYTES: Final = 1 << 16  # a payload of this size travels as a buffer, without a copy
 HOLD_S: Final = 0.001
 TURN_S: Final = 0.002  # of the queue, while streams have something too
-RETRY_S: Final = 0.005  # a peer that is being forked listens within milliseconds
-LATE_RETRY_S: Final = 0.05  # one that did not within `LATE_S` is being started
-LATE_S: Final = 1.0
 
 
 class Links:
@@ -54,34 +48,31 @@ class Links:
         check_private(run_dir)  # before anything is opened
         self.run_dir = run_dir
         self.process = process
-        self.malformed = 0
         self.held: deque[Outbox] = deque()  # outboxes that hold something
-        self._deliver = deliver
         self.forked = False  # this process is a fork: it has no part in the mesh
-        self._epoll = select.epoll()
-        self._handlers: dict[int, Callable[[], object]] = {}
-        self._writers: dict[int, Callable[[], None]] = {}
-        self._retries: deque[Stream] = deque()
-        self._retried_since = self._retry_at = 0.0
         self._context = wire.new_context()
-        self._listener = wire.bind_stream(run_dir, process)
+        self._loop = Loop(self._read_queue)
+        self._streams = StreamInbox(run_dir, process, self._loop, deliver)
         self._inbox = wire.bind_inbox(self._context, run_dir, process)
-        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._peers: dict[int, socket.socket] = {}
+        self._relay: Relay | None = None
         self._outboxes: dict[int, Outbox] = {}
         self._lock = threading.Lock()
         self._closing = False
+        self._malformed = 0  # of the queue
         self._watches: list[PulseWatch] = []
         self._held_queue: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._is_flush_due = False
         _all.add(self)
-        self._wait_for(self._listener.fileno(), self._accept)
-        self._wait_for(int(self._inbox.fd), self._read_queue)
-        self._wait_for(self._wakeup, self._woken)
+        self._loop.when_readable(int(self._inbox.fd), self._read_queue)
         self._threads = [
             helper_thread(self._receive, "monarch-inbox"),
             helper_thread(self._flush_late, "monarch-flush"),
         ]
+
+    @property
+    def malformed(self) -> int:
+        """How many messages made no sense."""
+        return self._malformed + self._streams.malformed
 
     def start(self) -> None:
         for thread in self._threads:
@@ -100,10 +91,17 @@ class Links:
         with self._lock:
             found = self._outboxes.get(process)
             if found is None:
-                found = self._outboxes[process] = open_outbox(
-                    self._context, self.run_dir, self.process, process, self, self._on_held
-                )
+                found = self._outboxes[process] = self._open(process)
             return found
+
+    def _open(self, process: int) -> Outbox:
+        if process >> frames.HOST_SHIFT != self.process >> frames.HOST_SHIFT:
+            if self._relay is None:
+                self._relay = Relay(self.run_dir, self.process, self._loop)
+            return RelayOutbox(self._relay, process, self._on_held)
+        if process & frames.SERVICE_BIT:
+            return open_queue(self._context, self.run_dir, process, self._on_held)
+        return StreamOutbox(Stream(self.run_dir, process, self._loop), self._on_held)
 
     def flush(self) -> None:
         """Send everything that is held. Whoever is about to wait calls this (if `held`)."""
@@ -161,7 +159,7 @@ class Links:
         if self._closing or self.forked:
             return
         self._closing = True
-        os.eventfd_write(self._wakeup, 1)
+        self._loop.wake()
         self._held_queue.put(False)
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
@@ -172,12 +170,12 @@ class Links:
             for outbox in self._outboxes.values():
                 outbox.close(linger_s)
             self._outboxes.clear()
+            if self._relay is not None:
+                self._relay.close(linger_s)
         self._inbox.close(0)
         self._context.term()
-        for each in (self._listener, *self._peers.values()):
-            each.close()
-        self._epoll.close()
-        os.close(self._wakeup)
+        self._streams.close()
+        self._loop.close()
         for path in wire.socket_paths(self.run_dir, self.process):
             path.unlink(missing_ok=True)
 
@@ -186,108 +184,18 @@ class Links:
         self.forked = True
         for outbox in list(self._outboxes.values()):
             outbox.sever()
-        for each in (self._listener, *self._peers.values()):
-            each.close()
-        self._epoll.close()
-        os.close(self._wakeup)
-
-    # for streams, any thread
-
-    def retry(self, stream: Stream) -> None:
-        self._retried_since, self._retry_at = time.monotonic(), 0.0
-        self._retries.append(stream)
-        os.eventfd_write(self._wakeup, 1)
-
-    def when_writable(self, fd: int, action: Callable[[], None]) -> None:
-        """Call `action` whenever the descriptor is writable."""
-        self._writers[fd] = action
-        self._epoll.register(fd, select.EPOLLOUT)
-
-    def stop_writing(self, fd: int) -> None:
-        """Stop doing so."""
-        del self._writers[fd]
-        self._epoll.unregister(fd)
+        if self._relay is not None:
+            self._relay.sever()
+        self._streams.close()
+        self._loop.close()
 
     # the inbox thread
 
-    def _wait_for(self, fd: int, handler: Callable[[], object]) -> None:
-        self._handlers[fd] = handler
-        self._epoll.register(fd, select.EPOLLIN)
-
     def _receive(self) -> None:
-        poll, handlers, writers = self._epoll.poll, self._handlers, self._writers
+        turn = self._loop.turn
         self._read_queue()
         while not self._closing:
-            events = poll(self._retry_pause() if self._retries else None)
-            for fd, _ in events:
-                try:
-                    handler = handlers.get(fd) or writers.get(fd)  # no descriptor is in both
-                    if handler is not None:
-                        handler()
-                # one bad message must not end the thread that all depend on
-                except Exception:  # noqa: BLE001
-                    traceback.print_exc(file=sys.__stderr__)
-            if self._retries and time.monotonic() >= self._retry_at:
-                self._try_again()
-
-    def _woken(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._wakeup)
-        self._read_queue()
-
-    def _try_again(self) -> None:
-        for _ in range(len(self._retries)):  # others append meanwhile
-            stream = self._retries.popleft()
-            if not stream.reach():
-                self._retries.append(stream)
-        if (now := time.monotonic()) > self._retried_since + LATE_S:
-            self._retry_at = now + LATE_RETRY_S
-
-    def _retry_pause(self) -> float:
-        late = time.monotonic() > self._retried_since + LATE_S
-        return LATE_RETRY_S if late else RETRY_S
-
-    def _accept(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            peer, _ = self._listener.accept()
-            peer.setblocking(False)
-            self._peers[peer.fileno()] = peer
-            self._wait_for(peer.fileno(), functools.partial(self._read, peer, StreamReader()))
-
-    def _read(self, peer: socket.socket, reader: StreamReader) -> None:
-        # the stream of a peer that writes no messages is closed
-        target = reader.target
-        try:
-            if target is None:
-                data = peer.recv(READ_BYTES)
-                count = len(data)
-                found = reader.feed(data) if data else []
-            else:
-                count = peer.recv_into(target)
-                found = reader.fill(count)
-        except BlockingIOError:
-            return
-        except (OSError, ProtocolError) as error:
-            self.malformed += isinstance(error, ProtocolError)
-            count, found = 0, []
-        if not count:
-            self._drop_peer(peer)
-        for message in found:
-            self._deliver_one(message)
-
-    def _drop_peer(self, peer: socket.socket) -> None:
-        fd = peer.fileno()
-        self._epoll.unregister(fd)
-        del self._handlers[fd], self._peers[fd]
-        peer.close()
-
-    def _deliver_one(self, message: frames.Message) -> None:
-        try:
-            self._deliver(message)
-        except ProtocolError:
-            self.malformed += 1
-        except Exception:  # noqa: BLE001  one bad message must not keep the others from arriving
-            traceback.print_exc(file=sys.__stderr__)
+            turn()
 
     def _read_queue(self) -> None:
         # what the agent and the gateway have sent, a turn of it: a flood of a rank's output, which
@@ -296,11 +204,11 @@ class Links:
         while int(self._inbox.events) & zmq.POLLIN:
             try:
                 for message in frames.open_parts(self._inbox.recv_multipart(copy=False)):
-                    self._deliver_one(message)
+                    self._streams.deliver(message)
             except ProtocolError:
-                self.malformed += 1
+                self._malformed += 1
             if time.monotonic() > until:
-                os.eventfd_write(self._wakeup, 1)  # the queue's descriptor tells of news only once
+                self._loop.wake()  # the queue's descriptor tells of news only once
                 return
 
 

@@ -21,7 +21,8 @@ from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import Buffer
 from monarch_nb.errors import BrokenError
 from monarch_nb.net import wire
-from monarch_nb.net.streams import Loop, Stream, split
+from monarch_nb.net.loop import Loop
+from monarch_nb.net.streams import Stream, split
 
 BURST_NS: Final = 25_000  # messages to one process that are closer than this are a burst
 HOLD_BYTES: Final = 4096
@@ -158,40 +159,52 @@ class QueueOutbox(Outbox):
         self._socket.close(int(linger_s * 1000))
 
 
-class RelayOutbox(QueueOutbox):
+class Relay:
+    """The stream to this host's gateway, which all outboxes to other hosts share."""
+
+    def __init__(self, run_dir: Path, own: int, loop: Loop) -> None:
+        gateway = wire.gateway_id(own >> frames.HOST_SHIFT)
+        self._stream = Stream(run_dir, gateway, loop)
+        self._lock: threading.Lock | _Severed = threading.Lock()
+
+    def send(self, process: int, parts: Sequence[Buffer]) -> None:
+        """Send a message of these frames to a process of another host."""
+        first, *buffers = parts
+        relay = frames.HEADER.pack(frames.RELAY, 0, len(buffers), 0, 0, process, 0, 0)
+        with self._lock:
+            self._stream.send_pieces(split([relay + bytes(first), *buffers]))
+
+    def sever(self) -> None:
+        self._lock = SEVERED
+        self._stream.sever()
+
+    def close(self, linger_s: float) -> None:
+        with self._lock:
+            self._stream.close(linger_s)
+
+
+class RelayOutbox(Outbox):
     """To a process of another host, through this host's gateway."""
 
-    __slots__ = ("_relay",)
+    __slots__ = ("_process", "_relay")
 
-    def __init__(
-        self, socket: zmq.Socket[bytes], process: int, on_held: OnHeld | None = None
-    ) -> None:
-        super().__init__(socket, on_held)
-        self._relay = frames.HEADER.pack(frames.RELAY, 0, 0, 0, 0, process, 0, 0)
+    def __init__(self, relay: Relay, process: int, on_held: OnHeld | None = None) -> None:
+        super().__init__(on_held)
+        self._relay = relay
+        self._process = process
 
     def _transmit(self, frame: bytes) -> None:
-        super()._transmit_frames([self._relay, frame])
+        self._relay.send(self._process, [frame])
 
     def _transmit_frames(self, parts: Sequence[Buffer]) -> None:
-        super()._transmit_frames([self._relay, *parts])
+        self._relay.send(self._process, parts)
+
+    def _close(self, linger_s: float) -> None:
+        """The relay is that of others too, and closed by whom it belongs to."""
 
 
 def open_queue(
-    context: wire.Context, run_dir: Path, own: int, process: int, on_held: OnHeld | None = None
+    context: wire.Context, run_dir: Path, process: int, on_held: OnHeld | None = None
 ) -> Outbox:
-    """Return the way to a process over ZeroMQ: direct on one host, else through the gateway."""
-    host = own >> frames.HOST_SHIFT
-    if process >> frames.HOST_SHIFT == host:
-        return QueueOutbox(wire.connect_outbox(context, run_dir, process), on_held)
-    gateway = wire.connect_outbox(context, run_dir, wire.gateway_id(host))
-    return RelayOutbox(gateway, process, on_held)
-
-
-def open_outbox(
-    context: wire.Context, run_dir: Path, own: int, process: int, loop: Loop, on_held: OnHeld
-) -> Outbox:
-    """Return the way from the process `own` to another: a stream to whoever runs user code here."""
-    is_here = process >> frames.HOST_SHIFT == own >> frames.HOST_SHIFT
-    if is_here and not process & frames.SERVICE_BIT:
-        return StreamOutbox(Stream(run_dir, process, loop), on_held)
-    return open_queue(context, run_dir, own, process, on_held)
+    """Return the way to a process of this host over ZeroMQ."""
+    return QueueOutbox(wire.connect_outbox(context, run_dir, process), on_held)

@@ -18,14 +18,15 @@ import socket
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import Buffer
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.net import wire
+from monarch_nb.net.loop import Loop
 
 _FRAME: Final = struct.Struct("<I")
 _BUFFER: Final = struct.Struct("<Q")
@@ -104,7 +105,7 @@ class StreamReader:
             if len(data) - at < _BUFFER.size:
                 return self._keep(data, at)
             (length,) = _BUFFER.unpack_from(data, at)
-            self._target, self._filled = _room(length), 0
+            self._target, self._filled = room_for(length), 0
             at += _BUFFER.size
         count = min(len(data) - at, len(self._target) - self._filled)
         self._target[self._filled : self._filled + count] = data[at : at + count]
@@ -139,8 +140,11 @@ def _only_message(data: bytes) -> frames.Message | None:
     return frames.Message(header, memoryview(data)[_SHORT:])
 
 
-def _room(length: int) -> memoryview:
-    # a large buffer takes memory only as it fills: the length is the peer's
+def room_for(length: int) -> memoryview:
+    """Make a buffer; a large one takes memory only as it fills, for the length is the peer's.
+
+    Raises `RemoteProtocolError` where there is none.
+    """
     if length < MAPPED_BYTES:
         return memoryview(bytearray(length))
     try:
@@ -160,19 +164,6 @@ def split(parts: Sequence[Buffer]) -> list[Buffer]:
     return pieces
 
 
-class Loop(Protocol):
-    """What a stream needs of the thread that waits on the sockets."""
-
-    def retry(self, stream: Stream) -> None:
-        """Call `stream.reach()` again soon."""
-
-    def when_writable(self, fd: int, action: Callable[[], None]) -> None:
-        """Call `action()` whenever the descriptor is writable."""
-
-    def stop_writing(self, fd: int) -> None:
-        """Stop doing so."""
-
-
 class Stream:
     """The writing end to one process. Guarded by the lock of its outbox, except for `reach`."""
 
@@ -184,6 +175,7 @@ class Stream:
         self._waiting: deque[memoryview] = deque()
         self._socket: socket.socket | None = None
         self.closed = False
+        wire.check_run_dir(run_dir)
         if not self.reach():
             loop.retry(self)
 

@@ -11,7 +11,11 @@ stopped peer would drop what is in the pipe. Whether a peer is alive is asked on
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import ipaddress
+import os
+import re
 import socket
 from pathlib import Path
 from typing import Final
@@ -20,16 +24,21 @@ import zmq
 
 from monarch_nb.core.wire.frames import HOST_SHIFT, SERVICE_BIT
 from monarch_nb.errors import LaunchError
-from monarch_nb.net.keys import KeyPair, check_private
+from monarch_nb.net.keys import KeyPair
+from monarch_nb.net.private import check_private
 
 _RECONNECT_MS: Final = 5  # a peer that is being forked binds within milliseconds
+_LATE_RECONNECT_MS: Final = 500  # a host that is being started, or is flooded
 _MAX_SOCKETS: Final = 60_000
 _LINGER_MS: Final = 2_000
-_HANDSHAKE_MS: Final = 5_000
+_HANDSHAKE_MS: Final = 3_000  # then whoever only holds a connection open is cut off
+LONGEST_FRAME: Final = 1 << 20  # between hosts, also before it is known who sends it
 _DATA_THREAD: Final = 1  # bits of I/O threads of a gateway's context
 _PULSE_THREAD: Final = 2
 IPC_PATH_LIMIT: Final = 107
+_INHERITED: Final = re.compile(r"tcp://[^@]*:fd(\d+)")
 STREAM_SUFFIX: Final = ".s"
+NO_FILE_LEFT: Final = (errno.EMFILE, errno.ENFILE)
 _DEBUG_SERVER: Final = "visitors"  # the file
 _BACKLOG: Final = 1024
 ZAP_DOMAIN: Final = "monarch_nb"
@@ -63,6 +72,7 @@ def bind_inbox(context: Context, run_dir: Path, process: int) -> zmq.Socket[byte
 
 def connect_outbox(context: Context, run_dir: Path, process: int) -> zmq.Socket[bytes]:
     """Connect to `process`; it may not listen yet, messages wait until it does."""
+    check_run_dir(run_dir)
     socket = _data_socket(context, zmq.PUSH)
     socket.connect(inbox_path(run_dir, process))
     return socket
@@ -87,6 +97,13 @@ def connect_pulse(
     return socket
 
 
+def check_run_dir(run_dir: Path) -> None:
+    """Refuse to look for a process in a folder that is not ours alone: somebody else may listen
+    there. One that is gone has nobody in it. Raises `AuthError`."""
+    with contextlib.suppress(FileNotFoundError):
+        check_private(run_dir)
+
+
 def stream_path(run_dir: Path, process: int) -> Path:
     return run_dir / f"{process:016x}{STREAM_SUFFIX}"
 
@@ -102,8 +119,13 @@ def bind_stream(run_dir: Path, process: int) -> socket.socket:
 
 
 def connect_stream(run_dir: Path, process: int) -> socket.socket | None:
-    """Connect to a process of this host, or None while it does not accept."""
-    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    """Connect to a process of this host, or None while it does not accept, or no file is left."""
+    try:
+        stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError as error:
+        if error.errno in NO_FILE_LEFT:
+            return None
+        raise
     stream.setblocking(False)
     try:
         stream.connect(str(stream_path(run_dir, process)))
@@ -147,22 +169,59 @@ def gateway_id(host: int) -> int:
     return host << HOST_SHIFT | SERVICE_BIT | 1
 
 
-def bind_server(context: Context, address: str, keys: KeyPair) -> zmq.Socket[bytes]:
+def bind_server(
+    context: Context, address: str, keys: KeyPair, *, anywhere: bool = False
+) -> zmq.Socket[bytes]:
     """Listen for other hosts at an address that the user gave, with CURVE.
 
     The caller has an allow-list running on the context's ZAP endpoint. Raises `ValueError` for an
-    address that means every interface, `LaunchError` for one that cannot be bound.
+    address that means every interface, unless `anywhere` it may; `LaunchError` for one that cannot
+    be bound.
     """
-    check_address(address)
+    address, descriptor = _inherited(address)
+    if not anywhere:
+        check_address(address)
     socket = _curve_socket(context, zmq.ROUTER, keys)
     socket.zap_domain = ZAP_DOMAIN.encode()
+    socket.zap_enforce_domain = True  # without who looks at the list, nobody is let in
     socket.curve_server = True
+    socket.backlog = _BACKLOG
+    if descriptor is not None:
+        socket.use_fd = descriptor
     try:
         socket.bind(address)
     except zmq.ZMQError as error:
         socket.close(0)
         raise LaunchError(f"cannot listen at {address}: {error.strerror}") from None
+    try:
+        if not anywhere:
+            check_address(listens_at(socket))  # what the operating system has made of it
+    except ValueError:
+        socket.close(0)
+        raise
     return socket
+
+
+def _inherited(address: str) -> tuple[str, int | None]:
+    # `tcp://host:fd3`: where the socket with that descriptor listens, and the descriptor
+    found = _INHERITED.fullmatch(address)
+    if found is None:
+        return address, None
+    descriptor = int(found[1])
+    try:
+        with socket.socket(fileno=os.dup(descriptor)) as listener:
+            host, port = listener.getsockname()[:2]
+    except (OSError, ValueError) as error:
+        raise LaunchError(
+            f"cannot listen at {address}: this process has no listening TCP socket with descriptor "
+            f"{descriptor} ({error})"
+        ) from None
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}", descriptor
+
+
+def listens_at(server: zmq.Socket[bytes]) -> str:
+    """Return the address of a server, with its port."""
+    return str(server.get_string(zmq.LAST_ENDPOINT)).rstrip("\0")
 
 
 def connect_server(
@@ -201,10 +260,17 @@ def check_address(address: str) -> None:
 def _is_everywhere(host: str) -> bool:
     if host in {"", "*"}:
         return True
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
+    try:  # as libzmq does: `0` and `0x0` are numbers too
+        found = socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):
         return False  # the name of an interface or of a host
+    return any(_is_unspecified(str(place[0])) for *_, place in found)
+
+
+def _is_unspecified(number: str) -> bool:
+    address = ipaddress.ip_address(number)
+    mapped = getattr(address, "ipv4_mapped", None)
+    return address.is_unspecified or (mapped is not None and mapped.is_unspecified)
 
 
 def _data_socket(context: Context, kind: int) -> zmq.Socket[bytes]:
@@ -218,6 +284,8 @@ def _data_socket(context: Context, kind: int) -> zmq.Socket[bytes]:
 def _curve_socket(context: Context, kind: int, keys: KeyPair) -> zmq.Socket[bytes]:
     socket = _data_socket(context, kind)
     socket.handshake_ivl = _HANDSHAKE_MS
+    socket.maxmsgsize = LONGEST_FRAME
+    socket.reconnect_ivl_max = _LATE_RECONNECT_MS
     socket.linger = 0
     socket.curve_publickey, socket.curve_secretkey = keys.public, keys.secret
     return socket
@@ -238,3 +306,17 @@ def listen_on_loopback(port: int) -> tuple[int, int]:
     listener = socket.create_server(("127.0.0.1", port))
     bound: int = listener.getsockname()[1]
     return listener.detach(), bound
+
+
+def loopback_listener(host: str, port: int) -> socket.socket:
+    """Listen at an address that only this host can reach; processes of one user may share it, and
+    each gets some of what connects.
+
+    Raises `ValueError` for an address that others can reach, `OSError` where it cannot be had.
+    """
+    kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    if not ipaddress.ip_address(str(address[0])).is_loopback:
+        raise ValueError(
+            f"{host!r} can be reached from other hosts, and nothing would guard it: use 127.0.0.1"
+        )
+    return socket.create_server((str(address[0]), port), family=kind, reuse_port=True)

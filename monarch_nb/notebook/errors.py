@@ -12,8 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from IPython.core.error import UsageError
+from IPython.core.getipython import get_ipython
 
 from monarch_nb.errors import MeshError
+from monarch_nb.notebook.cells import wording
+from monarch_nb.notebook.display.colours import coloured
 
 
 class MagicError(MeshError, UsageError):
@@ -47,7 +50,7 @@ class CellError(MeshError):
         return self.errors[rank]
 
     def _render_traceback_(self) -> list[str]:
-        return self.traceback.splitlines()
+        return [*_in_colours(self.traceback), *wording.next_step(self.errors)]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.args[0], self.errors, self.traceback, self.total)
@@ -61,4 +64,9 @@ class CellInterrupted(KeyboardInterrupt):
         self.traceback = traceback
 
     def _render_traceback_(self) -> list[str]:
-        return [*self.traceback.splitlines(), f"KeyboardInterrupt: {self}"]
+        return _in_colours(f"{self.traceback}\nKeyboardInterrupt: {self}".lstrip("\n"))
+
+
+def _in_colours(text: str) -> list[str]:
+    has_none = str(getattr(get_ipython(), "colors", "")).lower() == "nocolor"
+    return [line if has_none else coloured(line) for line in text.splitlines()]

@@ -27,6 +27,7 @@ from monarch_nb.notebook.session import Session, session_of
 
 _HELP = """Drive a mesh of ranks from the notebook.
 
+Cells
 %%mesh [SELECTION] [OPTIONS]      run the cell on ranks, all of them by default
     %%mesh                        every rank of the current mesh
     %%mesh gpus=0:2               the first two along the axis gpus
@@ -38,6 +39,7 @@ _HELP = """Drive a mesh of ranks from the notebook.
     --local                       run the cell in the controller too
     --layout columns              a column for each rank; also tabs, ranks, rank=0, fold
     --no-stream                   show what ranks print when all have ended
+    --no-fail-fast                ranks go on waiting for one on which the cell has failed
     --progress-after SECONDS      when to say who is waited for; -1: never
     as ipyparallel has them       -t -b --block -a -o --out -e -r --group-outputs --stream
 %px CODE                          a line on all ranks; %%px is another name of %%mesh
@@ -62,7 +64,7 @@ class MeshMagics(Magics):
     def mesh(self, line: str, cell: str | None = None) -> Any:
         return _run(self._session, line, cell)
 
-    mesh.__doc__ = _HELP.format(commands=commands.help_text())
+    mesh.__doc__ = _HELP.format(commands=commands.whole_help())
 
 
 @magics_class

@@ -5,10 +5,11 @@ Rule of the file: what comes from below is plain data; here it becomes sentences
 
 from __future__ import annotations
 
+import dataclasses
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -21,7 +22,7 @@ from monarch_nb.core.hangs.stack_tree import lines as lines_of
 from monarch_nb.core.hangs.stacks import Frame
 from monarch_nb.notebook import tracebacks
 from monarch_nb.notebook.display.units import are, count
-from monarch_nb.notebook.output.mime import Content, text_content
+from monarch_nb.notebook.output.mime import Content, note_html, text_content
 
 if TYPE_CHECKING:
     from monarch_nb.control.api import Regrouped, Seen
@@ -29,14 +30,21 @@ if TYPE_CHECKING:
 
 IDLE: Final = "idle"
 _TORCH: Final = ("/torch/autograd/", "/torch/distributed/", "/torch/nn/parallel/")
-ADVICE: Final = "The stop button ends the wait; then type %mesh regroup"
+ADVICE: Final = "The stop button ends the wait; the next cell has a new process group"
+LOOK: Final = "The stop button ends the wait; %mesh collectives and %mesh stacks show more"
+SIGN: Final = "\N{WARNING SIGN}"
+_ALARM: Final = (
+    '<div style="margin:2px 0;padding:4px 8px;border-left:4px solid #e69500;'
+    'background:rgba(230,149,0,0.16)"><b>{text}</b><br>{advice}</div>'
+)
 _NO_ANSWER: Final = "not answering"
 _WHYS: Final = {
     "no process group": "no process group",
     "off": "nothing is recorded: TORCH_FR_BUFFER_SIZE is 0",
     None: "no answer; %mesh stacks shows where it is",
 }
-_CLOSED: Final = "pair closure"  # what gloo says where a wait in C++ was ended
+_CLOSED: Final = ("pair closure", "Connection closed by peer")
+"""What gloo says where a wait in C++ was ended, by this rank or by one that ended just before."""
 _WAITS: Final = "monarch_nb/worker/groups/collectives.py"
 STAYS: Final = "calls nothing from here"
 _ROW: Final = (
@@ -101,8 +109,10 @@ def text(shell: InteractiveShell, stacks: Iterable[Stack]) -> str:
     return "\n\n".join(parts) or IDLE
 
 
-def tree_content(shell: InteractiveShell, root: Node) -> Content:
-    """Show a tree as text and HTML, the ranks in front of the first call that they share."""
+def tree_content(shell: InteractiveShell, root: Node, taken: str) -> Content:
+    """Show a tree as text and HTML, the ranks in front of the first call that they share; above it
+    when it was taken.
+    """
     rows = _rows(shell, lines_of(root))
     width = max((len(label) for label, _, _ in rows), default=0)
     plain = "\n".join(f"{label:{width}}  {'  ' * depth}{call}" for label, depth, call in rows)
@@ -111,7 +121,8 @@ def tree_content(shell: InteractiveShell, root: Node) -> Content:
         for label, depth, call in rows
     )
     style = "font:0.85em ui-monospace,monospace;margin:0"
-    return text_content(plain, f'<table style="{style}">{page}</table>')
+    table = f'<table style="{style}">{page}</table>'
+    return text_content(f"{taken}\n{plain}", note_html(taken) + table)
 
 
 def _rows(shell: InteractiveShell, lines: Iterable[Line]) -> list[tuple[str, int, str]]:
@@ -160,6 +171,46 @@ def standings(shell: InteractiveShell, seen: Mapping[int, Seen]) -> dict[int, St
     return {rank: one.standing._replace(place=_place(shell, one)) for rank, one in seen.items()}
 
 
+class Alarm(NamedTuple):
+    """Why the ranks of a cell that waits do not go on, and what a person can do; no advice where
+    nothing is wrong: somebody debugs them."""
+
+    text: str
+    advice: str
+
+    def content(self) -> Content:
+        """Show it as a warning, if it is one."""
+        if not self.advice:
+            return text_content(self.text, note_html(self.text))
+        lines = [f"{SIGN} {self.text}", self.advice]
+        first, second = map(html.escape, lines)
+        return text_content("\n".join(lines), _ALARM.format(text=first, advice=second))
+
+
+def hang(shell: InteractiveShell, meshes: Mapping[str, Mapping[int, Seen]]) -> Alarm:
+    """Say who waits for whom, of meshes in which ranks hang."""
+    waits = any(one.standing.waits_in for seen in meshes.values() for one in seen.values())
+    return Alarm(telling_line(shell, meshes), LOOK if waits else "")
+
+
+def no_answer(said: str, silent: Mapping[str, Sequence[int]]) -> Alarm:
+    """Say which ranks of which meshes do not answer, behind what is `said` of the wait."""
+    of = " and ".join(
+        f"{rank_words(ranks)}{f' of {mesh}' if len(silent) > 1 else ''}"
+        for mesh, ranks in silent.items()
+    )
+    one = sum(map(len, silent.values())) == 1
+    told = f"{of} {'does' if one else 'do'} not answer,"
+    ends = "; ".join(f"%mesh interrupt --kill {rank_list(each)}" for each in silent.values())
+    return Alarm(
+        f"{told} stopped or frozen; {said}", f"%mesh status shows more, {ends} ends {_it(one)}"
+    )
+
+
+def _it(one: bool) -> str:
+    return "it" if one else "them"
+
+
 def telling_line(shell: InteractiveShell, meshes: Mapping[str, Mapping[int, Seen]]) -> str:
     """Return `ranks 0-2 in all_reduce #18 for 6 s; rank 3 in data.py:41 load()`, of each mesh."""
     told = {name: line_of(standings(shell, seen)) for name, seen in meshes.items()}
@@ -186,15 +237,22 @@ def report(shell: InteractiveShell, seen: Mapping[int, Seen], last: int) -> str:
 
 
 def who_left(errors: Mapping[int, ErrorRecord]) -> str:
-    """Return what ranks that were stopped in a collective need; empty where none was."""
+    """Return what follows where ranks were stopped in a collective; empty where none was."""
     ranks = [rank for rank, error in errors.items() if _was_in_collective(error)]
     if not ranks:
         return ""
-    its, has = ("its", "has") if len(ranks) == 1 else ("their", "have")
+    has = "has" if len(ranks) == 1 else "have"
     return (
-        f"{rank_words(ranks)} {has} left a collective before it had ended: {its} process group "
-        "cannot be used any more. Type: %mesh regroup"
+        f"{rank_words(ranks)} {has} left a collective before it had ended. "
+        "The next cell has a new process group"
     )
+
+
+def without_noise(record: ErrorRecord) -> ErrorRecord:
+    """Return the record of a stop without what gloo says where that has ended a wait in C++."""
+    if record.ename != "KeyboardInterrupt" or not _was_closed(record):
+        return record
+    return dataclasses.replace(record, context=None)
 
 
 def regrouped(name: str, done: Regrouped) -> str:
@@ -233,5 +291,9 @@ def _recorded(standing: Standing, why: str | None, last: int) -> tuple[str, ...]
 
 def _was_in_collective(error: ErrorRecord) -> bool:
     is_stop = error.ename == "KeyboardInterrupt"
-    was_ended = error.context is not None and _CLOSED in error.context.evalue
-    return is_stop and (was_ended or any(each.filename.endswith(_WAITS) for each in error.frames))
+    in_python = any(each.filename.endswith(_WAITS) for each in error.frames)
+    return is_stop and (in_python or _was_closed(error))
+
+
+def _was_closed(error: ErrorRecord) -> bool:
+    return error.context is not None and any(why in error.context.evalue for why in _CLOSED)

@@ -11,7 +11,7 @@ import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.hangs.stack_tree import Node, tree
@@ -19,8 +19,8 @@ from monarch_nb.core.shape.selection import check_ranks
 from monarch_nb.notebook.cells.auto_transform import AutoTransform
 from monarch_nb.notebook.client_link import ClientLink
 from monarch_nb.notebook.display.units import are, duration, mesh_text
-from monarch_nb.notebook.errors import MagicError
-from monarch_nb.notebook.meshes import NO_MESH, Meshes
+from monarch_nb.notebook.errors import CellInterrupted, MagicError
+from monarch_nb.notebook.meshes import NO_MESH, Asked, Meshes
 from monarch_nb.notebook.output.router import OutputRouter
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 MAX_RANKS: Final = 4_096  # on one machine; a slip of the finger must not fill its memory
 STOP_S: Final = 10.0
 POLL_S: Final = 0.005
+
+There = Literal["keep", "replace", "new"]
+"""What becomes of a mesh that is up when another one is asked for."""
 
 
 @dataclass(frozen=True)
@@ -41,19 +44,56 @@ class Lifecycle:
     output: OutputRouter
     auto: AutoTransform
 
-    def up(self, sizes: Mapping[str, int], name: str | None, device: str = "auto") -> str:
-        """Bring up a mesh; it becomes the current one, and a variable of its name."""
+    def up(
+        self,
+        sizes: Mapping[str, int],
+        name: str | None,
+        device: str = "auto",
+        there: There = "keep",
+    ) -> str:
+        """Bring up a mesh; it becomes the current one, and a variable of its name.
+
+        Where one is there already: keep it if it is the same, replace it, or start a new one.
+        Raises `MagicError` for another one that nobody wants to lose by accident.
+        """
+        asked = Asked(tuple(sizes.items()), device)
+        found = None if there == "new" else self.meshes.found(asked, name)
+        if found is None:
+            return self._start(asked, name)
+        old, is_same = found
+        if there == "replace":
+            self.down([self.whole_mesh(old)])
+            return self._start(asked, old)
+        if is_same:
+            return self._is_there(old)
+        raise MagicError(_in_the_way(self.whole_mesh(old), asked, is_named=name is not None))
+
+    def _is_there(self, name: str) -> str:
+        mesh = self.whole_mesh(name)
+        self.meshes.use(name)
+        said = f"{name} is up already: {mesh_text(mesh)}, with all that they hold."
+        if lost := self.control.lost(mesh):
+            return f"{said} {rank_words(lost)} {are(lost)} lost: %mesh heal"
+        return f"{said} --replace starts it anew, --new another one"
+
+    def _start(self, asked: Asked, name: str | None) -> str:
         with self.meshes.new_name(name) as chosen:
             started = time.monotonic()
-            mesh = self.control.spawn(sizes, chosen, device)
+            mesh = self.control.spawn(dict(asked.sizes), chosen, asked.device)
             self.link.attach()
             try:
                 mesh.initialized.get()
-            except BaseException:
+            except BaseException as error:
+                refused = self.control.refused(mesh)
                 mesh.stop().get(timeout=STOP_S)
+                if isinstance(error, KeyboardInterrupt):
+                    told = f"{chosen} was not started: stopped before its ranks were up"
+                    raise CellInterrupted(told) from None
+                if refused is not None:
+                    raise MagicError(f"{chosen} could not be started: {refused}") from None
                 raise
             took = duration(time.monotonic() - started)
-            has_variable = self.meshes.keep(chosen, mesh)
+            has_variable = self.meshes.keep(chosen, mesh, asked)
         named = f"; the variable {chosen} is the mesh" if has_variable else ""
         return f"{chosen} is up: {mesh_text(mesh)} in {took}. %%mesh runs a cell on them{named}."
 
@@ -97,7 +137,9 @@ class Lifecycle:
             smaller = mesh.heal(shrink=True)
             self.meshes.keep(mesh.name, smaller)
             return f"{mesh.name} goes on with {mesh_text(smaller)}"
-        return f"{mesh.name} is whole again: {mesh_text(mesh.heal())}"
+        lost = sorted(self.control.lost(mesh))
+        said = f"{mesh.name} is whole again: {mesh_text(mesh.heal())}"
+        return f"{said}; {_started_again(lost)}" if lost else said
 
     def restart(self, mesh: ProcMesh, ranks: Sequence[int]) -> str:
         """End these ranks, busy or not, and start them again, with those that are lost."""
@@ -107,9 +149,7 @@ class Lifecycle:
         mesh.heal()  # the lost come back too; and where none can, none shall be ended
         self._end(mesh, sorted(set(ranks).difference(lost)))
         mesh.heal()
-        started = sorted({*ranks, *lost})
-        empty = "an empty namespace" if len(started) == 1 else "empty namespaces"
-        return f"{mesh.name}: {rank_words(started)} started again, with {empty}"
+        return f"{mesh.name}: {_started_again(sorted({*ranks, *lost}))}"
 
     def interrupt(self, mesh: ProcMesh, ranks: Iterable[int] | None = None) -> str:
         """Interrupt the cells and calls that these ranks, or all, owe."""
@@ -152,3 +192,19 @@ class Lifecycle:
             if time.monotonic() > deadline:
                 raise MagicError(f"{mesh.name}: {rank_words(ranks)} did not end; see %mesh status")
             time.sleep(POLL_S)
+
+
+def _in_the_way(mesh: ProcMesh, asked: Asked, *, is_named: bool) -> str:
+    axes = " ".join(f"{label}={size}" for label, size in asked.sizes)
+    device = "" if asked.device == "auto" else f" --device {asked.device}"
+    name = f" --name {mesh.name}" if is_named else ""
+    beside = "another --name" if is_named else "--new instead"
+    return (
+        f"{mesh.name} is up with {mesh_text(mesh)}. Type: %mesh up {axes}{device}{name} --replace, "
+        f"which ends it and what its ranks hold; or {beside}, which starts one beside it"
+    )
+
+
+def _started_again(ranks: Sequence[int]) -> str:
+    empty = "an empty namespace" if len(ranks) == 1 else "empty namespaces"
+    return f"{rank_words(ranks)} started again, with {empty}"

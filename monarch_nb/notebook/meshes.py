@@ -11,7 +11,7 @@ import contextlib
 import shlex
 import threading
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 NO_MESH = "No mesh is up. Type: %mesh up --gpus 4"
 
 
+class Asked(NamedTuple):
+    """What `%mesh up` was asked for: the axes in their order, and the device."""
+
+    sizes: tuple[tuple[str, int], ...]
+    device: str
+
+
 class Meshes:
     """Names to meshes; the variables of the shell are searched too."""
 
@@ -31,7 +38,10 @@ class Meshes:
         self._shell = shell
         self._control = control
         self._kept: dict[str, ProcMesh] = {}
+        self._asked: dict[str, Asked] = {}
         self._current: str | None = None
+        self.is_unused = True
+        """True until a mesh has come up."""
         self._starting: set[str] = set()
         self._lock = threading.RLock()
 
@@ -90,6 +100,16 @@ class Meshes:
             self._forget_stopped()
             return {**self._of_variables(), **self._kept}
 
+    def found(self, asked: Asked, name: str | None) -> tuple[str, bool] | None:
+        """Return the mesh of `%mesh up` that is there already, and whether it was asked for in the
+        same words: the one of this name, else one of the same words, else the current one.
+        """
+        with self._lock:
+            self._forget_stopped()
+            names = [each for each in self._asked if name in (None, each)]
+            names.sort(key=lambda each: (self._asked[each] != asked, each != self._current))
+            return (names[0], self._asked[names[0]] == asked) if names else None
+
     @contextlib.contextmanager
     def new_name(self, wanted: str | None) -> Iterator[str]:
         """Keep a free name for one mesh meanwhile. Raises `MagicError` when the wanted one is
@@ -108,16 +128,19 @@ class Meshes:
         if wanted in taken:
             raise MagicError(
                 f"A mesh named {wanted!r} is up already. "
-                f"Type: %mesh down {wanted}, or choose another --name"
+                f"Type: %mesh down {wanted}, or choose another --name, or --replace"
             )
         return wanted or next(name for name in _numbered() if name not in taken)
 
-    def keep(self, name: str, mesh: ProcMesh) -> bool:
+    def keep(self, name: str, mesh: ProcMesh, asked: Asked | None = None) -> bool:
         """Make it the current mesh. True when a variable of its name holds it too."""
         with self._lock:
             old = self._kept.pop(name, None)
             self._kept[name] = mesh
             self._current = name
+            self.is_unused = False
+            if asked is not None:
+                self._asked[name] = asked
         variables = self._variables()
         if name not in variables or variables[name] is old or self._is_over(variables[name]):
             variables[name] = mesh
@@ -137,6 +160,7 @@ class Meshes:
 
     def _drop(self, name: str) -> ProcMesh | None:
         mesh = self._kept.pop(name, None)
+        self._asked.pop(name, None)
         if self._current == name:
             self._current = next(reversed(self._kept), None)
         return mesh

@@ -58,6 +58,7 @@ class RunOptions:
     progress_after: float | None
     layout: Layout
     local: bool
+    fail_fast: bool
 
 
 class Parser(_Parser):  # type: ignore[misc]  # see there
@@ -103,8 +104,8 @@ def device(text: str) -> str:
 
 
 def axis(text: str) -> tuple[str, int]:
-    """Return `gpus=4`."""
-    match = _AXIS.fullmatch(text)
+    """Return `gpus=4`, which `4` alone means too."""
+    match = _AXIS.fullmatch(f"gpus={text}" if text.isdigit() else text)
     if match is None:
         raise argparse.ArgumentTypeError(f"does not know {text!r}; an axis is given as gpus=4")
     label, size = match.groups()
@@ -199,6 +200,7 @@ def add_run_options(parser: Parser) -> None:
 CELL = Parser("%%mesh", "%%mesh, or %%mesh gpus=0:2, or %%mesh 0,2 --name mesh0")
 add_run_options(CELL)
 CELL.add_argument("--local", action="store_true")
+CELL.add_argument("--no-fail-fast", action="store_false", dest="fail_fast")
 
 
 def parse_cell(line: str) -> RunOptions:
@@ -228,6 +230,7 @@ def one_mesh(parser: Parser, chosen: argparse.Namespace) -> RunOptions:
         chosen.progress_after,
         dataclasses.replace(chosen.layout, streams=chosen.stream),
         chosen.local,
+        chosen.fail_fast,
     )
 
 

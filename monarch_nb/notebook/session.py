@@ -66,6 +66,7 @@ class Session:
             self._undo.callback(self.shell.events.unregister, event, follow)
         self.on_close(self.auto.install())
         self.on_close(self.control.when_started(self.link.attach))
+        self.on_close(self.control.when_started(lambda: self.live.notify(urgent=True)))
         self.on_close(keep_order(self.shell, self.output))
         self.on_close(serve_browsers(self.shell, self.live))
 

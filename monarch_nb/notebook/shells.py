@@ -6,9 +6,12 @@ Rule of the file: what ipykernel adds to a shell is asked for here and nowhere e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from IPython.core.interactiveshell import InteractiveShell
+
+if TYPE_CHECKING:
+    from monarch_nb.notebook.output.kept import KeptOutputs
 
 Header = Mapping[str, Any]
 Message = Mapping[str, Any]  # of Jupyter's protocol, in either direction
@@ -18,6 +21,12 @@ Kernel: TypeAlias = Any  # of ipykernel, which a terminal does without
 def kernel_of(shell: InteractiveShell) -> Kernel | None:
     """Return the kernel that the shell belongs to; None in a terminal."""
     return getattr(shell, "kernel", None)
+
+
+def kept_outputs_of(shell: InteractiveShell) -> KeptOutputs | None:
+    """Return what stands below cells; None in a terminal and in a kernel that keeps nothing."""
+    found: KeptOutputs | None = getattr(getattr(kernel_of(shell), "session", None), "kept", None)
+    return found
 
 
 def request_of(shell: InteractiveShell) -> Message:

@@ -24,6 +24,7 @@ from monarch_nb.errors import ActorError
 
 _OURS = str(Path(__file__).parents[1]) + "/"
 _MAX_NAME: Final = 200
+NAMES_OF_RANKS: Final = frozenset({"rank", "size", "coords", "device"})
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib"))
 
 
@@ -67,13 +68,20 @@ def hide_our_frames(shell: InteractiveShell) -> Callable[[], None]:
         **named: Any,
     ) -> list[str]:
         with _without_told_cause(value):
-            return original(etype, value, prune(tb) or tb, *rest, **named)
+            lines = original(etype, value, prune(tb) or tb, *rest, **named)
+        return [*lines, *_hint(value)]
 
     def undo() -> None:
         vars(formatter).pop("structured_traceback", None)
 
     vars(formatter)["structured_traceback"] = structured_traceback
     return undo
+
+
+def _hint(error: BaseException | None) -> list[str]:
+    if isinstance(error, NameError) and error.name in NAMES_OF_RANKS:
+        return [f"{error.name} is a name that ranks have; %%mesh above the cell runs it there"]
+    return []
 
 
 @contextlib.contextmanager

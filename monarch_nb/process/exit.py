@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from monarch_nb.core.errors.records import is_internal
@@ -26,13 +26,25 @@ class Exit:
     oom: bool = False
     unreachable_s: float | None = None
     asked: bool = False  # somebody stopped it, in an orderly way
+    for_good: bool = False  # its host is lost: no heal can start another in its place
 
     @staticmethod
     def of(told: Exited) -> Exit:
         return Exit(
             told.proc, told.code, told.signal, told.reason, told.tail, told.oom,
-            told.unreachable_s, told.asked,
+            told.unreachable_s, told.asked, told.for_good,
         )  # fmt: skip
+
+    def told(self) -> Exited:
+        """Return what tells another process of it."""
+        return Exited(
+            self.process, None, self.code, self.signal, self.reason, self.tail, self.oom,
+            self.unreachable_s, self.asked, self.for_good,
+        )  # fmt: skip
+
+    def also_of(self, process: int) -> Exit:
+        """Say the same of a process that was lost with this one."""
+        return replace(self, process=process)
 
     def crash(self) -> Crash | None:
         return crash(self.tail)

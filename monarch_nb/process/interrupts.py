@@ -35,6 +35,8 @@ class Interrupts:
         self._cancelled: dict[Key, None] = {}
         self._meant: set[Key] = set()
         self._signalled = False
+        self._spared: Key | None = None  # the call in which a piece of ours runs
+        self._held_back = False
         self._stale = False  # a SIGINT is on its way for a call that has ended
         self._thread = 0
         self._lock = threading.Lock()
@@ -58,6 +60,8 @@ class Interrupts:
             if self.running == key:
                 self._signalled = True
                 self._signal()
+            elif self._spared == key:
+                self._held_back = True
         return True
 
     def _signal(self) -> None:
@@ -111,6 +115,35 @@ class Interrupts:
             return action()
         finally:
             calmly(self.leave)
+
+    def undisturbed(self, action: Callable[[], None]) -> None:
+        """Do a piece of our work in the middle of a call: an interrupt comes up behind it."""
+        came = False
+        while self.running is not None:
+            try:
+                self._spare()
+            except KeyboardInterrupt:  # it came up before it could be held back
+                came = True
+        try:
+            action()
+        finally:
+            came = self._spare_no_more() or came
+        if came:
+            raise KeyboardInterrupt
+
+    def _spare(self) -> None:
+        with self._lock:
+            if self._signalled:
+                self._signalled = False
+                self._held_back = self._signal_main is not None  # else it came up already
+                self._take_back()
+            self._spared, self.running = self.running, None
+
+    def _spare_no_more(self) -> bool:
+        with self._lock:
+            came, self._held_back = self._held_back, False
+            self.running, self._spared = self._spared, None
+        return came
 
     def _take_back(self) -> None:
         if self._signal_main is not None:

@@ -21,8 +21,9 @@ from typing import Any, Final
 
 from monarch_nb.config import Config
 from monarch_nb.core.wire import frames, pickling
-from monarch_nb.core.wire.frames import DETACHED, SHARED, Message
-from monarch_nb.data.shared import HANDLE_BYTES, Arena, Handle, attach
+from monarch_nb.core.wire.frames import DETACHED, LENT, SHARED, Message
+from monarch_nb.data.attached import attach, give_up_kept
+from monarch_nb.data.shared import HANDLE_BYTES, Arena, Handle, Whole
 from monarch_nb.errors import LimitError, RemoteProtocolError
 from monarch_nb.net.links import DETACH_BYTES
 
@@ -34,6 +35,10 @@ class Payload:
     payload: bytes
     buffers: Sequence[Any] = ()
     flags: int = 0
+
+    def behind(self, prefix: bytes) -> Payload:
+        """Return it with something in front of the pickle, which the receiver takes away."""
+        return Payload(prefix + self.payload, self.buffers, self.flags)
 
 
 class _Unread:
@@ -71,20 +76,33 @@ class Payloads:
         self._wakeups: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._releaser: threading.Thread | None = None
 
+    def reconfigure(self, config: Config) -> None:
+        """Use these limits from now on."""
+        self._config = config
+
     def encode(self, value: Any, receivers: Sequence[int]) -> Payload:
         """Pickle a value for some processes; large buffers go once to shared memory for all."""
+        if pickling.are_short_atoms((value,)):
+            return self.encode_bytes(pickling.dumps_plain(value))
         buffers: list[Any] = []
-        payload = pickling.dumps(value, buffers)
-        if not buffers and len(payload) < DETACH_BYTES:
-            return Payload(payload)
+        pieces = pickling.dump_pieces(value, buffers)
+        size = sum(map(len, pieces))
+        if not buffers and size < DETACH_BYTES:
+            return Payload(b"".join(pieces))
         raws = [buffer.raw() for buffer in buffers]
-        self._check_size(payload, raws)
-        flags = DETACHED if len(payload) >= DETACH_BYTES else 0
-        if any(raw.nbytes >= self._config.shared_threshold_bytes for raw in raws):
-            shared = self._share(raws, receivers)
-            if shared is not None:
-                return Payload(payload, shared, flags | SHARED)
-        return Payload(payload, raws, flags)
+        self._check_size(size, raws)
+        is_long = size >= self._config.shared_threshold_bytes
+        wholes: list[Whole] = [[raw] for raw in raws]
+        if is_long:
+            wholes.insert(0, [memoryview(piece) for piece in pieces])
+        is_constant = not raws and all(type(piece) is bytes for piece in pieces)
+        shared = self._share(wholes, receivers, is_constant=is_constant)
+        if shared is not None and is_long:
+            return Payload(b"", shared, SHARED | LENT)
+        flags = DETACHED if size >= DETACH_BYTES else 0
+        if shared is not None:
+            return Payload(b"".join(pieces), shared, flags | SHARED)
+        return Payload(b"".join(pieces), raws, flags)
 
     def take_back(self, payload: Payload, receivers: Sequence[int]) -> None:
         for segment in _segments(payload):
@@ -98,6 +116,9 @@ class Payloads:
         """Return the value of a message; unpickles, so never called in the inbox thread."""
         if message.flags & SHARED:
             self._take_up(message)
+        if message.flags & LENT:
+            payload, *buffers = message.buffers
+            return pickling.loads(payload, buffers)
         return pickling.loads(message.payload, message.buffers)
 
     def decode_user_data(self, message: Message) -> Any:
@@ -111,6 +132,10 @@ class Payloads:
         """Give back the memory that a message for nobody borrows."""
         for segment in _segments(message):
             self._release(message.source, segment)
+
+    def check(self, message: Message) -> None:
+        """Raise `RemoteProtocolError` for a message whose shared memory makes no sense."""
+        _segments(message)
 
     def unread(self, message: Message) -> Callable[[], object]:
         """Return what decodes a message, once; if it is never called, the memory is given back."""
@@ -130,8 +155,8 @@ class Payloads:
                 while self._freed:
                     self._release(*self._freed.popleft())
 
-    def _check_size(self, payload: bytes, raws: Sequence[memoryview]) -> None:
-        size = len(payload) + sum(raw.nbytes for raw in raws)
+    def _check_size(self, pickled: int, raws: Sequence[memoryview]) -> None:
+        size = pickled + sum(raw.nbytes for raw in raws)
         limit = self._config.message_limit_bytes
         if size > limit:
             raise LimitError(
@@ -141,21 +166,29 @@ class Payloads:
                 size=size,
             )
 
-    def _share(self, raws: Sequence[memoryview], receivers: Sequence[int]) -> list[Any] | None:
+    def _share(
+        self, wholes: Sequence[Whole], receivers: Sequence[int], *, is_constant: bool
+    ) -> list[Any] | None:
         # Table and inline buffers, or None when the value must travel inline
+        threshold = self._config.shared_threshold_bytes
+        sizes = [_size(whole) for whole in wholes]
+        if max(sizes, default=0) < threshold:
+            return None
         holders = [each for each in receivers if each not in self._dead]
         if not holders or any(each >> frames.HOST_SHIFT != self._host for each in holders):
             return None
-        threshold = self._config.shared_threshold_bytes
-        large = [raw for raw in raws if raw.nbytes >= threshold]
+        large = [whole for whole, size in zip(wholes, sizes, strict=True) if size >= threshold]
+        lender = self._lender()
+        lend = lender.promise if is_constant else lender.lend_pieces  # nobody can change `bytes`
         try:
-            handles = iter(self._lender().lend(large, holders))
+            handles = iter(lend(large, holders))
         except LimitError:
-            if sum(raw.nbytes for raw in large) <= self._config.inline_limit_bytes:
+            if sum(size for size in sizes if size >= threshold) <= self._config.inline_limit_bytes:
                 return None
             raise
-        placed = [(next(handles), raw) if raw.nbytes >= threshold else (None, raw) for raw in raws]
-        return [_write_table(placed), *(raw for handle, raw in placed if handle is None)]
+        placed = [next(handles) if size >= threshold else None for size in sizes]
+        inline = [whole[0] for whole, handle in zip(wholes, placed, strict=True) if handle is None]
+        return [_write_table(placed), *inline]
 
     def _take_up(self, message: Message) -> None:
         # Each lease is taken up once, also when two threads look at one value
@@ -184,6 +217,7 @@ class Payloads:
             self._arena.release(segment, holder)
 
     def forget(self, holder: int) -> None:
+        give_up_kept()
         if self._arena is not None:
             self._arena.forget(holder)
 
@@ -211,11 +245,15 @@ class Payloads:
             self._arena.close()
 
 
-def _write_table(placed: Sequence[tuple[Handle | None, Any]]) -> bytes:
+def _size(whole: Whole) -> int:
+    return sum(piece.nbytes for piece in whole)
+
+
+def _write_table(placed: Sequence[Handle | None]) -> bytes:
     blank = bytes(HANDLE_BYTES)
     return b"".join(
         _LENT.pack(handle is not None) + (blank if handle is None else handle.pack())
-        for handle, _ in placed
+        for handle in placed
     )
 
 

@@ -23,6 +23,7 @@ from monarch_nb.core.wire.frames import (
     CONTROL_PORT,
     DETACHED,
     HEADER,
+    LENT,
     SHARED,
     Message,
 )
@@ -78,11 +79,21 @@ class Proc:
         self.ports: dict[int, Handler] = {CONTROL_PORT: self._on_control, ANY_PORT: self.discard}
         self.waiting: dict[int, Waiter] = {}
         """By the ports at which they wait for answers; no port is in both."""
+        self.on_call_failed: list[Callable[[Any, int, Sequence[int]], None]] = []
+        """Each is called in the inbox thread with the state of a mesh, the port at which a call or
+        a cell waits, and ranks on which it has failed."""
+        self.on_calls_cancelled: list[Callable[[Any], None]] = []
+        """Each is called with the state of a mesh that calls were taken back from; any thread."""
         self.closed = False
         self._numbers = itertools.count(frames.FIRST_PORT)
         self._boxes: dict[int, Outbox] = {}
         self._watched = {process, agent, controller}
         self.links = Links(run_dir, process, self.deliver)
+
+    def reconfigure(self, config: Config) -> None:
+        """Use these settings from now on, and give them to what is spawned."""
+        self.config = config
+        self.payloads.reconfigure(config)
 
     def replace_agent(self, agent: int) -> None:
         """Ask another agent from now on: the one of this host has ended."""
@@ -108,6 +119,8 @@ class Proc:
         if waiter is not None:
             waiter.deliver(message)
             return
+        if message.flags & SHARED:
+            self.payloads.check(message)  # here noise is counted; later it would end a thread
         handler = self.ports.get(message.port)
         if handler is None:
             self.ports[ANY_PORT](message)
@@ -196,7 +209,7 @@ class Proc:
         flags = 0
         if payload is not None:
             buffers = [*payload.buffers, payload.payload]
-            flags = payload.flags & SHARED
+            flags = payload.flags & (SHARED | LENT)
         content = Payload(codec.encode(message), buffers, flags)
         self.send(process, CONTROL, CONTROL_PORT, content, reply=reply, rank=rank, tag=tag)
 
@@ -232,10 +245,16 @@ class Proc:
         return box
 
     def watch(self, process: int) -> None:
-        """Be told when a process of this host ends; those of others their hosts tell of."""
-        if process not in self._watched and process >> frames.HOST_SHIFT == self.host:
+        """Be told when a process ends: by the agent of this host, of others by the controller,
+        which hears of all."""
+        if process in self._watched:
+            return
+        if process >> frames.HOST_SHIFT == self.host:
             self._watched.add(process)
             self.control(self.agent, agents.Watch([process]))
+        elif self.id != self.controller:
+            self._watched.add(process)
+            self.control(self.controller, agents.Watch([process]))
 
     def watching(self, processes: Iterable[int]) -> None:
         self._watched.update(processes)
@@ -255,6 +274,14 @@ class Proc:
             self.answer(message, Refused(str(error)))
             raise
         found.handle(content, message)
+
+    def call_failed(self, state: object, port: int, ranks: Sequence[int]) -> None:
+        for listener in self.on_call_failed:
+            listener(state, port, ranks)
+
+    def calls_cancelled(self, state: object) -> None:
+        for listener in self.on_calls_cancelled:
+            listener(state)
 
     def mark_dead(self, ended: Exit) -> None:
         """Forget the outbox and leases of a process that is gone. `end_waits` has to follow."""

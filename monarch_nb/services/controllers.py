@@ -58,7 +58,12 @@ class ControllerRegistry(Actor):
         return True
 
 
-def get_or_spawn_controller(name: str, cls: type[T], *args: object, **kwargs: object) -> Future[T]:
+def get_or_spawn_controller(
+    name: str,
+    Class: type[T],  # noqa: N803  Monarch's name; a constructor may have a `cls`
+    *args: object,
+    **kwargs: object,
+) -> Future[T]:
     """Return the one actor of this name in the whole job, made as its first caller asked for.
 
     It lives in the controller's process and can be reached from every actor. Raises `ActorError`
@@ -68,12 +73,12 @@ def get_or_spawn_controller(name: str, cls: type[T], *args: object, **kwargs: ob
     Example:
         >>> store = get_or_spawn_controller("store", Store).get()       # doctest: +SKIP
     """
-    check_class(cls)
-    check_constructor(cls, args, kwargs)
+    check_class(Class)
+    check_constructor(Class, args, kwargs)
     controller = current.proc().controller
     whole = (CONTROLLERS_PORT, NAME, ControllerRegistry, Shape.unity(), [controller])
     registry = restore_actors(whole, Shape.unity())
-    found: Future[T] = registry.get_or_spawn.call_one(name, cls, args, kwargs)
+    found: Future[T] = registry.get_or_spawn.call_one(name, Class, args, kwargs)
     return found
 
 

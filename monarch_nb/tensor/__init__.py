@@ -19,6 +19,7 @@ _HOMES = {
     "remote_functions.pipes": ("Pipe", "create_pipe", "remote_generator"),
     "moving.reducing": ("reduce", "reduce_"),
     "remote_functions.remoting": ("Remote", "call_on_shard_and_fetch", "remote"),
+    "simulation.simulator": ("Simulator",),
     "meshes.streams": ("Borrow", "Stream", "get_active_stream"),
     "tensor_class": ("Tensor",),
 }

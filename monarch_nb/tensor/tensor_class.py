@@ -75,6 +75,11 @@ class Tensor(MeshTensor):
         its views can. Twice is fine."""
         self._ref = DROPPED
 
+    @property
+    def dropped(self) -> bool:
+        """Whether `drop` was called."""
+        return self._ref is DROPPED
+
     def full_tensor(self) -> torch.Tensor:
         """Return the values here: of a tensor that is distributed over the mesh all of it, else
         those of the mesh's first rank. Waits."""

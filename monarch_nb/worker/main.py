@@ -14,11 +14,13 @@ import logging
 import os
 import queue
 import signal
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from monarch_nb import late
@@ -28,7 +30,7 @@ from monarch_nb.config import Config
 from monarch_nb.core.shape.extent import Extent, Point
 from monarch_nb.core.wire import pickling
 from monarch_nb.core.wire.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
-from monarch_nb.core.wire.messages import actors, agents, cells, codec, debug, status
+from monarch_nb.core.wire.messages import actors, agents, cells, codec, debug, groups, status
 from monarch_nb.core.wire.messages.codec import Done, encode_output
 from monarch_nb.meshes.process_groups import Membership, RankIdentity
 from monarch_nb.process import current, interrupts, remote_errors
@@ -48,10 +50,12 @@ from monarch_nb.worker.debug.channel import DebugChannel
 from monarch_nb.worker.debug.dap import Dap
 from monarch_nb.worker.debug.debugger import Debugger
 from monarch_nb.worker.groups import flight_recorder, rendezvous
+from monarch_nb.worker.groups.agreement import Agreement
 from monarch_nb.worker.groups.collectives import CollectiveWaits
 from monarch_nb.worker.groups.making import AxisGroups, DefaultGroup
 from monarch_nb.worker.groups.process_groups import Place, ProcessGroups
 from monarch_nb.worker.groups.regroup import Regrouping
+from monarch_nb.worker.imports import when_imported
 from monarch_nb.worker.output import progress
 from monarch_nb.worker.output.comms import Comms
 from monarch_nb.worker.output.descriptors import Descriptors
@@ -87,6 +91,7 @@ class Rank:
             Place(boot["store"], boot["rank"], boot["world_size"]),
             self.board,
             self._paused_s,
+            self._tell_of_groups,
         )
         self.runtime = Runtime(
             process=boot["proc"],
@@ -124,12 +129,16 @@ class Rank:
         prompts: dict[int, DebugChannel] = {}
         self.dap = Dap(self.hosting, self.board, self.cells, prompts)
         self.debugger = Debugger(self.hosting, self.board, self.dap, prompts)
-        self.regrouping = Regrouping(self.proc, self.cells, self.groups)
+        self.regrouping = Regrouping(self.cells, self.groups)
+        self.agreement = Agreement(self.cells, self.groups, self._turn_of, self._is_at_rest)
         self.comms = Comms(self.runtime, self.work, self.cells)
         self._leaving = False
 
     def _paused_s(self, within_s: float) -> float:
         return self.pauses.of_mesh_s(within_s)
+
+    def _tell_of_groups(self, left: bool) -> None:
+        self.proc.control(self.proc.controller, groups.OutOfStep(self.boot["mesh"], left))
 
     def live(self) -> int:
         current.install(self.runtime)
@@ -150,7 +159,7 @@ class Rank:
         host, local_rank = divmod(rank, boot["host_size"])
         place = TorchrunPlace(rank, boot["world_size"], local_rank, boot["host_size"], host)
         os.environ.update(place.environment())
-        rendezvous.install(self.groups)
+        rendezvous.prepare_environment()
 
     def _names(self) -> dict[str, object]:
         return {
@@ -180,13 +189,23 @@ class Rank:
             lambda tag, bars: self._send(tag, "progress", content={"bars": bars}),
         )
         self._drains += streams.drain, bars.drain
-        CollectiveWaits(self.groups).install()
-        DefaultGroup(self.groups).install()
+        has_torch = "torch" in sys.modules
+        when_imported({"torch": self._prepare_torch if has_torch else self._torch_imported})
         self.hosting.on_raised.append(self.dap.uncaught)
         self.dap.install()
         self.debugger.install()
         sources.install(self.proc)
         self.comms.install()
+
+    def _prepare_torch(self, torch: ModuleType) -> None:
+        torch.default_generator.seed()  # else all ranks that import it draw the same numbers
+        rendezvous.install(self.groups)
+        CollectiveWaits(self.groups).install()
+        DefaultGroup(self.groups).install()
+
+    def _torch_imported(self, torch: ModuleType) -> None:
+        self._prepare_torch(torch)
+        self.proc.control(self.proc.agent, agents.LoadLibraries([torch.__name__]))  # for others
 
     def _handlers(self) -> list[Serve]:
         details = Details(self.hosting, self.cells)
@@ -203,6 +222,7 @@ class Rank:
             self.proc,
             {status.GetCollectives: lambda _: flight_recorder.report(self.groups.timeouts)},
         )
+        standings = QuestionService(self.proc, {groups.GetStandings: self.agreement.standings})
         return [
             serve(agents.Leave, self._on_exit),
             serve(actors.Regroup, self._on_regroup),
@@ -219,11 +239,15 @@ class Rank:
             serve(cells.MetricsTaken, lambda _message, _frame: self.metrics.on_taken()),
             serve(cells.WidgetMessage, self.comms.on_message),
             serve(status.GetDetails, details.on_details),
-            serve(status.GetThreadNames, details.on_threads),
+            serve(status.GetStacks, details.on_stacks),
             serve(status.GetCollectives, collectives.on_request),
             serve(status.GetHeldSpans, self.pauses.on_paused),
             serve(status.LeaveGroups, self.regrouping.on_leave),
             serve(status.MeetAgain, self.regrouping.on_meet),
+            serve(groups.GetStandings, standings.on_request),
+            serve(groups.EndWait, self.agreement.on_end),
+            serve(groups.RefuseGroups, self.agreement.on_refuse),
+            serve(groups.MakeAgain, self.agreement.on_again),
             serve(debug.DebugInput, self.debugger.on_input),
             serve(debug.OpenPostMortem, self.debugger.on_post_mortem),
             serve(debug.StopAtFailure, self.debugger.on_stop_at_failure),
@@ -236,6 +260,19 @@ class Rank:
     def _is_busy(self) -> bool:
         drivers = list(self.hosting.drivers.values())
         return bool(self.cells.what) or any(driver.running is not None for driver in drivers)
+
+    def _is_at_rest(self) -> bool:
+        drivers = list(self.hosting.drivers.values())
+        waiting = self.cells.waiting or any(driver.queue for driver in drivers)
+        return not (waiting or self._is_busy() or any(driver.current for driver in drivers))
+
+    def _turn_of(self, thread: int) -> tuple[int, int]:
+        # who is answered by what it does
+        if thread == threading.main_thread().ident and (turn := self.cells.turn) is not None:
+            return turn
+        drivers = list(self.hosting.drivers.values())
+        running = [each.interrupts for each in drivers if each.interrupts.thread == thread]
+        return next((each.running for each in running if each.running is not None), (0, 0))
 
     def _on_sigint(self, *_: object) -> None:
         self.dap.interrupted()
@@ -289,7 +326,7 @@ class Rank:
 
     def _end_actors(self, limit_s: float) -> None:
         # Stop the actors in an orderly way; whatever hangs is interrupted, then left behind
-        self.dap.close()
+        self.dap.close("the rank ends")
         drivers = list(self.hosting.drivers.values())
         for driver in drivers:
             driver.request_stop(None, "its process was stopped")
@@ -317,9 +354,14 @@ class Rank:
             drain()
 
     def _send(
-        self, tag: int, stream: str, text: str = "", content: dict[str, object] | None = None
+        self,
+        tag: int,
+        stream: str,
+        text: str = "",
+        content: dict[str, object] | None = None,
+        blocks: list[tuple[int, int]] | None = None,
     ) -> None:
-        output = cells.Output(self.boot["mesh"], self.boot["rank"], stream, text, content)
+        output = cells.Output(self.boot["mesh"], self.boot["rank"], stream, text, content, blocks)
         payload = self.proc.encode_bytes(encode_output(output))
         self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, payload, tag=tag)
 

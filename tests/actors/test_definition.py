@@ -15,6 +15,7 @@ from monarch_nb import (
     Actor,
     ActorError,
     ActorMesh,
+    Channel,
     as_endpoint,
     concurrent_endpoint,
     endpoint,
@@ -22,6 +23,7 @@ from monarch_nb import (
 )
 from monarch_nb.actors.definition import RESERVED
 from tests.actors.cast import AsyncCounter, AsyncWitness, Counter, Witness
+from tests.actors.fragile import only
 
 # ----------------------------------------------------------------------------------- the decorators
 
@@ -375,3 +377,92 @@ def test_a_sync_actor_may_run_a_loop_of_its_own(procs):
 def test_the_rank_runs_this_python(procs):
     counter = procs.slice(gpus=3).spawn("counter", Counter)
     assert counter.call_back.call_one(eval, "__import__('sys').executable").get() == sys.executable
+
+
+# --------------------------------------------------------------------- hooks that ask those above
+
+
+class Careful(Actor):
+    """Its hooks call those of the base class, as in any hierarchy."""
+
+    def __init__(self, port):
+        self.port = port
+        self.inner = this_proc().spawn("inner", Breaks)
+
+    @endpoint
+    def break_inner(self):
+        self.inner.fail.broadcast()
+
+    @endpoint
+    def one(self):
+        return 1
+
+    def __supervise__(self, failure):
+        self.port.send("supervise")
+        return super().__supervise__(failure) or True
+
+    def __cleanup__(self, exc):
+        super().__cleanup__(exc)
+        self.port.send("cleanup")
+
+
+class AsyncCareful(Actor):
+    def __init__(self, port):
+        self.port = port
+        self.inner = this_proc().spawn("inner", Breaks)
+
+    @endpoint
+    async def break_inner(self):
+        self.inner.fail.broadcast()
+
+    @endpoint
+    async def one(self):
+        return 1
+
+    async def __supervise__(self, failure):
+        self.port.send("supervise")
+        return await super().__supervise__(failure) or True
+
+    async def __cleanup__(self, exc):
+        await super().__cleanup__(exc)
+        self.port.send("cleanup")
+
+
+class Breaks(Actor):
+    @endpoint
+    def fail(self):
+        raise ValueError("on purpose")
+
+
+class Proud(Actor):
+    """Hands a failure on by what the base class says."""
+
+    def __init__(self):
+        self.inner = this_proc().spawn("inner", Breaks)
+
+    @endpoint
+    def break_inner(self):
+        self.inner.fail.broadcast()
+
+    def __supervise__(self, failure):
+        return super().__supervise__(failure)
+
+
+@pytest.mark.parametrize("cls", [Careful, AsyncCareful])
+def test_hooks_may_call_those_of_the_base_class(procs, cls, failures):
+    port, told = Channel.open()
+    careful = procs.slice(gpus=0).spawn("careful", cls, port)
+    careful.break_inner.call_one().get(5)
+    assert told.recv().get(5) == "supervise"
+    assert careful.one.call_one().get(5) == 1  # the failure was handled, and it lives
+    careful.stop().get(5)
+    assert told.recv().get(5) == "cleanup"
+    assert failures == []
+
+
+def test_the_base_class_handles_no_failure(procs, failures):
+    proud = procs.slice(gpus=0).spawn("proud", Proud)
+    proud.break_inner.broadcast()
+    failure = only(failures)
+    assert failure.mesh_name == "proud"
+    assert "AttributeError" not in failure.report()

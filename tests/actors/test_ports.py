@@ -168,3 +168,12 @@ def test_a_waiting_receive_keeps_its_receiver():
     gc.collect()
     port.send("arrives")
     assert waiting.get(timeout=5) == "arrives"
+
+
+def test_a_channel_may_name_what_it_carries():
+    port, receiver = Channel[int].open()
+    port.send(1)
+    assert receiver.recv().get(5) == 1
+    ranked, collected = Channel[str].open_ranked()
+    ranked.send("one")
+    assert collected.recv().get(5) == (0, "one")

@@ -64,6 +64,33 @@ except KeyboardInterrupt:
     assert done.stdout == "interrupted\natexit\n", done.stderr
 
 
+@pytest.mark.slow
+def test_a_second_failure_leaves_a_program_that_ends_its_clean_up(program):
+    source = (
+        START
+        + """
+others = [this_proc().spawn(f"other{i}", Fragile) for i in range(3)]
+
+async def main():
+    fragile.fail.broadcast()
+    try:
+        await asyncio.sleep(20)
+    finally:
+        for other in others:
+            other.fail.broadcast()
+            await asyncio.sleep(0.3)
+        print("cleaned up", flush=True)
+
+asyncio.run(main())
+"""
+    )
+    done = program(source)
+    assert done.returncode in INTERRUPTED
+    assert done.stdout == "cleaned up\natexit\n", done.stderr
+    for name in ("fragile", "other0", "other1", "other2"):
+        assert f"failure on mesh '{name}' with event" in done.stderr
+
+
 def test_a_hook_that_returns_swallows(program):
     source = (
         START

@@ -73,9 +73,12 @@ BEGIN_ANEW = """async forget => {
 
 
 class Server:
-    """A JupyterLab server on loopback, with a token, in an empty world."""
+    """A JupyterLab server on loopback, with a token, in an empty world.
 
-    def __init__(self, world: Path) -> None:
+    `extensions` is the folder that it has those of its page from; else all that are installed.
+    """
+
+    def __init__(self, world: Path, extensions: Path | None = None) -> None:
         self.files = world / "work"
         self.files.mkdir()
         self._log = world / "lab.log"
@@ -93,6 +96,8 @@ class Server:
             *(f"--IdentityProvider.token={self._token}", f"--ServerApp.root_dir={self.files}"),
             "--LabApp.expose_app_in_browser=True",
         ]
+        if extensions is not None:
+            command.append(f"--LabApp.labextensions_path={extensions}")
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 command,
@@ -193,20 +198,21 @@ class Cell:
 
 
 class Notebook:
-    """The notebook that is open in the page."""
+    """The notebook that is open in the page; a kernel that runs a cell says nothing of itself."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: Page, *, is_busy: bool = False) -> None:
         self.page = page
         page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=READY_S * 1000)
         page.wait_for_function(
             "() => window.jupyterapp?.shell.currentWidget?.sessionContext", timeout=READY_S * 1000
         )
         page.evaluate(
-            """async () => {
+            """async isBusy => {
                 const context = window.jupyterapp.shell.currentWidget.sessionContext;
                 await context.ready;
-                await context.session.kernel.info;
-            }"""
+                if (!isBusy) await context.session.kernel.info;
+            }""",
+            is_busy,
         )
 
     @property

@@ -1,8 +1,9 @@
-"""JupyterLab's own debugger on ranks, in its own panels: gutter, call stack, variables, buttons."""
+"""JupyterLab's own debugger in its own panels: gutter, call stack, variables, buttons."""
 
 import re
 
 import pytest
+from ipykernel.compiler import get_tmp_hash_seed, murmur2_x86
 from playwright.sync_api import Page
 
 from tests import support
@@ -22,12 +23,14 @@ def work(x):
 v = work(20)
 print('v', v)"""
 
-SENT = """() => {
+SENT = """name => {
     const { kernel } = window.jupyterapp.shell.currentWidget.sessionContext.session;
     window.breakpointsSent = new Promise(sent => {
-        kernel.anyMessage.connect((_, { direction, msg }) => {
-            const answered = direction === "recv" && msg.header.msg_type === "debug_reply";
-            if (answered && msg.content.command === "setBreakpoints") sent();
+        const asked = new Set();
+        kernel.anyMessage.connect((_, { msg }) => {
+            if (msg.content.command !== "setBreakpoints") return;
+            if (msg.content.arguments?.source.path.endsWith(name)) asked.add(msg.header.msg_id);
+            if (asked.has(msg.parent_header.msg_id)) sent();
         });
     });
 }"""
@@ -49,9 +52,9 @@ class Debugger:
         self.page.wait_for_selector(".jp-Notebook .cm-breakpoint-gutter")
 
     def type(self, source: str) -> Cell:
-        """Type a cell. JupyterLab sends its breakpoints, none, a second after the last key, and
-        forgets one that is set just then."""
-        self.page.evaluate(SENT)
+        """Type a cell. JupyterLab sends the breakpoints of a cell, none, a second after its last
+        key, and forgets one that is set just then."""
+        self.page.evaluate(SENT, f"{murmur2_x86(source, get_tmp_hash_seed())}.py")
         cell = self.notebook.type(source)
         self.page.evaluate("() => window.breakpointsSent")
         return cell
@@ -89,6 +92,11 @@ class Debugger:
             zip((name.strip(" :") for name in names), map(str.strip, details), strict=False)
         )
 
+    def status(self, text: str) -> None:
+        """Wait until the status bar says this."""
+        exact = re.compile(f"^{re.escape(text)}$")
+        self.page.locator(".mnb-lab-status", has_text=exact).wait_for()
+
     def press(self, command: str) -> None:
         self.notebook.command(f"debugger:{command}")
 
@@ -113,6 +121,7 @@ def test_a_breakpoint_of_a_rank(debugger: Debugger) -> None:
     cell.element.locator(".cm-content").click()
     notebook.command("notebook:run-cell")
     debugger.stands_at(cell, "z = y * 2")
+    debugger.status("3 ranks: 2 idle, 1 paused")
     debugger.variable("x", "20")
     debugger.variable("y", "22")
     assert "work" in debugger.frames[0]
@@ -127,6 +136,36 @@ def test_a_breakpoint_of_a_rank(debugger: Debugger) -> None:
     cell.shows("v 44")
     debugger.goes_on()
     debugger.toggle()
+
+
+def test_a_breakpoint_of_the_controller(debugger: Debugger) -> None:
+    notebook = debugger.notebook
+    notebook.run("%mesh debugger controller").shows("the visual debugger is for the controller")
+    before = doors()
+    debugger.on()
+    cell = debugger.type(WORK.replace("%%mesh", "rank = 2"))
+    debugger.gutter(cell, 6)
+    cell.element.locator(".cm-content").click()
+    notebook.command("notebook:run-cell")
+    debugger.stands_at(cell, "z = y * 2")
+    debugger.variable("x", "20")
+    assert "work" in debugger.frames[0]
+    assert doors() == before
+    debugger.press("next")
+    debugger.stands_at(cell, "return z")
+    debugger.variable("z", "44")
+    picture(notebook.page, "debugger-controller")
+    debugger.press("continue")
+    cell.shows("v 44")
+    debugger.goes_on()
+    debugger.toggle()
+    notebook.run("1 + 1").shows("2")
+    assert doors() == before
+
+
+def doors() -> set[str]:
+    """Where anything of these tests listens: JupyterLab, kernels, what they have started."""
+    return set().union(*map(support.listening_ports, support.session_processes()))
 
 
 def test_all_ranks_and_the_stop_button(debugger: Debugger) -> None:

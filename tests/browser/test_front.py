@@ -13,6 +13,33 @@ BRIGHT_VERMILION = (240, 114, 42)
 BLUE = (0, 114, 178)
 
 
+# Whether the newest column of a row of the timeline has a colour.
+MARKED = """([wanted, row]) => {
+    const canvas = document.querySelector(".mnb-timeline canvas");
+    const ratio = devicePixelRatio;
+    const [x, y] = [canvas.width - ratio, (4 + (row + 0.5) * 13) * ratio];
+    const scratch = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+    scratch.drawImage(canvas, x, y, 1, 1, 0, 0, 1, 1);
+    const { data } = scratch.getImageData(0, 0, 1, 1);
+    return wanted.every((part, i) => Math.abs(part - data[i]) <= 6);
+}"""
+
+DRAWN = "() => document.querySelector('.mnb-scroll canvas').toDataURL()"
+# What is written when all of the grid is drawn again.
+TEXTS = """() => new Promise(done => {
+    const texts = [];
+    const { fillText } = CanvasRenderingContext2D.prototype;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+        if (this.font.startsWith("600")) texts.push(text);
+        return fillText.call(this, text, ...place);
+    };
+    document.querySelector(".mnb-scroll").dispatchEvent(new Event("scroll"));
+    requestAnimationFrame(() => requestAnimationFrame(() => {
+        CanvasRenderingContext2D.prototype.fillText = fillText;
+        done(texts);
+    }));
+})"""
+
 # ------------------------------------------------------------------------------------- what is seen
 
 
@@ -52,6 +79,34 @@ def test_the_header_counts_and_offers_to_heal_what_died(show: Open):
     page.get_by_role("button", name="heal").click()
     page.get_by_text("heal: rank all of train").wait_for()
     assert sent(page, "do")[0]["what"] == "heal"
+
+
+def test_a_second_in_which_a_rank_raised_has_a_mark(show: Open):
+    page = show("eight")
+    letters = ["9"] * 8
+    letters[4] = "e"
+    page.evaluate("letters => { demo.kernel.second(letters); }", letters)
+    frames(page)
+    assert page.evaluate(MARKED, [list(VERMILION), 4])
+    assert not page.evaluate(MARKED, [list(VERMILION), 3])
+    strip = page.locator(".mnb-timeline canvas")
+    box = strip.bounding_box()
+    assert box is not None
+    strip.hover(position={"x": box["width"] - 0.5, "y": 4 + 4.5 * 13})
+    page.get_by_text("raised an exception, 1 s ago").wait_for()
+    picture(page, "front-raised")
+
+
+@pytest.mark.parametrize("width", [300, 1100])
+def test_every_one_of_64_ranks_has_its_number(show: Open, width: int):
+    page = show("hosts", width)
+    before = page.evaluate(DRAWN)
+    page.evaluate("() => demo.kernel.change([...Array(64).keys()], 'idle')")
+    frames(page)
+    numbered = page.evaluate(TEXTS)
+    assert {"0", "17", "63"} <= set(numbered)
+    assert before != page.evaluate(DRAWN)
+    picture(page, f"front-numbers-{width}")
 
 
 @pytest.mark.alone

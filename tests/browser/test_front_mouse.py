@@ -1,5 +1,7 @@
 """The mesh view in a page of its own: what mouse and keyboard do."""
 
+import re
+
 import pytest
 
 from tests.browser.front_page import Open, cell, click, details, frames, sent
@@ -22,8 +24,59 @@ def test_a_click_tells_all_of_a_rank(show: Open):
         ["jump", 7],
         ["logs", "train", "2"],
     ]
+
+
+def test_the_last_lines_are_in_sight_until_one_scrolls_up(show: Open):
+    page = show("eight")
+    write = "last => { demo.kernel.lines = Array.from({ length: last }, (_, i) => `line ${i}`); }"
+    page.evaluate(write, 60)
+    click(page, 2)
+    lines = page.locator("[data-title=output] pre")
+    place = "el => el.scrollHeight - el.clientHeight - el.scrollTop"
+    assert 0 <= lines.evaluate(place) < 2
+    assert lines.evaluate("el => el.scrollTop") > 0
+    lines.evaluate("el => { el.scrollTop = 30; }")
+    page.evaluate(write, 61)
+    page.wait_for_function(
+        """() => {
+            demo.kernel.second(Array(8).fill('9'));
+            return document.body.innerText.includes("line 60");
+        }"""
+    )
+    assert lines.evaluate("el => el.scrollTop") == 30
+
+
+def test_a_rank_is_offered_what_can_be_done_with_it(show: Open):
+    def offered() -> set[str]:
+        buttons = page.locator(".mnb-of-details .mnb-buttons .mnb-button:visible")
+        return set(buttons.all_inner_texts())
+
+    page = show("eight")
+    click(page, 2)
+    assert offered() == {"logs", "copy", "restart"}, "it has exited"
+    click(page, 3, keys=["Control"])
+    assert offered() == {"interrupt", "stack", "logs", "copy", "restart", "kill"}
     page.get_by_role("button", name="stack").click()
+    page.get_by_text("stack of ranks 2-3").wait_for()
+    page.get_by_text(re.compile(r"^taken \d\d:\d\d:\d\d$")).wait_for()
     page.get_by_text("train.py:41 in forward").wait_for()
+    page.evaluate("() => demo.kernel.delta({ ended: 'stopped by client' })")
+    frames(page)
+    assert offered() == {"logs", "copy"}
+
+
+def test_of_several_ranks_no_facts_of_one_are_told(show: Open):
+    page = show("eight")
+    click(page, 1)
+    assert page.locator(".mnb-facts").is_visible()
+    click(page, 3, keys=["Control"])
+    assert "1,3: 2 busy" in details(page)
+    assert not page.locator(".mnb-facts").is_visible()
+    for title in page.locator(".mnb-of-details .mnb-button:visible").evaluate_all(
+        "all => all.map(one => one.title)"
+    ):
+        assert " runs" not in title
+        assert " is now" not in title
 
 
 def test_a_drag_selects_a_rectangle_and_modifiers_extend_it(show: Open):

@@ -1,6 +1,10 @@
 """The extension's tools in JupyterLab with real ranks, by mouse and by keys."""
 
+import os
 import re
+import signal
+import statistics
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +19,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
 FROZEN_MS = 1_000
 """A page that does not react for so long is felt as frozen. The notebook draws these lines too."""
+
+AT_ONCE_S = 0.5
+"""0.05 s where nothing else runs. What is no news of this kind comes once a second."""
 
 FAILING = """# a comment
 x = rank
@@ -84,7 +91,7 @@ def sent(page: Page) -> list[str]:
 def test_a_cell_is_sent_to_the_ranks_that_are_chosen(tools: Tools, server: Server) -> None:
     cell = tools.notebook.type("rank * 10")
     tools.button(cell, "run").click()
-    tools.tag(cell.finish(), "mesh")
+    tools.tag(cell.finish(), "runs on the mesh")
     assert cell.prompt == "[2]:"
     assert cell.text.endswith("[0] 0\n[1] 10\n[2] 20\n[3] 30")
     assert tools.notebook.model()[1]["source"] == "rank * 10"
@@ -98,19 +105,20 @@ def test_a_cell_is_sent_to_the_ranks_that_are_chosen(tools: Tools, server: Serve
 
     tools.rewrite(cell, "rank")
     axis = [f"gpus={i}" for i in range(4)]
-    assert tools.choices(cell) == ["all ranks", *axis, "other ranks…"]
+    ends = ["other ranks…", "in the controller again"]
+    assert tools.choices(cell) == ["all ranks", *axis, *ends]
     picture(tools.page, "tools-choices")
     tools.choose("gpus=1")
-    tools.tag(cell, "mesh gpus=1")
+    tools.tag(cell, "runs on gpus=1")
     assert cell.finish().text.endswith("[1] 1")
     for ranks in ("0-2", "gpus=9"):
         tools.choices(cell)
         tools.choose("other ranks…")
         tools.type_ranks(ranks)
-        tools.tag(cell, f"mesh {ranks}")
+        tools.tag(cell, f"runs on {ranks}")
         cell.finish()
     cell.shows("gpus=9 is outside the mesh: gpus goes from 0 to 3")
-    assert tools.choices(cell) == ["all ranks", *axis, "gpus=9", "0-2", "other ranks…"]
+    assert tools.choices(cell) == ["all ranks", *axis, "gpus=9", "0-2", *ends]
     tools.choose("other ranks…")
     tools.type_ranks("gpus;9")
     tools.said('"gpus;9" is no choice of ranks; write 0-3, or gpus=0:4, or all')
@@ -120,12 +128,41 @@ def test_a_cell_is_sent_to_the_ranks_that_are_chosen(tools: Tools, server: Serve
     tools.page.keyboard.press("Control+Alt+Enter")
     tools.said("The cell begins with %%bash, which says where it runs: run it as usual.")
     assert cell.prompt == prompt
-    tools.rewrite(cell, "rank")
-    tools.page.keyboard.press("Control+Enter")
-    cell.element.locator(".mnb-lab-tag").wait_for(state="detached")
 
-    again = tools.opened_again(server)
-    assert again.choices(again.notebook.cell(0))[-3:-1] == ["gpus=9", "0-2"]
+
+def test_a_cell_keeps_the_ranks_that_were_chosen(tools: Tools, server: Server) -> None:
+    cell = tools.notebook.type("rank * 10")
+    tools.choices(cell)
+    tools.choose("gpus=1")
+    tools.tag(cell.finish(), "runs on gpus=1")
+    tools.pictures("tag")
+    assert tools.notebook.model()[1]["metadata"]["monarch"] == {"mesh": "gpus=1"}
+    tools.press(cell, "Shift+Enter", "[3]:")
+    assert cell.text.endswith("[1] 10")
+
+    tools = tools.opened_again(server)
+    cell = tools.notebook.cell(1)
+    tools.tag(cell, "runs on gpus=1")
+    assert cell.prompt == "[3]:"  # nothing has run
+    tools.press(cell, "Control+Enter", "[4]:")
+    assert cell.text.endswith("[1] 10")
+
+    tools.take_tag(cell, "gpus=2")  # chosen anew, which runs nothing
+    tools.tag(cell, "runs on gpus=2")
+    assert cell.prompt == "[4]:"
+    tools.notebook.menu("Run", "Run Selected Cell")
+    cell.shows("[2] 20")
+
+    tools.rewrite(cell, "%%bash\necho here")  # its own magic says where it runs
+    tools.no_tag(cell)
+    tools.press(cell, "Control+Enter", "[6]:")
+    assert cell.text == "here"
+    tools.rewrite(cell, "'rank' in dir()")
+    tools.take_tag(cell, "in the controller again")
+    tools.no_tag(cell)
+    tools.press(cell, "Control+Enter", "[7]:")
+    assert cell.text == "False"
+    assert "monarch" not in tools.notebook.model()[1]["metadata"]
 
 
 def test_actors_stacks_and_the_list_of_ranks(tools: Tools) -> None:
@@ -138,11 +175,12 @@ def test_actors_stacks_and_the_list_of_ranks(tools: Tools) -> None:
 
     tools.notebook.start(HANGING).finish()
     tools.summary("4 ranks: 3 busy, 1 failed")
-    tools.panel.get_by_role("button", name="stacks").click()
+    tools.palette("Show Stacks of the Mesh")
     stacks = tools.page.locator(".mnb-lab-stacks")
     stacks.get_by_text("wait_for_the_others").first.wait_for()
     assert stacks.locator("h4").all_inner_texts() == ["ranks 0-1,3", "rank 2"]
     assert "line 4, in wait_for_the_others" in stacks.locator("pre").first.inner_text()
+    tools.page.get_by_text(re.compile(r"^taken \d\d:\d\d:\d\d$")).wait_for()
 
     tools.panel.get_by_text("Ranks", exact=True).click()
     search = tools.panel.get_by_label("Find ranks of mesh0")
@@ -203,6 +241,12 @@ def test_the_log_is_followed_filtered_and_searched(new_notebook: Notebook) -> No
     log.field("Level").select_option("warnings")
     log.counts("1 of 25 lines")
     assert log.lines() == ["[1]\nWARNING:train:the loss is nan"]
+    tools.settings()
+    tools.setting("logTimes").check()
+    tools.palette("Show Logs of the Mesh")
+    log.root.locator(".mnb-log-time").wait_for()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\n\[1\]\nWARNING:train:the loss is nan", *log.lines())
+    tools.pictures("log-times")
     log.field("Level").select_option("all levels")
     log.field("Ranks").fill("")
     log.field("Search").fill(r"step [34]")
@@ -302,7 +346,30 @@ def test_a_plain_kernel_is_left_alone_until_it_loads_the_extension(
     cell = tools.notebook.run("get_ipython().kernel.comm_manager.comms")
     assert cell.text == "{}"
     assert not [line for line in said if line.startswith(("error", "warn"))]
-    tools.notebook.run("%load_ext monarch_nb")
+    tools.pictures("plain")
+    tools.panel.get_by_role("button", name="Load monarch_nb here").click()
     tools.panel.get_by_text("No mesh is up yet.").wait_for()
+    assert not tools.panel.get_by_role("button", name="Load monarch_nb here").is_visible()
+    outline = "el => getComputedStyle(el).outlineStyle"
+    tools.panel.evaluate("el => el.focus()")
+    assert tools.panel.evaluate(outline) == "none"
     tools.status("no mesh")
     tools.button(tools.notebook.cell(-1), "run").wait_for()
+
+
+def test_the_status_bar_tells_of_a_new_mesh_and_of_deaths_at_once(notebook: Notebook) -> None:
+    tools = Tools(notebook)
+    tools.status("no mesh")
+    tools.watch_status()
+    up = tools.notebook.run("%mesh up --gpus 10\nimport time\nprint(time.time())")
+    tools.status("10 ranks: 10 idle")
+    assert tools.said_at("10 ranks: 10 idle") - float(up.text.split()[-1]) < AT_ONCE_S
+    ranks = tools.notebook.run("%%mesh\nimport os\nos.getpid()")
+    took = []
+    for dead, pid in enumerate(re.findall(r"\] (\d+)", ranks.text), 1):
+        at = time.time()
+        os.kill(int(pid), signal.SIGKILL)
+        tools.page.locator(".mnb-lab-status", has_text=f"{dead} exited").wait_for()
+        took.append(tools.said_at(f"{dead} exited") - at)
+    print(f"from SIGKILL to the status bar: {statistics.median(took) * 1000:.0f} ms")
+    assert statistics.median(took) < AT_ONCE_S

@@ -1,20 +1,23 @@
 """The mesh in JupyterLab, with real ranks: brought up, watched, stopped, healed, found again."""
 
+import json
 import os
 import re
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page
 
 from tests.browser.lab import RESTART, Notebook, Server
 from tests.browser.mesh_page import DEAD, MeshPage, View
-from tests.support import code_until
+from tests.support import code_until, eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
+MESH = "application/vnd.monarch-nb.mesh+json"
 SOON_S = 0.5  # from a death to its pixel
 
 WAITING = """%%mesh
@@ -38,6 +41,9 @@ if rank == 0:
     print(text)
     print("A" * 10_000_000)
     raise ValueError(text + " lone \ud800 " + "B" * 10_000_000)"""
+
+
+CAN_HEAL = "() => window.jupyterapp.commands.isEnabled('monarch-nb:heal')"
 
 
 @pytest.fixture
@@ -87,6 +93,7 @@ def test_a_failure_a_death_and_healing(lab: MeshPage) -> None:
     failing = lab.notebook.start(FAILING)
     view.says("4 ranks: 3 busy, 1 failed")
     lab.status("4 ranks: 3 busy, 1 failed")
+    assert not lab.page.evaluate(CAN_HEAL), "none has exited"
     view.tells("ZeroDivisionError: division by zero").click()
     view.tells("1 / 0")
     view.root.locator(".mnb-title", has_text="rank 2").wait_for()
@@ -102,9 +109,11 @@ def test_a_failure_a_death_and_healing(lab: MeshPage) -> None:
     print(f"from SIGKILL to a red pixel: {took * 1000:.0f} ms")
     assert 0 < took < SOON_S
     view.says("4 ranks: 3 busy, 1 exited")
+    assert lab.page.evaluate(CAN_HEAL)
     lab.pictures("dead")
     view.press("heal")
     view.says("4 ranks: 3 busy, 1 idle")
+    view.tells("rank 1 started again, with an empty namespace")
     assert view.colour(1) != DEAD
     assert view.pid(1) != pid
 
@@ -180,9 +189,64 @@ def test_pages_that_come_and_go(new_notebook: Notebook, server: Server) -> None:
     late.pictures("saved")
 
 
+def test_the_last_state_of_a_mesh_is_kept(new_notebook: Notebook, server: Server) -> None:
+    lab = MeshPage(new_notebook)
+    lab.notebook.run("%mesh up hosts=2 gpus=2")
+    lab.notebook.run("mesh0")
+    view = lab.output(1)
+    view.says("4 ranks: 4 idle")
+    lab.notebook.run(TRAINING)
+    lab.notebook.run("%%mesh 2\nraise KeyError('this batch')")
+    view.says("4 ranks: 3 idle, 1 failed")
+    view.tells("KeyError: 'this batch'")
+    view.tells("step 39")
+
+    def saved() -> dict[str, Any]:
+        [output] = json.loads((server.files / lab.notebook.save()).read_text())["cells"][1][
+            "outputs"
+        ]
+        return output["data"]
+
+    def kept() -> dict[str, Any]:
+        return saved()[MESH]["snapshot"]["meshes"]["mesh0"]
+
+    eventually(lambda: "e" in kept()["strips"][2], 10)  # the second has ended
+    data, mesh, path = saved(), kept(), lab.notebook.save()
+    assert [failure["headline"] for failure in mesh["failures"]] == ["KeyError: 'this batch'"]
+    assert len(mesh["curves"]["loss"]["points"]) == 40
+    for mime in ("text/plain", "text/html"):
+        told = "".join(data[mime])
+        assert "4 ranks: 3 idle, 1 failed" in told
+        assert "KeyError: " in told
+    assert '<img alt="mesh0: 4 ranks' in told
+    assert lab.output(1).root.count() == 1, "a save draws nothing again"
+
+    lab.notebook.run("%%mesh 1\nraise ValueError('not saved yet')")
+    view.tells("ValueError: not saved yet")
+    lab.page.click(RESTART)
+    lab.page.locator(".jp-Dialog button", has_text=re.compile("Restart")).click()
+    as_it_was(view)
+    lab.pictures("restarted-output")
+    lab.notebook.save()
+
+    server.end_kernels()
+    late = opened(lab.page, server, path)
+    as_it_was(late.output(1))
+
+
+def as_it_was(view: View) -> None:
+    """With all that there was."""
+    still(view)
+    for told in ("KeyError: 'this batch'", "ValueError: not saved yet", "step 39"):
+        view.tells(told)
+    view.root.locator(".mnb-timeline canvas").wait_for()
+
+
 WIDGET = """from IPython.display import display
+from monarch_nb.notebook.session import session_of
 view = "application/vnd.jupyter.widget-view+json"
-display({view: get_ipython().display_formatter.format(mesh0)[0][view]}, raw=True)"""
+data, _ = session_of(get_ipython()).showing.bundle(mesh0, widget=True)
+display({view: data[view]}, raw=True)"""
 
 
 def opened(page: Page, server: Server, path: str) -> MeshPage:

@@ -91,9 +91,12 @@ def test_a_mesh_from_the_first_cell(new_notebook):
 
 
 def said_by(cell) -> dict[int, list[str]]:
-    """What each rank said, in its order; on a busy machine equal lines may come apart."""
+    """What each rank said, in its order; on a busy machine equal lines may come apart, and the
+    cell says how long it waited between them."""
     said = {rank: [] for rank in RANKS}
     for line in cell.text.splitlines():
+        if line.startswith("waited "):
+            continue
         label, text = re.fullmatch(r"\[([0-9,-]+)\] (.*)", line).groups()
         for run in label.split(","):
             first, _, last = run.partition("-")

@@ -97,7 +97,10 @@ def test_a_session_at_the_prompt(ranks: Notebook) -> None:
     prompt.is_gone()
     lines = [line.rstrip() for line in cell.text.splitlines()]
     start = lines.index("(rank 0)  p x, y")
-    assert all_stopped(lines[:start], "Cell In[2]:5 step()", "-> z = y + rank") == [0, 1, 2, 3]
+    greeting = "help shows what can be typed here"
+    assert lines[:start].count(greeting) == 1
+    stops = [line for line in lines[:start] if line != greeting]
+    assert all_stopped(stops, "Cell In[2]:5 step()", "-> z = y + rank") == [0, 1, 2, 3]
     assert lines[start:] == [
         "(rank 0)  p x, y",
         "(21, 42)",
@@ -151,3 +154,18 @@ def test_a_lost_question_holds_up_no_cell(ranks: Notebook) -> None:
     cell.shows("rank 3: the process was killed by signal 9 (SIGKILL)")
     prompt.is_gone()
     assert ranks.run("%%mesh 1-2\nrank * 0").text == "[1-2] 0"
+
+
+def test_input_on_ranks_asks_in_the_cell_rank_by_rank(ranks: Notebook) -> None:
+    cell = ranks.start("%%mesh 1-2\nname = input('name? ')\nprint('hello', name)")
+    box = Prompt(ranks, cell)
+    box.type("Ada", at="rank 1: name?")
+    box.asks("rank 2: name?")
+    for theme in ("Dark", "Light"):
+        ranks.theme(f"JupyterLab {theme}")
+        picture(ranks.page, f"input-{theme.lower()}")
+    cell.element.locator(".jp-OutputArea-stdin-item input").last.click()
+    box.type("Grace", at="rank 2: name?")
+    cell.finish().shows("[2] hello Grace")
+    assert "[1] hello Ada" in cell.text
+    box.is_gone()

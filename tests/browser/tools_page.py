@@ -22,6 +22,16 @@ WATCH_TASKS = """() => {
 }"""
 
 
+# What the status bar says from now on, and when: [seconds, text], ...
+WATCH_STATUS = """() => {
+    const item = document.querySelector(".mnb-lab-status");
+    const said = window.said = [];
+    const note = () => { said.push([Date.now() / 1000, item.textContent]); };
+    const all = { childList: true, characterData: true, subtree: true };
+    new MutationObserver(note).observe(item, all);
+}"""
+
+
 class Tools:
     """A notebook whose kernel has a mesh, and what the extension puts around it."""
 
@@ -37,9 +47,25 @@ class Tools:
         return cell.element.locator(f"[data-jp-item-name='monarch-nb-{name}'] > *")
 
     def tag(self, cell: Cell, text: str) -> None:
-        """Wait until this stands beside the outputs."""
+        """Wait until the cell says this of where it runs."""
         exact = re.compile(f"^{re.escape(text)}$")
         cell.element.locator(".mnb-lab-tag", has_text=exact).wait_for()
+
+    def no_tag(self, cell: Cell) -> None:
+        """Wait until it says nothing of it."""
+        cell.element.locator(".mnb-lab-tag").wait_for(state="detached")
+
+    def take_tag(self, cell: Cell, item: str) -> None:
+        """Choose from the menu of the tag."""
+        cell.element.locator(".mnb-lab-tag").click()
+        self.choose(item)
+
+    def press(self, cell: Cell, keys: str, prompt: str) -> None:
+        """Press keys in the cell, and wait until it has run and has this number."""
+        cell.element.locator(".cm-content").click()
+        self.page.keyboard.press(keys)
+        number = re.compile(f"^{re.escape(prompt)}$")
+        cell.element.locator(".jp-InputPrompt", has_text=number).wait_for()
 
     def choices(self, cell: Cell) -> list[str]:
         """Open the menu of ranks; what it offers."""
@@ -110,6 +136,16 @@ class Tools:
         """Wait until the status bar says this."""
         exact = re.compile(f"^{re.escape(text)}$")
         self.page.locator(".mnb-lab-status", has_text=exact).wait_for()
+
+    def watch_status(self) -> None:
+        """Begin to keep what the status bar says."""
+        self.page.evaluate(WATCH_STATUS)
+
+    def said_at(self, text: str) -> float:
+        """When it first said something with this text, since then."""
+        find = "text => window.said.find(one => one[1].includes(text))[0]"
+        at: float = self.page.evaluate(find, text)
+        return at
 
     def settings(self) -> None:
         """Open the extension's settings."""

@@ -56,8 +56,8 @@ def mesh(mesh_runtime, capfd) -> Iterator[Callable[..., Mesh]]:
     made: list[Mesh] = []
     monarch_nb.unhandled_fault_hook = lambda _failure: None
 
-    def up(ranks: int, cls: type | None = None) -> Mesh:
-        procs = this_host().spawn_procs(per_host={"gpus": ranks})
+    def up(ranks: int, cls: type | None = None, name: str | None = None) -> Mesh:
+        procs = this_host().spawn_procs(per_host={"gpus": ranks}, name=name)
         procs.initialized.get(timeout=40)
         workers = None
         if cls is not None:

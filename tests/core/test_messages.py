@@ -1,6 +1,7 @@
 """Every control message and every answer on its way through bytes, and what hostile bytes do."""
 
 import json
+import math
 import types
 import typing
 from typing import Any
@@ -32,8 +33,8 @@ ANYTHING = st.recursive(
     max_leaves=8,
 )
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
-    int: st.integers(0, 1 << 64),
-    float: st.floats(allow_nan=False),
+    int: st.integers(-(1 << 63), (1 << 64) - 1),
+    float: st.floats(allow_nan=False, allow_infinity=False),
     bool: st.booleans(),
     str: st.text(max_size=8),
     Any: st.text(max_size=3),
@@ -101,11 +102,24 @@ def test_what_is_no_object_raises(payload):
         codec.json_of(payload)
 
 
+def _nested(levels: int) -> list[object]:
+    return [] if levels == 1 else [_nested(levels - 1)]
+
+
+def test_what_is_passed_on_may_have_many_levels():
+    config = {"a": _nested(199)}
+    assert codec.decode(agents.Spawn, {"procs": [1], "config": config}).config == config
+
+
 @pytest.mark.parametrize("kind, body, said", [
     (actors.Release, {}, "Release without segment"),
     (actors.Release, {"segment": True}, "Release.segment: bool, not int"),
     (actors.Release, {"segment": None}, "Release.segment: NoneType, not int"),
     (agents.WatchBoard, {"on": True, "period_s": 10**400}, "a number that is too large"),
+    (agents.WatchBoard, {"on": True, "period_s": math.nan}, "nan is no number"),
+    (agents.Stop, {"procs": [], "grace_s": math.inf}, "inf is no number"),
+    (actors.Release, {"segment": 1 << 64}, "a number that is too large"),
+    (agents.Spawn, {"procs": [1], "config": {"a": _nested(200)}}, "more than 200 levels"),
     (actors.Healed, {"moved": [[1, [2], 3]]}, "Healed.moved: 3 entries, not 2"),
     (cells.RunCell, {"script": {"name": "a.py"}}, "RunCell.script: Script without args"),
     (cells.CellOutcome, {"status": "error", "error": {}}, "not the record of an error"),

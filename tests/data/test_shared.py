@@ -19,7 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch_nb.data.shared import HANDLE_BYTES, Arena, Handle, attach
+from monarch_nb.data.attached import attach
+from monarch_nb.data.shared import HANDLE_BYTES, Arena, Handle
 from monarch_nb.errors import BrokenError, ClosedError, LimitError, RemoteProtocolError
 from tests.source import ROOT
 from tests.support import open_fds
@@ -30,7 +31,8 @@ nothing = lambda: None
 
 PEER = """
 import gc, json, os, resource, sys
-from monarch_nb.data.shared import Arena, Handle, attach
+from monarch_nb.data.attached import attach
+from monarch_nb.data.shared import Arena, Handle
 arena, held, released = Arena(1 << 28), {}, []
 
 def take(name, handle):
@@ -330,12 +332,12 @@ def test_a_full_system_is_a_limit_error(arena, monkeypatch):
 @pytest.mark.parametrize("warm", [False, True])
 def test_an_interrupted_copy_leaves_nothing(arena, monkeypatch, warm):
     if warm:
-        arena.release(lend(arena, bytes(MB)).segment, ANNA)
+        arena.release(lend(arena, bytearray(MB)).segment, ANNA)
     copier = (np, "copyto") if warm else (os, "pwrite")
     with monkeypatch.context() as patch:
         patch.setattr(*copier, Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            lend(arena, bytes(MB))
+            lend(arena, bytearray(MB))
     assert arena.statistics()["segments"] == 0
 
 

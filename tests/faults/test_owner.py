@@ -1,5 +1,6 @@
 """Rows 6 and 7: the program that drives the mesh ends, in every way a program can."""
 
+import contextlib
 import json
 import os
 import signal
@@ -194,3 +195,33 @@ def test_a_failure_nobody_handles_ends_a_script_with_its_report(tmp_path, goal):
     assert "Unhandled monarch error on the root actor" in errors
     assert "SIGKILL" in errors
     assert not program.alive()
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time of the main thread of a process that still is there. Raises `OSError`."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_an_agent_whose_owner_was_killed_does_only_what_it_must(tmp_path, goal):
+    """It is the last to end: an orderly end of its interpreter takes longer than all ranks' ends.
+
+    In processor time, which other programs on this machine do not change much.
+    """
+    program = Program(tmp_path, "time.sleep(60)")
+    [agent] = [
+        pid for pid in program.alive() if b"monarch_nb.host.agent\0" in _read(pid, "cmdline")
+    ]
+    spent = [cpu_s(agent)]
+
+    def has_ended() -> bool:
+        with contextlib.suppress(OSError):
+            spent.append(cpu_s(agent))
+        return not is_running(agent)
+
+    program.process.kill()
+    eventually(has_ended, 10.0)
+    program.end()
+    goal("6 SIGKILL of the owner: the agent's own work", spent[-1] - spent[0], 0.002)
+    assert_all_gone(program, goal, "6 SIGKILL of the owner, at rest", time.monotonic(), 1.0)

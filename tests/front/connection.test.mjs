@@ -191,7 +191,7 @@ test('lines are followed from where the reader is, also over a new transport', (
   const undo = connection.follow('train', '0-3', 10, lines =>
     seen.push(...lines.map(([seq]) => seq))
   );
-  const line = (seq, mesh, rank) => [seq, mesh, rank, 'stdout', '', 'text'];
+  const line = (seq, mesh, rank) => [seq, mesh, rank, 'stdout', '', 'text', 0];
   transport.tell({
     type: 'log',
     skipped: 0,

@@ -68,6 +68,29 @@ test('no two ranks share a place, and all are inside, whatever the mesh', () => 
   }
 });
 
+test('65 536 ranks are laid out soon, whatever their axes', () => {
+  for (const sizes of [[65_536], [256, 256], [65_536, 1], [1, 65_536], Array(16).fill(2)]) {
+    const began = performance.now();
+    const { layout } = laid(
+      sizes.map((_, axis) => `axis${axis}`),
+      sizes
+    );
+    assert.ok(performance.now() - began < 2000, `${sizes}: ${performance.now() - began} ms`);
+    assert.equal(layout.x.length, 65_536);
+    for (const kind of new Set(layout.labels.map(label => label.kind))) {
+      const members = layout.labels
+        .filter(label => label.kind === kind)
+        .flatMap(label => label.members);
+      assert.ok(members.length >= 65_536, `${sizes}, ${kind}`);
+      assert.equal(new Set(members).size, 65_536, `${sizes}, ${kind}`);
+    }
+  }
+});
+
+test('a list of ranks holds each once, and none that is not there', () => {
+  assert.deepEqual(frameOf(['gpus'], [4], [3, 1, 1, -1, 9, 0.5]).ranks, [1, 3]);
+});
+
 test('the last axis goes across, the one before it down', () => {
   const { layout } = laid(['hosts', 'gpus'], [4, 8]);
   assert.equal(new Set(layout.y.slice(0, 8)).size, 1);

@@ -23,7 +23,8 @@ const line = (seq, rank = 0, text = `line ${seq}`, level = '') => [
   rank,
   'stdout',
   level,
-  text
+  text,
+  0
 ];
 const many = (from, to) => Array.from({ length: to - from }, (_, i) => line(from + i));
 const all = { ranks: null, level: '', search: null, only: false };
@@ -209,7 +210,6 @@ const output = {
   v: 1,
   mesh: 'm',
   ranks: null,
-  model_id: null,
   time: '2031-02-03T14:02:00',
   snapshot
 };

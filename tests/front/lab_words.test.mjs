@@ -65,6 +65,7 @@ test('cells that say themselves where they run, and empty ones, are refused with
   assert.match(refusal('\n # only this\n'), /empty/);
   assert.match(refusal('# first\n%%mesh 0\nx'), /begins with %%mesh/);
   assert.match(refusal('%%bash\nls'), /begins with %%bash/);
+  assert.match(refusal('found = %mesh status'), /begins with %mesh,/);
 });
 
 /** Eight ranks on two hosts: 3 has failed, 4-7 run `train`. */

@@ -4,7 +4,11 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { Model } from '../../monarch_nb/notebook/view/front/data/model.js';
-import { Strips } from '../../monarch_nb/notebook/view/front/data/strips.js';
+import {
+  FoldedStrips,
+  letterText,
+  Strips
+} from '../../monarch_nb/notebook/view/front/data/strips.js';
 
 const RANKS = [
   ['0-5,7', 'busy', 'cell In[3]', '', 1000],
@@ -117,13 +121,35 @@ test('strips grow by a letter a rank and second, and keep five minutes', () => {
 
 test('ranks that share a row show the worst, or the median', () => {
   const { mesh } = known({
-    strips: ['1x9.', '2591', '9c9z', '....', '....', '....', '....', '....']
+    strips: ['1x9e', '2591', '9c9z', '....', '....', '....', '....', '....']
   });
   const worst = ranks =>
     [3, 2, 1, 0].map(ago => String.fromCharCode(mesh.strips.worst(ranks, ago))).join('');
-  assert.equal(worst([0, 1, 2]), '2x9z');
+  assert.equal(worst([0, 1, 2]), '2x9e');
   assert.equal(worst([3, 4]), '....');
-  assert.equal(worst([0]), '1x9.');
+  assert.deepEqual(
+    [...'059ezx.'].map(letter => letterText(letter.charCodeAt(0))),
+    ['idle', 'busy 50 %', 'busy', 'raised an exception', 'silent', 'ended', 'not known']
+  );
+  assert.equal(worst([0]), '1x9e');
+});
+
+test('rows of many ranks are folded only as far back as anything is known', () => {
+  const strips = new Strips(2);
+  const rows = new FoldedStrips(strips, [[0, 1]]);
+  let looks = 0;
+  const worst = strips.worst.bind(strips);
+  strips.worst = (...args) => worst(...args, looks++);
+  strips.replace(['.9', '.9'], 300);
+  rows.update();
+  assert.equal(looks, 1);
+  strips.replace(['', ''], 310);
+  rows.update();
+  assert.equal(looks, 1);
+  assert.deepEqual(
+    [0, 10, 299].map(ago => String.fromCharCode(rows.letter(0, ago))),
+    ['.', '9', '.']
+  );
 });
 
 test('curves grow from where they are, or are replaced; a gap is stale', () => {

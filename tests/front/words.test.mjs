@@ -9,7 +9,8 @@ import {
   countsText,
   isDead,
   markOf,
-  memoryText
+  memoryText,
+  takenText
 } from '../../monarch_nb/notebook/view/front/data/words.js';
 import { extent, numberText, ticks } from '../../monarch_nb/notebook/view/front/parts/plot.js';
 
@@ -52,6 +53,9 @@ test('ages and amounts are told as people do', () => {
     '2 d 7 h'
   ]);
   assert.equal(ageText(-5), '0 s');
+  const taken = new Date(2026, 4, 3, 14, 3, 22);
+  assert.equal(takenText(taken, taken.getTime() + 9_000), 'taken 14:03:22');
+  assert.equal(takenText(taken, taken.getTime() + 90_000), 'taken 14:03:22, 1:30 ago');
   assert.deepEqual([312.4, 1536].map(memoryText), ['312 MiB', '1.5 GiB']);
 });
 
@@ -60,6 +64,7 @@ test('ticks are round and within', () => {
   assert.deepEqual(ticks(-1, 1, 4), [-1, -0.5, 0, 0.5, 1]);
   assert.deepEqual(ticks(3, 3, 4), [3]);
   assert.deepEqual(ticks(NaN, NaN, 4), []);
+  assert.ok(ticks(2 ** 56, 2 ** 56 + 16, 12).length <= 16, 'numbers that one cannot be added to');
   for (let i = 1; i < 200; i++) assert.ok(ticks(-i * 0.37, i ** 3 * 1.1, 5).length <= 12);
 });
 

@@ -42,6 +42,7 @@ class Host:
             agent=AGENT,
             controller=CONTROLLER,
             owner_pid=os.getpid(),
+            owner_thread=threading.get_native_id(),
             config=dataclasses.asdict(Config(**config)),
             main=main,
             preload=preload,

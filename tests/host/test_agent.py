@@ -1,10 +1,12 @@
 """An agent with real ranks: what a spawn gives, what an end reports."""
 
+import mmap
 import os
 import signal
 import socket
 import sys
 import threading
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,25 @@ import pytest
 from monarch_nb.host.launch import PRELOAD
 from tests.host.support import AGENT, CONTROLLER, host
 from tests.support import eventually, is_running
+
+HUGE = 2 << 20
+
+
+def can_collapse() -> bool:
+    """Whether this kernel puts pages together on demand."""
+    with mmap.mmap(-1, 2 * HUGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory.write(bytes(2 * HUGE))
+        try:
+            memory.madvise(25)
+        except OSError:
+            return False
+        return True
+
+
+def in_huge_pages(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    [found] = [line.split()[1] for line in lines if line.startswith("AnonHugePages")]
+    return int(found) << 10
 
 
 def test_ready_says_who_and_with_what(agent):
@@ -185,6 +206,8 @@ def test_ranks_of_a_rank_end_with_it(agent):
     ("spawn", {"procs": [5, 5]}, "named twice"),
     ("spawn", {"procs": [5], "devices": []}, "one entry for each of 1 ranks"),
     ("spawn", {"procs": list(range(100, 6000))}, "room for 4096"),
+    ("spawn", {"procs": list(range(100, 1100)), "commands": [["env", "env"]] * 1000},
+     "1000 ranks need about 195.3 GiB of memory before they do anything"),
     ("stop", {}, "procs"),
     ("kill", {"procs": [1], "signal": 9999}, "9999"),
 ])  # fmt: skip
@@ -224,6 +247,7 @@ def test_a_zygote_with_torch_has_one_thread_and_its_ranks_differ():
     with host(preload=PRELOAD) as agent:
         ready = agent.hear("ready")
         assert ready["threads"] == 1
+        assert ready["versions"]["torch"] == metadata.version("torch")
         tasks = os.listdir(f"/proc/{ready['zygote']}/task")
         assert tasks == [str(ready["zygote"])]
         found = [agent.facts(proc) for proc in agent.spawn(4)]
@@ -232,6 +256,26 @@ def test_a_zygote_with_torch_has_one_thread_and_its_ranks_differ():
         assert len({facts["torch_random"] for facts in found}) == 4
         pids = list(agent.pids().values())
     assert not any(map(is_running, pids))
+
+
+@pytest.mark.slow
+def test_a_zygote_loads_what_ranks_ask_for_and_keeps_one_thread():
+    with host() as agent:
+        zygote = agent.hear("ready")["zygote"]
+        [light] = agent.spawn(1)
+        assert agent.facts(light)["modules"] == []
+        found = [agent.facts(proc) for proc in agent.spawn(4, libraries=["torch", "numpy"])]
+        assert all(facts["modules"] == ["torch", "numpy"] for facts in found)
+        assert {facts["torch_threads"] for facts in found} == {max(1, os.cpu_count() // 4)}
+        assert len({facts["torch_random"] for facts in found}) == 4
+        assert os.listdir(f"/proc/{zygote}/task") == [str(zygote)]
+
+
+def test_a_zygote_loads_what_will_be_needed_before_it_forks_again(agent):
+    agent.send(AGENT, "load", libraries=["cmath", "no_such_library"])
+    [proc] = agent.spawn(1)
+    agent.up([proc])
+    assert "no_such_library" in agent.launcher.last_words()
 
 
 @pytest.mark.slow
@@ -245,6 +289,15 @@ def test_an_idle_zygote_loads_what_the_first_optimizer_of_a_rank_would():
         zygote = agent.hear("ready")["zygote"]
         eventually(a_new_rank_has_it, within_s=20)
         assert os.listdir(f"/proc/{zygote}/task") == [str(zygote)]
+
+
+@pytest.mark.skipif(not can_collapse(), reason="Linux before 6.1, or without huge pages")
+def test_the_memory_of_an_idle_zygote_is_in_huge_pages():
+    with host(preload=("numpy",)) as agent:
+        zygote = agent.hear("ready")["zygote"]
+        eventually(lambda: in_huge_pages(zygote) >= HUGE, 20.0, "huge pages")
+        [proc] = agent.spawn(1)
+        assert agent.facts(proc)
 
 
 def test_a_batch_of_requests_is_taken_apart(agent):

@@ -10,12 +10,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.host.support import host, wait
+from tests.host.support import Host, host, wait
 from tests.support import SESSION, descendants, eventually, is_running, session_processes
 
 
@@ -38,6 +39,32 @@ def gone(pids, within_s=10.0):
     """When the last of them had ended."""
     eventually(lambda: not any(map(is_running, pids)), within_s, "their end")
     return time.monotonic()
+
+
+def test_the_end_of_the_thread_that_started_it_ends_a_host_at_once():
+    """So it begins before the memory of an owner that was killed is taken down."""
+    made: list[Host] = []
+    may_end = threading.Event()
+
+    def start() -> None:
+        made.append(Host())
+        may_end.wait(60)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    agent = eventually(lambda: made, 20)[0]
+    try:
+        agent.hear("ready", within_s=60)
+        [proc] = agent.spawn(1)
+        agent.up([proc])
+        pids = [agent.agent_pid, *agent.pids().values()]
+        os.kill(agent.agent_pid, signal.SIGCONT)  # as anybody may
+        assert agent.ask("hello")["pid"] == agent.agent_pid
+    finally:
+        may_end.set()
+        thread.join()
+    gone(pids)
+    agent.close()
 
 
 @pytest.mark.slow
@@ -217,3 +244,14 @@ def test_a_rank_that_eats_its_memory_is_said_to_have(needs):
     finally:
         eventually(lambda: not (group / "cgroup.procs").read_text(), what="the group empty")
         group.rmdir()
+
+
+@pytest.mark.fault
+def test_a_zygote_that_is_loading_ends_with_its_agent(tmp_path, monkeypatch):
+    loading = tmp_path / "loading"
+    monkeypatch.setenv("MNB_TEST_LOADING", str(loading))
+    with host(preload=("tests.host.endless",), ready=False) as agent:
+        eventually(loading.exists)
+        [zygote] = descendants(agent.agent_pid)
+        kill(agent.agent_pid)
+        gone([zygote], 5)

@@ -19,7 +19,7 @@ from monarch_nb.host.local import LocalLauncher
 from monarch_nb.host.output import Output
 from monarch_nb.host.status.board import SLOTS, Board, Sampler, Viewers
 from monarch_nb.host.status.gpus import Gpus
-from monarch_nb.host.status.oom import KillCounter, MemoryGroup
+from monarch_nb.host.status.memory import KillCounter, MemoryGroup
 from monarch_nb.host.zygote import threads
 from monarch_nb.host.zygote.channel import Channel, _pack
 from tests.support import eventually
@@ -166,6 +166,29 @@ def test_this_machine_has_a_counter_or_none():
     group = MemoryGroup()
     assert group.kills() >= 0
     assert group.reason().startswith("out of memory (limit ")
+
+
+def test_more_ranks_than_there_is_memory_for_are_refused():
+    group = MemoryGroup()
+    group.check_room(1, 1)
+    with pytest.raises(ValueError, match=r"1000000 ranks need about 15625.0 GiB of memory"):
+        group.check_room(1_000_000, 0)
+    with pytest.raises(ValueError, match=r"4096 ranks need about 800.0 GiB .* GiB are free"):
+        group.check_room(0, 4_096)
+
+
+def test_what_a_group_may_still_take_is_its_limit_less_what_it_cannot_give_back(
+    tmp_path, monkeypatch
+):
+    for name, text in {
+        "memory.events": "oom_kill 0\n",
+        "memory.max": f"{1 << 30}\n",
+        "memory.current": f"{900 << 20}\n",
+        "memory.stat": f"anon 1\ninactive_file {100 << 20}\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr("monarch_nb.host.status.memory._ROOTS", ((tmp_path, ""),))
+    assert MemoryGroup().free() == 224 << 20
 
 
 # ------------------------------------------------------------------------------------------ board

@@ -12,7 +12,7 @@ import pytest
 from monarch_nb.errors import LaunchError
 from monarch_nb.host import rundir
 from monarch_nb.host.rundir import new_run_dir, sweep
-from monarch_nb.net import keys, wire
+from monarch_nb.net import private, wire
 from tests.support import eventually, is_running
 
 OWNER = """
@@ -40,7 +40,7 @@ def test_a_run_dir_is_private_and_goes_away(tmp_path, monkeypatch):
     made = new_run_dir()
     assert made.path.parent == tmp_path
     assert stat.S_IMODE(made.path.stat().st_mode) == 0o700
-    keys.check_private(made.path)
+    private.check_private(made.path)
     made.remove()
     made.remove()
     assert list(tmp_path.iterdir()) == []
@@ -103,7 +103,7 @@ BEGINNER = """
 import os, signal, subprocess, sys
 from monarch_nb.host.rundir import new_run_dir
 path = new_run_dir().path
-agent = [sys.executable, "-P", "-m", "monarch_nb.host.agent.agent"]
+agent = [sys.executable, "-P", "-m", "monarch_nb.host.agent"]
 with open(path / "agent.log", "w") as log:
     agent = subprocess.Popen(agent, stdin=subprocess.PIPE, stdout=log, stderr=log)
 print(agent.pid, flush=True)

@@ -172,6 +172,16 @@ def test_to_table(spawn):
     ] == [(True, True, True)] * 2
 
 
+def test_to_table_has_the_axes_of_the_mesh_that_is_asked(spawn):
+    mesh = spawn({"gpus": 4})
+    [_, *rows] = mesh.split(gpus=("dp", "tp"), tp=2).rename(dp="replicas").to_table().splitlines()
+    assert [row[: row.index("}") + 1] for row in rows] == [
+        f"{rank}  {{'replicas': {rank // 2}, 'tp': {rank % 2}}}" for rank in range(4)
+    ]
+    [_, *rows] = mesh.slice(gpus=slice(2, 4)).to_table().splitlines()
+    assert [row.partition("}")[0] for row in rows] == ["2  {'gpus': 0", "3  {'gpus': 1"]
+
+
 # ---------------------------------------------------------------------------------------- this_proc
 
 

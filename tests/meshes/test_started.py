@@ -59,7 +59,7 @@ class Torch(Actor):
 
 def test_the_default_forks():
     assert PLAIN.program == sys.executable
-    assert PLAIN.args == ("-m", "monarch_nb.host.rank")
+    assert PLAIN.args == ("-P", "-m", "monarch_nb.host.rank")
     assert _arguments(this_host().spawn_procs(bootstrap_command=PLAIN)) == [
         b"monarch_nb.host.zygote.zygote"
     ]
@@ -151,6 +151,14 @@ def test_a_bootstrap_function_and_binding(spawn):
     )
     assert over(mesh, "seen", "of_started") == ["seen"]
     assert over(mesh, "processors") == [[cpu]]
+
+
+def test_a_file_beside_the_notebook_is_not_taken_for_a_module_of_pythons(
+    spawn, tmp_path, monkeypatch
+):
+    (tmp_path / "json.py").write_text("raise SystemExit('the user has called it so')")
+    monkeypatch.chdir(tmp_path)
+    assert over(spawn(bootstrap_command=wrapped("env")), "env", "RANK") == [("0",)]
 
 
 # --------------------------------------------------------------------------------------- their ends

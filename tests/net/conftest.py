@@ -7,7 +7,8 @@ import textwrap
 
 import pytest
 
-from monarch_nb import shutdown_context
+from monarch_nb import configure, shutdown_context
+from monarch_nb.config import Config
 
 WORKER = textwrap.dedent("""
     import sys
@@ -23,10 +24,11 @@ class Workers:
     def __init__(self):
         self.started = []
 
-    def __call__(self, count=1, **env):
+    def __call__(self, count=1, *, address="tcp://127.0.0.1:*", listener=None, **env):
         new = [
             subprocess.Popen(
-                [sys.executable, "-c", WORKER, "tcp://127.0.0.1:*"],
+                [sys.executable, "-c", WORKER, address],
+                pass_fds=() if listener is None else [listener.fileno()],
                 stdout=subprocess.PIPE,
                 text=True,
                 env={**os.environ, **env},
@@ -48,6 +50,14 @@ class Workers:
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("MONARCH_NB_HOME", str(tmp_path / "keys"))
     return tmp_path / "keys"
+
+
+@pytest.fixture
+def attach_within():
+    """`attach_within(1.0)`: how long a host may take to answer, until the test ends."""
+    yield lambda limit_s: configure(attach_s=limit_s)
+    configure(attach_s=Config().attach_s)
+    os.environ.pop("MONARCH_NB_ATTACH_S", None)
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.host.rundir import new_run_dir
 from monarch_nb.net import keys, wire
 from monarch_nb.net.gateway import Gateway, pack_hello
-from monarch_nb.net.outbox import open_queue
+from monarch_nb.net.links import Links
+from monarch_nb.net.loop import Loop
 
 PULSE_S = 0.5, 1.5
 
@@ -43,37 +44,27 @@ def hosts(home):
         each.close()
 
 
-class LateRequests:
-    """In place of the socket that wakes a gateway: what is sent on it has not come yet."""
-
-    def __init__(self, socket) -> None:
-        self.socket = socket
-        self.sent = []
-
-    def send(self, message):
-        self.sent.append(message)
-
-    def arrive(self):
-        for message in self.sent:
-            self.socket.send(message)
-        return self.socket
+@pytest.fixture
+def process(hosts):
+    """The links of a process of the first host."""
+    here, _ = hosts
+    links = Links(here.dir.path, here.process + 1, lambda _: None)
+    links.start()
+    yield links
+    links.close()
 
 
-def test_what_is_sent_right_after_a_host_was_dialled_arrives(hosts):
+def test_what_is_sent_right_after_a_host_was_dialled_arrives(hosts, process, monkeypatch):
     """It comes to the gateway another way than the request to dial, and may be the first."""
     here, there = hosts
     pair = keys.identity()
     address = there.gateway.listen("tcp://127.0.0.1:*", pair, keys.allowed())
     for each in hosts:
         each.gateway.start()
-    late = here.gateway._wake = LateRequests(here.gateway._wake)
     hello = pack_hello(there.number, here.process)
-    here.gateway.dial(there.number, address, pair, pair.public, hello)
-    outbox = open_queue(here.context, here.dir.path, here.process, there.process)
-    try:
-        outbox.send(frames.HEADER.pack(frames.CALL, 0, 0, 0, 0, 7, 0, 0))
-        assert there.inbox.poll(5000), "it is lost"
-        assert frames.parse_header(there.inbox.recv())[5] == 7
-    finally:
-        here.gateway._wake = late.arrive()
-        outbox.close(0)
+    with monkeypatch.context() as late:
+        late.setattr(Loop, "wake", lambda _: None)  # the request to dial is not heard
+        here.gateway.dial(there.number, address, pair, pair.public, hello)
+    process.outbox(there.process).send(frames.HEADER.pack(frames.CALL, 0, 0, 0, 0, 7, 0, 0))
+    assert there.inbox.poll(5000), "it is lost"
+    assert frames.parse_header(there.inbox.recv())[5] == 7

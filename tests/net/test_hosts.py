@@ -5,17 +5,21 @@ import json
 import os
 import signal
 import socket
+from pathlib import Path
 
 import pytest
 import zmq
 
 from monarch_nb import (
     Actor,
+    ActorError,
     RankUnreachable,
+    SupervisionError,
     attach_to_workers,
     current_rank,
     endpoint,
 )
+from monarch_nb.config import Config
 from monarch_nb.control.client import client
 from monarch_nb.errors import AuthError, LaunchError
 from monarch_nb.net import keys, wire
@@ -31,6 +35,18 @@ class Where(Actor):
     @endpoint
     def ask(self, other):
         return other.where.call().get(10)
+
+    @endpoint
+    def end_of(self, other, path):
+        """How a call to another host ends, and how long after this."""
+        waiting = other.wait_for.call("/never")
+        Path(path).touch()
+        error = waiting.exception(20)
+        return f"{type(error).__name__}: {error}"
+
+    @endpoint
+    def use(self, hosts):
+        hosts.spawn_procs().spawn("where", Where).where.call().get(20)
 
     @endpoint
     def wait_for(self, path):
@@ -142,11 +158,45 @@ def test_a_lost_host_is_told_once_and_the_other_goes_on(workers, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.fault
+@pytest.mark.parametrize("victim", ["rank", "host"])
+def test_a_rank_that_waits_for_another_host_hears_of_its_end(
+    workers, monkeypatch, tmp_path, victim
+):
+    monkeypatch.setattr("monarch_nb.unhandled_fault_hook", lambda _: None, raising=False)
+    addresses, processes = workers(2)
+    actors = attach_to_workers(workers=addresses).spawn_procs().spawn("where", Where)
+    here, there = (actors.slice(hosts=host) for host in range(2))
+    rank = there.where.call_one().get(60)[0]
+    told = here.end_of.call_one(there, str(tmp_path / "waits"))
+    until_exists(tmp_path / "waits")
+    os.kill(rank if victim == "rank" else processes[1].pid, signal.SIGKILL)
+    kind = "RankExited" if victim == "rank" else "RankUnreachable"
+    assert told.get(5).startswith(kind)
+    assert kind in here.end_of.call_one(there, str(tmp_path / "again")).get(5)
+
+
+@pytest.mark.slow
+def test_a_rank_that_uses_a_host_that_was_never_attached_is_told(workers, monkeypatch):
+    told = []
+    monkeypatch.setattr("monarch_nb.unhandled_fault_hook", told.append, raising=False)
+    addresses, _ = workers(1)
+    procs = attach_to_workers(workers=addresses).spawn_procs()
+    nowhere = attach_to_workers(workers=["tcp://127.0.0.1:9"])
+    for limit_s in (25, 5):  # the second time it is known
+        actor = procs.spawn("where", Where)
+        waiting = actor.use.call_one(nowhere)
+        error = waiting.exception(limit_s)  # of its endpoint, or of what it owns
+        assert isinstance(error, ActorError | SupervisionError)
+        assert "attach failed: config push failed during attach: tcp://127.0.0.1:9" in str(error)
+        assert str(error).count("the process this actor was running on is gone") <= 1
+    eventually(lambda: len(told) == 2, 5)
+
+
+@pytest.mark.slow
 def test_an_unreachable_worker_is_named(home):
     hosts = attach_to_workers(workers=["tcp://127.0.0.1:9"])
-    from monarch_nb.control.hosts import agents as module
-
-    assert module.ATTACH_S <= 10
+    assert Config().attach_s <= 10
     with pytest.raises(RuntimeError, match=r"attach failed: .*tcp://127.0.0.1:9"):
         hosts.initialized.get(20)
 

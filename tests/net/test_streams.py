@@ -1,7 +1,12 @@
 """Messages cut from a stream: any split of the bytes gives the same messages, junk only a protocol
 error."""
 
+import os
+import select
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +19,7 @@ from monarch_nb.net import wire
 from monarch_nb.net.links import Links
 from monarch_nb.net.outbox import open_queue
 from monarch_nb.net.streams import StreamReader, split
+from tests.source import ROOT
 from tests.support import eventually
 
 settings.register_profile("net", derandomize=True, deadline=None, max_examples=60)
@@ -179,7 +185,7 @@ def test_an_agent_that_always_has_more_leaves_ranks_their_turn():
     pair = Pair(deliver)
     try:
         context = wire.new_context()
-        agent = open_queue(context, pair.dir.path, 3, 2)
+        agent = open_queue(context, pair.dir.path, 2)
         pair.start_b()
         agent.send(header(port=FLOOD))
         assert begun.wait(5)
@@ -230,3 +236,41 @@ def test_a_peer_that_is_gone_is_forgotten_and_its_successor_reached(pair):
     pair.start_b()
     pair.a.outbox(2).send(header(port=3))
     eventually(lambda: [m.port for m in pair.got] == [1, 3], 5)
+
+
+NO_FILES = """
+import os, resource, sys
+from pathlib import Path
+from monarch_nb.net.links import Links
+
+links = Links(Path(sys.argv[1]), 2, lambda message: print(message.port, flush=True))
+links.start()
+limit = len(os.listdir("/proc/self/fd")) - 1  # the list itself takes one
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, 4096))
+print("none", flush=True)
+sys.stdin.readline()
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+sys.stdin.readline()
+links.close()
+"""
+
+
+def test_who_connects_to_a_process_without_files_waits_until_it_has_some(pair):
+    """It is asked all the time whether somebody connects, which must cost next to nothing."""
+    command = [sys.executable, "-c", NO_FILES, str(pair.dir.path)]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True, cwd=ROOT) as other:
+        assert other.stdout.readline() == "none\n"
+        before = cpu_s(other.pid)
+        pair.a.outbox(2).send(header(port=17))
+        select.select([other.stdout], [], [], 1.0)  # nothing comes
+        assert cpu_s(other.pid) < before + 0.5
+        other.stdin.write("\n")
+        other.stdin.flush()
+        assert other.stdout.readline() == "17\n"
+        said = other.communicate("\n", timeout=10)
+    assert said == ("", "")
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from monarch_nb.control.output.routing import OutputEvent
 from monarch_nb.control.status.snapshots import RankStatus
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.hangs.stack_tree import Stack
@@ -115,6 +116,9 @@ class FakeRun:
         self.interrupts += 1
         self.stop.set()
 
+    def free_waiting(self) -> None:
+        """Nobody waits for others."""
+
     def end(self, rank: int, outcome: Outcome) -> None:
         with self.changed:
             self.outcomes[rank] = outcome
@@ -133,7 +137,8 @@ class FakeClient:
         self.debugging = SimpleNamespace(
             listen=lambda changed: None, take=lambda taker: None, stops=list
         )
-        self.status = SimpleNamespace(name_places=lambda name: None)
+        self.status = SimpleNamespace(name_places=lambda name: None, timelines=dict)
+        self.metrics = SimpleNamespace(curves=lambda mesh: {})
 
     def tag_calls(self, tag: int) -> None:
         self.tag = tag
@@ -146,6 +151,12 @@ class FakeClient:
 
     def on_heal(self, callback: Callable[..., None]) -> None:
         """Nothing heals here."""
+
+    def on_pulse(self, callback: Callable[[], object]) -> None:
+        """Nobody is stopped."""
+
+    def on_groups_made(self, callback: Callable[..., None]) -> None:
+        """There are no process groups."""
 
     def interrupt(self, tag: int | None) -> None:
         self.interrupted.append(tag)
@@ -232,6 +243,9 @@ class FakeControl:
     def whole(self, mesh: FakeMesh) -> FakeMesh:
         return mesh.whole
 
+    def refused(self, mesh: FakeMesh) -> None:
+        """Its ranks start, or fail by themselves."""
+
     def lost(self, mesh: FakeMesh) -> list[int]:
         return self.lost_ranks
 
@@ -244,6 +258,9 @@ class FakeControl:
 
     def xray(self) -> None:
         """Nobody hangs."""
+
+    def settle_groups(self, mesh: FakeMesh) -> None:
+        """There are no process groups."""
 
     def beside_cells(self, run: Callable[[], Any]) -> Any:
         return run()
@@ -279,7 +296,7 @@ class FakeControl:
 
     def run_cell(
         self, mesh: FakeMesh, code: str, *, filename: str, first_line: int, tag: int, keep: bool,
-        what: str,
+        what: str, fail_fast: bool = True,
     ) -> FakeRun:  # fmt: skip
         where = {"filename": filename, "first_line": first_line, "tag": tag, "keep": keep,
                  "what": what}  # fmt: skip
@@ -324,8 +341,7 @@ class FakeControl:
     def emit(
         self, mesh: FakeMesh, rank: int, tag: int, stream: str, text: str = "", content: Any = None
     ) -> None:
-        event = SimpleNamespace(tag=tag, rank=rank, mesh=mesh.name, stream=stream, text=text,
-                                content=content, size=len(mesh.whole))  # fmt: skip
+        event = OutputEvent(tag, rank, mesh.name, len(mesh.whole), stream, text, content or {})
         for callback in self.client.outputs:
             callback(event)
 

@@ -1,11 +1,16 @@
 """Ranks that wait for one another: what is said, how it ends, and a new group; over real ranks."""
 
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
 from tests.kernel.client import Cell, KernelClient
-from tests.notebook.ranks import PROMPT_S
+from tests.notebook.ranks import PROMPT_S, pids_of_ranks
 
 TOLD_S = 5.0
 INIT = (
@@ -16,7 +21,11 @@ LATE = "%%mesh\ndef load():\n    time.sleep(60)\nif rank == 3: load()\ndist.all_
 
 
 def line(cell: Cell) -> str:
-    """What the line below the cell says now."""
+    """What the line below the cell says now; of an alarm without its sign and advice."""
+    return alarm(cell).partition("\n")[0].removeprefix("\N{WARNING SIGN} ")
+
+
+def alarm(cell: Cell) -> str:
     shown = cell.contents("display_data", "update_display_data")
     return shown[-1]["data"].get("text/plain", "") if shown else ""
 
@@ -43,13 +52,60 @@ def test_a_rank_that_does_not_come_is_named_and_the_line_goes_on(grouped):
     first = told(grouped, cell, pattern)
     grouped.until(lambda: line(cell) != first, timeout_s=4)
     assert re.fullmatch(pattern, line(cell)), line(cell)
+    assert alarm(cell).startswith("\N{WARNING SIGN} ranks 0-2 in all_reduce")
+    assert alarm(cell).endswith(
+        "\nThe stop button ends the wait; %mesh collectives and %mesh stacks show more"
+    )
     assert len(cell.contents("display_data")) == 1
     stopped(grouped, cell)
     assert cell.error.endswith("KeyboardInterrupt: all ranks have stopped")
     assert (
-        "ranks 0-2 have left a collective before it had ended: their process group cannot be used "
-        "any more. Type: %mesh regroup"
+        "ranks 0-2 have left a collective before it had ended. "
+        "The next cell has a new process group"
     ) in cell.error
+
+
+def places(cell: Cell) -> list[str]:
+    """What a reader sees below the cell, from above: texts, and displays as they are by now."""
+    shown: dict[str, str] = {}
+    for number, message in enumerate(cell.messages):
+        content = message["content"]
+        if message["msg_type"] == "stream":
+            shown[str(number)] = content["text"]
+        elif message["msg_type"] in {"display_data", "update_display_data"}:
+            name = content["transient"].get("display_id", str(number))
+            shown[name] = content["data"].get("text/plain", "")
+    return [text for text in shown.values() if text]
+
+
+def test_the_alarm_stays_below_what_ranks_print(grouped):
+    cell = grouped.start(
+        "%%mesh\nfor i in range(60 * (rank == 3)): print('step', i, flush=True); time.sleep(0.2)\n"
+        "dist.all_reduce(ones)"
+    )
+    told(grouped, cell, "ranks 0-2 in all_reduce.*")
+    grouped.until(lambda: "step 30" in cell.text(), timeout_s=20)
+    grouped.until(lambda: places(cell)[-1].startswith("\N{WARNING SIGN}"), timeout_s=10)
+    grouped.until(lambda: [text[0] for text in places(cell)].count("\N{WARNING SIGN}") == 1)
+    stopped(grouped, cell)
+
+
+@pytest.mark.fault
+def test_a_rank_that_is_stopped_is_named_in_time_and_the_line_goes_when_it_goes_on(fresh):
+    [pid] = pids_of_ranks(fresh)[2:3]
+    cell = fresh.start("%%mesh\nimport time\nprint('started', flush=True)\ntime.sleep(12)")
+    fresh.until(lambda: "started" in cell.text())
+    at = time.monotonic()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wanted = r"rank 2 does not answer, stopped or frozen; mesh0: waiting for ranks 0-3, .*"
+        told(fresh, cell, wanted)
+        assert time.monotonic() - at <= 2.5
+        assert "%mesh interrupt --kill 2 ends it" in alarm(cell)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    told(fresh, cell, "mesh0: waiting for ranks 0-3, .*", within_s=2.5)
+    stopped(fresh, cell)
 
 
 def test_one_command_makes_the_group_again_and_nothing_is_lost(grouped):
@@ -88,7 +144,7 @@ def test_collectives_shows_the_first_disagreement(grouped):
     assert report() == (
         "rank 1 waits in all_reduce #4 f32[1]; rank 2 is in all_reduce #4 f32[2]; "
         "rank 3 is in all_reduce #4 f32[3]\n"
-        "The stop button ends the wait; then type %mesh regroup\n\n"
+        "The stop button ends the wait; the next cell has a new process group\n\n"
         "rank 0  all_reduce #2 f32[4]\n        all_reduce #3 f32[4]\n"
         "rank 1  all_reduce #3 f32[4]\n        all_reduce #4 f32[1], waiting\n"
         "rank 2  all_reduce #3 f32[4]\n        all_reduce #4 f32[2], waiting\n"
@@ -153,3 +209,23 @@ def test_native_frames_where_they_can_be_read(grouped):
     assert re.search(r"lib\w+\S*\.so\S*\", line 0, in ", shown), shown
     assert "Cell In[3]" in shown
     grouped.ok("job.cancel()")
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_under_load_nobody_is_said_not_to_answer(fresh):
+    """Eight processes beside four ranks that compute, on whatever processors there are."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(8)]
+    try:
+        cell = fresh.ok(
+            "%%mesh\nimport time\nend = time.monotonic() + 6\n"
+            "while time.monotonic() < end: sum(range(1000))"
+        )
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    shown = cell.contents("display_data", "update_display_data")
+    said = [each["data"].get("text/plain", "") for each in shown]
+    assert any("waiting for ranks 0-3" in text for text in said)
+    assert not any("does not answer" in text for text in said)

@@ -44,7 +44,9 @@ def test_errors_ends_and_limits_are_explained(shown):
     assert "[2] about to go\n" in gone
     assert "rank 2: the process exited with code 3" in gone
     assert shown("'still here'") == "[0-1,3] 'still here'\n"
-    assert shown("%mesh heal") == "mesh0 is whole again: 4 ranks (gpus=4)\n"
+    assert shown("%mesh heal") == (
+        "mesh0 is whole again: 4 ranks (gpus=4); rank 2 started again, with an empty namespace\n"
+    )
     late = "TimeoutError: ranks 2-3 had not ended after 1 s and were interrupted\n"
     assert shown("--timeout 1").endswith(late)
 

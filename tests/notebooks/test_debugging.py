@@ -54,10 +54,10 @@ def test_failures(shown):
 def test_hangs(shown):
     late = shown("def load()")
     assert "rank 3 was interrupted at\n" in late
-    assert "Type: %mesh regroup\n" in late
+    assert "The next cell has a new process group\n" in late
     assert shown("%mesh collectives") == (
         "ranks 0,2-3 wait in all_reduce #1 f32[4]; rank 1 is in broadcast #1 f32[4]\n"
-        "The stop button ends the wait; then type %mesh regroup\n\n"
+        "The stop button ends the wait; the next cell has a new process group\n\n"
         "ranks 0,2-3  all_reduce #1 f32[4], waiting\n"
         "rank 1       broadcast #1 f32[4], waiting\n"
     )

@@ -1,9 +1,14 @@
 """What a call's arguments borrow goes back when the call has ended, not with the next one."""
 
+import os
+import threading
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 
 from monarch_nb import Actor, LimitError, endpoint
+from monarch_nb.net.outbox import Outbox
 from tests import inside
 from tests.support import eventually
 
@@ -59,6 +64,113 @@ def test_a_steady_exchange_needs_one_segment(procs, kind):
     actors.stop().get(10)
 
 
+class Echo(Actor):
+    @endpoint
+    def echo(self, value):
+        return value
+
+
+class Holder(Actor):
+    @endpoint
+    def measure(self, value):
+        while isinstance(value, dict | list | tuple):
+            value = next(iter(value.values() if isinstance(value, dict) else value))
+        return len(value)
+
+    @endpoint
+    def keep(self, value):
+        self.value = value
+
+    @endpoint
+    def kept(self):
+        return len(self.value)
+
+    @endpoint
+    def count(self, value, byte):
+        return value.count(byte)
+
+    @endpoint
+    def make(self, size):
+        return {"made": [bytes(size)]}
+
+    @endpoint
+    def lends(self):
+        return inside.lender().statistics()
+
+
+SIZE = 10_000_000
+CARRIERS = {
+    "bytes": bytes(SIZE),
+    "bytearray": bytearray(SIZE),
+    "text": "x" * SIZE,
+    "within": [{"deep": (bytes(SIZE), 1)}],
+    "within an object": OrderedDict(a=[bytes(SIZE)]),
+}
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """How many bytes go through the sockets of this process."""
+    counted = []
+    send = Outbox.send_frames
+    monkeypatch.setattr(
+        Outbox,
+        "send_frames",
+        lambda self, parts: [counted.extend(map(len, parts)), send(self, parts)][1],
+    )
+    return counted
+
+
+@pytest.mark.parametrize("kind", CARRIERS)
+def test_large_bytes_and_texts_are_lent_and_not_sent(procs, sent, kind):
+    holders = procs.spawn("holders", Holder)
+    assert list(holders.measure.call(CARRIERS[kind]).get(20).values()) == [SIZE] * 4
+    assert sum(sent) < 100_000
+    assert inside.lender().statistics()["bytes"] >= SIZE
+    eventually(lambda: inside.leased_bytes() == 0, 5)
+    holders.stop().get(10)
+
+
+def test_a_broadcast_of_bytes_returns_before_they_are_copied(procs, monkeypatch):
+    holders = procs.spawn("holders", Holder)
+    go, copied = threading.Event(), threading.Event()
+    write = os.pwrite  # by which a new segment is filled
+    monkeypatch.setattr(os, "pwrite", lambda *args: (go.wait(5), write(*args), copied.set())[1])
+    holders.keep.broadcast(bytes(7 * SIZE))
+    assert not copied.is_set()
+    go.set()
+    assert list(holders.kept.call().get(20).values()) == [7 * SIZE] * 4
+    holders.stop().get(10)
+
+
+def test_large_bytes_of_a_result_are_lent_and_given_back(procs):
+    holders = procs.spawn("holders", Holder)
+    found = holders.make.call(SIZE).get(20)
+    assert [len(each["made"][0]) for each in found.values()] == [SIZE] * 4
+    assert all(lent["bytes"] >= SIZE for lent in holders.lends.call().get(20).values())
+    eventually(
+        lambda: not any(lent["leased_bytes"] for lent in holders.lends.call().get(20).values()), 5
+    )
+    holders.stop().get(10)
+
+
+def test_bytes_that_change_after_the_call_arrive_as_they_were(procs):
+    holders = procs.spawn("holders", Holder)
+    value = bytearray(b"a" * SIZE)
+    answers = holders.count.call(value, b"a")
+    value[:] = b"b" * SIZE
+    assert list(answers.get(20).values()) == [SIZE] * 4
+    holders.stop().get(10)
+
+
+def test_with_shared_memory_full_large_bytes_travel_inline(procs, no_room):
+    holders = procs.spawn("holders", Holder)
+    for value in CARRIERS.values():
+        assert list(holders.measure.call(value).get(20).values()) == [SIZE] * 4
+    assert inside.leased_bytes() == 0
+    holders.stop().get(10)
+
+
 @pytest.fixture
 def no_room(monkeypatch):
     """This process may lend a megabyte."""
@@ -78,3 +190,13 @@ def test_what_is_too_large_for_that_is_refused(procs, no_room):
         actors.total.call(np.ones(65 << 20, np.uint8))
     assert list(actors.total.call(LARGE[:8]).get(10).values()) == [8] * 4
     actors.stop().get(10)
+
+
+ATOMS = {"number": 1 << 8_000_000, "snow": "\N{SNOWMAN}" * 65_536, "text": "x" * 65_536}
+
+
+@pytest.mark.parametrize("kind", ATOMS)
+def test_a_number_or_text_of_any_length_arrives(procs, kind):
+    echoes = procs.spawn("echoes", Echo)
+    assert all(found == ATOMS[kind] for found in echoes.echo.call(ATOMS[kind]).get(20).values())
+    echoes.stop().get(10)

@@ -83,6 +83,13 @@ def test_sys_exit_goes_to_the_caller_and_rank_and_actor_live(procs, cls, code):
     assert one.pid.call_one().get() == before
 
 
+@pytest.mark.parametrize("cls", [Fragile, AsyncFragile])
+def test_sys_exit_where_nobody_waits_ends_the_actor(procs, failures, cls):
+    one = procs.slice(gpus=1).spawn("fragile", cls)
+    one.exit.broadcast(3)
+    assert "SystemExit" in only(failures).report()
+
+
 def test_a_keyboard_interrupt_goes_to_the_caller_and_the_actor_lives(procs):
     """Here we differ too: on our ranks it is what a stop button raises."""
     one = procs.slice(gpus=1).spawn("fragile", Fragile)

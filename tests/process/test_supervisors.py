@@ -1,10 +1,21 @@
 """Part G 2.2, `__supervise__`: handled, passed up, raising; and failures below failures."""
 
 import asyncio
+import contextlib
+import time
 
 import pytest
 
-from monarch_nb import Actor, ActorError, Channel, SupervisionError, endpoint, this_proc
+from monarch_nb import (
+    Actor,
+    ActorError,
+    Channel,
+    SupervisionError,
+    concurrent_endpoint,
+    endpoint,
+    this_host,
+    this_proc,
+)
 from tests import support
 from tests.actors.fragile import Fragile, only
 
@@ -159,6 +170,137 @@ def test_an_async_supervisor_runs_beside_the_endpoint_one_failure_at_a_time(proc
     seen = owner.break_all_and_wait.call_one().get(timeout=5)
     assert sorted(seen) == [("inner0", 1), ("inner1", 1), ("inner2", 1)]
     assert failures == []
+
+
+# --------------------------------------------------------------------------------- while it is busy
+
+
+class Busy(Actor):
+    """Owns one; its endpoints are running when that fails. `state` is what it says to failures."""
+
+    def __init__(self, state):
+        self.state = state
+        self.seen = 0
+        self.inner = this_proc().spawn("inner", Fragile)
+
+    @endpoint
+    async def break_inner_and_wait(self):
+        self.inner.error.broadcast()
+        await asyncio.sleep(30)
+
+    @endpoint
+    async def break_inner_and_go_on(self):
+        """Take no notice of being cancelled."""
+        self.inner.error.broadcast()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(30)
+        return "done"
+
+    @concurrent_endpoint
+    async def wait(self):
+        await asyncio.sleep(30)
+
+    @endpoint
+    async def break_inner(self):
+        self.inner.error.broadcast()
+
+    @endpoint
+    async def work(self, begun):
+        """A piece of work that never yields."""
+        begun.send(self.seen)
+        until = time.monotonic() + 0.001
+        while time.monotonic() < until:
+            pass
+        return self.seen
+
+    async def __supervise__(self, failure):
+        if self.state == "raise":
+            raise KeyError("the supervisor itself")
+        await asyncio.sleep(0)
+        self.seen += 1
+        return self.state
+
+
+@pytest.mark.parametrize("call", ["break_inner_and_wait", "break_inner_and_go_on"])
+@pytest.mark.parametrize("state", [False, "raise"])
+def test_a_call_in_flight_is_told_when_the_supervisor_does_not_handle(procs, failures, call, state):
+    busy = procs.slice(gpus=0).spawn("busy", Busy, state)
+    beside = busy.wait.call_one()
+    call = getattr(busy, call).call_one()
+    queued = busy.break_inner.call_one()
+    for each in (call, beside, queued):
+        with pytest.raises(SupervisionError, match="all its descendants have failed") as caught:
+            each.get(timeout=10)
+        assert "just an error" in str(caught.value)
+        assert ("the supervisor itself" in str(caught.value)) == (state == "raise")
+    assert only(failures).mesh_name == "busy"
+
+
+def test_a_backlog_that_never_yields_lets_the_supervisor_run(procs, failures):
+    busy = procs.slice(gpus=0).spawn("busy", Busy, True)
+    port, _receiver = Channel.open()
+    busy.break_inner.broadcast()
+    backlog = [busy.work.call_one(port) for _ in range(2_000)]
+    seen = [each.get(timeout=20) for each in backlog]
+    assert seen[-1] == 1
+    assert failures == []
+
+
+class Tenant(Actor):
+    """Owns an actor on processes of somebody else."""
+
+    def __init__(self, procs, state=True):
+        self.state = state
+        self.seen = []
+        self.inner = procs.spawn("inner", Fragile)
+
+    @endpoint
+    def call_inner(self):
+        return self.inner.pid.call_one().get()
+
+    @endpoint
+    def tell_inner(self):
+        self.inner.pid.broadcast()
+
+    @endpoint
+    def report(self):
+        return self.seen
+
+    def __supervise__(self, failure):
+        self.seen.append((failure.mesh_name, failure.crashed_ranks))
+        return self.state
+
+
+@pytest.mark.parametrize("send", ["call_inner", "tell_inner"])
+def test_a_send_to_what_others_have_stopped_is_told_to_its_owner_once(procs, failures, send):
+    rented = this_host().spawn_procs()
+    tenant = procs.slice(gpus=0).spawn("tenant", Tenant, rented)
+    tenant.call_inner.call_one().get(timeout=10)
+    rented.stop().get(timeout=10)
+
+    def fails():
+        return isinstance(getattr(tenant, send).call_one().exception(10), ActorError)
+
+    support.eventually(fails)  # its process may hear of the end a moment later
+    fails()
+    assert tenant.report.call_one().get(timeout=10) == [("inner", [0])]
+    assert failures == []
+
+
+def test_a_send_to_what_others_have_stopped_ends_an_owner_that_does_not_handle(procs, failures):
+    rented = this_host().spawn_procs()
+    tenant = procs.slice(gpus=0).spawn("tenant", Tenant, rented, state=False)
+    tenant.call_inner.call_one().get(timeout=10)
+    rented.stop().get(timeout=10)
+    assert failures == []
+
+    def is_told():
+        with contextlib.suppress(SupervisionError):  # it has failed
+            tenant.call_inner.call_one().exception(10)
+        return failures
+
+    support.eventually(is_told)  # its process may hear of the end a moment later
+    assert only(failures).mesh_name == "tenant"
 
 
 # ------------------------------------------------------------------------------------------- nested

@@ -12,7 +12,7 @@ import pytest
 from monarch_nb import attach_to_workers, shutdown_context
 from monarch_nb.control.client import client
 from monarch_nb.host.launch import AgentBoot
-from monarch_nb.net import keys
+from monarch_nb.net import keys, private
 from tests.faults.actors import Worker
 from tests.support import _read, session_processes
 
@@ -20,7 +20,7 @@ from tests.support import _read, session_processes
 def test_the_agent_is_told_by_its_standard_input(mesh):
     proc = client().proc
     command = _read(mesh.agent, "cmdline").split(b"\0")[:-1]
-    assert command[1:] == [b"-P", b"-m", b"monarch_nb.host.agent.agent"]
+    assert command[1:] == [b"-P", b"-m", b"monarch_nb.host.agent"]
     secrets = [str(proc.links.run_dir), f"{proc.id}", f"{proc.id:x}", f"{proc.agent}"]
     for name, pid in mesh.all.items():
         said = _read(pid, "cmdline") + (_read(pid, "environ") if name != "client" else b"")
@@ -60,7 +60,7 @@ def test_no_key_is_seen_in_any_process(tmp_path, monkeypatch):
             seen = _read(pid, "cmdline") + _read(pid, "environ")
             assert pair.secret not in seen, pid
             assert pair.public not in seen, pid
-        record = json.loads(keys.read_private(tmp_path / "keys" / keys.IDENTITY))
+        record = json.loads(private.read_private(tmp_path / "keys" / keys.IDENTITY))
         assert set(record) == {"public", "secret"}
         shutdown_context().get(timeout=20)
         worker.stdin.close()

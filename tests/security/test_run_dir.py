@@ -11,7 +11,7 @@ from monarch_nb.control.client import client
 from monarch_nb.errors import AuthError
 from monarch_nb.host.agent.mailbox import Mailbox
 from monarch_nb.host.rundir import new_run_dir
-from monarch_nb.net import keys, wire
+from monarch_nb.net import private, wire
 from monarch_nb.net.links import Links
 from tests.faults.actors import Worker
 from tests.support import _socket_inodes
@@ -65,7 +65,7 @@ def test_a_link_to_a_directory_and_a_file_are_refused(tmp_path):
     (tmp_path / "file").touch(mode=0o600)
     for name in ("link", "file"):
         with pytest.raises(AuthError, match="0700"):
-            keys.check_private(tmp_path / name)
+            private.check_private(tmp_path / name)
 
 
 def test_a_directory_of_somebody_else_is_refused(tmp_path, needs):
@@ -73,15 +73,17 @@ def test_a_directory_of_somebody_else_is_refused(tmp_path, needs):
     tmp_path.chmod(0o700)
     os.chown(tmp_path, 12345, -1)
     with pytest.raises(AuthError, match="you own"):
-        keys.check_private(tmp_path)
+        private.check_private(tmp_path)
 
 
-def test_a_rank_refuses_a_run_dir_that_was_opened_up(mesh):
+def test_rank_and_client_refuse_a_run_dir_that_was_opened_up(mesh):
     run_dir = client().proc.links.run_dir
     run_dir.chmod(0o755)
     try:
         procs = this_host().spawn_procs(per_host={"gpus": 1})
-        error = procs.spawn("w", Worker).add.call_one().exception(timeout=20)
+        with pytest.raises(AuthError, match="0700"):
+            procs.spawn("w", Worker)
+        error = procs.initialized.exception(timeout=20)
     finally:
         run_dir.chmod(0o700)
     procs.stop().get(timeout=10)

@@ -5,20 +5,25 @@ oversized messages and pickles that would leave a trace if anybody loaded them.
 """
 
 import contextlib
+import json
+import math
 import os
 import pickle
 import random
 import socket
 import struct
+import threading
 import time
 from pathlib import Path
 
 import pytest
 import zmq
 
+from monarch_nb.actors import hosting
 from monarch_nb.control.client import client
 from monarch_nb.core.wire import frames, pickling
 from monarch_nb.core.wire.frames import HEADER
+from monarch_nb.core.wire.messages import agents, codec
 from monarch_nb.core.wire.messages.agents import Hello, Here
 from monarch_nb.net import wire
 from tests.support import eventually, rss_bytes
@@ -77,7 +82,28 @@ def messages(trap: bytes) -> dict[str, list[bytes]]:
             header(flags=frames.SHARED, buffers=1, port=300),
             rng.randbytes(77),
         ],
+        "a lease that is noise, to no actor": [
+            header(flags=frames.SHARED, buffers=1, port=port),
+            rng.randbytes(77),
+        ],
+        "a payload that was the table": [
+            header(flags=frames.SHARED | frames.DETACHED, buffers=1, port=port),
+            rng.randbytes(77),
+        ],
         "a batch that lies": [batch],
+        "control that is deep": [header(frames.CONTROL) + b'{"verb":"hello","x":' + b"[" * 50_000],
+        "a spawn that is deep": [
+            header(frames.CONTROL)
+            + b'{"verb":"spawn","procs":[5],"config":{"a":%s}}' % (b"[" * 900 + b"]" * 900)
+        ],
+        "infinite bytes": [header(frames.CONTROL) + b'{"verb":"taken","bytes":Infinity}'],
+        "a period that is no number": [
+            header(frames.CONTROL) + b'{"verb":"status","on":true,"period_s":NaN}'
+        ],
+        "an endless grace": [header(frames.CONTROL) + b'{"verb":"stop_all","grace_s":Infinity}'],
+        "a process that cannot be": [
+            header(frames.CONTROL) + b'{"verb":"spawn","procs":[-1],"owner":-5}'
+        ],
         "output that is noise": [header(frames.OUTPUT, port=frames.OUTPUT_PORT) + trap],
     }
 
@@ -222,6 +248,24 @@ def test_what_is_malformed_is_counted_by_everybody(mesh, trap):
     eventually(lambda: all(b - a >= len(bad) for a, b in zip(before, counts(), strict=True)), 10.0)
 
 
+def test_noise_for_no_actor_ends_no_thread_when_it_is_given_up(mesh, trap, monkeypatch):
+    """Each was kept for an actor that may yet come; the thread that ended the wait ended itself."""
+    monkeypatch.setattr(hosting, "PARKING_S", 0.2)
+    ended = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: ended.append(args.exc_value))
+    bad = [
+        "a lease that is not there",
+        "a lease that is noise, to no actor",
+        "a payload that was the table",
+    ]
+    before, malformed = set(threading.enumerate()), client().proc.links.malformed
+    for what in bad:
+        send_by_queue(client().proc.id, messages(trap)[what])
+    eventually(lambda: client().proc.links.malformed >= malformed + len(bad), 10.0)
+    eventually(lambda: set(threading.enumerate()) <= before, 10.0)
+    assert not ended
+
+
 def test_raw_bytes_to_the_queue_sockets(mesh):
     """Not even ZeroMQ: bytes written straight to the unix socket below it."""
     for process in places().values():
@@ -270,6 +314,39 @@ def test_ten_thousand_mutations_of_real_messages(mesh, trap, monkeypatch):
                         data[: rng.randrange(1, len(data) + 1)] if rng.random() < 0.1 else data
                     )
     assert_well(mesh)
+
+
+STRANGE = (
+    None, True, -1, 0, 1 << 63, 1 << 64, 10**400, 0.5, -1e300, math.nan, math.inf, -math.inf, "",
+    "\0", "\ud800", "x" * 300, [], [[]], [None], [-1], [1 << 70], [5, 5], ["\0"], {}, {"": None},
+    {"\0": "\ud800"}, json.loads("[" * 900 + "]" * 900),
+)  # fmt: skip
+KINDS = (
+    agents.Spawn, agents.Stop, agents.Kill, agents.Watch, agents.WatchBoard, agents.Taken,
+    agents.Drain, agents.GetLastLines, agents.DumpStacks, agents.GetStackDumps,
+    agents.GetBoardRows, agents.GetNativeStacks, agents.Hello,
+)  # fmt: skip
+
+
+def test_a_thousand_requests_of_every_kind_with_strange_values(mesh):
+    rng = random.Random(17)
+    context = zmq.Context()
+    out = context.socket(zmq.PUSH)
+    out.connect(wire.inbox_path(client().proc.links.run_dir, places()["agent"]))
+    agent = agent_says_hello().pid
+    for _ in range(1000):
+        kind = rng.choice(KINDS)
+        fields = [*kind._fields, "unheard_of"]
+        some = rng.sample(fields, rng.randint(0, len(fields)))
+        body = {name: rng.choice(STRANGE) for name in some}
+        source, reply = rng.choice([7, client().proc.id]), rng.choice([0, 300, (1 << 64) - 1])
+        body["verb"] = codec.verb_of(kind)
+        head = header(frames.CONTROL, source=source, reply=reply)
+        out.send(head + json.dumps(body).encode())
+    out.close(2000)
+    context.term()
+    assert_well(mesh)
+    assert agent_says_hello().pid == agent
 
 
 def test_one_loads_in_the_code_base():

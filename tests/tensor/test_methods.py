@@ -1,12 +1,14 @@
 """Actors that are given tensors of a mesh: each gets what its own rank has."""
 
 import os
+import re
 
 import pytest
 import torch
 
-from monarch_nb import Actor, RemoteException, endpoint
+from monarch_nb import Actor, ActorError, Channel, RemoteException, endpoint, send
 from monarch_nb.tensor import call_on_shard_and_fetch, inspect, remote
+from tests.actors.fragile import only
 from tests.tensor.conftest import numbered
 
 
@@ -163,3 +165,72 @@ def test_remote_functions_have_the_adverbs_too(mesh, tmp_path):
     total.broadcast(x + 10)
     inspect(x)
     assert sorted(int(each.name) for each in tmp_path.iterdir()) == [0, 1, 2, 3, 10, 11, 12, 13]
+
+
+def test_send_takes_tensors_too(mesh, layers):
+    x = numbered(mesh)
+    port, receiver = Channel.open_ranked()
+    send(layers.forward, (x,), {}, port)
+    found = dict(receiver.recv().get(10) for _ in range(4))
+    assert [found[rank].tolist() for rank in range(4)] == [[10 + rank] * 3 for rank in range(4)]
+
+
+# ------------------------------------------------------------------------------------- constructors
+
+
+class Held(Actor):
+    def __init__(self, weights, *, more):
+        self.weights, self.more = weights, more["more"]
+
+    @endpoint
+    def read(self):
+        return self.weights.tolist(), self.more.tolist()
+
+    @endpoint
+    def place(self):
+        return self.weights.data_ptr()
+
+
+def test_a_constructor_gets_what_its_rank_has(mesh):
+    x = numbered(mesh)
+    with mesh.activate():
+        held = mesh.spawn("held", Held, x, more={"more": x + 1})
+    found = held.read.call().get(20)
+    for rank in range(4):
+        assert found.item(gpus=rank) == ([rank] * 3, [rank + 1] * 3)
+
+
+def test_what_it_gets_is_the_tensor_itself(mesh):
+    x = numbered(mesh)
+    held = mesh.spawn("held", Held, x, more={"more": x})
+    held.initialized.get(20)
+    x += 1
+    inspect(x)
+    assert held.read.call().get(20).item(gpus=2) == ([3] * 3, [3] * 3)
+
+
+def test_a_constructor_on_a_slice(mesh):
+    x = numbered(mesh)
+    held = mesh.slice(gpus=slice(1, 3)).spawn("held", Held, x, more={"more": x})
+    assert held.read.call().get(20).values() == [([1] * 3, [1] * 3), ([2] * 3, [2] * 3)]
+
+
+def test_a_constructor_whose_tensor_has_failed_raises_that(mesh, failures):
+    x = numbered(mesh)
+
+    @remote(propagate=lambda x: x)
+    def fail(x):
+        raise ValueError("not this one")
+
+    held = mesh.spawn("held", Held, fail(x), more={"more": x})
+    error = held.initialized.exception(20)
+    assert isinstance(error, ActorError)
+    assert "not this one" in str(error)
+    report = only(failures).report()
+    assert re.search(r"fail failed on rank \d of four: ValueError: not this one", report)
+
+
+def test_tensors_of_other_ranks_are_refused_at_the_line(mesh):
+    x = numbered(mesh).slice_mesh(gpus=0)
+    with pytest.raises(ValueError, match="held is spawned on ranks where its tensors are not"):
+        mesh.spawn("held", Held, x, more={"more": x})

@@ -214,3 +214,60 @@ print("equal:", torch.equal(inspect(there, gpus=1), torch.rand(2)))
 @pytest.mark.slow
 def test_seeds_reach_ranks_whatever_was_loaded_before(tmp_path):
     assert "equal: True" in ends(tmp_path, SEEDED)
+
+
+UNSEEDED = """
+import torch
+from monarch_nb import Actor, endpoint, this_host
+from monarch_nb.tensor import inspect
+
+class Drawer(Actor):
+    @endpoint
+    def draw(self) -> float:
+        return torch.rand(1).item()
+
+torch.cuda.manual_seed_all(5)  # of GPUs alone: it says nothing of what CPUs draw
+torch.rand(3)                  # to draw is not to seed
+mesh = this_host().spawn_procs({"gpus": 4})
+drawers = mesh.spawn("drawers", Drawer)
+drawers.draw.call().get()
+
+def on_ranks(tensor):
+    return {str(inspect(tensor, gpus=rank).tolist()) for rank in range(4)}
+
+with mesh.activate():
+    drawn = torch.rand(4)
+    kept = torch.nn.functional.dropout(torch.ones(64))
+print("tensors:", len(on_ranks(drawn)))
+print("dropout masks:", len(on_ranks(kept)))
+print("actors:", len(set(drawers.draw.call().get().values())))
+"""
+
+
+@pytest.mark.slow
+def test_ranks_that_nobody_seeds_draw_their_own_numbers(tmp_path):
+    assert ends(tmp_path, UNSEEDED).splitlines() == [
+        "tensors: 4",
+        "dropout masks: 4",
+        "actors: 4",
+    ]
+
+
+SEEDED_BEFORE = """
+import torch
+torch.manual_seed(-3)
+from monarch_nb import this_host
+from monarch_nb.tensor import inspect
+
+mesh = this_host().spawn_procs({"gpus": 2})
+with mesh.activate():
+    there = torch.rand(2)
+for rank in range(2):
+    torch.manual_seed(-3)
+    print("equal:", torch.equal(inspect(there, gpus=rank), torch.rand(2)))
+"""
+
+
+@pytest.mark.slow
+def test_a_seed_set_before_the_mesh_was_used_reaches_its_ranks(tmp_path):
+    assert ends(tmp_path, SEEDED_BEFORE).splitlines() == ["equal: True"] * 2

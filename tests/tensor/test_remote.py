@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from monarch_nb import EncodeError, RemoteException
+from monarch_nb import ActorError, Channel, EncodeError, RemoteException, send
 from monarch_nb.tensor import call_on_shard_and_fetch, inspect, remote
 from tests.support import eventually
 
@@ -155,3 +155,52 @@ def test_what_remote_takes(mesh):
         remote(print, propagate="mocked")
     with pytest.raises(ValueError, match="no device mesh is active"):
         doubled(torch.ones(2))
+
+
+def test_send_gives_the_answers_to_a_port(mesh):
+    port, receiver = Channel.open_ranked()
+
+    @remote(propagate=lambda x: x)
+    def total(x):
+        return float(x.sum())
+
+    with mesh.activate():
+        x = torch.ones(3) * mesh.rank_tensor("gpus")
+    send(total, (x,), {}, port)
+    assert sorted(receiver.recv().get(10) for _ in range(4)) == [(r, 3.0 * r) for r in range(4)]
+    send(total, (x,), {}, port, selection="choose")
+    rank, value = receiver.recv().get(10)
+    assert value == 3 * rank
+    with pytest.raises(ValueError, match=r'selection is "all" or "choose"'):
+        send(total, (x,), {}, port, selection="some")
+
+
+def test_send_without_a_port_waits_for_nobody(mesh, tmp_path):
+    @remote(propagate="inspect")
+    def touch(x):
+        (tmp_path / str(int(x[0]))).touch()
+
+    with mesh.activate():
+        x = torch.ones(3) * mesh.rank_tensor("gpus")
+    send(touch, (x,), {})
+    inspect(x)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["0", "1", "2", "3"]
+
+
+def test_what_a_sent_function_raises_comes_to_the_port(mesh):
+    port, receiver = Channel.open_ranked()
+
+    @remote(propagate=lambda x: x)
+    def fail(x):
+        raise ValueError("no")
+
+    with mesh.activate():
+        x = torch.ones(3)
+    send(fail, (x,), {}, port)
+    for _ in range(4):
+        with pytest.raises(ValueError, match="no"):
+            receiver.recv().get(10)
+    send(doubled, (fail(x),), {}, port)
+    for _ in range(4):
+        with pytest.raises(ActorError, match="no"):
+            receiver.recv().get(10)

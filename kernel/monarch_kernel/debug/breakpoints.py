@@ -1,9 +1,8 @@
-"""`breakpoint()` in a cell opens a prompt.
+"""`breakpoint()` in a cell opens a prompt, or stops in JupyterLab's debugger while that is on.
 
 In a plain ipykernel it does nothing: debugpy, imported at start, has taken `sys.breakpointhook`
-(ipykernel #897). With JupyterLab's debugger attached debugpy's hook is the right one, so it stays
-in use then. A front end without input (nbconvert, papermill) is told where the breakpoint was and
-goes on.
+(ipykernel #897). A front end without input (nbconvert, papermill) is told where the breakpoint was
+and goes on.
 """
 
 import os
@@ -11,16 +10,17 @@ import pdb  # noqa: T100  opening it is what this file is for
 import sys
 from collections.abc import Callable
 
+from monarch_kernel.debug.controller import Controller
 
-def install(can_ask: Callable[[], bool]) -> None:
+
+def install(can_ask: Callable[[], bool], controller: Controller | None) -> None:
     """Set the hook. `can_ask` says whether the front end of the running cell takes input."""
-    debugpy_hook = sys.breakpointhook
 
     def hook(*args: object, **kwargs: object) -> None:
         if "PYTHONBREAKPOINT" in os.environ:
             sys.__breakpointhook__(*args, **kwargs)  # noqa: T100
-        elif _debugger_is_attached():
-            debugpy_hook(*args, **kwargs)
+        elif controller is not None and controller.is_attached:
+            controller.stop_at(sys._getframe(1))
         else:
             _stop(can_ask())
 
@@ -34,8 +34,3 @@ def _stop(can_ask: bool) -> None:
         return
     place = f"{frame.f_code.co_name}(), line {frame.f_lineno}"
     sys.stderr.write(f"breakpoint() in {place}: this front end takes no input, going on\n")
-
-
-def _debugger_is_attached() -> bool:
-    debugpy = sys.modules.get("debugpy")
-    return debugpy is not None and bool(debugpy.is_client_connected())

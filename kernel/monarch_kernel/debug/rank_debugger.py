@@ -1,31 +1,35 @@
-"""JupyterLab's debugger, for the controller as in ipykernel or for ranks of a mesh.
+"""JupyterLab's debugger, for the controller or for ranks of a mesh.
 
-Rules of the file: with the controller as its target it does what ipykernel's does; with ranks, what
-the front end says goes to a `RankSession`. A target that changes while a front end is attached is
-left in order, the new one gets the breakpoints, and the front end keeps its session. All of it runs
-on the Control thread's loop.
-
-Two faults of ipykernel 7.4 are mended. `Debugger.start` waits in the Control thread until the shell
-has run a line of code, so with a busy cell no interrupt could arrive; here a helper thread waits.
-And pydevd patches `subprocess` so that a child Python waits for a second debug session, which
-JupyterLab never opens: `subProcess=False` must be said before debugpy listens.
+Rules of the file: what the front end says goes to a `RankSession`, whose one debuggee may be the
+controller; of ipykernel's debugger nothing is used but what looks at the controller's variables
+while nothing is stopped, and it never starts debugpy. A target that changes while a front end is
+attached is left in order, the new one gets the breakpoints, and the front end keeps its session.
+All of it runs on the Control thread's loop, which waits for no cell.
 """
 
 from __future__ import annotations
 
 import ast
 import asyncio
+import atexit
 import contextlib
 import json
-import threading
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from pathlib import Path
 from typing import Any, Final
 
-from ipykernel.compiler import get_tmp_directory
-from ipykernel.debugger import ROUTING_ID, Debugger
+from ipykernel.debugger import Debugger
 
-from monarch_kernel.debug.rank_session import Message, RankSession, refusal, thread_number
+from monarch_kernel.cell_names import PREFIX, cell_file
+from monarch_kernel.debug.controller import Controller, ControllerLink
+from monarch_kernel.debug.rank_session import (
+    HERE,
+    Link,
+    Message,
+    RankSession,
+    refusal,
+    thread_number,
+)
+from monarch_nb.debugger.cell_files import CellFiles
 from monarch_nb.notebook.debug import target as debugging
 from monarch_nb.notebook.debug.target import CONTROLLER, Choice
 from monarch_nb.notebook.display.units import count
@@ -35,11 +39,10 @@ _Debugger: Any = Debugger  # its types are incomplete
 
 MOVE_S: Final = 8.0
 """How long `%mesh debugger` waits until the new target is attached."""
-_RICH: Final = "__import__('monarch_nb.worker.debug.inspecting', fromlist=['rich']).rich({name})"
-_LISTEN: Final = (
-    "import debugpy; debugpy.configure(subProcess=False); debugpy.listen(({host!r}, {port}))"
-)
+_RICH: Final = "__import__('monarch_nb.debugger.inspecting', fromlist=['rich']).rich({name})"
 _ALWAYS: Final = {"initialize", "debugInfo", "disconnect"}
+_OF_CONTROLLER: Final = {"inspectVariables", "variables", "richInspectVariables", "modules"}
+"""What ipykernel answers about the controller while nothing is stopped, on or off."""
 _EMPTY: Final[Message] = {"data": {}, "metadata": {}}
 _INITIALIZE: Final = {
     "clientID": "monarch_nb",
@@ -59,6 +62,8 @@ class RankDebugger(_Debugger):  # type: ignore[misc]  # untyped base
         super().__init__(*args, **kwargs)
         self.breakpoint_list: dict[str, object] = {}
         self.stopped_threads: Collection[int] = set()
+        self._files = CellFiles()
+        atexit.register(self._files.remove)
         self._ranks: RankSession | None = None
         self._target: Choice = CONTROLLER
         self._asked: dict[str, Message] = {}  # what a new target has to be told
@@ -84,9 +89,12 @@ class RankDebugger(_Debugger):  # type: ignore[misc]  # untyped base
             "source": self._source,
         }
 
-    def serve(self, shell: Any, loop: asyncio.AbstractEventLoop) -> None:
-        """Follow what the shell's session chooses."""
+    def serve(
+        self, shell: Any, is_busy: Callable[[], bool], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """Follow what the shell's session chooses. `is_busy` says whether a cell runs."""
         debugging.keep_empty_lines(shell)
+        self.controller = Controller(shell, is_busy, self.kernel_modules)
         session = session_of(shell)
         self._debugging = None if session is None else session.debugging
         self._loop = loop
@@ -103,11 +111,10 @@ class RankDebugger(_Debugger):  # type: ignore[misc]  # untyped base
         self._remember(command, message)
         if command == "initialize" and not self.is_started:
             self._target = self._debugging.chosen if self._debugging else CONTROLLER
-        if self._target == CONTROLLER:
-            if command == "initialize":
-                await _listen(self)
-            reply: Message = await super().process_request(message)
-            return reply
+        if self._target == CONTROLLER and command in _OF_CONTROLLER and not self._is_stopped:
+            self.stopped_threads = set()
+            told: Message = await self.static_debug_handlers.get(command, self.variables)(message)
+            return _reply(message, {"success": True, **told})
         if not self.is_started and command not in _ALWAYS:
             return _reply(message, refusal(command, "the debugger is off"))
         handler = self._own.get(command, self._forward)
@@ -123,13 +130,12 @@ class RankDebugger(_Debugger):  # type: ignore[misc]  # untyped base
             self._cells.clear()
             self._asked.clear()
 
-    # ------------------------------------------------------------------- ranks: begin and end
+    # -------------------------------------------------------------------------- begin and end
 
     async def _initialize(self, message: Message) -> Message:
         if self._target.is_off:
             return refusal("initialize", "%mesh debugger is off. Type: %mesh debugger all")
         if self._ranks is None:
-            _make_folder()
             try:
                 return await self._open(message["arguments"])
             except RuntimeError as error:
@@ -137,18 +143,20 @@ class RankDebugger(_Debugger):  # type: ignore[misc]  # untyped base
         return self._capabilities  # another page of the same notebook
 
     async def _open(self, arguments: Message) -> Message:
-        target, chosen = self._target, self._debugging
-        assert chosen is not None
-        session = RankSession(
-            target.ranks,
-            lambda rank, on_event, on_end: chosen.open(target, rank, on_event, on_end),
-            self.event_callback,
-            self._over,
-        )
+        whom = self._target.ranks or (HERE,)
+        session = RankSession(whom, self._link, self.event_callback, self._over)
         await session.open()
         self._ranks, self.is_started = session, True
         self._capabilities = await session.attach({**_INITIALIZE, **arguments})
         return self._capabilities
+
+    def _link(
+        self, rank: int, on_event: Callable[[Message], None], on_end: Callable[[str], None]
+    ) -> Link:
+        if rank == HERE:
+            return ControllerLink(self.controller, on_event, on_end)
+        assert self._debugging is not None
+        return self._debugging.open(self._target, rank, on_event, on_end)
 
     async def _attach(self, _: Message) -> Message:
         # Done already, before the front end knew of it: its next breakpoint is to count
@@ -176,10 +184,14 @@ class RankDebugger(_Debugger):  # type: ignore[misc]  # untyped base
         self.is_started = False
         self._event("terminated", {})
 
-    # ------------------------------------------------------------------------ ranks: requests
+    # ------------------------------------------------------------------------------- requests
 
     async def _forward(self, message: Message) -> Message:
         return await self._session.request(message["command"], message.get("arguments") or {})
+
+    @property
+    def _is_stopped(self) -> bool:
+        return self._ranks is not None and bool(self._ranks.stopped)
 
     @property
     def _session(self) -> RankSession:
@@ -192,20 +204,28 @@ class RankDebugger(_Debugger):  # type: ignore[misc]  # untyped base
             threads = sorted(ranks.stopped, key=lambda each: each != ranks.focus)
             self.stopped_threads = [thread_number(*each) for each in threads]
         info: Message = await super().debugInfo(message)
+        info["body"]["tmpFilePrefix"] = PREFIX
         return info
 
     async def _dump_cell(self, message: Message) -> Message:
         # Here and on the ranks' hosts: no breakpoint is set in a file that is missing
         dumped = await self.dumpCell(message)
+        if not dumped["success"]:
+            return dumped
         asked = self._cells[dumped["body"]["sourcePath"]]
         told = await self._session.tell_all("dumpCell", asked)
         return dumped if told["success"] else told
 
     async def dumpCell(self, message: Message) -> Message:  # noqa: N802  ipykernel's name
         """Write a cell here, whoever is debugged; those that will be need it too."""
-        dumped: Message = await super().dumpCell(message)
-        self._cells[dumped["body"]["sourcePath"]] = {**message["arguments"], **dumped["body"]}
-        return dumped
+        code = message["arguments"]["code"]
+        path = cell_file(code)
+        try:
+            dumped = self._files.write(path, code)
+        except OSError as error:
+            return _reply(message, refusal("dumpCell", str(error)))
+        self._cells[path] = {**message["arguments"], **dumped}
+        return _reply(message, {"success": True, "body": dumped})
 
     async def _threads(self, _: Message) -> Message:
         return {"success": True, "body": {"threads": await self._session.threads()}}
@@ -272,14 +292,13 @@ class RankDebugger(_Debugger):  # type: ignore[misc]  # untyped base
         ranks = self._ranks
         if ranks is None or not ranks.stopped:
             return "; it is on"
+        if ranks.ranks == (HERE,):
+            return "; it is on, and has stopped it"
         return f"; it is on, {debugging.stopped_words(ranks.stopped_ranks)}"
 
     def move_to(self, target: Choice) -> str:
         """Attach to that instead, if anything is attached. Any thread but the loop's."""
         moved = asyncio.run_coroutine_threadsafe(self._move(target), self._loop)
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main and target == CONTROLLER:
-            return ""  # it is attached when this cell has ended
         try:
             return str(moved.result(MOVE_S))
         except TimeoutError:
@@ -289,21 +308,15 @@ class RankDebugger(_Debugger):  # type: ignore[misc]  # untyped base
         async with self._turn:
             was_on, started = self.is_started, self._asked.get("initialize")
             if was_on:
-                await self._leave_target()
+                await self._leave()
+                self.breakpoint_list = {}
             self._target = target
             if target.is_off:
                 self._event("terminated", {}) if was_on else None
                 return ""
             if not was_on or started is None:
-                return "" if target == CONTROLLER else self.doing()
+                return self.doing()
             return await self._enter(started)
-
-    async def _leave_target(self) -> None:
-        if self._target == CONTROLLER:
-            await super().process_request(self._made("disconnect", {"terminateDebuggee": False}))
-        else:
-            await self._leave()
-        self.breakpoint_list = {}
 
     async def _enter(self, started: Message) -> str:
         told = await self._process(self._made("initialize", started["arguments"]))
@@ -370,25 +383,3 @@ def _bundle(result: object) -> Message:
     except (ValueError, SyntaxError):
         return _EMPTY
     return {"data": bundle["data"], "metadata": bundle["metadata"]}
-
-
-def _make_folder() -> None:
-    # Where the files of cells are
-    Path(get_tmp_directory()).mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-async def _listen(debugger: Any) -> None:
-    # Make debugpy listen, once, so that `Debugger.start` finds its work done
-    if not debugger.debugpy_initialized:
-        host, port = debugger.debugpy_client.get_host_port()
-        code = _LISTEN.format(host=host, port=int(port))
-        debugger.debugpy_initialized = await asyncio.to_thread(_run_in_shell, debugger, code)
-
-
-def _run_in_shell(debugger: Any, code: str) -> bool:
-    _make_folder()
-    socket = debugger.shell_socket
-    content = {"code": code, "silent": True}
-    debugger.session.send(socket, "execute_request", content, None, socket.getsockopt(ROUTING_ID))
-    _, reply = debugger.session.recv(socket, mode=0)
-    return bool(reply["content"]["status"] == "ok")

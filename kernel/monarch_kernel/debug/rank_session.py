@@ -25,6 +25,9 @@ ANSWER_S: Final = 5.0
 STEP_S: Final = 0.1
 """A step that takes longer gives the focus to a rank that is stopped: it may wait for that one."""
 
+HERE: Final = -1
+"""Stands for the controller where ranks are numbered."""
+
 Message = dict[str, Any]
 """Of the Debug Adapter Protocol."""
 Thread = tuple[int, int]
@@ -34,16 +37,21 @@ _NUMBERS: Final = ("threadId", "frameId", "variablesReference")
 _EVENTS: Final = {"output", "thread"}  # that are passed on as they are
 
 
+def name_of(rank: int) -> str:
+    """Return whom this number means, for people."""
+    return "the controller" if rank == HERE else f"rank {rank}"
+
+
 def thread_number(rank: int, thread: int) -> int:
     """Return what a front end calls a thread of a rank."""
-    return (rank + 1) << _SHIFT | thread
+    return (rank - HERE + 1) << _SHIFT | thread
 
 
 def thread_of(number: object) -> tuple[int, int] | None:
     """Return the rank and its thread; None for a number that is nobody's."""
     if not isinstance(number, int) or number < 1 << _SHIFT:
         return None
-    return (number >> _SHIFT) - 1, number & ((1 << _SHIFT) - 1)
+    return (number >> _SHIFT) + HERE - 1, number & ((1 << _SHIFT) - 1)
 
 
 class Ids:
@@ -96,7 +104,7 @@ class Ids:
 
 
 class Link(Protocol):
-    """The debugger in one rank, see `monarch_nb.control.debug.dap`."""
+    """The debugger in one rank, see `monarch_nb.control.debug.dap`, or in the controller."""
 
     @property
     def opened(self) -> Any: ...
@@ -219,10 +227,11 @@ class RankSession:
 
     @property
     def looks_at(self) -> int:
-        """The rank that the front end looks at, stopped or not; -1 if all are gone."""
+        """The rank that the front end looks at, stopped or not; one of those that are gone if all
+        are."""
         if self.focus is not None:
             return self.focus[0]
-        return min(self._links, default=-1)
+        return min(self._links, default=self._wanted[0])
 
     async def tell(self, rank: int, command: str, arguments: Message) -> Message:
         """Ask one rank."""
@@ -235,7 +244,7 @@ class RankSession:
         done, _ = await asyncio.wait([asked], timeout=limit_s)
         if not done:
             self._late.add(rank)
-            return refusal(command, f"rank {rank} does not answer: C code holds it")
+            return refusal(command, f"{name_of(rank)} does not answer: C code holds it")
         response = asked.result()
         body = self._ids.outward(rank, response.get("body") or {})
         if len(self._wanted) > 1:  # the front end shows frames, and no threads
@@ -253,7 +262,7 @@ class RankSession:
         asked = self.ranks
         told = await asyncio.gather(*(self.tell(rank, "threads", {}) for rank in asked))
         return [
-            {"id": thread_number(rank, each["id"]), "name": f"rank {rank} / {each['name']}"}
+            {"id": thread_number(rank, each["id"]), "name": _thread_name(rank, each["name"])}
             for rank, answer in zip(asked, told, strict=True)
             for each in answer["body"].get("threads", ())
         ]
@@ -265,7 +274,7 @@ class RankSession:
         if command in _STEPS:
             thread = thread or self.focus
             if thread not in self.stopped:
-                return refusal(command, "no rank is stopped")
+                return refusal(command, "nothing is stopped")
             return await self._tell_thread(thread, command, arguments)
         if thread is not None:
             return await self._tell_thread(thread, command, arguments)
@@ -273,7 +282,7 @@ class RankSession:
         asked = {**arguments, "threadId": 1}
         told = await asyncio.gather(*(self.tell(rank, command, asked) for rank in sorted(ranks)))
         good = [each for each in told if each["success"]]
-        return (good or told or [refusal(command, "no rank is stopped")])[0]
+        return (good or told or [refusal(command, "nothing is stopped")])[0]
 
     async def _tell_thread(self, thread: Thread, command: str, arguments: Message) -> Message:
         return await self.tell(thread[0], command, {**arguments, "threadId": thread[1]})
@@ -331,7 +340,7 @@ class RankSession:
             return
         for thread in [each for each in self.stopped if each[0] == rank]:
             self._goes_on(thread)
-        said = f"rank {rank} is not debugged any more: {why}\n"
+        said = f"{name_of(rank)} is not debugged any more: {why}\n"
         body = {"category": "important", "output": said}
         self._emit({"type": "event", "event": "output", "seq": 0, "body": body})
         if not self._links:
@@ -344,6 +353,10 @@ class RankSession:
             self._emit({"type": "event", "event": "continued", "seq": 0, "body": body})
         self.stopped.clear()
         self.focus = None
+
+
+def _thread_name(rank: int, name: str) -> str:
+    return name if rank == HERE else f"{name_of(rank)} / {name}"
 
 
 def _best(told: Sequence[Message], command: str) -> Message:

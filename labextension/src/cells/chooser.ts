@@ -1,4 +1,4 @@
-/** The menu that asks for which ranks a cell is meant. */
+/** The menu that asks for which ranks a cell is meant. Where it hangs on the cell's tag, choosing runs nothing. */
 
 import { InputDialog } from '@jupyterlab/apputils';
 import type { CommandRegistry } from '@lumino/commands';
@@ -10,6 +10,7 @@ import { choicesOf, problemOf, remember, tidy } from './slices.js';
 
 const RUN = 'monarch-nb:run-on-mesh';
 const ASK = 'monarch-nb:run-on-slice';
+const FREE = 'monarch-nb:run-in-controller';
 
 const KEPT = 'monarch-nb:slices';
 
@@ -18,8 +19,8 @@ export class Chooser {
 
   constructor(private readonly commands: CommandRegistry) {}
 
-  /** Open the menu at a place of the window. */
-  open(meshes: readonly Mesh[], x: number, y: number): void {
+  /** Open the menu below an element. */
+  open(meshes: readonly Mesh[], below: Element, isTag: boolean): void {
     const menu = new Menu({ commands: this.commands });
     menu.title.label = 'Ranks';
     for (const [index, slices] of this.#groups(meshes).entries()) {
@@ -27,24 +28,28 @@ export class Chooser {
         menu.addItem({ type: 'separator' });
       }
       for (const slice of slices) {
-        menu.addItem({ command: RUN, args: { slice, isChoice: true } });
+        menu.addItem({ command: RUN, args: { slice, isChoice: true, isTag } });
       }
     }
     menu.addItem({ type: 'separator' });
-    menu.addItem({ command: ASK, args: { isOther: true } });
+    menu.addItem({ command: ASK, args: { isOther: true, isTag } });
+    if (this.commands.isVisible(FREE)) {
+      menu.addItem({ command: FREE });
+    }
     menu.aboutToClose.connect(() => {
       requestAnimationFrame(() => { menu.dispose(); });
     });
-    menu.open(x, y);
+    const { left, bottom } = below.getBoundingClientRect();
+    menu.open(left, bottom);
   }
 
   /** The user's words; null if there are none. */
   async ask(): Promise<string | null> {
     const { value } = await InputDialog.getText({
-      title: 'Run the cell on these ranks',
+      title: 'Run the cell on these ranks, also next time',
       label: 'As after %%mesh: 0-3, or gpus=0:4, or @mesh1 hosts=0',
       text: this.#recent[0] ?? '',
-      okLabel: 'Run'
+      okLabel: 'OK'
     });
     const problem = value === null ? '' : problemOf(value);
     if (problem) {

@@ -34,6 +34,11 @@ export function searchOf(text: string): RegExp | string | null {
   }
 }
 
+/** "14:03:22" */
+export function clockText(at: number): string {
+  return new Date(at).toTimeString().slice(0, 8);
+}
+
 /** Where the search finds something in a text: [from, to], at most 200. */
 export function hits(text: string, search: RegExp | null): [number, number][] {
   const found: [number, number][] = [];

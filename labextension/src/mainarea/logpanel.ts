@@ -6,8 +6,14 @@ import { showError } from '../actions.js';
 import { button, type Connection, copyText, element, type LogLine, runs, setText } from '../front.js';
 import type { Link } from '../kernel/links.js';
 import { choiceField, named, statusLine, textField } from '../ui/elements.js';
-import { type Choice, LogLines, searchOf } from './loglines.js';
+import { type Choice, clockText, LogLines, searchOf } from './loglines.js';
 import { LogView } from './logview.js';
+
+/** What the settings say: how many lines are kept, and whether each tells when it came. */
+export interface LogChoice {
+  readonly logLines: number;
+  readonly logTimes: boolean;
+}
 
 /** Lines of a mesh, and the number of the newest line of all meshes before them. */
 interface Page {
@@ -49,13 +55,14 @@ export class LogPanel extends Widget {
   constructor(
     private readonly link: Link,
     readonly mesh: string,
-    most: number
+    choice: LogChoice
   ) {
     super();
     this.addClass('mnb-palette');
     this.addClass('mnb-log');
-    this.#lines = new LogLines(most);
+    this.#lines = new LogLines(choice.logLines);
     this.#view = new LogView(this.#lines);
+    this.#view.hasTimes = choice.logTimes;
     named(this.#view.node, `Log of ${mesh}`);
     this.#view.onFollow = () => { this.#tellNew(); };
     this.#pill.classList.add('mnb-log-pill');
@@ -79,8 +86,9 @@ export class LogPanel extends Widget {
     this.#chooseLines();
   }
 
-  set most(most: number) {
-    this.#lines.limit(most);
+  take({ logLines, logTimes }: LogChoice): void {
+    this.#lines.limit(logLines);
+    this.#view.hasTimes = logTimes;
     this.#view.layOut();
   }
 
@@ -257,7 +265,8 @@ export class LogPanel extends Widget {
   }
 
   #text(): string {
-    return this.#lines.shown.map(([, , rank, , , text]) => `[${rank}] ${text}`).join('\n');
+    const time = (at: number) => (this.#view.hasTimes ? `${clockText(at)} ` : '');
+    return this.#lines.shown.map(([, , rank, , , text, at]) => `${time(at)}[${rank}] ${text}`).join('\n');
   }
 }
 

@@ -1,7 +1,7 @@
 /** Lines of a log as they are drawn: those in sight only, wrapped or not. Whatever ranks wrote is text. */
 
 import { element, type LogLine } from '../front.js';
-import { hits, type LogLines, plain } from './loglines.js';
+import { clockText, hits, type LogLines, plain } from './loglines.js';
 
 const LINE_PX = 18;
 const NEAR_PX = 24;
@@ -12,6 +12,8 @@ export class LogView {
   /** Told when the user leaves the end, or comes back to it. */
   onFollow: () => void = () => undefined;
   isFollowing = true;
+  /** Whether each line tells when it came; what is drawn already changes with the next `layOut`. */
+  hasTimes = false;
   readonly #space = element('div', 'log-space');
   readonly #rows = element('div', 'log-rows');
   readonly #heights = new Heights();
@@ -98,12 +100,15 @@ export class LogView {
     this.#rows.replaceChildren(...rows);
   }
 
-  #row([, , rank, stream, level, text]: LogLine, index: number): HTMLElement {
+  #row([, , rank, stream, level, text, at]: LogLine, index: number): HTMLElement {
     const row = element('div', 'log-line');
     row.dataset.level = level || (stream === 'stderr' ? 'stderr' : '');
     row.classList.toggle('mnb-mod-marked', index === this.#marked);
     const label = element('span', 'log-rank', `[${rank}]`);
     label.style.setProperty('--mnb-hue', String(90 + ((rank * 103) % 240)));
+    if (this.hasTimes) {
+      row.append(element('span', 'log-time', clockText(at)));
+    }
     row.append(label, this.#textNode(plain(text).slice(0, MOST_CHARS)));
     return row;
   }
@@ -124,10 +129,10 @@ export class LogView {
     return this.#columns ? Math.max(1, Math.ceil(Math.min(length, MOST_CHARS) / this.#columns)) : 1;
   }
 
-  /** Characters in a line of the box, beside the rank. */
+  /** Characters in a line of the box, beside the rank and the time. */
   #columnsNow(): number {
     const width = this.#probe.getBoundingClientRect().width / 100;
-    const room = this.node.clientWidth - 8 * width - 16;
+    const room = this.node.clientWidth - (this.hasTimes ? 16 : 8) * width - 16;
     return width > 0 ? Math.max(20, Math.floor(room / width)) : 0;
   }
 

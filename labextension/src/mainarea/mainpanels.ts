@@ -1,4 +1,7 @@
-/** Logs and stacks in the main area: one panel for each mesh of a kernel. */
+/**
+ * Logs and stacks in the main area: one panel for each mesh of a kernel. Most pages never show one, so what is in
+ * them is loaded when the first is shown.
+ */
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { MainAreaWidget } from '@jupyterlab/apputils';
@@ -6,8 +9,8 @@ import type { Widget } from '@lumino/widgets';
 
 import type { Link } from '../kernel/links.js';
 import { meshIcon } from '../ui/icons.js';
-import { LogPanel } from './logpanel.js';
-import { StacksPanel } from './stackspanel.js';
+import type { LogChoice, LogPanel } from './logpanel.js';
+import type { StacksPanel } from './stackspanel.js';
 
 export class MainPanels {
   readonly #logs = new Map<string, MainAreaWidget<LogPanel>>();
@@ -15,24 +18,25 @@ export class MainPanels {
 
   constructor(
     private readonly shell: JupyterFrontEnd.IShell,
-    private most: number
+    private logs: LogChoice
   ) {}
 
-  showLogs(link: Link, mesh: string, ranks: string | null): void {
-    const make = () => new LogPanel(link, mesh, this.most);
+  async showLogs(link: Link, mesh: string, ranks: string | null): Promise<void> {
+    const { LogPanel } = await import(/* webpackChunkName: 'later-logs' */ './logpanel.js');
+    const make = () => new LogPanel(link, mesh, this.logs);
     this.#panel(this.#logs, link, `Logs of ${mesh}`, mesh, make).choose(ranks);
   }
 
-  showStacks(link: Link, mesh: string, ranks: string): void {
+  async showStacks(link: Link, mesh: string, ranks: string): Promise<void> {
+    const { StacksPanel } = await import(/* webpackChunkName: 'later-stacks' */ './stackspanel.js');
     const make = () => new StacksPanel(link, mesh);
     this.#panel(this.#stacks, link, `Stacks of ${mesh}`, mesh, make).choose(ranks);
   }
 
-  /** How many lines a log keeps. */
-  set logLines(most: number) {
-    this.most = most;
+  set choice(logs: LogChoice) {
+    this.logs = logs;
     for (const { content } of this.#logs.values()) {
-      content.most = most;
+      content.take(logs);
     }
   }
 

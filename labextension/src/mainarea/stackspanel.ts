@@ -2,9 +2,11 @@
 
 import { Widget } from '@lumino/widgets';
 
-import { button, element, flame, runs, setText } from '../front.js';
+import { button, element, flame, runs, setText, takenText } from '../front.js';
 import type { Link } from '../kernel/links.js';
 import { ranksPhrase, statusLine } from '../ui/elements.js';
+
+const TOLD_MS = 5_000;
 
 interface Stacks {
   stacks: { ranks: string; text: string }[];
@@ -15,6 +17,9 @@ interface Stacks {
 export class StacksPanel extends Widget {
   readonly #note = statusLine('log-count');
   #ranks = '';
+  /** Who did not answer, and when the stacks were; null: none are shown. */
+  #taken: { silent: string; at: Date } | null = null;
+  readonly #clock = setInterval(() => { this.#tell(); }, TOLD_MS);
   readonly #body = element('div', 'lab-stacks');
 
   constructor(
@@ -30,6 +35,11 @@ export class StacksPanel extends Widget {
     this.node.append(bar, this.#body);
   }
 
+  override dispose(): void {
+    clearInterval(this.#clock);
+    super.dispose();
+  }
+
   /** Ask these ranks where they are. */
   choose(ranks: string): void {
     this.#ranks = ranks;
@@ -42,6 +52,7 @@ export class StacksPanel extends Widget {
       setText(this.#note, why);
       return;
     }
+    this.#taken = null;
     setText(this.#note, 'Asking the ranks where they are…');
     try {
       const wish = { mesh: this.mesh, ranks: this.#ranks };
@@ -52,8 +63,8 @@ export class StacksPanel extends Widget {
   }
 
   #draw({ stacks, silent, tree }: Stacks): void {
-    const said = silent ? `No answer from ${ranksPhrase(runs(silent), 0)}. ` : '';
-    setText(this.#note, `${said}As of ${new Date().toLocaleTimeString()}`);
+    this.#taken = { silent, at: new Date() };
+    this.#tell();
     this.#body.replaceChildren(
       flame(tree),
       ...stacks.flatMap(({ ranks, text }) => [
@@ -61,5 +72,13 @@ export class StacksPanel extends Widget {
         element('pre', 'lab-stack', text)
       ])
     );
+  }
+
+  #tell(): void {
+    if (this.#taken) {
+      const { silent, at } = this.#taken;
+      const said = silent ? `no answer from ${ranksPhrase(runs(silent), 0)}, ` : '';
+      setText(this.#note, said + takenText(at, Date.now()));
+    }
   }
 }

@@ -1,9 +1,10 @@
 /**
  * A mesh in an output. Live over the notebook's link, which all outputs and the panel share; where the
- * kernel is gone, or is another one now, the picture that was saved with the output.
+ * kernel is gone, or is another one now, the mesh as it was last. That is saved with the notebook.
  */
 
 import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
+import type { OutputArea } from '@jupyterlab/outputarea';
 import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 import { Widget } from '@lumino/widgets';
 
@@ -11,9 +12,8 @@ import { jumpToNumber } from '../cells/jump.js';
 import { Connection, element, mountMesh } from '../front.js';
 import { followLink } from '../kernel/current.js';
 import type { Link, Links } from '../kernel/links.js';
-import { hasFailures, isSame, readSaved, type Saved, stillOf } from './saved.js';
+import { bundleOf, hasMore, isSame, MIME, readSaved, type Saved, stillOf } from './saved.js';
 
-export const MIME = 'application/vnd.monarch-nb.mesh+json';
 /** Before the widgets' own renderer (-10): one comm for a kernel is enough. */
 export const RANK = -20;
 
@@ -36,7 +36,12 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
   #saved: Saved | string = 'nothing was saved here';
   #panel: NotebookPanel | null = null;
   #link: Link | null = null;
-  #view: { dispose(): void } | null = null;
+  #view: ReturnType<typeof mountMesh> | null = null;
+  /** Of what is kept by ourselves nothing is drawn again. */
+  #isKeeping = false;
+  /** What is to be written with the next save. */
+  #bundle: Record<string, unknown> | null = null;
+  #unsaved: () => void = () => undefined;
   #undo: () => void = () => undefined;
   #unheard: () => void = () => undefined;
   /** The connection whose mesh this output shows; null: the picture. */
@@ -50,6 +55,9 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
 
   renderModel(model: IRenderMime.IMimeModel): Promise<void> {
     this.#saved = readSaved(model.data[MIME]);
+    if (this.#isKeeping) {
+      return Promise.resolve();
+    }
     this.#clear();
     if (this.isAttached) {
       this.#draw();
@@ -58,6 +66,7 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
   }
 
   override dispose(): void {
+    this.#unsaved();
     this.#leave();
     super.dispose();
   }
@@ -66,6 +75,7 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
     const find = (panel: NotebookPanel) => panel.node.contains(this.node);
     this.#panel = this.outputs.tracker.find(find) ?? null;
     if (this.#panel) {
+      this.#followSaves(this.#panel);
       this.#undo = followLink(this.outputs.links, this.#panel, link => {
         this.#take(link);
       });
@@ -75,7 +85,52 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
   }
 
   protected override onBeforeDetach(): void {
+    this.#keep();
     this.#leave();
+  }
+
+  /** A save begins with telling so, and takes what stands in the outputs then. */
+  #followSaves(panel: NotebookPanel): void {
+    this.#unsaved();
+    const { saveState } = panel.context;
+    const onSave = (_: unknown, state: string) => {
+      if (state === 'started') {
+        this.#write();
+      }
+    };
+    saveState.connect(onSave);
+    this.#unsaved = () => saveState.disconnect(onSave);
+  }
+
+  /** The mesh as it is now takes the place of the one that was saved. */
+  #keep(): void {
+    const saved = this.#saved;
+    const kept = this.#shown && typeof saved !== 'string' ? this.#view?.keep() : null;
+    if (!kept || typeof saved === 'string') {
+      return;
+    }
+    const bundle = bundleOf(saved, kept, new Date());
+    const last = readSaved(bundle[MIME]);
+    if (typeof last !== 'string') {
+      this.#saved = last;
+      this.#bundle = bundle;
+    }
+  }
+
+  /** In the notebook, too. */
+  #write(): void {
+    this.#keep();
+    const bundle = this.#bundle;
+    const area = outputAreaOf(this);
+    const index = area?.widgets.findIndex(child => child.contains(this)) ?? -1;
+    if (!bundle || !area || index < 0) {
+      return;
+    }
+    const output = area.model.get(index).toJSON();
+    this.#isKeeping = true;
+    area.model.set(index, { ...output, data: bundle } as typeof output);
+    this.#isKeeping = false;
+    this.#bundle = null;
   }
 
   #leave(): void {
@@ -115,9 +170,11 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
     if (!live && this.#isUndecided(connection)) {
       return;
     }
+    this.#keep();
     this.#clear();
     this.#shown = live;
-    this.#mount(live ?? stillOf(saved), saved, !live && !hasFailures(saved));
+    const last = typeof this.#saved === 'string' ? saved : this.#saved;
+    this.#mount(live ?? stillOf(last), last, !live && !hasMore(last));
   }
 
   /** While the kernel has not told its meshes yet nothing flickers. */
@@ -143,4 +200,13 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
       }
     });
   }
+}
+
+/** The area that shows a renderer, told by its class: a page may have the module twice. */
+function outputAreaOf(renderer: Widget): OutputArea | null {
+  let found = renderer.parent;
+  while (found && !found.hasClass('jp-OutputArea')) {
+    found = found.parent;
+  }
+  return found as OutputArea | null;
 }

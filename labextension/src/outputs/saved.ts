@@ -1,6 +1,8 @@
 /** What is saved with an output that shows a mesh: the mesh as it was then. No DOM here. */
 
-import { Connection, type Model, parse, type StateMessage } from '../front.js';
+import { Connection, type Kept, type Model, parse, type StateMessage } from '../front.js';
+
+export const MIME = 'application/vnd.monarch-nb.mesh+json';
 
 export interface Saved {
   mesh: string;
@@ -40,8 +42,33 @@ export function isSame({ mesh, snapshot }: Saved, model: Pick<Model, 'meshes'>):
 }
 
 /** Whether there is more to a picture than its grid. */
-export function hasFailures({ mesh, snapshot }: Saved): boolean {
-  return Object.hasOwn(snapshot.meshes, mesh) && Boolean(snapshot.meshes[mesh].failures?.length);
+export function hasMore({ mesh, snapshot }: Saved): boolean {
+  const { failures, strips, curves } = Object.hasOwn(snapshot.meshes, mesh) ? snapshot.meshes[mesh] : {};
+  const hasLetters = strips?.some(strip => /[^.]/.test(strip)) ?? false;
+  return Boolean(failures?.length) || hasLetters || Object.keys(curves ?? {}).length > 0;
+}
+
+/** The bundle of an output that shows this: our own format, and the same for readers without us. */
+export function bundleOf(saved: Saved, kept: Kept, then: Date): Record<string, unknown> {
+  const { mesh, ranks } = saved;
+  const title = `${mesh}: ${kept.summary}`;
+  const when = then.toLocaleString();
+  const text = [title, `as of ${when}`, ...kept.failures.map(failure => `✕ ${failure}`)];
+  const failures = kept.failures.map(failure => `<div>✕ ${escaped(failure)}</div>`).join('');
+  const image = kept.picture.toDataURL('image/png');
+  return {
+    'text/plain': text.join('\n'),
+    'text/html':
+      `<div style="line-height:1.6"><b>${escaped(mesh)}</b> ${escaped(kept.summary)} ` +
+      `<span style="opacity:.65">as of ${escaped(when)}</span>` +
+      `<div><img alt="${escaped(title)}" src="${image}" style="max-width:100%"></div>${failures}</div>`,
+    [MIME]: { v: 1, mesh, ranks, time: then.toISOString(), snapshot: kept.state }
+  };
+}
+
+function escaped(text: string): string {
+  const signs: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' };
+  return text.replace(/[&<>"]/g, sign => signs[sign]);
 }
 
 /** A connection to nothing, with the mesh as it was. */

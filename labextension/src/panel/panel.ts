@@ -2,8 +2,8 @@
 
 import { Widget } from '@lumino/widgets';
 
-import { act } from '../actions.js';
-import { type Connection, element, setText } from '../front.js';
+import { act, showError } from '../actions.js';
+import { button, type Connection, element, setText } from '../front.js';
 import type { Current } from '../kernel/current.js';
 import { meshIcon } from '../ui/icons.js';
 import { MeshSection, type Page } from './section.js';
@@ -14,12 +14,16 @@ export const PANEL_ID = 'monarch-nb-panel';
 const NO_NOTEBOOK = 'Open a notebook to see its mesh.';
 const NO_MESH =
   "This notebook's kernel has no mesh. Choose the Monarch kernel, or run %load_ext monarch_nb.";
+const LOAD = '%load_ext monarch_nb';
 const BEGIN = 'No mesh is up yet. A mesh is a set of processes, one for each GPU or each share of the work.';
 
 export class MeshPanel extends Widget {
   readonly #current: Current;
   readonly #page: Page;
   readonly #note = element('div', 'lab-note');
+  readonly #load = button('Load monarch_nb here', `Run ${LOAD} in this kernel`, () => {
+    void this.#loadExtension();
+  });
   readonly #sections = element('div', 'lab-sections');
   readonly #more = element('details', 'lab-more');
   readonly #form = new UpForm(wish => this.#up(wish));
@@ -45,7 +49,9 @@ export class MeshPanel extends Widget {
     this.node.setAttribute('aria-label', 'Mesh');
     this.#note.setAttribute('role', 'status');
     this.#more.append(element('summary', 'lab-sub', 'Bring up another mesh'));
-    this.node.append(this.#note, this.#sections, this.#more);
+    this.#load.classList.add('mnb-lab-load');
+    this.#load.hidden = true;
+    this.node.append(this.#note, this.#load, this.#sections, this.#more);
     current.changed.add(() => { this.#refresh(); });
   }
 
@@ -112,6 +118,7 @@ export class MeshPanel extends Widget {
     this.#drawSections(connection);
     setText(this.#note, this.#noteText());
     this.#note.hidden = !this.#note.textContent;
+    void this.#offerToLoad();
     const hasMesh = this.#byName.size > 0;
     this.#drawForm(isReady, hasMesh);
   }
@@ -135,6 +142,36 @@ export class MeshPanel extends Widget {
       return 'Asking the kernel for its mesh…';
     }
     return this.#byName.size ? '' : [link.why, BEGIN].filter(Boolean).join(' ');
+  }
+
+  /** Where the kernel is a plain one of Python. */
+  async #offerToLoad(): Promise<void> {
+    const { link } = this.#current;
+    this.#load.hidden ||= link?.phase !== 'plain';
+    if (link?.phase !== 'plain' || link.kernel.isDisposed) {
+      return;
+    }
+    const info = await link.kernel.info;
+    if (link === this.#current.link) {
+      const isPython = info.language_info.name === 'python';
+      this.#load.hidden = !isPython || this.#current.link.phase !== 'plain';
+    }
+  }
+
+  /** A kernel that has loaded it says so; see `Links`. */
+  async #loadExtension(): Promise<void> {
+    const { link } = this.#current;
+    if (!link) {
+      return;
+    }
+    this.#load.disabled = true;
+    const { content } = await link.kernel.requestExecute({ code: LOAD, store_history: false }).done;
+    this.#load.disabled = false;
+    if (content.status !== 'ok') {
+      const { ename = '', evalue = '' } = content as { ename?: string; evalue?: string };
+      const advice = 'Is it there? In a cell: %pip install monarch_nb';
+      showError(new Error(`${LOAD}: ${ename}: ${evalue}. ${advice}`));
+    }
   }
 
   #drawSections(connection: Connection | null): void {

@@ -16,7 +16,7 @@ from monarch_nb.core.shape.selection import SelectionError
 RANK_HELP: Final = """\
 At a rank everything of pdb's works (help shows it). Of the mesh:
   ranks                 who is stopped where
-  rank 3                go to the prompt of rank 3
+  rank 3                go to the prompt of rank 3 (also: attach [ACTOR] 3)
   cast 0-2 COMMAND      send a command to several: cast all n, cast gpus=0:2 p loss
   where*                the stacks of all ranks
   c                     this rank goes on
@@ -37,6 +37,7 @@ _MONARCH_CAST: Final = re.compile(
     re.DOTALL,
 )
 _PLACE: Final = re.compile(r"([A-Za-z_]\w*)\s*=\s*(\([^()]*\)|[^,()]+)")
+_ATTACHED: Final = re.compile(r"(?:[A-Za-z_]\w*\s+)?[0-9]+")  # as in Monarch: trainer 3
 _RANGE: Final = re.compile(r"(\d*)(?::(\d*)(?::(\d*))?)?")
 
 
@@ -69,6 +70,8 @@ def at_rank(line: str) -> Said:
     rest = rest.strip()
     if word in ("ranks", "where*", "continue", "detach") and not rest:
         return Said(word)
+    if word == "attach" and _ATTACHED.fullmatch(rest):
+        return Said("rank", rest)
     if (word == "rank" and rest.isdecimal()) or (word == "cast" and rest and rest[0] not in "=."):
         return Said(word, rest)
     if word in ("help", "h", "?") and not rest:

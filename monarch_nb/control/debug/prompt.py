@@ -25,6 +25,7 @@ from monarch_nb.core.hangs.stack_tree import Stack
 from monarch_nb.core.shape import selection
 from monarch_nb.core.shape.extent import Point
 from monarch_nb.core.shape.selection import SelectionError
+from monarch_nb.core.wire.messages.debug import INPUT
 from monarch_nb.meshes.states import ProcsState, place_of
 from monarch_nb.process import remote_errors
 
@@ -37,6 +38,7 @@ NOBODY: Final = (
 )
 _COMMAND: Final = ("(Pdb) ", "ipdb> ")
 """What pdb, and IPython's, ask for a command with."""
+_LEAVE: Final = ("q", "quit", "exit")
 _HEADING: Final = re.compile(r"\A> .*\n(?=-> |\Z)")
 _FILE: Final = re.compile(r"(?:/[^\s:()\"']+)?/ipykernel_\d+/\d+\.py")
 
@@ -65,11 +67,13 @@ class Conversation:
         self._told: dict[Key, int] = {}
         self._is_off = False  # `detach`: the level of the mesh
         self._running: list[Answer] = []
+        self._has_greeted = False
 
     # what there is
 
     def stops(self) -> list[Stop]:
-        return [stop for stop in self._service.stops() if self.wants(stop)]
+        stops = self._service.stops()
+        return [stop for stop in stops if stop.kind != INPUT and self.wants(stop)]
 
     @property
     def is_waiting(self) -> bool:
@@ -95,6 +99,17 @@ class Conversation:
         for text in self._headlines(new):
             self._write(text)
         self._choose()
+
+    def greet(self) -> None:
+        """Say once how to find out what may be typed."""
+        if not self._has_greeted:
+            self._has_greeted = True
+            leaves = "; q leaves all ranks" if self._is_post_mortem() else ""
+            self._say(f"help shows what can be typed here{leaves}")
+
+    def _is_post_mortem(self) -> bool:
+        stop = self._focused()
+        return stop is not None and stop.kind == "post-mortem"
 
     def choose(self, rank: int) -> bool:
         """Make it the prompt of this rank, if that is stopped."""
@@ -173,6 +188,9 @@ class Conversation:
         """Do what a person has typed. Returns when the next line may be asked for."""
         stop = self._focused()
         said = commands.at_mesh(line) if stop is None else commands.at_rank(line)
+        if self._is_post_mortem() and said.rest.strip() in _LEAVE:
+            self.is_over = True  # nothing waits for it there
+            return
         try:
             self._act(said, stop)
         except SelectionError as error:

@@ -46,7 +46,7 @@ class Stop:
     Attributes:
         tag: the notebook cell for which the rank works; 0 for none.
         what: the actor and endpoint, or "cell".
-        kind: "breakpoint" or "post-mortem".
+        kind: "breakpoint", "failure", "post-mortem", or "input": no debugger, but an `input()`.
         file, line, function: where it has stopped.
         text: what the debugger said when it stopped.
         prompt: what it asks, as pdb writes it.
@@ -131,6 +131,13 @@ class DebugService:
         undo."""
         self._takers.append(taker)
         return lambda: self._takers.remove(taker)
+
+    def refuse(self, key: Key) -> None:
+        """Let a rank go on where nobody answers it."""
+        with self._changed:
+            if key not in self._stops or key in self._answers:
+                return
+        self._pass_over(key)
 
     def send(self, key: Key, line: str) -> Answer:
         """Type a line at a prompt. Returns at once."""
@@ -261,10 +268,12 @@ class DebugService:
     def _is_taken(self, stop: Stop) -> bool:
         if stop.kind == "post-mortem":  # somebody has asked for it
             return True
-        if self._mode == "pass":
+        if self._mode == "pass" and stop.kind != debug.INPUT:
             return False
         if any(taker(stop) for taker in list(self._takers)):
             return True
+        if stop.kind == debug.INPUT:
+            return False
         if self._mode == "stop" or (not self._takers and sys.stdin is not None and _is_terminal()):
             if len(self._stops) == 1:
                 sys.stderr.write(HINT)

@@ -99,6 +99,18 @@ class Xray:
                 found[mesh.name] = self._seen(mesh, places)
         return found
 
+    def silent(self, tag: int) -> dict[str, list[int]]:
+        """Return the ranks that do not answer, of meshes that the cell waits for, by mesh. Asks
+        nobody."""
+        known = self._supervision.silent
+        if not known:
+            return {}
+        found = {
+            mesh.name: [rank for rank in mesh.ranks if mesh._state.processes[rank] in known]
+            for mesh in self._awaited(tag)
+        }
+        return {name: ranks for name, ranks in found.items() if ranks}
+
     def regroup(self, mesh: ProcMesh) -> Regrouped:
         """Take a whole mesh of idle ranks out of its process groups and into a new one, in two
         steps (`worker/groups/regroup.py`). Waits at most `LEAVE_S` and `MEET_S` seconds.

@@ -1,24 +1,24 @@
 """Where ranks are in the user's code, whoever shows it; and how those that do not listen are
 interrupted or ended.
 
-Rule: nothing here needs a rank to answer: the agents do it, on whatever host. Faulthandler writes
-on a signal, also while C code holds the interpreter, and the agents read what it has written. Only
-the names of threads beside the main one are asked of the ranks. Not for the inbox thread.
+A rank is asked first: its inbox thread looks at the others while they cannot move. One that does
+not answer is held by C code, most likely: there faulthandler writes on a signal, which its agent
+sends, and the agent reads what was written, on whatever host. Not for the inbox thread.
 """
 
 from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.hangs.native_stacks import read as read_native
 from monarch_nb.core.hangs.stack_tree import Stack
-from monarch_nb.core.hangs.stacks import is_whole, of_user
+from monarch_nb.core.hangs.stacks import UNNAMED, is_whole, of_user
 from monarch_nb.core.wire.messages.agents import DumpStacks, GetNativeStacks, GetStackDumps, Kill
 from monarch_nb.core.wire.messages.codec import Refused
-from monarch_nb.core.wire.messages.status import GetThreadNames
+from monarch_nb.core.wire.messages.status import GetStacks
 from monarch_nb.process.futures import ask_all
 from monarch_nb.process.futures.ask_all import Question
 
@@ -26,34 +26,28 @@ if TYPE_CHECKING:
     from monarch_nb.meshes.proc_mesh import ProcMesh
     from monarch_nb.process.process import Proc
 
-BRIEF_S: Final = 0.08
-"""For ranks to write, where a prompt waits for it; it takes them about a millisecond."""
+BRIEF_S: Final = 0.3
+"""For ranks to answer, where a prompt waits for it; it takes them a few milliseconds."""
 LIMIT_S: Final = 1.0
-NAMES_S: Final = 0.1
+WRITE_S: Final = 0.08
+"""Of these, for ranks that have not answered to write; it takes them about a millisecond."""
 NATIVE_S: Final = 10.0  # py-spy reads the symbols of every library first
 FIRST_LOOK_S: Final = 0.004
 LOOK_S: Final = 0.015
-UNNAMED: Final = "another thread"
 
 
 def look(
-    proc: Proc, mesh: ProcMesh, ranks: Iterable[int], limit_s: float = LIMIT_S
+    proc: Proc, mesh: ProcMesh, ranks: Collection[int], limit_s: float = LIMIT_S
 ) -> dict[int, list[Stack]]:
     """Read the stacks of the user's code of these ranks, the main thread's first; none: it is idle.
 
-    Takes no longer than `limit_s` and `NAMES_S`. Ranks that are stopped or lost are missing.
+    Takes no longer than `limit_s`. Ranks that are stopped or lost are missing.
     """
-    texts = _dumps(proc, by_agent(mesh, ranks), limit_s)
-    found = {rank: of_user(text) for rank, text in sorted(texts.items())}
-    crowded = [rank for rank, threads in found.items() if any(number for number, _ in threads)]
-    names = _names(proc, {mesh._state.processes[rank]: rank for rank in crowded})
-    return {
-        rank: [
-            Stack(names.get(rank, {}).get(str(number), UNNAMED) if number else "", frames)
-            for number, frames in threads
-        ]
-        for rank, threads in found.items()
-    }
+    found = _told(proc, mesh, ranks, limit_s - WRITE_S)
+    if silent := [rank for rank in ranks if rank not in found]:
+        texts = _dumps(proc, by_agent(mesh, silent), WRITE_S)
+        found |= {rank: _written(text) for rank, text in texts.items()}
+    return dict(sorted(found.items()))
 
 
 def look_with_native(
@@ -79,6 +73,21 @@ def look_with_native(
     return found, whys
 
 
+def _told(
+    proc: Proc, mesh: ProcMesh, ranks: Iterable[int], limit_s: float
+) -> dict[int, list[Stack]]:
+    rank_of = {mesh._state.processes[rank]: rank for rank in ranks}
+    told = ask_all.ask(proc, dict.fromkeys(rank_of, GetStacks()), limit_s)
+    return {
+        rank_of[process]: [Stack(name, tuple(calls)) for name, calls in answer.threads]
+        for process, answer in told.items()
+    }
+
+
+def _written(text: str) -> list[Stack]:
+    return [Stack(UNNAMED if number else "", frames) for number, frames in of_user(text)]
+
+
 def _dumps(proc: Proc, agents: Mapping[int, Mapping[int, int]], limit_s: float) -> dict[int, str]:
     for agent, processes in agents.items():
         proc.control(agent, DumpStacks(list(processes)))
@@ -90,7 +99,7 @@ def _dumps(proc: Proc, agents: Mapping[int, Mapping[int, int]], limit_s: float) 
     while any(missing.values()) and (left_s := deadline - time.monotonic()) > 0:
         time.sleep(min(pause_s, left_s))
         pause_s = LOOK_S
-        texts = _written(proc, missing, deadline)
+        texts = _files(proc, missing, deadline)
         for process, text in texts.items():
             if is_whole(text) or (text and before.get(process) == text):
                 whole[rank_of[process]] = text
@@ -100,9 +109,7 @@ def _dumps(proc: Proc, agents: Mapping[int, Mapping[int, int]], limit_s: float) 
     return whole
 
 
-def _written(
-    proc: Proc, agents: Mapping[int, Mapping[int, int]], deadline: float
-) -> dict[int, str]:
+def _files(proc: Proc, agents: Mapping[int, Mapping[int, int]], deadline: float) -> dict[int, str]:
     asked = {agent: GetStackDumps(list(each)) for agent, each in agents.items() if each}
     answers = Question(proc, asked).wait(max(0.0, deadline - time.monotonic()))
     return {
@@ -111,13 +118,6 @@ def _written(
         if not isinstance(answer, Refused)
         for process, text in answer.texts.items()
     }
-
-
-def _names(proc: Proc, rank_of: Mapping[int, int]) -> dict[int, dict[str, str]]:
-    if not rank_of:
-        return {}
-    told = ask_all.ask(proc, dict.fromkeys(rank_of, GetThreadNames()), NAMES_S)
-    return {rank_of[process]: answer.names for process, answer in told.items()}
 
 
 def kill(proc: Proc, mesh: ProcMesh, ranks: Iterable[int]) -> None:

@@ -22,15 +22,15 @@ from monarch_nb.config import Config
 from monarch_nb.core.wire.frames import HOST_SHIFT, SERVICE_BIT
 from monarch_nb.core.wire.messages.agents import Shutdown
 from monarch_nb.errors import LaunchError
-from monarch_nb.host.launch import AgentBoot
+from monarch_nb.host.launch import LIGHT, AgentBoot
 from monarch_nb.host.local import LocalLauncher
 from monarch_nb.net.gateway import Gateway, pack_hello
 from monarch_nb.net.keys import KeyPair
 from monarch_nb.net.pulse import PulseWatch
+from monarch_nb.process import libraries
 from monarch_nb.process.futures.future import Future, make
 from monarch_nb.process.process import Proc
 
-ATTACH_S: Final = 10.0
 _ASK_AGAIN_S: Final = 0.1
 _RANKS_SHARE: Final = 0.8  # of the time to end in: the rest is for killing those that did not
 _CANNOT_RUN: Final = "TtD"  # states of /proc: stopped, traced, frozen
@@ -38,6 +38,8 @@ _CANNOT_RUN: Final = "TtD"  # states of /proc: stopped, traced, frozen
 
 OnEnd = Callable[[str, str, float | None], None]
 """How it ended, its last words, and for how long it was silent, if it was given up for that."""
+OnHostLost = Callable[[int, str, float | None], None]
+"""The number of a host, why it is lost, and for how long it was silent; None: it never was ours."""
 
 
 class AgentProcess:
@@ -70,7 +72,15 @@ class AgentProcess:
 
     def _run(self) -> None:
         proc, links, config = self._proc, self._proc.links, self._proc.config
-        boot = AgentBoot(str(links.run_dir), proc.agent, proc.id, os.getpid(), asdict(config))
+        boot = AgentBoot(
+            run_dir=str(links.run_dir),
+            agent=proc.agent,
+            controller=proc.id,
+            owner_pid=os.getpid(),
+            owner_thread=threading.get_native_id(),
+            config=asdict(config),
+            preload=(*libraries.of_this_program(), *LIGHT),
+        )
         pulse: PulseWatch | None = None
         how = "could not be started"
         try:
@@ -144,7 +154,7 @@ class AttachedHosts:
         own_host: int,
         config: Config,
         controller: int,
-        on_lost: Callable[[int, str], None],
+        on_lost: OnHostLost,
     ) -> None:
         self._gateway = Gateway(
             run_dir,
@@ -155,48 +165,49 @@ class AttachedHosts:
             on_lost=self._lost,
         )
         self._controller = controller
+        self._timeout_s = config.pulse_timeout_s
         self._next = own_host + 1
         self.ready: dict[int, Future[bool]] = {}
+        self._limits: list[threading.Timer] = []
         self._addresses: dict[int, str] = {}
         self._on_lost = on_lost
         self._gateway.start()
 
-    def dial(self, address: str, pair: KeyPair) -> int:
+    def dial(self, address: str, pair: KeyPair, limit_s: float) -> int:
         host, self._next = self._next, self._next + 1
         self.ready[host] = make(Future)
         self._addresses[host] = address
         self._gateway.dial(host, address, pair, pair.public, pack_hello(host, self._controller))
-        limit = threading.Timer(ATTACH_S, self._too_late, (host,))
+        limit = threading.Timer(limit_s, self._too_late, (host, limit_s))
         limit.daemon = True
         limit.name = "monarch-attach"
         limit.start()
+        self._limits.append(limit)
         self.ready[host].add_done_callback(lambda _: limit.cancel())
         return host
 
+    def _too_late(self, host: int, limit_s: float) -> None:
+        why = f"no answer within {limit_s:g} s; is a worker running there with the same keys?"
+        self._gateway.give_up(host, why)
+
+    # the gateway's thread
+
     def _on_welcome(self, host: int, answer: dict[str, Any]) -> None:
         if "error" in answer:
-            self._fail(host, answer["error"])
+            self._gateway.hang_up(host, str(answer["error"]))
         else:
             self.ready[host]._set_result(True)
 
-    def _too_late(self, host: int) -> None:
-        self._fail(
-            host, f"no answer within {ATTACH_S:g} s; is a worker running there with the same keys?"
-        )
-        self._gateway.hang_up(host)
-
     def _lost(self, host: int, why: str) -> None:
-        self._fail(host, why)
-        self._on_lost(host, why)
-
-    def _fail(self, host: int, why: str) -> None:
-        with contextlib.suppress(KeyError):
-            self.ready[host]._set_exception(
-                RuntimeError(
-                    "attach failed: config push failed during attach: "
-                    f"{self._addresses[host]}: {why}"
-                )
-            )
+        if self.ready[host].done():
+            self._on_lost(host, why, self._timeout_s)
+            return
+        text = f"attach failed: config push failed during attach: {self._addresses[host]}: {why}"
+        self.ready[host]._set_exception(RuntimeError(text))
+        self._on_lost(host, text, None)
 
     def close(self) -> None:
+        for limit in self._limits:
+            limit.cancel()
+            limit.join()
         self._gateway.close()

@@ -20,8 +20,10 @@ from typing import Final, final
 from monarch_nb.config import Config
 from monarch_nb.control.client import client, running_client
 from monarch_nb.control.faults import exit_when_told
+from monarch_nb.control.hosts.addresses import WorkerAddress
 from monarch_nb.control.hosts.agents import agent_of
 from monarch_nb.core.shape.extent import Extent
+from monarch_nb.host import guard
 from monarch_nb.host.launch import AgentBoot
 from monarch_nb.host.local import LocalLauncher
 from monarch_nb.host.rundir import new_run_dir
@@ -48,10 +50,11 @@ class ChannelTransport(enum.StrEnum):
 
 
 class HostWorker:
-    """Offers this host at an address until it is shut down."""
+    """Offers this host at an address until it is shut down; None: one in a private folder."""
 
-    def __init__(self, address: str, key_folder: Path | None) -> None:
+    def __init__(self, address: str | None, key_folder: Path | None) -> None:
         self._run_dir = new_run_dir()
+        self._file_limit, _ = guard.raise_file_limit()  # connections of strangers take some
         config = self._config = Config.from_environ()
         self._agent: LocalLauncher | None = None
         self._ended = threading.Event()
@@ -64,9 +67,13 @@ class HostWorker:
             on_lost=lambda _host, _why: self._drop_agent(),
         )
         try:
-            self.address = self._gateway.listen(
-                address, keys.identity(key_folder), keys.allowed(key_folder)
-            )
+            dial, bind = WorkerAddress.from_text(address or f"ipc://{self._run_dir.path}/host")
+            own, allowed = keys.identity(key_folder), keys.allowed(key_folder)
+            if bind is None:
+                self.address = self._gateway.listen(dial, own, allowed)
+            else:
+                self._gateway.listen(bind, own, allowed, anywhere=True)
+                self.address = dial
         except BaseException:
             self.close()
             raise
@@ -91,7 +98,10 @@ class HostWorker:
         self._gateway.rename(host)
         launcher = self._agent = LocalLauncher()
         path, config = str(self._run_dir.path), asdict(self._config)
-        launcher.launch(AgentBoot(path, agent_of(host), controller, os.getpid(), config))
+        boot = AgentBoot(
+            path, agent_of(host), controller, os.getpid(), config, file_limit=self._file_limit
+        )
+        launcher.launch(boot)
         threading.Thread(
             target=self._watch, args=(launcher,), name="monarch-agent", daemon=True
         ).start()
@@ -108,18 +118,26 @@ class HostWorker:
 
 
 def run_worker_loop_forever(
-    *, address: str, ca: str = DEFAULT_KEYS, private_key: str | None = None
+    *,
+    address: str,
+    ca: str = DEFAULT_KEYS,
+    private_key: str | None = None,
+    service_proc_id: object = None,
 ) -> None:
     """Offer this host at `address` until the process ends or a client shuts the host down.
 
     Args:
-        address: `tcp://host:port` (an interface of this host, never all) or `ipc://path`.
+        address: `tcp://host:port` (an interface of this host, never all), `tcp://host:fdN` (a
+            listening socket that this process was given) or `ipc://path`. Also `DIAL@BIND`: others
+            use the first, the second is listened on; there, every interface may be named.
         ca: folder of the keys; the default is `$MONARCH_NB_HOME` or `~/.monarch_nb`.
         private_key: not used; TLS is `NotImplementedError`. Links are CURVE.
+        service_proc_id: accepted, as Monarch's programs give it; a client names its hosts itself.
 
     Example:
         >>> run_worker_loop_forever(address="tcp://127.0.0.1:26600")     # doctest: +SKIP
     """
+    del service_proc_id
     worker = HostWorker(address, _folder(ca, private_key))
     exit_when_told()
     try:
@@ -132,10 +150,15 @@ run_worker_loop_until_shutdown = run_worker_loop_forever
 
 
 def start_worker_loop_forever(
-    *, address: str, ca: str = DEFAULT_KEYS, private_key: str | None = None
+    *,
+    address: str,
+    ca: str = DEFAULT_KEYS,
+    private_key: str | None = None,
+    service_proc_id: object = None,
 ) -> Future[str]:
     """Do as `run_worker_loop_forever` in the background; the future gives the address that is
     listened on."""
+    del service_proc_id
     worker = HostWorker(address, _folder(ca, private_key))
     exit_when_told()
     atexit.register(worker.close)
@@ -157,22 +180,25 @@ def attach_to_workers(
     ca: str = DEFAULT_KEYS,
     name: str | None = None,
     private_key: str | None = None,
+    service_proc_ids: Sequence[object] = (),
 ) -> HostMesh:
     """Attach worker processes as one host mesh (axis `hosts`). Does not block.
 
     Args:
         workers: their addresses, or futures of them.
         ca: folder of the keys, as for the worker.
+        service_proc_ids: accepted, as Monarch's programs give them.
 
     Raises:
         ValueError: no worker, or an address that is none. `.initialized` raises `RuntimeError`
             ("attach failed: ...") that names a worker which cannot be reached.
     """
-    del name
+    del name, service_proc_ids
     if not workers:
         raise ValueError("attach_to_workers needs the address of at least one worker")
     folder = _folder(ca, private_key)
-    addresses = [each if isinstance(each, str) else each.get() for each in workers]
+    written = [each if isinstance(each, str) else each.get() for each in workers]
+    addresses = [WorkerAddress.from_text(each).dial for each in written]
     for address in addresses:
         wire.check_address(address)
     hosts = client().attach_hosts(addresses, keys.identity(folder))

@@ -1,9 +1,9 @@
 """What has failed on ranks, equal errors once: in cells, in calls by whomever, by dying.
 
 Rules of the file: a rank numbers its errors, so one that comes with the outcome of a cell and again
-when the rank is asked counts once. What a person has interrupted or stopped is no failure. The 32
-kinds of failure of a mesh that happened last are kept. Everything but `of` runs in the inbox thread
-or returns at once.
+when the rank is asked counts once. What a person has interrupted or stopped is no failure, and the
+death of a rank that was healed is none any more. The 32 kinds of failure of a mesh that happened
+last are kept. Everything but `of` runs in the inbox thread or returns at once.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.errors.records import ErrorRecord, FrameRecord
 from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.core.wire.messages.status import GetDetails, KeptError, RankDetails
-from monarch_nb.meshes.states import Place, place_of
+from monarch_nb.meshes.states import Place, newest_of, place_of
 from monarch_nb.process.supervision.recent_errors import KEPT
 
 if TYPE_CHECKING:
     from monarch_nb.process.exit import Exit
     from monarch_nb.process.process import Proc
-    from monarch_nb.process.supervision.supervision import Supervision
+    from monarch_nb.process.supervision.supervision import MeshState, Supervision
 
 _WANTED: Final = {"KeyboardInterrupt", "CancelledError", "CallInterrupted", "CallCancelled"}
 MAX_GROUPS: Final = 32
@@ -92,9 +92,15 @@ class Failures:
         self._last_id = 0
         self._lock = threading.Lock()
         supervision.on_exit.append(self._exited)
+        supervision.on_heal.append(self._healed)
 
     def of(self, mesh: str) -> tuple[Failure, ...]:
-        """Return them, newest first; the same object while nothing changes. Any thread."""
+        """Return those of the newest mesh of this name, newest first; the same object while nothing
+        changes. Any thread.
+        """
+        state = newest_of(self._supervision, mesh)
+        if state is not None and state.number != self._numbers.get(mesh):
+            return ()
         return self._shown.get(mesh, ())
 
     def cell_failed(self, process: int, number: int, record: ErrorRecord, what: str) -> None:
@@ -180,8 +186,24 @@ class Failures:
             )
             if len(groups) > MAX_GROUPS:
                 del groups[min(groups, key=lambda each: groups[each].at)]
-            newest_first = sorted(groups.values(), key=lambda each: each.at, reverse=True)
-            self._shown[place.mesh] = tuple(newest_first)
+            self._show(place.mesh, groups)
+
+    def _healed(self, state: MeshState, ranks: Sequence[int]) -> None:
+        with self._lock:
+            if self._numbers.get(state.name) != state.number:
+                return
+            groups = self._meshes[state.name]
+            for key, found in [each for each in groups.items() if each[1].record.died]:
+                left = tuple(rank for rank in found.ranks if rank not in ranks)
+                count = found.count - len(found.ranks) + len(left)
+                groups[key] = replace(found, ranks=left, count=count)
+                if not left:
+                    del groups[key]
+            self._show(state.name, groups)
+
+    def _show(self, mesh: str, groups: dict[Hashable, Failure]) -> None:
+        newest_first = sorted(groups.values(), key=lambda each: each.at, reverse=True)
+        self._shown[mesh] = tuple(newest_first)
 
     def _groups(self, place: Place) -> dict[Hashable, Failure]:
         groups = self._meshes.pop(place.mesh, {})

@@ -19,6 +19,8 @@ from pathlib import Path
 from re import Pattern
 from typing import BinaryIO, Final
 
+from monarch_nb.net.private import check_keeps, make_private
+
 MAX_WAITING: Final = 256 << 20  # characters in the queue; what comes on top is counted only
 MAX_NAME: Final = 100
 FLUSH_S: Final = 2.0
@@ -122,7 +124,8 @@ def index_of(path: Path) -> Path:
 
 
 def _append(path: Path, data: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(path, flags, 0o600)
     try:
         while data:
             data = data[os.write(file, data) :]
@@ -277,7 +280,9 @@ class Logbook:
     def _log(self, place: Place) -> RankLog:
         if place not in self._logs:
             mesh, rank = place
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            check_keeps(self.folder.parent)
+            make_private(self.folder)
             name = urllib.parse.quote(mesh, safe="")[:MAX_NAME]
             self._logs[place] = RankLog(self.folder / f"{name}.{rank}.log", self._limit_bytes)
         return self._logs[place]

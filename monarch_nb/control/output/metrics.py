@@ -18,7 +18,7 @@ from monarch_nb.core.curves import CAPACITY, Curve, Sample, from_wire
 from monarch_nb.core.errors.records import clip
 from monarch_nb.core.wire.messages.cells import LoggedValues, MetricsTaken
 from monarch_nb.core.wire.messages.codec import decode
-from monarch_nb.meshes.states import Place, place_of
+from monarch_nb.meshes.states import Place, newest_of, place_of
 from monarch_nb.services import metrics
 
 if TYPE_CHECKING:
@@ -64,11 +64,16 @@ class Metrics:
         self._writing = threading.Lock()
 
     def curves(self, mesh: str) -> Mapping[str, Curve]:
-        """Return them by name, in the order in which they came; empty where nothing was logged."""
+        """Return those of the newest mesh of this name, by name in the order in which they came;
+        empty where nothing was logged.
+        """
         if mesh == OWN:
             self._take_own()
         found = self._meshes.get(mesh)
-        return _NOTHING if found is None else MappingProxyType(found.curves)
+        state = newest_of(self._supervision, mesh)
+        if found is None or (state is not None and state.number != found.number):
+            return _NOTHING
+        return MappingProxyType(found.curves)
 
     def left_out(self, mesh: str) -> int:
         """Return how many values were not kept because the mesh logs more than 32 names."""

@@ -43,7 +43,9 @@ Show = Callable[[int, str, str, str], None]  # tag, mesh, stream, text
 @dataclass(frozen=True)
 class OutputEvent:
     """Something a rank printed (`stream` "stdout" or "stderr", `text`), showed ("display",
-    `content`), or how far its progress bars are ("progress", `content`)."""
+    `content`), or how far its progress bars are ("progress", `content`). `blocks` are the parts of
+    the text that were written at once and have several lines: the first character and the one
+    behind the last."""
 
     tag: int
     rank: int
@@ -52,6 +54,7 @@ class OutputEvent:
     stream: str
     text: str = ""
     content: dict[str, Any] = field(default_factory=dict)
+    blocks: Sequence[tuple[int, int]] = ()
 
 
 class OutputService:
@@ -73,13 +76,13 @@ class OutputService:
 
     def on_output(self, message: Message) -> None:
         """Take an OUTPUT message of a rank."""
-        _, _, stream, text, content = decode(Output, json_of(message.payload))
+        _, _, stream, text, content, blocks = decode(Output, json_of(message.payload))
         if stream == "metrics":
             self.metrics.on_message(content, message)
             return
         if stream == "progress":  # bars that have ended leave a line
             text = _ended(content)
-        self._hand_on(message.source, message.tag, stream, text, content)
+        self._hand_on(message.source, message.tag, stream, text, content, blocks=blocks or ())
 
     def on_raw(self, raw: RawOutput, message: Message) -> None:
         """Take what a rank's C code or its children wrote to the file descriptors, from the agent,
@@ -111,7 +114,8 @@ class OutputService:
         for process, stream in list(self._partial):
             if process == ended.process:
                 self._hand_on(process, 0, stream, "\n", None)
-        self.tail.end_lines(*place_of(self._supervision, ended.process)[:2])
+        name, rank, _, number, _ = place_of(self._supervision, ended.process)
+        self.tail.end_lines(name, rank, number)
         self._crashing = {each for each in self._crashing if each[0] != ended.process}
 
     def _hand_on(
@@ -122,17 +126,18 @@ class OutputService:
         text: str,
         content: dict[str, object] | None,
         hidden: str = "",
+        blocks: Sequence[tuple[int, int]] = (),
     ) -> None:
         # Keep it and show it; what follows it `hidden` is kept only
-        name, rank, size, _, _ = place_of(self._supervision, process)
+        name, rank, size, number, _ = place_of(self._supervision, process)
         if text or hidden:
             self.logbook.write(name, rank, size, tag, text + hidden)
-            self.tail.feed(name, rank, stream, text + hidden)
+            self.tail.feed(name, rank, stream, text + hidden, number)
         if hidden and not text:
             return
         if self._windows.take(process, tag, stream, text):
             return
-        self._show(process, OutputEvent(tag, rank, name, size, stream, text, content or {}))
+        self._show(process, OutputEvent(tag, rank, name, size, stream, text, content or {}, blocks))
 
     def _show(self, process: int, event: OutputEvent) -> None:
         if self._listeners:

@@ -8,6 +8,7 @@ fallen out, it is known how much it was. The logbook has all of it.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Collection, Iterator
 from re import Pattern
@@ -22,7 +23,9 @@ MAX_OPEN: Final = 4_096  # lines that have begun
 
 
 class Line(NamedTuple):
-    """A line of output. `seq` counts the lines of all ranks, from 1."""
+    """A line of output. `seq` counts the lines of all ranks, from 1; `at` is the `time.time()` at
+    which it came.
+    """
 
     seq: int
     mesh: str
@@ -30,21 +33,23 @@ class Line(NamedTuple):
     stream: str
     level: str
     text: str
+    at: float
 
 
 class _Piece:
     """Lines of one stream of a rank that came together."""
 
-    __slots__ = ("_lines", "count", "first", "mesh", "rank", "stream", "text")
+    __slots__ = ("_lines", "at", "count", "first", "mesh", "number", "rank", "stream", "text")
 
     def __init__(
-        self, first: int, count: int, place: tuple[str, int], stream: str, text: str
+        self, first: int, count: int, place: tuple[str, int, int], stream: str, text: str
     ) -> None:
         self.first = first
         self.count = count
-        self.mesh, self.rank = place
+        self.mesh, self.rank, self.number = place
         self.stream = stream
         self.text = text
+        self.at = time.time()
         self._lines: list[Line] | None = None
 
     @property
@@ -55,7 +60,7 @@ class _Piece:
         if self._lines is None:
             texts = plain_lines(self.text)
             self._lines = [
-                Line(self.first + index, self.mesh, self.rank, self.stream, level, text)
+                Line(self.first + index, self.mesh, self.rank, self.stream, level, text, self.at)
                 for index, (level, text) in enumerate(zip(levels(texts), texts, strict=True))
             ]
         return self._lines
@@ -75,7 +80,7 @@ class Tail:
         self._pieces: deque[_Piece] = deque()
         self._fallen: deque[tuple[int, int, str, int]] = deque(maxlen=MAX_FALLEN)
         """last seq, how many, mesh, rank"""
-        self._open: dict[tuple[str, int, str], str] = {}  # lines that have not ended
+        self._open: dict[tuple[str, int, int, str], str] = {}  # lines that have not ended
         self._seq = 0
         self._lines = self._chars = 0
         self._lock = threading.Lock()
@@ -86,8 +91,10 @@ class Tail:
 
     # the inbox thread
 
-    def feed(self, mesh: str, rank: int, stream: str, text: str) -> None:
-        key = mesh, rank, stream
+    def feed(self, mesh: str, rank: int, stream: str, text: str, number: int = 0) -> None:
+        """Take what a rank wrote. `number` tells meshes of one name apart."""
+        place = mesh, rank, number
+        key = *place, stream
         end = text.rfind("\n") + 1
         begun = self._open.pop(key, "")
         if end < len(text):
@@ -95,13 +102,14 @@ class Tail:
             if len(self._open) > MAX_OPEN:  # of ranks that are long gone
                 self._open.pop(next(iter(self._open)))
         if end:
-            self._add((mesh, rank), stream, begun + text[:end])
+            self._add(place, stream, begun + text[:end])
 
-    def end_lines(self, mesh: str, rank: int) -> None:
-        for key in [key for key in self._open if key[:2] == (mesh, rank)]:
-            self._add((mesh, rank), key[2], self._open.pop(key) + "\n")
+    def end_lines(self, mesh: str, rank: int, number: int = 0) -> None:
+        place = mesh, rank, number
+        for key in [key for key in self._open if key[:3] == place]:
+            self._add(place, key[3], self._open.pop(key) + "\n")
 
-    def _add(self, place: tuple[str, int], stream: str, text: str) -> None:
+    def _add(self, place: tuple[str, int, int], stream: str, text: str) -> None:
         count = text.count("\n")
         with self._lock:
             self._pieces.append(_Piece(self._seq + 1, count, place, stream, text))
@@ -167,17 +175,19 @@ class Tail:
         pattern: Pattern[str] | None = None,
         level: str = "",
         before: int | None = None,
+        number: int | None = None,
     ) -> list[Line]:
         """Return the newest matching lines before the one numbered `before`, oldest first.
 
         Args:
             level: "warning" means errors too; "" everything.
+            number: of the one mesh that is meant; None for all that had this name.
         """
         wanted = {"": ("", "warning", "error"), "warning": ("warning", "error")}.get(
             level, (level,)
         )
         found: list[Line] = []
-        for line in self._backwards(mesh, ranks):
+        for line in self._backwards(mesh, ranks, number):
             if len(found) >= count:
                 break
             if before is not None and line.seq >= before:
@@ -186,10 +196,13 @@ class Tail:
                 found.append(line)
         return found[::-1]
 
-    def _backwards(self, mesh: str | None, ranks: Collection[int] | None) -> Iterator[Line]:
+    def _backwards(
+        self, mesh: str | None, ranks: Collection[int] | None, number: int | None
+    ) -> Iterator[Line]:
         pieces, *_ = self._since(0, mesh, ranks)
         for piece in reversed(pieces):
-            yield from reversed(piece.lines())
+            if number is None or piece.number == number:
+                yield from reversed(piece.lines())
 
     def _since(
         self, seq: int, mesh: str | None, ranks: Collection[int] | None

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from monarch_nb.control.status.snapshots import Usage
 from monarch_nb.core.wire.messages.agents import Board, Row
 
 NOTHING = Usage()
+
+URGENT: Final = frozenset(("starting", "paused"))
+"""States whose end and, for the second, whose begin people are to see at once."""
 
 
 class Told(NamedTuple):
@@ -38,13 +41,14 @@ class Boards:
         self._offsets: dict[int, float] = {}  # of the agents' clocks
         self._news = threading.Condition()
 
-    def tell(self, agent: int, board: Board, now: float) -> None:
-        """Take a `board` message of an agent."""
+    def tell(self, agent: int, board: Board, now: float) -> bool:
+        """Take a `board` message of an agent. True if it is urgent."""
         sampled_at = board.now_ns / 1e9
         with self._news:
             offset = min(self._offsets.get(agent, float("inf")), now - sampled_at)
             self._offsets[agent] = offset
             told = Told(offset, sampled_at + offset)
+            is_urgent = any(self._is_urgent(row) for row in board.ranks)
             new = {row[0]: (row, told) for row in board.ranks}
             self.rows.update(new)
             self._changed.update(new)
@@ -52,6 +56,13 @@ class Boards:
                 self.usage[process] = Usage(*usage)
                 self._changed.add(process)
             self._news.notify_all()
+        return is_urgent
+
+    def _is_urgent(self, row: Row) -> bool:
+        process, state, *_ = row
+        known = self.rows.get(process)
+        before = "starting" if known is None else known[0][1]
+        return state != before and not URGENT.isdisjoint((state, before))
 
     def touch(self, process: int) -> None:
         with self._news:

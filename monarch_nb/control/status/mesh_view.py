@@ -121,8 +121,16 @@ class MeshView:
             self.missing -= self._sources.boards.rows.keys()
         if any_changed or self._actors_changed() or self._status is None:
             known = tuple(each for each in self._ranks if each is not None)
-            name, ended = self.state.name, self.state.ended
-            self._status = MeshStatus(name, self._labels, self._sizes, known, self._actors, ended)
+            state = self.state
+            self._status = MeshStatus(
+                state.name,
+                self._labels,
+                self._sizes,
+                known,
+                self._actors,
+                state.ended,
+                state.number,
+            )
         return self._status
 
     def samples(self) -> list[Sample]:
@@ -134,9 +142,10 @@ class MeshView:
             if (known := rows.get(process)) is None:
                 found.append(Sample(process, state, status.since, 0.0, False, 0.0))
                 continue
-            (_, running, since_ns, _, busy_ns, *_), told = known
+            (_, running, since_ns, _, busy_ns, _, _, failed, _), told = known
             since, runs = told.time_s(since_ns), running in _RUNNING
-            found.append(Sample(process, state, since, busy_ns / 1e9, runs, told.seen_at))
+            seen = busy_ns / 1e9, runs, told.seen_at, failed
+            found.append(Sample(process, state, since, *seen))
         return found
 
     def _to_look_at(self, changed: Iterable[int]) -> Iterable[int]:

@@ -27,8 +27,13 @@ if TYPE_CHECKING:
     from monarch_nb.process.process import Proc
     from monarch_nb.process.supervision.supervision import Supervision
 
+OnNews = Callable[[bool], None]
+"""Told of something new, with True where it is urgent: a rank has died or has stopped at a
+breakpoint, or a mesh has come."""
+
 LOOK_S: Final = 0.3  # how long a snapshot waits for the first sample
 KEEP_LOOKING_S: Final = 5.0
+HURRY_S: Final = 0.5
 FASTEST_S: Final = 0.1
 SLOWEST_S: Final = 1.0  # timelines want a sample each second
 
@@ -36,9 +41,7 @@ SLOWEST_S: Final = 1.0  # timelines want a sample each second
 class Watch:
     """Somebody looks, until `close`."""
 
-    def __init__(
-        self, service: StatusService, period_s: float, on_news: Callable[[], None]
-    ) -> None:
+    def __init__(self, service: StatusService, period_s: float, on_news: OnNews) -> None:
         self.period_s = min(SLOWEST_S, max(FASTEST_S, period_s))
         self.on_news = on_news
         self._service = service
@@ -58,7 +61,7 @@ class StatusService:
         self._hosts.name(proc.agent, socket.gethostname())
         self._views: dict[int, MeshView] = {}  # by number of the mesh
         self._watches: list[Watch] = []
-        self._looking_until = 0.0
+        self._looking_until = self._hurry_until = 0.0
         self._asked: dict[int, float] = {}  # agents that sample, and how often
         self._awaited: set[int] = set()  # ranks that a snapshot has waited for
         self._began = time.monotonic()
@@ -78,21 +81,27 @@ class StatusService:
         for process, pid in zip(spawned.procs, spawned.pids, strict=True):
             self._sources.pids[process] = pid
             self._boards.touch(process)
+        self._spread(urgent=True)
 
     def on_board(self, board: Board, message: Message) -> None:
         """Take changed records of a board."""
         if message.source in self._asked:
-            self._boards.tell(message.source, board, time.monotonic())
-            self._spread()
+            is_urgent = self._boards.tell(message.source, board, time.monotonic())
+            self._spread(urgent=is_urgent)
+
+    def hurry(self) -> None:
+        """Sample fast for a moment, if somebody looks: the state of a rank is about to change."""
+        self._hurry_until = time.monotonic() + HURRY_S
+        self._spread(urgent=True)
 
     def _on_exit(self, ended: Exit) -> None:
         self._sources.ended_at[ended.process] = time.monotonic()
         self._boards.touch(ended.process)
-        self._spread()
+        self._spread(urgent=True)
 
-    def _spread(self) -> None:
+    def _spread(self, *, urgent: bool) -> None:
         for watch in tuple(self._watches):
-            watch.on_news()
+            watch.on_news(urgent)
 
     # any thread
 
@@ -115,7 +124,7 @@ class StatusService:
     def _snapshot_of(self, meshes: tuple[MeshStatus, ...]) -> Snapshot:
         return Snapshot(meshes, self._hosts.told(self._sources.dead), time.monotonic())
 
-    def watch(self, period_s: float, on_news: Callable[[], None] = lambda: None) -> Watch:
+    def watch(self, period_s: float, on_news: OnNews = lambda _: None) -> Watch:
         """Have all ranks sampled this often (0.1 s to 1 s) and keep timelines, until it is closed.
 
         Of several watches the fastest counts. `on_news` is called on the inbox thread when a
@@ -123,9 +132,6 @@ class StatusService:
         """
         made = Watch(self, period_s, on_news)
         with self._lock:
-            if not self._watches:
-                for view in self._views.values():
-                    view.timeline.skip(self._seconds())
             self._watches.append(made)
             self._refresh()
             self._ask()
@@ -161,8 +167,13 @@ class StatusService:
 
     def _period_s(self) -> float | None:
         if self._watches:
-            return min(watch.period_s for watch in self._watches)
+            wanted = min(watch.period_s for watch in self._watches)
+            return FASTEST_S if self._is_hurrying() else wanted
         return FASTEST_S if time.monotonic() < self._looking_until else None
+
+    def _is_hurrying(self) -> bool:
+        is_there = all(view.state.initialized.done() for view in self._views.values())
+        return not is_there or time.monotonic() < self._hurry_until
 
     def _ask(self) -> None:
         period_s, proc = self._period_s(), self._proc

@@ -60,7 +60,7 @@ class ActorStatus:
 
 @dataclass(frozen=True)
 class MeshStatus:
-    """One mesh of processes."""
+    """One mesh of processes. `number` tells those of one name apart."""
 
     name: str
     labels: tuple[str, ...]
@@ -68,6 +68,7 @@ class MeshStatus:
     ranks: tuple[RankStatus, ...]
     actors: tuple[ActorStatus, ...] = ()
     ended: str | None = None
+    number: int = 0
 
 
 @dataclass(frozen=True)

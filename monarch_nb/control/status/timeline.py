@@ -1,13 +1,16 @@
 """What each rank of a mesh did in each of the last seconds, a letter a second.
 
 `0` to `9` is the share of the second in which user code ran (`9`: 90 % and more), `c` a wait in a
-collective, `p` paused, `s` starting, `z` silent, `x` ended, `.` not known: nobody looked. Shares
-come from the ranks' own clocks: differences of how long they were busy, not of what was seen at
-some moments. It knows no clock and no thread; who reads while another feeds sees whole seconds.
+collective, `p` paused, `s` starting, `z` silent, `e` it raised an exception, `x` ended, `.` not
+known: nobody had looked before. Shares come from the ranks' own clocks: differences of how long
+they were busy, not of what was seen at some moments, so seconds at which nobody looked have the
+share of all of them together. It knows no clock and no thread; who reads while another feeds sees
+whole seconds.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -15,6 +18,7 @@ KEPT: Final = 300
 """Seconds."""
 
 UNKNOWN: Final = "."
+RAISED: Final = "e"
 WAIT_S: Final = 0.5
 """A wait in a collective that is shorter at the end of a second is part of what was busy."""
 
@@ -34,7 +38,7 @@ class Sample(NamedTuple):
     """A rank as it was last seen, at `seen_at`: what it does goes on since `since`.
 
     `process` tells one life of the rank from the next; before `since`, it was busy for `busy_s` in
-    this life. `runs`: it is busy now.
+    this life. `runs`: it is busy now. `failed`: how often it has raised in this life.
     """
 
     process: int
@@ -43,6 +47,7 @@ class Sample(NamedTuple):
     busy_s: float
     runs: bool
     seen_at: float
+    failed: int = 0
 
     def busy_until(self, at: float) -> float:
         """Return for how long it was busy in this life."""
@@ -58,23 +63,24 @@ class Timeline:
     def __init__(self, size: int, seconds: int = 0) -> None:
         self._size = size
         self._told: tuple[int, tuple[bytes, ...]] = (seconds, ())
-        self._last: list[tuple[int, float, float] | None] = [None] * size  # process, when, busy
+        # process, when, busy, failed
+        self._last: list[tuple[int, float, float, int] | None] = [None] * size
 
     @property
     def seconds(self) -> int:
         return self._told[0]
 
     def feed(self, seconds: int, now: float, samples: Sequence[Sample]) -> None:
-        """Add the second that has ended, number `seconds` from 1; so were the ranks at `now`."""
-        if seconds <= self.seconds:
+        """Add the seconds that have ended, up to number `seconds` from 1; so were the ranks at
+        `now`.
+        """
+        ended, columns = self._told
+        new = min(seconds - ended, KEPT)
+        if new <= 0:
             return
-        letters = "".join(self._letter(rank, now, each) for rank, each in enumerate(samples))
-        self._add(seconds, letters.encode())
-
-    def skip(self, seconds: int) -> None:
-        """Leave out the seconds until now: nobody looked."""
-        self._last = [None] * self._size
-        self._add(seconds, UNKNOWN.encode() * self._size)
+        rows = [self._letters(rank, now, each, new) for rank, each in enumerate(samples)]
+        added = ("".join(letters).encode() for letters in zip(*rows, strict=True))
+        self._told = seconds, (*columns, *added)[-KEPT:]
 
     def strips(self) -> list[str]:
         """Return the last seconds of each rank, `KEPT` at most, oldest first."""
@@ -88,24 +94,26 @@ class Timeline:
         place = second - (seconds - len(columns))
         return columns[place].decode() if 0 <= place < len(columns) else UNKNOWN * self._size
 
-    def _add(self, seconds: int, column: bytes) -> None:
-        ended, columns = self._told
-        new = (column,) * min(seconds - ended, KEPT)  # after a pause of this process: several
-        if new:
-            self._told = seconds, (*columns, *new)[-KEPT:]
-
-    def _letter(self, rank: int, now: float, sample: Sample) -> str:
+    def _letters(self, rank: int, now: float, sample: Sample, seconds: int) -> str:
+        # Of the last seconds: one, or all at which nobody looked
         last = self._last[rank]
+        mark, share = _mark(sample, now), UNKNOWN
         if last is None or last[0] != sample.process:
-            self._last[rank] = sample.process, now, sample.busy_until(now)
-            return _mark(sample, now) or UNKNOWN
-        _, before, busy_before = last
-        # what was seen since then is exact; else nothing has changed until now, as far as is known
-        at = sample.seen_at if sample.seen_at - before >= _MIN_SPAN_S else now
-        busy = sample.busy_until(at)
-        self._last[rank] = sample.process, at, busy
-        share = (busy - busy_before) / (at - before) if at > before else 0.0
-        return _mark(sample, now) or str(min(9, max(0, int(share * 10))))
+            self._last[rank] = sample.process, now, sample.busy_until(now), sample.failed
+        else:
+            _, before, busy_before, failed_before = last
+            # what was seen since then is exact; else nothing has changed until now, so far as known
+            at = sample.seen_at if sample.seen_at - before >= _MIN_SPAN_S else now
+            busy = sample.busy_until(at)
+            if busy >= busy_before and at > before:  # else its host has not told yet
+                share = str(min(9, int((busy - busy_before) / (at - before) * 10)))
+                self._last[rank] = sample.process, at, busy, sample.failed
+            if sample.failed > failed_before and mark != "x":
+                mark = RAISED
+        if mark is None or mark == RAISED or not sample.since:
+            return share * (seconds - 1) + (mark or share)
+        so = min(seconds, max(1, math.ceil(now - sample.since)))
+        return share * (seconds - so) + mark * so
 
 
 def _mark(sample: Sample, now: float) -> str | None:

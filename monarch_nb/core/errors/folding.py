@@ -1,13 +1,13 @@
 """What ranks have in common is said once: equal outputs, equal errors, and the labels of ranks.
 
-Pure functions of what has arrived. Text is folded in `streams.py`, where time matters.
+Pure functions of what has arrived. Text is folded in `core/text/`, where time matters.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from monarch_nb.core.errors.records import ErrorRecord, Label, Lookup, clip
@@ -15,6 +15,7 @@ from monarch_nb.core.errors.records import ErrorRecord, Label, Lookup, clip
 MAX_RUNS: Final = 12  # of ranks in a label
 MAX_MESSAGES: Final = 16  # of differing messages that are listed
 MAX_MESSAGE: Final = 300
+_NOT_COMING: Final = "will not come"
 
 
 def rank_runs(ranks: Iterable[int]) -> str:
@@ -124,9 +125,27 @@ class ErrorGroup:
 
 
 def fold_errors(records: Mapping[int, ErrorRecord]) -> list[ErrorGroup]:
-    """Group ranks by how their errors arose; messages may differ within a group."""
-    groups = fold_outputs({rank: record.signature() for rank, record in records.items()})
-    return [_error_group(group.ranks, records) for group in groups]
+    """Group ranks by how their errors arose; messages may differ within a group.
+
+    Ranks that only waited for one that had failed come last.
+    """
+    folded = fold_outputs({rank: record.signature() for rank, record in records.items()})
+    groups = [_error_group(group.ranks, records) for group in folded]
+    return sorted(groups, key=lambda group: _only_waited(group.record))
+
+
+def not_coming(ranks: Sequence[int]) -> str:
+    """Say why ranks that wait for these are freed.
+
+    Example:
+        >>> not_coming([2])
+        'rank 2 failed, it will not come'
+    """
+    return f"{rank_words(ranks)} failed, {'it' if len(ranks) == 1 else 'they'} {_NOT_COMING}"
+
+
+def _only_waited(record: ErrorRecord) -> bool:
+    return any(text.endswith(_NOT_COMING) for text in (record.evalue, *record.notes))
 
 
 def format_errors(

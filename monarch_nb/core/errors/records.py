@@ -20,6 +20,8 @@ from monarch_nb.errors import ActorError, RemoteProtocolError
 
 MAX_TEXT: Final = 10_000  # characters of a message; Dask's limit
 MAX_LINE: Final = 500
+MAX_UNDERLINED: Final = 84  # characters of a line with carets
+BEFORE_CARETS: Final = 24  # of those before the first
 MAX_NOTES: Final = 20
 MAX_RECORDS: Final = 32  # of one chain of causes and groups, which also bounds the depth
 MAX_MEMBERS: Final = 15  # of one exception group, as CPython prints
@@ -365,11 +367,23 @@ def _frame_lines(frame: FrameRecord, lookup: Lookup, label: Label) -> Iterator[s
     text = (frame.line or "") if found is None else found.rstrip()
     if not text.strip():
         return
-    yield f"    {text.strip()}"
     # the columns were counted in the line the rank compiled; a magic looks different in a notebook
     if frame.columns and text == frame.line:
         start, end = (column - (len(text) - len(text.lstrip())) for column in frame.columns)
-        yield f"    {' ' * max(start, 0)}{'^' * max(end - max(start, 0), 1)}"
+        start = max(start, 0)
+        yield from _underlined(text.strip(), start, max(end, start + 1))
+    else:
+        yield f"    {text.strip()}"
+
+
+def _underlined(line: str, start: int, end: int) -> Iterator[str]:
+    # A part of a long line: a page would wrap it, and the carets would stand below something else
+    first = max(min(start - BEFORE_CARETS, len(line) - MAX_UNDERLINED), 0)
+    last = first + MAX_UNDERLINED
+    before, after = "..." if first else "", "..." if last < len(line) else ""
+    indent = " " * (start - first + len(before))
+    yield f"    {before}{line[first:last]}{after}"
+    yield f"    {indent}{'^' * max(min(end, last) - start, 1)}"
 
 
 def _member_lines(record: ErrorRecord, lookup: Lookup, label: Label) -> Iterator[str]:

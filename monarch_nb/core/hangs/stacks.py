@@ -7,7 +7,7 @@ C function: the innermost frame is the line that called it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from monarch_nb.core.errors.records import is_internal
@@ -21,6 +21,9 @@ _FRAME: Final = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
 _LAST: Final = ("in _run_module_as_main\n", "\n  ...\n")
 """How the outermost call of a rank's main thread is written, or one that is too deep to show."""
 
+
+UNNAMED: Final = "another thread"
+"""What a thread is called whose name is not known."""
 
 FATAL: Final = "Fatal Python error: "
 """How the report of a crash begins."""
@@ -99,11 +102,12 @@ def of_user(text: str) -> list[tuple[int, tuple[Frame, ...]]]:
     """
     found = _numbered(text)
     numbered = [(0, found[-1][1]), *found[:-1]] if found else []
-    calls = [(number, tuple(_of_user(frames))) for number, frames in numbered]
+    calls = [(number, tuple(calls_of_user(frames))) for number, frames in numbered]
     return [(number, frames) for number, frames in calls if frames]
 
 
-def _of_user(frames: list[Frame]) -> Iterator[Frame]:
+def calls_of_user(frames: Sequence[Frame]) -> Iterator[Frame]:
+    """Yield the user's calls of a thread, outermost first; `frames` has the innermost first."""
     is_inside = True
     for frame in reversed(frames):
         is_ours = is_internal(frame.file)

@@ -107,11 +107,11 @@ class Point(Mapping[str, int]):
         """Length of the axis, as in `point.size("gpus")`. `ValueError` if there is no such axis."""
         return self.extent.sizes[self._axis(label)]
 
-    def get(self, label: str, default: Any = None) -> Any:
+    def get(self, key: str, default: Any = None) -> Any:
         """Coordinate of the axis, or the default if there is no such axis: `point.get("gpus")`."""
-        if label not in self:
+        if key not in self:
             return default
-        return self[label]
+        return self[key]
 
     def _axis(self, label: str) -> int:
         labels = self.extent.labels

@@ -92,7 +92,10 @@ def _settled(line: str) -> str:
 class Throttle:
     """Lets text pass at the pace a notebook can take, counts what it hides, and says so."""
 
-    def __init__(self, burst: float = BURST, refill_per_s: float = REFILL_PER_S) -> None:
+    def __init__(
+        self, burst: float = BURST, refill_per_s: float = REFILL_PER_S, where: str = ""
+    ) -> None:
+        self._where = where  # what shows all of it
         self._burst = burst
         self._refill = refill_per_s
         self._left = burst
@@ -136,4 +139,5 @@ class Throttle:
             return []
         lines = "1 line" if hidden == 1 else f"{hidden} lines"
         ended = "\n" if self._open else ""
-        return [Text(stream, f"{ended}... {lines} hidden ...\n")]
+        rest = f"; all of it: {self._where}" if self._where else ""
+        return [Text(stream, f"{ended}... {lines} hidden{rest} ...\n")]

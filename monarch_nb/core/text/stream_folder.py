@@ -1,47 +1,99 @@
-"""What several ranks print becomes one text: equal lines once, labelled with their ranks.
+"""What several ranks print becomes one text: rank after rank, equal lines once, with their labels.
 
-Rule: the lines of one rank stay in order, whatever is folded. A line waits for its equals until all
-ranks that still run have printed it, at most `window_s`; then it is shown with those that came.
-Pure: time is given with every call, `deadline` says when the next `tick` is due.
+Rules of the file: the lines of one rank stay in order, whatever is folded. What a rank says waits
+for what the others say at the same point of their program: until all ranks that still run have said
+the same, until all have said something and pause, at most `window_s`. Then all of it is shown,
+`alignment` says how. What has come a moment ago waits for the next time: its equals may be on their
+way. So a rank that prints without a pause holds nobody up, and takes nobody along. Displays wait
+longer, as figures of the same cell are drawn seconds apart, but no line waits for them.
+Pure: time is given with every call, `deadline` says when the next `take` is due.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 from monarch_nb.core.errors.folding import rank_label, rank_list
+from monarch_nb.core.text.alignment import Piece, Run, aligned, is_meeting
 from monarch_nb.core.text.lines import LineAssembler, Text, Throttle, pieces
 
-WINDOW_S: Final = 0.06
+WINDOW_S: Final = 0.15
+QUIET_S: Final = 0.05  # longer than a rank that goes on printing lets its text gather
+FRESH_S: Final = 0.03  # what is younger waits for the next time
+SLACK_S: Final = 0.05  # what would be due so soon goes along when something is shown
+DISPLAY_S: Final = 1.0  # so long a figure waits for those of ranks before it
 PARTIAL_S: Final = 0.5  # then a line without an end is shown as it is
 PROGRESS_S: Final = 0.2  # between two states of a progress line
 MAX_WAITING: Final = 5_000  # lines of one rank
-MAX_NESTING: Final = 64  # ranks that wait for one another
+MAX_BLOCK: Final = 200  # lines; more that were written at once are lines like others
 DISPLAY: Final = "display"  # the stream whose labels name all ranks, for programs
 
-Key = tuple[str, str]  # stream, line
+Span = tuple[int, int]  # of characters that were written at once, from and to
+
+
+class _Chunk(NamedTuple):
+    at: float
+    last: int  # number of its last piece among those of the rank
+    is_display: bool
 
 
 @dataclass(slots=True, eq=False)
-class _WaitingLine:
-    ranks: dict[int, int] = field(default_factory=dict)  # that have it waiting, and how often
-    running: int = 0  # how many of them still run
+class _Rank:
+    """Keeps what one rank has said until it is shown; pieces are numbered from 1."""
+
+    waiting: deque[Piece] = field(default_factory=deque)
+    chunks: deque[_Chunk] = field(default_factory=deque)
+    pushed: int = 0
+    shown: int = 0
+    began_s: float = 0.0  # when it began to speak after a pause
+    spoke_s: float = float("-inf")
+    batch: int = 0  # in which it has last shown something
+
+    def lines_until(self, limit_s: float) -> int:
+        """The number of the last line that came by then, behind which displays may wait."""
+        found = 0
+        for chunk in self.chunks:
+            if chunk.at > limit_s:
+                break
+            found = found if chunk.is_display else chunk.last
+        return found
+
+    def has_line(self, limit_s: float) -> bool:
+        """Tell whether a line waits that came by then."""
+        return self.lines_until(limit_s) > self.shown
+
+    def all_until(self, limit_s: float) -> int:
+        return max((chunk.last for chunk in self.chunks if chunk.at <= limit_s), default=0)
+
+    @property
+    def shows(self) -> bool:
+        """Tell whether the last that it has said is a display."""
+        return bool(self.chunks) and self.chunks[-1].is_display
+
+    def take(self, last: int) -> list[Piece]:
+        taken = [self.waiting.popleft() for _ in range(last - self.shown)]
+        self.shown = max(self.shown, last)
+        while self.chunks and self.chunks[0].last <= last:
+            self.chunks.popleft()
+        return taken
 
 
 class StreamFolder:
     """The output of one cell on `ranks`, which are part of a mesh of `total` ranks.
 
-    Each method returns the texts to show now, in order. On a mesh of one rank text passes as it is.
+    `take` returns the texts to show, in order. On a mesh of one rank text passes as it is.
 
     Example:
         >>> folder = StreamFolder([0, 1])
         >>> folder.feed(0, "stdout", "hello\\n", now=0.0)
+        >>> folder.take(now=0.0)
         []
         >>> folder.feed(1, "stdout", "hello\\n", now=0.01)
+        >>> folder.take(now=0.01)
         [Text(stream='stdout', text='[0-1] hello\\n')]
     """
 
@@ -60,162 +112,249 @@ class StreamFolder:
         self._assemblers: dict[tuple[int, str], LineAssembler] = {}
         self._partials: dict[tuple[int, str], float] = {}  # unfinished lines, and since when
         self._torn: set[tuple[int, str]] = set()  # lines that were shown before they ended
-        self._queues: dict[int, deque[Key]] = {}
-        self._equals: dict[Key, _WaitingLine] = {}
-        self._order: deque[tuple[float, int, int]] = deque()  # when, rank, how manyth of the rank
-        self._pushed: dict[int, int] = {}
-        self._released: dict[int, int] = {}
-        self._ready: list[tuple[Key, list[int]]] = []
-        self._batches: dict[int, int] = {}  # in which the rank has last shown something
+        self._ranks: dict[int, _Rank] = {}
+        self._equals: dict[Piece, dict[int, deque[int]]] = {}  # of each rank, the numbers
+        self._lines: deque[tuple[float, int, int]] = deque()  # chunks: when, rank, number
+        self._displays: deque[tuple[float, int, int]] = deque()
+        self._silent = set(self._running)  # that run and have nothing waiting
+        self._paused_s: float | None = None  # since when, if they are not all silent
+        self._ready: list[Text] = []
         self.batch = 0
         """How often something was shown."""
         self._drawn = Text("", "")  # the progress line on the screen
         self._drawn_at = 0.0
 
     @property
+    def is_ready(self) -> bool:
+        """Tell whether `take` has something to show, whatever time it is."""
+        return bool(self._ready)
+
+    @property
     def deadline(self) -> float | None:
-        """When `tick` has something to do, or None while nothing waits."""
+        """When `take` has more to show, or None while nothing waits."""
         times = [
             max(since, self._drawn_at) + PROGRESS_S
             if self._assemblers[place].is_progress
             else since + PARTIAL_S
             for place, since in self._partials.items()
         ]
-        self._forget_released()
-        if self._order:
-            times.append(self._order[0][0] + self._window_s)
+        if self._lines:
+            times.append(self._lines[0][0] + self._window_s)
+        if self._displays:
+            times.append(self._displays[0][0] + DISPLAY_S)
+        if self._paused_s is not None and not self._silent:
+            times.append(self._paused_s + QUIET_S)
         return min(times, default=None)
 
-    def feed(self, rank: int, stream: str, text: str, now: float) -> list[Text]:
-        """Take a chunk of output."""
+    def feed(
+        self, rank: int, stream: str, text: str, now: float, blocks: Sequence[Span] = ()
+    ) -> None:
+        """Take a chunk of output; `blocks` are parts of it that were written at once."""
         if self.total == 1:
-            return self._passed(stream, text, now)
+            shown = (self._throttle.show(stream, piece, now) for piece in pieces(text))
+            self._ready += (one for texts in shown for one in texts)
+            return
         place = rank, stream
         assembler = self._assemblers.setdefault(place, LineAssembler())
-        lines = assembler.feed(text)
+        lines = list(_assembled(assembler, text, blocks)) if blocks else assembler.feed(text)
         if lines and place in self._torn:
             self._torn.discard(place)
             lines = lines[not lines[0] :]  # its newline was shown when the line was torn
-        is_alone = self._running <= {rank} and not self._equals
-        shown = self._shown_alone(rank, stream, lines, now) if is_alone else []
-        for line in () if is_alone else lines:
-            self._push(rank, stream, line, now)
         if not assembler:
             self._partials.pop(place, None)
         elif lines or place not in self._partials:
             self._partials[place] = now
-        self._release_older(now - self._window_s)
-        return shown or self._shown(now)
+        self._say(rank, stream, lines, now)
 
-    def finish(self, rank: int, now: float) -> list[Text]:
+    def finish(self, rank: int, now: float) -> None:
         """End the cell of a rank: nobody needs to wait for its lines any more."""
         self._end_partials(rank, now)
-        if rank in self._running:
-            self._running.discard(rank)
-            for key in set(self._queues.get(rank, ())):
-                self._equals[key].running -= 1
-        for key in list(self._equals):
-            self._settle(key)
-        return self._shown(now)
+        self._running.discard(rank)
+        self._silent.discard(rank)
+        self._settle(list(self._equals), now)
 
     def join(self, rank: int, batch: int) -> bool:
         """Let a rank speak in that batch; False where something it said waits or is as new."""
-        waits = self._queues.get(rank) or any(one == rank for one, _ in self._partials)
-        if waits or self._batches.get(rank, 0) >= batch:
+        one = self._ranks.setdefault(rank, _Rank())
+        if one.waiting or any(place[0] == rank for place in self._partials) or one.batch >= batch:
             return False
-        self._batches[rank] = batch
+        one.batch = batch
         return True
 
-    def tick(self, now: float) -> list[Text]:
+    def take(self, now: float) -> list[Text]:
+        """Return what is to be shown now."""
         for (rank, stream), since in list(self._partials.items()):
             if since + PARTIAL_S <= now and not self._assemblers[rank, stream].is_progress:
                 self._torn.add((rank, stream))
                 self._end_partial(rank, stream, now)
-        self._release_older(now - self._window_s)
-        return self._shown(now) + self._progress(now)
+        if last := self._due(now):
+            self._show(last, now)
+        return self._taken() + self._progress(now)
 
     def release(self, now: float) -> list[Text]:
-        """Show every line that waits for its equals: something else is about to be shown."""
-        self._release_older(now)
-        return self._shown(now)
+        """Return every line that waits for its equals: something else is about to be shown."""
+        self._show(self._everything(), now)
+        return self._taken()
 
     def flush(self, now: float) -> list[Text]:
-        """End the cell: show everything that waits, and how much was hidden."""
+        """End the cell: return everything that waits, and how much was hidden."""
         for rank in {rank for rank, _ in self._partials}:
             self._end_partials(rank, now)
-        self._release_older(now)
-        return _merged([*self._shown(now), *self._throttle.close()])
+        return _merged([*self.release(now), *self._throttle.close()])
 
-    def _push(self, rank: int, stream: str, line: str, now: float) -> None:
-        key = stream, line
-        queue = self._queues.setdefault(rank, deque())
-        equals = self._equals.setdefault(key, _WaitingLine())
-        if rank not in equals.ranks:
-            equals.running += rank in self._running
-        equals.ranks[rank] = equals.ranks.get(rank, 0) + 1
-        queue.append(key)
-        number = self._pushed[rank] = self._pushed.get(rank, 0) + 1
-        self._order.append((now, rank, number))
-        self._settle(key)
-        if len(queue) > MAX_WAITING:
-            self._release(rank, set())
+    # --------------------------------------------------------------------------- what is said
 
-    def _settle(self, key: Key) -> None:
-        # if no rank that runs can still add to it
-        equals = self._equals.get(key)
-        if equals and equals.running == len(self._running):
-            rank = next(iter(equals.ranks))
-            self._advance(rank, key, set())
-            if self._first(rank) == key:
-                self._release(rank, set())
+    def _say(self, rank: int, stream: str, lines: Sequence[str], now: float) -> None:
+        if not lines:
+            return
+        said = [(stream, line) for line in lines]
+        one = self._ranks.setdefault(rank, _Rank())
+        if not self._equals and self._running <= {rank}:  # alone; there may be a million lines
+            one.batch = self.batch + 1
+            self._ready += self._labelled([Run((rank,), said)], now)
+            return
+        if not one.waiting and now - one.spoke_s > self._window_s:
+            one.began_s = now
+        for number, piece in enumerate(said, one.pushed + 1):
+            self._equals.setdefault(piece, {}).setdefault(rank, deque()).append(number)
+        one.waiting += said
+        one.pushed += len(said)
+        one.spoke_s = self._paused_s = now
+        one.chunks.append(_Chunk(now, one.pushed, stream == DISPLAY))
+        order = self._displays if stream == DISPLAY else self._lines
+        order.append((now, rank, one.pushed))
+        self._silent.discard(rank)
+        self._settle(said, now)
+        if len(one.waiting) > MAX_WAITING:
+            self._show(self._everything(), now)
 
-    def _release_older(self, limit: float) -> None:
-        while self._order and self._order[0][0] <= limit:
-            _, rank, number = self._order.popleft()
-            if self._released.get(rank, 0) < number:
-                self._release(rank, set())
+    def _settle(self, said: Iterable[Piece], now: float) -> None:
+        # Show what comes before a line that all ranks have said which run, and the line
+        last: dict[int, int] = {}
+        for piece in dict.fromkeys(said):
+            if is_meeting(piece) and self._is_said_by_all(piece):
+                for rank, numbers in self._equals[piece].items():
+                    last[rank] = max(last.get(rank, 0), numbers[0])
+        if last:
+            ended = {
+                rank: one.pushed for rank, one in self._ranks.items() if rank not in self._running
+            }
+            more = {rank: self._with_more(rank, number) for rank, number in last.items()}
+            self._show({**ended, **more}, now)
+        elif not self._running:
+            self._show(self._everything(), now)
 
-    def _forget_released(self) -> None:
-        while self._order and self._released.get(self._order[0][1], 0) >= self._order[0][2]:
-            self._order.popleft()
+    def _is_said_by_all(self, piece: Piece) -> bool:
+        said_by = self._equals.get(piece, {})
+        return bool(said_by) and self._running <= said_by.keys()
 
-    def _release(self, rank: int, waiting: set[int]) -> None:
-        # Show the rank's first line with its equals, after what other ranks printed before those.
-        # `waiting` are the ranks whose own first line is being released further up.
-        key, released = self._queues[rank][0], self._released.get(rank, 0)
-        waiting.add(rank)
-        for other in list(self._equals[key].ranks):
-            if other not in waiting and len(waiting) < MAX_NESTING:
-                self._advance(other, key, waiting)
-        waiting.discard(rank)
-        if self._released.get(rank, 0) == released:  # else it went along with another's
-            ranks = [one for one in self._equals[key].ranks if self._first(one) == key]
-            for one in ranks:
-                self._pop(one)
-            self._ready.append((key, ranks))
+    def _with_more(self, rank: int, number: int) -> int:
+        # With what follows and belongs to it, if all have that, too
+        one = self._ranks[rank]
+        while number < one.pushed:
+            piece = one.waiting[number - one.shown]
+            if is_meeting(piece) or not self._is_said_by_all(piece):
+                break
+            number += 1
+        return number
 
-    def _advance(self, rank: int, key: Key, waiting: set[int]) -> None:
-        while self._holds(rank, key) and self._first(rank) != key:
-            self._release(rank, waiting)
+    # --------------------------------------------------------------------------- what is shown
 
-    def _pop(self, rank: int) -> None:
-        key = self._queues[rank].popleft()
-        self._released[rank] = self._released.get(rank, 0) + 1
-        equals = self._equals[key]
-        equals.ranks[rank] -= 1
-        if not equals.ranks[rank]:
-            del equals.ranks[rank]
-            equals.running -= rank in self._running
-        if not equals.ranks:
-            del self._equals[key]
+    def _due(self, now: float) -> dict[int, int]:
+        # The number of the last piece of each rank that is to be shown
+        if self._displays and self._displays[0][0] + DISPLAY_S <= now:
+            late = {rank: one.all_until(now - FRESH_S) for rank, one in self._ranks.items()}
+        elif self._paused_s is not None and not self._silent and self._paused_s + QUIET_S <= now:
+            self._paused_s = None  # looked at: what still waits does not for this
+            late = self._rested(now)
+        elif self._lines and self._lines[0][0] + self._window_s <= now + self._slack_s:
+            late = self._late(now)
+        else:
+            return {}
+        return self._with_equals(late)
 
-    def _first(self, rank: int) -> Key | None:
-        queue = self._queues[rank]
-        return queue[0] if queue else None
+    def _rested(self, now: float) -> dict[int, int]:
+        if all(self._ranks[rank].shows for rank in self._running):
+            return self._everything()
+        return {rank: one.lines_until(now) for rank, one in self._ranks.items()}
 
-    def _holds(self, rank: int, key: Key) -> bool:
-        equals = self._equals.get(key)
-        return equals is not None and rank in equals.ranks
+    def _late(self, now: float) -> dict[int, int]:
+        # Who has just begun to speak takes the others along, in the order of ranks; who goes on
+        # and on does not: then their lines could never wait for each other
+        limit_s = max(now - self._window_s + self._slack_s, self._lines[0][0])  # rounded
+        taken = {rank: one for rank, one in self._ranks.items() if one.has_line(limit_s)}
+        if any(self._begins(one, now) for one in taken.values()):
+            taken = self._ranks
+            if not self._silent:  # all have said something: nobody else is on the way
+                return {rank: one.lines_until(now) for rank, one in taken.items()}
+        else:  # and who goes on, too, and would be due in a moment
+            others = {rank: one for rank, one in self._ranks.items() if not self._begins(one, now)}
+            taken |= {rank: one for rank, one in others.items() if one.has_line(limit_s + SLACK_S)}
+        return {rank: one.lines_until(now - FRESH_S) for rank, one in taken.items()}
+
+    def _begins(self, one: _Rank, now: float) -> bool:
+        return now - one.began_s < 1.5 * self._window_s
+
+    @property
+    def _slack_s(self) -> float:
+        return SLACK_S if self._ready else 0.0
+
+    def _with_equals(self, last: Mapping[int, int]) -> dict[int, int]:
+        # What is equal to something that is shown is shown with it, with all before it
+        found = {rank: number for rank, number in last.items() if number}
+        for rank, number in list(found.items()):
+            one = self._ranks[rank]
+            for place in range(number - one.shown):
+                for other, numbers in self._equals[one.waiting[place]].items():
+                    if other != rank and is_meeting(one.waiting[place]):
+                        found[other] = max(found.get(other, 0), numbers[0])
+        return found
+
+    def _everything(self) -> dict[int, int]:
+        return {rank: one.pushed for rank, one in self._ranks.items()}
+
+    def _show(self, last: Mapping[int, int], now: float) -> None:
+        said = {rank: self._ranks[rank].take(number) for rank, number in last.items()}
+        for rank, taken in said.items():
+            for piece in taken:
+                self._forget(rank, piece)
+            if taken:
+                self._ranks[rank].batch = self.batch + 1
+            if rank in self._running and not self._ranks[rank].waiting:
+                self._silent.add(rank)
+        self._ready += self._labelled(aligned(said), now)
+        self._forget_shown(self._lines)
+        self._forget_shown(self._displays)
+
+    def _forget(self, rank: int, piece: Piece) -> None:
+        said_by = self._equals[piece]
+        said_by[rank].popleft()
+        if not said_by[rank]:
+            del said_by[rank]
+        if not said_by:
+            del self._equals[piece]
+
+    def _forget_shown(self, order: deque[tuple[float, int, int]]) -> None:
+        while order and self._ranks[order[0][1]].shown >= order[0][2]:
+            order.popleft()
+
+    def _labelled(self, runs: Iterable[Run], now: float) -> Iterator[Text]:
+        for ranks, said in runs:
+            short, whole = rank_label(ranks, self.total), f"[{rank_list(ranks)}]"
+            for stream, text in said:
+                label = whole if stream == DISPLAY else short
+                for line in text.split("\n"):
+                    shown = f"{label} {line}\n" if line else f"{label}\n"
+                    yield from self._throttle.show(stream, shown, now)
+
+    def _taken(self) -> list[Text]:
+        if not self._ready:
+            return []
+        ready, self._ready = self._ready, []
+        self.batch += 1
+        return _merged([*self._drawn_over(Text("", "")), *ready])
+
+    # ------------------------------------------------------------------ lines without an end
 
     def _end_partials(self, rank: int, now: float) -> None:
         for stream in [stream for one, stream in self._partials if one == rank]:
@@ -226,7 +365,7 @@ class StreamFolder:
         assembler = self._assemblers[rank, stream]
         was_progress, line = assembler.is_progress, assembler.take()
         if line.strip() or not was_progress:  # a bar that wiped itself leaves blanks
-            self._push(rank, stream, line, now)
+            self._say(rank, stream, [line], now)
 
     def _progress(self, now: float) -> list[Text]:
         # The state of the first rank's progress line, drawn over the one before
@@ -253,53 +392,20 @@ class StreamFolder:
         wipe = [Text(old.stream, f"\r{' ' * len(old.text)}\r")] if old.text else []
         return [*wipe, new] if new.text else wipe
 
-    def _passed(self, stream: str, text: str, now: float) -> list[Text]:
-        shown = (self._throttle.show(stream, piece, now) for piece in pieces(text))
-        return _merged([one for texts in shown for one in texts])
 
-    def _shown_alone(self, rank: int, stream: str, lines: list[str], now: float) -> list[Text]:
-        # there may be a million lines
-        if not lines:
-            return []
-        label = rank_label([rank], self.total)
-        self.batch += 1
-        self._batches[rank] = self.batch
-        texts = self._drawn_over(Text("", ""))
-        for line in lines:
-            texts += self._throttle.show(stream, f"{label} {line}\n" if line else f"{label}\n", now)
-        return _merged(texts)
-
-    def _shown(self, now: float) -> list[Text]:
-        self._forget_released()
-        if not self._ready:
-            return []
-        ready, self._ready = _by_rank(self._ready), []
-        self.batch += 1
-        texts = self._drawn_over(Text("", ""))
-        for (stream, line), ranks in ready:
-            self._batches.update(dict.fromkeys(ranks, self.batch))
-            label = f"[{rank_list(ranks)}]" if stream == DISPLAY else rank_label(ranks, self.total)
-            text = f"{label} {line}\n" if line else f"{label}\n"
-            texts += self._throttle.show(stream, text, now)
-        return _merged(texts)
-
-
-def _by_rank(lines: list[tuple[Key, list[int]]]) -> list[tuple[Key, list[int]]]:
-    # What is shown at once in the order of ranks, as far as the lines of each rank allow
-    ordered: list[tuple[Key, list[int]]] = []
-    once: list[tuple[Key, list[int]]] = []  # of ranks of which none has spoken twice
-    seen: set[int] = set()
-    for one in lines:
-        if not seen.isdisjoint(one[1]):
-            ordered += sorted(once, key=_first_rank)
-            once, seen = [], set()
-        once.append(one)
-        seen.update(one[1])
-    return ordered + sorted(once, key=_first_rank)
-
-
-def _first_rank(line: tuple[Key, list[int]]) -> int:
-    return min(line[1])
+def _assembled(assembler: LineAssembler, text: str, blocks: Sequence[Span]) -> Iterator[str]:
+    # Lines; those of a block as one, to the end of its last line
+    done = 0
+    for start, last in blocks:
+        end = last + text.startswith("\n", last)
+        yield from assembler.feed(text[done:start])
+        block = assembler.feed(text[start:end])
+        if len(block) > MAX_BLOCK:
+            yield from block
+        elif block:
+            yield "\n".join(block)
+        done = end
+    yield from assembler.feed(text[done:])
 
 
 def _merged(texts: list[Text]) -> list[Text]:

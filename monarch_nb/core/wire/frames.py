@@ -24,7 +24,7 @@ REPLY: Final = 2  # to a reply port: a pickled value
 ERROR: Final = 3  # to a reply port: a pickled error envelope
 CONTROL: Final = 4  # to a process: JSON in the payload, user data only in the buffers
 OUTPUT: Final = 5  # to an output port: JSON in the payload
-RELAY: Final = 6  # to a gateway: the frames that follow are for the process `port` on another host
+RELAY: Final = 6  # to a gateway: what follows is for the process `port` on another host
 BATCH: Final = 7  # several messages of one frame each: `rank` of them, their lengths, then they
 LAST_KIND: Final = BATCH
 
@@ -32,10 +32,11 @@ LAST_KIND: Final = BATCH
 SHARED: Final = 1  # buffers[0] is a table that says which of the buffers lie in shared memory
 DETACHED: Final = 2  # the payload travels as the last buffer, because it is large
 RETURN: Final = 4  # who sent it stands behind the pickle; a notice is wanted if nobody gets it
-KNOWN_FLAGS: Final = SHARED | DETACHED | RETURN
+LENT: Final = 8  # the pickle is the first buffer, which lies in shared memory, because it is large
+KNOWN_FLAGS: Final = SHARED | DETACHED | RETURN | LENT
 
 # ports below this are given by hand; above, a process counts them up; actor ports have the top bit
-# set
+# set, and the one below where the message has to pass the actor's gate first
 CONTROL_PORT: Final = 0
 ROOT_PORT: Final = 1
 OUTPUT_PORT: Final = 3  # of the controller: what ranks print and show
@@ -44,6 +45,7 @@ MAIL_PORT: Final = 5  # values from rank to rank, see services/transfer/mail.py
 CONTROLLERS_PORT: Final = 1 << 63 | 2
 FIRST_PORT: Final = 1 << 8
 ACTOR_BIT: Final = 1 << 63
+GATE_BIT: Final = 1 << 62
 
 HOST_SHIFT: Final = 48
 SERVICE_BIT: Final = 1 << 47  # set in the ids of agents and gateways, which run no user code
@@ -84,6 +86,11 @@ class Message:
         """Hold these instead of what says where they are in shared memory."""
         self.buffers = buffers
         self.flags &= ~SHARED
+
+    def pass_gate(self, payload: bytes | memoryview) -> None:
+        """Be one to the actor itself, with what stood behind what the gate wanted to know."""
+        self.port &= ~GATE_BIT
+        self.payload = payload
 
     def __repr__(self) -> str:
         return (
@@ -158,4 +165,6 @@ def build(
             raise RemoteProtocolError("the payload was announced as a buffer but none came")
         *buffers, last = buffers
         payload = memoryview(last)
+    if header[1] & (SHARED | LENT) and not buffers:
+        raise RemoteProtocolError("shared memory was announced but no table of it came")
     return Message(header, payload, buffers)

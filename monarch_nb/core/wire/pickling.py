@@ -7,10 +7,9 @@ unpickled here has come over an authenticated link; nothing else may be given to
 
 from __future__ import annotations
 
-import io
 import pickle
 from collections import ChainMap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import cloudpickle
@@ -22,7 +21,8 @@ from monarch_nb.errors import EncodeError
 _PROTOCOL = 5
 _MAX_SEARCH = 2000
 _MAX_DEPTH = 20  # nobody reads a longer path, and each step pickles what is below it again
-ATOMS = frozenset({int, float, str, bool, type(None), complex})
+_ATOMS = frozenset({int, float, str, bool, type(None), complex})
+_SHORT = 1 << 16  # characters: of a longer text the pieces are the quicker pickle
 
 
 _reducers, *_others = cloudpickle.Pickler.dispatch_table.maps
@@ -33,27 +33,50 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # untyped
     dispatch_table: ClassVar[ChainMap[type, reducers.Reducer]] = ChainMap(_reducers, *_others)
 
 
+class _Pieces(list[bytes | bytearray]):
+    """Collects what a pickler writes: large `bytes` as they are, the rest in frames, uncopied."""
+
+    write = list.append
+
+
 def dumps(value: object, buffers: list[pickle.PickleBuffer] | None = None) -> bytes:
     """Pickle `value`; contiguous buffers of arrays are appended to `buffers` instead of copied.
 
     Raises `EncodeError` (a `TypeError`) that names the part that cannot be pickled; an exception
     raised by a `__getstate__` or `__reduce__` of the user's passes through with a note.
     """
-    if type(value) in ATOMS:
-        return pickle.dumps(value, _PROTOCOL)
+    return b"".join(dump_pieces(value, buffers))
+
+
+def dump_pieces(
+    value: object, buffers: list[pickle.PickleBuffer] | None = None
+) -> Sequence[bytes | bytearray]:
+    """Pickle as `dumps` does, in pieces that make the pickle one after the other.
+
+    Large `bytes` and `bytearray` in the value are pieces themselves: use them before they change.
+    """
+    pieces = _Pieces()
     callback = None if buffers is None else _collector(buffers)
     if reducers.waiting:
         reducers.known(_reducers)
-    with io.BytesIO() as stream:
-        try:
-            _Pickler(stream, protocol=_PROTOCOL, buffer_callback=callback).dump(value)
-        except Exception as error:
-            raise _explained(value, error) from error
-        return stream.getvalue()
+    try:
+        _Pickler(pieces, protocol=_PROTOCOL, buffer_callback=callback).dump(value)
+    except Exception as error:
+        raise _explained(value, error) from error
+    return pieces
+
+
+def are_short_atoms(values: Iterable[object]) -> bool:
+    """Return whether `dumps_plain` is made for these: numbers, short texts, and nothing within."""
+    for value in values:
+        kind = type(value)
+        if kind not in _ATOMS or (isinstance(value, str) and len(value) > _SHORT):
+            return False
+    return True
 
 
 def dumps_plain(value: object) -> bytes:
-    """Pickle values of `ATOMS`, tuples and dicts only, in a third of the time."""
+    """Pickle short atoms, tuples and dicts of them only, in a third of the time."""
     return pickle.dumps(value, _PROTOCOL)
 
 

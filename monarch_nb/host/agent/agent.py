@@ -1,8 +1,7 @@
 """The agent of a host: forks ranks from a zygote, watches them, and outlives nobody.
 
-`python -m monarch_nb.host.agent.agent`, with its boot record as a line on standard input, which
-stays open: the agent ends with its owner. One thread, one poll. What a message or an exit means is
-decided by `rank_states.py`; here it is done. It never imports torch or IPython.
+Its standard input stays open: the agent ends with its owner. One thread, one poll. What a message
+or an exit means is decided by `rank_states.py`; here it is done. It never imports torch or IPython.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import shutil
 import signal
 import socket
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -22,34 +22,42 @@ from monarch_nb.core.wire.messages import agents as messages
 from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.codec import Done, Refused
 from monarch_nb.errors import RemoteProtocolError
-from monarch_nb.host import guard, rundir
+from monarch_nb.host import guard
 from monarch_nb.host.agent import events, rank_states, requests
 from monarch_nb.host.agent.loop import Loop
 from monarch_nb.host.agent.mailbox import Mailbox, Request
 from monarch_nb.host.agent.ranks import FDS_PER_RANK, Ranks
-from monarch_nb.host.agent.zygote_client import ZygoteClient, settings_for
+from monarch_nb.host.agent.zygote_client import (
+    StartedZygote,
+    Starter,
+    ZygoteClient,
+    settings_for,
+)
 from monarch_nb.host.launch import AgentBoot, Record, last_lines
 from monarch_nb.host.output import Piece
 from monarch_nb.host.status.board import FASTEST_S, Viewers
 from monarch_nb.host.status.inspect import Inspector, Wanted
-from monarch_nb.host.status.oom import MemoryGroup
+from monarch_nb.host.status.memory import MemoryGroup
 
 _END_S: Final = 2.0
 _OWNER_END_S: Final = 0.3
 _SPARE_FDS: Final = 64
+_WRONG: Final = (KeyError, TypeError, ValueError, OSError, RemoteProtocolError)  # the request is
 
 
 class Agent:
-    def __init__(self, boot: AgentBoot) -> None:
+    def __init__(self, boot: AgentBoot, starter: Starter, first: StartedZygote) -> None:
         self._boot = boot
         self._config = config = Config(**boot.config)
         self._over = False
         self._owner_gone = False
         self._owner: int | None = None  # a pidfd
         self._is_ready = False
+        self._failed_verbs: set[str] = set()
         self._killed: set[int] = set()  # by us: no business of the out-of-memory killer
         self._viewers = Viewers()
-        self._ranks_file_limit, self._file_limit = guard.raise_file_limit()
+        own_limit, self._file_limit = guard.raise_file_limit()
+        self._ranks_file_limit = boot.file_limit or own_limit
         self._memory = MemoryGroup()
         self._loop = Loop()
         self._mailbox = Mailbox(Path(boot.run_dir), boot.agent)
@@ -63,11 +71,11 @@ class Agent:
         )
         self._states = rank_states.RankStates(boot.agent, boot.controller, timing)
         self._loop.add(self._mailbox.fileno(), lambda: None)  # read in every round
+        self._loop.add(self._mailbox.relay_fileno(), self._mailbox.write)
         self._watch_owner()
         self._watch_children()
-        self._lifeline, self._lifeline_held = os.pipe()
-        self._zygote: ZygoteClient | None = None
-        self._running_zygote()
+        self._starter = starter
+        self._zygote: ZygoteClient | None = self._client_of(first)
 
     # --------------------------------------------------------------------------------- the loop
 
@@ -75,6 +83,8 @@ class Agent:
         """Serve until the owner is gone or says so, then leave nothing behind."""
         while not self._over:
             self._loop.wait(self._timeout())
+            if self._mailbox.pause_s() is not None:
+                self._mailbox.write()
             for request in self._mailbox.receive():
                 self._on_request(request)
             now = time.monotonic()
@@ -91,7 +101,8 @@ class Agent:
         dues = [self._states.deadline(), self._ranks.flow.due(), self._viewers.due()]
         dues.append(self._inspector.native.due())
         due = min((due for due in dues if due is not None), default=None)
-        return None if due is None else due - time.monotonic()
+        pauses = [self._mailbox.pause_s(), None if due is None else due - time.monotonic()]
+        return min((pause for pause in pauses if pause is not None), default=None)
 
     def _end(self) -> None:
         for proc in self._states.procs:
@@ -122,9 +133,11 @@ class Agent:
         writer.setblocking(False)
         self._wakeups = reader
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        signal.signal(signal.SIGCONT, lambda _number, _frame: None)
         signal.signal(signal.SIGTERM, lambda _number, _frame: self._on_owner_end())
+        writer.send(b"0")  # the zygote may have ended before
         signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
-        self._loop.add(reader.fileno(), self._on_child)
+        self._loop.add(reader.fileno(), self._on_signal)
 
     def _on_stdin(self) -> None:
         if not os.read(0, 4096):
@@ -143,9 +156,12 @@ class Agent:
 
     def _running_zygote(self) -> ZygoteClient:
         if self._zygote is None:
-            settings = settings_for(self._boot, self._ranks_file_limit)
-            self._zygote = ZygoteClient(settings, self._lifeline, self._loop, self._on_zygote)
+            self._zygote = self._client_of(self._starter.start())
         return self._zygote
+
+    def _client_of(self, started: StartedZygote) -> ZygoteClient:
+        settings = settings_for(self._boot, self._ranks_file_limit)
+        return ZygoteClient(started, settings, self._loop, self._on_zygote)
 
     def _on_zygote(self, record: Record, fds: list[int]) -> None:
         match record["event"]:
@@ -168,9 +184,18 @@ class Agent:
         ready = messages.Ready(os.getpid(), socket.gethostname(), zygote=report["pid"], **facts)
         self._tell(self._boot.controller, ready)
 
+    def _on_signal(self) -> None:
+        if signal.SIGCONT in self._wakeups.recv(4096) and self._owner_is_ending():
+            self._on_owner_end()
+        else:
+            self._on_child()
+
+    def _owner_is_ending(self) -> bool:
+        owner, thread = self._boot.owner_pid, self._boot.owner_thread
+        return owner is not None and thread is not None and guard.is_ending(owner, thread)
+
     def _on_child(self) -> None:
         # the zygote has ended, or a rank or an orphan that it has left us
-        self._wakeups.recv(4096)
         if self._zygote is not None:
             self._zygote.listen()  # of a rank that it has left us it has told us before
         ended = dict(iter(_reap, None))
@@ -262,7 +287,7 @@ class Agent:
     # ------------------------------------------------------------------------ control messages
 
     def _on_request(self, request: Request) -> None:
-        verb = str(request.body.get("verb"))
+        verb = f"{request.body.get('verb')!s:.80}"
         if (found := _HANDLERS.get(verb)) is None:
             text = f"{verb}: an agent knows {', '.join(_HANDLERS)}"
             self._answer(request.asker, Refused(text))
@@ -270,23 +295,34 @@ class Agent:
         kind, handle = found
         try:
             handle(self, codec.decode(kind, request.body), request)
-        except (KeyError, TypeError, ValueError, OSError, RemoteProtocolError) as error:
-            self._answer(request.asker, Refused(f"{verb}: {type(error).__name__}: {error}"))
+        # whatever one message asks for, the ranks of all others must not end with the agent
+        except Exception as error:  # noqa: BLE001
+            if not isinstance(error, _WRONG) and verb not in self._failed_verbs:
+                self._failed_verbs.add(verb)
+                traceback.print_exc()  # into the log of the host, once
+            what = "" if type(error) is ValueError else f"{type(error).__name__}: "  # ours
+            self._answer(request.asker, Refused(f"{verb}: {what}{error}"))
 
     def _spawn(self, spawn: messages.Spawn, request: Request) -> None:
         procs = requests.check_procs(spawn.procs)
         self._check_room(procs)
-        owner = request.asker.process if spawn.owner is None else spawn.owner
+        started = len([each for each in spawn.commands or () if each is not None])
+        self._memory.check_room(len(procs) - started, started)
+        [owner] = requests.check_procs([spawn.owner or request.asker.process])
         places = [self._ranks.reserve(proc) for proc in procs]
         try:
             wanted = requests.fork_request(spawn, request.buffers, self._boot, places)
-        except ValueError:
+            commands = requests.commands_of(wanted)
+            self._running_zygote().fork(wanted)  # says later how that went
+        except Exception:
             for proc in procs:
                 self._ranks.remove(proc)
             raise
-        self._feed(events.Asked(procs, owner, requests.commands_of(wanted)))
-        self._running_zygote().fork(wanted)
+        self._feed(events.Asked(procs, owner, commands))
         self._answer(request.asker, Done())
+
+    def _load(self, load: messages.LoadLibraries, _: Request) -> None:
+        self._running_zygote().load(load.libraries)
 
     def _check_room(self, procs: list[int]) -> None:
         if self._states.ending:
@@ -359,6 +395,7 @@ _HANDLERS: Final[dict[str, tuple[type, Callable[..., None]]]] = {
     for kind, handle in (
         (messages.Spawn, Agent._spawn),
         (messages.Stop, Agent._stop),
+        (messages.LoadLibraries, Agent._load),
         (messages.Kill, Agent._kill),
         (messages.Watch, Agent._watch),
         (messages.WatchBoard, Agent._status),
@@ -382,19 +419,3 @@ def _reap() -> tuple[int, int] | None:
     except ChildProcessError:
         return None
     return (pid, status) if pid else None
-
-
-def main() -> None:
-    try:
-        boot = AgentBoot.read(0)
-        if boot.owner_pid is not None:
-            guard.wake_at_end_of(boot.owner_pid)
-    except (EOFError, ProcessLookupError) as error:
-        rundir.sweep_all()
-        raise SystemExit(str(error)) from None
-    guard.adopt_orphans()
-    Agent(boot).run()
-
-
-if __name__ == "__main__":
-    main()

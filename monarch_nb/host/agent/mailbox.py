@@ -15,8 +15,9 @@ from monarch_nb.core.wire.messages import codec
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.host.agent.events import Asker
 from monarch_nb.net import wire
-from monarch_nb.net.keys import check_private
-from monarch_nb.net.outbox import Outbox, open_queue
+from monarch_nb.net.loop import Loop
+from monarch_nb.net.outbox import Outbox, Relay, RelayOutbox, open_queue
+from monarch_nb.net.private import check_private
 from monarch_nb.net.pulse import Pulse
 
 _AT_ONCE: Final = 200  # messages taken in one go, so that exits are noticed under any load
@@ -42,10 +43,24 @@ class Mailbox:
         self._context = wire.new_context()
         self._inbox = wire.bind_inbox(self._context, run_dir, process)
         self._outboxes: dict[int, Outbox] = {}
+        self._relay_loop = Loop()
+        self._relay: Relay | None = None
 
     def fileno(self) -> int:
         """Return the inbox's descriptor; edge-triggered."""
         return int(self._inbox.fd)
+
+    def relay_fileno(self) -> int:
+        """Return the descriptor that says when `write` has something to do."""
+        return self._relay_loop.fileno()
+
+    def write(self) -> None:
+        """Write on what waits for the gateway, without waiting."""
+        self._relay_loop.turn(0)
+
+    def pause_s(self) -> float | None:
+        """Return after how long `write` is due even if nothing tells of it; or None."""
+        return self._relay_loop.pause_s()
 
     def ready(self) -> bool:
         return bool(self._inbox.poll(0))
@@ -85,6 +100,9 @@ class Mailbox:
         for outbox in self._outboxes.values():
             outbox.close(_LINGER_S if deliver else 0)
         self._outboxes.clear()
+        if self._relay is not None:
+            self._relay.close(_LINGER_S if deliver else 0)
+        self._relay_loop.close()
         self._context.term()
         self.drop(self._process)
 
@@ -105,10 +123,17 @@ class Mailbox:
         self._outbox(to.process).send(header + text)
 
     def _outbox(self, process: int) -> Outbox:
-        if process not in self._outboxes:
-            found = open_queue(self._context, self._run_dir, self._process, process)
-            self._outboxes[process] = found
-        return self._outboxes[process]
+        found = self._outboxes.get(process)
+        if found is None:
+            found = self._outboxes[process] = self._connect(process)
+        return found
+
+    def _connect(self, process: int) -> Outbox:
+        if process >> frames.HOST_SHIFT == self._process >> frames.HOST_SHIFT:
+            return open_queue(self._context, self._run_dir, process)
+        if self._relay is None:
+            self._relay = Relay(self._run_dir, self._process, self._relay_loop)
+        return RelayOutbox(self._relay, process)
 
 
 def _open(message: frames.Message) -> Request:

@@ -21,7 +21,7 @@ from monarch_nb.host.launch import AgentBoot, Record
 
 _COMMON: Final = (
     "owner", "mesh", "name", "labels", "sizes", "host_size", "cwd", "path", "store", "config",
-    "ready_port", "python",
+    "ready_port", "python", "libraries",
 )  # fmt: skip
 
 
@@ -92,7 +92,9 @@ def _command(wanted: object, env: Mapping[str, str | None], cwd: str | None) -> 
 
 
 def check_procs(procs: list[int]) -> list[int]:
-    """Raise `ValueError` for a process id that is named twice."""
+    """Raise `ValueError` for a process id that is none, or named twice."""
+    if min(procs, default=1) < 1:
+        raise ValueError("a process id is a number above 0")
     if len(set(procs)) != len(procs):
         raise ValueError("a process id is named twice")
     return procs

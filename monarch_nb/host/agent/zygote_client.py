@@ -8,32 +8,58 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from monarch_nb.host import guard
-from monarch_nb.host.agent.loop import Loop
-from monarch_nb.host.launch import WHEN_IDLE, AgentBoot, Record
+from monarch_nb.host.launch import AgentBoot, Record
 from monarch_nb.host.zygote.channel import Channel
 
+if TYPE_CHECKING:
+    from monarch_nb.host.agent.loop import Loop
+
 OnMessage = Callable[[Record, list[int]], None]
+
+
+class StartedZygote(NamedTuple):
+    """A process that loads, and waits for its settings at the other end of the socket."""
+
+    process: subprocess.Popen[bytes]
+    socket: socket.socket
+
+
+class Starter:
+    """Starts zygotes; they, and what they have forked, end with the process that this one is in."""
+
+    def __init__(self) -> None:
+        self._lifeline, self._held = os.pipe()
+
+    def start(self) -> StartedZygote:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            return StartedZygote(_start(theirs.fileno(), self._lifeline), ours)
 
 
 class ZygoteClient:
     """One zygote process. `on_message` gets each message with the descriptors that came along."""
 
-    def __init__(self, settings: Record, lifeline: int, loop: Loop, on_message: OnMessage) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = _start(theirs.fileno(), lifeline)
+    def __init__(
+        self, started: StartedZygote, settings: Record, loop: Loop, on_message: OnMessage
+    ) -> None:
+        self._process = started.process
         self.pid = self._process.pid
         self.broken: str | None = None
         self._loop = loop
         self._on_message = on_message
-        self._channel = Channel(ours)
+        self._channel = Channel(started.socket)
         loop.add(self._channel.fileno(), self._on_channel)
         self._post(settings)
 
     def fork(self, request: Record) -> None:
         self._post(request)
+
+    def load(self, libraries: list[str]) -> None:
+        """Have ranks that are forked from now on find these loaded."""
+        self._post({"load": libraries})
 
     def ended(self, status: int) -> None:
         """Take what it said last, and close: the process was reaped."""
@@ -73,7 +99,6 @@ def settings_for(boot: AgentBoot, file_limit: int) -> Record:
     return {
         "main": boot.main,
         "preload": list(boot.preload),
-        "when_idle": [name for loaded in boot.preload for name in WHEN_IDLE.get(loaded, ())],
         "owner_pid": boot.owner_pid,
         "file_limit": file_limit,
     }

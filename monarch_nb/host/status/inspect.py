@@ -1,7 +1,8 @@
 """What an agent is asked about ranks, without a word to them: their stacks, their place on the
 board.
 
-A rank writes its stacks on a signal, also while C code holds its interpreter.
+A rank writes its stacks on a signal, also while C code holds its interpreter. Only one that does
+not answer is to be asked so (`write_stacks_on_signal`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
+
+import psutil
 
 from monarch_nb.core.hangs.stacks import file_name
 from monarch_nb.core.wire.messages import agents as messages
@@ -63,9 +66,10 @@ class Inspector:
         (self._run_dir / file_name(proc)).unlink(missing_ok=True)
 
     def _dump(self, procs: Iterable[int]) -> None:
-        for proc in procs:
-            # without the file, it does not know the signal, which would end it
-            if (path := self._run_dir / file_name(proc)).exists():
+        for proc, pid in self._ranks.pids(procs).items():
+            # without the file, it does not know the signal, which would end it; one that is stopped
+            # would get it when it goes on, in the middle of whatever its threads do
+            if (path := self._run_dir / file_name(proc)).exists() and not _is_stopped(pid):
                 os.truncate(path, 0)
                 self._ranks.signal(proc, signal.SIGRTMIN)
 
@@ -171,6 +175,13 @@ class _Spy:
         self._asked.add(
             self._proc, text if is_dump and not error else "", error or ("" if is_dump else last[0])
         )
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    except psutil.Error:
+        return True
 
 
 def _program() -> str | None:

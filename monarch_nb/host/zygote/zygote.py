@@ -1,4 +1,4 @@
-"""The fork server: loads torch once, forks ranks, reaps them, ends what they leave behind.
+"""The fork server: loads libraries once for all, forks ranks, reaps them, ends what they leave.
 
 A rank with a command of the user's is forked too, and then executes it.
 
@@ -10,6 +10,7 @@ knows nothing of meshes.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import importlib
 import os
@@ -22,13 +23,14 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from monarch_nb.host import guard
+from monarch_nb.host.launch import WHEN_IDLE
 from monarch_nb.host.zygote import child, command, threads
 from monarch_nb.host.zygote.channel import Channel
+from monarch_nb.host.zygote.huge_pages import HugePages
 
 if TYPE_CHECKING:
     from monarch_nb.host.launch import Record
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 _END_S: Final = 2.0
 _IDLE_MS: Final = 1000
 _OWNERS: Final = 1  # who has spawned the ranks is as busy as they are
-_REPORTED: Final = ("torch", "numpy", "IPython", "cloudpickle", "pyzmq")
+_REPORTED: Final = ("torch", "numpy", "IPython", "cloudpickle", "zmq")
 
 
 class Zygote:
@@ -47,15 +49,17 @@ class Zygote:
         channel: Channel,
         inherited: child.Inherited,
         owner: int | None,
-        when_idle: Sequence[str],
     ) -> None:
         self._channel = channel
         self._inherited = inherited
-        self._when_idle = deque(when_idle)  # modules
+        self._libraries = set(inherited.preload)
+        self._due: deque[str] = deque()  # libraries to be loaded before the next fork
+        self._when_idle = deque(_later(inherited.preload))  # modules
+        self._huge_pages = HugePages()
         self._asked: deque[Record] = deque()
         self._ranks: dict[int, int] = {}  # pid -> proc
         self._records: dict[int, Path] = {}  # pid -> what a started rank was left to read
-        self._has_served = False
+        self._is_idle = True
         self._cores = len(os.sched_getaffinity(0))
         self._over = False
         self._poll = select.poll()
@@ -70,6 +74,7 @@ class Zygote:
         """Serve until agent or owner is gone, then end every descendant."""
         while not self._over:
             ready = {fd for fd, _ in self._poll.poll(self._timeout_ms())}
+            self._is_idle = not ready and not self._asked
             if self._channel.fileno() in ready:
                 self._read_requests()
             self._over = self._over or self._owner in ready
@@ -79,28 +84,54 @@ class Zygote:
             if self._asked and not self._over:
                 self._serve()
             elif not ready:
-                load_also(self._when_idle.popleft())
+                self._prepare()
         guard.end_children(_END_S)
 
     def _timeout_ms(self) -> int | None:
         # how long to wait until it is idle; before the first ranks nobody is in the middle of work
         if self._asked:
             return 0
-        if not self._when_idle or len(self._ranks) + _OWNERS >= self._cores:
-            return None  # there is nothing to load, or no core to spare for it
-        return _IDLE_MS if self._has_served else 0
+        if not self._can_prepare() or len(self._ranks) + _OWNERS >= self._cores:
+            return None  # there is nothing to do, or no core to spare for it
+        return 0 if self._is_idle else _IDLE_MS
+
+    def _can_prepare(self) -> bool:
+        # ranks hold what they were forked with: its pages would be there twice
+        return bool(self._due or self._when_idle) or not (self._ranks or self._huge_pages.is_done)
+
+    def _prepare(self) -> None:
+        if names := self._due or self._when_idle:
+            self._load(names)
+            self._huge_pages.begin_again()
+        else:
+            self._huge_pages.make_one()
 
     def ask(self, request: Record) -> None:
-        self._asked.extend({**request["common"], **rank} for rank in request["ranks"])
+        if "load" in request:
+            self._want(request["load"])
+        else:
+            self._asked.extend({**request["common"], **rank} for rank in request["ranks"])
 
     def _read_requests(self) -> None:
         for request, _ in self._channel.receive():
             self.ask(request)
         self._over = self._channel.closed
 
+    def _want(self, libraries: Sequence[str]) -> None:
+        new = [name for name in libraries if name not in self._libraries]
+        self._libraries.update(new)
+        self._due.extend(new)
+        self._when_idle.extend(_later(new))
+
+    def _load(self, names: deque[str]) -> None:
+        load_also(names.popleft())
+        self._inherited = dataclasses.replace(self._inherited, setters=threads.find_setters())
+
     def _serve(self) -> None:
         boot = self._asked.popleft()
-        self._has_served = True
+        self._want(boot.get("libraries") or ())
+        while self._due:
+            self._load(self._due)
         try:
             self._fork(boot)
         except BrokenPipeError:
@@ -201,6 +232,10 @@ def preload(modules: list[str], main: str) -> Record:
     }
 
 
+def _later(libraries: Sequence[str]) -> list[str]:
+    return [name for library in libraries for name in WHEN_IDLE.get(library, ())]
+
+
 def load_also(name: str) -> None:
     """Import what many ranks will need. They can do without: only the log tells of an error."""
     try:
@@ -218,10 +253,11 @@ def _freeze() -> None:
 
 
 def _versions() -> dict[str, str]:
+    # of what is loaded; importlib.metadata takes 30 ms, and somebody waits for a first rank
     found = {"python": platform.python_version()}
     for name in _REPORTED:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
+        if (module := sys.modules.get(name)) is not None:
+            found[name] = str(module.__version__)
     return found
 
 
@@ -239,8 +275,7 @@ def main(arguments: list[str]) -> None:
     end, lifeline, agent = (int(text) for text in arguments)
     os.set_inheritable(end, False)
     os.set_inheritable(lifeline, False)
-    # not SIGKILL: it has to end what its ranks left behind; a stopped zygote is woken to do that
-    if not guard.die_with_parent(signal.SIGCONT, agent):
+    if not guard.die_with_parent(signal.SIGKILL, agent):  # what it loads may take long
         return
     guard.adopt_orphans()
     channel = Channel(socket.socket(fileno=end))
@@ -251,14 +286,16 @@ def main(arguments: list[str]) -> None:
         setters = threads.find_setters()
         main, modules = settings["main"], settings["preload"]
         inherited = child.Inherited(os.getpid(), lifeline, main, modules, setters)
-        zygote = Zygote(channel, inherited, settings["owner_pid"], settings["when_idle"])
+        zygote = Zygote(channel, inherited, settings["owner_pid"])
     except Exception:  # noqa: BLE001  an import may raise anything; the agent reports it
         channel.send({"event": "broken", "text": traceback.format_exc()})
         return
     channel.send(report)
     for request in requests:
         zygote.ask(request)
-    zygote.run()
+    # from now on it has to end what its ranks leave behind; a stopped zygote is woken to do that
+    if guard.die_with_parent(signal.SIGCONT, agent):
+        zygote.run()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""What is typed runs on the mesh without `%%mesh`: `%mesh auto on`, or a page's button for a cell.
+"""What is typed runs on the mesh without `%%mesh`: `%mesh auto on`, or the ranks chosen for a cell.
 
 Rule of the file: it changes text before IPython reads it, and only that of cells which a person has
 typed: not what code runs (`run_cell`), not silent requests of the front end, not commands to the
-mesh itself. `%%local` keeps a cell in the controller. What stands after `%%mesh` for a cell that
-the page's button sends comes beside its text, in the request's `metadata["monarch"]["mesh"]`.
+mesh itself. `%%local` keeps a cell in the controller. What a person has chosen for a cell in the
+page, and would stand after `%%mesh`, comes beside its text, in the request's
+`metadata["monarch"]["mesh"]`; a cell magic of the cell's own comes before it.
 """
 
 from __future__ import annotations
@@ -60,8 +61,7 @@ class AutoTransform:
 
     def has_sent(self, source: str) -> bool:
         """Tell whether the cell with this text has been sent to the mesh by itself."""
-        is_meant = self.line is not None or self._line_of_request() is not None
-        return is_meant and not _HERE.match(_first(source.splitlines()))
+        return self.line_for(source.splitlines(), self._line_of_request()) is not None
 
     def _mark_prompt(self) -> Callable[[], None]:
         # Terminal IPython: the prompt says where the next cell will run
@@ -83,12 +83,14 @@ class AutoTransform:
         return lines if line is None or self._is_not_typed() else [f"%%mesh {line}\n", *lines]
 
     def line_for(self, lines: list[str], meant: str | None = None) -> str | None:
-        """Return what will stand after `%%mesh` for these lines; `meant` is the page's wish. None:
-        nothing.
+        """Return what will stand after `%%mesh` for these lines; `meant` was chosen for their cell.
+        None: nothing.
         """
         first = _first(lines)
-        stays = not first or _LOCAL.match(first) or _HERE.match(first)
-        return None if stays else self.line if meant is None else meant
+        if not first or _LOCAL.match(first) or _HERE.match(first):
+            return None
+        is_magic = first.lstrip().startswith("%%")
+        return self.line if meant is None or is_magic else meant
 
     def _is_not_typed(self) -> bool:
         if self._is_nested():

@@ -15,10 +15,10 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from monarch_nb.core.errors.folding import rank_label, rank_words
 from monarch_nb.core.errors.records import ErrorRecord
@@ -39,11 +39,13 @@ from monarch_nb.notebook.output.mime import Content, note_html, results, text_co
 from monarch_nb.notebook.session import Session
 
 if TYPE_CHECKING:
-    from monarch_nb.control.api import CellOutcome, CellRun, ProcMesh
+    from monarch_nb.control.api import CellOutcome, CellRun, ProcMesh, Stack
 
 WATCH_S: Final = 0.25
 LATE_S: Final = 2.0
 """After a rank has failed, how long others may run on before the user is told who they are."""
+FREE_S: Final = 1.0
+"""After a rank has failed, how often those that wait for it are looked for."""
 INTERRUPT_S: Final = 0.12
 """After an interrupt, how long the prompt waits for the ranks' tracebacks; 0.3 s are promised."""
 SIGNAL_S: Final = 0.05
@@ -69,11 +71,20 @@ class Request:
     timeout_s: float | None = None
     layout: Layout = FOLD
     keep: bool = False  # the value of the last expression, for `MeshCell.result`
+    fail_fast: bool = True
 
     @property
     def ranks(self) -> tuple[int, ...]:
         """The ranks of all parts, in order."""
         return tuple(sorted(rank for part in self.parts for rank in part.ranks))
+
+
+class Standing(NamedTuple):
+    """How ranks have ended a cell, and lines on where those are that have not, at one time."""
+
+    errors: dict[int, ErrorRecord]
+    pending: tuple[int, ...]
+    where: list[str]
 
 
 def submit(
@@ -94,8 +105,9 @@ def _sender(request: Request, session: Session, cell: Cell) -> Callable[[ProcMes
     name, line = tracebacks.place_of_body(session.shell, cell.source, cell.tag, work)
     what = f"cell In[{cell.number}]"
     return partial(
-        control.run_cell, code=work, filename=name, first_line=line, tag=tag, keep=keep, what=what
-    )
+        control.run_cell, code=work, filename=name, first_line=line, tag=tag, keep=keep, what=what,
+        fail_fast=request.fail_fast,
+    )  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -139,6 +151,7 @@ class MeshCell:
         self._runs: list[CellRun] = []
         self._failed_s: float | None = None
         self._late_ranks_told = False
+        self._free_s = 0.0
         self._overdue: tuple[int, ...] = ()
         self._given_up = False  # some ranks go on after its time was over
         self._took_s = 0.0
@@ -316,6 +329,10 @@ class MeshCell:
         if self._failed_s and now - self._failed_s > LATE_S and not self._late_ranks_told:
             self._late_ranks_told = True
             self._see_to_late_ranks()
+        if self._failed_s and now - self._failed_s > FREE_S and now > self._free_s:
+            self._free_s = now + FREE_S
+            for run in self._runs:
+                run.free_waiting()
         limit_s = self._request.timeout_s
         if limit_s is not None and now >= self._cell.started_s + limit_s:
             self._overdue = self.pending
@@ -327,8 +344,8 @@ class MeshCell:
         """Interrupt it: the stop button was pressed while nobody waits for it."""
         self.cancel()
         self._give_time()
-        if self.pending:
-            told = wording.after_interrupt(self.pending, self._where())
+        if self.pending and (now := self._now()).pending:
+            told = wording.after_interrupt(now.pending, now.where)
             self._session.output.say(self._cell, f"{told}\n")
 
     def _see_to_late_ranks(self) -> None:
@@ -348,8 +365,9 @@ class MeshCell:
         with contextlib.suppress(KeyboardInterrupt):  # pressed again: do not even give the moment
             self._give_time()
         self._end()
-        told = wording.after_interrupt(self.pending, self._where())
-        return CellInterrupted(told, self._traceback(self._errors()))
+        now = self._now()
+        told = wording.after_interrupt(now.pending, now.where)
+        return CellInterrupted(told, self._traceback(now.errors))
 
     def _give_time(self) -> None:
         # Ranks have been interrupted: let them end; those that have not heard of it get a signal
@@ -382,13 +400,12 @@ class MeshCell:
             callback()
 
     def _failure(self) -> CellError | None:
-        errors = self._errors()
         if self._overdue:
-            limit_s = self._request.timeout_s or 0.0
-            told = wording.after_timeout(limit_s, self._overdue, self.pending, self._where())
-            text = "\n\n".join(filter(None, [self._traceback(errors), f"TimeoutError: {told}"]))
-            return CellError(told, errors, text, self._total)
-        if errors:
+            now, limit_s = self._now(), self._request.timeout_s or 0.0
+            told = wording.after_timeout(limit_s, self._overdue, now.pending, now.where)
+            text = "\n\n".join(filter(None, [self._traceback(now.errors), f"TimeoutError: {told}"]))
+            return CellError(told, now.errors, text, self._total)
+        if errors := self._errors():
             return CellError(wording.summary(errors), errors, self._traceback(errors), self._total)
         return None
 
@@ -409,19 +426,26 @@ class MeshCell:
 
     def _show(self) -> None:
         results_of = {rank: one.data for rank, one in self._outcomes().items() if one.data}
+        self._cell.waiting.rest()
         shown = self._cell.output.conclude(self.mesh, results_of)
         self._cell.output.end()
         for content in results(shown, self._total):
             self._cell.output.show(content)
 
-    def _where(self) -> list[str]:
-        if not (pending := self.pending):
-            return []
-        found = self._session.control.stacks(self._request.mesh, pending, brief=True)
-        return hangs.where_and_why(self._session.shell, found)
+    def _now(self) -> Standing:
+        found: Mapping[int, Sequence[Stack]] = {}
+        if pending := self.pending:
+            found = self._session.control.stacks(self._request.mesh, pending, brief=True)
+        outcomes = self._outcomes()  # afterwards: ranks end while others are looked at
+        errors = {rank: one.error for rank, one in outcomes.items() if one.error}
+        sent = sorted(rank for run in self._runs for rank in run.mesh.ranks)
+        left = tuple(rank for rank in sent if rank not in outcomes)
+        at_work = {rank: stacks for rank, stacks in found.items() if rank in left}
+        return Standing(errors, left, hangs.where_and_why(self._session.shell, at_work))
 
     def _traceback(self, errors: dict[int, ErrorRecord]) -> str:
-        text = wording.traceback(self._session.shell, errors, self._total)
+        clean = {rank: hangs.without_noise(record) for rank, record in errors.items()}
+        text = wording.traceback(self._session.shell, clean, self._total)
         if left := hangs.who_left(errors):
             text = f"{text}\n\n{left}"
         lost = [rank for rank, one in self._outcomes().items() if one.status == "lost"]
@@ -439,7 +463,9 @@ def start(session: Session, chosen: RunOptions, work: str | Script) -> MeshCell 
     mesh = session.meshes.pick(chosen.name)
     parts = selection.parts(mesh, chosen.selection)
     keep = bool(chosen.out) or not chosen.block
-    request = Request(mesh, parts, work, chosen.timeout, chosen.layout, keep)
+    request = Request(
+        mesh, parts, work, chosen.timeout, chosen.layout, keep, fail_fast=chosen.fail_fast
+    )
     if chosen.layout.only not in (None, *request.ranks):
         raise MagicError(
             f"--layout rank={chosen.layout.only}: the cell does not run on that rank, "
@@ -448,6 +474,8 @@ def start(session: Session, chosen: RunOptions, work: str | Script) -> MeshCell 
     check_living(session, mesh, request.ranks)
     session.unfinished.wait_for(mesh.name, request.ranks)
     session.link.attach()
+    if not isinstance(work, Script):  # its groups are its own
+        session.control.settle_groups(mesh)
     if chosen.progress_after is not None:
         session.cells.tell_waits_after(chosen.progress_after)
     cell = MeshCell(session, session.cells.here(), request)

@@ -92,7 +92,7 @@ class CellRegistry:
         self._control = control
         self._flusher = flusher
         self._live = live
-        self._hangs = HangWatch(shell, control, self._tell_hang)
+        self._hangs = HangWatch(shell, control, self.look_again)
         self._cells: dict[int, Cell] = {}
         self._last_tag = 0
         self._running: Cell | None = None
@@ -173,8 +173,8 @@ class CellRegistry:
         sink = sink_of_running_cell(self._shell)
         output = CellOutput(sink, live=self._live)
         after_s = AFTER_S if sink.is_watched else NEVER_S
-        waits, hang = partial(self._waits, tag), partial(self._hangs.word, tag)
-        waiting = WaitingLine(output, waits, hang, after_s)
+        waits, alarm = partial(self._waits, tag), partial(self._hangs.alarm, tag)
+        waiting = WaitingLine(output, waits, alarm, after_s)
         cell_id = cell_id_of(self._shell) if source else None
         cell = Cell(tag, number, source, output, waiting, cell_id, outer, asker)
         self._cells[tag] = cell
@@ -183,7 +183,8 @@ class CellRegistry:
             old.output.forget()
         return cell
 
-    def _tell_hang(self) -> None:
+    def look_again(self) -> None:
+        """Have the line below the running cell say what is known now. Any thread."""
         if (cell := self._running) is not None:
             self._flusher.due(cell.waiting, time.monotonic())
 

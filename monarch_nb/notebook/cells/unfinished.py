@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -25,7 +25,7 @@ from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.output.router import OutputRouter
 
 if TYPE_CHECKING:
-    from monarch_nb.control.api import CellRun, Control
+    from monarch_nb.control.api import CellRun, Control, Stack
 
 WAIT_S = 3.0
 
@@ -138,8 +138,11 @@ class StopButton:
             return
         for one in self.unfinished.living():
             one.run.wait(STOP_AGAIN_S)
+            found: Mapping[int, Sequence[Stack]] = {}
             if busy := one.run.pending:
                 found = self.control.stacks(one.run.mesh, busy, brief=True)
+            if busy := one.run.pending:  # some may have ended meanwhile
+                found = {rank: stacks for rank, stacks in found.items() if rank in busy}
                 where = hangs.where_and_why(self.shell, found)
                 told = wording.still_at_work("interrupted again", busy, where)
                 self.output.say(cell, f"{told}\n")

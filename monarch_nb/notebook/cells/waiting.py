@@ -1,9 +1,9 @@
 """The line below a cell that has been silent for a second: what it waits for.
 
-Rules of the file: one line per cell, redrawn in place, empty when the cell ends (what is saved is
-an output without content); nothing is asked of a rank for it, unless the board says that one waits
-for others. Then a thread looks at the ranks, one at a time, and who asks gets the last word at
-once. It is flushed as outputs are, by the flusher thread.
+Rules of the file: one line per cell, redrawn in place, gone when the cell shows something or ends;
+between other output it stays, and says how long the cell waited. Nothing is asked of a rank for it,
+unless the board says that one waits for others. Then a thread looks at the ranks, one at a time,
+and who asks gets the last word at once. It is flushed as outputs are, by the flusher thread.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +19,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.notebook import hangs
 from monarch_nb.notebook.display.units import duration
+from monarch_nb.notebook.hangs import Alarm
 from monarch_nb.notebook.output.cell_output import CellOutput
 from monarch_nb.notebook.output.mime import Content, note_html, text_content
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 AFTER_S: Final = 1.0
 NEVER_S: Final = -1.0
 MAX_WAITS: Final = 3
+MOVE_S: Final = 2.0  # so long an alarm stays where it is, at first
 LOOK_S: Final = 2.0  # the longest time until the next look for ranks that hang
-_GONE: Final[Content] = {"data": {}, "metadata": {}}
 
 FIRST_S: Final = 2.0
 """So long a cell has waited when the first look is worth while."""
@@ -39,25 +39,26 @@ FIRST_S: Final = 2.0
 class WaitingLine:
     """Of one cell. `after_s` of silence bring it up; not above 0: never.
 
-    `hang(waited_s)` tells of ranks that wait for one another, in place of what is waited for, and
-    whatever the cell prints.
+    `alarm(waited_s, said)` tells of ranks that wait for one another or do not answer, in place of
+    what is waited for, which is `said`. It is shown whatever the cell prints, and below that.
     """
 
     def __init__(
         self,
         output: CellOutput,
         waits: Callable[[], Sequence[Wait]],
-        hang: Callable[[float], str] = lambda _: "",
+        alarm: Callable[[float, str], Alarm | None] = lambda _, __: None,
         after_s: float = AFTER_S,
     ) -> None:
         self.after_s = after_s
         self._output = output
         self._waits = waits
-        self._hang = hang
-        self._told_hang = False
+        self._alarm = alarm
+        self._has_alarmed = False
+        self._shown_s = 0.0
+        self._keeps_s = MOVE_S
         self._redraw_s = 0.0
         self._started_s = time.monotonic()
-        self._id = ""
         self._is_over = False
         self._lock = threading.Lock()
 
@@ -77,30 +78,49 @@ class WaitingLine:
             now = time.monotonic()
             waited_s = now - self._started_s
             waits = self._waits() if waited_s >= self.after_s else ()
-            hang = self._hang(waited_s) if waits else ""
+            said = sentence(waits, waited_s)
+            alarm = self._alarm(waited_s, said) if waits else None
             due_s = max(self._output.sent_s, self._started_s) + self.after_s
-            if not (hang or self._id) and now < due_s:
+            if not (alarm or self._output.has_note) and now < due_s:
                 return min(due_s, now + LOOK_S)
-            if hang or self._told_hang or now >= self._redraw_s:
-                self._told_hang = bool(hang)
+            if alarm or self._has_alarmed or now >= self._redraw_s:
                 self._redraw_s = now + pause(waited_s)
-                if text := hang or sentence(waits, waited_s):
-                    self._draw(text)
+                if alarm:
+                    self._draw_in_sight(alarm.content(), now)
+                elif said:
+                    self._draw(text_content(said, note_html(said)))
+                self._has_alarmed = alarm is not None
             return now + min(pause(waited_s), LOOK_S)
 
     def end(self) -> None:
+        """Take it back for good."""
         with self._lock:
             self._is_over = True
-            if self._id:
-                self._output.redraw(_GONE, display_id=self._id)
+            self._take_back()
 
-    def _draw(self, text: str) -> None:
-        content = text_content(text, note_html(text))
-        if self._id:
-            self._output.redraw(content, display_id=self._id)
-        else:
-            self._id = uuid.uuid4().hex
-            self._output.show(content, display_id=self._id)
+    def rest(self) -> None:
+        """Take it back until the cell waits again."""
+        with self._lock:
+            self._take_back()
+
+    def _take_back(self) -> None:
+        if self._output.has_note:
+            waited = f"waited {duration(time.monotonic() - self._started_s)}"
+            self._output.end_note(text_content(waited, note_html(waited)))
+
+    def _draw_in_sight(self, content: Content, now: float) -> None:
+        # Where ranks have printed since, it moves below that; ever more seldom: a line stays there
+        is_above = self._output.has_note and self._output.sent_s > self._shown_s
+        if is_above and (not self._has_alarmed or now >= self._shown_s + self._keeps_s):
+            self._keeps_s *= 2
+            self._take_back()
+        self._draw(content)
+
+    def _draw(self, content: Content) -> None:
+        is_new = not self._output.has_note
+        self._output.note(content)
+        if is_new:
+            self._shown_s = time.monotonic()
 
 
 def sentence(waits: Sequence[Wait], waited_s: float) -> str:
@@ -136,11 +156,20 @@ class HangWatch:
         self._shell = shell
         self._control = control
         self._on_news = on_news
-        self._told = (0, "")  # of which cell
+        self._told: tuple[int, Alarm | None] = (0, None)  # of which cell
         self._looking = threading.Lock()
 
-    def word(self, tag: int, waited_s: float) -> str:
-        """Return what the last look at the ranks of this cell found; empty if they do not hang."""
+    def alarm(self, tag: int, waited_s: float, said: str) -> Alarm | None:
+        """Return what is wrong with the ranks of this cell, as the last look has found it; ranks
+        that do not answer are known without one. `said` is what it waits for. None: nothing is.
+        """
+        if (hang := self._hang(tag, waited_s)) is not None:
+            return hang
+        xray = self._control.xray()
+        silent = xray.silent(tag) if xray is not None else {}
+        return hangs.no_answer(said, silent) if silent else None
+
+    def _hang(self, tag: int, waited_s: float) -> Alarm | None:
         if waited_s >= FIRST_S and self._looking.acquire(blocking=False):
             try:
                 name = "monarch-hang-watch"
@@ -148,15 +177,15 @@ class HangWatch:
             except BaseException:
                 self._looking.release()
                 raise
-        of, text = self._told
-        return text if of == tag else ""
+        of, found = self._told
+        return found if of == tag else None
 
     def _look(self, tag: int) -> None:
         before = self._told
         try:
             xray = self._control.xray()
             found = xray.hangs(tag) if xray is not None else {}
-            self._told = tag, hangs.telling_line(self._shell, found)
+            self._told = tag, hangs.hang(self._shell, found) if found else None
         except Exception:  # the client ends just now
             logging.getLogger("monarch_nb").debug("a look at hanging ranks failed", exc_info=True)
         finally:

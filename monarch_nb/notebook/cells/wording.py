@@ -47,6 +47,18 @@ def traceback(
     return "\n\n".join(parts)
 
 
+def next_step(errors: Mapping[int, ErrorRecord]) -> list[str]:
+    """Return what can be typed after a failure, as lines; none where no rank keeps its frames."""
+    kept = [
+        rank
+        for rank, record in errors.items()
+        if _was_raised(record) and record.ename not in {"KeyboardInterrupt", "SyntaxError"}
+    ]
+    if not kept:
+        return []
+    return ["", f"%debug opens pdb where {rank_words(kept)} failed"]
+
+
 def who_is_late(
     errors: Mapping[int, ErrorRecord], pending: Sequence[int], *, is_script: bool
 ) -> str:
@@ -56,7 +68,7 @@ def who_is_late(
         verb, rest = _were(pending), "A script that fails on one rank is interrupted on all"
     else:
         verb = are(pending)
-        rest = "They may wait for a rank that failed; the stop button interrupts them."
+        rest = "The stop button interrupts them."
     return f"{rank_words(pending)} {verb} still running after {failed}. {rest}\n"
 
 

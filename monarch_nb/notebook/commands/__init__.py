@@ -23,6 +23,8 @@ from monarch_nb.notebook.commands import (
 from monarch_nb.notebook.commands.command import Command
 from monarch_nb.notebook.errors import MagicError
 
+MIN_LIKENESS: Final = 0.7  # of a word that was meant; 0.6 takes `stop` for `show`
+
 COMMANDS: Final[dict[str, Command]] = {
     "up": status.UP,
     "down": status.DOWN,
@@ -50,6 +52,23 @@ COMMANDS: Final[dict[str, Command]] = {
 }
 
 
+GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "Meshes": ("up", "down", "list", "use", "show", "status", "heal", "restart"),
+    "Variables and scripts": ("put", "get", "run", "auto"),
+    "Logs and errors": ("logs", "errors"),
+    "Ranks that hang": ("interrupt", "stacks", "collectives", "regroup"),
+    "Debuggers": ("debug", "pm", "pdb", "clear", "debugger"),
+}
+"""The commands below the headings of the help."""
+
+_MEANT: Final = {
+    "start": "up", "create": "up", "init": "up", "new": "up", "spawn": "up", "stop": "down",
+    "shutdown": "down", "kill": "interrupt --kill", "reset": "restart", "push": "put",
+    "pull": "get", "ps": "status", "ls": "list", "log": "logs", "error": "errors",
+}  # fmt: skip
+"""Words of other programs, which a likeness of letters would lead astray."""
+
+
 def parse_line(line: str) -> tuple[Command, argparse.Namespace]:
     """Return the command of a `%mesh` line and its options; `status` for an empty line."""
     word, rest = [*line.split(maxsplit=1), "", ""][:2]
@@ -59,8 +78,13 @@ def parse_line(line: str) -> tuple[Command, argparse.Namespace]:
     return command, options.parse(command.parser, rest)
 
 
+def whole_help() -> str:
+    """Return a line for everything that may be typed after `%mesh`, below headings."""
+    return "\n\n".join(f"{heading}\n{help_text(names)}" for heading, names in GROUPS.items())
+
+
 def help_text(names: Iterable[str] = COMMANDS) -> str:
-    """Return a line for everything that may be typed after `%mesh`, or of these commands."""
+    """Return a line for everything that may be typed of these commands."""
     lines = [
         (typed if typed.startswith(" ") else f"%mesh {typed}", does)
         for name in names
@@ -71,7 +95,8 @@ def help_text(names: Iterable[str] = COMMANDS) -> str:
 
 
 def _unknown(word: str) -> str:
-    close = difflib.get_close_matches(word.lower(), options.COMMANDS, 1)
-    hint = f"Did you mean %mesh {close[0]}? " if close else ""
+    close = difflib.get_close_matches(word.lower(), options.COMMANDS, 1, MIN_LIKENESS)
+    meant = _MEANT.get(word.lower()) or "".join(close)
+    hint = f"Did you mean %mesh {meant}? " if meant else ""
     known = ", ".join(options.COMMANDS)
     return f"%mesh has no command {word!r}. {hint}Commands: {known}; %mesh? shows help"

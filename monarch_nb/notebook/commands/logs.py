@@ -4,6 +4,8 @@ the last failure of a cell, with nothing cut short."""
 from __future__ import annotations
 
 import argparse
+import time
+from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from monarch_nb.control.api import Logbook
 
 TAIL: Final = 20
+MAX_LINES: Final = 20_000  # more are not kept with their times
 NOTHING: Final = "ranks have written nothing yet"
 
 _LOGS: Final = Parser("%mesh logs", "%mesh logs, or %mesh logs 0-3 --tail 50 --grep loss")
@@ -27,6 +30,7 @@ _LOGS.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
 _LOGS.add_argument("--grep", type=options.regex, metavar="REGEX")
 _LOGS.add_argument("--tail", type=options.count, metavar="N", default=TAIL)
 _LOGS.add_argument("--cell", type=options.count, metavar="N")
+_LOGS.add_argument("--times", action="store_true")
 _LOGS.add_argument("--name")
 
 _ERRORS: Final = Parser("%mesh errors", "%mesh errors, or %mesh errors 3")
@@ -46,10 +50,27 @@ def _logs(session: Session, chosen: argparse.Namespace) -> None:
         raise MagicError(
             f"{name} has no {rank_words(missing)}; its ranks are {rank_runs(range(size))}"
         )
-    book.flush()
-    lines = {rank: book.last(name, rank, chosen.tail, chosen.grep, tags) for rank in ranks}
+    if chosen.times:
+        lines = _timed(session, name, ranks, chosen)
+    else:
+        book.flush()
+        lines = {rank: book.last(name, rank, chosen.tail, chosen.grep, tags) for rank in ranks}
     text = _folded(lines, size)
     say(f"{text or _none(chosen, ranks)}whole logs of {name}: {book.folder}")
+
+
+def _timed(
+    session: Session, name: str, ranks: Iterable[int], chosen: argparse.Namespace
+) -> dict[int, list[str]]:
+    # The files have no times: of the lines that are kept in memory
+    client = session.control.running_client()
+    if chosen.cell is not None or client is None:
+        raise MagicError("--times does not go with --cell. Type: %mesh logs --times --tail 50")
+    found: dict[int, deque[str]] = {rank: deque(maxlen=chosen.tail) for rank in ranks}
+    for line in client.tail.last(MAX_LINES, name, found.keys(), chosen.grep):
+        came = time.strftime("%H:%M:%S", time.localtime(line.at))
+        found[line.rank].append(f"{came} {line.text}")
+    return {rank: list(lines) for rank, lines in found.items()}
 
 
 def _mesh(session: Session, book: Logbook, wanted: str | None) -> str:
@@ -72,11 +93,9 @@ def _tags(session: Session, number: int) -> list[int]:
 def _folded(lines: dict[int, list[str]], total: int) -> str:
     # As cells show them: labelled, equal ones once, no more than a notebook can take
     folder = StreamFolder(lines, total)
-    texts = []
     for rank, written in lines.items():
-        text = "".join(f"{line}\n" for line in written)
-        texts += folder.feed(rank, "stdout", text, 0.0) if text else folder.finish(rank, 0.0)
-    return "".join(text for _, text in [*texts, *folder.flush(0.0)])
+        folder.feed(rank, "stdout", "".join(f"{line}\n" for line in written), 0.0)
+    return "".join(text for _, text in folder.flush(0.0))
 
 
 def _none(chosen: argparse.Namespace, ranks: Iterable[int]) -> str:
@@ -105,6 +124,7 @@ def _errors(session: Session, chosen: argparse.Namespace) -> None:
 LOGS: Final = Command(_LOGS, _logs, (
     ("logs [RANKS] [--tail N]", "the last lines that ranks have written, also what was hidden"),
     ("logs --grep REGEX --cell 7", "those lines that match, those of the cell In[7]"),
+    ("    --times", "with the time at which each line came"),
 ))  # fmt: skip
 ERRORS: Final = Command(_ERRORS, _errors, (
     ("errors [RANKS]", "the last error of a cell in full, of all ranks or of these"),

@@ -52,7 +52,7 @@ class _RunParser(Parser):
 
 _RUN: Final = _RunParser("%mesh run", "%mesh run train.py --epochs 3, or %mesh run -m pkg.train")
 options.add_run_options(_RUN)
-_RUN.set_defaults(local=False)
+_RUN.set_defaults(local=False, fail_fast=False)
 
 
 def _run(session: Session, chosen: argparse.Namespace) -> MeshCell | None:

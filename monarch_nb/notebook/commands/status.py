@@ -23,6 +23,10 @@ _UP.add_argument("--gpus", type=options.count)
 _UP.add_argument("--name", type=options.new_name)
 _UP.add_argument("--device", type=options.device, default="auto")
 _UP.add_argument("axes", nargs="*", type=options.axis, metavar="axis=size")
+_THERE: Final = _UP.add_mutually_exclusive_group()
+for _choice in ("replace", "new"):
+    _THERE.add_argument(f"--{_choice}", dest="there", action="store_const", const=_choice)
+_UP.set_defaults(there="keep")
 
 _DOWN: Final = Parser("%mesh down", "%mesh down, or %mesh down mesh0, or %mesh down --all")
 _DOWN.add_argument("name", nargs="?", metavar="MESH")
@@ -36,6 +40,9 @@ _RESTART: Final = Parser("%mesh restart", "%mesh restart, or %mesh restart 3")
 _RESTART.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
 _RESTART.add_argument("--name")
 
+LOOK_HINT: Final = (
+    "{} as a cell's last line is a live view; monarch_nb.log(step, loss=loss) draws curves there."
+)
 HELP_HINT: Final = "%mesh? shows all commands; %%mesh runs a cell on the ranks."
 
 _LIST: Final = Parser("%mesh list", "%mesh list")
@@ -45,6 +52,7 @@ _USE.add_argument("name", metavar="MESH")
 
 _SHOW: Final = Parser("%mesh show", "%mesh show, or %mesh show mesh0 gpus=0:2")
 _SHOW.add_argument("shown", nargs="*", metavar="MESH|RANKS")
+_SHOW.add_argument("--widget", action="store_true")
 
 _STATUS: Final = Parser("%mesh status", "%mesh status, or %mesh status mesh0")
 _STATUS.add_argument("name", nargs="?", metavar="MESH")
@@ -68,7 +76,10 @@ def sizes(chosen: argparse.Namespace) -> dict[str, int]:
 
 
 def _up(session: Session, chosen: argparse.Namespace) -> None:
-    say(session.lifecycle.up(sizes(chosen), chosen.name, chosen.device))
+    is_first = session.meshes.is_unused
+    say(session.lifecycle.up(sizes(chosen), chosen.name, chosen.device, chosen.there))
+    if is_first:
+        say(LOOK_HINT.format(session.meshes.current))
 
 
 def _down(session: Session, chosen: argparse.Namespace) -> None:
@@ -90,10 +101,12 @@ def _restart(session: Session, chosen: argparse.Namespace) -> None:
 
 
 UP: Final = Command(_UP, _up, (
-    ("up --gpus 4", "start four ranks on this machine, as mesh0"),
+    ("up --gpus 4", "start four ranks on this machine, as mesh0; also up 4"),
     ("    --name MESH", "choose the name"),
     ("    --device cpu", "ranks see no GPU; cuda: each has one of its own"),
     ("    replicas=2 gpus=4", "any axes, the first one outermost"),
+    ("    --replace", "end the mesh that is up, and start this one in its place"),
+    ("    --new", "start this one beside the mesh that is up"),
 ))  # fmt: skip
 DOWN: Final = Command(_DOWN, _down, (("down [MESH] [--all]", "stop a mesh, or all"),))
 HEAL: Final = Command(_HEAL, _heal, (
@@ -122,7 +135,7 @@ def _show(session: Session, chosen: argparse.Namespace) -> None:
     words = list(chosen.shown)
     name = words.pop(0).removeprefix("@") if words and _is_name(words[0]) else None
     parts = selection.parts(session.meshes.pick(name), words)
-    data, metadata = session.showing.bundle(*parts)
+    data, metadata = session.showing.bundle(*parts, widget=chosen.widget)
     publish_display_data(data, metadata)
 
 
@@ -147,6 +160,7 @@ LIST: Final = Command(_LIST, _list, (("list", "the meshes that are up"),))
 USE: Final = Command(_USE, _use, (("use MESH", "make a mesh the current one"),))
 SHOW: Final = Command(_SHOW, _show, (
     ("show [MESH] [RANKS]", "a picture that follows every rank; also MESH as the last line"),
+    ("    --widget", "live in VS Code and Colab too, with anywidget installed"),
 ))  # fmt: skip
 STATUS: Final = Command(_STATUS, _status, (
     ("status [MESH]", "what every rank is doing; also %mesh alone"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.errors.folding import fold_outputs, rank_list, rank_words
@@ -51,7 +52,8 @@ def _stacks(session: Session, chosen: argparse.Namespace) -> None:
     ranks = tuple(mesh.ranks) if chosen.ranks is None else chosen.ranks
     root, whys = session.lifecycle.stacks(mesh, ranks, native=chosen.native)
     if root.ranks:
-        session.cells.here().output.show(hangs.tree_content(session.shell, root))
+        taken = time.strftime("taken %H:%M:%S")
+        session.cells.here().output.show(hangs.tree_content(session.shell, root, taken))
     for group in fold_outputs(whys):
         say(f"{rank_words(group.ranks)}: {whys[group.ranks[0]]}")
 

@@ -45,7 +45,15 @@ def _get(session: Session, chosen: argparse.Namespace) -> Any:
     if len(names) != 1:
         _GET.error(f"takes one variable, not {' and '.join(names)}")
     session.link.attach()
-    return session.control.get(parts, names[0], stacked=chosen.stack)
+    found = session.control.get(parts, names[0], stacked=chosen.stack)
+    return found.item() if _is_one_rank(chosen, parts) and not chosen.stack else found
+
+
+def _is_one_rank(chosen: argparse.Namespace, parts: list[ProcMesh]) -> bool:
+    # Whether one was named, as in `2` or `hosts=0 gpus=1`; a part of the mesh stays one
+    named = [word for word in [*chosen.words[1:], *chosen.targets] if not word.startswith("@")]
+    is_part = any(":" in word for word in named)
+    return bool(named) and not is_part and sum(len(part.ranks) for part in parts) == 1
 
 
 def _chosen(
@@ -82,6 +90,7 @@ PUT: Final = Command(_PUT, _put, (
 ))  # fmt: skip
 GET: Final = Command(_GET, _get, (
     ("get NAME [SELECTION]", "a variable of the ranks, as a ValueMesh: v = %mesh get loss"),
+    ("get NAME RANK", "the value on one rank: %mesh get loss 2"),
     ("    --stack", "as one tensor or array; the mesh's axes come first"),
     ("    -t, --targets RANKS", "the selection, as ipyparallel has it; of put too"),
     ("    --name MESH", "another mesh than the current one; of put too"),

@@ -1,4 +1,5 @@
-"""The debugger's prompt in the cell that waits, and a word where there is none.
+"""The debugger's prompt in the cell that waits, and a word where there is none; and the questions
+of `input()` on ranks, one rank after the other.
 
 Rules of the file: ranks that stop for the running cell are spoken to in that cell; those that stop
 for another one, or for none, are told of below it, and spoken to in the running cell only when that
@@ -8,11 +9,12 @@ says comes before the end of the cell.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary, WeakSet
@@ -21,6 +23,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.control.debug.prompt import NOBODY, Conversation
 from monarch_nb.control.debug.sessions import Key, Stop
+from monarch_nb.core.wire.messages.debug import INPUT
 from monarch_nb.notebook import tracebacks
 from monarch_nb.notebook.cells.registry import Cell, CellRegistry
 from monarch_nb.notebook.client_link import ClientLink
@@ -80,7 +83,9 @@ class Prompts:
 
     def _takes(self, stop: Stop) -> bool:
         cell = self._cells.of(stop.tag)
-        return not self._is_closed and cell is not None and cell.asker is not None
+        if self._is_closed or cell is None or cell.asker is None:
+            return False
+        return stop.kind != INPUT or cell is self._cells.running
 
     def _changed(self) -> None:
         with self._lock:
@@ -100,6 +105,9 @@ class Prompts:
                     self._thread = None
                     return
             debuggers.gather()
+            if questions := [stop for stop in debuggers.stops() if stop.kind == INPUT]:
+                self._answer(questions[0])
+                continue
             cell = self._cell_to_ask()
             if cell is not None:
                 self._converse(cell, self._conversations.get(cell) or self._conversation(cell))
@@ -110,6 +118,26 @@ class Prompts:
 
     def _is_news(self, serials: list[int]) -> bool:
         return [stop.serial for stop in self._client.debugging.stops()] != serials
+
+    def _answer(self, question: Stop) -> None:
+        # Of `input()`: the line that a person types, or word that nobody does
+        debuggers, cell = self._client.debugging, self._cells.of(question.tag)
+        line = None
+        if cell is not None and cell.asker is not None:
+            with self._leaving(cell), cell.asking():
+                cell.output.settle()
+                asked = f"rank {question.rank}: {question.text}{question.prompt}"
+                line = cell.asker.ask(asked, lambda: self._is_taken_back(cell, question))
+        if line is None:
+            debuggers.refuse(question.key)
+            return
+        answer = debuggers.send(question.key, line)
+        while not debuggers.wait(lambda: answer.is_final, LOOK_S):
+            continue
+
+    def _is_taken_back(self, cell: Cell, question: Stop) -> bool:
+        is_there = question in self._client.debugging.stops()
+        return not is_there or self._is_closed or cell.is_over or _is_being_stopped(cell)
 
     def _cell_to_ask(self) -> Cell | None:
         cell = self._cells.running
@@ -125,7 +153,8 @@ class Prompts:
 
     def _held_up(self) -> list[Stop]:
         # Not the frames of a failure: those are open because somebody speaks to them
-        return [stop for stop in self._client.debugging.stops() if stop.kind != "post-mortem"]
+        kinds = ("post-mortem", INPUT)
+        return [stop for stop in self._client.debugging.stops() if stop.kind not in kinds]
 
     def _conversation(
         self, cell: Cell, wants: Callable[[Stop], bool] = lambda _: True
@@ -137,17 +166,22 @@ class Prompts:
 
     def _converse(self, cell: Cell, conversation: Conversation) -> None:
         assert cell.asker is not None
+        with self._leaving(cell), cell.asking():
+            while conversation.stops() and not self._is_over(cell, conversation):
+                cell.output.settle()
+                conversation.announce()
+                conversation.greet()
+                line = cell.asker.ask(conversation.prompt, self._until(cell, conversation))
+                if line is not None:
+                    conversation.do(line)
+
+    @contextlib.contextmanager
+    def _leaving(self, cell: Cell) -> Iterator[None]:
         try:
-            with cell.asking():
-                while conversation.stops() and not self._is_over(cell, conversation):
-                    cell.output.settle()
-                    conversation.announce()
-                    line = cell.asker.ask(conversation.prompt, self._until(cell, conversation))
-                    if line is not None:
-                        conversation.do(line)
+            yield
         except Exception:  # the front end has left in the middle of it
             self._left.add(cell)
-            logging.getLogger("monarch_nb").exception("the debugger's prompt could not go on")
+            logging.getLogger("monarch_nb").exception("the prompt of a rank could not go on")
 
     def _is_over(self, cell: Cell, conversation: Conversation) -> bool:
         (self._left.add if conversation.is_over else self._left.discard)(cell)

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from monarch_nb.core.text import lines
-from monarch_nb.core.text.stream_folder import DISPLAY, WINDOW_S, StreamFolder
-from monarch_nb.notebook.layouts.layout import FOLD, Layout, Sections
+from monarch_nb.core.text.lines import Throttle
+from monarch_nb.core.text.stream_folder import DISPLAY, StreamFolder
+from monarch_nb.notebook.layouts.layout import FOLD, Layout
 from monarch_nb.notebook.layouts.live_displays import (
     CellDisplays,
     LiveDisplay,
     LiveDisplays,
     display_id,
 )
-from monarch_nb.notebook.output.mime import Content, plain_text, with_id
+from monarch_nb.notebook.layouts.sections import Sections
+from monarch_nb.notebook.output.mime import Content, with_id
 from monarch_nb.notebook.output.outgoing import (
     CommonDisplay,
     Display,
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from monarch_nb.control.api import OutputEvent
 
 FLUSH_S = 0.1
+SOON_S = 0.05  # between two, where lines have waited for their equals long enough
+REDRAW_S = 0.06  # in which other ranks are to show the same
 
 
 class CellOutput:
@@ -68,12 +73,18 @@ class CellOutput:
         self._sections: dict[str, Sections] = {}
         self._bars = Bars()
         self._frames = [Frame(self._bars)]
-        self._next_flush_s = 0.0
+        self._sent_s = 0.0
+        self._note = ""  # display id of the line that says what is waited for
+        self._has_shown = False  # something else
 
     @property
     def sent_s(self) -> float:
         """When something of it was last sent (`time.monotonic`); 0.0 if nothing was yet."""
-        return max(self._next_flush_s - FLUSH_S, 0.0)
+        return self._sent_s
+
+    @property
+    def _next_flush_s(self) -> float:
+        return self._sent_s + FLUSH_S
 
     def expect(
         self,
@@ -85,9 +96,12 @@ class CellOutput:
     ) -> None:
         """Begin a cell on these ranks: equal lines wait for all of them, shown by the layout."""
         with self._lock:
+            if mesh in self._folders:  # another run in the same cell
+                self._texts(mesh, self._folders[mesh].flush(self._now()))
             shown = [rank for rank in ranks if layout.only in (None, rank)]
             self._running[mesh], self._expected[mesh] = set(shown), set(shown)
-            self._folders[mesh] = StreamFolder(shown, total)
+            whole = Throttle(where=f"%mesh logs --cell {number}" if number else "%mesh logs")
+            self._folders[mesh] = StreamFolder(shown, total, throttle=whole)
             self._tokens.wiped()
             self._layouts[mesh] = layout
             if not layout.streams:
@@ -106,7 +120,7 @@ class CellOutput:
                 self._texts(mesh, self._folders[mesh].flush(now))
             if sections := self._sections.pop(mesh, None):
                 for rank, one in list(left.items()):
-                    if (text := plain_text(one)) and sections.conclude(rank, text):
+                    if sections.conclude(rank, one):
                         del left[rank]
                 self._waiting += self._last_drawing(sections)
             self._waiting += self._deferred.pop(mesh, [])
@@ -120,7 +134,7 @@ class CellOutput:
             for rank in self._running.get(mesh, set()).intersection(ranks):
                 self._running[mesh].discard(rank)
                 if folder is not None:
-                    self._texts(mesh, folder.finish(rank, self._now()))
+                    folder.finish(rank, self._now())
 
     def add(self, event: OutputEvent) -> float | None:
         """Take an output event. Returns when `flush` has something to do."""
@@ -135,7 +149,7 @@ class CellOutput:
             self._bars.add(event.mesh, event.rank, event.size, event.content, now)
         elif event.stream == DISPLAY:
             self._add_display(event, now)
-        elif not self._add_to_section(event, event.text, now):
+        elif not self._say_in_section(event, now):
             if area := self._live.area(event):
                 area.write(event.rank, event.text)
                 self._redraw(area, now)
@@ -147,20 +161,22 @@ class CellOutput:
         kind = content.pop("type", "display_data")
         if not self.sink.redraws:
             content["transient"] = {}
-            if "data" in content and not self._add_to_section(event, plain_text(content), now):
+            if "data" in content and not self._show_in_section(event, content, now):
                 self._feed(event, self._tokens.of_message("display_data", content) + "\n", now)
         elif kind == "update_display_data":
             if live := self._known.find(event):
                 live.put(event.rank, event.content)
                 self._redraw(live, now)
-        elif kind == "clear_output" and event.size > 1:
+        elif kind == "clear_output" and (event.size > 1 or event.mesh in self._sections):
             self._clear(event, now)
         elif display_id(content):
             self._feed(event, self._tokens.of_live(self._live.place(event)) + "\n", now)
+        elif self._show_in_section(event, content, now):
+            pass
         elif area := self._live.area(event):
             area.add(event.rank, event.content)
             self._redraw(area, now)
-        elif not self._add_to_section(event, plain_text(content), now):
+        else:
             self._add_equal(event, self._tokens.of_message(kind, content), now)
 
     def _add_equal(self, event: OutputEvent, word: str, now: float) -> None:
@@ -171,21 +187,28 @@ class CellOutput:
         elif common.is_shown:
             self._redraw(common, now)
 
-    def _add_to_section(self, event: OutputEvent, said: str, now: float) -> bool:
+    def _say_in_section(self, event: OutputEvent, now: float) -> bool:
         sections = self._sections.get(event.mesh)
-        return bool(sections and said and sections.add(event.rank, event.stream, said, now))
+        return bool(sections and sections.add(event.rank, event.stream, event.text, now))
+
+    def _show_in_section(self, event: OutputEvent, content: Content, now: float) -> bool:
+        sections = self._sections.get(event.mesh)
+        return bool(sections and sections.show(event.rank, content, now))
 
     def _feed(self, event: OutputEvent, text: str, now: float) -> None:
         folder = self._folder(event.mesh, event.size)
-        self._texts(event.mesh, folder.feed(event.rank, event.stream, text, now))
+        folder.feed(event.rank, event.stream, text, now, event.blocks)
 
     def _clear(self, event: OutputEvent, now: float) -> None:
         # A rank clears what it has shown; when all have, it is the cell that is cleared
+        wait = bool(event.content.get("wait"))
+        sections = self._sections.get(event.mesh)
+        if sections and sections.clear(event.rank, now, wait=wait):
+            return
         changed = self._live.clear(event)
         if len(self._folders) <= 1 and self._live.wiped(event.mesh, self._expected.get(event.mesh)):
             self._release()
-            wait = {"wait": bool(event.content.get("wait"))}
-            self._waiting.append(Display("clear_output", wait))
+            self._waiting.append(Display("clear_output", {"wait": wait}))
             self._tokens.wiped()
             changed = self._live.everything()
         for live in changed:
@@ -194,11 +217,12 @@ class CellOutput:
     def _redraw(self, live: LiveDisplay | CommonDisplay, now: float) -> None:
         # Soon: other ranks are about to say the same. What is held back takes its last state.
         if live.is_shown or not self._deferred:
-            self._redraws.setdefault(live, now + WINDOW_S)
+            self._redraws.setdefault(live, now + REDRAW_S)
 
     def write(self, stream: str, text: str) -> None:
         """Put a line of the controller's own behind what the ranks have said."""
         with self._lock:
+            self._collect(self._now())
             append_text(self._waiting, stream, text)
 
     def follow(self, stream: str, text: str) -> bool:
@@ -226,10 +250,42 @@ class CellOutput:
             append_text(self._waiting, stream, text)
         self._send()
 
+    def note(self, content: Content) -> None:
+        """Send the line that says what is waited for, or another content of it."""
+        with self._sending:
+            self._send()
+            kind = "update_display_data" if self._note else "display_data"
+            self._note = self._note or uuid.uuid4().hex
+            self.sink.display(kind, with_id(content, self._note))
+
+    @property
+    def has_note(self) -> bool:
+        return bool(self._note)
+
+    def end_note(self, last: Content) -> None:
+        """Take the line back; below or above other output it stays, with its `last` content."""
+        with self._sending:
+            if self._note and self._has_shown:
+                self.sink.display("update_display_data", with_id(last, self._note))
+            elif self._note:
+                self.sink.display("clear_output", {"wait": False})
+            self._note = ""
+
+    def make_room(self) -> None:
+        """Take the line back, if it stands alone: something else is about to be shown."""
+        if self._has_shown:
+            return
+        with self._sending:
+            if self._note and not self._has_shown:
+                self.sink.display("clear_output", {"wait": False})
+                self._note = ""
+            self._has_shown = True
+
     def show(self, content: Content, display_id: str = "") -> None:
         """Send a display of the controller's own now."""
         with self._sending:
             self._send()
+            self.make_room()
             self.sink.display("display_data", with_id(content, display_id))
 
     def redraw(self, content: Content, display_id: str) -> None:
@@ -241,13 +297,12 @@ class CellOutput:
         """Send what may be sent now. Returns when there will be more, or None."""
         now = self._now()
         with self._lock:
-            for mesh, folder in self._folders.items():
-                if (at := folder.deadline) is not None and at <= now:
-                    self._texts(mesh, folder.tick(now))
             self._redrawn(now)
             if now >= self._next_flush_s:
                 self._draw(now)
-        if now >= self._next_flush_s:
+            if sends := now >= min(self._text_due(), self._next_flush_s):
+                self._collect(now)
+        if sends:
             self._send()
         with self._lock:
             return self._due()
@@ -273,12 +328,26 @@ class CellOutput:
 
     def _folder(self, mesh: str, total: int) -> StreamFolder:
         if mesh not in self._folders:
-            self._folders[mesh] = StreamFolder(range(total), total)
+            whole = Throttle(where="%mesh logs")
+            self._folders[mesh] = StreamFolder(range(total), total, throttle=whole)
         return self._folders[mesh]
+
+    def _streaming(self) -> Iterator[tuple[str, StreamFolder]]:
+        # Those whose text is shown as it comes
+        return (each for each in self._folders.items() if each[0] not in self._deferred)
+
+    def _collect(self, now: float) -> None:
+        for mesh, folder in self._streaming():
+            self._texts(mesh, folder.take(now))
+
+    def _text_due(self) -> float:
+        # When lines have waited long enough
+        times = [at for _, folder in self._streaming() if (at := folder.deadline) is not None]
+        return max(min(times, default=float("inf")), self._sent_s + SOON_S)
 
     def _release(self) -> None:
         now = self._now()
-        for mesh, folder in self._folders.items():
+        for mesh, folder in self._streaming():
             self._texts(mesh, folder.release(now))
 
     def _redrawn(self, now: float) -> None:
@@ -331,16 +400,18 @@ class CellOutput:
                 for one in sent:
                     one.prepare()
                 if sent:
-                    self._next_flush_s = self._now() + FLUSH_S
+                    self._sent_s = self._now()
+            if sent:
+                self.make_room()
             for one in sent:
                 one.send(self.sink)
             self._is_sending = False
 
     def _due(self) -> float | None:
-        times = [at for folder in self._folders.values() if (at := folder.deadline) is not None]
+        times = [self._text_due()]
         drawn = [at for one in self._moving() if (at := one.picture.deadline) is not None]
         times += [max(at, self._next_flush_s) for at in drawn]
-        if self._waiting:
+        if self._waiting or any(folder.is_ready for _, folder in self._streaming()):
             times.append(self._next_flush_s)
         times += self._redraws.values()
-        return min(times, default=None)
+        return first if (first := min(times)) < float("inf") else None

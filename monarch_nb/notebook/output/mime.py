@@ -20,6 +20,7 @@ Content = Mapping[str, Any]
 MAX_PARTS = 16
 
 _SVG = "image/svg+xml"
+_LATEX = "text/latex"
 _IMAGES = (_SVG, "image/png", "image/jpeg", "image/gif", "image/webp")
 _HEADER = (
     '<div style="font:0.8em ui-monospace,monospace;color:#7a7a7a;margin:0.2em 0">{label}</div>'
@@ -44,6 +45,11 @@ def labelled(label: str, content: Content) -> list[Content]:
 def is_composable(data: Content) -> bool:
     """Tell whether it can be drawn in one display with others: no application of the page's."""
     return not any(mime.startswith("application/") for mime in data)
+
+
+def is_picture_or_page(data: Content) -> bool:
+    """Tell whether `as_html` shows all of it: else it is drawn by a part of the page's own."""
+    return is_composable(data) and any(mime in data for mime in ("text/html", *_IMAGES, _LATEX))
 
 
 def composed(parts: Sequence[tuple[str, Sequence[Content]]]) -> list[Content]:
@@ -71,10 +77,11 @@ def _part_text(label: str, contents: Sequence[Content]) -> str:
 
 def _part_html(label: str, contents: Sequence[Content]) -> str:
     header = header_html(label) if label else ""
-    return header + "".join(f"<div>{_as_html(each)}</div>" for each in contents)
+    return header + "".join(f"<div>{as_html(each)}</div>" for each in contents)
 
 
-def _as_html(content: Content) -> str:
+def as_html(content: Content) -> str:
+    """Return what shows it inside a page."""
     data = content["data"]
     if "text/html" in data:
         return str(data["text/html"])
@@ -82,6 +89,8 @@ def _as_html(content: Content) -> str:
         if mime in data:
             size = dict(content.get("metadata") or {}).get(mime)
             return _image_html(mime, str(data[mime]), size if isinstance(size, dict) else {})
+    if _LATEX in data:
+        return html.escape(str(data[_LATEX]))
     return f"<pre>{html.escape(str(data.get('text/plain', '')))}</pre>"
 
 
@@ -90,7 +99,8 @@ def _image_html(mime: str, text: str, size: Content) -> str:
     sides = "".join(
         f' {side}="{size[side]}"' for side in ("width", "height") if isinstance(size.get(side), int)
     )
-    return f'<img src="data:{mime};base64,{html.escape(encoded)}"{sides}>'
+    source = f"data:{mime};base64,{html.escape(encoded)}"
+    return f'<img src="{source}"{sides} style="max-width:100%;height:auto">'
 
 
 def text_content(plain: str, as_html: str = "") -> Content:

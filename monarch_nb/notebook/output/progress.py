@@ -82,7 +82,8 @@ class Bars:
         ]
         rows = "".join(f"<tr>{_cells(label, row)}</tr>" for label, row in shown)
         first = f"<div>{note}</div>" if note else ""
-        table = f'<table style="margin:0"><tbody>{rows}</tbody></table>' if rows else ""
+        # rows of a `tbody` have stripes in JupyterLab, which swallow the bars
+        table = f'<table style="margin:0"><tfoot>{rows}</tfoot></table>' if rows else ""
         return text_content("\n".join(filter(None, [note, *plain])), first + table)
 
     def _rows(self, mesh: str) -> Iterable[tuple[str, Row]]:

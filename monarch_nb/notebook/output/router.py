@@ -45,6 +45,8 @@ class OutputRouter:
     def _listen(self, client: Client) -> None:
         client.on_output(self.route)
         client.on_failure(self.notice)
+        client.on_pulse(self._cells.look_again)
+        client.on_groups_made(self._made_again)
         client.comms.listen(self._comms)
 
     def route(self, event: OutputEvent) -> None:
@@ -60,7 +62,13 @@ class OutputRouter:
         """Tell of a failure that no call waits for, under the running cell or the next."""
         if failure.ended is not None and failure.ended.process in self._killed:
             return
-        text = f"{failure.report()}\n"
+        self._tell(f"{failure.report()}\n")
+
+    def _made_again(self, mesh: str, what: str) -> None:
+        # its ranks have new process groups
+        self._tell(f"{mesh}: {what}\n")
+
+    def _tell(self, text: str) -> None:
         if (cell := self._cells.running) is None:
             self._notices.append(text)
         else:
@@ -95,6 +103,11 @@ class OutputRouter:
             return False
         self._flusher.due(cell.output, time.monotonic())
         return True
+
+    def make_room(self) -> None:
+        """Take back the line that stands alone below the running cell: it shows something."""
+        if (cell := self._cells.running) is not None:
+            cell.output.make_room()
 
     def settle(self) -> None:
         """Send what waits: the running cell is about to show something."""

@@ -23,12 +23,16 @@ from IPython.display import publish_display_data
 from monarch_nb.notebook.output.mime import Content
 from monarch_nb.notebook.shells import Header, Kernel, has_reader, kernel_of, request_of
 
+_BEFORE_DISPLAYS = ("_flush_streams", "finish_displayhook", "__call__")
+"""Functions of ipykernel that flush because they show something; others do with every request."""
+
 
 class Queue(Protocol):
     """Holds what ranks have said and the front end has not been sent (a `Session`)."""
 
     def follow(self, stream: str, text: str) -> bool: ...
     def settle(self) -> None: ...
+    def make_room(self) -> None: ...
 
 
 def keep_order(shell: InteractiveShell, queue: Queue) -> Callable[[], None]:
@@ -53,12 +57,16 @@ def _let_ask(stream: Any, queue: Queue) -> None:
         return threading.current_thread() is threading.main_thread() and os.getpid() == process
 
     def write_in_order(text: str) -> int | None:
+        if os.getpid() == process:
+            queue.make_room()
         if is_the_cell() and isinstance(text, str) and queue.follow(name, text):
             return len(text)
         written: int | None = write(text)
         return written
 
     def flush_in_order() -> None:
+        if os.getpid() == process and sys._getframe(1).f_code.co_name in _BEFORE_DISPLAYS:
+            queue.make_room()
         if is_the_cell():
             queue.settle()
         flush()

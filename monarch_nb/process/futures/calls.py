@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from monarch_nb.core.shape.values import ValueMesh
-from monarch_nb.core.wire.frames import REPLY, Message
+from monarch_nb.core.wire.frames import GATE_BIT, REPLY, Message
 from monarch_nb.core.wire.messages.actors import Interrupt
 from monarch_nb.process import remote_errors
 from monarch_nb.process.exit import Exit
@@ -34,10 +34,11 @@ class Target:
     """An endpoint of some ranks of a mesh, to be called; `ranks[i]` is the mesh rank of member i.
 
     Made once per endpoint and version of the mesh. `extent`: labels and sizes as a call has them.
+    `prefix` stands before what is sent to `port`, where that is the gate of the actors.
     """
 
     __slots__ = (
-        *("extent", "method", "port", "processes", "ranks"),
+        *("extent", "method", "port", "prefix", "processes", "ranks"),
         *("shape", "state", "token", "version"),
     )
 
@@ -54,6 +55,7 @@ class Target:
         self.state = state
         self.method = method
         self.port = state.number
+        self.prefix = b""
         self.processes = tuple(processes)
         self.ranks = tuple(ranks)
         self.shape = shape
@@ -65,10 +67,20 @@ class Target:
         return f"{self.state.name}.{self.method}"
 
     def member(self, index: int) -> Target:
+        one = self._copy()
+        one.processes, one.ranks = (self.processes[index],), (self.ranks[index],)
+        return one
+
+    def by_gate(self, prefix: bytes) -> Target:
+        """Return the same, reached by the gate of the actors."""
+        one = self._copy()
+        one.port, one.prefix = self.port | GATE_BIT, prefix
+        return one
+
+    def _copy(self) -> Target:
         one = object.__new__(Target)
         for name in Target.__slots__:
             setattr(one, name, getattr(self, name))
-        one.processes, one.ranks = (self.processes[index],), (self.ranks[index],)
         return one
 
 
@@ -98,6 +110,12 @@ class _Pending(Future[R], Waiter):
         return remote_errors.unpack(
             message.payload, what=target.what, rank=rank, size=len(target.state.processes)
         )
+
+    def _note_failure(self, message: Message) -> None:
+        target = self.target
+        index = message.rank if len(target.ranks) > 1 else 0
+        if index < len(target.ranks):
+            self._proc.call_failed(target.state, self.port, [target.ranks[index]])
 
     def _unanswered(self) -> Sequence[int]:
         return self.target.processes
@@ -161,14 +179,16 @@ def _cancel(proc: Proc, found: Sequence[Any]) -> None:
 
 def cancel_all(proc: Proc, calls: Sequence[_Pending[Any]]) -> None:
     """Cancel calls with one message per actor, the newest first: none that waits is begun."""
+    for state in {call.target.state for call in calls}:
+        proc.calls_cancelled(state)
     replies: dict[tuple[int, int], list[int]] = {}
     for call in reversed([each for each in calls if each.can_be_cancelled]):
         for process in set(call._unanswered()):
-            replies.setdefault((process, call.target.port), []).append(call.port)
+            replies.setdefault((process, call.target.state.number), []).append(call.port)
     for (process, port), ports in replies.items():
         proc.control(process, Interrupt(port, ports))
     told = {
-        (process, call.target.port)
+        (process, call.target.state.number)
         for call in calls
         if call.interrupts_what_runs
         for process in call._unanswered()
@@ -181,6 +201,8 @@ class SingleCall(_Pending[R]):
     __slots__ = ()
 
     def deliver(self, message: Message) -> None:
+        if message.kind != REPLY:
+            self._note_failure(message)
         if self._close():
             self._arrive(message)
         else:
@@ -205,6 +227,7 @@ class GatherCall(_Pending[Any]):
 
     def deliver(self, message: Message) -> None:
         if message.kind != REPLY:
+            self._note_failure(message)
             if self._close():
                 self._arrive(message)
             return
@@ -290,6 +313,8 @@ class StreamCall(_Pending[None]):
         if self._missing <= 0 or message.rank in self._answered:
             self._proc.discard(message)
             return
+        if message.kind != REPLY:
+            self._note_failure(message)
         self._missing -= 1
         self._answered.add(message.rank)
         self._next.get()._arrive(message)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, final
 
+from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.extent import Point, Shape
 from monarch_nb.core.wire import pickling
 from monarch_nb.core.wire.frames import ROOT_PORT, Message
@@ -25,6 +26,8 @@ from monarch_nb.process.process import Proc
 if TYPE_CHECKING:
     from monarch_nb.process.futures.future import Future
     from monarch_nb.process.instance import Instance
+
+MAX_DESCRIBED: Final = 8  # ranks of a failure that are told with their coordinates
 
 
 @final
@@ -61,7 +64,9 @@ class MeshFailure:
 
     def report(self) -> str:
         """Return what happened, in sentences for a person."""
-        ranks = ", ".join(self._state.describe_rank(rank) for rank in self.crashed_ranks)
+        crashed = self.crashed_ranks
+        each = ", ".join(map(self._state.describe_rank, crashed[:MAX_DESCRIBED]))
+        ranks = each if len(crashed) <= MAX_DESCRIBED else rank_words(crashed)
         last = "" if self.ended is None else f"{_crashed(self.ended)}{self.ended.printed()}"
         return f"failure on mesh {self.mesh_name!r} with event: {ranks}: {self.event}{last}"
 
@@ -80,9 +85,10 @@ class MeshFailure:
     def error(self, what: str | None = None) -> SupervisionError:
         """Return the exception for a call that met this failure."""
         call = f"Endpoint call {what}() failed, " if what else ""
-        text = f"{call}{self.report()}{self._state.advice(self.crashed_ranks)}"
         ranks = tuple(self.crashed_ranks)
         ended = self.ended
+        heals = ended is None or not ended.for_good
+        text = f"{call}{self.report()}{self._state.advice(ranks, heals=heals)}"
         error = ended.error(text, ranks=ranks) if ended else SupervisionError(text, ranks=ranks)
         error.failure = self
         error.endpoint = f"{what}()" if what else None
@@ -130,6 +136,8 @@ class MeshState:
     stopping: Future[None] | None = field(default=None, init=False)
     trouble: bool = field(default=False, init=False)
     version: int = field(default=0, init=False)
+    _before_use: Callable[[], object] | None = field(default=None, init=False)
+    _kept_back: MeshFailure | None = field(default=None, init=False)
     _said: dict[object, SupervisionError] = field(default_factory=dict, init=False)  # see `loss`
 
     def view(self) -> Any:
@@ -151,14 +159,37 @@ class MeshState:
             self.lost.setdefault(rank, failure)
         self.trouble = True
 
+    def keep_back(self, failure: MeshFailure) -> None:
+        """Note what the owner is told when something is sent there, and not before."""
+        self._kept_back = failure
+
+    def kept_back(self) -> MeshFailure | None:
+        """Return that, once."""
+        found, self._kept_back = self._kept_back, None
+        return found
+
     def restore(self, ranks: Iterable[int]) -> None:
+        self._kept_back = None
         for rank in ranks:
             self.lost.pop(rank, None)
         self.version += 1
-        self.trouble = bool(self.lost) or self.ended is not None
+        self._look_for_trouble()
+
+    def before_use(self, action: Callable[[], object]) -> None:
+        """Have this done before the mesh is used the next time, by whoever uses it."""
+        self._before_use = action
+        self.trouble = True
+
+    def _look_for_trouble(self) -> None:
+        self.trouble = bool(self.lost or self._before_use) or self.ended is not None
 
     def check(self, ranks: Sequence[int], what: str) -> None:
-        """Raise `SupervisionError` if a call to these ranks cannot be answered."""
+        """Do what is to be done before the next use; raise `SupervisionError` if a call to these
+        ranks cannot be answered."""
+        if (action := self._before_use) is not None:
+            self._before_use = None
+            self._look_for_trouble()
+            action()
         if self.ended is not None:
             raise SupervisionError(
                 f"Endpoint call {what}() failed, {self.kind} mesh {self.name!r} has status "
@@ -185,12 +216,13 @@ class MeshState:
     def describe_rank(self, rank: int) -> str:
         return f"rank {rank} {Point(rank, self.shape.extent)}"
 
-    def advice(self, ranks: Sequence[int]) -> str:
+    def advice(self, ranks: Sequence[int], *, heals: bool) -> str:
         others = len(self.processes) - len(self.lost.keys() | set(ranks))
         if not self.owned:
             return ""
         living = f" The other {others} of {len(self.processes)} ranks are usable." if others else ""
-        return f"\n{living} Bring the lost back: mesh.heal(), or %mesh heal.".replace("\n ", "\n")
+        back = " Bring the lost back: mesh.heal(), or %mesh heal." if heals else ""
+        return f"\n{living}{back}".replace("\n ", "\n").rstrip()
 
 
 class OwningActor(Protocol):
@@ -216,6 +248,8 @@ class Supervision:
         self._on_root_failure = on_root_failure
         self.states: dict[int, MeshState] = {}
         self.silent: dict[int, float] = {}
+        self.on_pulse: list[Callable[[], object]] = []
+        """Each is called when a process has become silent, or is heard again."""
         self.on_exit: list[Callable[[Exit], None]] = []
         self.on_heal: list[Callable[[MeshState, Sequence[int]], None]] = []
         """Each is called with a mesh of processes and those of its ranks that have new ones, before
@@ -270,7 +304,8 @@ class Supervision:
     ) -> dict[int, tuple[MeshFailure, list[MeshState]]]:
         """One failure per owner, however many of its meshes lived there; and all those meshes.
 
-        A process that somebody else has stopped takes its actors with it, but that is no failure.
+        A process that somebody else has stopped takes its actors with it, but that is no failure,
+        before their owner sends something there.
         """
         found: dict[int, tuple[MeshFailure, list[MeshState]]] = {}
         with self._lock:
@@ -282,7 +317,11 @@ class Supervision:
             first = ended[state.processes[ranks[0]]]
             failure = MeshFailure(state, ranks, first.describe(), ended=first)
             state.lose(failure)
-            if first.asked or state.internal:
+            if state.internal:
+                continue
+            if first.asked:
+                if state.owner_port != ROOT_PORT:
+                    state.keep_back(failure)
                 continue
             known, others = found.get(state.owner_port, (failure, []))
             if known._state.kind != "actor":
@@ -314,6 +353,11 @@ class Supervision:
             failure.caused_by(remote_errors.revive(original, record))
         self.raise_to(failure._state.owner_port, failure, seen=False)
 
+    def send_failed(self, state: MeshState) -> None:
+        """Tell the owner of what is lost that somebody here has sent to it, if it was not told."""
+        if (failure := state.kept_back()) is not None:
+            self.raise_to(state.owner_port, failure, seen=True)
+
     def raise_to(self, owner_port: int, failure: MeshFailure, *, seen: bool) -> None:
         """Tell the owner. `seen`: a call of its own has raised this failure already."""
         owner = self._actors.get(owner_port)
@@ -324,6 +368,12 @@ class Supervision:
 
     def on_silent(self, silent: Silent, _: Message) -> None:
         self.silent[silent.proc] = silent.since_s
+        self._pulse_changed()
 
     def on_heard(self, heard: Heard, _: Message) -> None:
         self.silent.pop(heard.proc, None)
+        self._pulse_changed()
+
+    def _pulse_changed(self) -> None:
+        for listener in self.on_pulse:
+            listener()

@@ -24,6 +24,7 @@ from monarch_nb.actors.definition import Actor, endpoint
 from monarch_nb.core.wire.manifest import FILE, FOLDER, LINK, OWN, Entry, check_entries, check_path
 from monarch_nb.meshes.synced import WORKSPACE_DIR
 from monarch_nb.net.keys import key_folder
+from monarch_nb.net.private import check_own
 from monarch_nb.services.workspace.trees import Piece, digest, look
 
 _FORGOTTEN_S: Final = 3600.0  # staged by a sync that never ended
@@ -42,7 +43,8 @@ class WorkspaceReceiver(Actor):
 
     @endpoint
     def where(self) -> tuple[str, str]:
-        self._root.mkdir(parents=True, exist_ok=True)
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_own(self._root)
         return socket.gethostname(), str(self._root.resolve())
 
     @endpoint

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
@@ -19,6 +20,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensorMode,
 )
+from torch.utils._python_dispatch import _disable_current_modes
 
 R = TypeVar("R")
 _LIMIT: Final = 50_000
@@ -42,6 +44,11 @@ class TensorMeta:
         self.dtype = dtype
         self.device = device
         self.offset = offset
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of its elements, each counted once."""
+        return math.prod(self.sizes) * self.dtype.itemsize
 
     def words(self) -> str:
         """Write it for people: `float32[3, 4]`."""
@@ -75,7 +82,7 @@ def fake_mode() -> FakeTensorMode:
 
 
 def fake_of(meta: TensorMeta) -> torch.Tensor:
-    with fake_mode():
+    with _disable_current_modes(), fake_mode():
         whole = torch.empty_strided(meta.sizes, meta.strides, dtype=meta.dtype, device=meta.device)
         if meta.offset:
             whole = whole.as_strided(meta.sizes, meta.strides, meta.offset)
@@ -113,7 +120,7 @@ def propagate(
     the result depends on values, which only the ranks have: `RuntimeError` with the way out.
     """
     try:
-        with fake_mode(), _quiet():
+        with _disable_current_modes(), fake_mode(), _quiet():
             return function(*args, **kwargs)
     except DataDependentOutputException:
         raise RuntimeError(

@@ -16,6 +16,8 @@ SITE: Final = -1
 """Then a number: the line of the controller that issues what follows."""
 FREE: Final = -2
 """Then a ref: nobody on the controller knows this tensor any more."""
+OPEN: Final = -3
+"""Then the port of an actor, without its top bit, and the ticket of a call to it: that is over."""
 MAIN: Final = "main"
 """The stream of everything that is not on another."""
 
@@ -47,7 +49,8 @@ class Definition(NamedTuple):
     `Input` and `Scalar` in them. `new` says of each tensor of the result, in order, whether it is a
     new one (else it is one of the inputs); None: the result itself, whatever it is, has one ref.
     `writes` are the inputs that are changed. `shapes`, of a function of the user's, are what was
-    promised of the new ones. `name` is for people. `once`: it is used by one command only.
+    promised of the new ones. `name` is for people. `once`: it is used by one command only. `moves`:
+    how many bytes each rank sends to others, about.
     """
 
     number: int
@@ -61,6 +64,7 @@ class Definition(NamedTuple):
     shapes: tuple[tuple[int, ...], ...] | None = None
     name: str = ""
     once: bool = False
+    moves: int = 0
 
     @property
     def outputs(self) -> int:

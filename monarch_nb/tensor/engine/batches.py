@@ -16,27 +16,29 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import torch
 
 from monarch_nb.actors.endpoints import end_if_lost
+from monarch_nb.actors.gate import Ticket, note
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.extent import Shape
 from monarch_nb.core.wire import pickling
-from monarch_nb.core.wire.frames import CALL, Message
+from monarch_nb.core.wire.frames import ACTOR_BIT, CALL, Message
 from monarch_nb.errors import MeshError
 from monarch_nb.meshes.actor_mesh import ActorMesh
 from monarch_nb.meshes.proc_mesh import ProcMesh
-from monarch_nb.meshes.states import ProcsState
+from monarch_nb.meshes.states import ActorsState, ProcsState
 from monarch_nb.process import context, current
 from monarch_nb.process.futures.calls import GatherCall, Target
 from monarch_nb.process.futures.future import make
 from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Wait
 from monarch_nb.tensor.commands.call_sites import call_sites
-from monarch_nb.tensor.commands.templates import FREE, MAIN, SITE, Definition
+from monarch_nb.tensor.commands.metadata import TensorMeta
+from monarch_nb.tensor.commands.templates import FREE, MAIN, OPEN, SITE, Definition
 from monarch_nb.tensor.ranks.tensor_worker import TensorWorker
 
 FULL: Final = 256
@@ -218,13 +220,21 @@ class BatchCall(GatherCall):
 
 
 class _Packet:
-    def __init__(self, home: Home, definitions: list[Definition], batch: list[int]) -> None:
+    def __init__(
+        self,
+        home: Home,
+        definitions: list[Definition],
+        batch: list[int],
+        tickets: list[Ticket],
+    ) -> None:
         self.target = home.target()
         self._content = (next(_batches), definitions, array.array("q", batch).tobytes())
         self._payload: Payload | None = None
         self._next = 0
         self.call: BatchCall = make(BatchCall)
         _begin(self.call, self.target)
+        for each in tickets:
+            each.leave_with(self.call)
 
     def post(self) -> None:
         # Send it. To be called again if it was interrupted: ranks take a batch once.
@@ -254,12 +264,7 @@ class Engine:
         self.procs = procs
         self.stream = stream
         self.kind = kind
-        runtime = current.runtime()
-        if flusher.close not in runtime.at_close:
-            runtime.at_close.append(flusher.close)
-            flusher.start()
-        spawned: Any = procs.view().spawn(f"tensors-{stream}", TensorWorker, procs.name, stream)
-        self.workers = spawned._state
+        self.workers = self._started_workers()
         self.awake = False
         """Whether the flusher looks at it."""
         self._homes: dict[tuple[object, ...], Home] = {}
@@ -267,11 +272,22 @@ class Engine:
         self._home: Home | None = None  # of the batch that is open
         self._batch: list[int] = []
         self._definitions: list[Definition] = []
+        self._tickets: list[Ticket] = []
         self._leaving: _Packet | None = None
         self._count = 0
         self._site = -1
         self._due = 0.0
         self._on_their_way: collections.deque[BatchCall] = collections.deque()
+
+    def _started_workers(self) -> ActorsState:
+        runtime = current.runtime()
+        if flusher.close not in runtime.at_close:
+            runtime.at_close.append(flusher.close)
+            flusher.start()
+        name = f"tensors-{self.stream}"
+        spawned: Any = self.procs.view().spawn(name, TensorWorker, self.procs.name, self.stream)
+        found: ActorsState = spawned._state
+        return found
 
     @staticmethod
     def of(procs: ProcsState, stream: str, kind: type[torch.Tensor]) -> Engine:
@@ -279,12 +295,32 @@ class Engine:
         with _starting:
             found = procs.streams.get(stream)
             if found is None:
-                found = procs.streams[stream] = Engine(procs, stream, kind)
+                first = next(iter(procs.streams.values()), None)
+                found = procs.streams[stream] = (
+                    first.beside(stream)
+                    if isinstance(first, Engine)
+                    else Engine(procs, stream, kind)
+                )
             assert isinstance(found, Engine)
             return found
 
+    def beside(self, stream: str) -> Engine:
+        """Make that of another stream of its processes."""
+        return type(self)(self.procs, stream, self.kind)
+
     def other(self, procs: ProcsState, stream: str) -> Engine:
-        return Engine.of(procs, stream, self.kind)
+        """Return that of other processes. Raises `ValueError` for simulated and real ones."""
+        found = Engine.of(procs, stream, self.kind)
+        if type(found) is not type(self):
+            raise ValueError(
+                f"nothing goes from {self.procs.name!r} to {procs.name!r}: one of them is "
+                "simulated, and has no values"
+            )
+        return found
+
+    def modes(self) -> list[contextlib.AbstractContextManager[object]]:
+        """Return modes of PyTorch's that belong to a mesh which is active: none."""
+        return []
 
     def home(self, shape: Shape, part: RankPart | None = None) -> Home:
         key = (part is not None, *shape.labels, *shape.ndslice.sizes, *shape.ranks())
@@ -293,8 +329,20 @@ class Engine:
             found = self._homes.setdefault(key, Home(self, shape, part))
         return found
 
-    def issue(self, home: Home, definition: Definition, numbers: list[int]) -> None:
-        """Add a command: the number of its definition, refs and scalars."""
+    def issue(
+        self,
+        home: Home,
+        definition: Definition,
+        numbers: list[int],
+        new: Sequence[TensorMeta],
+        ticket: Ticket | None = None,
+    ) -> None:
+        """Add a command: the number of its definition, refs and scalars.
+
+        `new`: the kinds of the tensors that it makes, as far as they are known. `ticket`: of the
+        call to actors that it makes, for which others of this process wait.
+        """
+        del new  # ranks see what comes
         site = call_sites.current()
         with self._lock:
             if self.workers.trouble:
@@ -310,7 +358,12 @@ class Engine:
             if site != self._site:
                 self._batch += (SITE, site)
                 self._site = site
-            self._batch += numbers
+            if ticket is None:
+                self._batch += numbers
+            else:
+                self._batch += [*numbers, OPEN, ticket.port & ~ACTOR_BIT, ticket.number]
+                self._tickets.append(ticket)
+                note(ticket)
             self._count += 1
             if self._count >= FULL or (time.monotonic() > self._due and self._are_idle()):
                 self._send()
@@ -431,9 +484,10 @@ class Engine:
     def _post(self) -> None:
         if self._leaving is None and self._batch:
             assert self._home is not None
-            packet = _Packet(self._home, self._definitions, self._batch)
-            # one step: nothing is called in these two lines
-            self._leaving, self._batch, self._definitions = packet, [], []
+            packet = _Packet(self._home, self._definitions, self._batch, self._tickets)
+            # one step: nothing is called in these three lines
+            self._leaving, self._batch = packet, []
+            self._definitions, self._tickets = [], []
             self._count, self._site = 0, -1
         if self._leaving is not None:
             self._leaving.post()
@@ -445,7 +499,10 @@ class Engine:
             if self._home is not None:
                 self._home.freed.clear()
                 self._home.defined.clear()
+            for each in self._tickets:
+                each.make_void()
             self._batch, self._definitions, self._leaving = [], [], None
+            self._tickets = []
             self._count, self._site, self._home = 0, -1, None
 
 

@@ -218,12 +218,12 @@ def _issue(
     definition, meta = known.definition, known.single
     if meta is not None:
         new = Ref(home, mesh)
-        home.engine.issue(home, definition, [definition.number, *numbers, new.id])
+        home.engine.issue(home, definition, [definition.number, *numbers, new.id], known.new)
         return tensor_of(meta, new)
     assert known.rebuild is not None
     made = [Ref(home, mesh) for _ in known.new]
     ids = [each.id for each in made]
-    home.engine.issue(home, definition, [definition.number, *numbers, *ids])
+    home.engine.issue(home, definition, [definition.number, *numbers, *ids], known.new)
     return known.rebuild([tensor_of(*each) for each in zip(known.new, made, strict=True)], tensors)
 
 
@@ -334,9 +334,10 @@ def put(value: torch.Tensor, home: Home, mesh: object) -> MeshTensor:
     if home.part is not None:
         target, given = home.part, (*given, home.shape, (None,) * len(home.shape.labels))
     ref = Ref(home, mesh)
+    meta = meta_of(own)
     definition = Definition(next(numbers), target, given, {}, 0, 0, (True,), once=True)
-    home.engine.issue(home, definition, [definition.number, ref.id])
-    return tensor_of(meta_of(own), ref)
+    home.engine.issue(home, definition, [definition.number, ref.id], (meta,))
+    return tensor_of(meta, ref)
 
 
 def as_it_is(value: torch.Tensor) -> torch.Tensor:

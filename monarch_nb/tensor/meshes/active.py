@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final
 
@@ -18,12 +19,14 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from monarch_nb.meshes.proc_mesh import ProcMesh
+from monarch_nb.process.context import current_instance
+from monarch_nb.process.instance import Instance
 from monarch_nb.tensor.commands.metadata import TensorMeta
 from monarch_nb.tensor.commands.propagation import Operation
 from monarch_nb.tensor.commands.templates import MAIN
 from monarch_nb.tensor.engine import functions
 from monarch_nb.tensor.engine.batches import Engine, Home
-from monarch_nb.tensor.engine.functions import follow
+from monarch_nb.tensor.engine.seeding import follow
 from monarch_nb.tensor.engine.tensors import MeshTensor, dispatch, put
 from monarch_nb.tensor.meshes.streams import active_name
 from monarch_nb.tensor.ranks.interpreter import here
@@ -91,19 +94,47 @@ def _makes_tensors(func: Operation) -> bool:
     return any("Tensor" in str(each.type) for each in returned)
 
 
-def _entered(
-    mode: contextlib.AbstractContextManager[object],
-) -> contextlib.AbstractContextManager[object]:
-    mode.__enter__()
-    return mode
+class _StandIns:
+    """The meshes that an actor finds in the place of others, which are simulated; by the number of
+    those."""
+
+    def __init__(self, make: Callable[[ProcMesh], ProcMesh]) -> None:
+        self.make = make
+        self.made: dict[int, ProcMesh] = {}
+
+
+_stand_ins: Final[weakref.WeakKeyDictionary[Instance, _StandIns]] = weakref.WeakKeyDictionary()
+
+
+def stand_in_for_meshes_of(actor: Instance, make: Callable[[ProcMesh], ProcMesh]) -> None:
+    """Have this actor activate `make(mesh)` where it says `mesh`."""
+    _stand_ins[actor] = _StandIns(make)
+
+
+def _meant(mesh: ProcMesh) -> ProcMesh:
+    # nothing is asked of a process that has no such actor: it may have no runtime either
+    if not _stand_ins or (found := _stand_ins.get(current_instance())) is None:
+        return mesh
+    if any(mesh._state is each._state for each in found.made.values()):
+        return mesh
+    number = mesh._state.number
+    if number not in found.made:
+        found.made[number] = found.make(ProcMesh(mesh._state, mesh._state.shape))
+    instead = found.made[number]
+    return instead if mesh._shape == mesh._state.shape else ProcMesh(instead._state, mesh._shape)
 
 
 class _Activation(contextlib.AbstractContextManager[ProcMesh | None]):
     def __init__(self, mesh: ProcMesh | None) -> None:
         self.mesh = mesh
+        self._modes: list[contextlib.AbstractContextManager[object]] = [_Mode(mesh)]
         if mesh is not None:
-            follow(Engine.of(mesh._state, MAIN, Tensor))
-        self._mode = _entered(_Mode(mesh))
+            engine = Engine.of(mesh._state, MAIN, Tensor)
+            follow(engine)
+            self._modes += engine.modes()
+        self._mode = self._modes[0]
+        for each in self._modes:
+            each.__enter__()
         stack.meshes.append(self)
 
     def __enter__(self) -> ProcMesh | None:
@@ -122,14 +153,15 @@ class _Activation(contextlib.AbstractContextManager[ProcMesh | None]):
                 "another mesh was activated inside, and is active still: leave it first"
             )
         stack.meshes.pop()
-        self._mode.__exit__(kind, error, trace)
+        for each in reversed(self._modes):
+            each.__exit__(kind, error, trace)
         if self.mesh is not None:
             home_of(self.mesh).engine.flush()
 
 
 def activate(mesh: ProcMesh) -> contextlib.AbstractContextManager[ProcMesh | None]:
     """Do `ProcMesh.activate`."""
-    return _Activation(mesh)
+    return _Activation(_meant(mesh))
 
 
 def deactivate(mesh: ProcMesh) -> None:
@@ -178,6 +210,7 @@ def coalescing() -> Iterator[None]:
 
 def home_of(mesh: ProcMesh) -> Home:
     """Return where operations on a mesh go: its ranks, and the stream that is active."""
+    mesh = _meant(mesh)
     return Engine.of(mesh._state, active_name(), Tensor).home(mesh._shape)
 
 

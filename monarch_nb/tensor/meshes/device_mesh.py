@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Self, final
+from typing import Any, Self, cast, final
+
+import torch
 
 from monarch_nb.core.shape.extent import Shape, Slice
 from monarch_nb.core.shape.mesh_trait import MeshTrait
 from monarch_nb.meshes.proc_mesh import ProcMesh
 from monarch_nb.meshes.process_groups import AxisGroup
+from monarch_nb.tensor.meshes.active import no_mesh
 from monarch_nb.tensor.tensor_class import Tensor
 
 
@@ -66,6 +69,19 @@ class DeviceMesh(MeshTrait):
     def ranks(self) -> dict[str, Tensor]:
         """See `ProcMesh.rank_tensors`."""
         return self.procs.rank_tensors()
+
+    def process_idx(self) -> Tensor:
+        """Make a tensor of each rank's number in the mesh that was spawned."""
+        place = self._ndslice
+        found: Any = self.rank(()) + place.offset
+        for label, stride in zip(self._labels, place.strides, strict=True):
+            found = found + self.rank(label) * stride
+        return cast("Tensor", found)
+
+    def to_tensor(self) -> torch.Tensor:
+        """Return the numbers of the ranks, laid out as the mesh is; a local tensor."""
+        with no_mesh.activate():
+            return torch.tensor(list(self._ndslice), dtype=torch.int).view(self._ndslice.sizes)
 
     def process_group(self, dims: str | Sequence[str] | None = None) -> AxisGroup:
         """See `ProcMesh.group`."""

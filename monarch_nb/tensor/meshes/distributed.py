@@ -18,7 +18,7 @@ from monarch_nb.meshes.proc_mesh import ProcMesh, this_host
 from monarch_nb.tensor.commands.metadata import meta_of
 from monarch_nb.tensor.commands.templates import Input
 from monarch_nb.tensor.engine import functions
-from monarch_nb.tensor.engine.functions import follow
+from monarch_nb.tensor.engine.seeding import follow
 from monarch_nb.tensor.engine.tensors import as_it_is
 from monarch_nb.tensor.meshes.active import home_of
 from monarch_nb.tensor.ranks import parts

@@ -92,7 +92,14 @@ def _sliced(tensor: MeshTensor, coordinates: Mapping[str, int | slice]) -> MeshT
     home = ref.home.engine.home(part._shape)
     new = [tensor._meta]
     [found] = functions.run(
-        _same, (Input(0),), inputs=[tensor], home=home, mesh=ref._mesh, new=new, key=_same
+        _same,
+        (Input(0),),
+        inputs=[tensor],
+        home=home,
+        mesh=ref._mesh,
+        new=new,
+        name="slice_mesh",
+        key=_same,
     )
     return found
 
@@ -131,7 +138,13 @@ def _moved(tensor: MeshTensor, mesh: ProcMesh, stream: str) -> MeshTensor:
         sent.setdefault(source.ranks[here_index], []).append(back[there])
     senders = {target.ranks[there]: to[index] for there, index in enumerate(pairs)}
     functions.run(
-        _send, (Input(0), number, sent), inputs=[tensor], home=source, mesh=None, name="to_mesh"
+        _send,
+        (Input(0), number, sent),
+        inputs=[tensor],
+        home=source,
+        mesh=None,
+        name="to_mesh",
+        moves=meta.nbytes * max(map(len, sent.values()), default=0),
     )
     given, new = (number, senders, meta.device.type), [_dense(meta)]
     [found] = functions.run(

@@ -8,6 +8,7 @@ says so: the others must not wait for it, and nobody may take what comes out for
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Final, Literal, TypeVar, get_args
 
@@ -133,9 +134,17 @@ def _reduced(
         writes=() if target is None else (1,),
         name=f"reduce({', '.join(axes)}, {reduction})",
         key=(*key, axes, reduction, scatter, meta, target is None),
+        moves=_moved_bytes(meta, reduction, scatter, math.prod(home.sizes[axis] for axis in axes)),
     )
     found = made[0] if target is None else target
     return found if mesh is None else _placed(found, axes, mesh)
+
+
+def _moved_bytes(meta: TensorMeta, reduction: str, scatter: bool, ranks: int) -> int:
+    # what algorithms send that are the best for large tensors
+    if reduction == "stack":
+        return meta.nbytes * (ranks - 1) // (ranks if scatter else 1)
+    return 2 * meta.nbytes * (ranks - 1) // ranks  # a part is scattered from an all_reduce
 
 
 def _placed(tensor: MeshTensor, axes: tuple[str, ...], mesh: ProcMesh) -> MeshTensor:

@@ -16,8 +16,17 @@ import torch
 from torch.utils import _pytree
 
 from monarch_nb.core.wire import pickling
+from monarch_nb.errors import ActorError
 from monarch_nb.process import remote_errors
-from monarch_nb.tensor.commands.templates import FREE, SITE, Definition, Input, Scalar, number_of
+from monarch_nb.tensor.commands.templates import (
+    FREE,
+    OPEN,
+    SITE,
+    Definition,
+    Input,
+    Scalar,
+    number_of,
+)
 
 
 class Cause(NamedTuple):
@@ -168,10 +177,14 @@ def _filled(value: Any, values: list[object], inputs: int) -> Any:
 
 
 class Interpreter:
-    """The tensors of one stream on one rank. All methods: the stream's own thread."""
+    """The tensors of one stream on one rank. All methods: the stream's own thread.
 
-    def __init__(self, mesh: str, rank: int) -> None:
+    `open_gate(port, ticket)` is called when the call of an actor with this ticket is over.
+    """
+
+    def __init__(self, mesh: str, rank: int, open_gate: Callable[[int, int], None]) -> None:
         self._mesh = mesh
+        self._open_gate = open_gate
         self._rank = rank
         self.tensors: dict[int, object] = {}
         """By ref."""
@@ -185,14 +198,14 @@ class Interpreter:
     def run(self, number: int, batch: Sequence[int]) -> list[Exception]:
         """Run a batch to its end; what its commands raised, each for the first time.
 
-        A KeyboardInterrupt fails the command that runs, and the next begins.
+        A KeyboardInterrupt or SystemExit fails the command that runs, and the next begins.
         """
         self._number, self._at, self._errors = number, 0, []
         with torch.no_grad():
             while self._at < len(batch):
                 try:
                     self._run_on(batch)
-                except KeyboardInterrupt as error:
+                except (KeyboardInterrupt, SystemExit) as error:
                     self._fail(batch, error)
         errors, self._errors = self._errors, []  # their frames hold tensors
         return errors
@@ -251,9 +264,12 @@ class Interpreter:
         code = batch[at]
         if code == SITE:
             self._site = batch[at + 1]
-        else:
-            assert code == FREE
+        elif code == FREE:
             self.tensors.pop(batch[at + 1], None)
+        else:
+            assert code == OPEN
+            self._open_gate(batch[at + 1], batch[at + 2])
+            return 3
         return 2
 
     def _bind(self, template: _Template, result: object, batch: Sequence[int], at: int) -> None:
@@ -318,8 +334,17 @@ class Interpreter:
         return found
 
 
+def error_of(cause: Cause) -> BaseException:
+    """Return what has failed as an error for whoever else is given it."""
+    error = remote_errors.unpack(cause.error, what=cause.what, rank=cause.rank, size=1)
+    if isinstance(error, ActorError) and error.exception is not None:
+        why = remote_errors.one_line(error.exception)
+        error.message = f"{cause.what} failed on rank {cause.rank} of {cause.mesh}: {why}"
+    return error
+
+
 def _check_inputs(function: Callable[..., object], values: Sequence[object]) -> None:
-    if function in _takes_failed:
+    if function in _takes_failed or getattr(function, "takes_failed", False):
         return
     for each in values:
         if type(each) is Failed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -15,7 +16,9 @@ import torch
 from torch.utils import _pytree
 
 from monarch_nb.actors.definition import Actor, endpoint
-from monarch_nb.process import context
+from monarch_nb.actors.hosting import Hosting
+from monarch_nb.core.wire.frames import ACTOR_BIT
+from monarch_nb.process import context, current
 from monarch_nb.tensor.commands.templates import MAIN, Definition
 from monarch_nb.tensor.ranks.interpreter import FailedInput, Interpreter, here
 
@@ -32,8 +35,10 @@ class TensorWorker(Actor):
         self.stream = stream
         self.owner = f"tensors-{stream}"
         """Of process groups: what others do at the same time with the same ranks must not mix."""
-        self.rank = context.context().actor_instance.rank.rank
-        self.interpreter = Interpreter(mesh, self.rank)
+        instance = context.context().actor_instance
+        self.rank = instance.rank.rank
+        self._sender = instance.owner[0]
+        self.interpreter = Interpreter(mesh, self.rank, self._open_gate)
         self._taken = -1
         self._lane: torch.cuda.Stream | None = None
 
@@ -55,6 +60,20 @@ class TensorWorker(Actor):
             errors = self.interpreter.run(number, numbers.tolist())
         if errors:
             raise errors[0]
+
+    @endpoint
+    def lend(self, ref: int) -> tuple[str, object]:
+        """Return a tensor itself, for an actor of the same process; or the cause, as `fetch`."""
+        try:
+            return VALUE, self.interpreter.values([ref])[0]
+        except FailedInput as error:
+            return FAILED, tuple(error.cause)
+
+    def _open_gate(self, port: int, ticket: int) -> None:
+        hosting = current.part(Hosting)
+        hosting.undisturbed(
+            functools.partial(hosting.gate.open, self._sender, port | ACTOR_BIT, ticket)
+        )
 
     def _beside_others(self) -> contextlib.AbstractContextManager[object]:
         # What it asks of a GPU does not wait for what other streams have asked

@@ -157,7 +157,9 @@ class Pipe:
         made: list[int],
     ) -> None:
         definition = defined(function, args, len(refs), new, self._name, promises=True)
-        self._home.engine.issue(self._home, definition, [definition.number, *refs, *made])
+        self._home.engine.issue(
+            self._home, definition, [definition.number, *refs, *made], new or ()
+        )
 
     def __repr__(self) -> str:
         return f"<Pipe of {self._name} on {self._home.words()}>"

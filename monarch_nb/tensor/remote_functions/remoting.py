@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import random
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, NoReturn, ParamSpec, TypeVar, cast, overload
 
@@ -16,13 +17,12 @@ import torch
 from torch.utils import _pytree
 
 from monarch_nb.actors.endpoints import Endpoint
-from monarch_nb.actors.hosting import Hosting
+from monarch_nb.actors.gate import Ticket, prefix_of
+from monarch_nb.actors.ports import Port
 from monarch_nb.core.shape.values import ValueMesh
 from monarch_nb.core.wire import pickling
-from monarch_nb.core.wire.frames import CALL
-from monarch_nb.process import context, current
-from monarch_nb.process.futures.calls import SingleCall
-from monarch_nb.process.futures.future import Future, make
+from monarch_nb.process import current
+from monarch_nb.process.futures.future import Future
 from monarch_nb.process.payloads import Handed
 from monarch_nb.tensor.commands.metadata import TensorMeta, fake_mode, fake_of, meta_of, propagate
 from monarch_nb.tensor.commands.propagation import Args, Kwargs
@@ -32,6 +32,8 @@ from monarch_nb.tensor.engine.functions import defined, issue, tensors_in
 from monarch_nb.tensor.meshes.active import get_active_mesh, home_of
 from monarch_nb.tensor.moving.between_meshes import refuse_grad
 from monarch_nb.tensor.moving.fetching import common_home, fetch_object, fetch_objects, index_of
+from monarch_nb.tensor.ranks.interpreter import Failed, FailedInput, error_of, here
+from monarch_nb.tensor.remote_functions.local_calls import ask_here
 from monarch_nb.tensor.remote_functions.opaque import is_key
 from monarch_nb.tensor.tensor_class import Tensor
 
@@ -71,8 +73,9 @@ class Remote(Generic[P, R]):
         if new:
             for each in tensors:
                 refuse_grad(each, f"{self.__name__}, a remote function,")
+        ticket = self._ticket(home)
         definition = self._definition(args, kwargs, len(tensors), new)
-        made = iter(issue(definition, tensors, home, mesh, new))
+        made = iter(issue(definition, tensors, home, mesh, new, ticket))
         found = [next(made) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         return cast("R", _pytree.tree_unflatten(found, spec))
 
@@ -81,7 +84,7 @@ class Remote(Generic[P, R]):
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
         """Run it on the ranks, and bring home what it returned on each."""
         home, mesh = self._home((args, kwargs))
-        return fetch_objects(self._issued(home, mesh, args, kwargs))
+        return fetch_objects(self._issued(home, mesh, args, kwargs, self._ticket(home)))
 
     def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Do `call` on a mesh of one rank, for its value. Raises `ValueError` for a mesh of
@@ -97,7 +100,22 @@ class Remote(Generic[P, R]):
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Run it on the ranks; nobody waits for what it returns."""
         home, mesh = self._home((args, kwargs))
-        self._issued(home, mesh, args, kwargs)
+        self._issued(home, mesh, args, kwargs, self._ticket(home))
+
+    def send(
+        self,
+        args: tuple[object, ...],
+        kwargs: dict[str, Any],
+        port: Port[Any] | None,
+        selection: str,
+    ) -> None:
+        """Do `monarch_nb.send`: run it on all ranks or on one, and have it answer at a port."""
+        home, mesh = self._home((args, kwargs))
+        ranks = [random.choice(home.ranks)] if selection == "choose" else home.ranks  # noqa: S311  no secret
+        answers = {rank: home.ranks.index(rank) for rank in ranks}
+        ticket = self._ticket(home)
+        sent = _Sent(self._function, answers, None if port is None else port._claimed())
+        Remote(sent, "inspect")._issued(home, mesh, args, kwargs, ticket)
 
     def _home(self, values: object) -> tuple[Home, object]:
         if tensors := tensors_in(values):
@@ -109,19 +127,24 @@ class Remote(Generic[P, R]):
             self._function.check(home)
         return home, mesh
 
-    def _issued(self, home: Home, mesh: object, args: Args, kwargs: Kwargs) -> Ref:
+    def _issued(
+        self, home: Home, mesh: object, args: Args, kwargs: Kwargs, ticket: Ticket | None
+    ) -> Ref:
         # The command; what it returns, whatever it is, has this ref
         tensors = tensors_in((args, kwargs))
         definition = self._definition(args, kwargs, len(tensors), None)
         ref = Ref(home, mesh)
         refs = [each._ref.id for each in tensors]
-        home.engine.issue(home, definition, [definition.number, *refs, ref.id])
+        home.engine.issue(home, definition, [definition.number, *refs, ref.id], (), ticket)
         return ref
+
+    def _ticket(self, home: Home) -> Ticket | None:
+        return self._function.take_ticket(home) if isinstance(self._function, Method) else None
 
     def _fetch(
         self, home: Home, mesh: object, chosen: int, args: Args, kwargs: Kwargs
     ) -> Future[Any]:
-        return fetch_object(self._issued(home, mesh, args, kwargs), chosen)
+        return fetch_object(self._issued(home, mesh, args, kwargs, self._ticket(home)), chosen)
 
     def _definition(
         self, args: Args, kwargs: Kwargs, inputs: int, new: list[TensorMeta] | None
@@ -210,6 +233,7 @@ class _Runner:
     def __init__(self, function: Callable[..., object]) -> None:
         self._function = function
         self.__name__ = getattr(function, "__name__", "function")
+        self.takes_failed = isinstance(function, _Sent)
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         with torch.enable_grad():
@@ -225,18 +249,68 @@ def runner(function: Callable[..., object] | str) -> _Runner:
     return _Runner(_Path(function) if isinstance(function, str) else function)
 
 
+class _Sent:
+    """A function as `send` has ranks run it: those of `answers`, as which each of them answers.
+
+    A port is always answered, also where the tensors of the call have failed.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., object] | str,
+        answers: dict[int, int],
+        port: tuple[int, int] | None,
+    ) -> None:
+        self._function = runner(function)
+        self._answers = answers
+        self._port = port
+        self.__name__ = self._function.__name__
+
+    def __call__(self, *args: object, **kwargs: object) -> None:
+        index = self._answers.get(here.worker.rank)
+        if index is None:
+            return
+        port: Port[object] = Port(*(self._port or (0, 0)), index)
+        try:
+            port.send(self._value(args, kwargs))
+        except BaseException as error:
+            port.exception(_told(error, self.__name__))
+            raise
+
+    def _value(self, args: Args, kwargs: Kwargs) -> object:
+        for leaf in _pytree.tree_leaves((args, kwargs)):
+            if isinstance(leaf, Failed):
+                raise FailedInput(leaf.cause)
+        return self._function(*args, **kwargs)
+
+
+def _told(error: BaseException, name: str) -> Exception:
+    if isinstance(error, FailedInput):
+        error = error_of(error.cause)
+    return error if isinstance(error, Exception) else RuntimeError(f"{name} ended by {error!r}")
+
+
 class Method:
     """An endpoint of some actors; called on a rank, that of the actor there.
 
     Each actor gets what its own rank has, when the rank has come so far, and what follows waits for
-    its answer. Between the stream and the actor, threads of one process, nothing is copied.
+    its answer. Between the stream and the actor, threads of one process, nothing is copied. It goes
+    by the gate of the actor, where other messages of its sender wait for it.
     """
 
     def __init__(self, endpoint: Endpoint[..., Any]) -> None:
         self._mesh = endpoint._mesh
         self._name = endpoint._name
         self._explicit = endpoint._explicit
+        self._prefix = b""
         self.__name__ = f"{self._mesh.name}.{self._name}"
+
+    def take_ticket(self, home: Home) -> Ticket:
+        """Return the ticket of a call, for the stream that makes it."""
+        target = self._mesh._target(self._name)
+        ticket = Ticket(home.engine, target)
+        self._prefix = prefix_of(ticket, target, current.proc().id)
+        return ticket
 
     def check(self, home: Home) -> None:
         """Raise `ValueError` unless its actors live on exactly the ranks of a home."""
@@ -258,26 +332,10 @@ class Method:
 
         given, named = _pytree.tree_map(hand, (args, kwargs))
         try:
-            return self._ask(given, named)
+            return ask_here(self._mesh, self._name, given, named, self._explicit, self._prefix)
         finally:
             for each in handed:
                 each.let_go()
-
-    def _ask(self, args: Args, kwargs: Kwargs) -> object:
-        proc, uncopied = current.proc(), current.part(Hosting).uncopied
-        whole, tag = self._mesh._target(self._name), context.current_tag()
-        index = whole.processes.index(proc.id)
-        content = (self._name, args, kwargs, *whole.extent, self._explicit)
-        payload = proc.encode(content, ())
-        call: Any = make(SingleCall)
-        call._begin(proc, whole.member(index), tag)
-        uncopied[call.port] = None
-        try:
-            proc.send(proc.id, CALL, whole.port, payload, reply=call.port, rank=index, tag=tag)
-            return call.get()
-        finally:
-            if (answer := uncopied.pop(call.port, None)) is not None:
-                answer.let_go()
 
 
 @overload
@@ -310,6 +368,20 @@ def remote_method(endpoint: Endpoint[P, R]) -> Remote[P, R]:
     """Make an endpoint a remote function: what tensors of a mesh in a call of an actor mean."""
     rule = endpoint.propagate
     return Remote(cast("Callable[P, R]", Method(endpoint)), _no_rule if rule is None else rule)
+
+
+def send(
+    function: Remote[..., Any] | Endpoint[..., Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, Any],
+    port: Port[Any] | None,
+    selection: str,
+) -> None:
+    """Do `monarch_nb.send` for a remote function, or for an endpoint with tensors of a mesh."""
+    found = remote_method(function) if isinstance(function, Endpoint) else function
+    if not isinstance(found, Remote):
+        raise TypeError(f"send takes an endpoint or a remote function, not {function!r}")
+    found.send(args, kwargs, port, selection)
 
 
 def _no_rule(*_: object, **__: object) -> NoReturn:

@@ -61,7 +61,7 @@ class CellQueue:
         self.shell = CellShell(
             names,
             lambda shown: self._display(runtime.root_tag(), shown),
-            partial(runtime.hosting.failed.seen, CELLS),
+            lambda error: runtime.hosting.failed.seen(CELLS, groups.explained(error)),
         )
         self.results: dict[tuple[int, int], object] = {}
         """Values of last expressions, by who has asked for that and the reply port of the cell."""
@@ -90,6 +90,21 @@ class CellQueue:
         self.work.put(self._next)
         if (board := self.runtime.hosting.board) is not None and board.since_ns:
             board.arrived(self.work.qsize())
+
+    def answer_later(
+        self, do: Callable[[], object], failed: Callable[[str], object], message: Message
+    ) -> None:
+        """Do something between two cells, and answer with what it returns, or with what `failed`
+        makes of an error in words."""
+
+        def turn(asked: Message) -> None:
+            try:
+                answer = do()
+            except BaseException as error:  # noqa: BLE001  PyTorch's, told to who has asked
+                answer = failed(f"{type(error).__name__}: {error}")
+            self.proc.answer(asked, answer)
+
+        self.later(turn, message)
 
     def on_interrupt(self, interrupt: InterruptCell, message: Message) -> None:
         """Stop the cell that answers to this port: interrupt it, or drop it from the queue."""
@@ -217,6 +232,11 @@ class CellQueue:
             return None
         record = outcome.error.to_json()
         return self.runtime.hosting.recent_errors.note(cell.what, message.tag, record)
+
+    @property
+    def turn(self) -> tuple[int, int] | None:
+        """Who is answered by what the main thread does: process and port; None: nobody is."""
+        return self._running
 
     @property
     def waiting(self) -> int:

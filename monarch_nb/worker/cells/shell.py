@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import io
 import os
 import re
 import subprocess
@@ -33,11 +34,12 @@ from traitlets import Type
 from traitlets.config import Config
 
 from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.core.wire.jsonable import jsonable
 from monarch_nb.core.wire.messages.cells import CellOutcome
 from monarch_nb.worker.cells import compiler
+from monarch_nb.worker.cells.capping import OF_DISPLAY, OF_RESULT, capped
 from monarch_nb.worker.cells.completion import Helper
 from monarch_nb.worker.cells.interrupts import CellLoop, InterruptGate
-from monarch_nb.worker.cells.jsonable import jsonable
 
 MAX_OUT: Final = 8  # results kept in Out: they may be large, and on a GPU
 
@@ -49,6 +51,7 @@ Work = Callable[[], BaseException | None]
 
 # What IPython's transforms could react to; text without any of it is Python already.
 _SPECIAL: Final = re.compile(r"[%!?]|\A\s|^\s*(?:[,;/]|>>>|\.\.\.|In \[)", re.MULTILINE)
+_WRAPPERS: Final = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
 _SCREENS: Final = ("gtk", "mac", "osx", "qt", "tk", "wx")
 _CONFIG: Final = Config({"HistoryManager": {"enabled": False, "hist_file": ":memory:"}})
 
@@ -88,6 +91,12 @@ class CellShell:
     def namespace(self) -> dict[str, object]:
         namespace: dict[str, object] = self._shell.user_ns
         return namespace
+
+    @property
+    def size(self) -> int:
+        """How many ranks show what this one shows."""
+        size = self.namespace.get("size")
+        return size if isinstance(size, int) else 1
 
     @property
     def helper(self) -> Helper:
@@ -234,11 +243,21 @@ class CellShell:
 def outcome_of(error: BaseException | None, text: str | None, elapsed_s: float) -> CellOutcome:
     if error is None:
         return CellOutcome("ok", text=text, elapsed_s=elapsed_s)
+    _explain(error)
     # where pdb and %debug look for the last error
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     record = ErrorRecord.from_exception(error)
     status = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
     return CellOutcome(status, record, text=text, elapsed_s=elapsed_s)
+
+
+def _explain(error: BaseException) -> None:
+    # A model in DDP is asked for something of its own
+    if isinstance(error, AttributeError) and type(error.obj).__name__ in _WRAPPERS:
+        inner = vars(error.obj).get("_modules", {}).get("module")
+        if error.name is not None and hasattr(inner, error.name):
+            wrapper = type(error.obj).__name__
+            error.add_note(f"{wrapper} wraps a model that has it: try model.module.{error.name}")
 
 
 def forget_last_error() -> None:
@@ -339,6 +358,7 @@ class _Hook(DisplayHook):
             return
         shell: Any = self.shell  # a trait
         data, metadata = shell.display_formatter.format(result)
+        data = capped(data, shell.cells.size, OF_RESULT)
         self.value, self.text = result, data.get("text/plain")
         self._keep_result(shell, result)
         if data:
@@ -367,6 +387,7 @@ class _Publisher(DisplayPublisher):
         **_: object,
     ) -> None:
         kind = "update_display_data" if update else "display_data"
+        data = capped(data, self.shell.cells.size, OF_DISPLAY)
         message = {"type": kind, "data": jsonable(data), "metadata": jsonable(metadata or {})}
         self.shell.cells.show({**message, "transient": jsonable(transient or {})})
 
@@ -426,6 +447,15 @@ class _Shell(InteractiveShell):
 
     def ask_exit(self) -> None:
         raise SystemExit
+
+    def run_line_magic(self, magic_name: str, line: str, _stack_depth: int = 1) -> object:
+        """Run a magic; the lines of a table are written at once, so that nothing comes between."""
+        if magic_name != "whos":
+            return super().run_line_magic(magic_name, line, _stack_depth + 1)
+        with contextlib.redirect_stdout(io.StringIO()) as table:
+            result = super().run_line_magic(magic_name, line, _stack_depth + 1)
+        sys.stdout.write(table.getvalue())
+        return result
 
     def safe_execfile(self, fname: object, *where: object, **options: object) -> None:
         # `%run` of a script that fails, fails the cell

@@ -8,6 +8,7 @@ forked child, which nobody hears, a breakpoint is passed over.
 from __future__ import annotations
 
 import bdb
+import builtins
 import itertools
 import os
 import pdb  # noqa: T100  its prompts are the ones that are moved
@@ -16,14 +17,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from monarch_nb.core.wire.messages import debug
 from monarch_nb.core.wire.messages.codec import Done
+from monarch_nb.core.wire.messages.debug import INPUT
+from monarch_nb.debugger.inspecting import place_of
 from monarch_nb.process.instance import CallContext, here
 from monarch_nb.worker.cells.shell import forget_last_error
 from monarch_nb.worker.debug.channel import DebugChannel
-from monarch_nb.worker.debug.inspecting import place_of
 from monarch_nb.worker.debug.pdb import RankPdb
 
 if TYPE_CHECKING:
@@ -37,6 +39,10 @@ MAX_VARIABLES: Final = 20
 MAX_FAILED: Final = 8
 MAX_MESSAGE: Final = 2_000
 POST_MORTEM: Final = "post-mortem"
+NO_KEYBOARD: Final = (
+    "a rank has no keyboard. Ask in a cell of the controller, without %%mesh: "
+    "answer = input(), then %mesh put answer"
+)
 _short: Final = reprlib.Repr()
 _short.maxstring = _short.maxother = 200
 
@@ -52,11 +58,16 @@ class Debugger:
         self._numbers = itertools.count(1)
         self._of_thread = threading.local()
         self._stopped = stopped  # by number; the other debugger looks at it
+        self._questions: dict[int, DebugChannel] = {}  # of `input()`
+        self._at_prompt: set[int] = set()  # threads
         self._class = self._made_class()
         self._passed: set[tuple[int, str, int]] = set()  # tag and line, where nobody can answer
 
     def install(self) -> None:
-        """Stop at `breakpoint()` and `pdb`, unless the user has chosen another debugger."""
+        """Stop at `breakpoint()` and `pdb`, unless the user has chosen another debugger; ask at
+        `input()`.
+        """
+        vars(builtins)["input"] = self._input
         self._hosting.failed.make_room(MAX_FAILED)
         if "PYTHONBREAKPOINT" not in os.environ and sys.breakpointhook is sys.__breakpointhook__:
             sys.breakpointhook = pdb.set_trace = self._on_breakpoint
@@ -66,7 +77,7 @@ class Debugger:
 
     def on_input(self, wanted: debug.DebugInput, _: Message) -> None:
         """Hand a line to a prompt. One that has gone by now has said so."""
-        channel = self._stopped.get(wanted.stop)
+        channel = self._stopped.get(wanted.stop) or self._questions.get(wanted.stop)
         if channel is not None:
             channel.put(wanted)
 
@@ -75,7 +86,7 @@ class Debugger:
         if kept is None:
             self._proc.answer(message, debug.PostMortemOpened())
             return
-        debugger = self._class().of_kind(POST_MORTEM)
+        debugger = self._looking_into(POST_MORTEM, kept.error)
         self._proc.answer(message, debug.PostMortemOpened(debugger.channel.number))
         args = (debugger, kept.error, kept.here)
         threading.Thread(
@@ -113,6 +124,23 @@ class Debugger:
             debugger.message(header)
         debugger.begin(frame)
 
+    def _input(self, prompt: object = "", /) -> str:
+        # As the builtin, of the person in front of the cell
+        if self._proc.links.forked or threading.get_ident() in self._at_prompt:
+            raise EOFError(NO_KEYBOARD)
+        frame = sys._getframe(1)
+        channel = DebugChannel(next(self._numbers), self._tell)
+        channel.stop(_about(frame, frame.f_lineno, INPUT), _refuse)
+        channel.write(str(prompt))
+        self._questions[channel.number] = channel
+        self._board.pause(channel.number, place_of(frame))
+        try:
+            return channel.readline().removesuffix("\n")
+        finally:
+            self._board.unpause(channel.number)
+            del self._questions[channel.number]
+            channel.end(stepping=False)
+
     def _post_mortem(
         self, debugger: RankPdb, error: BaseException, caller: CallContext | None
     ) -> None:
@@ -124,14 +152,16 @@ class Debugger:
         # `%mesh pdb on`: the same in the thread that has failed, before anybody is told
         if self._proc.links.forked or isinstance(error, bdb.BdbQuit):
             return
-        debugger = self._class().of_kind("failure")
+        debugger = self._looking_into("failure", error)
         self._ask_where_it_failed(debugger, error)
 
     def _ask_where_it_failed(self, debugger: RankPdb, error: BaseException) -> None:
         debugger.message(f"{type(error).__name__}: {_shown_error(error)}")
         debugger.reset()
-        with self._hosting.failed.looking_into(error):
-            debugger.interaction(None, error.__traceback__)
+        debugger.interaction(None, error.__traceback__)
+
+    def _looking_into(self, kind: str, error: BaseException) -> RankPdb:
+        return self._class().of_kind(kind, self._hosting.failed.looking_into(error))
 
     def _mine(self) -> RankPdb:
         found: RankPdb | None = getattr(self._of_thread, "debugger", None)
@@ -161,22 +191,15 @@ class Debugger:
     def _paused(self, debugger: RankPdb, frame: FrameType) -> None:
         channel = debugger.channel
         self._stopped[channel.number] = channel
-        caller = here.get()
-        about = {
-            "tag": caller.tag if caller is not None else 0,
-            "what": _what(caller),
-            "thread": threading.current_thread().name,
-            "kind": debugger.kind,
-            "file": frame.f_code.co_filename,
-            "line": debugger.stopped_at,
-            "function": frame.f_code.co_name,
-        }
+        self._at_prompt.add(threading.get_ident())
+        about = _about(frame, debugger.stopped_at, debugger.kind)
         channel.stop(about, lambda: self._pass_over(frame))
         if debugger.kind != POST_MORTEM:  # that holds nobody up
             self._board.pause(channel.number, place_of(frame))
 
     def _resumed(self, debugger: RankPdb) -> None:
         self._stopped.pop(debugger.channel.number, None)
+        self._at_prompt.discard(threading.get_ident())
         debugger.channel.resume()
         self._board.unpause(debugger.channel.number)
 
@@ -195,6 +218,23 @@ class Debugger:
         self._passed.add(_key(frame))
         lines = [f"breakpoint in {_place(frame)}: nobody can type here, going on", *_state(frame)]
         sys.stderr.write("\n".join(lines) + "\n")
+
+
+def _about(frame: FrameType, line: int, kind: str) -> dict[str, object]:
+    caller = here.get()
+    return {
+        "tag": caller.tag if caller is not None else 0,
+        "what": _what(caller),
+        "thread": threading.current_thread().name,
+        "kind": kind,
+        "file": frame.f_code.co_filename,
+        "line": line,
+        "function": frame.f_code.co_name,
+    }
+
+
+def _refuse() -> NoReturn:
+    raise EOFError(NO_KEYBOARD)
 
 
 def _key(frame: FrameType) -> tuple[int, str, int]:

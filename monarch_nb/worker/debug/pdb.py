@@ -14,6 +14,7 @@ import inspect
 import pdb  # noqa: T100  this is the debugger
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from itertools import takewhile
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, Literal, Self
@@ -76,6 +77,7 @@ class RankPdb(pdb.Pdb):
         self.use_rawinput = False
         self.is_asking = False
         self.kind = "breakpoint"
+        self._looking: AbstractContextManager[None] = nullcontext()
         self.channel = channel
         self._paused = paused
         self._resumed = resumed
@@ -84,9 +86,11 @@ class RankPdb(pdb.Pdb):
         self._is_stepping = False
         channel.attach(lambda: self.prompt, self.completions)
 
-    def of_kind(self, kind: str) -> Self:
-        """Use this debugger for something else than a breakpoint: `failure` or `post-mortem`."""
+    def of_kind(self, kind: str, looking: AbstractContextManager[None]) -> Self:
+        """Use this debugger for something else than a breakpoint: `failure` or `post-mortem`. What
+        is done while it asks (`looking`) has ended when it says that it goes on."""
         self.kind = kind
+        self._looking = looking
         return self
 
     # where it stops
@@ -119,7 +123,8 @@ class RankPdb(pdb.Pdb):
         self._outermost = None
         self.is_asking = True
         try:
-            super().interaction(frame, tb, *rest)
+            with self._looking:
+                super().interaction(frame, tb, *rest)
         finally:
             self.is_asking = False
             self.curframe_locals = {}

@@ -10,7 +10,7 @@ import datetime as dt
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Final, Protocol
 
 HOME: Final = "torch.distributed.distributed_c10d"
@@ -29,8 +29,16 @@ class Work(Protocol):
     def _get_op_type(self) -> int: ...
 
 
+class Device(Protocol):
+    """Of a tensor: its `type` is cpu, cuda."""
+
+    type: str
+
+
 class Options(Protocol):
     _timeout: dt.timedelta
+    global_ranks_in_group: list[int]
+    group_name: str
 
 
 class Backend(Protocol):
@@ -40,16 +48,21 @@ class Backend(Protocol):
     def size(self) -> int: ...
     def recv(self, tensors: list[object], source: int, tag: int, /) -> Work: ...
     def abort(self) -> None: ...
+    def _get_sequence_number_for_group(self) -> int: ...
     def _set_default_timeout(self, timeout: dt.timedelta, /) -> None: ...
 
 
 class Group(Protocol):
     group_name: str
-    _device_types: Sequence[object]
+    group_desc: str
+    _device_types: Sequence[Device]
 
     def rank(self) -> int: ...
     def size(self) -> int: ...
-    def _get_backend(self, device: object, /) -> Backend: ...
+    def _get_backend(self, device: Device, /) -> Backend: ...
+    def _register_backend(self, device: Device, kind: object, backend: Backend, /) -> None: ...
+    def _set_group_name(self, name: str, /) -> None: ...
+    def _set_group_desc(self, text: str, /) -> None: ...
 
 
 class Store(Protocol):
@@ -69,6 +82,9 @@ class World(Protocol):
     pg_group_ranks: dict[Group, dict[int, int]]
     pg_backend_config: Mapping[Group, str]
     tags_to_pg: dict[str, list[Group]]
+
+
+_THROUGH: Final = {HOME, "torch.distributed.c10d_logger"}  # whose wrapper each function has
 
 
 def load(name: str) -> ModuleType:
@@ -99,19 +115,55 @@ def empty(c10d: ModuleType) -> None:
 
 def drop_default(c10d: ModuleType) -> None:
     """Take the default group out of PyTorch's sight, and leave the others there."""
-    group = c10d._world.default_pg
+    drop(c10d, c10d._world.default_pg)
+
+
+def drop(c10d: ModuleType, group: Group) -> None:
+    """Take a group out of PyTorch's sight."""
+    is_default = group is c10d._world.default_pg
     for name in TABLES:
         getattr(c10d._world, name).pop(group, None)
     for tagged in c10d._world.tags_to_pg.values():
         tagged[:] = [each for each in tagged if each is not group]
     c10d._unregister_process_group(group.group_name)
-    _without_default(c10d)
+    if is_default:
+        _without_default(c10d)
 
 
 def _without_default(c10d: ModuleType) -> None:
     c10d._update_default_pg(None)
     vars(c10d)["_default_pg_init_method"] = None
     c10d._world.group_count = 0
+
+
+def group_of(frame: FrameType | None) -> Group | None:
+    """Return the group of the function of PyTorch's that this is a frame of, or of what called
+    it."""
+    takes_default = False
+    while frame is not None and frame.f_globals.get("__name__") in _THROUGH:
+        names = frame.f_locals
+        group: Group | None = names.get("group")
+        if group is not None:
+            return group
+        takes_default = takes_default or "group" in names
+        frame = frame.f_back
+    return world().default_pg if takes_default else None
+
+
+def name_of(frame: FrameType | None) -> str:
+    """Return the collective that the user has called; of a `Work`, only that it is waited for."""
+    name = "wait"
+    while frame is not None and (home := frame.f_globals.get("__name__")) in _THROUGH:
+        if home == HOME:
+            name = frame.f_code.co_name
+        frame = frame.f_back
+    return name
+
+
+def ranks_of(group: Group) -> list[int]:
+    """Return the ranks of the world that are members, in the order of the group."""
+    found = world().pg_group_ranks.get(group)
+    return list(range(group.size())) if not found else sorted(found, key=lambda rank: found[rank])
 
 
 def backends_of(group: Group) -> list[Backend]:
@@ -122,3 +174,29 @@ def backends_of(group: Group) -> list[Backend]:
 
 def is_gloo(backend: Backend) -> bool:
     return type(backend).__name__ == _GLOO
+
+
+def prefixed(store: Store, name: str) -> Store:
+    made: Store = load("torch.distributed").PrefixStore(f"{name}/", store)
+    return made
+
+
+def backend_kind(number: int) -> object:
+    """Return a kind of backends of this number; PyTorch has names for the first few."""
+    kind: object = load("torch._C._distributed_c10d").ProcessGroup.BackendType(number)
+    return kind
+
+
+def gloo(group: Group, store: Store, timeout: dt.timedelta) -> Backend:
+    """Connect the members of a group by gloo. Waits for them."""
+    cls = load("torch._C._distributed_c10d").ProcessGroupGloo
+    made: Backend = cls(store, group.rank(), group.size(), timeout=timeout)
+    made.options.global_ranks_in_group = ranks_of(group)
+    made.options.group_name = group.group_name
+    return made
+
+
+def like(old: Backend, store: Store) -> Backend:
+    """Make a backend of the kind of another, with the same options."""
+    made: Backend = type(old)(store, old.rank(), old.size(), old.options)  # type: ignore[call-arg]  # a class of PyTorch's
+    return made

@@ -18,12 +18,11 @@ from types import FrameType
 from typing import Final
 
 from monarch_nb.core.errors.folding import rank_words
-from monarch_nb.worker.groups import c10d, waits
-from monarch_nb.worker.groups.c10d import HOME, Group, Work
-from monarch_nb.worker.groups.process_groups import ProcessGroups
+from monarch_nb.worker.groups import c10d, peers, waits
+from monarch_nb.worker.groups.c10d import HOME, Group, Work, group_of, name_of
+from monarch_nb.worker.groups.process_groups import ANYBODY, FROM, TO, ProcessGroups, ToOne, Wait
 from monarch_nb.worker.groups.waits import Limit, ThreadedWait
 
-_THROUGH: Final = {HOME, "torch.distributed.c10d_logger"}  # whose wrapper each function has
 _BROKEN: Final = ("onnection", "pair closure", "ead error", "rite error", "cannot be used any more")
 """Of what gloo says when a peer is gone, and of what is said of a group that was left."""
 _NONE: Final = dt.timedelta(0)  # PyTorch's word for no timeout
@@ -36,46 +35,75 @@ class CollectiveWaits:
 
     def __init__(self, groups: ProcessGroups) -> None:
         self._groups = groups
+        self._has_told = False
 
     def install(self) -> None:
-        """Replace waits from the first process group on. Nothing where torch is not loaded."""
-        if "torch" not in sys.modules:
-            return
+        """Replace waits from the first process group on."""
         home, groups = c10d.load(HOME), self._groups
         register = home._register_process_group
 
         def registered(name: str, group: Group) -> None:
             self._replace_waits()
+            self._tell_first()
             groups.timeouts.add(name, group)
             if c10d.world().default_pg is None and len(c10d.world().pg_map) <= 1:
                 groups.abandoned.forget()  # the first of new ones
             register(name, group)
 
         vars(home)["_register_process_group"] = registered
+        peers.install(groups.peers)
+
+    def _tell_first(self) -> None:
+        if self._groups.is_of_cells and not self._has_told:
+            self._has_told = True
+            self._groups.tell(False)
 
     def _replace_waits(self) -> None:
         bindings = c10d.load("torch._C._distributed_c10d")
         self._replace(bindings.Work, "wait", self._wait)
         if hasattr(bindings.ProcessGroup, "monitored_barrier"):
             self._replace(bindings.ProcessGroup, "monitored_barrier", self._call)
+        for method, kind in (("send", TO), ("recv", FROM), ("recv_anysource", FROM)):
+            self._count(bindings.ProcessGroup, method, kind)
+
+    def _count(self, cls: type, method: str, kind: str) -> None:
+        # the recorder and gloo's own numbers leave these out
+        original: Original = getattr(cls, method)
+        if hasattr(original, "__wrapped__"):
+            return
+        to_one, of_anybody = self._groups.to_one, method == "recv_anysource"
+        begun_to_one = self._groups.begun_to_one
+
+        def begin(group: Group, tensors: object, *rest: object, **options: object) -> object:
+            begun = original(group, tensors, *rest, **options)
+            counts = to_one.setdefault(group.group_name, {})
+            peer = ANYBODY if of_anybody or not rest else rest[0]
+            number = counts[kind, peer] = counts.get((kind, peer), 0) + 1
+            if begun is not None:
+                begun_to_one[begun] = ToOne(group.group_name, kind, peer, number)
+            return begun
+
+        begin.__code__ = begin.__code__.replace(co_name=method)
+        setattr(cls, method, functools.wraps(original)(begin))
 
     def _replace(self, cls: type, method: str, replacement: Callable[..., object]) -> None:
         original: Original = getattr(cls, method)
         if hasattr(original, "__wrapped__"):
             return
-        board, explain = self._groups.board, self._explain
+        begin, end, explain = self._groups.begin_wait, self._groups.end_wait, self._explain
 
         # a subclass in Python inherits this: pybind11 tells that it is no override of the subclass
         # by the names of function and first argument
         def wait(self: object, *args: object, **options: object) -> object:
-            waited = board.collective(_name(sys._getframe(1)))
+            frame = sys._getframe(1)
+            known = begin(name_of(frame), frame, self)
             try:
                 return replacement(original, cls, self, *args, **options)
             except RuntimeError as error:
-                explain(sys._getframe(1), error)
+                explain(frame, error, known)
                 raise
             finally:
-                board.resume(waited)
+                end(known)
 
         wait.__code__ = wait.__code__.replace(co_name=method)
         setattr(cls, method, functools.wraps(original)(wait))
@@ -86,7 +114,8 @@ class CollectiveWaits:
         groups = self._groups
         if type(work) is not cls or not (groups.timeouts.only_gloo or _is_on_cpu(sys._getframe(2))):
             return original(work, timeout)
-        groups.abandoned.check(work)
+        if groups.abandoned:
+            groups.abandoned.check(work, _group_name(sys._getframe(2)))
         limit = functools.partial(self._limit, sys._getframe(2), timeout)
         if work._get_op_type() in waits.SLICED:
             is_done = work.is_completed
@@ -105,14 +134,14 @@ class CollectiveWaits:
     ) -> object:
         if not self._groups.timeouts.only_gloo:
             return original(group, *args, **options)
-        self._groups.abandoned.check(group)
+        self._groups.abandoned.check(group, group.group_name)
         return self._blocked(lambda: original(group, *args, **options))
 
     def _blocked(self, wait: Callable[[], object]) -> object:
         # A wait that no signal reaches: `interrupted` ends it, if it is the main thread's
         is_main = threading.current_thread() is threading.main_thread()
         if is_main:
-            self._groups.blocked.append(_name(sys._getframe(3)))
+            self._groups.blocked.append(name_of(sys._getframe(3)))
         try:
             return wait()
         except RuntimeError as failed:
@@ -129,41 +158,39 @@ class CollectiveWaits:
             return wait()
         except BaseException:
             if not is_done():
-                self._groups.abandoned.add(_name(sys._getframe(3)), work, is_done)
+                frame = sys._getframe(3)
+                self._groups.abandoned.add(name_of(frame), _group_name(frame), work, is_done)
             raise
 
     def _limit(self, frame: FrameType | None, timeout: dt.timedelta) -> Limit:
         # What the caller has given, else the timeout of the group
-        name = getattr(_group_of(frame), "group_name", "")
-        known = timeout or self._groups.timeouts.timeout(name)
-        return Limit(_name(frame), known, self._groups.paused)
+        known = timeout or self._groups.timeouts.timeout(_group_name(frame))
+        wait = self._groups.waits[threading.get_ident()]
+        return Limit(name_of(frame), known, self._groups.paused, lambda: wait.ended)
 
-    def _explain(self, frame: FrameType | None, error: RuntimeError) -> None:
-        """Raise `RuntimeError` that names the members which have died, or says that the group is
-        an old one, if that may be the cause."""
+    def _explain(self, frame: FrameType | None, error: RuntimeError, wait: Wait) -> None:
+        """Raise `RuntimeError` that says why the wait was ended, names the members which have died,
+        or says that the group is an old one, if that may be the cause."""
+        if wait.ended and wait.ended not in str(error):
+            raise RuntimeError(f"{name_of(frame)}: {wait.ended}") from None
         if not any(word in str(error) for word in _BROKEN):
             return
-        groups, group = self._groups, _group_of(frame)
+        groups, group = self._groups, group_of(frame)
         if group is not None and groups.is_kept(group) and group not in c10d.world().pg_map:
             raise RuntimeError(
-                f"{_name(frame)}: this process group is of no use any more, the mesh was healed or "
-                "regrouped since. Ask for it again: mesh.group(...)"
+                f"{name_of(frame)}: this process group is of no use any more, the mesh was healed "
+                "or regrouped since. Ask for it again: mesh.group(...)"
             ) from None
         if ranks := groups.deaths.soon_among(groups.processes_of(group)):
             who = f"{rank_words(ranks)} {'has' if len(ranks) == 1 else 'have'} died"
             raise RuntimeError(
-                f"{_name(frame)}: {who}, so this process group is of no use any more. "
+                f"{name_of(frame)}: {who}, so this process group is of no use any more. "
                 "Type: %mesh heal"
             ) from None
 
 
-def _group_of(frame: FrameType | None) -> Group | None:
-    while frame is not None and frame.f_globals.get("__name__") in _THROUGH:
-        group: Group | None = frame.f_locals.get("group")
-        if group is not None:
-            return group
-        frame = frame.f_back
-    return None
+def _group_name(frame: FrameType | None) -> str:
+    return getattr(group_of(frame), "group_name", "")
 
 
 def _is_on_cpu(frame: FrameType | None) -> bool:
@@ -174,13 +201,3 @@ def _is_on_cpu(frame: FrameType | None) -> bool:
     values: list[object] = [frame.f_locals.get(name) for name in names]
     tensors = [each[0] if isinstance(each, list) and each else each for each in values]
     return {each.device.type for each in tensors if hasattr(each, "device")} == {"cpu"}
-
-
-def _name(frame: FrameType | None) -> str:
-    # The collective that the user has called; of a `Work`, only that it is waited for
-    name = "wait"
-    while frame is not None and (home := frame.f_globals.get("__name__")) in _THROUGH:
-        if home == HOME:
-            name = frame.f_code.co_name
-        frame = frame.f_back
-    return name

@@ -84,7 +84,7 @@ class DefaultGroup:
         self._made: Group | None = None  # here, if it is still the one
 
     def install(self) -> None:
-        """Have PyTorch ask here. Nothing where torch is not loaded."""
+        """Have PyTorch ask here. Nothing where it was built without process groups."""
         if (home := c10d.loaded()) is None:
             return
         init = self._after_ours(home.init_process_group)

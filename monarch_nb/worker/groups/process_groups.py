@@ -8,23 +8,29 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from types import FrameType
+from typing import Final, NamedTuple
 
 from monarch_nb.worker.groups import c10d
-from monarch_nb.worker.groups.c10d import Group
+from monarch_nb.worker.groups.c10d import Backend, Group
 from monarch_nb.worker.groups.timeouts import GroupTimeouts
 from monarch_nb.worker.groups.waits import Abandoned, abort_groups, is_stuck_in_backward
-from monarch_nb.worker.status.board_writer import BoardWriter
+from monarch_nb.worker.status.board_writer import BoardWriter, Waited
 
 SETTLE_S: Final = 1.0
 MOMENT_S: Final = 0.5
 """A connection ends before its process does: so much later its end is known."""
+TO: Final = "to "
+FROM: Final = "from "
+ANYBODY: Final = "*"
 _POLL_S: Final = 0.005
 _NAMES: Final = Path("/proc/self/ns/pid")
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -123,26 +129,93 @@ class PeerDeaths:
         return lost
 
 
+class ToOne(NamedTuple):
+    """The `number`th message of this rank to (`TO`) or from (`FROM`) a member of a group, by its
+    rank there, or `ANYBODY`."""
+
+    group: str
+    kind: str
+    peer: object
+    number: int
+
+
+class Wait:
+    """A wait for other ranks: in `what`, called by `frame` of PyTorch's, for `work` if that is
+    known; or for `missing` ranks to come where a group is made. `ended`: why it is of no use any
+    more; empty: it is."""
+
+    __slots__ = ("depth", "ended", "frame", "missing", "number", "shown", "what", "work")
+
+    def __init__(
+        self,
+        number: int,
+        what: str,
+        frame: FrameType | None,
+        shown: Waited | None,
+        work: object | None = None,
+    ) -> None:
+        self.number = number
+        self.what = what
+        self.frame = frame
+        self.work = work
+        self.shown = shown
+        self.missing: Sequence[int] = ()
+        self.ended = ""
+        self.depth = 0  # of waits within
+
+    def within(self) -> Wait:
+        """Return itself, for a wait inside it."""
+        self.depth += 1
+        return self
+
+    def is_over(self) -> bool:
+        """Count an end; tell whether it was its own, and not that of a wait inside it."""
+        self.depth -= 1
+        return self.depth < 0
+
+    def misses(self, ranks: Sequence[int]) -> None:
+        self.missing = ranks
+
+    def end(self, why: str) -> None:
+        """Have it raise, soon. Any thread."""
+        self.ended = why
+
+
 class ProcessGroups:
     """All of this process.
 
     Waits for other ranks are shown on `board`. `paused(seconds)` says for how long, in the last
-    `seconds`, a debugger paused a rank of the mesh: that time does not count.
+    `seconds`, a debugger paused a rank of the mesh: that time does not count. `tell(left)` is
+    called when the first group is made, and with True when an operation was left before its end.
     """
 
     def __init__(
-        self, home: Place, board: BoardWriter, paused: Callable[[float], float] = lambda _: 0.0
+        self,
+        home: Place,
+        board: BoardWriter,
+        paused: Callable[[float], float] = lambda _: 0.0,
+        tell: Callable[[bool], None] = lambda _: None,
     ) -> None:
         self.board = board
         self.paused = paused
+        self.tell = tell
         self.timeouts = GroupTimeouts()
-        self.abandoned = Abandoned(lambda: self.keep(c10d.world().pg_map))
+        self.abandoned = Abandoned(lambda: self.keep(c10d.world().pg_map), self._tell_left)
         self.deaths = PeerDeaths(self._abort_bereaved)
+        self.waits: dict[int, Wait] = {}
+        """By thread."""
+        self.to_one: dict[str, dict[tuple[str, object], int]] = {}
+        """How much was sent to and received from single ranks of a group, by the group's name."""
+        self.begun_to_one: weakref.WeakKeyDictionary[object, ToOne] = weakref.WeakKeyDictionary()
+        """By what it is waited for with."""
+        self._ended_in_cpp = ""
+        self._numbers = itertools.count(1)
         self.blocked: list[str] = []
         """What the main thread waits in where no signal is seen."""
         self._places = [home]
         # never let go of: what of theirs has not ended would be waited for
         self._kept: list[Group] = []
+        self._kept_backends: list[Backend] = []
 
     # where groups meet
 
@@ -173,13 +246,31 @@ class ProcessGroups:
 
     # waits for other ranks
 
+    def begin_wait(
+        self, what: str, frame: FrameType | None = None, work: object | None = None
+    ) -> Wait:
+        """Show that this thread waits for other ranks, until `end_wait`."""
+        thread = threading.get_ident()
+        if (outer := self.waits.get(thread)) is not None:
+            return outer.within()
+        wait = Wait(next(self._numbers), what, frame, self.board.collective(what), work)
+        self.waits[thread] = wait
+        return wait
+
+    def end_wait(self, wait: Wait) -> None:
+        if not wait.is_over():
+            return
+        del self.waits[threading.get_ident()]
+        self.board.resume(wait.shown)
+
     @contextlib.contextmanager
-    def waiting(self, what: str) -> Iterator[None]:
-        waited = self.board.collective(what)
+    def waiting(self, what: str) -> Iterator[Wait]:
+        """Do as these two."""
+        wait = self.begin_wait(what)
         try:
-            yield
+            yield wait
         finally:
-            self.board.resume(waited)
+            self.end_wait(wait)
 
     def interrupted(self) -> bool:
         """End what the main thread, just interrupted, waits for without seeing that.
@@ -191,14 +282,37 @@ class ProcessGroups:
         stuck = self.blocked[-1] if self.blocked else ""
         what = stuck or ("backward pass" if is_stuck_in_backward() else "")
         if what:
-            self.abandoned.broke(what)
-            abort_groups(list(c10d.world().pg_map))
+            self._break_all(what)
         return bool(what)
 
-    def settle(self) -> None:
-        """Let nothing of the groups that there are now be under way: nobody will wait for it."""
+    def end_in_cpp(self, what: str, why: str) -> None:
+        """End a wait of the main thread in C++: `explained` says why. Any other thread."""
+        self._ended_in_cpp = f"{what}: {why}"
+        self._break_all(what)
+
+    def explained(self, error: BaseException) -> BaseException:
+        """Note why a wait in C++ was ended, on the error that came of it."""
+        why, self._ended_in_cpp = self._ended_in_cpp, ""
+        if why and isinstance(error, RuntimeError):
+            error.add_note(why)
+        return error
+
+    def _break_all(self, what: str) -> None:
+        # ends what waits in C++, by closing the connections of all groups
         groups = list(c10d.world().pg_map)
+        self.abandoned.broke(what, [each.group_name for each in groups])
         abort_groups(groups)
+
+    def _tell_left(self) -> None:
+        if self.is_of_cells:
+            self.tell(True)
+
+    def settle(self) -> None:
+        """Let nothing of the groups that there are now be under way, as nobody will wait for it;
+        then they need not be kept."""
+        groups = list(c10d.world().pg_map)
+        if self.abandoned:
+            abort_groups(groups)
         deadline = time.monotonic() + SETTLE_S
         while self.abandoned.is_under_way() and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -213,6 +327,24 @@ class ProcessGroups:
 
     def is_kept(self, group: Group) -> bool:
         return group in self._kept
+
+    def new_kind(self) -> int:
+        """Return a number that no backend of this process has had."""
+        return next(self._numbers)
+
+    def renewed(self, group: Group, old: Iterable[Backend]) -> None:
+        """Note that a group has new connections; its `old` ones are never let go of."""
+        self._kept_backends.extend(old)
+        self._kept = [each for each in self._kept if each is not group]
+        self.to_one.pop(group.group_name, None)
+        self.abandoned.forget(group.group_name)
+        self.timeouts.renewed(group.group_name)
+
+    def peers(self) -> list[int]:
+        """Return the processes of this host that this one has met; none in a world where ranks
+        have met in a way of their own."""
+        found = [each.partition(" ") for each in self.world.processes.values()]
+        return [int(pid) for pid, _, home in found if home == _home()]
 
     def processes_of(self, group: Group | None) -> dict[int, str]:
         """Return processes by rank of the mesh; of a group that is unknown, or None, all."""

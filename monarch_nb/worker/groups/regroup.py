@@ -19,7 +19,6 @@ from monarch_nb.worker.groups.waits import abort_groups
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
-    from monarch_nb.process.process import Proc
     from monarch_nb.worker.cells.queue import CellQueue
 
 MEET_S: Final = 20.0
@@ -29,32 +28,20 @@ _PLAIN: Final = frozenset({"gloo", "nccl", "mpi", "ucc", "xccl"})
 class Regrouping:
     """All process groups of a rank: left, and made again."""
 
-    def __init__(self, proc: Proc, cells: CellQueue, groups: ProcessGroups) -> None:
-        self._proc = proc
+    def __init__(self, cells: CellQueue, groups: ProcessGroups) -> None:
         self._cells = cells
         self._groups = groups
         self._had: status.DefaultGroup | None = None  # before it was left, until there is another
 
     def on_leave(self, _: status.LeaveGroups, asked: Message) -> None:
-        def turn(message: Message) -> None:
-            try:
-                left = self._leave()
-            except BaseException as error:  # noqa: BLE001  PyTorch's, told to who has asked
-                left = status.LeftGroups(failed=f"{type(error).__name__}: {error}")
-            self._proc.answer(message, left)
-
-        self._cells.later(turn, asked)
+        self._cells.answer_later(self._leave, lambda why: status.LeftGroups(failed=why), asked)
 
     def on_meet(self, wanted: status.MeetAgain, asked: Message) -> None:
-        def turn(message: Message) -> None:
-            met = status.Met()
-            try:
-                self._meet(wanted)
-            except BaseException as error:  # noqa: BLE001  PyTorch's, told to who has asked
-                met = status.Met(failed=f"{type(error).__name__}: {error}")
-            self._proc.answer(message, met)
+        def meet() -> status.Met:
+            self._meet(wanted)
+            return status.Met()
 
-        self._cells.later(turn, asked)
+        self._cells.answer_later(meet, status.Met, asked)
 
     def before_heal(self) -> None:
         """End the default group; where something of it was abandoned, by forgetting it."""

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from urllib.parse import parse_qs, urlparse
 
 from monarch_nb.net import wire
 from monarch_nb.worker.groups import c10d
 from monarch_nb.worker.groups.c10d import Store
-from monarch_nb.worker.groups.process_groups import PeerDeaths, Place, ProcessGroups, myself
+from monarch_nb.worker.groups.process_groups import PeerDeaths, Place, ProcessGroups, Wait, myself
 
 LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1", ""})
 DEFAULT_TIMEOUT: Final = dt.timedelta(seconds=60)
@@ -47,13 +46,15 @@ _TCP_STORE_TAKES: Final = (
 )  # fmt: skip
 
 
-def install(groups: ProcessGroups) -> None:
-    """Make `env://` mean the place where the groups of this process meet."""
+def prepare_environment() -> None:
+    """Let whatever looks for peers by the environment look on this host's loopback."""
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29500")
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    if "torch" not in sys.modules:
-        return
+
+
+def install(groups: ProcessGroups) -> None:
+    """Make `env://` mean the place where the groups of this process meet."""
     # torch.distributed.rendezvous names a function too, and it hides the module
     module = c10d.load("torch.distributed.rendezvous")
     handlers: dict[str, Handler] = module._rendezvous_handlers
@@ -120,8 +121,8 @@ def _wait_for_peers(
     # PyTorch would wait where no interrupt is seen, and for those that will never come too
     store.set(f"here-{rank}", myself())
     try:
-        with groups.waiting(what):
-            _find(groups.deaths, ranks, store, place, limit_s, what)
+        with groups.waiting(what) as wait:
+            _find(groups.deaths, ranks, store, place, limit_s, wait)
     except BaseException:  # an interrupt too: who comes later is not to count on this rank
         store.delete_key(f"here-{rank}")
         raise
@@ -137,17 +138,22 @@ def _forget_the_group() -> None:
 
 
 def _find(
-    deaths: PeerDeaths, missing: list[int], store: Store, place: Place, limit_s: float, what: str
+    deaths: PeerDeaths, missing: list[int], store: Store, place: Place, limit_s: float, wait: Wait
 ) -> None:
-    deadline, poll_s = time.monotonic() + limit_s, POLL_S
+    deadline, poll_s, what = time.monotonic() + limit_s, POLL_S, wait.what
     while True:
         gone = place.gone(missing)  # before looking who is here: who was and left has been here
         missing = [peer for peer in missing if not store.check([f"here-{peer}"])]
         if not missing:
             return
+        wait.misses(missing)
+        if wait.ended:
+            raise RuntimeError(f"{what}: {wait.ended}")
         dead = deaths.among({r: p for r, p in place.processes.items() if r in missing})
-        if lost := sorted({*gone, *dead}.intersection(missing)):
-            raise RuntimeError(f"{_ranks(lost)} ended before {what}")
+        if lost := {*gone, *dead}.intersection(missing):
+            first = _first_to_end(store, lost)
+            store.set(f"missed-{place.rank}", " ".join(map(str, first)))
+            raise RuntimeError(f"{_ranks(first)} ended before {what}")
         if time.monotonic() > deadline:
             raise TimeoutError(
                 f"{_ranks(missing)} did not come to {what} within {dt.timedelta(seconds=limit_s)}"
@@ -155,6 +161,15 @@ def _find(
             )
         time.sleep(poll_s)
         poll_s = min(2 * poll_s, MAX_POLL_S)
+
+
+def _first_to_end(store: Store, ranks: Iterable[int]) -> list[int]:
+    """Return, in place of those that ended because they missed others, these others."""
+    first: set[int] = set()
+    for rank in ranks:
+        missed = f"missed-{rank}"
+        first.update(map(int, store.get(missed).split()) if store.check([missed]) else [rank])
+    return sorted(first)
 
 
 def _ranks(ranks: list[int]) -> str:

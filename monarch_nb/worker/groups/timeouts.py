@@ -44,6 +44,10 @@ class GroupTimeouts:
             backend._set_default_timeout(timeout + SLACK if is_gloo(backend) else timeout)
         self._known[name] = Known(timeout, self.since_ns(name))
 
+    def renewed(self, name: str) -> None:
+        """Note that the connections of a group are of now."""
+        self._known[name] = Known(self.timeout(name), time.time_ns())
+
     def timeout(self, name: str) -> dt.timedelta | None:
         """Return the user's timeout of the group; the longest of all for one that is unknown."""
         if (known := self._known.get(name)) is not None:

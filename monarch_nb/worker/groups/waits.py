@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from monarch_nb.worker.groups.c10d import Group, Work, backends_of, is_gloo, load
 from monarch_nb.worker.groups.flight_recorder import LAST, recorded
@@ -35,25 +35,39 @@ ABORT_TAG: Final = 0x6D6E62  # of a message that nobody sends
 ABORT_AFTER: Final = dt.timedelta(milliseconds=1)
 STUCK_S: Final = 1.5
 """A collective that DDP has begun so long ago is why `backward` does not end."""
-_ENGINE: Final = "torch/autograd/graph.py"
+_ENGINE: Final = (
+    "torch/autograd/graph.py",
+    "torch/nn/parallel/distributed.py",
+    "torch/_ops.py",
+)
+"""Where the main thread is when C++ waits: in a backward pass, in the first forward pass after the
+first backward pass of DDP, in a functional collective."""
 REGROUP: Final = "Type: %mesh regroup"
 
 
 class Limit:
     """How long to wait. `paused(seconds)` says for how long, in the last `seconds`, a debugger
-    paused a member of the mesh: that does not count. It is asked when the time is over."""
+    paused a member of the mesh: that does not count. It is asked when the time is over. `ended()`
+    says why the wait is of no use any more; empty: it is."""
 
     def __init__(
-        self, what: str, timeout: dt.timedelta | None, paused: Callable[[float], float]
+        self,
+        what: str,
+        timeout: dt.timedelta | None,
+        paused: Callable[[float], float],
+        ended: Callable[[], str],
     ) -> None:
         self._what = what
         self._timeout = timeout
         self._paused = paused
+        self._ended = ended
         self._started_s = time.monotonic()
         self._paused_s = 0.0
 
     def check(self) -> None:
-        """Raise `RuntimeError`, as torch does, when the time is over."""
+        """Raise `RuntimeError`, as torch does, when the time is over, or the wait was ended."""
+        if why := self._ended():
+            raise RuntimeError(f"{self._what}: {why}")
         if self._timeout is None:
             return
         limit_s, waited_s = self._timeout.total_seconds(), time.monotonic() - self._started_s
@@ -63,57 +77,109 @@ class Limit:
         if waited_s - self._paused_s >= limit_s:
             raise RuntimeError(
                 f"{self._what} timed out: not all ranks came to it within {self._timeout}. "
-                f"%mesh collectives shows who is where. {REGROUP}"
+                "%mesh collectives shows who is where"
             )
+
+
+class Left(NamedTuple):
+    """An operation that was left before it had ended; `group` by name, empty: unknown."""
+
+    what: str
+    group: str
+    work: Work
+    is_done: Callable[[], bool]
 
 
 class Abandoned:
     """What was left before it had ended: by an interrupt, or when its time was over.
 
     `hold` keeps all groups alive: letting go of the last reference to one joins its threads.
+    `tell` is called when something was left.
     """
 
-    def __init__(self, hold: Callable[[], None]) -> None:
+    def __init__(self, hold: Callable[[], None], tell: Callable[[], None] = lambda: None) -> None:
         self._hold = hold
-        self._works: list[tuple[str, Work, Callable[[], bool]]] = []
-        self._broken = ""
+        self._tell = tell
+        self._left: list[Left] = []
+        self._refused: dict[str, str] = {}
+        """Why a group is of no use, by its name."""
+        self._broken: dict[str, str] = {}
+        """By group, what was broken to end it; its connections are closed."""
 
     def __bool__(self) -> bool:
-        return bool(self._broken) or self.is_under_way()
+        return bool(self._left or self._broken or self._refused) and (
+            bool(self._broken or self._refused) or self.is_under_way()
+        )
 
     def is_under_way(self) -> bool:
-        self._works = [each for each in self._works if not each[2]()]
-        return bool(self._works)
+        self._left = [each for each in self._left if not each.is_done()]
+        return bool(self._left)
 
-    def broke(self, what: str) -> None:
-        self._broken = what
+    def broke(self, what: str, groups: Iterable[str]) -> None:
+        self._broken.update(dict.fromkeys(groups, what))
         self._hold()
+        self._tell()
 
-    def add(self, what: str, work: Work, is_done: Callable[[], bool]) -> None:
-        self._works.append((what, work, is_done))
+    def add(self, what: str, group: str, work: Work, is_done: Callable[[], bool]) -> None:
+        self._left.append(Left(what, group, work, is_done))
         self._hold()
+        self._tell()
 
-    def check(self, work: object) -> None:
+    def refuse(self, groups: Iterable[str], why: str) -> None:
+        """Let nobody use these groups any more: ranks are out of step in them."""
+        self._refused.update(dict.fromkeys(groups, why))
+
+    def left_in(self, group: str) -> str:
+        """Return what was left in a group and has not ended since; empty: nothing."""
+        self.is_under_way()
+        found = [each.what for each in self._left if each.group in {"", group}]
+        return self._broken.get(group) or (found[0] if found else "")
+
+    def check(self, work: object, group: str) -> None:
         """Raise `RuntimeError` where the group is of no use; a work may be waited for again.
 
-        What has ended on the peers ends here a moment later: that is waited for.
+        What has ended on the peers ends here a moment later: that is waited for. `group` is empty
+        where it is unknown: then none may be of no use.
         """
-        if self and all(work is not left for _, left, _ in self._works) and not self._ends_now():
-            what = self._broken or self._works[0][0]
+        if any(work is each.work for each in self._left):
+            return
+        if why := self._why_refused(group):
+            raise RuntimeError(f"the process group cannot be used any more: {why}. {REGROUP}")
+        if what := self._still_left_in(group):
             raise RuntimeError(
                 "the process group cannot be used any more: this rank has left its last "
                 f"{what} before it had ended. {REGROUP}"
             )
 
-    def _ends_now(self) -> bool:
-        deadline = time.monotonic() + MOMENT_S
-        while self.is_under_way() and not self._broken and time.monotonic() < deadline:
-            time.sleep(0.002)
-        return not self
+    def forget(self, group: str | None = None) -> None:
+        """Forget what was left in a group, or in all."""
+        if group is None:
+            self._left.clear()
+            self._broken.clear()
+            self._refused.clear()
+            return
+        self._left = [each for each in self._left if each.group != group]
+        self._broken.pop(group, None)
+        self._refused.pop(group, None)
 
-    def forget(self) -> None:
-        self._works.clear()
-        self._broken = ""
+    def _why_refused(self, group: str) -> str:
+        if not group:
+            return next(iter(self._refused.values()), "")
+        return self._refused.get(group, "")
+
+    def _still_left_in(self, group: str) -> str:
+        deadline = time.monotonic() + MOMENT_S
+        while what := self._left_in_any(group):
+            if self._broken or time.monotonic() >= deadline:
+                break
+            time.sleep(0.002)
+        return what
+
+    def _left_in_any(self, group: str) -> str:
+        if group:
+            return self.left_in(group)
+        self.is_under_way()
+        return next(iter(self._broken.values()), self._left[0].what if self._left else "")
 
 
 def wait_in_slices(

@@ -21,8 +21,8 @@ import comm
 from comm.base_comm import BaseComm, CommManager
 
 from monarch_nb.core.wire.frames import COMM_PORT, OUTPUT, Buffer
+from monarch_nb.core.wire.jsonable import as_json
 from monarch_nb.core.wire.messages.cells import WidgetMessage
-from monarch_nb.worker.cells.jsonable import as_json
 
 if TYPE_CHECKING:
     from monarch_nb.actors.sync_driver import WorkQueue

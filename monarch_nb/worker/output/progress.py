@@ -16,12 +16,12 @@ import queue
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
-from importlib.machinery import ModuleSpec
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
 from monarch_nb.net.threads import helper_thread
+from monarch_nb.worker.imports import when_imported
 from monarch_nb.worker.output.stdio import CurrentTag, RankStream
 
 TICK_S: Final = 0.1
@@ -284,7 +284,7 @@ def _moved(state: State) -> tuple[object, ...]:
     return tuple(state[key] for key in ("description", "done", "total", "closed", "stays"))
 
 
-# ------------------------------------------------------------------------------ the import hook
+# ----------------------------------------------------------------------------------- both
 
 PATCHES: Final[dict[str, Patch]] = {
     "tqdm.std": _patch_tqdm,
@@ -293,33 +293,7 @@ PATCHES: Final[dict[str, Patch]] = {
 }
 
 
-class _Finder:
-    """Lets others find a module, and changes it when it has run."""
-
-    def __init__(self, reporter: Reporter) -> None:
-        self._reporter = reporter
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name not in PATCHES:
-            return None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        found = (finder.find_spec(name, path, target) for finder in others)
-        spec = next(filter(None, found), None)
-        loader: Any = spec and spec.loader
-        if loader is not None:
-            run = loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                run(module)
-                _apply(name, module, self._reporter)
-
-            loader.exec_module = exec_module
-        return spec
-
-
-def _apply(name: str, module: ModuleType, reporter: Reporter) -> None:
+def _apply(name: str, reporter: Reporter, module: ModuleType) -> None:
     with contextlib.suppress(Exception):  # another version: its bars stay text
         PATCHES[name](module, reporter)
 
@@ -327,9 +301,5 @@ def _apply(name: str, module: ModuleType, reporter: Reporter) -> None:
 def install(current_tag: CurrentTag, send: Send) -> Reporter:
     """Change tqdm and rich, now where they are imported already, else when they are."""
     reporter = Reporter(current_tag, send)
-    finder: Any = _Finder(reporter)
-    sys.meta_path.insert(0, finder)
-    for name in PATCHES:
-        if (module := sys.modules.get(name)) is not None:
-            _apply(name, module, reporter)
+    when_imported({name: functools.partial(_apply, name, reporter) for name in PATCHES})
     return reporter

@@ -21,12 +21,12 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from monarch_nb.net.threads import helper_thread
 
 TICK_S: Final = 0.03  # between two sends while text keeps coming
-FIRST_S: Final = 0.002  # before the first: a short cell's text leaves with its result, in one go
+PAUSE_OF_TEXT_S: Final = 0.002  # then what was written before it leaves: what is said together
 FLUSH_S: Final = 0.02  # how long `flush` waits at most
 POLL_S: Final = 0.0003
 SMALL: Final = 256  # characters; larger pieces are counted by their size, smaller ones by number
@@ -36,10 +36,19 @@ PAUSE_S: Final = 0.002
 MAX_PIECES: Final = 200_000  # what comes on top until the next send is dropped
 MAX_CHARS: Final = 4_000_000  # of larger pieces, likewise
 MAX_TORN: Final = 100_000  # characters that are kept of a line too long for the room that is left
+MAX_LOOKED_AT: Final = 1_000  # pieces; in a flood nobody sees what belongs together
 
 CurrentTag = Callable[[], int]
-Send = Callable[[int, str, str], None]
+Span = tuple[int, int]
 Place = tuple[int, str]  # tag, "stdout" or "stderr"
+
+
+class Send(Protocol):
+    """Sends text of a stream for a tag. `blocks` are where in it something of several lines was
+    written at once: the first character and the one behind the last."""
+
+    def __call__(self, tag: int, stream: str, text: str, *, blocks: list[Span] | None) -> None: ...
+
 
 _NOWHERE: Final = (0, "")
 _FDS: Final = {"stdout": 1, "stderr": 2}
@@ -48,8 +57,8 @@ _FDS: Final = {"stdout": 1, "stderr": 2}
 class OutputPump:
     """Collects what both streams of this process are given and sends it by tag.
 
-    `current_tag` is asked in the thread that writes, with every write; `send(tag, stream, text)` is
-    called by one thread at a time, the flusher's or the one that drains.
+    `current_tag` is asked in the thread that writes, with every write; `send` is called by one
+    thread at a time, the flusher's or the one that drains.
     """
 
     def __init__(self, current_tag: CurrentTag, send: Send) -> None:
@@ -82,8 +91,8 @@ class OutputPump:
         with self._sending:
             self._is_handing_over = True
             self._chars = 0
-            for (tag, stream), text in self._taken():
-                self._hand_over(tag, stream, text)
+            for place, parts in self._taken():
+                self._hand_over(place, parts)
             self._forget_gaps()
             self._is_handing_over = False
 
@@ -194,24 +203,30 @@ class OutputPump:
         last = 0.0
         goes_on = True
         while goes_on and self._wake.get():
-            goes_on = self._doze(max(FIRST_S, last + TICK_S - time.monotonic()))
+            goes_on = self._doze(last + TICK_S)
             self.drain()
             last = time.monotonic()
 
-    def _doze(self, limit_s: float) -> bool:
-        # Let more text come; False to end. Whatever arrives means: do not wait any longer.
-        try:
-            return self._wake.get(timeout=limit_s)
-        except queue.Empty:
-            return True
+    def _doze(self, tick_s: float) -> bool:
+        # Let more text come, until the tick and a pause of the writers; False to end. Whatever
+        # arrives means: do not wait any longer.
+        begun = now = time.monotonic()
+        seen = -1
+        while now < tick_s or (len(self._pieces) != seen and now < begun + TICK_S):
+            seen = len(self._pieces)
+            try:
+                return self._wake.get(timeout=max(tick_s - now, PAUSE_OF_TEXT_S))
+            except queue.Empty:
+                now = time.monotonic()
+        return True
 
-    def _taken(self) -> Iterator[tuple[Place, str]]:
+    def _taken(self) -> Iterator[tuple[Place, list[str]]]:
         place, parts = _NOWHERE, list[str]()
         for _ in range(len(self._pieces)):
             tag, stream, piece = self._pieces.popleft()
             if tag != place[0] or stream != place[1]:  # no tuple is made for each piece
                 if parts:
-                    yield place, self._ended(place, "".join(parts))
+                    yield place, parts
                 place, parts = (tag, stream), []
             if isinstance(piece, str):
                 parts.append(piece)
@@ -220,7 +235,7 @@ class OutputPump:
                 is_open = not text.endswith("\n") if text else place in self._open
                 parts = [text, "\n" if is_open else "", piece.tell()]
         if parts:
-            yield place, self._ended(place, "".join(parts))
+            yield place, parts
 
     def _forget_gaps(self) -> None:
         # Of places that have not written since: a cell that ended in the middle of a line
@@ -230,13 +245,16 @@ class OutputPump:
                 self._torn.discard(place)
             gap.is_old = gap.is_told
 
-    def _ended(self, place: Place, text: str) -> str:
+    def _hand_over(self, place: Place, parts: list[str]) -> None:
+        (tag, stream), text = place, "".join(parts)
         (self._open.discard if text.endswith("\n") else self._open.add)(place)
-        return text if text.isascii() else text.encode("utf-8", RankStream.errors).decode()
-
-    def _hand_over(self, tag: int, stream: str, text: str) -> None:
+        blocks = list(_blocks(parts)) if len(parts) <= MAX_LOOKED_AT else []
+        if not text.isascii():
+            size = len(text)
+            text = text.encode("utf-8", RankStream.errors).decode()
+            blocks = blocks if len(text) == size else []
         try:
-            self._send(tag, stream, text)
+            self._send(tag, stream, text, blocks=blocks or None)
         except Exception:  # noqa: BLE001  the link is gone, but the agent reads the descriptor
             write_to_descriptor(_FDS[stream], text)
 
@@ -333,6 +351,15 @@ def install(current_tag: CurrentTag, send: Send) -> OutputPump:
             if handler.stream in (old, getattr(sys, f"__{stream}__")):
                 handler.setStream(new)
     return pump
+
+
+def _blocks(parts: list[str]) -> Iterator[Span]:
+    # Where parts of several lines are in the text that they make
+    at = 0
+    for part in parts:
+        if part.find("\n", 0, -1) >= 0:
+            yield at, at + len(part)
+        at += len(part)
 
 
 def _whole_lines(text: str) -> str:

@@ -175,8 +175,7 @@ class CellGroups:
         home = c10d.loaded()
         if home is None:
             return
-        if self._groups.abandoned:
-            self._groups.settle()
+        self._groups.settle()
         _end(home, failed)
         c10d.empty(home)
         if self._register is not None:

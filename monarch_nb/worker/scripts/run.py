@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from monarch_nb.core.wire.messages.cells import Script
+from monarch_nb.net.private import make_private
 from monarch_nb.process.current import end_fork
 from monarch_nb.services.spmd import LOOPBACK, TorchrunPlace
 from monarch_nb.worker.groups.process_groups import Place, ProcessGroups
@@ -180,7 +181,7 @@ def _raised_by(part: Callable[[], None]) -> BaseException | None:
 
 def _place(path: str, world: ScriptWorld) -> Place:
     folder = Path(f"{path}-{world.run}")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(folder)
     return Place(str(folder / "store"), world.rank, world.size, marks=str(folder))
 
 

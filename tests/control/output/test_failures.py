@@ -159,6 +159,39 @@ def test_deaths_are_failures_with_their_reason_told_once(mesh):
 
 
 @pytest.mark.fault
+def test_a_rank_that_was_healed_has_not_exited_any_more(mesh):
+    made = mesh(4)
+    made.cell("if rank == 1: raise ValueError('before')")
+    made.cell("import os\nif rank: os._exit(8 if rank == 3 else 7)")
+    assert sorted(ranks for ranks, *_ in told(made)) == [(1,), (1, 2), (3,)]
+    made.procs.heal()
+    assert told(made) == [((1,), "ValueError: before", "cell", 1)]
+    made.cell("import os\nif rank == 2: os._exit(7)")
+    assert [(ranks, count) for ranks, _, _, count in told(made)] == [((2,), 1), ((1,), 1)]
+
+
+def test_a_new_mesh_of_the_same_name_has_nothing_of_the_old_one(mesh):
+    old = mesh(2, name="twice")
+    old.cell("from monarch_nb import log\nlog(loss=1)\nprint('old')\n1 / 0")
+    eventually(lambda: old.client.metrics.curves("twice"))
+    eventually(lambda: old.client.tail.last(9, "twice"))
+    assert len(told(old)) == 1
+    old.procs.stop().get(timeout=WITHIN_S)
+    assert len(told(old)) == 1
+    new = mesh(2, name="twice")
+    assert told(new) == []
+    assert dict(new.client.metrics.curves("twice")) == {}
+    numbers = [each.number for each in new.client.snapshot().meshes if each.name == "twice"]
+    assert new.client.tail.last(9, "twice", number=numbers[-1]) == []
+    assert [line.text for line in new.client.tail.last(9, "twice")] == ["old", "old"]
+    new.cell("print('new')\nraise KeyError")
+    eventually(lambda: new.client.tail.last(9, "twice", number=numbers[-1]))
+    lines = new.client.tail.last(9, "twice", number=numbers[-1])
+    assert {line.text for line in lines} == {"new"}
+    assert [headline for _, headline, _, _ in told(new)] == ["KeyError"]
+
+
+@pytest.mark.fault
 def test_a_crash_tells_its_line(mesh):
     made = mesh(1)
     made.cell("import ctypes\ndef crash():\n    ctypes.string_at(0)\ncrash()")

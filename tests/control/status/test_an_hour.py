@@ -61,7 +61,8 @@ def test_while_a_page_looks():
     desk = StatusService(*fake_client())
     sources = desk._sources
     state: Any = SimpleNamespace(
-        name="m", version=0, ended=None, initialized=ready(), actors=[], pids={}, agents=[AGENT],
+        name="m", number=1, version=0, ended=None, initialized=ready(), actors=[], pids={},
+        agents=[AGENT],
         processes=[AGENT + 1 + rank for rank in range(RANKS)],
         shape=SimpleNamespace(extent=Extent.from_dict({"gpus": RANKS})),
     )  # fmt: skip

@@ -190,3 +190,28 @@ def test_a_stopped_rank_has_no_stack_and_holds_nobody_up(mesh):
         assert time.monotonic() - start < 5
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.slow
+def test_ranks_live_on_however_often_their_threads_are_looked_at(mesh):
+    made = mesh(2)
+    code = """
+import threading
+def deep(n):
+    return n and deep(n - 1)
+def recurse():
+    while not over:
+        deep(600)
+def start():
+    while not over:
+        beside = threading.Thread(target=deep, args=(50,))
+        beside.start()
+        beside.join()
+over = False
+for target in (recurse, recurse, start):
+    threading.Thread(target=target, daemon=True).start()
+"""
+    assert made.cell(code) == {0: "ok", 1: "ok"}
+    for _ in range(300):
+        look(made.client.proc, made.procs, range(2))
+    assert made.cell("over = True") == {0: "ok", 1: "ok"}

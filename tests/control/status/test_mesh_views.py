@@ -13,7 +13,7 @@ AGENT, OLD, NEW = 1 << HOST_SHIFT, 1 << HOST_SHIFT | 1, 1 << HOST_SHIFT | 2
 def test_a_rank_that_is_healed_has_the_pid_of_its_new_process():
     state = SimpleNamespace(
         shape=SimpleNamespace(extent=Extent(["gpus"], [1])),
-        processes=[OLD], agents=[AGENT], actors=[], pids={0: 41}, name="mesh0",
+        processes=[OLD], agents=[AGENT], actors=[], pids={0: 41}, name="mesh0", number=1,
         version=1, ended=None, initialized=SimpleNamespace(done=lambda: True),
     )  # fmt: skip
     sources = Sources(Boards(), {}, {}, pids={OLD: 41})

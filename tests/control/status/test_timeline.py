@@ -55,18 +55,38 @@ def test_shares_are_exact_though_the_rank_is_seen_in_between():
     assert after(*samples)[2:] == "222"
 
 
-def test_a_second_that_nobody_looked_at_is_not_known():
+def test_seconds_at_which_nobody_looked_share_what_was_done_in_all_of_them():
     timeline = Timeline(2, seconds=10)
-    timeline.skip(12)
     timeline.feed(13, 13.0, [idle(0), idle(0)])
     timeline.feed(14, 14.0, [idle(0), busy(0, 13.5)])
-    timeline.skip(16)
-    timeline.feed(17, 17.0, [idle(0), busy(0, 13.5)])
-    timeline.feed(18, 18.0, [idle(0), busy(0, 13.5)])
-    assert timeline.strips() == ["...0...0", "...5...9"]
+    timeline.feed(18, 18.0, [idle(2.0), busy(0, 13.5)])
+    assert timeline.strips() == ["...05555", "...59999"]
     assert timeline.letters(13) == "05"
-    assert timeline.letters(17) == "09"
+    assert timeline.letters(17) == "59"
     assert timeline.letters(18) == timeline.letters(9) == timeline.letters(-1) == ".."
+
+
+def test_what_goes_on_since_then_is_told_from_then():
+    dead = Sample(1, "exited", 6.4, 0.0, False, 0.0)
+    waiting = Sample(1, "collective", 5.2, 4.2, True, 0.0)
+    timeline = Timeline(2)
+    timeline.feed(1, 1.0, [busy(0, 0), busy(0, 0)])
+    timeline.feed(8, 8.0, [dead, waiting])
+    assert timeline.strips() == ["......xx", ".8888ccc"]
+
+
+def test_a_second_in_which_it_raised_has_a_mark():
+    def rank(failed: int, process: int = 1) -> Sample:
+        return Sample(process, "failed", 0.0, 0.0, False, 0.0, failed)
+
+    samples = [rank(3), rank(3), rank(5), rank(5), rank(1, 2), rank(2, 2)]
+    assert after(*samples) == ".0e0.e"
+    waiting = Sample(1, "collective", 1.2, 0.2, True, 0.0, failed=1)
+    assert after(idle(0), waiting) == ".e"
+
+
+def test_a_rank_whose_host_has_not_told_yet_is_not_known_then():
+    assert after(idle(5.0), idle(0.0), idle(5.5)) == "..2"
 
 
 def test_a_controller_that_was_held_up_fills_what_it_missed():
@@ -85,10 +105,9 @@ def test_rows_are_bounded_and_as_long_as_the_time(looks, size):
         step = second * 20
         if looked:
             timeline.feed(step, float(step), [idle(0)] * size)
-        else:
-            timeline.skip(step)
     strips = timeline.strips()
-    assert [len(each) for each in strips] == [min(KEPT, 20 * len(looks))] * size
-    assert timeline.seconds == 20 * len(looks)
-    if looks:
+    last = max((place for place, looked in enumerate(looks, 1) if looked), default=0)
+    assert [len(each) for each in strips] == [min(KEPT, 20 * last)] * size
+    assert timeline.seconds == 20 * last
+    if last:
         assert timeline.letters(timeline.seconds - 1) == "".join(each[-1] for each in strips)

@@ -110,8 +110,20 @@ def test_what_a_page_asks_for_a_cell_comes_before_auto(auto):
     assert auto.ok("%%local\n1", metadata=on("3")).displays == [{"text/plain": "1"}]
 
 
+def test_a_cell_magic_of_the_cell_comes_before_what_was_chosen_for_it(fake_kernel):
+    source = "%%capture here\nprint('rank' in dir())"
+    assert fake_kernel.ok(source, metadata=on("0")).shown == ""
+    assert fake_kernel.ok("here.stdout").displays == [{"text/plain": "'False\\n'"}]
+    shown = fake_kernel.ok("%%mesh 1\nrank * 0", metadata=on("0")).displays
+    assert shown == [{"text/plain": "[1] 0"}]
+
+
 def test_a_page_that_asks_for_no_ranks_is_told_so(fake_kernel):
     assert "outside the mesh" in fake_kernel.run("1", metadata=on("gpus=9")).error
+    told = fake_kernel.run("1", metadata=on("@mesh7 0-1")).error
+    assert told == (
+        "There is no mesh 'mesh7'. Up: mesh0. Type: %mesh use mesh0, or %%mesh --name mesh0"
+    )
 
 
 def test_what_is_no_line_sends_nothing(fake_kernel):

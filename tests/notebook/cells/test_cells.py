@@ -105,7 +105,8 @@ def test_one_merged_traceback_with_the_lines_of_the_cell(fake_kernel):
         f"  Cell In[{number}], line 5, in f\n"
         "    return 1 / x\n"
         "           ^^^^^\n"
-        "ZeroDivisionError: division by zero"
+        "ZeroDivisionError: division by zero\n\n"
+        "%debug opens pdb where ranks 0-3 failed"
     )
     [error] = cell.contents("error")
     assert error["ename"] == "CellError"
@@ -150,7 +151,7 @@ def test_who_still_runs_after_others_have_failed_is_told(fake_kernel):
     cell = fake_kernel.start("%%mesh\nif rank == 0: 1/0\nsleep(30)")
     told = (
         "ranks 1-3 are still running after rank 0: ZeroDivisionError: division by zero. "
-        "They may wait for a rank that failed; the stop button interrupts them.\n"
+        "The stop button interrupts them.\n"
     )
     fake_kernel.until(lambda: told in cell.text("stderr"), timeout_s=4)
     fake_kernel.interrupt()
@@ -204,6 +205,17 @@ def test_stop_gives_the_prompt_back_when_ranks_do_not_stop():
         assert cell.error.endswith(" s ago; wait, or %mesh interrupt --kill 3")
         # and then runs
         assert len(kernel.ok("%%mesh\nrank * 0").displays) == 1
+
+
+def test_a_rank_that_ends_while_others_are_looked_at_is_not_said_to_be_at_work(fake_kernel):
+    fake_kernel.ok(
+        "before = fake.stacks\ndef late(*args, **options):\n"
+        "    fake.runs[-1][1].wait(10)\n    return before(*args, **options)\nfake.stacks = late"
+    )
+    cell, _ = stop(fake_kernel, "%%mesh\nprint('started')\nstuck(1) if rank == 3 else sleep(30)")
+    fake_kernel.ok("fake.stacks = before")
+    assert "still at work" not in cell.error
+    assert cell.error.endswith("KeyboardInterrupt: all ranks have stopped")
 
 
 def test_pressing_stop_again_and_again_is_harmless(fake_kernel):

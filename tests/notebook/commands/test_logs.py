@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,20 @@ def test_lines_of_a_cell(kernel):
     kernel.ok("%%mesh 0\nprint('second')")
     assert lines_of(kernel, f"--cell {number}") == ["[0] first"]
     assert lines_of(kernel, "0 --tail 2") == ["[0] first", "[0] second"]
+
+
+def test_lines_with_the_times_at_which_they_came(kernel):
+    began = int(time.time())
+    kernel.ok("%%mesh\nimport time\nprint('one', rank)\ntime.sleep(1.5)\nprint('two', rank)")
+    shown = lines_of(kernel, "0-1 --times --tail 2")
+    found = [re.fullmatch(r"\[(\d)\] (\d\d:\d\d:\d\d) (\w+ \d)", line) for line in shown]
+    said = [(one[1], one[3]) for one in found]
+    assert said == [("0", "one 0"), ("0", "two 0"), ("1", "one 1"), ("1", "two 1")]
+    possible = [time.strftime("%H:%M:%S", time.localtime(began + i)) for i in range(60)]
+    first, second = (possible.index(one[2]) for one in found[:2])
+    assert second > first
+    assert lines_of(kernel, "0 --times --tail 5 --grep two")[-1] == shown[1]
+    assert "--times does not go with --cell" in kernel.run("%mesh logs --times --cell 1").error
 
 
 def test_c_code_and_children_are_kept_too(kernel):

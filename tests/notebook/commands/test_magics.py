@@ -10,19 +10,31 @@ from tests.notebook.conftest import FAKE
 COUNT = "must be a whole number of at least 1, not"
 INSTEAD = "Type: %mesh use mesh0, or %%mesh --name mesh0"
 
+UP = "mesh0 is up with 4 ranks (gpus=4)"
+TYPE = "Type: %%mesh, or %%mesh gpus=0:2, or %%mesh 0,2 --name mesh0"
+ENDS = "which ends it and what its ranks hold"
+STARTS = "which starts one beside it"
+FREE = "%mesh down mesh0, or choose another --name, or --replace"
+
 
 @pytest.mark.parametrize("code, line", [
     ("%mesh up --gpus 0", f"%mesh up: --gpus {COUNT} '0'. Type: %mesh up --gpus 4"),
     ("%mesh up --gpus x", f"%mesh up: --gpus {COUNT} 'x'. Type: %mesh up --gpus 4"),
+    ("%mesh up 2",
+     f"{UP}. Type: %mesh up gpus=2 --replace, {ENDS}; or --new instead, {STARTS}"),
     ("%mesh up --gpus 2 --name mesh0",
-     "A mesh named 'mesh0' is up already. Type: %mesh down mesh0, or choose another --name"),
-    ("%mesh up --gpus 100", "mesh0 could not be started: fork: out of memory"),
+     f"{UP}. Type: %mesh up gpus=2 --name mesh0 --replace, {ENDS}; or another --name, {STARTS}"),
+    ("%mesh up --gpus 4 --name mesh0 --new",
+     f"A mesh named 'mesh0' is up already. Type: {FREE}"),
+    ("%mesh up 4 --new --replace",
+     "%mesh up: --replace not allowed with argument --new. Type: %mesh up --gpus 4"),
+    ("%mesh up --gpus 100 --new", "mesh0 could not be started: fork: out of memory"),
     ("%mesh use nope", f"There is no mesh 'nope'. Up: mesh0. {INSTEAD}"),
     ("%%mesh gpus=4\n1", "gpus=4 is outside the mesh: gpus goes from 0 to 3"),
     ("%%mesh nodes=0\n1", "the mesh has no axis 'nodes'; its axes are gpus=4"),
     ("%%mesh 7\n1", "7 is outside the mesh: no rank 7 among its 4, 0 to 3"),
     ("%%mesh --fast\n1",
-     "%%mesh: does not know --fast. Type: %%mesh, or %%mesh gpus=0:2, or %%mesh 0,2 --name mesh0"),
+     f"%%mesh: does not know --fast; did you mean --no-fail-fast? {TYPE}"),
     ("%%mesh --name nope\n1", f"There is no mesh 'nope'. Up: mesh0. {INSTEAD}"),
     ("%mesh interrupt --kill 9", "mesh0 has no rank 9; its ranks are 0-3"),
 ])  # fmt: skip
@@ -64,7 +76,12 @@ def test_the_life_of_two_meshes():
         said = kernel.ok("%mesh up --gpus 4").text()
         assert said.startswith("mesh0 is up: 4 ranks (gpus=4) in ")
         assert "the variable mesh0 is the mesh" in said
-        kernel.ok("%mesh up replicas=2 gpus=2 --name data")
+        assert said.partition("\n")[2] == (
+            "mesh0 as a cell's last line is a live view; "
+            "monarch_nb.log(step, loss=loss) draws curves there.\n"
+        )
+        again = kernel.ok("%mesh up replicas=2 gpus=2 --name data").text()
+        assert len(again.splitlines()) == 1
         listed = kernel.ok("%mesh list").text().splitlines()
         assert listed == ["  mesh0: 4 ranks (gpus=4)", "* data: 4 ranks (replicas=2 gpus=2)"]
         assert kernel.ok("%%mesh replicas=1\nrank").displays == [{"text/plain": "[2] 2\n[3] 3"}]
@@ -74,6 +91,41 @@ def test_the_life_of_two_meshes():
         assert kernel.run("mesh0").status == "error"
         assert kernel.ok("data.sizes").displays == [{"text/plain": "{'replicas': 2, 'gpus': 2}"}]
         assert kernel.ok("%mesh down --all").text() == "data is down\n"
+
+
+def test_a_mesh_that_is_up_is_found_again():
+    with KernelClient("monarch") as kernel:
+        kernel.ok(FAKE)
+        kernel.ok("%mesh up 4")
+        kernel.ok("%%mesh\nkept = rank")
+        kernel.ok("%mesh up 2 --name other")
+        for again in ("%mesh up 4", "%mesh up --gpus 4", "%mesh up gpus=4 --name mesh0"):
+            assert kernel.ok(again).text() == (
+                "mesh0 is up already: 4 ranks (gpus=4), with all that they hold. "
+                "--replace starts it anew, --new another one\n"
+            )
+            assert kernel.ok("%%mesh 3\nkept").displays == [{"text/plain": "[3] 3"}]
+        assert "other is up already: 2 ranks" in kernel.ok("%mesh up 2").text()
+        kernel.ok("%mesh down other")
+        kernel.ok("fake.lost_ranks = [2]")
+        assert kernel.ok("%mesh up 4").text().endswith("rank 2 is lost: %mesh heal\n")
+
+
+def test_a_mesh_is_replaced_or_gets_company():
+    with KernelClient("monarch") as kernel:
+        kernel.ok(FAKE)
+        kernel.ok("%mesh up 4 --replace")  # nothing was there
+        kernel.ok("%%mesh\nkept = rank")
+        kernel.ok("%mesh up 2 --new")
+        assert [line[:8] for line in kernel.ok("%mesh list").text().splitlines()] == [
+            "  mesh0:",
+            "* mesh1:",
+        ]
+        said = kernel.ok("%mesh up 3 --name mesh0 --replace").text()
+        assert said.startswith("mesh0 is up: 3 ranks (gpus=3) in ")
+        assert "the variable mesh0 is the mesh" in said
+        assert "NameError" in kernel.run("%%mesh --name mesh0\nkept").error
+        assert kernel.ok("%mesh list").text().count("\n") == 2
 
 
 def test_status_is_a_table_in_text_and_html(fake_kernel):
@@ -144,7 +196,9 @@ def test_a_start_that_fails_leaves_no_mesh(fake_kernel):
 def test_the_help_reads_well(fake_kernel, code):
     cell = fake_kernel.ok(code)
     page = cell.reply["content"]["payload"][0]["data"]["text/plain"]
-    assert re.search(r"%mesh up --gpus 4 +start four ranks on this machine, as mesh0\n", page)
+    assert re.search(
+        r"%mesh up --gpus 4 +start four ranks on this machine, as mesh0; also up 4\n", page
+    )
     assert "%%mesh gpus=0:2" in page
     assert "--noblock" in page
 

@@ -45,14 +45,17 @@ def test_an_empty_line_is_status():
     ("up --gpus", "--gpus needs a value", "%mesh up --gpus 4"),
     ("up", "how many ranks", "%mesh up --gpus 4"),
     ("up gpus=0", "gpus= must be a whole number of at least 1", "%mesh up --gpus 4"),
-    ("up 4", "does not know '4'; an axis is given as gpus=4", "%mesh up --gpus 4"),
     ("up gpus=4 --gpus 4", "gpus is given twice", "%mesh up --gpus 4"),
+    ("up 4 2", "gpus is given twice", "%mesh up --gpus 4"),
+    ("up 0", "gpus= must be a whole number of at least 1", "%mesh up --gpus 4"),
     ("up --gpus 4 --fast", "does not know --fast", "%mesh up --gpus 4"),
     ("up --gpus 4 --name 3x", "must be a word like mesh0, not '3x'", "%mesh up --gpus 4"),
     ("up --gpu 4", "does not know --gpu", "%mesh up --gpus 4"),
     ('up --name "x', "No closing quotation", "%mesh up --gpus 4"),
     ("strat", "no command 'strat'", "Did you mean %mesh sta"),
     ("Up", "no command 'Up'", "Did you mean %mesh up?"),
+    ("start", "no command 'start'", "Did you mean %mesh up?"),
+    ("stop", "no command 'stop'", "Did you mean %mesh down?"),
     ("up --gpus 100000000", "starts 4096 ranks at most, not 100000000", "%mesh up --gpus 4"),
     ("up\t--gpus\t0", "--gpus must be a whole number of at least 1", "%mesh up --gpus 4"),
     ("up --name class", "must be a word like mesh0, not 'class'", "%mesh up --gpus 4"),
@@ -135,3 +138,11 @@ def test_no_script_that_could_be_run(typed, said):
     with pytest.raises(MagicError) as caught:
         commands.parse_line(f"run {typed}")
     assert str(caught.value).startswith(said)
+
+
+def test_each_command_is_below_one_heading_of_the_help():
+    named = [name for names in commands.GROUPS.values() for name in names]
+    assert sorted(named) == sorted(commands.COMMANDS)
+    text = commands.whole_help()
+    for heading in commands.GROUPS:
+        assert f"{heading}\n%mesh " in text

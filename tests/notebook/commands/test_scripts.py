@@ -201,6 +201,16 @@ def test_a_rank_that_fails_ends_the_script_on_all(kernel, script, where):
     assert lines(kernel.ok("%mesh run job.py")) == {key: ["ok"] for key in range(4)}
 
 
+def test_who_has_failed_first_is_named_also_to_the_last_that_comes(kernel, script):
+    script(
+        "import os, time, torch.distributed as dist\nrank = int(os.environ['RANK'])\n"
+        "if rank == 2:\n    raise ValueError('bad shard')\n"
+        "time.sleep(rank == 1)\ndist.init_process_group('gloo')\n"
+    )
+    said = kernel.run("%mesh run job.py", timeout_s=FREE_S).error
+    assert "ranks 0-1,3: RuntimeError: rank 2 ended before init_process_group" in said
+
+
 def test_ranks_that_do_not_wait_for_one_that_fails_are_interrupted(kernel, script):
     script("import os, time\nif os.environ['RANK'] == '2': raise ValueError\ntime.sleep(60)\n")
     cell = kernel.run("%mesh run job.py", timeout_s=FREE_S)
@@ -217,6 +227,22 @@ def test_stop_ends_a_script(kernel, script):
     cell = kernel.start("%mesh run job.py")
     kernel.until(lambda: "started" in cell.text())
     assert kernel.stop_s(cell) < PROMPT_S
+    assert "KeyboardInterrupt" in cell.error
+    assert kernel.ok("%%mesh\n'free'", timeout_s=FREE_S).shown == "[0-3] 'free'\n"
+
+
+def test_what_ends_after_the_stop_leaves_no_connections(kernel, script):
+    script(
+        "import os, time, torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\nopen('in-' + os.environ['RANK'], 'w')\n"
+        "is_late = os.environ['RANK'] == '3'\n"
+        "try:\n    time.sleep(60) if is_late else dist.all_reduce(torch.ones(1))\n"
+        "except KeyboardInterrupt:\n    time.sleep(0.3 if is_late else 1)\n"
+        "    if is_late: dist.all_reduce(torch.ones(1))\n    raise\n"
+    )
+    cell = kernel.start("%mesh run job.py")
+    kernel.until(lambda: len(list(kernel.folder.glob("in-*"))) == 4)
+    kernel.stop_s(cell)
     assert "KeyboardInterrupt" in cell.error
     assert kernel.ok("%%mesh\n'free'", timeout_s=FREE_S).shown == "[0-3] 'free'\n"
 

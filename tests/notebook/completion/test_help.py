@@ -246,7 +246,7 @@ def test_a_rank_that_dies_meanwhile_owes_nothing(shell, up):
     ("%mesh interrupt --kill 0,1", ["0,1"]),
     ("%mesh nonsense ", []),
     ("%mesh?", []),
-    ("%%mesh --no", ["--noblock", "--no-stream"]),
+    ("%%mesh --no", ["--noblock", "--no-stream", "--no-fail-fast"]),
     ("%%mesh --timeout ", []),
     ("%%mesh --name ", ["mesh0"]),
     ("%%mesh @", ["@mesh0"]),

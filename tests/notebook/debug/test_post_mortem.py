@@ -29,6 +29,7 @@ def test_debug_after_a_failed_cell_opens_its_frames(kernel):
         assert prompt.at() == "(rank 1) "
         prompt.sees("ranks 1-3 at Cell In[")
         prompt.sees(":8 deep(), where it failed\nIndexError: list index out of range\n")
+        prompt.sees("help shows what can be typed here; q leaves all ranks\n")
         prompt.reply("p n, type(held).__name__")
         prompt.sees("(1, 'Big')\n")
         prompt.type("up")
@@ -38,9 +39,13 @@ def test_debug_after_a_failed_cell_opens_its_frames(kernel):
         prompt.type("cast 2-3 p n")
         prompt.sees("rank 2: 2\nrank 3: 3\n")
         prompt.type("c")
-        prompt.type("q", at="(rank 2) ")
-        prompt.type("continue", at="(rank 3) ")
+        prompt.type("attach debugee 3", at="(rank 2) ")
+        prompt.sees("rank 3 is not stopped here")
+        prompt.type("attach 3", at="(rank 2) ")
+        prompt.type("q", at="(rank 3) ")
     assert prompt.cell.status == "ok", prompt.cell.shown
+    with Prompt(kernel, "%debug") as prompt:
+        prompt.type("q", at="(rank 1) ")
 
 
 def test_one_rank_is_opened_again_and_let_go_by_success(kernel):

@@ -2,16 +2,18 @@
 
 import html.parser
 import json
-from types import SimpleNamespace
+import re
 from typing import Any
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from monarch_nb.control.output.routing import OutputEvent
 from monarch_nb.notebook import options
 from monarch_nb.notebook.errors import MagicError
-from monarch_nb.notebook.layouts.layout import FOLD, MAX_CHARS, Layout, Section, Sections, drawn
+from monarch_nb.notebook.layouts.layout import FOLD, Layout, Section, Shown, drawn
+from monarch_nb.notebook.layouts.sections import LIVE_RATE, LIVE_S, MAX_CHARS, MAX_SHOWN, Sections
 from monarch_nb.notebook.output.cell_output import CellOutput
 from tests.kernel.client import Cell
 from tests.notebook.output.test_outputs import Recorder
@@ -23,7 +25,7 @@ FIRST_CELLS = ["%mesh up --gpus 4"]
 # attribute `name` is for trusted ones.
 KEPT = {"div": {"style"}, "pre": {"style"}, "span": {"style"}, "summary": set(),
         "details": {"open", "name"}, "table": {"style"}, "thead": set(), "tbody": set(),
-        "tr": set(), "th": {"style"}, "td": {"style"}}  # fmt: skip
+        "tr": set(), "th": {"style"}, "td": {"style"}, "img": {"src", "style"}}  # fmt: skip
 
 
 class Checker(html.parser.HTMLParser):
@@ -38,7 +40,8 @@ class Checker(html.parser.HTMLParser):
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         assert {name for name, _ in attrs} <= KEPT[tag], (tag, attrs)
         assert not any("var(" in (value or "") for _, value in attrs)
-        self.open.append(tag)
+        if tag != "img":
+            self.open.append(tag)
         self.tags.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -63,6 +66,12 @@ def pictures(cell: Cell) -> list[dict[str, Any]]:
     assert len({one["transient"]["display_id"] for one in found}) == 1
     assert [m["msg_type"] for m in cell.messages].count("display_data") == 1
     return [one["data"] for one in found]
+
+
+def last_sections(cell: Cell) -> dict[str, Any]:
+    """The last drawing of all ranks, in a cell that shows other things, too."""
+    contents = cell.contents("display_data", "update_display_data")
+    return [one["data"] for one in contents if "[3]" in one["data"].get("text/html", "")][-1]
 
 
 def iopub_bytes(cell: Cell) -> int:
@@ -102,7 +111,7 @@ def test_a_mistake_is_told_in_one_line(line, told):
 @pytest.mark.parametrize("kind", ["columns", "tabs", "ranks"])
 def test_html_survives_jupyterlab_and_text_is_escaped(kind):
     evil = "<script>alert(1)</script>&amp; \x1b[31mred\x1b[0m"
-    sections = [Section("[0]", evil, "... 3 lines before"), Section("[1]", "one\ntwo")]
+    sections = [Section("[0]", [evil], "... 3 lines before"), Section("[1]", ["one\ntwo"])]
     data = drawn(kind, sections, "id")["data"]
     found = read(data["text/html"])
     assert "<script>alert(1)</script>&amp; red" in found.text
@@ -111,7 +120,7 @@ def test_html_survives_jupyterlab_and_text_is_escaped(kind):
 
 
 def test_one_tab_is_open():
-    data = drawn("tabs", [Section("[0]", "a"), Section("[1]", "b")], "id")["data"]
+    data = drawn("tabs", [Section("[0]", ["a"]), Section("[1]", ["b"])], "id")["data"]
     assert data["text/html"].count("<details") == 2
     assert data["text/html"].count(" open>") == 1
 
@@ -142,6 +151,50 @@ def test_sections_are_bounded_and_tell_where_the_rest_is():
     assert plain[2].endswith(" lines before, all of them: %mesh logs 2 --cell 7")
     assert plain[-1] == "line 49999"
     assert len(data["text/plain"]) < MAX_CHARS
+
+
+def figure(text: str) -> dict[str, Any]:
+    return {"data": {"image/png": text, "text/plain": "<Figure>"}, "metadata": {}}
+
+
+def test_figures_survive_jupyterlab():
+    shown = Shown('<img src="data:image/png;base64,QQ==" style="max-width:100%">', "<Figure>")
+    for kind in ("columns", "tabs", "ranks"):
+        data = drawn(kind, [Section("[0]", ["a", shown, "b"]), Section("[1]", [shown])], "id")[
+            "data"
+        ]
+        assert read(data["text/html"]).tags.count("img") == 2
+        assert data["text/plain"] == "[0]\na\n<Figure>\nb\n[1] <Figure>"
+
+
+def test_too_many_figures_are_the_last_ones_and_it_is_told():
+    sections = Sections("columns", range(4), 4, 7)
+    for number in range(30):
+        sections.show(1, figure(f"{number:02}" + "A" * 400_000), 0.0)
+    sections.show(2, figure("B" * MAX_SHOWN), 0.0)
+    sections.show(2, figure("small"), 0.0)
+    data = sections.final()["data"]
+    assert len(data["text/html"]) < MAX_SHOWN
+    first, second = data["text/plain"].split("[2]\n")
+    kept = first.count("<Figure>")
+    told = "left out, too large beside the others: %%mesh without --layout"
+    assert first.startswith(f"[1]\n... {30 - kept} figures or tables {told}\n<Figure>")
+    assert second == f"... 1 figure or table {told}\n<Figure>"
+    assert "base64,29AA" in data["text/html"]
+    assert "base64,00AA" not in data["text/html"]
+
+
+def test_large_figures_are_drawn_less_often():
+    sections = Sections("columns", range(2), 2, 1)
+    sections.show(0, figure("A" * 4 * LIVE_RATE), 0.0)
+    sections.draw(10.0)
+    sections.add(0, "stdout", "line\n", 10.1)
+    assert 14.0 <= sections.deadline < 15.0
+    small = Sections("columns", range(2), 2, 1)
+    small.show(0, figure("A" * 1000), 0.0)
+    small.draw(10.0)
+    small.add(0, "stdout", "line\n", 10.1)
+    assert small.deadline == 10.0 + LIVE_S
 
 
 # --------------------------------------------------------------------------------- in a kernel
@@ -202,14 +255,51 @@ def test_too_much_for_a_section_names_the_log(kernel):
     assert plain[-1] == "line 49999"
 
 
-def test_rich_displays_stand_below_the_sections(kernel):
+@pytest.mark.parametrize("kind", ["columns", "tabs", "ranks"])
+def test_figures_and_tables_stand_in_the_section_of_their_rank(kernel, kind):
     cell = kernel.ok(
-        "%%mesh --layout columns\nfrom IPython.display import HTML, display\n"
-        "print('text'); display(HTML('<b>x</b>')); HTML('<i>y</i>')"
+        f"%%mesh --layout {kind}\nimport matplotlib.pyplot as plt, pandas\n"
+        "print('before', rank); plt.plot([0, rank]); plt.show(); print('after', rank)\n"
+        "pandas.DataFrame({'rank': [rank]})",
+        timeout_s=90,
     )
-    shown = [data.get("text/html", "") for data in cell.displays]
-    assert any(one.endswith("[0-3]</div><b>x</b>") for one in shown)
-    assert any(one.endswith("[0-3]</div><i>y</i>") for one in shown)
+    data = last_sections(cell)
+    places, at = [], 0
+    for rank in range(4):
+        for mark in (f"before {rank}", "<img ", f"after {rank}", f"<td>{rank}</td>"):
+            at = data["text/html"].index(mark, at)
+            places.append(at)
+    assert places == sorted(places)
+    plain = "".join(
+        rf"\[{rank}\]\nbefore {rank}\n<Figure .*\nafter {rank}\n *rank\n0 +{rank}\n"
+        for rank in range(4)
+    )
+    assert re.fullmatch(plain, data["text/plain"] + "\n")
+
+
+def test_what_needs_a_part_of_the_page_stands_below_the_sections(kernel):
+    cell = kernel.ok(
+        "%%mesh --layout columns\nfrom IPython.display import HTML, JSON, Latex, Markdown\n"
+        "print('text'); display(JSON([1]), Markdown('**x**'), Latex('$y$')); HTML('<i>z</i>')"
+    )
+    page = last_sections(cell)["text/html"]
+    assert page.count("$y$") == page.count("<i>z</i>") == 4
+    shown = [set(data) - {"text/plain"} for data in cell.displays]
+    assert {"application/json"} in shown
+    assert {"text/markdown"} in shown
+
+
+def test_a_rank_that_clears_its_output_clears_its_section(kernel):
+    cell = kernel.ok(
+        "%%mesh --layout columns\nfrom IPython.display import HTML, clear_output\n"
+        "for step in range(3):\n"
+        "    print('step', step); display(HTML(f'<b>{step}</b>'))\n"
+        "    if rank and step < 2: clear_output(wait=True)"
+    )
+    data = pictures(cell)[-1]
+    assert data["text/html"].count("<b>2</b>") == 4
+    assert data["text/html"].count("<b>0</b>") == 1
+    assert "[1]\nstep 2\n" in data["text/plain"]
 
 
 def test_a_cell_that_fails_or_is_interrupted_keeps_its_sections(kernel):
@@ -258,8 +348,7 @@ def test_a_terminal_gets_one_display_in_the_end():
     output = CellOutput(sink)
     output.expect("m", range(2), 2, Layout("ranks"))
     for rank in range(2):
-        output.add(SimpleNamespace(rank=rank, text="x\n", stream="stdout", size=2, mesh="m",
-                                   content=None))  # fmt: skip
+        output.add(OutputEvent(1, rank, "m", 2, "stdout", "x\n"))
         output.flush()
     assert sink.sent == []
     output.conclude("m", {})

@@ -1,11 +1,11 @@
 """Displays of ranks that change: `display_id`, `update_display`, `clear_output`."""
 
 import weakref
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from monarch_nb.control.output.routing import OutputEvent
 from monarch_nb.notebook.layouts.live_displays import MAX_ITEMS
 from monarch_nb.notebook.output.cell_output import CellOutput
 from tests.kernel.client import Cell
@@ -66,10 +66,7 @@ class Ranks:
 
     def send(self, rank: int, content: dict[str, Any] | None, text: str = "") -> None:
         stream = "stdout" if content is None else "display"
-        event = SimpleNamespace(
-            rank=rank, mesh="m", size=SIZE, stream=stream, text=text, content=content
-        )
-        self.output.add(event)
+        self.output.add(OutputEvent(1, rank, "m", SIZE, stream, text, content or {}))
 
     def print(self, rank: int, text: str) -> None:
         self.send(rank, None, text)
@@ -87,7 +84,7 @@ class Ranks:
 
     def lines(self) -> list[str]:
         """What is on the screen a while later."""
-        for _ in range(3):
+        for _ in range(6):
             self.clock.now += 0.2
             self.output.flush()
         return self.page.lines

@@ -3,11 +3,11 @@
 import threading
 import time
 import weakref
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from monarch_nb.control.output.routing import OutputEvent
 from monarch_nb.core.text.stream_folder import StreamFolder
 from monarch_nb.notebook.output.cell_output import FLUSH_S, CellOutput
 from monarch_nb.notebook.output.flusher import Flusher
@@ -44,9 +44,7 @@ class Clock:
 def said(
     rank: int, text: str, *, stream: str = "stdout", size: int = 4, content: Any = None
 ) -> Any:
-    return SimpleNamespace(
-        rank=rank, text=text, stream=stream, size=size, mesh="m", content=content
-    )
+    return OutputEvent(1, rank, "m", size, stream, text, content or {})
 
 
 def shown(rank: int, data: dict[str, str], *, size: int = 4, kind: str = "display_data") -> Any:
@@ -81,7 +79,7 @@ def test_equal_lines_go_out_at_once_when_all_have_said_them(output, sink, clock)
 
 def test_a_line_of_one_rank_waits_a_little_for_the_others(output, sink, clock):
     due = output.add(said(2, "alone\n"))
-    assert clock.now < due < clock.now + 0.1
+    assert clock.now < due < clock.now + 0.2
     output.flush()
     assert sink.sent == []
     clock.now = due
@@ -264,4 +262,8 @@ def test_a_flood_costs_time_and_messages_in_proportion():
     output.end()
     assert len(sink.sent) == 1
     assert len(sink.text) < 1_000_000  # the throttle says how many lines it has hidden
-    assert "lines hidden" in sink.text
+    assert "lines hidden; all of it: %mesh logs ...\n" in sink.text
+    output.expect("n", range(4), 4, number=7)
+    output.add(OutputEvent(1, 0, "n", 4, "stdout", line * 20_000))
+    output.end()
+    assert "hidden; all of it: %mesh logs --cell 7 ...\n" in sink.text

@@ -3,11 +3,11 @@
 import re
 import subprocess
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from monarch_nb.control.output.routing import OutputEvent
 from monarch_nb.notebook.output.cell_output import CellOutput
 from monarch_nb.notebook.output.progress import MAX_ROWS, Bars
 from tests.kernel.client import Cell
@@ -33,12 +33,16 @@ def last(cell: Cell) -> list[str]:
 
 def event(rank: int, *bars: dict[str, Any], size: int = 4) -> Any:
     content = {"bars": [{"serial": 1, **bar} for bar in bars]}
-    return SimpleNamespace(
-        rank=rank, text="", stream="progress", size=size, mesh="m", content=content
-    )
+    return OutputEvent(1, rank, "m", size, "progress", content=content)
 
 
 # ---------------------------------------------------------------------------------- the drawing
+
+
+def test_rows_have_no_stripes():
+    bars = Bars()
+    bars.add("m", 0, 1, {"bars": [{"id": 1, "serial": 1, "total": 2, "done": 1}]}, 0.0)
+    assert "<tbody" not in bars.draw(0.0)["data"]["text/html"], "JupyterLab stripes those"
 
 
 def test_html_is_escaped_and_a_bar_is_the_browsers():

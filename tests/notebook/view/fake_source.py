@@ -18,6 +18,7 @@ from monarch_nb.core.hangs.stack_tree import Stack
 from monarch_nb.core.hangs.stacks import Frame
 from monarch_nb.core.shape.extent import Extent, Point
 from monarch_nb.notebook.debug.target import Choice
+from monarch_nb.notebook.output.kept import KeptOutputs
 from monarch_nb.notebook.session import session_of
 from monarch_nb.notebook.view.feed.inputs import CellAtWork, FeedInputs
 
@@ -63,6 +64,7 @@ class FakeMeshStatus:
     ranks: tuple[FakeRank, ...]
     actors: tuple[FakeActor, ...] = ()
     ended: str | None = None
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,9 @@ class FakeFailure:
     count: int = 1
 
 
+AT_MS = 1_700_000_000_000
+
+
 @dataclass(frozen=True)
 class FakeLine:
     seq: int
@@ -127,6 +132,7 @@ class FakeLine:
     stream: str
     level: str
     text: str
+    at: float = AT_MS / 1000
 
 
 class FakeSource:
@@ -136,7 +142,8 @@ class FakeSource:
         self, cell: Callable[[], CellAtWork | None] = lambda: None, tells_news: bool = True
     ) -> None:
         self.tells_news = tells_news
-        self.on_news: Callable[[], None] = lambda: None
+        self._numbers = itertools.count(1)
+        self.on_news: Callable[[bool], None] = lambda _: None
         self.meshes: dict[str, FakeMeshStatus] = {}
         self.hosts: tuple[FakeHost, ...] = (FakeHost("here"),)
         self.timelines: dict[str, FakeTimeline] = {}
@@ -162,15 +169,18 @@ class FakeSource:
             FakeRank(rank, dict(Point(rank, extent)), since=1.0)
             for rank in range(math.prod(sizes.values()))
         )
-        self.meshes[name] = FakeMeshStatus(name, tuple(sizes), tuple(sizes.values()), ranks)
+        number = next(self._numbers)
+        self.meshes[name] = FakeMeshStatus(
+            name, tuple(sizes), tuple(sizes.values()), ranks, number=number
+        )
         return self.meshes[name]
 
-    def change(self, name: str, *ranks: int, **changes: Any) -> None:
+    def change(self, name: str, *ranks: int, urgent: bool = False, **changes: Any) -> None:
         """Some of its ranks do something else."""
         mesh = self.meshes[name]
         new = tuple(replace(r, **changes) if r.rank in ranks else r for r in mesh.ranks)
         self.meshes[name] = replace(mesh, ranks=new)
-        self.on_news()
+        self.on_news(urgent)
 
     def write(self, mesh: str, rank: int, *texts: str, level: str = "") -> None:
         """A rank prints lines."""
@@ -197,7 +207,10 @@ class FakeSource:
     # what the real one does
 
     def read(
-        self, period_s: float, parts: frozenset[str], on_news: Callable[[], None] = lambda: None
+        self,
+        period_s: float,
+        parts: frozenset[str],
+        on_news: Callable[[bool], None] = lambda _: None,
     ) -> FeedInputs:
         if self.tells_news:
             self.on_news = on_news
@@ -246,7 +259,7 @@ class FakeSource:
 
     def lines(
         self, mesh: str, ranks: Any, count: int, pattern: str = "", level: str = "",
-        before: int | None = None,
+        before: int | None = None, number: int | None = None,
     ) -> list[FakeLine]:  # fmt: skip
         found = [
             line
@@ -269,6 +282,12 @@ class FakeSource:
 
     def debugged(self) -> Choice:
         return Choice("mesh0", (1, 2))
+
+    def outputs(self, since_s: float) -> Sequence[Mapping[str, object]]:
+        kept = KeptOutputs()
+        kept.begin({"header": {"msg_id": "m", "session": "s"}, "metadata": {"cellId": "c"}})
+        kept.take("stream", {"name": "stdout", "text": f"{since_s:g}"}, "m_1", "m")
+        return kept.since(since_s)
 
     def cell_id(self, number: int) -> str | None:
         return f"id-{number}" if number < 10 else None

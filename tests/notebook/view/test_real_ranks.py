@@ -1,9 +1,11 @@
 """The mesh view over a kernel with real ranks: what a page is told of what they do."""
 
+import time
 import uuid
 
 import pytest
 
+from tests.notebook.prompts import Prompt
 from tests.notebook.view.browser.test_comm import Page
 from tests.notebook.view.browser.test_messages import HELLO, v1
 from tests.notebook.view.fake_browser import Browser, check
@@ -27,11 +29,11 @@ trainers.step.call(0).get();
 class Watcher(Page):
     """A page that keeps a model, and asks."""
 
-    def __init__(self, kernel):
+    def __init__(self, kernel, period_ms=100):
         super().__init__(kernel)
         self.name, self.model, self.applied, self.key = uuid.uuid4().hex, Browser(), 0, 0
         parts = ["strips", "curves", "failures", "actors"]
-        self.say(v1(HELLO, **{"from": self.name, "parts": parts}))
+        self.say(v1(HELLO, **{"from": self.name, "parts": parts, "period_ms": period_ms}))
         self.until(lambda: "mesh0" in self.model.meshes)
 
     @property
@@ -110,11 +112,29 @@ def test_curves_and_lines_come_as_they_are_written(kernel, page):
     assert page.mesh["curves"]["loss"][0] == [0, 0.5, 0, 1, 2]
     assert page.ask("curve", mesh="mesh0", name="loss", rank=1)["points"][2] == [2, 3.0]
     page.until(lambda: page.messages("log"))
-    lines = [line[2:] for log in page.messages("log") for line in log["lines"]]
+    lines = [line[2:6] for log in page.messages("log") for line in log["lines"]]
     assert [1, "stdout", "", "said 1"] in lines
     assert all(line[0] == 1 for line in lines)
     logs = page.ask("logs", mesh="mesh0", ranks=None, count=50, pattern="said [01]", level="")
     assert {line[5] for line in logs["lines"]} == {"said 0", "said 1"}
+    assert all(0 <= time.time() - line[6] / 1000 < 60 for line in logs["lines"])
+
+
+def test_the_picture_of_a_mesh_has_its_curves_and_what_ranks_did(kernel, page):
+    """As a saved or exported notebook shows it. Seconds are known while somebody looks."""
+    kernel.ok(
+        "%%mesh\nimport time, monarch_nb\n"
+        "for i in range(5): monarch_nb.log(step=i, height=1.0 / (i + 1 + rank)); time.sleep(0.5)"
+    )
+
+    def shown():
+        data = kernel.ok("mesh0").displays[-1]
+        is_whole = "height: 0.1833 at step 4, of ranks 0.1667 to 0.2" in data["text/plain"]
+        return data if is_whole and "s, how busy:" in data["text/plain"] else None
+
+    page = kernel.until(shown)["text/html"]
+    assert "<title>height: 0.1667 to 1, steps 0 to 4</title>" in page
+    assert "s of each rank, how busy</title>" in page
 
 
 def test_stacks_of_busy_ranks(kernel, page):
@@ -123,6 +143,27 @@ def test_stacks_of_busy_ranks(kernel, page):
     told = page.ask("stacks", mesh="mesh0", ranks="0-1")
     assert "time.sleep(n)" in told["stacks"][0]["text"]
     kernel.finish(cell)
+
+
+def test_who_looks_once_a_second_sees_at_once_that_ranks_stop_at_a_breakpoint(kernel):
+    page = Watcher(kernel, period_ms=1000)
+    late_s = 0.0
+
+    def wait(state):
+        began = time.monotonic()
+        page.until(lambda: {page.mesh["rows"][rank][0] for rank in (0, 1)} == {state})
+        return time.monotonic() - began
+
+    wait("idle")
+    for _ in range(3):
+        with Prompt(kernel, "%%mesh\nbreakpoint()\nrank") as prompt:
+            assert prompt.at() == "(rank 0) "
+            late_s += wait("paused")
+            prompt.reply("continue")
+        late_s += wait("idle")
+    page.close()
+    print(f"of six changes, together: {late_s:.2f} s late")
+    assert late_s < 2.0
 
 
 def test_the_current_mesh_is_that_of_the_last_magic_or_button(kernel, page):

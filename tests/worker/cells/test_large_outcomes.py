@@ -1,4 +1,4 @@
-"""What a cell ends with and shows may be large: a report in HTML, a figure with its data."""
+"""What a cell ends with and shows may be large: a figure with its data, a film."""
 
 import pytest
 
@@ -8,6 +8,12 @@ from monarch_nb.control.client import client
 pytestmark = pytest.mark.usefixtures("mesh_runtime")
 
 CHARACTERS = 70_000_000  # more than the 64 MiB that one frame of a stream may have
+MIME = "application/vnd.figure+json"
+FIGURE = f"""
+class Figure:
+    def _repr_mimebundle_(self, **_):
+        return {{"{MIME}": "x" * {CHARACTERS}}}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +32,11 @@ def run(mesh, code):
 
 
 def test_a_large_value_comes_whole(mesh):
-    assert len(run(mesh, f"'x' * {CHARACTERS}").data["data"]["text/plain"]) == CHARACTERS + 2
+    assert len(run(mesh, f"{FIGURE}\nFigure()").data["data"][MIME]) == CHARACTERS
 
 
 def test_a_large_display_comes_whole_and_so_does_what_follows(mesh):
     shown = []
     client().output.listen(lambda event: shown.append(event.content.get("data", {})))
-    html = f"from IPython.display import HTML, display\ndisplay(HTML('x' * {CHARACTERS}))\nrank"
-    assert run(mesh, html).text == "0"
-    assert len(shown[0]["text/html"]) == CHARACTERS
+    assert run(mesh, f"{FIGURE}\ndisplay(Figure())\nrank").text == "0"
+    assert len(shown[0][MIME]) == CHARACTERS

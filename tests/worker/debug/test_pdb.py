@@ -1,6 +1,7 @@
 """pdb for ranks, by itself: what is typed comes from a list, what it says goes into another."""
 
 import asyncio
+import contextlib
 import linecache
 import queue
 import sys
@@ -210,3 +211,25 @@ def test_the_frames_of_a_failure_are_looked_at_and_not_stepped():
     assert "3\n" in prompt.said
     assert any("it has failed here" in text for text in prompt.said)
     assert prompt.events[-1].stepping is False
+
+
+def test_who_has_looked_into_a_failure_is_done_with_it_when_he_says_so():
+    prompt = Prompt("q")
+    for _ in FIRST:
+        prompt.channel._next()
+    told_before = []
+
+    @contextlib.contextmanager
+    def looking():
+        yield
+        told_before.append(bool(prompt.went))
+
+    try:
+        exec(compile("1 / 0", "/users/a.py", "exec"), {})
+    except ZeroDivisionError as error:
+        failure = error.__traceback__
+    debugger = prompt.pdb.of_kind("post-mortem", looking())
+    debugger.reset()
+    prompt.call(debugger.interaction, None, failure)
+    assert told_before == [False]
+    assert prompt.went == [False]

@@ -142,7 +142,7 @@ def test_the_time_of_the_group_is_counted(mesh):
     assert 1.0 < time.monotonic() - began < 4.0
     assert raised.evalue == (
         "all_reduce timed out: not all ranks came to it within 0:00:01. "
-        "%mesh collectives shows who is where. Type: %mesh regroup"
+        "%mesh collectives shows who is where"
     )
 
 

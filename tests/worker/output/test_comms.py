@@ -6,8 +6,8 @@ import math
 import numpy as np
 import torch
 
+from monarch_nb.core.wire.jsonable import as_json, jsonable
 from monarch_nb.core.wire.messages.cells import WidgetMessage
-from monarch_nb.worker.cells.jsonable import as_json, jsonable
 from monarch_nb.worker.output.comms import _Incoming
 
 

@@ -25,13 +25,15 @@ class World:
     def __init__(self):
         self.tag = threading.local()
         self.sent = []
+        self.blocks = []
         self.before_send = lambda: None
         self.pump = OutputPump(lambda: getattr(self.tag, "value", 0), self.send)
         self.out, self.err = RankStream(self.pump, "stdout"), RankStream(self.pump, "stderr")
 
-    def send(self, tag, stream, text):
+    def send(self, tag, stream, text, *, blocks):
         self.before_send()
         self.sent.append((tag, stream, text))
+        self.blocks += [text[start:end] for start, end in blocks or ()]
 
     def text(self, stream="stdout"):
         return "".join(text for _, one, text in self.sent if one == stream)
@@ -66,6 +68,25 @@ def test_text_is_sent_without_a_flush_and_soon(world):
     eventually(lambda: world.sent, 5)
     assert time.monotonic() - started < 10 * stdio.TICK_S
     assert world.sent == [(0, "stdout", "hello 1\n")]
+
+
+def test_what_is_written_at_once_is_told(world):
+    print("before", file=world.out)
+    print("a b\n1 2\n3 4", file=world.out)
+    print("after", "é", file=world.out)
+    world.pump.drain()
+    assert world.blocks == ["a b\n1 2\n3 4"]
+    print("\ud800 two\nlines", file=world.out)  # its place is not known once it is encoded
+    world.pump.drain()
+    assert len(world.blocks) == 1
+
+
+def test_text_without_a_pause_leaves_in_one_message(world):
+    until = time.monotonic() + stdio.TICK_S / 2
+    while time.monotonic() < until:
+        print("x", file=world.out)
+    eventually(lambda: world.sent, 5)
+    assert len(world.sent) <= 2
 
 
 def test_drain_sends_all_at_once_in_order_and_by_tag(world):
@@ -274,7 +295,7 @@ def test_loggers_made_before_write_to_the_cell_too():
     logger.addHandler(handler)
     sent = []
     try:
-        pump = install(lambda: 3, lambda *what: sent.append(what))
+        pump = install(lambda: 3, lambda *what, blocks: sent.append(what))
         logger.warning("careful")
         print("said")
         pump.close()
@@ -302,7 +323,7 @@ def run_rank(program):
 def test_a_forked_child_writes_to_the_descriptors():
     said = run_rank("""
 sent = []
-pump = install(lambda: 1, lambda *what: sent.append(what))
+pump = install(lambda: 1, lambda *what, blocks: sent.append(what))
 print("parent's")
 if os.fork() == 0:
     print("child's", "é"); sys.stderr.write("x"); sys.stdout.buffer.write(b"bytes\\n")
@@ -319,7 +340,7 @@ sys.exit(status)
 def test_text_that_cannot_be_sent_goes_to_the_descriptors():
     assert (
         run_rank("""
-def send(*_): raise OSError("link is down")
+def send(*_, **options): raise OSError("link is down")
 pump = install(lambda: 1, send)
 print("do not lose me")
 pump.close()

@@ -34,6 +34,13 @@ class Spawn(Request[Done], verb="spawn"):
     devices: list[str | None] | None = None
     config: dict[str, Any] | None = None
     bind: list[Any] | None = None
+    libraries: list[str] | None = None  # that each shall find loaded
+
+
+class LoadLibraries(ControlMessage, verb="load"):
+    """Ranks that are spawned from now on, or have no process yet, shall find these loaded."""
+
+    libraries: list[str]
 
 
 class Stop(Request[Done], verb="stop"):
@@ -189,7 +196,10 @@ class Spawned(ControlMessage, verb="spawned"):
 
 
 class Exited(ControlMessage, verb="exited"):
-    """How a rank ended, as its agent saw it. `unreachable_s`: it was silent for so long."""
+    """How a rank ended, as its agent saw it.
+
+    `unreachable_s`: it was silent for so long; `for_good`: its host is lost.
+    """
 
     proc: int
     pid: int | None
@@ -200,6 +210,7 @@ class Exited(ControlMessage, verb="exited"):
     oom: bool
     unreachable_s: float | None
     asked: bool
+    for_good: bool = False
 
 
 class Silent(ControlMessage, verb="silent"):

@@ -146,13 +146,15 @@ class GetSource(Request[SourceText], verb="source"):
 
 class Output(NamedTuple):
     """Of a rank, in an `OUTPUT` frame: `text` of "stdout" or "stderr", or `content` of "display" (a
-    message of Jupyter's), "progress" or "metrics"."""
+    message of Jupyter's), "progress" or "metrics". `blocks` are where in the text something of
+    several lines was written at once: the first character and the one behind the last."""
 
     mesh: int
     rank: int
     stream: str
     text: str = ""
     content: dict[str, Any] | None = None
+    blocks: list[tuple[int, int]] | None = None
 
 
 class LoggedValues(NamedTuple):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import functools
 import json
+import math
 import types
 import typing
 from collections.abc import Callable
@@ -25,6 +26,10 @@ Read = Callable[[Any], Any]
 Write = Callable[[Any], object]
 
 _REQUIRED: Final = object()
+_DEEPEST: Final = 200  # levels, of what is passed on as it is
+_SMALLEST: Final = -(1 << 63)
+_LARGEST: Final = (1 << 64) - 1
+_CONTAINERS: Final = frozenset((dict, list))
 _namedtuple: Callable[..., type] = collections.namedtuple  # noqa: PYI024  defaults at run time
 _VERBS: Final[dict[type, str]] = {}
 _ROWS: Final[set[type]] = set()
@@ -195,9 +200,11 @@ def _writer(hint: Any) -> Write | None:
 def _reader(hint: Any) -> Read:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if hint in (Any, object):
-        return lambda value: value
+        return _shallow
     if hint is float:
         return _number
+    if hint is int:
+        return _integer
     if hasattr(hint, "from_json"):
         return hint.from_json  # type: ignore[no-any-return]  # it says what it makes
     if hasattr(hint, "_fields"):
@@ -221,18 +228,49 @@ def _of(kind: type, value: Any) -> Any:
     return value
 
 
+def _integer(value: Any) -> int:
+    if type(value) is not int:
+        raise RemoteProtocolError(f"{type(value).__name__}, not int")
+    if not _SMALLEST <= value <= _LARGEST:
+        raise RemoteProtocolError("a number that is too large")
+    return value
+
+
 def _number(value: Any) -> float:
     if type(value) is not float and type(value) is not int:
         raise RemoteProtocolError(f"{type(value).__name__}, not a number")
     try:
-        return float(value)
+        number = float(value)
     except OverflowError:
         raise RemoteProtocolError("a number that is too large") from None
+    if not math.isfinite(number):  # no deadline and no period can be made of it
+        raise RemoteProtocolError(f"{number} is no number")
+    return number
+
+
+def _shallow(value: Any) -> Any:
+    # what is passed on as it is: whoever writes it again must not run out of stack
+    level = [value] if type(value) in _CONTAINERS else []
+    for _ in range(_DEEPEST):
+        level = [
+            part
+            for each in level
+            if not _CONTAINERS.isdisjoint(map(type, parts := _parts(each)))
+            for part in parts
+            if type(part) in _CONTAINERS
+        ]
+        if not level:
+            return value
+    raise RemoteProtocolError(f"more than {_DEEPEST} levels in each other")
+
+
+def _parts(container: Any) -> Any:
+    return container.values() if type(container) is dict else container
 
 
 def _list_reader(hint: Any) -> Read:
     if hint in (Any, object):
-        return lambda value: _of(list, value)
+        return lambda value: _shallow(_of(list, value))
     read = _reader(hint)
     return lambda value: [read(each) for each in _of(list, value)]
 
@@ -256,6 +294,6 @@ def _row_reader(kind: Any) -> Read:
 
 def _dict_reader(hint: Any) -> Read:
     if hint in (Any, object):
-        return lambda value: _of(dict, value)
+        return lambda value: _shallow(_of(dict, value))
     read = _reader(hint)
     return lambda value: {name: read(each) for name, each in _of(dict, value).items()}

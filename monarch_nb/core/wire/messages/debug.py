@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from monarch_nb.core.wire.messages.codec import ControlMessage, Done, Request
+
+INPUT: Final = "input"
+"""The `kind` of a stop that is no debugger's: the rank waits for the line of an `input()`."""
 
 
 class DebugInput(ControlMessage, verb="debug_do"):

@@ -1,10 +1,11 @@
-"""What ranks tell of themselves: actors and errors, threads, collectives, process groups."""
+"""What ranks tell of themselves: actors and errors, stacks, collectives, process groups."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from monarch_nb.core.hangs.collectives import Entry
+from monarch_nb.core.hangs.stacks import Frame
 from monarch_nb.core.wire.messages.codec import Request, row
 
 
@@ -46,14 +47,21 @@ class GetDetails(Request[RankDetails], verb="details"):
     since: int = 0
 
 
-class ThreadNames(NamedTuple):
-    """By the numbers of the threads."""
+class ThreadStack(NamedTuple):
+    """The user's calls of one thread, outermost first; the main thread's name is empty."""
 
-    names: dict[str, str]
+    thread: str
+    calls: list[Frame]
 
 
-class GetThreadNames(Request[ThreadNames], verb="threads"):
-    """Of all threads of a rank."""
+class RankStacks(NamedTuple):
+    """Of threads that run code of the user's, the main thread first; none: the rank is idle."""
+
+    threads: list[ThreadStack]
+
+
+class GetStacks(Request[RankStacks], verb="stacks"):
+    """Where all threads of a rank are."""
 
 
 class Recorded(NamedTuple):
@@ -123,3 +131,4 @@ class MeetAgain(Request[Met], verb="meet_again"):
 
 
 row(Entry)
+row(Frame)

@@ -71,7 +71,7 @@ def _up(parts: Parts, args: Args) -> str:
     sizes = args["sizes"]
     if (ranks := math.prod(sizes.values())) > MAX_RANKS:
         raise ValueError(f"{MAX_RANKS} ranks at most are started, not {ranks}")
-    return parts.lifecycle.up(sizes, args["name"] or None, args["device"])
+    return parts.lifecycle.up(sizes, args["name"] or None, args["device"], "new")
 
 
 def _down(parts: Parts, args: Args) -> str:

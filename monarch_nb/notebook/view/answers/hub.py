@@ -87,7 +87,7 @@ class Hub:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._numbers = 0
-        self._has_news = False
+        self._has_news = self._is_urgent = False
         # below: of the thread alone
         self._open: dict[int, Channel] = {}
         self._channels = Channels()
@@ -105,11 +105,14 @@ class Hub:
         self._put(lambda: self._admit(channel))
         return channel
 
-    def notify(self) -> None:
-        """Look again: ranks have told something, or have died. Any thread."""
+    def notify(self, urgent: bool) -> None:
+        """Look again: ranks have told something; urgent, if one has died or a mesh has come. Any
+        thread.
+        """
         with self._changed:
-            if self._thread is not None and not self._has_news:
-                self._has_news = True
+            is_new = not self._has_news or (urgent and not self._is_urgent)
+            if self._thread is not None and is_new:
+                self._has_news, self._is_urgent = True, self._is_urgent or urgent
                 self._changed.notify()
 
     def close(self) -> None:
@@ -157,9 +160,9 @@ class Hub:
                     self._events.clear()
                     return events
                 if self._has_news:
-                    self._has_news = False
                     gather_s = GATHER_S if self.feed.hosts > 1 else 0.0
-                    self._channels.news(time.monotonic() + gather_s)
+                    self._channels.news(time.monotonic() + gather_s, urgent=self._is_urgent)
+                    self._has_news = self._is_urgent = False
                 if (at := self._next_at()) is None:
                     self._rest()
                     self._thread = None

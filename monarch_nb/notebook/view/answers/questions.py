@@ -76,7 +76,9 @@ def _rank(context: Context, args: Args) -> Json:
         "detail": plain(detail),
         "actors": [_actor(each) for each in actors or ()],
         "error": _last_error(context, name, rank),
-        "lines": [plain(line.text) for line in source.lines(name, [rank], LINES)],
+        "lines": [
+            plain(line.text) for line in source.lines(name, [rank], LINES, number=mesh.number)
+        ],
         "queue": status.queue,
     }
 
@@ -172,6 +174,7 @@ def row(line: Line) -> list[object]:
         line.stream,
         line.level,
         plain(line.text),
+        round(line.at * 1000),
     ]
 
 
@@ -192,6 +195,10 @@ def _cell(context: Context, args: Args) -> Json:
     return {"id": found}
 
 
+def _outputs(context: Context, args: Args) -> Json:
+    return {"cells": list(context.source.outputs(args["since"] / 1000))}
+
+
 def _debugger(context: Context, _: Args) -> Json:
     choice = context.source.debugged()
     return {"whom": choice.whom, "mesh": choice.mesh, "ranks": rank_list(choice.ranks)}
@@ -206,5 +213,6 @@ QUESTIONS: Final = {
     "logs": Question(_logs, 5 * ANSWER_S, _SLOW),
     "curve": Question(_curve, 5 * ANSWER_S, _SLOW),
     "cell": Question(_cell, ANSWER_S, _SLOW),
+    "outputs": Question(_outputs, 5 * ANSWER_S, _SLOW),
     "debugger": Question(_debugger, ANSWER_S, _SLOW),
 }

@@ -18,6 +18,7 @@ from monarch_nb.core.hangs.stack_tree import Stack
 from monarch_nb.core.shape.selection import check_ranks
 from monarch_nb.notebook import hangs, tracebacks
 from monarch_nb.notebook.debug.target import NO_DEBUGGER, Choice
+from monarch_nb.notebook.shells import kept_outputs_of
 from monarch_nb.notebook.view.feed.inputs import FeedInputs, Nothing
 
 if TYPE_CHECKING:
@@ -71,11 +72,12 @@ class Source:
     # ------------------------------------------------------------------------ at each moment
 
     def read(
-        self, period_s: float, parts: Collection[str], on_news: Callable[[], None]
+        self, period_s: float, parts: Collection[str], on_news: Callable[[bool], None]
     ) -> FeedInputs:
         """Return what there is to see, sampled so often from now on.
 
-        `on_news` is called, on any thread, when ranks have told something since.
+        `on_news` is called, on any thread, when ranks have told something since; with True if it
+        is urgent.
         """
         client = self._control.running_client()
         self._watch_at(client, period_s, on_news)
@@ -100,7 +102,7 @@ class Source:
 
     def rest(self) -> None:
         """Sample no more: nobody looks."""
-        self._watch_at(None, 0.0, lambda: None)
+        self._watch_at(None, 0.0, lambda _: None)
         self._counts = {}
         self._failed = {}
 
@@ -150,13 +152,14 @@ class Source:
         pattern: str = "",
         level: str = "",
         before: int | None = None,
+        number: int | None = None,
     ) -> Sequence[Line]:
-        """Return the last lines of a mesh, oldest first."""
+        """Return the last lines of a mesh, oldest first; `number` is that of one of its name."""
         client = self._control.running_client()
         if client is None:
             return ()
         wanted = re.compile(pattern) if pattern else None
-        return client.tail.last(count, mesh, ranks, wanted, level, before)
+        return client.tail.last(count, mesh, ranks, wanted, level, before, number)
 
     def stacks(self, name: str, ranks: Sequence[int]) -> Mapping[int, Sequence[Stack]]:
         """Return where these ranks are; without those that are silent."""
@@ -180,6 +183,11 @@ class Source:
             raise ValueError(NO_DEBUGGER)
         return self._debugging.chosen
 
+    def outputs(self, since_s: float) -> Sequence[Mapping[str, object]]:
+        """Return the cells that run, and those that have changed since then, with outputs."""
+        kept = kept_outputs_of(self._shell)
+        return () if kept is None else kept.since(since_s)
+
     def cell_id(self, number: int) -> str | None:
         return self._cells.cell_id(number)
 
@@ -193,7 +201,7 @@ class Source:
         return tracebacks.place_of_error(self._shell, record)
 
     def _watch_at(
-        self, client: Client | None, period_s: float, on_news: Callable[[], None]
+        self, client: Client | None, period_s: float, on_news: Callable[[bool], None]
     ) -> None:
         # Have the ranks' states sampled so often; with no client, not at all
         wanted = None if client is None else (client, period_s)

@@ -7,7 +7,8 @@ next sign of life, as browsers let hidden pages speak once a minute. A line of t
 to a channel, whoever of its clients follows; each drops what it has seen.
 
 What ranks tell is passed on when it comes, not at the next tick of a clock of our own: they are
-sampled in that rhythm already, and one clock after the other would let people wait twice.
+sampled in that rhythm already, and one clock after the other would let people wait twice. A rank
+that dies, and a mesh that comes, do not wait for a channel's period.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 SILENCE_S: Final = 30.0
 STATE_S: Final = 0.1  # between two states for one client
 EARLY_S: Final = 0.02  # news that come as often as they may must not wait for being a little early
+URGENT_S: Final = 0.1  # between two updates of which the later cannot wait for its period
 MAX_CLIENTS: Final = 64  # of a channel
 MAX_DORMANT: Final = 64
 
@@ -58,6 +60,7 @@ class _Channel:
         self.base: int | None = None
         self.looked_at = self.told_at = float("-inf")
         self.news_at: float | None = None
+        self.is_urgent = False
         self.view = View()
         self.period_s = float("inf")
 
@@ -85,7 +88,8 @@ class _Channel:
         period_s = self.period_s
         due = self.looked_at + max(period_s, min(1.5 * period_s, 1.0))
         if self.news_at is not None:
-            due = min(due, max(self.news_at, self.told_at + period_s - EARLY_S))
+            apart_s = min(period_s, URGENT_S) if self.is_urgent else period_s
+            due = min(due, max(self.news_at, self.told_at + apart_s - EARLY_S))
         return min([due, *wanting]) if wanting else due
 
 
@@ -138,9 +142,10 @@ class Channels:
         channel = self._channels.get(number)
         return tuple(channel.clients) if channel is not None else ()
 
-    def news(self, at: float) -> None:
+    def news(self, at: float, *, urgent: bool = False) -> None:
         """Note that from that moment on, a look will see something new."""
         for channel in self._looked_at():
+            channel.is_urgent |= urgent
             if channel.news_at is None:
                 channel.news_at = at
 
@@ -190,7 +195,7 @@ class Channels:
         for name in wanting:
             client = channel.clients[name]
             client.wants_state, client.state_at = False, now
-        channel.looked_at, channel.news_at = now, None
+        channel.looked_at, channel.news_at, channel.is_urgent = now, None, False
         is_first = len(wanting) == len(channel.clients)  # nobody needs the delta
         return Turn(number, None if is_first else channel.base, tuple(wanting), channel.view)
 

@@ -61,6 +61,7 @@ class Args(TypedDict, total=False):
     before: int | None
     name: str
     number: int
+    since: int
     session: int
     line: str
     sizes: dict[str, int]

@@ -1,20 +1,22 @@
 """What a notebook gets where a mesh is the last expression of a cell, and of `%mesh show`.
 
-Rules of the file: text first, then a picture, which notebooks without a kernel are left with; a
-widget and our own format only for a page that can show them. One widget serves all displays of the
-same part of a mesh. Nothing is started to show a mesh.
+Rules of the file: text first, then a picture, which notebooks without a kernel are left with; our
+own format, which our extension of JupyterLab shows live, only in a kernel. A widget only for who
+asks for it: front ends that do not know it would show an error in place of the picture. One widget
+serves all displays of the same part of a mesh. Nothing is started to show a mesh.
 """
 
 from __future__ import annotations
 
 import html
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.core.errors.folding import rank_words
+from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.shells import has_reader, kernel_of
 from monarch_nb.notebook.view.picture import picture, snapshots
 from monarch_nb.notebook.view.picture.snapshots import MeshSnapshot, Part, SnapshotReader, State
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
 
 MESH: Final = "application/vnd.monarch-nb.mesh+json"
 VIEW: Final = "application/vnd.jupyter.widget-view+json"
+
+NO_ANYWIDGET: Final = (
+    "%mesh show --widget needs anywidget: pip install 'monarch_nb[anywidget]', where the kernel"
+    " and where the page's server are. JupyterLab needs neither: %mesh show is live there"
+)
 
 Bundle = tuple[dict[str, object], dict[str, object]]
 Key = tuple[str, tuple[int, ...] | None]
@@ -44,9 +51,11 @@ class Showing:
         self._widgets: dict[Key, MeshWidget] = {}
         self._lock = threading.Lock()
 
-    def bundle(self, *meshes: Any) -> Bundle:
+    def bundle(self, *meshes: Any, widget: bool = False) -> Bundle:
         """Return the mime bundle and metadata of a mesh of processes or actors, or of slices of
-        one.
+        one; with a `widget` where somebody reads.
+
+        Raises `MagicError` where anywidget is missing.
         """
         part = self._part(*meshes)
         snapshot = self._reader.read(part)
@@ -55,14 +64,16 @@ class Showing:
                 "text/plain": part.said,
                 "text/html": f"<code>{html.escape(part.said)}</code>",
             }, {}
+        past = self._reader.history(snapshot)
         data: dict[str, Any] = {
-            "text/plain": picture.text(snapshot),
-            "text/html": picture.page(snapshot),
+            "text/plain": picture.text(snapshot, past),
+            "text/html": picture.page(snapshot, past),
         }
         if kernel_of(self._shell) is None:
             return data, {}
-        view, metadata = self._view(snapshot) if has_reader(self._shell) else ({}, {})
-        return {**data, **view, MESH: _saved(snapshot, view)}, metadata
+        wanted = widget and has_reader(self._shell)
+        view, metadata = self._view(snapshot) if wanted else ({}, {})
+        return {**data, **view, MESH: _saved(snapshot)}, metadata
 
     def _part(self, mesh: Any, *more: Any) -> Part:
         if home := self._control.home(mesh):
@@ -88,8 +99,12 @@ class Showing:
         return {VIEW: data[VIEW]}, metadata
 
     def _widget(self, snapshot: MeshSnapshot) -> MeshWidget:
-        from monarch_nb.notebook.view.browser import widget  # 0.1 s of imports
-
+        try:
+            from monarch_nb.notebook.view.browser import widget  # 0.1 s of imports
+        except ModuleNotFoundError as error:
+            if error.name != "anywidget":
+                raise
+            raise MagicError(NO_ANYWIDGET) from None
         key = (snapshot.part.mesh, snapshot.ranks)
         with self._lock:
             found = self._widgets.pop(key, None)
@@ -129,13 +144,12 @@ class _StateReader:
         return self._last
 
 
-def _saved(snapshot: MeshSnapshot, view: Mapping[str, Any]) -> State:
+def _saved(snapshot: MeshSnapshot) -> State:
     # What our extension shows: live while the kernel lives, the picture of then afterwards
     return {
         "v": snapshots.VERSION,
         "mesh": snapshot.part.mesh,
         "ranks": snapshot.ranks,
-        "model_id": view[VIEW]["model_id"] if view else None,
         "time": snapshot.taken.isoformat(timespec="seconds"),
         "snapshot": snapshot.state(),
     }

@@ -1,9 +1,9 @@
-"""A mesh as a Jupyter widget: the live view where our extension of JupyterLab is not installed.
+"""A mesh as a widget of anywidget: the live view in front ends that our extension cannot be in.
 
 Rules of the file: what is seen comes through a channel of the session's hub, which sends from its
 own thread, so that a cell that blocks the main thread holds nothing up; what a page says is only
 put there. No value is synced: the one that pages read is computed when a page asks for it. This is
-the only module that imports anywidget (0.1 s), and it is imported with the first widget.
+the only module that imports anywidget, which is an extra, and it is imported with the first widget.
 """
 
 from __future__ import annotations

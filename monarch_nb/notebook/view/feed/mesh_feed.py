@@ -233,8 +233,7 @@ class MeshFeed:
     def is_of(self, status: MeshStatus) -> bool:
         """Tell whether this is the same mesh; one that was made anew under its name is another."""
         mine = self.status
-        revived = mine.ended is not None and status.ended is None
-        return not revived and (mine.labels, mine.sizes) == (status.labels, status.sizes)
+        return (mine.number, mine.sizes) == (status.number, status.sizes)
 
     def update(self, status: MeshStatus, inputs: FeedInputs, n: int) -> bool:
         """Take what changes at any time. Whether anything has changed."""

@@ -1,17 +1,18 @@
 // @ts-check
 // A mesh, whole: header, grid, details, failures, timeline, curves. Rule of the file: it passes on what has changed, and draws nothing itself.
 
+import { stateOf } from './data/keeping.js';
 import { runs, runsText } from './data/protocol.js';
 import { isDead } from './data/words.js';
 import { Grid } from './grid/grid.js';
 import { Details } from './parts/details.js';
-import { Failures } from './parts/failures.js';
+import { Failures, failureText } from './parts/failures.js';
 import { Header } from './parts/header.js';
 import { Curves } from './parts/plot.js';
 import { Prompt } from './parts/prompt.js';
 import { Strip } from './parts/strip.js';
 import { Section } from './ui/controls.js';
-import { element, onThemeChange, readTheme, setText, watchSight } from './ui/page.js';
+import { composed, element, onThemeChange, readTheme, setText, watchSight } from './ui/page.js';
 
 /**
  * @typedef {import("./data/connection.js").Connection} Connection
@@ -25,6 +26,10 @@ import { element, onThemeChange, readTheme, setText, watchSight } from './ui/pag
  * @property {(ranks: number[]) => void} [onSelect] hears which ranks are selected
  * @property {import("./parts/header.js").Offer[]} [offers] more buttons of the mesh
  */
+/**
+ * What is to be kept without a kernel: a message, and the same for readers without this view.
+ * @typedef {{state: import("./data/protocol.js").StateMessage, summary: string, failures: string[], picture: HTMLCanvasElement}} Kept
+ */
 
 const WIDE = 760;
 
@@ -33,14 +38,15 @@ const WIDE = 760;
  * @param {HTMLElement} el
  * @param {Connection} connection
  * @param {ViewOptions} options
- * @returns {{dispose(): void, select(ranks: Iterable<number>): void, say(text: string): void}}
+ * @returns {{dispose(): void, select(ranks: Iterable<number>): void, say(text: string): void, keep(): Kept | null}}
  */
 export function mountMesh(el, connection, options) {
   const view = new View(el, connection, options);
   return {
     dispose: () => view.dispose(),
     select: ranks => view.select(new Set(ranks)),
-    say: text => view.header.say(text)
+    say: text => view.header.say(text),
+    keep: () => view.keep()
   };
 }
 
@@ -61,7 +67,7 @@ class View {
     el.append(this.root);
     this.coloured = this.root.isConnected;
     const { model } = connection;
-    const theme = readTheme(this.root);
+    const theme = (this.theme = readTheme(this.root));
     const events = {
       onHover: (/** @type {number} */ rank) => this.hover(rank),
       onSelect: (/** @type {Set<number>} */ ranks) => this.select(ranks),
@@ -152,8 +158,8 @@ class View {
     if (told.strip) this.strip.refresh();
     if (told.curves.size) this.showCurves(told.curves);
     if (told.failures) this.showFailures();
+    this.rankDetails.update();
     if (told.usage || [...told.ranks].some(rank => this.selected.has(rank))) {
-      this.rankDetails.update();
       this.rankDetails.changed();
     }
     this.describe();
@@ -175,7 +181,7 @@ class View {
 
   /** Whether ranks that are shown here have failed so. @param {import("./data/protocol.js").Failure} failure */
   concerns({ ranks }) {
-    return !this.options.ranks || runs(ranks).some(rank => this.ranks.includes(rank));
+    return !this.options.ranks || runs(ranks).some(rank => this.grid.places.has(rank));
   }
 
   /** A second has passed. */
@@ -274,8 +280,21 @@ class View {
   readTheme() {
     this.coloured = this.root.isConnected;
     if (!this.coloured) return;
-    const theme = readTheme(this.root);
+    const theme = (this.theme = readTheme(this.root));
     for (const part of [this.grid, this.strip, this.plots, this.rankDetails]) part.setTheme(theme);
+  }
+
+  /** @returns {Kept | null} null: there is nothing to be seen */
+  keep() {
+    const { mesh, connection, root } = this;
+    if (!mesh || !root.clientWidth) return null;
+    const failures = mesh.failures.filter(failure => this.concerns(failure));
+    return {
+      state: stateOf(connection.model, mesh),
+      summary: mesh.summary(this.ranks),
+      failures: failures.map(failureText),
+      picture: composed([...root.querySelectorAll('canvas')], root.clientWidth, this.theme)
+    };
   }
 
   dispose() {

@@ -18,6 +18,8 @@ from typing import Final
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.notebook.display.grids import Grid, grid_of, grid_text
 from monarch_nb.notebook.display.units import count, duration, sizes_text
+from monarch_nb.notebook.view.picture import history
+from monarch_nb.notebook.view.picture.history import NOTHING, History
 from monarch_nb.notebook.view.picture.marks import BAD, Mark, in_order, is_alarming, mark_of
 from monarch_nb.notebook.view.picture.snapshots import MeshSnapshot, Row
 
@@ -35,8 +37,8 @@ MIN_ROWS: Final = 8  # of a panel
 MIDDLE: Final = ' text-anchor="middle"'
 
 
-def text(snapshot: MeshSnapshot) -> str:
-    """Return the `repr`, a summary, the grid, what the ranks run and what failed."""
+def text(snapshot: MeshSnapshot, past: History = NOTHING) -> str:
+    """Return the `repr`, a summary, the grid, what the ranks run, what failed, and what was."""
     lines = [snapshot.part.said, f"{snapshot.part.title}: {_summary(snapshot)}"]
     lines += [snapshot.status.ended] if snapshot.status.ended else []
     if 1 < len(snapshot.part.ranks) <= MAX_GRID:
@@ -45,10 +47,10 @@ def text(snapshot: MeshSnapshot) -> str:
         lines.append(grid_text(grid, lambda place: mark_of(states[place]).sign))
     lines += [f"{mark_of(state).sign} {told}" for state, told in _told_rows(snapshot)]
     lines += [f"{BAD.sign} {who}: {what}" for who, what in _failures(snapshot)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *history.lines(past)])
 
 
-def page(snapshot: MeshSnapshot) -> str:
+def page(snapshot: MeshSnapshot, past: History = NOTHING) -> str:
     """Return the same in HTML."""
     title = f"<b>{html.escape(snapshot.part.title)}</b> {html.escape(_summary(snapshot))}"
     taken = f'<span style="{_SOFT}">as of {snapshot.taken:%H:%M:%S, %-d %b %Y}</span>'
@@ -60,7 +62,8 @@ def page(snapshot: MeshSnapshot) -> str:
     failures = "".join(_line(BAD, f"{who}: {what}") for who, what in _failures(snapshot))
     return (
         f'<div style="line-height:1.6">{title} {taken}{ended}'
-        f'<div style="margin:6px 0">{drawing}</div>{more}{rows}{failures}</div>'
+        f'<div style="margin:6px 0">{drawing}</div>{more}{rows}{failures}'
+        f"{history.page(past)}</div>"
     )
 
 

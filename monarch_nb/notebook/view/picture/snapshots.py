@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from monarch_nb.core.errors.folding import rank_list
 from monarch_nb.core.errors.records import clip
 from monarch_nb.notebook import tracebacks
+from monarch_nb.notebook.view.picture.history import NOTHING, History
 from monarch_nb.notebook.view.picture.marks import in_order
 
 if TYPE_CHECKING:
@@ -212,6 +213,21 @@ class SnapshotReader:
         told = tuple(map(self._told, failures))
         taken = dt.datetime.now().astimezone()
         return MeshSnapshot(part, found[-1], snapshot.hosts, told, snapshot.at, taken)
+
+    def history(self, seen: MeshSnapshot) -> History:
+        """Return what the ranks that were looked at have logged and done lately; nothing of a mesh
+        whose name another one has now."""
+        client, part = self._control.running_client(), seen.part
+        if client is None or (seen.status.ended is not None and self._is_succeeded(client, part)):
+            return NOTHING
+        curves = {name: curve.points for name, curve in client.metrics.curves(part.mesh).items()}
+        timeline = client.status.timelines().get(part.mesh)
+        strips = [] if timeline is None else timeline.strips()
+        return History(curves, {rank: strips[rank] for rank in part.ranks if rank < len(strips)})
+
+    def _is_succeeded(self, client: Client, part: Part) -> bool:
+        meshes = self._snapshot(client, SHARED_S).meshes
+        return any(mesh.name == part.mesh and mesh.ended is None for mesh in meshes)
 
     def _told(self, failure: KeptFailure) -> Failure:
         headline = clip(" ".join(failure.record.headline.split()), MAX_TEXT)

@@ -158,7 +158,11 @@ def test_ranks_that_are_busy_are_interrupted_killed_and_restarted(kernel, button
     assert have.text() == "[0,2] True\n[1] False\n"
     said = buttons.do("kill", mesh="mesh0", ranks="0,2")
     assert said == "mesh0: ranks 0,2 killed. %mesh heal starts them again"
-    assert buttons.do("heal", mesh="mesh0") == "mesh0 is whole again: 3 ranks (gpus=3)"
+    known = "print(sorted(mesh0._state.lost))"
+    kernel.until(lambda: kernel.ok(known).text() == "[0, 2]\n")
+    assert buttons.do("heal", mesh="mesh0") == (
+        "mesh0 is whole again: 3 ranks (gpus=3); ranks 0,2 started again, with empty namespaces"
+    )
 
 
 def test_the_magic_takes_a_device_too(kernel, buttons):

@@ -13,7 +13,7 @@ from monarch_nb.notebook.view.answers.hub import Hub
 from monarch_nb.notebook.view.answers.questions import Question
 from tests.notebook.view.browser.test_messages import HELLO, v1
 from tests.notebook.view.fake_browser import Browser, check
-from tests.notebook.view.fake_source import FakeCurve, FakeFailure, FakeSource
+from tests.notebook.view.fake_source import AT_MS, FakeCurve, FakeFailure, FakeSource
 from tests.support import eventually
 
 
@@ -206,11 +206,13 @@ def test_what_else_is_asked(hub, source):
     assert stacks["tree"]["children"] == [{"ranks": "0-1", "frame": frame, "children": []}]
     assert page.ask("cell", 4, number=3)["value"] == {"id": "id-3"}
     assert "not one of this page's" in page.ask("cell", 5, number=30)["error"]
+    [cell] = page.ask("outputs", 7, since=60_000)["value"]["cells"]
+    assert (cell["id"], cell["outputs"][0]["text"]) == ("c", "60")
     source.write("mesh0", 1, "loss=3", level="error")
     source.write("mesh0", 1, "loss=4")
     logs = {"mesh": "mesh0", "ranks": "1", "count": 9, "pattern": "loss", "before": None}
     told = page.ask("logs", 6, **logs, level="error")["value"]
-    assert told == {"lines": [[1, "mesh0", 1, "stdout", "error", "loss=3"]], "last": 2}
+    assert told == {"lines": [[1, "mesh0", 1, "stdout", "error", "loss=3", AT_MS]], "last": 2}
 
 
 def test_a_question_that_hangs_is_answered_late_and_stops_nothing(hub, source, monkeypatch):
@@ -271,7 +273,7 @@ def test_lines_are_pushed_to_who_follows(hub, source):
     source.write("mesh0", 0, "after")
     log = page.wait("log")
     assert log == {"v": 1, "type": "log", "skipped": 0,
-                   "lines": [[3, "mesh0", 0, "stdout", "", "after"]]}  # fmt: skip
+                   "lines": [[3, "mesh0", 0, "stdout", "", "after", AT_MS]]}  # fmt: skip
     page.say("follow", mesh="mesh0", ranks="0", on=True, after=0)
     eventually(lambda: [m["lines"][0][5] for m in page.messages if m["type"] == "log"][1:])
     assert page.wait("log")["lines"][0][5] == "before"

@@ -85,6 +85,24 @@ def test_news_that_come_too_often_are_told_once_in_a_period():
     assert 9 <= len(found) <= 14  # 80 ms apart at the least
 
 
+def test_what_is_urgent_does_not_wait_for_the_period(channels):
+    channels.hello(1, hello(period_s=5.0), 0.0)
+    channels.turns(0.0)
+    channels.told(1, 1)
+    channels.news(0.5)
+    assert channels.next_at() == pytest.approx(5.0 - EARLY_S)
+    channels.news(0.6, urgent=True)
+    assert channels.next_at() <= 0.6
+    assert channels.turns(0.6)
+    channels.told(1, 2)
+    channels.news(0.61, urgent=True)
+    assert channels.next_at() == pytest.approx(0.7 - EARLY_S)
+    assert channels.turns(0.69)
+    channels.told(1, 3)
+    channels.news(0.8)
+    assert channels.next_at() == pytest.approx(5.69 - EARLY_S)
+
+
 def test_news_are_for_whoever_looks(channels):
     channels.news(1.0)
     assert channels.next_at() is None

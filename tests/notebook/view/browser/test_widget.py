@@ -2,6 +2,7 @@
 
 import gc
 import json
+import sys
 import threading
 import time
 import weakref
@@ -14,6 +15,8 @@ import pytest
 from comm.base_comm import BaseComm
 from ipywidgets.widgets import widget as registry
 
+from monarch_nb.notebook.errors import MagicError
+from monarch_nb.notebook.view import browser
 from monarch_nb.notebook.view.browser import assets, showing
 from monarch_nb.notebook.view.browser.showing import MESH, VIEW, Showing
 from monarch_nb.notebook.view.browser.widget import MAX_WIDGETS, MeshWidget
@@ -57,8 +60,8 @@ class Home:
     def _parent(self) -> dict[str, Any]:
         return {"header": {}, "content": {"allow_stdin": self.allow_stdin}}
 
-    def show(self, *parts: Any) -> dict[str, Any]:
-        return self.showing.bundle(*(parts or (self.mesh,)))[0]
+    def show(self, *parts: Any, widget: bool = True) -> dict[str, Any]:
+        return self.showing.bundle(*(parts or (self.mesh,)), widget=widget)[0]
 
     def widget(self, *parts: Any) -> MeshWidget:
         return open_widgets()[self.show(*parts)[VIEW]["model_id"]]
@@ -96,18 +99,34 @@ def home() -> Iterator[Home]:
 # ----------------------------------------------------------------------------------- the bundle
 
 
-def test_text_comes_first_then_the_picture_the_widget_and_our_own(home):
-    data = home.show()
-    assert list(data) == ["text/plain", "text/html", VIEW, MESH]
+def test_text_comes_first_then_the_picture_and_our_own(home):
+    data = home.show(widget=False)
+    assert list(data) == ["text/plain", "text/html", MESH]
+    assert open_widgets() == {}
+    assert home.hub.channels == []
     assert data["text/plain"].startswith("<FakeMesh mesh0>\nmesh0: 4 ranks (gpus=4): 4 idle")
     assert "<svg" in data["text/html"]
 
 
-def test_our_own_format_has_the_model_and_a_picture_of_now(home):
+def test_a_widget_comes_to_who_asks_for_it(home):
+    data = home.show()
+    assert list(data) == ["text/plain", "text/html", VIEW, MESH]
+    assert open_widgets()[data[VIEW]["model_id"]].mesh == "mesh0"
+
+
+def test_without_anywidget_it_is_said_what_to_install(home, monkeypatch):
+    monkeypatch.delattr(browser, "widget")
+    monkeypatch.delitem(sys.modules, "monarch_nb.notebook.view.browser.widget")
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    with pytest.raises(MagicError, match=r"pip install 'monarch_nb\[anywidget\]'"):
+        home.show()
+    assert MESH in home.show(widget=False)
+
+
+def test_our_own_format_has_a_picture_of_now(home):
     data = json.loads(json.dumps(home.show()))
     own = data[MESH]
     assert (own["v"], own["mesh"], own["ranks"]) == (1, "mesh0", None)
-    assert own["model_id"] == data[VIEW]["model_id"]
     assert own["snapshot"]["meshes"]["mesh0"]["ranks"] == [["0-3", "idle", "", "", 0]]
     check(own["snapshot"])
     assert own["time"][:2] == "20"
@@ -145,7 +164,6 @@ def test_a_program_that_runs_the_notebook_gets_no_widget(home):
     home.allow_stdin = False
     data = home.show()
     assert list(data) == ["text/plain", "text/html", MESH]
-    assert data[MESH]["model_id"] is None
     assert open_widgets() == {}
 
 

@@ -125,6 +125,18 @@ def test_a_mesh_of_an_old_name_is_new(world):
     assert world.delta(base)["meshes"]["mesh0"]["labels"] == ["hosts", "gpus"]
 
 
+def test_a_mesh_that_took_the_name_of_another_between_two_looks_is_new(world):
+    world.source.of_curves["mesh0"] = {"loss": FakeCurve(1, [(0, 1.0, 1.0, 1.0, 4)])}
+    world.look()
+    base = world.feed.n
+    world.source.mesh("mesh0", hosts=2, gpus=2)
+    world.source.of_curves.clear()
+    world.look()
+    told = world.delta(base)["meshes"]["mesh0"]
+    assert told["labels"] == ["hosts", "gpus"]
+    assert "curves" not in told
+
+
 def test_of_meshes_with_one_name_the_newest_that_is_up_is_told(world):
     old = world.source.meshes["mesh0"]
     world.source.namesakes.append(old)

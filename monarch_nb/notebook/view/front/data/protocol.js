@@ -27,7 +27,7 @@
  * @property {ActorRow[]} [actors]
  */
 /**
- * @typedef {[seq: number, mesh: string, rank: number, stream: string, level: string, text: string]} LogLine
+ * @typedef {[seq: number, mesh: string, rank: number, stream: string, level: string, text: string, at: number]} LogLine `at`: milliseconds since 1970
  * @typedef {{v: 1, type: "state", to: string, n: number, at: number, seconds: number, hosts: Host[], meshes: Record<string, MeshPart>, cell: Cell | null, current?: string | null}} StateMessage
  * @typedef {{v: 1, type: "delta", base: number, n: number, at: number, seconds?: number, hosts?: Host[], meshes?: Record<string, MeshPart | null>, cell?: Cell | null, current?: string | null}} DeltaMessage
  * @typedef {{v: 1, type: "answer", to: string, id: number, ok: boolean, value?: any, error?: string}} AnswerMessage
@@ -44,7 +44,12 @@ const ESCAPES = /\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)?|[\0-\x
 export const VERSION = 1;
 export const STRIP_SECONDS = 300;
 
-const MAX_RANKS = 1 << 20;
+// What a page draws of one message: who wrote it may be a stranger.
+const MAX_RANKS = 1 << 16;
+const MAX_AXES = 16;
+const MAX_FAILURES = 32;
+const MAX_CURVES = 64;
+const MAX_POINTS = 512;
 
 /** @param {unknown} value @returns {value is Record<string, any>} */
 function isRecord(value) {
@@ -53,7 +58,7 @@ function isRecord(value) {
 
 /** @param {unknown} value */
 function isCount(value) {
-  return Number.isInteger(value) && Number(value) >= 0;
+  return Number.isSafeInteger(value) && Number(value) >= 0;
 }
 
 /** @type {Record<string, (message: Record<string, any>) => boolean>} */
@@ -85,7 +90,7 @@ function isShape(mesh) {
   if (!Array.isArray(labels) || !Array.isArray(sizes) || labels.length !== sizes.length) {
     return false;
   }
-  return sizes.every(isCount) && sizes.reduce((a, b) => a * b, 1) <= MAX_RANKS;
+  return sizes.every(isCount);
 }
 
 /** @param {Record<string, any>} mesh */
@@ -102,6 +107,31 @@ function isMeshPart(mesh) {
     (mesh.labels === undefined || isShape(mesh)) &&
     Object.values(mesh.curves ?? {}).every(curve => isList(curve?.points ?? 0, Array.isArray))
   );
+}
+
+/** More than a page draws without a halt; the kernel sends less. @param {Record<string, any>} message */
+function isTooMuch({ meshes = {} }) {
+  const parts = Object.values(meshes).filter(isRecord);
+  const ranks = parts.reduce((sum, { sizes = [0] }) => sum + product(sizes), 0);
+  return !(ranks <= MAX_RANKS) || parts.some(isTooMuchOfOne);
+}
+
+/** @param {Record<string, any>} mesh */
+function isTooMuchOfOne({ sizes = [], ranks = [], hosts = [], failures = [], curves = {} }) {
+  const told = (/** @type {any[][]} */ rows) => rows.reduce((sum, [text]) => sum + countOf(text), 0);
+  const points = Object.values(curves).map(curve => curve.points.length);
+  return (
+    sizes.length > MAX_AXES ||
+    Math.max(...sizes, told(ranks), told(hosts)) > MAX_RANKS ||
+    failures.length > MAX_FAILURES ||
+    points.length > MAX_CURVES ||
+    Math.max(0, ...points) > MAX_POINTS
+  );
+}
+
+/** @param {number[]} sizes */
+function product(sizes) {
+  return sizes.reduce((a, b) => a * b, 1);
 }
 
 /** Nothing, or a list of what fits. @param {unknown} value @param {(one: unknown) => boolean} fits */
@@ -124,6 +154,9 @@ export function parse(message) {
   if (!shape)
     return `the kernel has sent a message of an unknown type, ${cutText(message.type, 40)}`;
   if (!shape(message)) return `the kernel has sent a ${message.type} that this page cannot read`;
+  if (isTooMuch(message)) {
+    return `the kernel has sent a ${message.type} of more than this page draws: it draws ${MAX_RANKS} ranks`;
+  }
   return /** @type {KernelMessage} */ (message);
 }
 
@@ -135,15 +168,24 @@ export function parse(message) {
 export function runs(text) {
   /** @type {number[]} */
   const found = [];
-  for (const part of String(text).split(',')) {
-    const match = /^\s*(\d{1,7})(?:-(\d{1,7}))?\s*$/.exec(part);
-    if (!match) continue;
-    const last = Math.min(Number(match[2] ?? match[1]), MAX_RANKS);
-    for (let rank = Number(match[1]); rank <= last && found.length < MAX_RANKS; rank++) {
-      found.push(rank);
-    }
+  for (const [first, last] of spans(text)) {
+    for (let rank = first; rank <= last && found.length < MAX_RANKS; rank++) found.push(rank);
   }
   return found;
+}
+
+/** How many ranks a text means. @param {string} text */
+function countOf(text) {
+  return spans(text).reduce((sum, [first, last]) => sum + Math.max(0, last - first + 1), 0);
+}
+
+/** The first and the last of each part. @param {string} text @returns {[number, number][]} */
+function spans(text) {
+  return String(text)
+    .split(',')
+    .map(part => /^\s*(\d{1,7})(?:-(\d{1,7}))?\s*$/.exec(part))
+    .filter(match => match !== null)
+    .map(([, first, last]) => [Number(first), Math.min(Number(last ?? first), MAX_RANKS - 1)]);
 }
 
 /** "0-3,7" for [7, 0, 1, 2, 3]. @param {Iterable<number>} numbers */

@@ -4,7 +4,7 @@
 import { STRIP_SECONDS } from './protocol.js';
 
 const NOT_KNOWN = 46; // "."
-const SEVERITY = [46, 115, 99, 112, 122, 120]; // . s c p z x
+const SEVERITY = [46, 115, 99, 112, 122, 101, 120]; // . s c p z e x
 
 /** The letters of all ranks; a second is one block of `size` bytes. */
 export class Strips {
@@ -118,7 +118,8 @@ export class FoldedStrips {
       const ago = strips.seconds - 1 - second;
       const start = folded.place(second);
       for (let row = 0; row < rows.length; row++) {
-        folded.ring[start + row] = strips.worst(rows[row], ago);
+        const isKnown = second >= strips.first;
+        folded.ring[start + row] = isKnown ? strips.worst(rows[row], ago) : NOT_KNOWN;
       }
     }
     folded.seconds = strips.seconds;
@@ -147,14 +148,16 @@ function median(counts, total) {
 
 /** What a letter means. @param {number} letter a character code */
 export function letterText(letter) {
-  if (letter >= 48 && letter <= 56) return `busy ${letter - 48}0 %`;
+  if (letter >= 49 && letter <= 56) return `busy ${letter - 48}0 %`;
   /** @type {Record<string, string>} */
   const words = {
+    0: 'idle',
     9: 'busy',
     c: 'in a collective',
     p: 'paused',
     s: 'starting',
     z: 'silent',
+    e: 'raised an exception',
     x: 'ended'
   };
   return words[String.fromCharCode(letter)] ?? 'not known';

@@ -65,9 +65,23 @@ export function ageText(ms) {
     : `${Math.floor(h / 24)} d ${h % 24} h`;
 }
 
+const OLD_MS = 10_000;
+
+/** When something was looked at, and how long ago where it may not be so any more. @param {Date} taken @param {number} now */
+export function takenText(taken, now) {
+  const age = now - taken.getTime();
+  const ago = age < OLD_MS ? '' : `, ${ageText(age)} ago`;
+  return `taken ${taken.toTimeString().slice(0, 8)}${ago}`;
+}
+
 /** A quantity of MiB: "312 MiB", "79.6 GiB". @param {number} mib */
 export function memoryText(mib) {
   return mib < 1024 ? `${Math.round(mib)} MiB` : `${(mib / 1024).toFixed(1)} GiB`;
+}
+
+/** "rank 3", "ranks 0-3,7" @param {string} ranks as runs */
+export function whoText(ranks) {
+  return `rank${/\D/.test(ranks) ? 's' : ''} ${cutText(ranks, 60)}`;
 }
 
 /** @typedef {import("./model.js").Mesh} Mesh */

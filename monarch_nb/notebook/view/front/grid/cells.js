@@ -10,17 +10,29 @@ import { sized } from '../ui/page.js';
  * @typedef {{x: number, y: number, width: number, height: number}} Box
  */
 
+/** @type {import("../data/words.js").Shape[]} */
+const FILLED = ['full', 'bars', 'triangle', 'cross'];
+const NUMBERED = 24; // pixels
+const LIFT = 6; // the number stands below the sign
+const BELOW = 0.73;
+
+/** Whether a small cell has room for the rank's number. @param {Box} box */
+function isNumbered({ width, height }) {
+  return Math.min(width, height) >= NUMBERED;
+}
+
 /**
  * A state's sign: colour and shape.
  * @param {CanvasRenderingContext2D} context
  * @param {Theme} theme
  * @param {string} state
  * @param {Box} box
+ * @param {number} [lift] how far the sign stands above the middle
  */
-export function drawMark(context, { colours }, state, box) {
+export function drawMark(context, { colours }, state, box, lift = 0) {
   const { shape, colour } = markOf(state);
   const fill = colours[colour];
-  const filled = shape === 'full' || shape === 'bars' || shape === 'triangle' || shape === 'cross';
+  const filled = FILLED.includes(shape);
   context.fillStyle = context.strokeStyle = fill;
   context.lineWidth = 1;
   context.beginPath();
@@ -32,7 +44,8 @@ export function drawMark(context, { colours }, state, box) {
     context.globalAlpha = 1;
   }
   if (!filled) drawOutline(context, shape, box);
-  drawSign(context, shape, box, filled ? colours.on : fill);
+  const upper = { ...box, height: box.height - 2 * lift };
+  drawSign(context, shape, upper, filled ? colours.on : fill);
 }
 
 /** @param {CanvasRenderingContext2D} context @param {string} shape @param {Box} box */
@@ -107,7 +120,8 @@ export class Stamps {
     let stamp = this.made.get(state);
     if (!stamp) {
       stamp = document.createElement('canvas');
-      drawMark(sized(stamp, width, height), this.theme, state, { x: 0, y: 0, width, height });
+      const box = { x: 0, y: 0, width, height };
+      drawMark(sized(stamp, width, height), this.theme, state, box, isNumbered(box) ? LIFT : 0);
       this.made.set(state, stamp);
     }
     context.drawImage(stamp, x, y, width, height);
@@ -126,15 +140,17 @@ export function drawSmall(context, stamps, mesh, rank, box) {
   const { theme } = stamps;
   stamps.put(context, mesh.state(rank), box.x, box.y);
   const shape = markOf(mesh.state(rank)).shape;
-  if (box.width >= 26 && shape === 'full') {
-    context.fillStyle = theme.colours.on;
+  const isFilled = FILLED.includes(shape);
+  if (isNumbered(box)) {
+    context.fillStyle = isFilled ? theme.colours.on : theme.colours.text;
     context.font = `600 10px ${theme.font}`;
     context.textAlign = 'center';
     context.textBaseline = 'middle';
-    context.fillText(`${rank}`, box.x + box.width / 2, box.y + box.height / 2);
+    const place = shape === 'full' ? 0.5 : BELOW;
+    context.fillText(`${rank}`, box.x + box.width / 2, box.y + box.height * place);
   }
   if (box.width < 14) return;
-  drawLoad(context, shape === 'full' ? theme.colours.on : theme.colours.text, mesh, rank, {
+  drawLoad(context, isFilled ? theme.colours.on : theme.colours.text, mesh, rank, {
     x: box.x + 2.5,
     y: box.y + box.height - 4,
     width: box.width - 5,

@@ -37,22 +37,17 @@ const PITCHES = [44, 38, 34, 30, 26, 23, 20, 18, 16, 14, 12, 10];
  */
 export function frameOf(labels, sizes, ranks) {
   const total = sizes.reduce((a, b) => a * b, 1);
-  const shown = (ranks ?? Array.from({ length: total }, (_, rank) => rank))
-    .filter(rank => rank < total)
-    .sort((a, b) => a - b);
-  const axes = sizes.map((_, axis) => {
-    const found = new Set(shown.map(rank => coordinate(rank, sizes, axis)));
+  if (!ranks && labels.length) return { labels, axes: sizes.map(range), ranks: range(total) };
+  const isOne = (/** @type {number} */ rank) => Number.isInteger(rank) && rank >= 0 && rank < total;
+  const shown = [...new Set(ranks ?? range(total))].filter(isOne).sort((a, b) => a - b);
+  const axes = sizes.map((size, axis) => {
+    const inner = sizes.slice(axis + 1).reduce((a, b) => a * b, 1);
+    const found = new Set(shown.map(rank => Math.floor(rank / inner) % size));
     return [...found].sort((a, b) => a - b);
   });
   const product = axes.reduce((a, axis) => a * axis.length, 1);
   if (labels.length && product === shown.length) return { labels, axes, ranks: shown };
   return { labels: ['ranks'], axes: [shown], ranks: shown };
-}
-
-/** @param {number} rank @param {number[]} sizes @param {number} axis */
-function coordinate(rank, sizes, axis) {
-  const inner = sizes.slice(axis + 1).reduce((a, b) => a * b, 1);
-  return Math.floor(rank / inner) % sizes[axis];
 }
 
 /**
@@ -69,6 +64,7 @@ export function layOut(frame, box, zoom = 1) {
     if (roomy) return roomy;
   }
   for (const pitch of PITCHES) {
+    if (count * pitch * pitch > box.width * box.height) continue;
     const layout = place(frame, box.width, box.height, pitch, pitch);
     if (layout.width <= box.width && layout.height <= box.height) {
       return zoom === 1 ? layout : zoomed(frame, layout, box, pitch * zoom);
@@ -205,18 +201,18 @@ function placeBlock(layout, plan, block, left, top) {
 function addLabels(layout, frame, plan, block, left, top) {
   const { across, down } = plan;
   const first = block * across.length * down.length;
-  const line = (/** @type {number} */ row) =>
-    range(across.length).map(column => first + row * across.length + column);
+  const some = (/** @type {number} */ row, /** @type {number} */ column, /** @type {number} */ count) =>
+    range(Math.min(count, across.length - column)).map(i => first + row * across.length + column + i);
   if (frame.axes.length > 2) {
     const members = range(across.length * down.length).map(i => first + i);
     const text = blockText(frame, block);
     layout.labels.push({ kind: 'block', text, x: left + GUTTER, y: top + HEAD / 2, members });
   }
   for (let row = 0; row < down.length; row++) {
-    if (frame.axes.length > 1) addRowLabel(layout, line(row), `${down[row]}`);
+    if (frame.axes.length > 1) addRowLabel(layout, some(row, 0, across.length), `${down[row]}`);
     else {
       for (let column = 0; column < across.length; column += plan.columns) {
-        const members = line(0).slice(column, column + plan.columns);
+        const members = some(0, column, plan.columns);
         if (plan.wraps > 1) addRowLabel(layout, members, `${across[column]}`);
       }
     }
@@ -224,7 +220,7 @@ function addLabels(layout, frame, plan, block, left, top) {
   if (plan.wraps > 1) return;
   const y = top + plan.head - HEAD / 2;
   across.forEach((coordinate, column) => {
-    const members = range(down.length).map(row => line(row)[column]);
+    const members = range(down.length).map(row => first + row * across.length + column);
     for (let row = 0; row < down.length; row += plan.fold) {
       const x = layout.x[members[row]] + layout.cellWidth / 2;
       layout.labels.push({ kind: 'column', text: `${coordinate}`, x, y, members });

@@ -182,7 +182,7 @@ export class Grid {
     }
     if (this.dirty === null) {
       context.clearRect(sight.x, sight.y, sight.width, sight.height);
-      this.paintLabels(context);
+      this.paintLabels(context, sight);
       for (let index = 0; index < layout.x.length; index++) this.paintCell(context, index, sight);
     } else {
       for (const rank of this.dirty) {
@@ -193,8 +193,8 @@ export class Grid {
     this.dirty = new Set();
   }
 
-  /** @param {CanvasRenderingContext2D} context */
-  paintLabels(context) {
+  /** @param {CanvasRenderingContext2D} context @param {import("./cells.js").Box} sight */
+  paintLabels(context, sight) {
     const { layout, theme } = this;
     context.font = `10px ${theme.font}`;
     context.fillStyle = theme.colours.dim;
@@ -202,6 +202,7 @@ export class Grid {
     const aligns = { row: 'right', column: 'center', block: 'left' };
     const step = layout.pitchX < 16 ? 4 : 1;
     for (const { kind, text, x, y, members } of layout.labels) {
+      if (y < sight.y - 10 || y > sight.y + sight.height + 10) continue;
       const place = (members[0] ?? 0) % this.frame.axes[this.frame.axes.length - 1].length;
       if (kind === 'column' && place % step) continue;
       if (kind === 'row' && layout.pitchY < 10) continue;

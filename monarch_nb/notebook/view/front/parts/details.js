@@ -2,7 +2,7 @@
 // All about the ranks that are selected, and what can be done with them. Rule of the file: what a rank wrote is only ever text.
 
 import { cutText, runsText } from '../data/protocol.js';
-import { cellNumber, coordsText, usageTexts, stateText } from '../data/words.js';
+import { cellNumber, coordsText, isDead, usageTexts, stateText, takenText, whoText } from '../data/words.js';
 import { drawMark } from '../grid/cells.js';
 import { button, carefulButton, copyText, textBlock } from '../ui/controls.js';
 import { element, setText, sized } from '../ui/page.js';
@@ -23,6 +23,7 @@ import { flame } from './flame.js';
  */
 
 const AGAIN_MS = 2000;
+const AT_END_PX = 4;
 const FACTS = ['runs', 'why', 'state', 'GPU', 'CPU', 'queue', 'calls', 'host', 'pid'];
 
 /** The part of the view about the selected ranks. */
@@ -42,6 +43,9 @@ export class Details {
     this.values = new Map();
     this.more = element('div', 'more');
     this.stack = element('div', 'more');
+    this.taken = element('div', 'note');
+    /** When the stack was. @type {Date | null} */
+    this.takenAt = null;
     el.append(this.head, this.buttons, this.facts, this.stack, this.more);
     /** @type {Mesh | null} */
     this.mesh = null;
@@ -50,8 +54,8 @@ export class Details {
     /** @type {RankAnswer | null} */
     this.answer = null;
     this.asked = 0;
-    /** Show the buttons of prompts where there is one. @type {(() => void)[]} */
-    this.prompts = [];
+    /** Show the buttons that mean something now. @type {(() => void)[]} */
+    this.offers = [];
     this.shown = '';
     for (const name of FACTS) this.addFact(name);
   }
@@ -83,7 +87,8 @@ export class Details {
   update() {
     const { mesh, ranks, where } = this;
     if (!mesh || !ranks.length) return;
-    for (const show of this.prompts) show();
+    for (const show of this.offers) show();
+    if (this.takenAt) setText(this.taken, takenText(this.takenAt, Date.now()));
     const [rank] = ranks;
     this.drawHead(rank);
     if (ranks.length > 1) {
@@ -189,14 +194,26 @@ export class Details {
       const text = lines.map(line => cutText(line, 2000)).join('\n');
       parts.push(titled('output', textBlock('last output', text, open('output', true))));
     }
+    const before = this.lastLines;
+    const wasAtEnd =
+      !before || before.scrollTop + before.clientHeight >= before.scrollHeight - AT_END_PX;
+    const top = before?.scrollTop ?? 0;
     this.more.replaceChildren(...parts);
+    const after = this.lastLines;
+    if (after) after.scrollTop = wasAtEnd ? after.scrollHeight : top;
+  }
+
+  /** The end of it is the news. */
+  get lastLines() {
+    return this.more.querySelector('[data-title=output] pre');
   }
 
   makeButtons() {
     const { mesh, ranks, events } = this;
     const name = mesh?.name ?? '';
     const text = runsText(ranks);
-    const who = ranks.length === 1 ? `rank ${text}` : `${ranks.length} ranks`;
+    const one = ranks.length === 1;
+    const who = one ? `rank ${text}` : `${ranks.length} ranks`;
     const act = (/** @type {string} */ what) => () =>
       events.tell(events.connection.do(what, { mesh: name, ranks: text }));
     const careful = (/** @type {string} */ what, /** @type {string} */ title) => {
@@ -209,19 +226,30 @@ export class Details {
       const el = button(text, title, () =>
         events.onDebug(ranks.find(it) ?? ranks[0], state === 'failed')
       );
-      this.prompts.push(() => (el.hidden = !ranks.some(it)));
+      this.offers.push(() => (el.hidden = !ranks.some(it)));
       return el;
     };
-    this.prompts = [];
+    /** @param {HTMLElement} el @param {boolean} [dead] whether it is for those too that have exited */
+    const offer = (el, dead = false) => {
+      const isLost = (/** @type {number} */ rank) => isDead(this.mesh?.state(rank) ?? '');
+      const isOver = () => this.mesh?.ended || (!dead && ranks.every(isLost));
+      this.offers.push(() => (el.hidden = Boolean(isOver())));
+      return el;
+    };
+    this.offers = [];
     return [
       prompt('debug', 'the prompt of the rank that is stopped', 'paused'),
       prompt('post-mortem', 'a prompt in the frames that failed', 'failed'),
-      button('interrupt', `interrupt what ${who} runs`, act('interrupt')),
-      button('stack', `where ${who} is now`, () => this.showStacks(name, text)),
+      offer(button('interrupt', `interrupt what ${who} run${one ? 's' : ''}`, act('interrupt'))),
+      offer(
+        button('stack', `where ${who} ${one ? 'is' : 'are'} now`, () =>
+          this.showStacks(name, text)
+        )
+      ),
       button('logs', `the output of ${who}`, () => events.onLogs(name, text)),
       button('copy', 'copy what is told here', () => copyText(this.text())),
-      careful('restart', `a new process for ${who}`),
-      careful('kill', `end the process of ${who}`)
+      offer(careful('restart', `${one ? 'a new process' : 'new processes'} for ${who}`), true),
+      offer(careful('kill', `end the process${one ? '' : 'es'} of ${who}`))
     ];
   }
 
@@ -231,11 +259,13 @@ export class Details {
     try {
       const { stacks, silent, tree } = await this.events.connection.ask('stacks', { mesh, ranks });
       const blocks = stacks.map((/** @type {{ranks: string, text: string}} */ stack) =>
-        textBlock(`stack of rank ${cutText(stack.ranks, 60)}`, stack.text, stacks.length === 1)
+        textBlock(`stack of ${whoText(stack.ranks)}`, stack.text, stacks.length === 1)
       );
       if (tree) blocks.unshift(flame(tree));
-      if (silent) blocks.push(element('div', 'note', `no answer from rank ${cutText(silent, 60)}`));
-      this.stack.replaceChildren(...blocks);
+      if (silent) blocks.push(element('div', 'note', `no answer from ${whoText(silent)}`));
+      this.takenAt = new Date();
+      this.stack.replaceChildren(this.taken, ...blocks);
+      this.update();
     } catch (error) {
       this.stack.replaceChildren(element('div', 'note', /** @type {Error} */ (error).message));
     }

@@ -31,6 +31,11 @@ function placeText({ where, what }) {
   return cutText([where, twice ? '' : what].filter(Boolean).join(', '), 120);
 }
 
+/** All of it in a line: who, what, where. @param {Failure} failure */
+export function failureText(failure) {
+  return `${ranksText(failure)}: ${cutText(failure.headline, 300)} (${placeText(failure)})`;
+}
+
 /** The list of a mesh's failures. */
 export class Failures {
   /** @param {HTMLElement} el @param {{onSelect(ranks: Set<number>): void, ask(id: number | string): Promise<{text: string}>}} events */

@@ -2,6 +2,7 @@
 // Stacks of ranks as a folded tree: a bar for each call, as wide as the share of the ranks that are in it. Rule of the file: plain elements, for those who see and those who hear.
 
 import { cutText, runs } from '../data/protocol.js';
+import { whoText } from '../data/words.js';
 import { button } from '../ui/controls.js';
 import { element } from '../ui/page.js';
 
@@ -16,7 +17,7 @@ export function flame(tree) {
 
 /** "step() train.py:41", or the thread; of the root the ranks. @param {Node} node */
 export function callText({ frame, thread, ranks }) {
-  if (!frame) return cutText(thread || `rank${/\D/.test(ranks) ? 's' : ''} ${ranks}`, 80);
+  if (!frame) return cutText(thread || whoText(ranks), 80);
   const name = frame.function === '<module>' ? '' : `${frame.function}() `;
   return cutText(`${name}${frame.file.split('/').pop()}:${frame.line}`, 120);
 }
@@ -45,7 +46,7 @@ function nodeOf(node, above) {
     below.hidden = !below.hidden;
     bar.ariaExpanded = `${!below.hidden}`;
   });
-  bar.title = `rank ${cutText(ranks, 200)}\n${frame ? `${frame.file}:${frame.line} ${frame.function}` : callText(node)}`;
+  bar.title = `${whoText(ranks)}\n${frame ? `${frame.file}:${frame.line} ${frame.function}` : callText(node)}`;
   bar.className = `mnb-bar mnb-${wayOf(node)}`;
   el.append(bar, below);
   if (children.length) bar.ariaExpanded = 'true';

@@ -52,7 +52,7 @@ export class Header {
     setText(this.name, cutText(name, 60));
     this.buttons.hidden = !here;
     this.heal.disabled = !dead;
-    this.heal.title = dead ? 'replace the dead ranks' : 'no rank is dead';
+    this.heal.title = dead ? 'start the exited ranks again' : 'no rank has exited';
     const text = cutText(summary, 200);
     if (this.summary.textContent === text) return;
     this.summary.textContent = text;

@@ -17,9 +17,9 @@ export function ticks(low, high, count) {
   const step = power * ([1, 2, 5].find(factor => factor * power >= raw * 0.999) ?? 10);
   /** @type {number[]} */
   const found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++)
-    found.push(i * step || 0);
-  return found;
+  const first = Math.ceil(low / step - 1e-9);
+  for (let i = 0; i <= count + 2; i++) found.push((first + i) * step || 0);
+  return found.filter(value => value <= high + step * 1e-9);
 }
 
 /** A number in at most seven or so characters. @param {number} value */

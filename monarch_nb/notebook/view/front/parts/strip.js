@@ -11,6 +11,8 @@ const SPANS = [60, 120, STRIP_SECONDS];
 const MOST_ROWS = 64;
 const STRIP_GUTTER = 26;
 const TOP = 4;
+const RAISED = 101; // "e"
+const RAISED_PX = 3;
 const FOOT = 14;
 
 /** Which ranks share a row. @param {number[]} ranks @returns {number[][]} */
@@ -140,6 +142,7 @@ export class Strip {
       pixels * seconds,
       height
     );
+    this.paintRaised(context, width, rowHeight, seconds);
     this.paintRows(context, width, rowHeight);
     this.paintAxis(context, width, height, seconds);
   }
@@ -192,6 +195,7 @@ export class Strip {
     set('p', 'paused', 1);
     set('s', 'grey', 0.45);
     set('z', 'silent', 1);
+    set('e', 'dead', 1);
     set('x', 'dead', 0.85);
     return palette;
   }
@@ -211,6 +215,21 @@ export class Strip {
     context.fillStyle = /** @type {CanvasPattern} */ (context.createPattern(tile, 'repeat'));
     context.fillRect(0, 0, width, height);
     return this.hatching;
+  }
+
+  /** A second in which a rank raised is as wide as can be seen. @param {CanvasRenderingContext2D} context @param {number} width @param {number} rowHeight @param {number} seconds */
+  paintRaised(context, width, rowHeight, seconds) {
+    const letters = /** @type {FoldedStrips} */ (this.letters);
+    const pixels = (width - STRIP_GUTTER) / seconds;
+    context.fillStyle = this.theme.colours.dead;
+    for (let row = 0; row < this.rows.length; row++) {
+      for (let ago = 0; ago < seconds; ago++) {
+        if (letters.letter(row, ago) !== RAISED) continue;
+        const middle = width - (ago + 0.5) * pixels;
+        const wide = Math.max(RAISED_PX, pixels);
+        context.fillRect(middle - wide / 2, row * rowHeight, wide, rowHeight);
+      }
+    }
   }
 
   /** @param {CanvasRenderingContext2D} context @param {number} width @param {number} rowHeight */

@@ -71,6 +71,29 @@ export function sized(canvas, width, height) {
 }
 
 /**
+ * Pictures as one, below each other where they are, in CSS pixels.
+ * @param {HTMLCanvasElement[]} canvases
+ * @param {number} width
+ * @param {Theme} theme
+ */
+export function composed(canvases, width, { colours }) {
+  const shown = canvases.filter(({ clientWidth, clientHeight }) => clientWidth && clientHeight > 20);
+  const gap = 10;
+  const whole = document.createElement('canvas');
+  whole.width = width;
+  whole.height = Math.max(1, shown.reduce((sum, { clientHeight }) => sum + clientHeight + gap, 0));
+  const context = /** @type {CanvasRenderingContext2D} */ (whole.getContext('2d'));
+  context.fillStyle = colours.back;
+  context.fillRect(0, 0, whole.width, whole.height);
+  let top = 0;
+  for (const one of shown) {
+    context.drawImage(one, 0, top, one.clientWidth, one.clientHeight);
+    top += one.clientHeight + gap;
+  }
+  return whole;
+}
+
+/**
  * Call a function at most once a frame, however often it is asked for.
  * @param {() => void} draw
  * @returns {{ask(): void, cancel(): void}}

@@ -1,0 +1,116 @@
+"""`ProcessJob`: hosts that are processes of this one, for programs that will run on several."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from monarch_nb.control.hosts.attach import attach_to_workers
+from monarch_nb.control.jobs.job import JobState, JobTrait
+from monarch_nb.control.jobs.workers import Starting, Worker, end, let_stay
+from monarch_nb.meshes.proc_mesh import HostMesh
+from monarch_nb.process.futures.future import Future
+
+_END_S: Final = 6.0  # a host ends its ranks within 5
+
+
+class ProcessJob(JobTrait):
+    """Several hosts that are processes of this host, each with its own agent and ranks.
+
+    The hosts end with this process, however it ends; those of a job that was saved stay until
+    `kill`, without any rank once nobody is attached.
+
+    Args:
+        meshes: how many hosts each mesh has, by its name.
+        env: environment variables of the hosts, and so of their ranks.
+
+    Example:
+        >>> job = ProcessJob({"trainers": 2, "dataloaders": 1})  # doctest: +SKIP
+        >>> job.state(cached_path=None).trainers.sizes           # doctest: +SKIP
+        {'hosts': 2}
+    """
+
+    def __init__(self, meshes: Mapping[str, int], env: Mapping[str, str] | None = None) -> None:
+        super().__init__()
+        for name, count in meshes.items():
+            if count < 1:
+                raise ValueError(f"{name}={count}: a mesh has at least one host")
+        self._meshes = dict(meshes)
+        self._env = dict(env or {})
+        self._workers: dict[str, list[Worker]] = {}
+        self._job_attached: dict[str, HostMesh] = {}
+
+    def can_run(self, spec: JobTrait) -> bool:
+        """Tell whether `spec` wants the same hosts, and they are alive."""
+        return (
+            isinstance(spec, ProcessJob)
+            and spec._meshes == self._meshes
+            and spec._env == self._env
+            and self._are_alive()
+        )
+
+    def dump(self, filename: str) -> None:
+        super().dump(filename)
+        for each in self._all_workers():
+            let_stay(each)
+
+    def _create(self, client_script: str | None) -> None:
+        if client_script is not None:
+            raise RuntimeError("a ProcessJob cannot run a client script; a LocalJob can")
+        names = [name for name, count in self._meshes.items() for _ in range(count)]
+        starting = [Starting(self._env) for _ in names]
+        try:
+            for name, each in zip(names, starting, strict=True):
+                self._workers.setdefault(name, []).append(each.started())
+        except BaseException:
+            for each in starting:
+                each.stop()
+            self._workers.clear()
+            raise
+
+    def _state(self) -> JobState:
+        if not self._are_alive():
+            raise RuntimeError("hosts of this job have ended; job.kill() and apply it again")
+        if not self._job_attached:
+            self._job_attached = {
+                name: attach_to_workers(workers=[each.address for each in workers], name=name)
+                for name, workers in self._workers.items()
+            }
+        return JobState(self._job_attached)
+
+    def _kill(self) -> None:
+        deadline = time.monotonic() + _END_S
+        going: list[Future[None]] = []
+        for mesh in self._job_attached.values():
+            with contextlib.suppress(RuntimeError):  # the program has done it
+                going.append(mesh.shutdown())
+        for each in going:
+            with contextlib.suppress(TimeoutError):
+                each.get(max(0.0, deadline - time.monotonic()))
+        end(self._all_workers(), deadline)
+        self._workers.clear()
+        self._job_attached = {}
+
+    def _all_workers(self) -> list[Worker]:
+        return [each for workers in self._workers.values() for each in workers]
+
+    def _are_alive(self) -> bool:
+        workers = self._all_workers()
+        return bool(workers) and all(each.is_alive() for each in workers)
+
+    def _load_fields(self, fields: dict[str, Any]) -> None:
+        workers = fields.pop("_workers")
+        super()._load_fields(fields)
+        self._workers = {name: [Worker(*each) for each in some] for name, some in workers.items()}
+        self._job_attached = {}
+
+
+def hosts_from_config(name: str) -> HostMesh:
+    """Return the hosts of this name: two processes of this host, which end with this process.
+
+    A stand-in, as in Monarch, for programs that will get their hosts from a scheduler.
+    """
+    found: HostMesh = getattr(ProcessJob({name: 2}).state(cached_path=None), name)
+    return found

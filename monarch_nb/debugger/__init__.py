@@ -1,0 +1,1 @@
+"""pydevd inside a process, the controller or a rank, and what its panels show."""

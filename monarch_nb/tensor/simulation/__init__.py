@@ -1,0 +1,1 @@
+"""Programs of tensors without processes: what they would tell ranks to do, and the memory there."""

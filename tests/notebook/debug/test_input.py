@@ -1,0 +1,62 @@
+"""`input()` on ranks: the person in front of the cell is asked, one rank after the other."""
+
+import pytest
+
+from tests.notebook.prompts import Prompt
+
+FIRST_CELLS = ["%mesh up --gpus 3"]
+NO_KEYBOARD = "EOFError: a rank has no keyboard. Ask in a cell of the controller, without %%mesh"
+
+
+def test_each_rank_asks_by_its_number_in_their_order(kernel):
+    code = "%%mesh\nprint('first')\nname = input('about you\\nname? ')\nprint('hello', name)"
+    with Prompt(kernel, code) as prompt:
+        for rank in range(3):
+            assert prompt.at() == f"rank {rank}: about you\nname? "
+            prompt.sees("" if rank else "[0-2] first\n")  # it stands above the question
+            prompt.reply(f"n{rank}")
+    assert prompt.cell.status == "ok", prompt.cell.error
+    assert kernel.ok("%%mesh\nname").displays == [{"text/plain": "[0] 'n0'\n[1] 'n1'\n[2] 'n2'"}]
+
+
+def test_a_rank_asks_again_and_gets_an_empty_line(kernel):
+    with Prompt(kernel, "%%mesh 1\nlines = [input(), input(7)]\nlines") as prompt:
+        prompt.type("", at="rank 1: ")
+        prompt.type(" two ", at="rank 1: 7")
+    assert prompt.cell.displays[-1] == {"text/plain": "[1] ['', ' two ']"}
+
+
+def test_an_endpoint_asks_in_the_cell_that_calls_it(kernel):
+    kernel.ok("from monarch_nb import Actor, endpoint\n"
+              "class Asker(Actor):\n    @endpoint\n    def ask(self):\n"
+              "        return input('how many? ')\n"
+              "asker = mesh0.slice(gpus=2).spawn('asker', Asker)")  # fmt: skip
+    with Prompt(kernel, "asker.ask.call_one().get()") as prompt:
+        prompt.type("5", at="rank 2: how many? ")
+    assert prompt.cell.displays[-1] == {"text/plain": "'5'"}
+
+
+def test_the_stop_button_takes_the_question_back(kernel):
+    cell = kernel.start("%%mesh 0-1\ninput('name? ')", allow_stdin=True)
+    assert kernel.asked(of=cell) == "rank 0: name? "
+    assert kernel.stop_s(cell) < 5.0
+    assert "KeyboardInterrupt" in cell.error
+    assert kernel.ok("%%mesh\n1").displays == [{"text/plain": "[0-2] 1"}]
+
+
+@pytest.mark.parametrize("code, may_ask", [
+    ("%%mesh 0\ninput('name? ')", False),  # nbconvert
+    ("%%mesh 0 --noblock -o job\nimport time\ntime.sleep(0.5)\ninput('name? ')", True),
+])  # fmt: skip
+def test_where_nobody_can_answer_the_call_fails(kernel, code, may_ask):
+    cell = kernel.finish(kernel.start(code, allow_stdin=may_ask))
+    if "job" in code:
+        cell = kernel.run("job.result()", allow_stdin=False)
+    assert NO_KEYBOARD in cell.error
+
+
+def test_at_the_prompt_of_a_debugger_nobody_is_asked(kernel):
+    with Prompt(kernel, "%%mesh 0\nbreakpoint()\n1") as prompt:
+        prompt.type("input()", at="(rank 0) ")
+        prompt.sees(NO_KEYBOARD)
+        prompt.type("continue", at="(rank 0) ")
