@@ -8,13 +8,15 @@ FIRST_CELLS = ["%mesh up --gpus 3"]
 NO_KEYBOARD = "EOFError: a rank has no keyboard. Ask in a cell of the controller, without %%mesh"
 
 
-def test_each_rank_asks_by_its_number_in_their_order(kernel):
+def test_each_rank_asks_by_its_number(kernel):
     code = "%%mesh\nprint('first')\nname = input('about you\\nname? ')\nprint('hello', name)"
+    asked = []
     with Prompt(kernel, code) as prompt:
-        for rank in range(3):
-            assert prompt.at() == f"rank {rank}: about you\nname? "
-            prompt.sees("" if rank else "[0-2] first\n")  # it stands above the question
-            prompt.reply(f"n{rank}")
+        for question in prompt.questions():
+            assert "first\n" in prompt.cell.text()  # it stands above the question
+            asked.append(question)
+            prompt.reply("n" + question.removeprefix("rank ")[0])
+    assert sorted(asked) == [f"rank {rank}: about you\nname? " for rank in range(3)]
     assert prompt.cell.status == "ok", prompt.cell.error
     assert kernel.ok("%%mesh\nname").displays == [{"text/plain": "[0] 'n0'\n[1] 'n1'\n[2] 'n2'"}]
 
@@ -38,7 +40,7 @@ def test_an_endpoint_asks_in_the_cell_that_calls_it(kernel):
 
 def test_the_stop_button_takes_the_question_back(kernel):
     cell = kernel.start("%%mesh 0-1\ninput('name? ')", allow_stdin=True)
-    assert kernel.asked(of=cell) == "rank 0: name? "
+    assert kernel.asked(of=cell) in ("rank 0: name? ", "rank 1: name? ")
     assert kernel.stop_s(cell) < 5.0
     assert "KeyboardInterrupt" in cell.error
     assert kernel.ok("%%mesh\n1").displays == [{"text/plain": "[0-2] 1"}]
