@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -12,6 +13,7 @@ from jupyter_client.manager import KernelManager
 from tests.support import descendants, describe_process, eventually
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_DISPLAYS = ("display_data", "execute_result")
 
 
 @dataclass
@@ -43,22 +45,46 @@ class Cell:
 
     @property
     def displays(self) -> list[dict[str, Any]]:
-        """Mime bundles that were displayed, in order."""
-        return [c["data"] for c in self.contents("display_data", "execute_result")]
+        """Mime bundles that stand below the cell, in order."""
+        return [content["data"] for kind, content in self._below() if kind in _DISPLAYS]
 
     @property
     def shown(self) -> str:
         """All plain text a reader sees below the cell, without colours."""
-        parts = []
-        for message in self.messages:
-            content = message["content"]
-            if message["msg_type"] == "stream":
-                parts.append(content["text"])
-            elif message["msg_type"] in ("display_data", "execute_result"):
-                parts.append(content["data"].get("text/plain", "") + "\n")
-            elif message["msg_type"] == "error":
-                parts.append("\n".join(content["traceback"]) + "\n")
-        return _COLOURS.sub("", "".join(parts))
+        return "".join(part + "\n" * (kind != "stream") for kind, part in self._parts())
+
+    @property
+    def parts(self) -> list[str]:
+        """The same, each text, display and error by itself; what is empty is left out."""
+        return [part for _, part in self._parts() if part]
+
+    def _parts(self) -> Iterator[tuple[str, str]]:
+        for kind, content in self._below():
+            if kind == "stream":
+                part = content["text"]
+            elif kind in _DISPLAYS:
+                part = content["data"].get("text/plain", "")
+            else:
+                part = "\n".join(content["traceback"])
+            yield kind, _COLOURS.sub("", part)
+
+    def _below(self) -> Iterable[tuple[str, dict[str, Any]]]:
+        # what has not been cleared, in order, displays as they are by now
+        below: dict[str, tuple[str, dict[str, Any]]] = {}
+        waits = False  # until the next, to clear
+        for number, message in enumerate(self.messages):
+            kind, content = message["msg_type"], message["content"]
+            name = content.get("transient", {}).get("display_id", str(number))
+            if kind == "update_display_data" and name in below:
+                below[name] = (below[name][0], content)
+            elif kind == "clear_output":
+                waits = content["wait"]
+                below = below if waits else {}
+            elif kind in ("stream", "error", *_DISPLAYS):
+                below = {} if waits else below
+                waits = False
+                below[name] = (kind, content)
+        return below.values()
 
 
 def hosts(manager: Any) -> set[int]:

@@ -65,19 +65,6 @@ def test_a_rank_that_does_not_come_is_named_and_the_line_goes_on(grouped):
     ) in cell.error
 
 
-def places(cell: Cell) -> list[str]:
-    """What a reader sees below the cell, from above: texts, and displays as they are by now."""
-    shown: dict[str, str] = {}
-    for number, message in enumerate(cell.messages):
-        content = message["content"]
-        if message["msg_type"] == "stream":
-            shown[str(number)] = content["text"]
-        elif message["msg_type"] in {"display_data", "update_display_data"}:
-            name = content["transient"].get("display_id", str(number))
-            shown[name] = content["data"].get("text/plain", "")
-    return [text for text in shown.values() if text]
-
-
 def test_the_alarm_stays_below_what_ranks_print(grouped):
     cell = grouped.start(
         "%%mesh\nfor i in range(60 * (rank == 3)): print('step', i, flush=True); time.sleep(0.2)\n"
@@ -85,8 +72,8 @@ def test_the_alarm_stays_below_what_ranks_print(grouped):
     )
     told(grouped, cell, "ranks 0-2 in all_reduce.*")
     grouped.until(lambda: "step 30" in cell.text(), timeout_s=20)
-    grouped.until(lambda: places(cell)[-1].startswith("\N{WARNING SIGN}"), timeout_s=10)
-    grouped.until(lambda: [text[0] for text in places(cell)].count("\N{WARNING SIGN}") == 1)
+    grouped.until(lambda: cell.parts[-1].startswith("\N{WARNING SIGN}"), timeout_s=10)
+    grouped.until(lambda: [text[0] for text in cell.parts].count("\N{WARNING SIGN}") == 1)
     stopped(grouped, cell)
 
 

@@ -85,6 +85,7 @@ def test_what_an_earlier_cells_call_has_said_is_there_with_its_result(kernel):
     kernel.ok("counters.stop().get()")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("work", [
     "import time; time.sleep(30)",
     "import asyncio; await asyncio.sleep(30)",
@@ -100,6 +101,7 @@ def test_stop_gives_the_prompt_and_the_ranks_back(kernel, work):
     assert time.monotonic() - begun < FREE_S
 
 
+@pytest.mark.alone
 def test_stop_reaches_endpoints(fresh):
     fresh.ok(
         "import time\nfrom monarch_nb import Actor, endpoint\n"
@@ -120,6 +122,7 @@ def test_stop_reaches_endpoints(fresh):
 
 
 @pytest.mark.fault
+@pytest.mark.alone
 def test_a_rank_that_ignores_the_interrupt_is_named_and_can_be_killed(fresh):
     stubborn = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     work = f"if rank == 3:\n    {stubborn}\nimport time; until = time.time() + 60\n"

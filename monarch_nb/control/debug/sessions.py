@@ -33,9 +33,9 @@ PAUSES_S: Final = 1.0
 Span = tuple[float, float]  # from and to, in seconds ago: ranks share no clock
 Key = tuple[int, int]
 """A process, and the number of the debugger there."""
-QUIET_S: Final = 0.05
+QUIET_S: Final = 0.15
 """Ranks that stop within this time of one another stop together; `GATHER_S` for all of them."""
-GATHER_S: Final = 0.1
+GATHER_S: Final = 0.5
 HINT: Final = "a rank has stopped in its debugger; in another terminal type: monarch-nb debug\n"
 
 

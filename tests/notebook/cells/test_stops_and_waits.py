@@ -24,6 +24,7 @@ def test_a_background_cell_is_cancelled_and_its_ranks_are_free(kernel):
     assert kernel.ok("%%mesh\n1").displays == [{"text/plain": "[0-3] 1"}]
 
 
+@pytest.mark.alone
 def test_stop_of_a_cell_that_waits_for_its_turn_leaves_the_one_before_alone(kernel):
     kernel.ok("%%mesh -a -o job\nimport time\ntime.sleep(1.5)\n'whole'")
     cell = kernel.start(
@@ -130,6 +131,7 @@ def test_a_rank_that_hangs_in_c_is_found(fresh, tmp_path):
     )
 
 
+@pytest.mark.alone
 def test_stop_frees_a_rank_whose_interpreter_is_held(fresh, tmp_path):
     """A regular expression that goes on for ages: no message is read, a signal is seen."""
     mark = tmp_path / "begun"

@@ -218,6 +218,7 @@ def test_ranks_that_do_not_wait_for_one_that_fails_are_interrupted(kernel, scrip
     assert "ranks 0-1,3 were interrupted at" in cell.error
 
 
+@pytest.mark.alone
 def test_stop_ends_a_script(kernel, script):
     script(
         "import torch, torch.distributed as dist\n"

@@ -288,6 +288,7 @@ def test_a_rank_that_is_killed_while_its_prompt_is_open(fresh):
     assert "rank 0: the process was killed by signal 9 (SIGKILL)" in prompt.cell.error
 
 
+@pytest.mark.alone
 def test_the_prompt_is_quick(kernel):
     asked, answered = [], []
     for _ in range(5):
