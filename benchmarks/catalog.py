@@ -83,6 +83,12 @@ def _known(name: str, label: str, limit_s: float) -> tuple[Row, ...]:
     return (Row("time", label, Unit.SECONDS, target),)
 
 
+def _owner(name: str, label: str) -> Measure:
+    why = "the machine takes down the memory of each process first; the agent of the host ends last"
+    target = at_most(name, "time", 0.015, "<= 15 ms", why)
+    return Measure(name, (Row("time", label, Unit.SECONDS, target),), deadline_s=200, rounds=5)
+
+
 MEASURES: tuple[Measure, ...] = (
     Measure(
         "call",
@@ -330,10 +336,6 @@ MEASURES: tuple[Measure, ...] = (
         quick=False,
     ),
     Measure("silent", _known("silent", "SIGSTOP of a busy rank until its status says silent", 2.5)),
-    Measure(
-        "owner",
-        _known("owner", "owner of 4 ranks with torch SIGKILLed until nothing is left", 1.0),
-        deadline_s=200,
-        rounds=5,
-    ),
+    _owner("owner", "owner of 4 ranks with torch SIGKILLed until nothing is left"),
+    _owner("owner_bare", "the same of a program without torch"),
 )

@@ -288,8 +288,13 @@ def _until_raised(wait: Callable[[], Any], strike: Callable[[], None]) -> float 
 def owner(module: str, _scale: Scale) -> Figures:
     """From SIGKILL of a process that owns 4 ranks, one busy, until nothing of it runs; all of them
     have loaded torch."""
+    return killed([sys.executable, "-m", module, "--own"])
+
+
+def killed(owner: list[str]) -> Figures:
+    """The same of a program of that command. It is given a file, and makes it when it is ready."""
     flag = Flag(tempfile.gettempdir())
-    root = subprocess.Popen([sys.executable, "-m", module, "--own", flag.path])
+    root = subprocess.Popen([*owner, flag.path])
     try:
         flag.wait(within_s=60)
     except TimeoutError:

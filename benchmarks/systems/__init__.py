@@ -44,7 +44,7 @@ _STATUS = (
     "tensor_matmul",
 )  # what only we have
 _TENSORS = ("tensor_",)  # of a tensor engine
-_ACTORS = ("first_call", "broadcast")  # of Monarch's API
+_ACTORS = ("first_call", "broadcast", "owner_bare")  # of Monarch's API
 _NOTEBOOK = ("cell", "tab", *_OUTPUT, "flood", *_STATUS)  # what only a notebook has
 
 OURS = System("monarch_nb", "monarch_nb_", None, skips=("bare_",))

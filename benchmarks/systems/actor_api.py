@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import work
-from benchmarks.measures import Figures, Scale
+from benchmarks.measures import Figures, Scale, killed
 from benchmarks.timing import now
 
 BROADCAST_BYTES = 16 << 20
@@ -30,6 +30,24 @@ class Echo(Actor):
 mesh = this_host().spawn_procs(per_host={{"gpus": 2}}).spawn("echo", Echo)
 print(sum(mesh.echo.call(7).get().values()), flush=True)
 shutdown_context().get()
+"""
+OWNER = """
+import sys
+from {package} import Actor, endpoint, this_host
+from benchmarks import work
+
+class Busy(Actor):
+    @endpoint
+    def answer(self):
+        pass
+
+    @endpoint
+    def spin(self, flag):
+        work.spin(flag)
+
+mesh = this_host().spawn_procs(per_host={{"gpus": 4}}).spawn("busy", Busy)
+mesh.answer.call().get()
+mesh.slice(gpus=1).spin.call_one(sys.argv[1]).get()
 """
 
 
@@ -117,3 +135,9 @@ def _first_call_s(package: str) -> float:
     if answer != "14\n":
         raise AssertionError(f"answered {answer!r}")
     return elapsed
+
+
+def owner(package: str, _scale: Scale) -> Figures:
+    """From SIGKILL of a program that never imports torch and owns 4 ranks, one busy, until nothing
+    of it runs."""
+    return killed([sys.executable, "-c", OWNER.format(package=package)])

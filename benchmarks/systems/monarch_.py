@@ -8,7 +8,7 @@ from monarch.actor import Actor, endpoint, shutdown_context, this_host
 
 from benchmarks import measures, system
 from benchmarks.measures import Figures, Scale
-from benchmarks.systems.actor_api import ActorRanks, Api, broadcast, first_call, probe_class
+from benchmarks.systems.actor_api import ActorRanks, Api, broadcast, first_call, owner, probe_class
 
 RANKS, OPERATIONS = 4, 500
 
@@ -30,6 +30,7 @@ def main() -> None:
             "tensor_ops": operations,
             "broadcast": partial(broadcast, API),
             "first_call": partial(first_call, "monarch.actor"),
+            "owner_bare": partial(owner, "monarch.actor"),
         },
         up,
         lambda: shutdown_context().get(),

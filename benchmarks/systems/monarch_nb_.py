@@ -21,7 +21,7 @@ from benchmarks import (
     views,
 )
 from benchmarks.measures import Figures, Scale
-from benchmarks.systems.actor_api import ActorRanks, Api, broadcast, first_call, probe_class
+from benchmarks.systems.actor_api import ActorRanks, Api, broadcast, first_call, owner, probe_class
 from benchmarks.timing import now
 from monarch_nb import Actor, endpoint, shutdown_context, this_host
 from monarch_nb.control.client import running_client
@@ -112,6 +112,7 @@ def main() -> None:
             "flood": partial(outputs.flood, NOTEBOOK),
             "broadcast": partial(broadcast, API),
             "first_call": partial(first_call, "monarch_nb"),
+            "owner_bare": partial(owner, "monarch_nb"),
             "rdma": transfers.rdma,
             "beside": transfers.beside,
             "peak": transfers.peak,
