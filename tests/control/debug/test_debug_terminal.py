@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pty
+import re
 import socket
 import subprocess
 import sys
@@ -70,6 +71,9 @@ def test_a_terminal_speaks_to_the_ranks_of_a_program(program):
     assert program.wait(20) == 0
 
 
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
 @pytest.mark.slow
 def test_completion_in_a_real_terminal(program):
     program.stderr.readline()
@@ -81,7 +85,7 @@ def test_completion_in_a_real_terminal(program):
         def look() -> bool:
             with contextlib.suppress(BlockingIOError):
                 shown.append(os.read(terminal, 4096).decode(errors="replace"))
-            return text in "".join(shown)
+            return text in ESCAPES.sub("", "".join(shown))
 
         eventually(look, what=lambda: f"{text!r} in {shown}")
         shown.clear()
