@@ -61,6 +61,7 @@ def test_widgets_of_ranks(notebook: Notebook, server) -> None:
     controls.element.locator("button", has_text="press 2").click()
     controls.shows("[2] pressed, slider at 100")
 
+    notebook.run(PICTURES)  # loads matplotlib, on each rank at its own pace
     pictures = notebook.run(PICTURES)
     pictures.shows("[0,2]")
     animation = notebook.run(ANIMATION)
