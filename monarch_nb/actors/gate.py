@@ -175,8 +175,11 @@ class _Line:
 
 
 class Gate:
-    """Of the actors of one process. `deliver` takes what is let through; `has_ended(port)` tells
-    that there is no actor any more. Any thread in which no interrupt can come up."""
+    """Let messages to the actors of one process through in order.
+
+    `deliver` takes what is let through; `has_ended(port)` tells that there is no actor any more.
+    Any thread in which no interrupt can come up.
+    """
 
     def __init__(
         self, process: int, deliver: Callable[[Message], None], has_ended: Callable[[int], bool]

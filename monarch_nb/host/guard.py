@@ -57,7 +57,7 @@ def wake_at_end_of(owner: int) -> None:
 
 
 def is_ending(process: int, thread: int) -> bool:
-    """Whether that thread of a process ends, or has ended.
+    """Return whether that thread of a process ends, or has ended.
 
     Where all threads of a process are killed, one that shares its memory with others ends at once;
     what wakes at the end of the process is told after its memory was taken down, which takes ten

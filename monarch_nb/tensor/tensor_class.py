@@ -77,7 +77,7 @@ class Tensor(MeshTensor):
 
     @property
     def dropped(self) -> bool:
-        """Whether `drop` was called."""
+        """Return whether `drop` was called."""
         return self._ref is DROPPED
 
     def full_tensor(self) -> torch.Tensor:

@@ -43,14 +43,14 @@ def values(cell: Cell) -> str:
     return cell.displays[-1]["text/plain"]
 
 
+@pytest.mark.alone  # on a busy machine a rank is later than what the stop button waits for
 @pytest.mark.parametrize("group", ON)
 def test_after_a_deadlock_and_a_stop_the_fixed_cell_works(fresh, group):
     fresh.ok(f"{HEAD}{ON[group]}\nx = torch.full((1,), 1.0); reduce(x); x.item()", timeout_s=60)
     cell = fresh.start("%%mesh\nold = torch.full((1,), 100.0)\nif rank != 2: reduce(old)")
     waiting(fresh, cell, "ranks 0-1,3")
     fresh.stop_s(cell)
-    is_late = "still at work" in cell.error  # the prompt does not wait for a rank of a busy machine
-    assert is_late or "ranks 0-1,3 have left a collective before it had ended" in cell.error
+    assert "ranks 0-1,3 have left a collective before it had ended" in cell.error
     assert "Error" not in cell.error, cell.error  # what torch says of a wait that was ended
     fixed = fresh.run("%%mesh\nx = torch.full((1,), float(rank)); reduce(x); x.item()")
     assert fixed.status == "ok", fixed.shown

@@ -57,7 +57,7 @@ class Ledger:
     def __init__(self, size: int) -> None:
         self.commands: list[Command] = []
         self.metas: dict[int, TensorMeta] = {}
-        """Of the tensors that there are, by ref."""
+        """Kinds of the tensors that there are, by ref."""
         self._storages: dict[int, _Storage] = {}
         self._now = [0] * size
         self._peak = [0] * size

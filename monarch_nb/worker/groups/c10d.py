@@ -30,7 +30,7 @@ class Work(Protocol):
 
 
 class Device(Protocol):
-    """Of a tensor: its `type` is cpu, cuda."""
+    """Where a tensor lies: its `type` is cpu or cuda."""
 
     type: str
 

@@ -21,6 +21,20 @@ def test_each_rank_asks_by_its_number(kernel):
     assert kernel.ok("%%mesh\nname").displays == [{"text/plain": "[0] 'n0'\n[1] 'n1'\n[2] 'n2'"}]
 
 
+def test_of_those_that_wait_the_lowest_number_is_asked_first(kernel, tmp_path):
+    head = f"import pathlib, time\nfolder = pathlib.Path({str(tmp_path)!r})"
+    waits = "while rank != 1 and not (folder / 'go').exists(): time.sleep(0.01)"
+    asks = "(folder / f'asks-{rank}').touch()\ninput('name? ')"
+    with Prompt(kernel, f"%%mesh\n{head}\n{waits}\n{asks}") as prompt:
+        assert prompt.at() == "rank 1: name? "
+        (tmp_path / "go").touch()
+        kernel.until(lambda: len(list(tmp_path.glob("asks-*"))) == 3)
+        kernel.settle()  # their questions are under way
+        prompt.reply("")
+        prompt.type("", at="rank 0: name? ")
+        prompt.type("", at="rank 2: name? ")
+
+
 def test_a_rank_asks_again_and_gets_an_empty_line(kernel):
     with Prompt(kernel, "%%mesh 1\nlines = [input(), input(7)]\nlines") as prompt:
         prompt.type("", at="rank 1: ")

@@ -47,7 +47,7 @@ class GroupWait(NamedTuple):
 
 
 class Standings(NamedTuple):
-    """Of one rank. `at_rest`: no code of the user's runs or waits for its turn."""
+    """How far one rank is in its groups. `at_rest`: no code of the user's runs or waits there."""
 
     groups: list[GroupCounts]
     waits: list[GroupWait]

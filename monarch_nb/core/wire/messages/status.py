@@ -55,7 +55,7 @@ class ThreadStack(NamedTuple):
 
 
 class RankStacks(NamedTuple):
-    """Of threads that run code of the user's, the main thread first; none: the rank is idle."""
+    """Stacks of threads that run code of the user's, the main thread first; none: it is idle."""
 
     threads: list[ThreadStack]
 
