@@ -54,6 +54,13 @@ def is_at_work(cell: Cell) -> None:
     cell.element.locator(".jp-InputPrompt", has_text="[*]:").wait_for(timeout=READY_S * 1000)
 
 
+def goes_on(cell: Cell, name: str) -> None:
+    """More lines come to those that a page that has just come draws a moment later."""
+    is_at_work(cell)
+    cell.shows(f"{name} 3")
+    cell.shows(f"{name} {lines_of(cell, name)[-1] + 3}")
+
+
 def test_cells_that_run_go_on_where_they_were(notebook: Notebook, server: Server, tmp_path: Path):
     seen = [tmp_path / "ranks", tmp_path / "loop"]
     notebook.run("%mesh up --gpus 2")
@@ -62,8 +69,7 @@ def test_cells_that_run_go_on_where_they_were(notebook: Notebook, server: Server
     ranks.shows("[0] step 3")
     again = load_again(notebook, server)
     ranks, loop = again.cell(1), again.cell(2)
-    is_at_work(ranks)
-    ranks.shows(f"[0] step {lines_of(ranks, 'step')[-1] + 3}")
+    goes_on(ranks, "step")
     picture(again.page, "reload-at-work")
     seen[0].touch()
     ranks.finish()
@@ -71,7 +77,7 @@ def test_cells_that_run_go_on_where_they_were(notebook: Notebook, server: Server
     is_at_work(loop)
     again = load_again(again, server)
     ranks, loop = again.cell(1), again.cell(2)
-    loop.shows(f"loop {lines_of(loop, 'loop')[-1] + 3}")
+    goes_on(loop, "loop")
     seen[1].touch()
     loop.finish()
     for cell, name in ((ranks, "step"), (loop, "loop")):
