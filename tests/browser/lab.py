@@ -55,7 +55,9 @@ BEGIN_ANEW = """async forget => {
     const { commands, shell } = window.jupyterapp;
     const widgets = [...shell.widgets("main")];
     const { kernel } = widgets.find(one => one.sessionContext?.session).sessionContext.session;
-    if (kernel.status === "busy") await kernel.interrupt();
+    // a message of a widget makes it busy, too; an interrupt then hits what is asked below
+    const isRunning = cell => cell.model.executionState === "running";
+    if (widgets.some(one => one.content?.widgets?.some(isRunning))) await kernel.interrupt();
     for (const code of forget) {
         const { content } = await kernel.requestExecute({ code, store_history: false }).done;
         if (content.status !== "ok" && !content.evalue.startsWith("No mesh is up"))

@@ -47,6 +47,9 @@ def load_again(notebook: Notebook, server: Server) -> Notebook:
 
 
 def lines_of(cell: Cell, name: str) -> list[int]:
+    """Scroll to it first: Chromium draws no text outside the window, and that is what is read."""
+    cell.element.scroll_into_view_if_needed()
+    eventually(lambda: f"{name} " in cell.text, what=f"lines of {name}")
     return [int(line.split()[-1]) for line in cell.text.splitlines() if f"{name} " in line]
 
 
@@ -55,9 +58,8 @@ def is_at_work(cell: Cell) -> None:
 
 
 def goes_on(cell: Cell, name: str) -> None:
-    """More lines come to those that a page that has just come draws a moment later."""
+    """More lines come to those that stand there."""
     is_at_work(cell)
-    cell.shows(f"{name} 3")
     cell.shows(f"{name} {lines_of(cell, name)[-1] + 3}")
 
 
