@@ -71,7 +71,7 @@ def test_cells_that_run_go_on_where_they_were(notebook: Notebook, server: Server
     ranks.shows("[0] step 3")
     again = load_again(notebook, server)
     ranks, loop = again.cell(1), again.cell(2)
-    goes_on(ranks, "step")
+    goes_on(ranks, "[0] step")
     picture(again.page, "reload-at-work")
     seen[0].touch()
     ranks.finish()
@@ -82,11 +82,11 @@ def test_cells_that_run_go_on_where_they_were(notebook: Notebook, server: Server
     goes_on(loop, "loop")
     seen[1].touch()
     loop.finish()
-    for cell, name in ((ranks, "step"), (loop, "loop")):
+    for cell, name, prompt in ((ranks, "[0] step", "[2]:"), (loop, "loop", "[3]:")):
         lines = lines_of(cell, name)
         assert lines == list(range(len(lines)))
         assert len(lines) > 5
-    assert [ranks.prompt, loop.prompt] == ["[2]:", "[3]:"]
+        assert cell.prompt == prompt
     assert loop.text.startswith("done\nloop 0")
     assert "gone" not in loop.text
     assert "ZeroDivisionError: division by zero" in loop.text
