@@ -33,6 +33,9 @@ class Config:
     """A hang or a partition is *silent* within this time; other deadlines derive from it."""
     grace_s: float = 10.0
     """How long a rank may be silent before it counts as unreachable."""
+    outage_s: float = 30.0
+    """How long nothing may be heard of another host before it counts as unreachable; on it, of the
+    client, before its ranks end. Nothing is lost meanwhile."""
     cleanup_s: float = 3.0
     """How long an actor's `__cleanup__` may take."""
     start_s: float = 120.0

@@ -229,25 +229,36 @@ class Client(Runtime):
         with self._lock:
             if self._attached is None:
                 self._attached = AttachedHosts(
-                    self._run_dir.path, self.proc.host, self.config, self.proc.id, self._host_lost
+                    self.proc.links,
+                    self.proc.host,
+                    self.config,
+                    self.proc.id,
+                    self._host_lost,
+                    self._host_pulse,
                 )
         limit_s = self.proc.config.attach_s
         return [self._attached.dial(address, pair, limit_s) for address in addresses]
 
+    def _host_pulse(self, host: int, silent_s: float | None) -> None:
+        processes = [each for each in self._processes_on(host) if each not in self.proc.dead]
+        self.supervision.note_pulse(processes, silent_s)
+
     def _host_lost(self, host: int, why: str, silent_s: float | None) -> None:
-        # the gateway's thread
-        lost = {
-            process
-            for state in list(self.supervision.states.values())
-            for process in state.processes
-            if process >> HOST_SHIFT == host
-        }
+        lost = self._processes_on(host)
         self.supervision.exited(
             *(
                 Exit(process, reason=why, unreachable_s=silent_s, for_good=True)
                 for process in (agent_of(host), *lost)
             )
         )
+
+    def _processes_on(self, host: int) -> set[int]:
+        return {
+            process
+            for state in list(self.supervision.states.values())
+            for process in state.processes
+            if process >> HOST_SHIFT == host
+        }
 
     def _agent_on(self, host: int) -> int | None:
         if host == self.proc.host:

@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +24,14 @@ from monarch_nb.core.wire import frames
 from monarch_nb.errors import ProtocolError
 from monarch_nb.net import wire
 from monarch_nb.net.loop import Loop
-from monarch_nb.net.outbox import Outbox, Relay, RelayOutbox, StreamOutbox, open_queue
+from monarch_nb.net.outbox import (
+    Outbox,
+    Relay,
+    RelayOutbox,
+    StreamOutbox,
+    StreamRelay,
+    open_queue,
+)
 from monarch_nb.net.private import check_private
 from monarch_nb.net.pulse import Pulse, PulseWatch
 from monarch_nb.net.stream_inbox import StreamInbox
@@ -97,11 +104,27 @@ class Links:
     def _open(self, process: int) -> Outbox:
         if process >> frames.HOST_SHIFT != self.process >> frames.HOST_SHIFT:
             if self._relay is None:
-                self._relay = Relay(self.run_dir, self.process, self._loop)
+                self._relay = StreamRelay(self.run_dir, self.process, self._loop)
             return RelayOutbox(self._relay, process, self._on_held)
         if process & frames.SERVICE_BIT:
             return open_queue(self._context, self.run_dir, process, self._on_held)
         return StreamOutbox(Stream(self.run_dir, process, self._loop), self._on_held)
+
+    @property
+    def loop(self) -> Loop:
+        """What the inbox thread waits on."""
+        return self._loop
+
+    def relay_through(self, relay: Relay) -> None:
+        """Reach other hosts this way from now on, which no process of theirs was before."""
+        with self._lock:
+            self._relay = relay
+
+    def take(self, parts: Sequence[frames.Buffer]) -> None:
+        """Receive a message that has come another way than by a socket of this process. The inbox
+        thread. Raises `RemoteProtocolError`."""
+        for message in frames.open_frames(parts):
+            self._streams.deliver(message)
 
     def flush(self) -> None:
         """Send everything that is held. Whoever is about to wait calls this (if `held`)."""

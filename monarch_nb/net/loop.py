@@ -7,14 +7,18 @@ again: soon at first, then less often.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import select
 import sys
+import threading
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
+
+from monarch_nb.net.threads import helper_thread
 
 _RETRY_S: Final = 0.005  # a peer that is being forked listens within milliseconds
 _LATE_RETRY_S: Final = 0.05  # one that did not within `_LATE_S` is being started
@@ -41,6 +45,10 @@ class Loop:
         self._readers: dict[int, Callable[[], object]] = {}
         self._writers: dict[int, Callable[[], object]] = {}
         self._attempts: deque[Attempt] = deque()
+        self._todo: deque[Callable[[], object]] = deque()
+        self._period_s: float | None = None
+        self._on_tick: Callable[[float], object] = lambda _: None
+        self._tick_at = 0.0
         self._tried_since = self._try_at = 0.0
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.when_readable(self._wakeup, self._woken)
@@ -68,6 +76,29 @@ class Loop:
         del self._writers[fd]
         self._epoll.unregister(fd)
 
+    def soon(self, action: Callable[[], object]) -> None:
+        """Call `action` once, in the loop's thread."""
+        self._todo.append(action)
+        self.wake()
+
+    def call(self, action: Callable[[], object], limit_s: float = 5.0) -> None:
+        """Do this in the loop's thread, which is another, and wait until it is done."""
+        done = threading.Event()
+
+        def do() -> None:
+            try:
+                action()
+            finally:
+                done.set()
+
+        self.soon(do)
+        done.wait(limit_s)
+
+    def every(self, period_s: float, action: Callable[[float], object]) -> None:
+        """Call `action(time.monotonic())` about so often from now on. There is one such action."""
+        self._period_s, self._on_tick = period_s, action
+        self.wake()
+
     def wake(self) -> None:
         os.eventfd_write(self._wakeup, 1)
 
@@ -80,22 +111,23 @@ class Loop:
     def pause_s(self) -> float | None:
         """Return after how long `turn` has something to do even if nothing comes; or None."""
         if not self._attempts:
-            return None
+            return self._period_s
         late = time.monotonic() > self._tried_since + _LATE_S
         return _LATE_RETRY_S if late else _RETRY_S
 
     def turn(self, timeout_s: float | None = None) -> None:
         """Wait for what comes, at most `timeout_s` if given, and do what is due."""
         readers, writers = self._readers, self._writers
-        pause_s = self.pause_s() if timeout_s is None and self._attempts else timeout_s
+        pause_s = timeout_s
+        if timeout_s is None and (self._attempts or self._period_s is not None):
+            pause_s = self.pause_s()
         for fd, _ in self._epoll.poll(pause_s):
-            try:
-                action = readers.get(fd) or writers.get(fd)  # no descriptor is in both
-                if action is not None:
-                    action()
-            # one bad message must not end the thread that all depend on
-            except Exception:  # noqa: BLE001
-                traceback.print_exc(file=sys.__stderr__)
+            action = readers.get(fd) or writers.get(fd)  # no descriptor is in both
+            if action is not None:
+                self._do(action)
+        if self._period_s is not None and (now := time.monotonic()) >= self._tick_at:
+            self._tick_at = now + self._period_s
+            self._do(functools.partial(self._on_tick, now))
         if self._attempts and time.monotonic() >= self._try_at:
             self._try_again()
 
@@ -104,9 +136,18 @@ class Loop:
         self._epoll.close()
         os.close(self._wakeup)
 
+    def _do(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        # one bad message must not end the thread that all depend on
+        except Exception:  # noqa: BLE001
+            traceback.print_exc(file=sys.__stderr__)
+
     def _woken(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._wakeup)
+        while self._todo:
+            self._do(self._todo.popleft())
         self._on_wake()
 
     def _try_again(self) -> None:
@@ -116,3 +157,26 @@ class Loop:
                 self._attempts.append(attempt)
         if (now := time.monotonic()) > self._tried_since + _LATE_S:
             self._try_at = now + _LATE_RETRY_S
+
+
+class LoopThread:
+    """A thread that does nothing else than what comes to its loop."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = Loop()
+        self._is_over = False
+        self._thread = helper_thread(self._run, name)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, then the loop. Any thread but this one."""
+        self.loop.soon(self._end)
+        self._thread.join()
+        self.loop.close()
+
+    def _run(self) -> None:
+        while not self._is_over:
+            self.loop.turn()
+
+    def _end(self) -> None:
+        self._is_over = True

@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import zmq
 
@@ -159,18 +159,31 @@ class QueueOutbox(Outbox):
         self._socket.close(int(linger_s * 1000))
 
 
-class Relay:
-    """The stream to this host's gateway, which all outboxes to other hosts share."""
+class Relay(Protocol):
+    """The way to processes of other hosts, which all outboxes to them share."""
+
+    def send(self, process: int, parts: Sequence[Buffer]) -> None:
+        """Send a message of these frames to a process of another host."""
+
+    def sever(self) -> None:
+        """Be of no use any more: this process is a fork."""
+
+    def close(self, linger_s: float) -> None:
+        """Close; what was sent is still delivered within `linger_s`."""
+
+
+class StreamRelay:
+    """The stream to this host's gateway, which runs in another process."""
 
     def __init__(self, run_dir: Path, own: int, loop: Loop) -> None:
         gateway = wire.gateway_id(own >> frames.HOST_SHIFT)
+        self._own = own
         self._stream = Stream(run_dir, gateway, loop)
         self._lock: threading.Lock | _Severed = threading.Lock()
 
     def send(self, process: int, parts: Sequence[Buffer]) -> None:
-        """Send a message of these frames to a process of another host."""
         first, *buffers = parts
-        relay = frames.HEADER.pack(frames.RELAY, 0, len(buffers), 0, 0, process, 0, 0)
+        relay = frames.HEADER.pack(frames.RELAY, 0, len(buffers), 0, 0, process, self._own, 0)
         with self._lock:
             self._stream.send_pieces(split([relay + bytes(first), *buffers]))
 

@@ -1,8 +1,8 @@
 """Every socket of the project is made here: the only `bind` and the only `connect`.
 
-On one host: `ipc://` in a directory of mode 0700. Between hosts: CURVE, always (the allow-list is
-in `gateway.py`). There is no option for plain TCP and no way to listen on every interface by
-accident.
+On one host: `ipc://` in a directory of mode 0700. Between hosts: one TCP port, behind which stand
+CURVE with an allow-list for who wants to join, and encrypted sessions for who has joined
+(`hosts/`). There is no option for plain TCP and no way to listen on every interface by accident.
 
 Data links have no heartbeats: a unix socket does not partition, and a heartbeat that gives up on a
 stopped peer would drop what is in the pipe. Whether a peer is alive is asked on a link of its own
@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import ipaddress
 import os
 import re
 import socket
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import zmq
 
@@ -32,14 +33,16 @@ _LATE_RECONNECT_MS: Final = 500  # a host that is being started, or is flooded
 _MAX_SOCKETS: Final = 60_000
 _LINGER_MS: Final = 2_000
 _HANDSHAKE_MS: Final = 3_000  # then whoever only holds a connection open is cut off
-LONGEST_FRAME: Final = 1 << 20  # between hosts, also before it is known who sends it
-_DATA_THREAD: Final = 1  # bits of I/O threads of a gateway's context
-_PULSE_THREAD: Final = 2
+LONGEST_FRAME: Final = 1 << 16  # of who wants to join, also before it is known who that is
+_LAST_PORT: Final = 65_535
+_SIOCGIFADDR: Final = 0x8915  # of Linux
+_IFNAMSIZ: Final = 15
 IPC_PATH_LIMIT: Final = 107
 _INHERITED: Final = re.compile(r"tcp://[^@]*:fd(\d+)")
 STREAM_SUFFIX: Final = ".s"
 NO_FILE_LEFT: Final = (errno.EMFILE, errno.ENFILE)
 _DEBUG_SERVER: Final = "visitors"  # the file
+_JOINS: Final = "joins"
 _BACKLOG: Final = 1024
 ZAP_DOMAIN: Final = "monarch_nb"
 Context = zmq.Context[zmq.Socket[bytes]]
@@ -169,82 +172,161 @@ def gateway_id(host: int) -> int:
     return host << HOST_SHIFT | SERVICE_BIT | 1
 
 
-def bind_server(
-    context: Context, address: str, keys: KeyPair, *, anywhere: bool = False
-) -> zmq.Socket[bytes]:
-    """Listen for other hosts at an address that the user gave, with CURVE.
+def bind_joins(context: Context, run_dir: Path, keys: KeyPair) -> zmq.Socket[bytes]:
+    """Bind where hosts and clients that want to join speak CURVE; a `Listener` passes them on.
 
-    The caller has an allow-list running on the context's ZAP endpoint. Raises `ValueError` for an
-    address that means every interface, unless `anywhere` it may; `LaunchError` for one that cannot
-    be bound.
+    The caller has an allow-list running on the context's ZAP endpoint.
     """
-    address, descriptor = _inherited(address)
-    if not anywhere:
-        check_address(address)
+    check_private(run_dir)
     socket = _curve_socket(context, zmq.ROUTER, keys)
     socket.zap_domain = ZAP_DOMAIN.encode()
     socket.zap_enforce_domain = True  # without who looks at the list, nobody is let in
     socket.curve_server = True
     socket.backlog = _BACKLOG
-    if descriptor is not None:
-        socket.use_fd = descriptor
-    try:
-        socket.bind(address)
-    except zmq.ZMQError as error:
-        socket.close(0)
-        raise LaunchError(f"cannot listen at {address}: {error.strerror}") from None
-    try:
-        if not anywhere:
-            check_address(listens_at(socket))  # what the operating system has made of it
-    except ValueError:
-        socket.close(0)
-        raise
+    socket.bind(f"ipc://{_joins_path(run_dir)}")
     return socket
 
 
-def _inherited(address: str) -> tuple[str, int | None]:
-    # `tcp://host:fd3`: where the socket with that descriptor listens, and the descriptor
-    found = _INHERITED.fullmatch(address)
-    if found is None:
-        return address, None
-    descriptor = int(found[1])
-    try:
-        with socket.socket(fileno=os.dup(descriptor)) as listener:
-            host, port = listener.getsockname()[:2]
-    except (OSError, ValueError) as error:
-        raise LaunchError(
-            f"cannot listen at {address}: this process has no listening TCP socket with descriptor "
-            f"{descriptor} ({error})"
-        ) from None
-    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}", descriptor
+def connect_joins(run_dir: Path) -> socket.socket:
+    """Connect to that, to pass on what somebody says who has come to this host's port."""
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    stream.connect(str(_joins_path(run_dir)))
+    stream.setblocking(False)
+    return stream
 
 
-def listens_at(server: zmq.Socket[bytes]) -> str:
-    """Return the address of a server, with its port."""
-    return str(server.get_string(zmq.LAST_ENDPOINT)).rstrip("\0")
+def _joins_path(run_dir: Path) -> Path:
+    return run_dir / _JOINS
 
 
-def connect_server(
-    context: Context,
-    address: str,
-    keys: KeyPair,
-    server: bytes,
-    pulse: tuple[float, float] | None = None,
+def connect_to_join(
+    context: Context, address: str, keys: KeyPair, server: bytes
 ) -> zmq.Socket[bytes]:
-    """Connect to another host's server, whose public key must be `server`.
-
-    With `pulse` (interval, time-out in seconds) it has heartbeats, and must carry no data.
-    """
+    """Connect to a host that one wants to join, whose public key must be `server`."""
     check_address(address)
     socket = _curve_socket(context, zmq.DEALER, keys)
-    socket.affinity = _DATA_THREAD
-    if pulse is not None:
-        socket.affinity = _PULSE_THREAD  # never behind the encryption of a large frame
-        socket.heartbeat_ivl, socket.heartbeat_timeout = (int(each * 1000) for each in pulse)
-        socket.heartbeat_ttl = socket.heartbeat_timeout + socket.heartbeat_ivl
     socket.curve_serverkey = server
     socket.connect(address)
     return socket
+
+
+def listen_for_hosts(address: str, *, anywhere: bool = False) -> socket.socket:
+    """Listen for other hosts at an address that the user gave: only a `Listener` may accept.
+
+    `tcp://host:fdN` is the listening socket with this descriptor. Raises `ValueError` for an
+    address that means every interface, unless `anywhere` it may; `LaunchError` for one that cannot
+    be bound.
+    """
+    if not anywhere:
+        check_address(address)
+    inherited = _INHERITED.fullmatch(address)
+    made = _bound(address) if inherited is None else _inherited(address, int(inherited[1]))
+    try:
+        if not anywhere:
+            check_address(listens_at(made))  # what the operating system has made of it
+    except ValueError:
+        made.close()
+        raise
+    return made
+
+
+def _bound(address: str) -> socket.socket:
+    made: socket.socket | None = None
+    try:
+        family, place = _place(address)
+        made = socket.socket(family, socket.SOCK_STREAM)
+        if family == socket.AF_UNIX:
+            _remove_stale(made, place)
+        else:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(place)
+        made.listen(_BACKLOG)
+    except (OSError, UnicodeError) as error:
+        if made is not None:
+            made.close()
+        why = getattr(error, "strerror", None) or error
+        raise LaunchError(f"cannot listen at {address}: {why}") from None
+    return made
+
+
+def _remove_stale(asks: socket.socket, path: str) -> None:
+    # of a process that has died: a socket at which nobody listens
+    if Path(path).is_socket() and asks.connect_ex(path) == errno.ECONNREFUSED:
+        Path(path).unlink(missing_ok=True)
+
+
+def _inherited(address: str, descriptor: int) -> socket.socket:
+    why = "it does not listen"
+    try:
+        made = socket.socket(fileno=os.dup(descriptor))
+        if made.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            return made
+        made.close()
+    except OSError as error:
+        why = str(error)
+    raise LaunchError(
+        f"cannot listen at {address}: this process has no listening TCP socket with descriptor "
+        f"{descriptor} ({why})"
+    )
+
+
+def _place(address: str) -> tuple[socket.AddressFamily, Any]:
+    # what `bind` and `connect` take. Raises `OSError`
+    kind, _, place = address.partition("://")
+    if kind == "ipc":
+        return socket.AF_UNIX, place
+    name, _, port = place.rpartition(":")
+    number = 0 if port == "*" else _port(port)
+    name = "" if name == "*" else _interface_address(name) or name.strip("[]")
+    found = socket.getaddrinfo(
+        name or None, number, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    family, _, _, _, at = found[0]
+    return family, at
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > _LAST_PORT:
+        raise OSError(errno.EINVAL, f"{text!r} is no port")
+    return int(text)
+
+
+def _interface_address(name: str) -> str | None:
+    # the IPv4 address of a network interface of this name, or None
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asks:
+        asked = fcntl.ioctl(asks, _SIOCGIFADDR, name.encode()[:_IFNAMSIZ].ljust(256, b"\0"))
+        return socket.inet_ntoa(asked[20:24])
+    return None
+
+
+def listens_at(listener: socket.socket) -> str:
+    """Return the address at which a socket listens, with its port."""
+    at = listener.getsockname()
+    if listener.family == socket.AF_UNIX:
+        return f"ipc://{at}"
+    host = f"[{at[0]}]" if listener.family == socket.AF_INET6 else at[0]
+    return f"tcp://{host}:{at[1]}"
+
+
+def connect_host(address: str, limit_s: float) -> socket.socket:
+    """Connect to where another host listens. Raises `OSError`, `TimeoutError` after `limit_s`."""
+    check_address(address)
+    family, place = _place(address)
+    stream = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        stream.settimeout(limit_s)
+        stream.connect(place)
+    except BaseException:
+        stream.close()
+        raise
+    send_at_once(stream)
+    return stream
+
+
+def send_at_once(stream: socket.socket) -> None:
+    """Have the operating system send what is written at once, however little it is."""
+    if stream.family != socket.AF_UNIX:
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def check_address(address: str) -> None:

@@ -5,12 +5,15 @@ import pytest
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.host.rundir import new_run_dir
-from monarch_nb.net import keys, wire
-from monarch_nb.net.gateway import Gateway, pack_hello
+from monarch_nb.net import wire
+from monarch_nb.net.hosts.gateway import Gateway
+from monarch_nb.net.hosts.handshake import Secret
+from monarch_nb.net.hosts.link import Timing
 from monarch_nb.net.links import Links
-from monarch_nb.net.loop import Loop
+from monarch_nb.net.loop import LoopThread
+from tests.support import eventually
 
-PULSE_S = 0.5, 1.5
+TIMING = Timing(pulse_s=0.1, silent_s=0.5, outage_s=5.0)
 
 
 class Host:
@@ -20,51 +23,70 @@ class Host:
         self.number = number
         self.process = number << HOST_SHIFT | 1
         self.dir = new_run_dir()
+        self.thread = LoopThread("gateway")
+        self.lost = []
+        self.pulses = []
         self.gateway = Gateway(
             self.dir.path,
             number,
-            *PULSE_S,
-            on_lost=lambda _host, _why: None,
-            on_hello=lambda _: {"ok": True},
+            self.thread.loop,
+            TIMING,
+            on_lost=lambda host, why, _: self.lost.append((host, why)),
+            on_pulse=lambda host, silent_s: self.pulses.append((host, silent_s is not None)),
         )
-        self.context = wire.new_context()
-        self.inbox = wire.bind_inbox(self.context, self.dir.path, self.process)
+        self.got = []
+        self.links = Links(self.dir.path, self.process, self.got.append)
+        self.links.start()
+
+    def listen(self) -> str:
+        listener = wire.listen_for_hosts("tcp://127.0.0.1:*")
+        self.thread.loop.call(lambda: self.gateway.listen(listener))
+        return wire.listens_at(listener)
+
+    def send(self, to: "Host", number: int) -> None:
+        header = frames.HEADER.pack(frames.CALL, 0, 0, 0, number, 7, self.process, 0)
+        self.links.outbox(to.process).send(header)
 
     def close(self) -> None:
+        self.links.close()
         self.gateway.close()
-        self.context.destroy(0)
+        self.thread.close()
         self.dir.remove()
 
 
 @pytest.fixture
-def hosts(home):
+def hosts():
     made = [Host(number) for number in (1, 2)]
     yield made
     for each in made:
         each.close()
 
 
-@pytest.fixture
-def process(hosts):
-    """The links of a process of the first host."""
-    here, _ = hosts
-    links = Links(here.dir.path, here.process + 1, lambda _: None)
-    links.start()
-    yield links
-    links.close()
+def link(here: Host, there: Host) -> None:
+    secret = Secret.new()
+    address = there.listen()
+    there.thread.loop.call(lambda: there.gateway.serve(here.number, secret))
+    here.thread.loop.call(lambda: here.gateway.link(there.number, secret, [address]))
 
 
-def test_what_is_sent_right_after_a_host_was_dialled_arrives(hosts, process, monkeypatch):
-    """It comes to the gateway another way than the request to dial, and may be the first."""
+def test_what_is_sent_before_a_host_is_linked_arrives_in_order(hosts):
     here, there = hosts
-    pair = keys.identity()
-    address = there.gateway.listen("tcp://127.0.0.1:*", pair, keys.allowed())
-    for each in hosts:
-        each.gateway.start()
-    hello = pack_hello(there.number, here.process)
-    with monkeypatch.context() as late:
-        late.setattr(Loop, "wake", lambda _: None)  # the request to dial is not heard
-        here.gateway.dial(there.number, address, pair, pair.public, hello)
-    process.outbox(there.process).send(frames.HEADER.pack(frames.CALL, 0, 0, 0, 0, 7, 0, 0))
-    assert there.inbox.poll(5000), "it is lost"
-    assert frames.parse_header(there.inbox.recv())[5] == 7
+    here.gateway.expect(there.number)
+    for number in range(100):
+        here.send(there, number)
+    link(here, there)
+    for number in range(100, 200):
+        here.send(there, number)
+        there.send(here, number)
+    eventually(lambda: len(there.got) == 200 and len(here.got) == 100)
+    assert [each.tag for each in there.got] == list(range(200))
+    assert [each.tag for each in here.got] == list(range(100, 200))
+
+
+def test_a_host_that_leaves_is_lost_at_once(hosts):
+    here, there = hosts
+    link(here, there)
+    there.send(here, 1)
+    eventually(lambda: here.got)
+    there.gateway.close()
+    eventually(lambda: here.lost == [(2, "it was ended")], 1.0)

@@ -23,7 +23,6 @@ from monarch_nb.config import Config
 from monarch_nb.control.client import client
 from monarch_nb.errors import AuthError, LaunchError
 from monarch_nb.net import keys, wire
-from monarch_nb.net.gateway import unpack_hello
 from tests.support import descendants, eventually, is_running, until_exists
 
 
@@ -205,7 +204,7 @@ def test_a_stranger_with_the_server_key_is_not_let_in(workers, home):
     server = keys.identity(home).public
     context = zmq.Context()
     public, secret = zmq.curve_keypair()
-    stranger = wire.connect_server(context, address, keys.KeyPair(public, secret), server)
+    stranger = wire.connect_to_join(context, address, keys.KeyPair(public, secret), server)
     monitor = stranger.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
     stranger.send(b"hello")
     assert monitor.poll(5000), "the handshake was not refused"
@@ -261,8 +260,3 @@ def test_a_link_to_a_key_file_is_refused(home, tmp_path):
     (home / keys.IDENTITY).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(AuthError, match="cannot be read"):
         keys.identity(home)
-
-
-@pytest.mark.parametrize("data", [b"", b"x" * 7, b"\x80\x04pickle", b"MNB9" + b"\0" * 12])
-def test_a_hello_is_a_fixed_record(data):
-    assert isinstance(unpack_hello(data), str)

@@ -9,28 +9,36 @@ processor time gets the grace that ranks get.
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from monarch_nb.config import Config
 from monarch_nb.core.wire.frames import HOST_SHIFT, SERVICE_BIT
 from monarch_nb.core.wire.messages.agents import Shutdown
+from monarch_nb.core.wire.messages.hosts import PROTOCOL, Join, Joined
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import LIGHT, AgentBoot
 from monarch_nb.host.local import LocalLauncher
-from monarch_nb.net.gateway import Gateway, pack_hello
+from monarch_nb.host.versions import difference, versions
+from monarch_nb.net.hosts.gateway import Gateway, GatewayRelay
+from monarch_nb.net.hosts.handshake import Secret
+from monarch_nb.net.hosts.joining import Joins
+from monarch_nb.net.hosts.link import Timing
 from monarch_nb.net.keys import KeyPair
+from monarch_nb.net.links import Links
 from monarch_nb.net.pulse import PulseWatch
 from monarch_nb.process import libraries
 from monarch_nb.process.futures.future import Future, make
 from monarch_nb.process.process import Proc
 
+_log: Final = logging.getLogger(__name__)
 _ASK_AGAIN_S: Final = 0.1
 _RANKS_SHARE: Final = 0.8  # of the time to end in: the rest is for killing those that did not
 _CANNOT_RUN: Final = "TtD"  # states of /proc: stopped, traced, frozen
@@ -143,41 +151,48 @@ def agent_of(host: int) -> int:
 
 
 class AttachedHosts:
-    """The client's end: a gateway and the hosts it has dialled.
+    """The client's end: a gateway in its inbox thread, and the hosts that it has dialled.
 
     A host's number is chosen here; with it come the ids of its gateway, its agent and its ranks.
     """
 
     def __init__(
         self,
-        run_dir: Path,
+        links: Links,
         own_host: int,
         config: Config,
         controller: int,
         on_lost: OnHostLost,
+        on_pulse: Callable[[int, float | None], None],
     ) -> None:
         self._gateway = Gateway(
-            run_dir,
+            links.run_dir,
             own_host,
-            config.pulse_interval_s,
-            config.pulse_timeout_s,
-            on_welcome=self._on_welcome,
+            links.loop,
+            timing_of(config),
             on_lost=self._lost,
+            on_pulse=on_pulse,
+            here={links.process: links.take},
         )
+        links.relay_through(GatewayRelay(self._gateway, links.process))
+        self._loop = links.loop
         self._controller = controller
-        self._timeout_s = config.pulse_timeout_s
+        self._versions = versions()
         self._next = own_host + 1
         self.ready: dict[int, Future[bool]] = {}
         self._limits: list[threading.Timer] = []
-        self._addresses: dict[int, str] = {}
+        self._dialled: dict[int, _Dialled] = {}
         self._on_lost = on_lost
-        self._gateway.start()
+        self._joins = Joins(self._joined, self._failed)
 
     def dial(self, address: str, pair: KeyPair, limit_s: float) -> int:
         host, self._next = self._next, self._next + 1
         self.ready[host] = make(Future)
-        self._addresses[host] = address
-        self._gateway.dial(host, address, pair, pair.public, pack_hello(host, self._controller))
+        dialled = self._dialled[host] = _Dialled(address, Secret.new())
+        self._gateway.expect(host)
+        secret = dialled.secret.to_text()
+        question = Join(PROTOCOL, self._versions, host, self._controller, secret)
+        self._joins.ask(host, address, pair, pair.public, question)
         limit = threading.Timer(limit_s, self._too_late, (host, limit_s))
         limit.daemon = True
         limit.name = "monarch-attach"
@@ -187,27 +202,54 @@ class AttachedHosts:
         return host
 
     def _too_late(self, host: int, limit_s: float) -> None:
+        self._joins.give_up(host)
         why = f"no answer within {limit_s:g} s; is a worker running there with the same keys?"
-        self._gateway.give_up(host, why)
+        self._failed(host, why)
 
-    # the gateway's thread
+    # the thread that joins
 
-    def _on_welcome(self, host: int, answer: dict[str, Any]) -> None:
-        if "error" in answer:
-            self._gateway.hang_up(host, str(answer["error"]))
-        else:
+    def _joined(self, host: int, joined: Joined) -> None:
+        dialled = self._dialled[host]
+        if (differs := difference(self._versions, joined.versions)) is not None:
+            _log.warning("%s: %s", dialled.address, differs)
+
+        def link() -> None:
+            self._gateway.link(host, dialled.secret, [dialled.address])
             self.ready[host]._set_result(True)
 
-    def _lost(self, host: int, why: str) -> None:
+        self._loop.soon(link)
+
+    def _failed(self, host: int, why: str) -> None:
+        self._loop.soon(functools.partial(self._not_attached, host, why))
+
+    # the inbox thread
+
+    def _not_attached(self, host: int, why: str) -> None:
         if self.ready[host].done():
-            self._on_lost(host, why, self._timeout_s)
-            return
-        text = f"attach failed: config push failed during attach: {self._addresses[host]}: {why}"
+            return  # it has answered meanwhile
+        self._gateway.give_up(host)
+        text = (
+            f"attach failed: config push failed during attach: {self._dialled[host].address}: {why}"
+        )
         self.ready[host]._set_exception(RuntimeError(text))
         self._on_lost(host, text, None)
+
+    def _lost(self, host: int, why: str, silent_s: float | None) -> None:
+        self._on_lost(host, f"{self._dialled[host].address}: {why}", silent_s or 0.0)
 
     def close(self) -> None:
         for limit in self._limits:
             limit.cancel()
             limit.join()
+        self._joins.close()
         self._gateway.close()
+
+
+class _Dialled(NamedTuple):
+    address: str
+    secret: Secret
+
+
+def timing_of(config: Config) -> Timing:
+    """Return when a link between hosts is silent, and when lost."""
+    return Timing(config.pulse_interval_s, config.pulse_timeout_s, config.outage_s)

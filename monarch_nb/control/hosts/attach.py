@@ -21,15 +21,22 @@ from monarch_nb.config import Config
 from monarch_nb.control.client import client, running_client
 from monarch_nb.control.faults import exit_when_told
 from monarch_nb.control.hosts.addresses import WorkerAddress
-from monarch_nb.control.hosts.agents import agent_of
+from monarch_nb.control.hosts.agents import agent_of, timing_of
 from monarch_nb.core.shape.extent import Extent
+from monarch_nb.core.wire.frames import HOST_SHIFT
+from monarch_nb.core.wire.messages.codec import Refused
+from monarch_nb.core.wire.messages.hosts import Join, Joined
 from monarch_nb.host import guard
 from monarch_nb.host.launch import AgentBoot
 from monarch_nb.host.local import LocalLauncher
 from monarch_nb.host.rundir import new_run_dir
+from monarch_nb.host.versions import versions, why_unfit
 from monarch_nb.meshes.proc_mesh import HostMesh, HostsState
 from monarch_nb.net import keys, wire
-from monarch_nb.net.gateway import Gateway, unpack_hello
+from monarch_nb.net.hosts.gateway import Gateway
+from monarch_nb.net.hosts.handshake import Secret
+from monarch_nb.net.hosts.joining import JoinServer
+from monarch_nb.net.loop import LoopThread
 from monarch_nb.process.futures.future import Future, make
 
 DEFAULT_KEYS: Final = "trust_all_connections"  # Monarch's word; here it means: the user's own key
@@ -58,54 +65,75 @@ class HostWorker:
         config = self._config = Config.from_environ()
         self._agent: LocalLauncher | None = None
         self._ended = threading.Event()
+        self._closing = threading.Lock()
+        self._is_closed = False
+        self._thread = LoopThread("monarch-gateway")
         self._gateway = Gateway(
             self._run_dir.path,
             0,
-            config.pulse_interval_s,
-            config.pulse_timeout_s,
-            on_hello=self._on_hello,
-            on_lost=lambda _host, _why: self._drop_agent(),
+            self._thread.loop,
+            timing_of(config),
+            on_lost=lambda _host, _why, _silent_s: self._drop_agent(),
         )
+        self._joins: JoinServer | None = None
         try:
             dial, bind = WorkerAddress.from_text(address or f"ipc://{self._run_dir.path}/host")
             own, allowed = keys.identity(key_folder), keys.allowed(key_folder)
-            if bind is None:
-                self.address = self._gateway.listen(dial, own, allowed)
-            else:
-                self._gateway.listen(bind, own, allowed, anywhere=True)
-                self.address = dial
+            listener = wire.listen_for_hosts(bind or dial, anywhere=bind is not None)
+            self.address = wire.listens_at(listener) if bind is None else dial
+            self._joins = JoinServer(self._run_dir.path, own, allowed, self._on_join)
+            self._thread.loop.call(lambda: self._gateway.listen(listener))
         except BaseException:
             self.close()
             raise
-        self._gateway.start()
 
     def wait(self) -> None:
         self._ended.wait()
 
     def close(self) -> None:
         """End everything on this host. Harmless when repeated."""
-        self._drop_agent()
-        self._gateway.close()
-        self._run_dir.remove()
-        self._ended.set()
+        with self._closing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._drop_agent()
+            if self._joins is not None:
+                self._joins.close()
+            self._gateway.close()
+            self._thread.close()
+            self._run_dir.remove()
+            self._ended.set()
 
-    def _on_hello(self, hello: bytes) -> dict[str, object]:
-        # the gateway's thread; a client was let in and gives this host its number
-        found = unpack_hello(hello)
-        if isinstance(found, str):
-            return {"error": found}
-        host, controller = found
-        self._gateway.rename(host)
+    def _on_join(self, asked: Join) -> Joined | Refused:
+        # the thread of who joins; a client was let in, and gives this host its number
+        ours = versions()
+        if (why := why_unfit(asked.versions, ours)) is not None:
+            return Refused(why)
+        if self._gateway.is_served:
+            return Refused("another client is attached to this host; stop it first")
+        secret = Secret.from_text(asked.secret)
+        self._thread.loop.call(lambda: self._serve(asked, secret))
+        self._start_agent(asked)
+        return Joined(agent_of(asked.host), socket.gethostname(), ours)
+
+    def _serve(self, asked: Join, secret: Secret) -> None:
+        self._gateway.rename(asked.host)
+        self._gateway.serve(asked.controller >> HOST_SHIFT, secret)
+
+    def _start_agent(self, asked: Join) -> None:
         launcher = self._agent = LocalLauncher()
-        path, config = str(self._run_dir.path), asdict(self._config)
         boot = AgentBoot(
-            path, agent_of(host), controller, os.getpid(), config, file_limit=self._file_limit
+            str(self._run_dir.path),
+            agent_of(asked.host),
+            asked.controller,
+            os.getpid(),
+            asdict(self._config),
+            file_limit=self._file_limit,
         )
         launcher.launch(boot)
         threading.Thread(
             target=self._watch, args=(launcher,), name="monarch-agent", daemon=True
         ).start()
-        return {"ok": True, "agent": agent_of(host), "host": socket.gethostname()}
 
     def _watch(self, launcher: LocalLauncher) -> None:
         if launcher.wait() == 0 and launcher is self._agent:

@@ -143,6 +143,18 @@ def open_parts(parts: Sequence[QueueFrame]) -> list[Message]:
     return [_opened(header, frame, [part.buffer for part in parts[1:]])]
 
 
+def open_frames(parts: Sequence[Buffer]) -> list[Message]:
+    """Return the message, or the messages of a batch, in frames that were received by others.
+
+    Raises `RemoteProtocolError`.
+    """
+    frame = bytes(memoryview(parts[0]))
+    header = parse_header(frame)
+    if header[0] == BATCH:
+        return unpack_batch(header, frame)
+    return [_opened(header, frame, parts[1:])]
+
+
 def parse(frames: Sequence[bytes]) -> Message:
     """Return a whole message from its frames. Raises `RemoteProtocolError`."""
     if not frames:

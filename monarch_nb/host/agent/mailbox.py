@@ -16,7 +16,7 @@ from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.host.agent.events import Asker
 from monarch_nb.net import wire
 from monarch_nb.net.loop import Loop
-from monarch_nb.net.outbox import Outbox, Relay, RelayOutbox, open_queue
+from monarch_nb.net.outbox import Outbox, RelayOutbox, StreamRelay, open_queue
 from monarch_nb.net.private import check_private
 from monarch_nb.net.pulse import Pulse
 
@@ -44,7 +44,7 @@ class Mailbox:
         self._inbox = wire.bind_inbox(self._context, run_dir, process)
         self._outboxes: dict[int, Outbox] = {}
         self._relay_loop = Loop()
-        self._relay: Relay | None = None
+        self._relay: StreamRelay | None = None
 
     def fileno(self) -> int:
         """Return the inbox's descriptor; edge-triggered."""
@@ -132,7 +132,7 @@ class Mailbox:
         if process >> frames.HOST_SHIFT == self._process >> frames.HOST_SHIFT:
             return open_queue(self._context, self._run_dir, process)
         if self._relay is None:
-            self._relay = Relay(self._run_dir, self._process, self._relay_loop)
+            self._relay = StreamRelay(self._run_dir, self._process, self._relay_loop)
         return RelayOutbox(self._relay, process)
 
 

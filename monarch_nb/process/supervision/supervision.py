@@ -374,6 +374,15 @@ class Supervision:
         self.silent.pop(heard.proc, None)
         self._pulse_changed()
 
+    def note_pulse(self, processes: Iterable[int], silent_s: float | None) -> None:
+        """Note for how long these have been silent together; None: they are heard again."""
+        for process in processes:
+            if silent_s is None:
+                self.silent.pop(process, None)
+            else:
+                self.silent[process] = silent_s
+        self._pulse_changed()
+
     def _pulse_changed(self) -> None:
         for listener in self.on_pulse:
             listener()

@@ -1,0 +1,283 @@
+"""Relays messages between the processes of this host and its links to other hosts.
+
+Rules: nothing is decoded but the relay header, which says from whom and to whom. All of it
+happens in the thread of one loop, but `send`, which is for any. Whatever comes, the loop goes on:
+what makes no sense is dropped and counted.
+
+A host that is not linked is reached through the one that let this host in, if there is one (the
+client's, which knows all), else not at all.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from monarch_nb.core.wire import frames
+from monarch_nb.core.wire.frames import Buffer, Message
+from monarch_nb.errors import BrokenError, RemoteProtocolError
+from monarch_nb.net import wire
+from monarch_nb.net.hosts import pieces
+from monarch_nb.net.hosts.handshake import Secret
+from monarch_nb.net.hosts.link import Link, Timing
+from monarch_nb.net.hosts.listener import Listener
+from monarch_nb.net.hosts.session import Flow
+from monarch_nb.net.loop import Loop
+from monarch_nb.net.outbox import Outbox, StreamOutbox, open_queue
+from monarch_nb.net.stream_inbox import StreamInbox
+from monarch_nb.net.streams import Stream
+
+Take = Callable[[Sequence[Buffer]], None]
+OnLost = Callable[[int, str, float | None], None]
+"""A host, why it is lost, and for how long it was silent, if that is why."""
+
+
+def ignore(_host: int, _silent_s: float | None) -> None:
+    """Do nothing about a host that has become silent, or is heard again."""
+
+
+class Gateway:
+    """Relays for the processes whose sockets lie in `run_dir`.
+
+    Args:
+        host: the number of this host.
+        here: what takes the messages to processes that are this very one, by their ids.
+        on_lost: is called once for each host that is lost.
+        on_pulse: is called with a host, and for how long it has been silent, or None when it is
+            heard again.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        host: int,
+        loop: Loop,
+        timing: Timing,
+        *,
+        on_lost: OnLost,
+        on_pulse: Callable[[int, float | None], None] = ignore,
+        here: Mapping[int, Take] | None = None,
+    ) -> None:
+        self._run_dir = run_dir
+        self.host = host
+        self._loop = loop
+        self._timing = timing
+        self._on_lost = on_lost
+        self._on_pulse = on_pulse
+        self._here = dict(here or {})
+        self._malformed = 0
+        self._joiner = pieces.Joiner()
+        self._context = wire.new_context()
+        self._inbox = self._new_inbox()
+        self._local: dict[int, Outbox] = {}
+        self._lock = threading.Lock()
+        self._links: dict[int, Link] = {}
+        self._early: dict[int, list[tuple[Flow, list[bytes]]]] = {}  # until there is a link
+        self._controller: int | None = None  # the host to which others are left
+        self._listener: Listener | None = None
+        loop.every(timing.pulse_s / 2, self._tick)
+
+    @property
+    def malformed(self) -> int:
+        """How many messages made no sense."""
+        return self._malformed + self._inbox.malformed
+
+    @property
+    def is_served(self) -> bool:
+        """Tell whether a controller has this host."""
+        return self._controller is not None
+
+    def listen(self, listener: socket.socket) -> None:
+        """Let hosts with which a session is begun connect here; pass on who wants to join."""
+        joins = lambda: wire.connect_joins(self._run_dir)  # noqa: E731
+        self._listener = Listener(listener, self._loop, self._link_of, joins)
+
+    # links: the loop's thread
+
+    def expect(self, host: int) -> None:
+        """Keep what is sent to a host until it is linked. Any thread."""
+        with self._lock:
+            self._early.setdefault(host, [])
+
+    def link(self, host: int, secret: Secret, addresses: Sequence[str]) -> None:
+        """Connect to a host that has let this one in."""
+        self._add(Link(host, secret, self._loop, self._timing, self, addresses))
+
+    def serve(self, host: int, secret: Secret) -> None:
+        """Wait for the connection of a host that was let in; other hosts are left to it."""
+        self._controller = host
+        self._add(Link(host, secret, self._loop, self._timing, self))
+
+    def give_up(self, host: int) -> None:
+        """Forget a host that was expected, with what was sent there. Any thread."""
+        with self._lock:
+            self._early.pop(host, None)
+
+    def hang_up(self, host: int, why: str) -> None:
+        """Lose a host."""
+        if (link := self._links.get(host)) is not None:
+            link.lose(why)
+
+    def rename(self, host: int) -> None:
+        """Take the number that a controller gives this host."""
+        if host == self.host:  # that of the client before
+            return
+        self._malformed += self._inbox.malformed
+        self._inbox.stop()  # nothing has failed, so what is there is ours no more
+        self.host = host
+        self._inbox = self._new_inbox()
+
+    def close(self, linger_s: float = 0.5) -> None:
+        """Say to all that this host leaves, once what was sent is written. Any thread but the
+        loop's."""
+        self._loop.call(lambda: self._close(linger_s))
+        self._context.destroy(0)
+        for path in wire.socket_paths(self._run_dir, wire.gateway_id(self.host)):
+            path.unlink(missing_ok=True)
+
+    def _close(self, linger_s: float) -> None:
+        for link in self._links.values():
+            link.leave(linger_s)
+        self._links.clear()
+        self._drop_local()
+        if self._listener is not None:
+            self._listener.stop()
+        self._inbox.stop()
+
+    def sever(self) -> None:
+        """Let go of the parent's sockets in a forked child."""
+        for link in self._links.values():
+            link.sever()
+        if self._listener is not None:
+            self._listener.sever()
+        self._inbox.close()
+
+    # sending
+
+    def send(self, source: int, process: int, bodies: Sequence[Buffer]) -> None:
+        """Send a message to a process of another host. Any thread."""
+        self._forward((source, process), list(pieces.cut(source, process, bodies)))
+
+    def _forward(self, flow: Flow, cut: list[bytes]) -> None:
+        link = self._way_to(flow[1] >> frames.HOST_SHIFT)
+        if link is None:
+            with self._lock:
+                link = self._way_to(flow[1] >> frames.HOST_SHIFT)  # linked just now
+                early = self._early.get(flow[1] >> frames.HOST_SHIFT)
+                if link is None and early is not None:
+                    early.append((flow, cut))
+        if link is not None:
+            link.send(flow, cut)
+
+    def _way_to(self, host: int) -> Link | None:
+        found = self._links.get(host)
+        if found is None and self._controller is not None:
+            return self._links.get(self._controller)
+        return found
+
+    def _add(self, link: Link) -> None:
+        with self._lock:
+            for flow, cut in self._early.pop(link.host, ()):
+                link.send(flow, cut)
+            self._links[link.host] = link
+
+    # receiving: the loop's thread
+
+    def on_piece(self, piece: Message) -> None:
+        """Hand on what has come over a link."""
+        if piece.kind != frames.RELAY:
+            raise RemoteProtocolError("what travels between hosts says to whom")
+        if piece.port >> frames.HOST_SHIFT != self.host:
+            bodies = [piece.payload, *piece.buffers]
+            encoded = pieces.encode(piece.tag, piece.source, piece.port, bodies)
+            self._forward((piece.source, piece.port), [encoded])
+        elif (message := self._joiner.take(piece)) is not None:
+            self._deliver(piece.port, message)
+
+    def _from_here(self, message: Message) -> None:
+        if message.kind != frames.RELAY:
+            raise RemoteProtocolError("a gateway takes only what is for processes of other hosts")
+        bodies = [message.payload, *message.buffers]
+        if message.port >> frames.HOST_SHIFT == self.host:
+            self._deliver(message.port, bodies)
+        else:
+            self.send(message.source, message.port, bodies)
+
+    def _deliver(self, process: int, message: Sequence[Buffer]) -> None:
+        take = self._here.get(process)
+        if take is not None:
+            take(message)
+        else:
+            self._outbox(process).send_frames(message)
+
+    def _outbox(self, process: int) -> Outbox:
+        found = self._local.get(process)
+        if found is None:
+            found = self._local[process] = self._open(process)
+        return found
+
+    def _open(self, process: int) -> Outbox:
+        if process & frames.SERVICE_BIT:
+            return open_queue(self._context, self._run_dir, process)
+        return StreamOutbox(Stream(self._run_dir, process, self._loop))
+
+    # what links tell: the loop's thread
+
+    def on_silent(self, link: Link, silent_s: float) -> None:
+        self._on_pulse(link.host, silent_s)
+
+    def on_heard(self, link: Link) -> None:
+        self._on_pulse(link.host, None)
+
+    def on_lost(self, link: Link, why: str, silent_s: float | None) -> None:
+        """Forget a link, and all that came over it and is not whole."""
+        self._malformed += link.malformed
+        with self._lock:
+            del self._links[link.host]
+        if link.host == self._controller:
+            self._controller = None
+            self._joiner.forget()
+            self._drop_local()
+        self._on_lost(link.host, why, silent_s)
+
+    def _tick(self, now: float) -> None:
+        for link in list(self._links.values()):
+            link.tick(now)
+        if self._listener is not None:
+            self._listener.tick(now)
+
+    def _link_of(self, session: bytes) -> Link | None:
+        links = self._links.values()
+        return next((link for link in links if link.secret.session == session), None)
+
+    def _drop_local(self) -> None:
+        for outbox in self._local.values():
+            outbox.close(0)
+        self._local.clear()
+
+    def _new_inbox(self) -> StreamInbox:
+        process = wire.gateway_id(self.host)
+        return StreamInbox(self._run_dir, process, self._loop, self._from_here)
+
+
+class GatewayRelay:
+    """The way to other hosts for the very process in which the gateway is."""
+
+    def __init__(self, gateway: Gateway, own: int) -> None:
+        self._gateway = gateway
+        self._own = own
+        self._is_severed = False
+
+    def send(self, process: int, parts: Sequence[Buffer]) -> None:
+        if self._is_severed:
+            raise BrokenError("this process was forked from a member of a mesh and cannot send")
+        self._gateway.send(self._own, process, parts)
+
+    def sever(self) -> None:
+        self._is_severed = True
+        self._gateway.sever()
+
+    def close(self, linger_s: float) -> None:
+        """The gateway is closed by whom it belongs to."""

@@ -1,0 +1,208 @@
+"""How hosts come to share a secret: one question and one answer over CURVE, which proves who both
+are.
+
+The end that is dialled lets in only the keys of its allow-list; a stranger's bytes never get past
+libzmq. Question and answer are JSON. With the answer comes the secret of the session, over which
+everything else goes (`link.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import zmq
+from zmq.auth.thread import ThreadAuthenticator
+from zmq.utils.monitor import recv_monitor_message
+
+from monarch_nb.core.wire.messages import codec
+from monarch_nb.core.wire.messages.codec import Refused
+from monarch_nb.core.wire.messages.hosts import PROTOCOL, Join, Joined
+from monarch_nb.errors import ProtocolError
+from monarch_nb.net import wire
+from monarch_nb.net.keys import KeyPair
+from monarch_nb.net.threads import helper_thread
+
+_REFUSED: Final = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+_EVENTS: Final = _REFUSED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+_TRIES: Final = 3  # of a handshake: one that is not answered in time may be that of a busy host
+_ANOTHER_PROTOCOL: Final = (
+    "the client speaks protocol {}, this host {}: install one version of monarch_nb on both"
+)
+Socket = zmq.Socket[bytes]
+
+
+class JoinServer:
+    """Answers who wants to join, in a thread of its own: `answer(question)` gives what is sent
+    back."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        keys: KeyPair,
+        allowed: frozenset[bytes],
+        answer: Callable[[Join], Joined | Refused],
+    ) -> None:
+        self._answer = answer
+        self._context = wire.new_context()
+        self._auth = ThreadAuthenticator(self._context)
+        self._auth.start()
+        self._auth.configure_curve_callback(
+            wire.ZAP_DOMAIN, credentials_provider=_AllowList(allowed)
+        )
+        self._server = wire.bind_joins(self._context, run_dir, keys)
+        self._ending = os.eventfd(0)
+        self._thread = helper_thread(self._run, "monarch-joins")
+        self._thread.start()
+
+    def close(self) -> None:
+        os.eventfd_write(self._ending, 1)
+        self._thread.join()
+        os.close(self._ending)
+        self._server.close(0)
+        self._auth.stop()
+        self._context.destroy(0)
+
+    def _run(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._server, zmq.POLLIN)
+        poller.register(self._ending, zmq.POLLIN)
+        while self._ending not in dict(poller.poll()):
+            who, *parts = self._server.recv_multipart()
+            if len(parts) == 1:
+                answer = codec.encode_answer(self._answer_to(parts[0]))
+                self._server.send_multipart([who, answer])
+
+    def _answer_to(self, question: bytes) -> Joined | Refused:
+        try:
+            asked = codec.decode(Join, codec.json_of(question))
+            if asked.protocol != PROTOCOL:
+                return Refused(_ANOTHER_PROTOCOL.format(asked.protocol, PROTOCOL))
+            return self._answer(asked)
+        except ProtocolError as error:
+            return Refused(f"this is no hello of monarch_nb: {error}")
+        except Exception as error:  # noqa: BLE001  who waits there is told, and may try again
+            return Refused(f"this host cannot be had: {type(error).__name__}: {error}")
+
+
+class Joins:
+    """Asks hosts to be let in, all at once, in one thread.
+
+    `on_answer(host, answer)` and `on_failed(host, why)` are called in that thread, one of them once
+    for each host, unless it was given up.
+    """
+
+    def __init__(
+        self, on_answer: Callable[[int, Joined], None], on_failed: Callable[[int, str], None]
+    ) -> None:
+        self._on_answer = on_answer
+        self._on_failed = on_failed
+        self._context = wire.new_context()
+        self._poller = zmq.Poller()
+        self._asked: dict[int, _Asked] = {}
+        self._todo: deque[Callable[[], None]] = deque()
+        self._wakeup = os.eventfd(0)
+        self._is_over = False
+        self._poller.register(self._wakeup, zmq.POLLIN)
+        self._thread = helper_thread(self._run, "monarch-joining")
+        self._thread.start()
+
+    def ask(self, host: int, address: str, keys: KeyPair, server: bytes, question: Join) -> None:
+        """Ask the host at an address, whose public key must be `server`. Any thread."""
+
+        def begin() -> None:
+            socket = wire.connect_to_join(self._context, address, keys, server)
+            asked = self._asked[host] = _Asked(socket, socket.get_monitor_socket(_EVENTS))
+            for each in (asked.socket, asked.monitor):
+                self._poller.register(each, zmq.POLLIN)
+            socket.send(codec.encode(question))
+
+        self._do(begin)
+
+    def give_up(self, host: int) -> None:
+        """Wait for this host no more. Any thread."""
+        self._do(lambda: self._end(host))
+
+    def close(self) -> None:
+        self._do(self._finish)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _do(self, action: Callable[[], None]) -> None:
+        self._todo.append(action)
+        os.eventfd_write(self._wakeup, 1)
+
+    def _finish(self) -> None:
+        self._is_over = True
+
+    def _run(self) -> None:
+        while not self._is_over:
+            ready = dict(self._poller.poll())
+            for host, asked in list(self._asked.items()):
+                if asked.socket in ready:
+                    self._answered(host, asked)
+                elif asked.monitor in ready and (why := asked.why_refused()) is not None:
+                    self._end(host)
+                    self._on_failed(host, why)
+            if self._wakeup in ready:
+                os.eventfd_read(self._wakeup)
+            while self._todo:
+                self._todo.popleft()()
+        for host in list(self._asked):
+            self._end(host)
+        os.close(self._wakeup)
+        self._context.destroy(0)
+
+    def _answered(self, host: int, asked: _Asked) -> None:
+        parts = asked.socket.recv_multipart()
+        self._end(host)
+        try:
+            answer = codec.decode_answer(Joined, parts[0])
+        except ProtocolError as error:
+            answer = Refused(f"what is there is no worker of ours: {error}")
+        if isinstance(answer, Refused):
+            self._on_failed(host, answer.error)
+        else:
+            self._on_answer(host, answer)
+
+    def _end(self, host: int) -> None:
+        asked = self._asked.pop(host, None)
+        if asked is None:
+            return
+        asked.socket.disable_monitor()  # first: libzmq's thread waits for who reads its events
+        for each in (asked.monitor, asked.socket):
+            self._poller.unregister(each)
+            each.close(0)
+
+
+class _Asked:
+    """A host that was asked, and what the monitor of its socket has told."""
+
+    def __init__(self, socket: Socket, monitor: Socket) -> None:
+        self.socket = socket
+        self.monitor = monitor
+        self._failures = 0
+
+    def why_refused(self) -> str | None:
+        """Take an event. None while there is hope: libzmq dials again."""
+        event = recv_monitor_message(self.monitor)["event"]
+        if event & _REFUSED:
+            return "it does not let this key in"
+        if event & zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            return None
+        self._failures += 1
+        if self._failures < _TRIES:
+            return None
+        return "what is there closes the connection: it has other keys, or is no worker of ours"
+
+
+class _AllowList:
+    def __init__(self, allowed: frozenset[bytes]) -> None:
+        self._allowed = allowed
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        return domain == wire.ZAP_DOMAIN and key in self._allowed

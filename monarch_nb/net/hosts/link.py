@@ -1,0 +1,318 @@
+"""A link to another host: one session, over one connection after another.
+
+Rules: any thread sends, under the lock; the thread of the loop reads. A link is *silent* when
+nothing has come for `silent_s`, pulses included, and *lost* after `outage_s` without a connection
+that says anything. A connection that the other end has closed, without a word that it leaves, is
+that of a process that has died, unless there is a new one soon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import socket
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+from monarch_nb.core.wire.frames import Message
+from monarch_nb.errors import ProtocolError, RemoteProtocolError
+from monarch_nb.net.hosts.dialing import Connection, Failure, dial
+from monarch_nb.net.hosts.handshake import Secret
+from monarch_nb.net.hosts.session import Flow, Incoming, Outgoing
+from monarch_nb.net.loop import Loop
+from monarch_nb.net.streams import StreamReader
+from monarch_nb.net.threads import helper_thread
+
+_HEADER: Final = struct.Struct("<BQQ")  # kind, number, the last that has come
+_DATA: Final = 1
+_PULSE: Final = 2
+_LEAVES: Final = 3
+_ABANDONED_S: Final = 2.0  # closed and not there again: who was there has died
+_REFUSED_S: Final = 1.0  # there is a host, and nobody on it who knows the session
+_TRY_S: Final = 1.0
+_GONE: Final = "its worker has ended, or knows this client no more"
+_PAUSE_S: Final = 0.1
+
+
+class Timing(NamedTuple):
+    """`pulse_s` between two signs of life; `silent_s` and `outage_s` as above."""
+
+    pulse_s: float
+    silent_s: float
+    outage_s: float
+
+
+class LinkEvents(Protocol):
+    """What a link tells, in the thread of the loop."""
+
+    def on_piece(self, piece: Message) -> None: ...
+    def on_silent(self, link: Link, silent_s: float) -> None: ...
+    def on_heard(self, link: Link) -> None: ...
+    def on_lost(self, link: Link, why: str, silent_s: float | None) -> None: ...
+
+
+class Link:
+    """The way to `host`. With `addresses` of it this end dials, as often as it takes."""
+
+    def __init__(
+        self,
+        host: int,
+        secret: Secret,
+        loop: Loop,
+        timing: Timing,
+        events: LinkEvents,
+        addresses: Sequence[str] = (),
+    ) -> None:
+        self.host = host
+        self.secret = secret
+        self.malformed = 0
+        self._loop = loop
+        self._timing = timing
+        self._events = events
+        self._addresses = addresses
+        self._lock = threading.Lock()
+        self._outgoing = Outgoing()
+        self._incoming = Incoming()
+        self._connection: Connection | None = None
+        self._writer: socket.socket | None = None  # the same socket: a loop reads or writes one
+        self._rest: memoryview | None = None  # of a record that the socket did not take whole
+        self._said_at = self._heard_at = time.monotonic()
+        self._closed_at: float | None = None  # by the other end, without a word
+        self._is_silent = False
+        self._is_over = False
+        self._is_dialling = False
+        self._dial()
+
+    @property
+    def received(self) -> int:
+        return self._incoming.received
+
+    def send(self, flow: Flow, pieces: Sequence[bytes]) -> None:
+        """Send pieces of a message to who is reached over this link. Any thread."""
+        with self._lock:
+            if not self._is_over:
+                self._outgoing.put(flow, pieces)
+                self._push()
+
+    def take_up(self, connection: Connection) -> None:
+        """Go on over a new connection. The loop's thread."""
+        if self._is_over:
+            connection.socket.close()
+            return
+        with self._lock:
+            self._outgoing.begin_again(connection.peer_received)
+            self._drop_connection()
+            self._connection = connection
+            self._writer = connection.socket.dup()
+            self._closed_at = None
+            self._push()
+        self._loop.when_readable(connection.socket.fileno(), self._on_readable)
+        self._heard()
+
+    def tick(self, now: float) -> None:
+        """Do what is due. The loop's thread, every `pulse_s` or so."""
+        if self._is_over:
+            return
+        quiet_s = now - self._heard_at
+        if quiet_s > self._timing.silent_s and not self._is_silent:
+            self._is_silent = True
+            self._events.on_silent(self, quiet_s)
+        if self._wants_connection():
+            self._dial()  # a silent connection may be dead without knowing
+        if quiet_s > self._timing.outage_s:
+            self.lose(f"nothing was heard of it for {quiet_s:.0f} s", quiet_s)
+        elif self._is_abandoned(now):
+            self.lose("it closed the connection and did not come again")
+        if now - self._said_at >= self._timing.pulse_s:
+            with self._lock:
+                self._say(_PULSE)
+
+    def _is_abandoned(self, now: float) -> bool:
+        # who dials finds out by itself whether anybody is there
+        is_closed = self._closed_at is not None and now - self._closed_at > _ABANDONED_S
+        return is_closed and not self._addresses
+
+    def leave(self, linger_s: float) -> None:
+        """Say that this end leaves, when what was sent is written; wait at most so long. Nothing
+        more is told. The loop's thread."""
+        with self._lock:
+            self._is_over = True
+            if (found := self._connection) is None:
+                return
+            with contextlib.suppress(OSError):
+                found.socket.settimeout(linger_s)
+                if self._rest is not None:
+                    found.socket.sendall(self._rest)
+                while (record := self._outgoing.next()) is not None:
+                    found.socket.sendall(self._sealed(found, _DATA, *record))
+                found.socket.sendall(self._sealed(found, _LEAVES, 0, b""))
+            self._drop_connection()
+
+    def lose(self, why: str, silent_s: float | None = None) -> None:
+        """Give the host up. The loop's thread."""
+        if self._is_over:
+            return
+        with self._lock:
+            self._is_over = True
+            self._drop_connection()
+        self._events.on_lost(self, why, silent_s)
+
+    def sever(self) -> None:
+        """Let go of the parent's sockets in a forked child, which says nothing to their ends."""
+        self._is_over = True
+        if self._connection is not None:
+            self._connection.socket.close()
+        if self._writer is not None:
+            self._writer.close()
+
+    # reading: the loop's thread
+
+    def _on_readable(self) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            count = connection.socket.recv_into(connection.reader.room)
+        except BlockingIOError:
+            return
+        except OSError:
+            count = 0
+        if not count:
+            self._broken()
+            return
+        self._heard()
+        try:
+            for body in connection.reader.take(count):
+                self._on_record(body)
+        except ProtocolError:
+            self.malformed += 1
+            self._broken()
+
+    def _on_record(self, body: bytes) -> None:
+        if len(body) < _HEADER.size:
+            raise RemoteProtocolError(f"a record of {len(body)} bytes")
+        kind, number, has_come = _HEADER.unpack_from(body)
+        with self._lock:
+            self._outgoing.acknowledge(has_come)
+            self._push()
+        if kind == _LEAVES:
+            self.lose("it was ended")
+        elif kind == _DATA and self._incoming.take(number, len(body)):
+            self._hand_on(body)
+            if self._incoming.is_to_be_told:
+                with self._lock:
+                    self._say(_PULSE)
+
+    def _hand_on(self, body: bytes) -> None:
+        # a record has whole pieces; one that makes no sense is dropped, and the others come
+        try:
+            pieces = StreamReader().feed(memoryview(body)[_HEADER.size :].tobytes())
+        except ProtocolError:
+            self.malformed += 1
+            return
+        for piece in pieces:
+            try:
+                self._events.on_piece(piece)
+            except ProtocolError:
+                self.malformed += 1
+
+    def _heard(self) -> None:
+        self._heard_at = time.monotonic()
+        if self._is_silent:
+            self._is_silent = False
+            self._events.on_heard(self)
+
+    def _broken(self) -> None:
+        with self._lock:
+            self._drop_connection()
+        self._closed_at = time.monotonic()
+        self._dial()
+
+    def _drop_connection(self) -> None:
+        # under the lock, in the loop's thread
+        found, writer = self._connection, self._writer
+        if found is None or writer is None:
+            return
+        self._loop.stop_reading(found.socket.fileno())
+        if self._rest is not None:
+            self._loop.stop_writing(writer.fileno())
+        self._connection = self._writer = self._rest = None
+        writer.close()
+        found.socket.close()
+
+    # dialling: a thread of its own while there is no connection that says anything
+
+    def _dial(self) -> None:
+        if self._addresses and not self._is_dialling and not self._is_over:
+            self._is_dialling = True
+            helper_thread(self._keep_dialling, "monarch-dial").start()
+
+    def _keep_dialling(self) -> None:
+        refused_at: float | None = None
+        while self._wants_connection():
+            found = dial(self._addresses, self.secret, self._incoming.received, _TRY_S)
+            now = time.monotonic()
+            if isinstance(found, Connection):
+                self._loop.soon(functools.partial(self.take_up, found))
+                break
+            if found is Failure.UNREACHABLE:
+                refused_at = None
+            elif refused_at is None:
+                refused_at = now
+            elif now - refused_at > _REFUSED_S and self._connection is None:
+                self._loop.soon(lambda: self.lose(_GONE))
+                break
+            time.sleep(_PAUSE_S)
+        self._is_dialling = False
+
+    def _wants_connection(self) -> bool:
+        return not self._is_over and (self._connection is None or self._is_silent)
+
+    # writing: whoever has the lock
+
+    def _push(self) -> None:
+        while self._rest is None and self._connection is not None:
+            record = self._outgoing.next()
+            if record is None:
+                return
+            self._write(self._connection, self._sealed(self._connection, _DATA, *record))
+
+    def _say(self, kind: int) -> None:
+        # a sign of life, and what has come; a record that is being written is one too
+        if self._rest is None and self._connection is not None:
+            self._write(self._connection, self._sealed(self._connection, kind, 0, b""))
+
+    def _sealed(self, on: Connection, kind: int, number: int, body: bytes) -> memoryview:
+        header = _HEADER.pack(kind, number, self._incoming.received)
+        self._incoming.told()
+        self._said_at = time.monotonic()
+        return on.sealer.seal(header + body)
+
+    def _write(self, on: Connection, record: memoryview) -> None:
+        try:
+            sent = on.socket.send(record)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return  # the loop will read that it is broken; what was sent is kept
+        if sent < len(record) and self._writer is not None:
+            self._rest = record[sent:]
+            self._loop.when_writable(self._writer.fileno(), self._on_writable)
+
+    def _on_writable(self) -> None:
+        with self._lock:
+            if self._connection is None or self._rest is None or self._writer is None:
+                return
+            try:
+                sent = self._connection.socket.send(self._rest)
+            except BlockingIOError:
+                return
+            except OSError:
+                sent = len(self._rest)
+            self._rest = self._rest[sent:] if sent < len(self._rest) else None
+            if self._rest is None:
+                self._loop.stop_writing(self._writer.fileno())
+                self._push()

@@ -1,0 +1,125 @@
+"""What makes a link between hosts outlive its connections: numbers, acknowledgements, sending anew.
+
+Pure. Records with messages are numbered from 1. What was sent is kept until the other end says
+that it has come; over a new connection what it has not is sent again, and what it has already is
+dropped. So nothing is lost and nothing comes twice, however often the connection breaks.
+
+Messages of one sender to one receiver, a *flow*, keep their order; flows take turns, a piece each,
+so a long message holds up no other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from monarch_nb.errors import RemoteProtocolError
+from monarch_nb.net.hosts.records import BODY_BYTES
+
+WINDOW_BYTES: Final = 16 << 20
+"""Most that is on its way at once; the rest waits, and takes its memory once."""
+ACK_BYTES: Final = 1 << 20
+ACK_RECORDS: Final = 64
+_ROOM_BYTES: Final = BODY_BYTES - 1024  # for pieces in one record, beside its own header
+Flow = tuple[int, int]
+"""Who sends, and to whom."""
+
+
+class Outgoing:
+    """What is to be sent, and what was and may have to be sent again."""
+
+    def __init__(self) -> None:
+        self._flows: dict[Flow, deque[bytes]] = {}
+        self._turns: deque[Flow] = deque()
+        self._kept: deque[tuple[int, bytes]] = deque()  # not acknowledged
+        self._kept_bytes = 0
+        self._sent = 0  # how many of the kept have gone over this connection
+        self._last = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether the other end has all that was put here."""
+        return not self._kept and not self._turns
+
+    def put(self, flow: Flow, pieces: Iterable[bytes]) -> None:
+        waiting = self._flows.get(flow)
+        if waiting is None:
+            self._flows[flow] = deque(pieces)
+            self._turns.append(flow)
+        else:
+            waiting.extend(pieces)
+
+    def next(self) -> tuple[int, bytes] | None:
+        """Return the number and the body of the next record; None: nothing, or too much on its
+        way."""
+        if self._sent < len(self._kept):
+            self._sent += 1
+            return self._kept[self._sent - 1]
+        if not self._turns or self._kept_bytes > WINDOW_BYTES:
+            return None
+        body = self._gather()
+        self._last += 1
+        self._kept.append((self._last, body))
+        self._kept_bytes += len(body)
+        self._sent += 1
+        return self._last, body
+
+    def acknowledge(self, number: int) -> None:
+        """Forget what the other end has. Raises `RemoteProtocolError` for what was never sent."""
+        if number > self._last:
+            raise RemoteProtocolError(f"record {number} is acknowledged, {self._last} was the last")
+        while self._kept and self._kept[0][0] <= number:
+            self._kept_bytes -= len(self._kept.popleft()[1])
+            self._sent = max(0, self._sent - 1)
+
+    def begin_again(self, received: int) -> None:
+        """Send all over a new connection that the other end has not."""
+        self.acknowledge(received)
+        self._sent = 0
+
+    def _gather(self) -> bytes:
+        # pieces of flows in turn, as many as fit into a record
+        found: list[bytes] = []
+        size = 0
+        while self._turns:
+            flow = self._turns[0]
+            waiting = self._flows[flow]
+            if found and size + len(waiting[0]) > _ROOM_BYTES:
+                break
+            self._turns.popleft()
+            piece = waiting.popleft()
+            found.append(piece)
+            size += len(piece)
+            if waiting:
+                self._turns.append(flow)
+            else:
+                del self._flows[flow]
+        return found[0] if len(found) == 1 else b"".join(found)
+
+
+class Incoming:
+    """What has come, and what of it the other end does not know yet."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self._records = 0
+        self._bytes = 0
+
+    def take(self, number: int, size: int) -> bool:
+        """Note a record; tell whether it is new. Raises `RemoteProtocolError` for a gap."""
+        if number <= self.received:
+            return False
+        if number != self.received + 1:
+            raise RemoteProtocolError(f"record {number} after record {self.received}")
+        self.received = number
+        self._records += 1
+        self._bytes += size
+        return True
+
+    @property
+    def is_to_be_told(self) -> bool:
+        return self._records >= ACK_RECORDS or self._bytes >= ACK_BYTES
+
+    def told(self) -> None:
+        self._records = self._bytes = 0

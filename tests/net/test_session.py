@@ -1,0 +1,158 @@
+"""A session over connections that break anywhere: nothing is lost, doubled or out of order."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monarch_nb.errors import ProtocolError
+from monarch_nb.net.hosts import handshake
+from monarch_nb.net.hosts.records import BODY_BYTES, RecordReader, Sealer
+from monarch_nb.net.hosts.session import WINDOW_BYTES, Incoming, Outgoing
+
+KEY = b"k" * 16
+
+
+class Ends:
+    """A sender and a receiver, and the records that are on their way between them."""
+
+    def __init__(self) -> None:
+        self.outgoing = Outgoing()
+        self.incoming = Incoming()
+        self.on_the_way: list[tuple[int, bytes]] = []
+        self.got: list[bytes] = []
+
+    def put(self, flow: int, piece: bytes) -> None:
+        self.outgoing.put((flow, 0), [piece])
+
+    def send(self) -> None:
+        if (record := self.outgoing.next()) is not None:
+            self.on_the_way.append(record)
+
+    def arrive(self) -> None:
+        if self.on_the_way:
+            number, body = self.on_the_way.pop(0)
+            if self.incoming.take(number, len(body)):
+                self.got.append(body)
+
+    def acknowledge(self) -> None:
+        self.outgoing.acknowledge(self.incoming.received)
+
+    def break_off(self) -> None:
+        """Lose what is on its way, and begin again over another connection."""
+        self.on_the_way.clear()
+        self.outgoing.begin_again(self.incoming.received)
+
+    def finish(self) -> None:
+        while not self.outgoing.is_empty:
+            self.send()
+            self.arrive()
+            self.acknowledge()
+
+
+steps = st.lists(
+    st.sampled_from(["put", "put", "send", "send", "arrive", "acknowledge", "break_off"]),
+    max_size=80,
+)
+
+
+@settings(max_examples=300)
+@given(steps)
+def test_each_piece_comes_once_and_in_order(steps):
+    ends = Ends()
+    count = 0
+    for step in steps:
+        if step == "put":
+            ends.put(count % 3, b"%d:%d;" % (count % 3, count))
+            count += 1
+        else:
+            getattr(ends, step)()
+    ends.finish()
+    pieces = [piece for body in ends.got for piece in body.decode().split(";") if piece]
+    numbers = [int(piece.partition(":")[2]) for piece in pieces]
+    assert sorted(numbers) == list(range(count))
+    for flow in range(3):
+        mine = [number for number in numbers if number % 3 == flow]
+        assert mine == sorted(mine)
+
+
+def test_a_long_message_holds_up_no_other():
+    ends = Ends()
+    ends.outgoing.put((1, 0), [b"x" * (BODY_BYTES // 2)] * 20)
+    ends.put(2, b"short")
+    ends.send()
+    ends.send()
+    assert any(b"short" in body for _, body in ends.on_the_way)
+
+
+def test_no_more_is_on_its_way_than_the_window():
+    ends = Ends()
+    piece = b"x" * (BODY_BYTES // 2)
+    ends.outgoing.put((1, 0), [piece] * 100)
+    for _ in range(100):
+        ends.send()
+    size = sum(len(body) for _, body in ends.on_the_way)
+    assert size <= WINDOW_BYTES + BODY_BYTES
+    ends.arrive()
+    ends.acknowledge()
+    before = len(ends.on_the_way)
+    ends.send()
+    assert len(ends.on_the_way) == before + 1
+
+
+def test_what_cannot_be_is_a_protocol_error():
+    ends = Ends()
+    with pytest.raises(ProtocolError):
+        ends.incoming.take(2, 1)
+    with pytest.raises(ProtocolError):
+        ends.outgoing.acknowledge(1)
+    with pytest.raises(ProtocolError):
+        handshake.unpack_greeting(b"MNB9" + bytes(handshake.GREETING_BYTES - 4))
+    with pytest.raises(ProtocolError):
+        handshake.Secret.from_text("abc")
+
+
+@given(st.lists(st.binary(max_size=50), min_size=1, max_size=5), st.integers(1, 40))
+def test_records_come_whole_however_they_are_cut(bodies, cut):
+    sealer, reader = Sealer(KEY), RecordReader(KEY)
+    data = b"".join(bytes(sealer.seal(body)) for body in bodies)
+    found = []
+    for at in range(0, len(data), cut):
+        part = data[at : at + cut]
+        reader.room[: len(part)] = part
+        found += reader.take(len(part))
+    assert found == bodies
+
+
+@given(st.binary(min_size=1, max_size=30), st.integers(0, 1000), st.integers(1, 255))
+def test_a_record_that_was_changed_is_refused(body, place, change):
+    record = bytearray(Sealer(KEY).seal(body))
+    record[place % len(record)] ^= change
+    reader = RecordReader(KEY)
+    reader.room[: len(record)] = record
+    try:
+        found = reader.take(len(record))
+    except ProtocolError:
+        return
+    assert found == []  # its length is longer now: the rest is waited for
+
+
+def test_a_record_that_comes_again_is_refused():
+    record = bytes(Sealer(KEY).seal(b"pay me"))
+    reader = RecordReader(KEY)
+    reader.room[: 2 * len(record)] = record * 2
+    with pytest.raises(ProtocolError):
+        reader.take(2 * len(record))
+
+
+def test_the_two_directions_of_two_connections_have_four_keys():
+    one, two = (handshake.random_bytes() for _ in range(2))
+    ours = handshake.ciphers(b"secret", one, two, dials=True)
+    theirs = handshake.ciphers(b"secret", one, two, dials=False)
+    record = ours.sealer.seal(b"there")
+    for reader, opens in ((theirs.reader, True), (ours.reader, False)):
+        reader.room[: len(record)] = record
+        if opens:
+            assert reader.take(len(record)) == [b"there"]
+        else:
+            with pytest.raises(ProtocolError):
+                reader.take(len(record))
