@@ -183,20 +183,20 @@ def bind_joins(context: Context, run_dir: Path, keys: KeyPair) -> zmq.Socket[byt
     socket.zap_enforce_domain = True  # without who looks at the list, nobody is let in
     socket.curve_server = True
     socket.backlog = _BACKLOG
-    socket.bind(f"ipc://{_joins_path(run_dir)}")
+    socket.bind(joins_address(run_dir))
     return socket
 
 
 def connect_joins(run_dir: Path) -> socket.socket:
     """Connect to that, to pass on what somebody says who has come to this host's port."""
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    stream.connect(str(_joins_path(run_dir)))
+    stream.connect(joins_address(run_dir).removeprefix("ipc://"))
     stream.setblocking(False)
     return stream
 
 
-def _joins_path(run_dir: Path) -> Path:
-    return run_dir / _JOINS
+def joins_address(run_dir: Path) -> str:
+    return f"ipc://{run_dir}/{_JOINS}"
 
 
 def connect_to_join(

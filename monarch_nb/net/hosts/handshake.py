@@ -75,6 +75,11 @@ def pack_greeting(session: bytes, random: bytes) -> bytes:
     return _GREETING.pack(MAGIC, VERSION, session, random)
 
 
+def may_greet(data: bytes) -> bool:
+    """Tell whether a greeting may begin so."""
+    return data[: len(MAGIC)] == MAGIC[: len(data)]
+
+
 def unpack_greeting(data: bytes) -> tuple[bytes, bytes]:
     """Return session and random number. Raises `RemoteProtocolError`."""
     magic, version, session, random = _GREETING.unpack(data)

@@ -165,6 +165,8 @@ class _Arrival:
         """Go on with the handshake; return the connection when it is done. Raises
         `ProtocolError`, `OSError`."""
         self._got += data
+        if self._ciphers is None and not handshake.may_greet(self._got):
+            raise ConnectionRefusedError("this is no greeting")
         if self.wants:
             return None
         got, self._got = self._got, b""
