@@ -122,9 +122,13 @@ class Loop:
         if timeout_s is None and (self._attempts or self._period_s is not None):
             pause_s = self.pause_s()
         for fd, _ in self._epoll.poll(pause_s):
-            action = readers.get(fd) or writers.get(fd)  # no descriptor is in both
-            if action is not None:
-                self._do(action)
+            try:
+                action = readers.get(fd) or writers.get(fd)  # no descriptor is in both
+                if action is not None:
+                    action()
+            # one bad message must not end the thread that all depend on
+            except Exception:  # noqa: BLE001
+                traceback.print_exc(file=sys.__stderr__)
         if self._period_s is not None and (now := time.monotonic()) >= self._tick_at:
             self._tick_at = now + self._period_s
             self._do(functools.partial(self._on_tick, now))
@@ -139,8 +143,7 @@ class Loop:
     def _do(self, action: Callable[[], object]) -> None:
         try:
             action()
-        # one bad message must not end the thread that all depend on
-        except Exception:  # noqa: BLE001
+        except Exception:  # noqa: BLE001  as above
             traceback.print_exc(file=sys.__stderr__)
 
     def _woken(self) -> None:

@@ -22,6 +22,11 @@ class Forwarder:
         self.port = self._listener.getsockname()[1]
         self._start(self._accept)
 
+    def in_front_of(self, address: str) -> str:
+        """Forward to what listens there; return the address to use instead."""
+        self.to = int(address.rpartition(":")[2])
+        return f"tcp://127.0.0.1:{self.port}"
+
     def freeze(self) -> None:
         """Carry nothing from now on, and say so to nobody, as when a cable is pulled."""
         self._thawed.clear()

@@ -231,7 +231,7 @@ class RawWorker:
         who, question = self._server.recv_multipart()
         asked = codec.decode(Join, codec.json_of(question))
         self._secret = Secret.from_text(asked.secret)
-        joined = Joined(HOST << HOST_SHIFT | 9, "raw", versions())
+        joined = Joined(HOST << HOST_SHIFT | 9, "raw", versions(), [])
         self._server.send_multipart([who, codec.encode_answer(joined) if parts is None else parts])
 
     def send(self, inside: bytes) -> None:

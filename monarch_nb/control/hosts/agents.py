@@ -214,7 +214,8 @@ class AttachedHosts:
             _log.warning("%s: %s", dialled.address, differs)
 
         def link() -> None:
-            self._gateway.link(host, dialled.secret, [dialled.address])
+            others = list(dict.fromkeys([dialled.address, *joined.addresses]))
+            self._gateway.link(host, dialled.secret, dialled.address, others)
             self.ready[host]._set_result(True)
 
         self._loop.soon(link)

@@ -27,6 +27,7 @@ from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.core.wire.messages.hosts import Join, Joined
 from monarch_nb.host import guard
+from monarch_nb.host.interfaces import reachable_at
 from monarch_nb.host.launch import AgentBoot
 from monarch_nb.host.local import LocalLauncher
 from monarch_nb.host.rundir import new_run_dir
@@ -80,7 +81,9 @@ class HostWorker:
             dial, bind = WorkerAddress.from_text(address or f"ipc://{self._run_dir.path}/host")
             own, allowed = keys.identity(key_folder), keys.allowed(key_folder)
             listener = wire.listen_for_hosts(bind or dial, anywhere=bind is not None)
-            self.address = wire.listens_at(listener) if bind is None else dial
+            bound = wire.listens_at(listener)
+            self.address = bound if bind is None else dial
+            self._addresses = list(dict.fromkeys([self.address, *reachable_at(bound)]))
             self._joins = JoinServer(self._run_dir.path, own, allowed, self._on_join)
             self._thread.loop.call(lambda: self._gateway.listen(listener))
         except BaseException:
@@ -114,7 +117,7 @@ class HostWorker:
         secret = Secret.from_text(asked.secret)
         self._thread.loop.call(lambda: self._serve(asked, secret))
         self._start_agent(asked)
-        return Joined(agent_of(asked.host), socket.gethostname(), ours)
+        return Joined(agent_of(asked.host), socket.gethostname(), ours, self._addresses)
 
     def _serve(self, asked: Join, secret: Secret) -> None:
         self._gateway.rename(asked.host)

@@ -1,29 +1,29 @@
 """Relays messages between the processes of this host and its links to other hosts.
 
-Rules: nothing is decoded but the relay header, which says from whom and to whom. All of it
-happens in the thread of one loop, but `send`, which is for any. Whatever comes, the loop goes on:
-what makes no sense is dropped and counted.
-
-A host that is not linked is reached through the one that let this host in, if there is one (the
-client's, which knows all), else not at all.
+Rules: nothing is decoded but the relay header, which says from whom and to whom, and what is for
+the gateway itself. All of it happens in the thread of one loop, but `send`, which is for any.
+Whatever comes, the loop goes on: what makes no sense is dropped and counted.
 """
 
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import Buffer, Message
+from monarch_nb.core.wire.messages import codec
+from monarch_nb.core.wire.messages.hosts import Introduce
 from monarch_nb.errors import BrokenError, RemoteProtocolError
 from monarch_nb.net import wire
 from monarch_nb.net.hosts import pieces
+from monarch_nb.net.hosts.direct import DirectLinks
 from monarch_nb.net.hosts.handshake import Secret
+from monarch_nb.net.hosts.introductions import Introductions, Told
 from monarch_nb.net.hosts.link import Link, Timing
 from monarch_nb.net.hosts.listener import Listener
-from monarch_nb.net.hosts.session import Flow
+from monarch_nb.net.hosts.routes import Routes
 from monarch_nb.net.loop import Loop
 from monarch_nb.net.outbox import Outbox, StreamOutbox, open_queue
 from monarch_nb.net.stream_inbox import StreamInbox
@@ -72,10 +72,9 @@ class Gateway:
         self._context = wire.new_context()
         self._inbox = self._new_inbox()
         self._local: dict[int, Outbox] = {}
-        self._lock = threading.Lock()
-        self._links: dict[int, Link] = {}
-        self._early: dict[int, list[tuple[Flow, list[bytes]]]] = {}  # until there is a link
-        self._controller: int | None = None  # the host to which others are left
+        self._routes = Routes(self._ask_for)
+        self._introductions = Introductions()
+        self._direct = DirectLinks(self._routes, timing, self._new_link, self._tell)
         self._listener: Listener | None = None
         loop.every(timing.pulse_s / 2, self._tick)
 
@@ -87,7 +86,7 @@ class Gateway:
     @property
     def is_served(self) -> bool:
         """Tell whether a controller has this host."""
-        return self._controller is not None
+        return self._routes.controller is not None
 
     def listen(self, listener: socket.socket) -> None:
         """Let hosts with which a session is begun connect here; pass on who wants to join."""
@@ -98,27 +97,20 @@ class Gateway:
 
     def expect(self, host: int) -> None:
         """Keep what is sent to a host until it is linked. Any thread."""
-        with self._lock:
-            self._early.setdefault(host, [])
-
-    def link(self, host: int, secret: Secret, addresses: Sequence[str]) -> None:
-        """Connect to a host that has let this one in."""
-        self._add(Link(host, secret, self._loop, self._timing, self, addresses))
-
-    def serve(self, host: int, secret: Secret) -> None:
-        """Wait for the connection of a host that was let in; other hosts are left to it."""
-        self._controller = host
-        self._add(Link(host, secret, self._loop, self._timing, self))
+        self._routes.hold(host)
 
     def give_up(self, host: int) -> None:
         """Forget a host that was expected, with what was sent there. Any thread."""
-        with self._lock:
-            self._early.pop(host, None)
+        self._routes.forget(host)
 
-    def hang_up(self, host: int, why: str) -> None:
-        """Lose a host."""
-        if (link := self._links.get(host)) is not None:
-            link.lose(why)
+    def link(self, host: int, secret: Secret, dial: str, addresses: Sequence[str]) -> None:
+        """Connect to a host that has let this one in; others may reach it at `addresses`."""
+        self._introductions.add(host, addresses)
+        self._routes.add(self._new_link(host, secret, self._timing, [dial]))
+
+    def serve(self, host: int, secret: Secret) -> None:
+        """Wait for the connection of a controller that was let in, from its host."""
+        self._routes.serve(self._new_link(host, secret, self._timing, ()))
 
     def rename(self, host: int) -> None:
         """Take the number that a controller gives this host."""
@@ -138,9 +130,8 @@ class Gateway:
             path.unlink(missing_ok=True)
 
     def _close(self, linger_s: float) -> None:
-        for link in self._links.values():
+        for link in self._routes.clear():
             link.leave(linger_s)
-        self._links.clear()
         self._drop_local()
         if self._listener is not None:
             self._listener.stop()
@@ -148,7 +139,7 @@ class Gateway:
 
     def sever(self) -> None:
         """Let go of the parent's sockets in a forked child."""
-        for link in self._links.values():
+        for link in self._routes.links:
             link.sever()
         if self._listener is not None:
             self._listener.sever()
@@ -158,30 +149,26 @@ class Gateway:
 
     def send(self, source: int, process: int, bodies: Sequence[Buffer]) -> None:
         """Send a message to a process of another host. Any thread."""
-        self._forward((source, process), list(pieces.cut(source, process, bodies)))
+        cut = list(pieces.cut(source, process, bodies))
+        self._routes.send(process >> frames.HOST_SHIFT, (source, process), cut)
 
-    def _forward(self, flow: Flow, cut: list[bytes]) -> None:
-        link = self._way_to(flow[1] >> frames.HOST_SHIFT)
-        if link is None:
-            with self._lock:
-                link = self._way_to(flow[1] >> frames.HOST_SHIFT)  # linked just now
-                early = self._early.get(flow[1] >> frames.HOST_SHIFT)
-                if link is None and early is not None:
-                    early.append((flow, cut))
-        if link is not None:
-            link.send(flow, cut)
+    def _tell(self, host: int, message: object) -> None:
+        # to the gateway of a host, by the way over which both are introduced
+        own, there = wire.gateway_id(self.host), wire.gateway_id(host)
+        header = frames.HEADER.pack(frames.CONTROL, 0, 0, 0, 0, frames.CONTROL_PORT, own, 0)
+        cut = list(pieces.cut(own, there, [header + codec.encode(message)]))
+        if (controller := self._routes.controller) is not None:
+            controller.send((own, there), cut)
+        else:
+            self._routes.send(host, (own, there), cut)
 
-    def _way_to(self, host: int) -> Link | None:
-        found = self._links.get(host)
-        if found is None and self._controller is not None:
-            return self._links.get(self._controller)
-        return found
+    def _tell_all(self, told: Told) -> None:
+        for host, message in told:
+            self._tell(host, message)
 
-    def _add(self, link: Link) -> None:
-        with self._lock:
-            for flow, cut in self._early.pop(link.host, ()):
-                link.send(flow, cut)
-            self._links[link.host] = link
+    def _ask_for(self, host: int) -> None:
+        if (controller := self._routes.controller) is not None:
+            self._tell(controller.host, Introduce(host))
 
     # receiving: the loop's thread
 
@@ -189,10 +176,9 @@ class Gateway:
         """Hand on what has come over a link."""
         if piece.kind != frames.RELAY:
             raise RemoteProtocolError("what travels between hosts says to whom")
-        if piece.port >> frames.HOST_SHIFT != self.host:
-            bodies = [piece.payload, *piece.buffers]
-            encoded = pieces.encode(piece.tag, piece.source, piece.port, bodies)
-            self._forward((piece.source, piece.port), [encoded])
+        host = piece.port >> frames.HOST_SHIFT
+        if host != self.host:
+            self._routes.send(host, (piece.source, piece.port), [pieces.again(piece)])
         elif (message := self._joiner.take(piece)) is not None:
             self._deliver(piece.port, message)
 
@@ -209,8 +195,20 @@ class Gateway:
         take = self._here.get(process)
         if take is not None:
             take(message)
+        elif process == wire.gateway_id(self.host):
+            self._told(message)
         else:
             self._outbox(process).send_frames(message)
+
+    def _told(self, message: Sequence[Buffer]) -> None:
+        # by another gateway
+        for each in frames.open_frames(message):
+            body, host = codec.json_of(each.payload), each.source >> frames.HOST_SHIFT
+            if body.get("verb") == codec.verb_of(Introduce):
+                wanted = codec.decode(Introduce, body).host
+                self._tell_all(self._introductions.introduce(host, wanted))
+            else:
+                self._direct.told(host, body)
 
     def _outbox(self, process: int) -> Outbox:
         found = self._local.get(process)
@@ -226,30 +224,44 @@ class Gateway:
     # what links tell: the loop's thread
 
     def on_silent(self, link: Link, silent_s: float) -> None:
-        self._on_pulse(link.host, silent_s)
+        if not self._direct.has(link):
+            self._on_pulse(link.host, silent_s)
 
     def on_heard(self, link: Link) -> None:
-        self._on_pulse(link.host, None)
+        if not self._direct.has(link):
+            self._on_pulse(link.host, None)
 
     def on_lost(self, link: Link, why: str, silent_s: float | None) -> None:
-        """Forget a link, and all that came over it and is not whole."""
+        """Forget a link, and all that came over it and is not whole; a direct one is replaced by
+        the way through the controller's."""
         self._malformed += link.malformed
-        with self._lock:
-            del self._links[link.host]
-        if link.host == self._controller:
-            self._controller = None
+        if self._direct.has(link):
+            self._direct.lost(link)
+            return
+        if link is self._routes.controller:
+            for each in self._routes.clear():
+                each.end()
+            self._direct.clear()
             self._joiner.forget()
             self._drop_local()
+        else:
+            self._routes.remove(link.host)
+            self._tell_all(self._introductions.remove(link.host))
         self._on_lost(link.host, why, silent_s)
 
+    def _new_link(
+        self, host: int, secret: Secret, timing: Timing, addresses: Sequence[str]
+    ) -> Link:
+        return Link(host, secret, self._loop, timing, self, addresses)
+
     def _tick(self, now: float) -> None:
-        for link in list(self._links.values()):
+        for link in self._routes.links:
             link.tick(now)
         if self._listener is not None:
             self._listener.tick(now)
 
     def _link_of(self, session: bytes) -> Link | None:
-        links = self._links.values()
+        links = self._routes.links
         return next((link for link in links if link.secret.session == session), None)
 
     def _drop_local(self) -> None:

@@ -151,14 +151,25 @@ class Link:
                 found.socket.sendall(self._sealed(found, _LEAVES, 0, b""))
             self._drop_connection()
 
-    def lose(self, why: str, silent_s: float | None = None) -> None:
-        """Give the host up. The loop's thread."""
-        if self._is_over:
-            return
+    def end(self) -> None:
+        """Close it, and tell nobody. What it has not delivered is left for `drain`. The loop's
+        thread."""
         with self._lock:
             self._is_over = True
             self._drop_connection()
-        self._events.on_lost(self, why, silent_s)
+
+    def drain(self, received: int) -> list[Message]:
+        """Return the pieces that the other end, which has received so many records, has not.
+        The link has ended. Raises `RemoteProtocolError` for a number that cannot be."""
+        with self._lock:
+            bodies = self._outgoing.drain(received)
+        return [piece for body in bodies for piece in StreamReader().feed(body)]
+
+    def lose(self, why: str, silent_s: float | None = None) -> None:
+        """Give the host up. The loop's thread."""
+        if not self._is_over:
+            self.end()
+            self._events.on_lost(self, why, silent_s)
 
     def sever(self) -> None:
         """Let go of the parent's sockets in a forked child, which says nothing to their ends."""

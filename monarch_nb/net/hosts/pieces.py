@@ -45,6 +45,11 @@ def encode(piece: int, source: int, process: int, bodies: Sequence[Buffer]) -> b
     return b"".join(split([header + bytes(first), *rest]))
 
 
+def again(piece: Message) -> bytes:
+    """Return a piece that has come, to be sent on."""
+    return encode(piece.tag, piece.source, piece.port, [piece.payload, *piece.buffers])
+
+
 class Joiner:
     """Puts the pieces that come over links together again. Pure."""
 

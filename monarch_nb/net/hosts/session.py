@@ -78,6 +78,15 @@ class Outgoing:
         self.acknowledge(received)
         self._sent = 0
 
+    def drain(self, received: int) -> list[bytes]:
+        """Return the bodies of all that the other end has not, which go another way now."""
+        self.acknowledge(received)
+        bodies = [body for _, body in self._kept]
+        while self._turns:
+            bodies.append(self._gather())
+        self._kept.clear()
+        return bodies
+
     def _gather(self) -> bytes:
         # pieces of flows in turn, as many as fit into a record
         found: list[bytes] = []

@@ -1,21 +1,23 @@
-"""Between hosts: what is said over CURVE when one joins another. Everything else is relayed."""
+"""Between hosts: what is said over CURVE when one joins another, and what their gateways say."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from monarch_nb.core.wire.messages.codec import Request
+from monarch_nb.core.wire.messages.codec import ControlMessage, Request
 
 PROTOCOL: Final = 2
 """Of what is said between hosts; who has another number cannot be talked to."""
 
 
 class Joined(NamedTuple):
-    """The host can be used. `agent` is the process that starts ranks there."""
+    """The host can be used. `agent` is the process that starts ranks there; at one of `addresses`
+    another host may reach it."""
 
     agent: int
     host: str
     versions: dict[str, str]
+    addresses: list[str]
 
 
 class Join(Request[Joined], verb="join"):
@@ -27,3 +29,40 @@ class Join(Request[Joined], verb="join"):
     host: int
     controller: int
     secret: str
+
+
+# from gateway to gateway
+
+
+class Introduce(ControlMessage, verb="introduce"):
+    """To the controller's: a process here has something for a process of that host."""
+
+    host: int
+
+
+class Meet(ControlMessage, verb="meet"):
+    """From it: connect to that host, with which this secret is shared from now on."""
+
+    host: int
+    secret: str
+    addresses: list[str]
+
+
+class Expect(ControlMessage, verb="expect"):
+    """From it: that host will connect, and knows this secret."""
+
+    host: int
+    secret: str
+
+
+class Detour(ControlMessage, verb="detour"):
+    """From host to host, through the controller's: the direct way is given up, on which `received`
+    records have come; the rest goes this way."""
+
+    received: int
+
+
+class HostGone(ControlMessage, verb="host_gone"):
+    """From the controller's, to hosts that were introduced to one that is lost."""
+
+    host: int

@@ -1,0 +1,100 @@
+"""Links from host to host, made at the first message between two, with what both are told.
+
+Where one cannot be made, or breaks for good while both hosts live, the way through the controller's
+host takes its place: each end says how many records it has got on the link, and the other sends
+again, that way, what is beyond. So nothing is lost, doubled or out of order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from monarch_nb.core.wire.messages import codec
+from monarch_nb.core.wire.messages.hosts import Detour, Expect, HostGone, Meet
+from monarch_nb.errors import RemoteProtocolError
+from monarch_nb.net.hosts import pieces
+from monarch_nb.net.hosts.handshake import Secret
+from monarch_nb.net.hosts.link import Link, Timing
+from monarch_nb.net.hosts.routes import Routes
+
+_DETOUR_S: Final = 1.0  # beyond what is silent twice; nothing is lost by it
+NewLink = Callable[[int, Secret, Timing, Sequence[str]], Link]
+
+
+class DirectLinks:
+    """Those of one host. `tell(host, message)` goes through the controller's host."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        timing: Timing,
+        new_link: NewLink,
+        tell: Callable[[int, object], None],
+    ) -> None:
+        self._routes = routes
+        limit_s = min(timing.outage_s, 2 * timing.silent_s + _DETOUR_S)
+        self._timing = timing._replace(outage_s=limit_s)
+        self._new_link = new_link
+        self._tell = tell
+        self._links: dict[int, Link] = {}
+        self._ended: dict[int, Link] = {}  # whose other end has not said yet what it has got
+
+    def has(self, link: Link) -> bool:
+        return self._links.get(link.host) is link
+
+    def told(self, host: int, body: codec.Body) -> None:
+        """Do what the gateway of a host says. Raises `RemoteProtocolError` for nonsense."""
+        match body.get("verb"):
+            case "meet":
+                meet = codec.decode(Meet, body)
+                self._link(meet.host, meet.secret, meet.addresses)
+            case "expect":
+                expect = codec.decode(Expect, body)
+                self._link(expect.host, expect.secret, ())
+            case "detour":
+                self._detour(host, codec.decode(Detour, body).received)
+            case "host_gone":
+                self._gone(codec.decode(HostGone, body).host)
+            case verb:
+                raise RemoteProtocolError(f"a gateway knows no {verb!r:.80}")
+
+    def lost(self, link: Link) -> None:
+        """Have a link replaced that was given up here."""
+        self._ended[link.host] = self._take(link.host)
+        self._routes.hold(link.host)
+        self._tell(link.host, Detour(link.received))
+
+    def clear(self) -> None:
+        """Forget all: the controller is lost."""
+        self._links.clear()
+        self._ended.clear()
+
+    def _link(self, host: int, secret: str, addresses: Sequence[str]) -> None:
+        link = self._links[host] = self._new_link(
+            host, Secret.from_text(secret), self._timing, addresses
+        )
+        self._routes.add(link)
+
+    def _detour(self, host: int, received: int) -> None:
+        link = self._ended.pop(host, None)
+        if link is None and host in self._links:  # given up there
+            link = self._take(host)
+            link.end()
+            self._tell(host, Detour(link.received))
+        controller = self._routes.controller
+        if link is None or controller is None:
+            return
+        for piece in link.drain(received):
+            controller.send((piece.source, piece.port), [pieces.again(piece)])
+        self._routes.detour(host)
+
+    def _gone(self, host: int) -> None:
+        if host in self._links:
+            self._take(host).end()
+        self._ended.pop(host, None)
+        self._routes.forget(host)
+
+    def _take(self, host: int) -> Link:
+        self._routes.remove(host)
+        return self._links.pop(host)
