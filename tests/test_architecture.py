@@ -63,7 +63,11 @@ BOXES = {
         never="asyncio concurrent multiprocessing select selectors signal socket subprocess"
         " threading time",
     ),
-    "net": Box("core", {"zmq": EAGER}),
+    "net": Box(
+        "core",
+        {"zmq": EAGER, "cryptography": EAGER},
+        only_in={"cryptography": "handshake records"},
+    ),
     "data": Box("core", {"torch": LAZY, "numpy": LAZY}),
     "process": Box("core net data", {"torch": LAZY}),
     "actors": Box("process core net data", {"torch": LAZY}),

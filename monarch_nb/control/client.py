@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from monarch_nb.actors.endpoints import returns_future
 from monarch_nb.config import Config
@@ -27,7 +27,7 @@ from monarch_nb.control.debug.server import DebugServer
 from monarch_nb.control.debug.sessions import DebugService, PauseService, PostMortem
 from monarch_nb.control.faults import FaultService, exit_when_told
 from monarch_nb.control.hangs.agreement import Agreements
-from monarch_nb.control.hosts.agents import AgentProcess, AttachedHosts, agent_of
+from monarch_nb.control.hosts.agents import AgentProcess, agent_of
 from monarch_nb.control.hosts.watchers import Watchers
 from monarch_nb.control.output.comms import CommService
 from monarch_nb.control.output.failures import Failures
@@ -51,6 +51,9 @@ from monarch_nb.process.process import Serve, Wait, new_agent_id, new_process_id
 from monarch_nb.process.supervision.supervision import MeshFailure
 from monarch_nb.services.controllers import serve_controllers
 from monarch_nb.services.runtime import Runtime
+
+if TYPE_CHECKING:
+    from monarch_nb.control.hosts.attached import AttachedHosts
 
 T = TypeVar("T")
 LOCAL_HOST: Final = 1
@@ -228,6 +231,8 @@ class Client(Runtime):
         """Dial other hosts; their numbers."""
         with self._lock:
             if self._attached is None:
+                from monarch_nb.control.hosts.attached import AttachedHosts
+
                 self._attached = AttachedHosts(
                     self.proc.links,
                     self.proc.host,

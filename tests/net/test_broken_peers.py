@@ -3,6 +3,7 @@
 import functools
 import json
 import queue
+import re
 import struct
 
 import pytest
@@ -13,6 +14,7 @@ from monarch_nb import attach_to_workers
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import CONTROL, HEADER, HOST_SHIFT, RELAY
 from monarch_nb.core.wire.messages import codec
+from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.core.wire.messages.hosts import PROTOCOL, Join, Joined
 from monarch_nb.host.rundir import new_run_dir
 from monarch_nb.host.versions import versions
@@ -142,15 +144,8 @@ class RawClient:
     def __init__(self, address: str) -> None:
         self._address = address
         self._secret = Secret.new()
-        pair = keys.identity()
-        context = wire.new_context()
-        asks = wire.connect_to_join(context, address, pair, pair.public)
-        secret = self._secret.to_text()
-        asks.send(codec.encode(Join(PROTOCOL, versions(), HOST, CLIENT, secret)))
-        assert asks.poll(30_000), "nobody answers"
-        joined = codec.decode_answer(Joined, asks.recv())
+        joined = asked(address, Join(PROTOCOL, versions(), HOST, CLIENT, self._secret.to_text()))
         assert isinstance(joined, Joined)
-        context.destroy(0)
         self.agent = joined.agent
         self._came = 0
         self.connect()
@@ -225,13 +220,13 @@ class RawWorker:
         self._listener = Listener(listener, self._thread.loop, self._find, joins)
         self._end: RawEnd | None = None
 
-    def answer(self, parts: bytes | None = None) -> None:
-        """Let the client in, or whatever this says."""
+    def answer(self, parts: bytes | None = None, **theirs: str) -> None:
+        """Let the client in, as a host with these versions; or whatever `parts` say."""
         assert self._server.poll(20_000)
         who, question = self._server.recv_multipart()
         asked = codec.decode(Join, codec.json_of(question))
         self._secret = Secret.from_text(asked.secret)
-        joined = Joined(HOST << HOST_SHIFT | 9, "raw", versions(), [])
+        joined = Joined(HOST << HOST_SHIFT | 9, "raw", versions() | theirs, [])
         self._server.send_multipart([who, codec.encode_answer(joined) if parts is None else parts])
 
     def send(self, inside: bytes) -> None:
@@ -305,5 +300,50 @@ def test_a_client_whose_first_word_makes_no_sense_is_told_so(workers, word):
         asks.send(word)
         assert asks.poll(10_000)
         assert "no hello of monarch_nb" in json.loads(asks.recv())["error"]
+    finally:
+        context.destroy(0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "theirs", "words"),
+    [
+        ("Python", "3.10.1", r"Python \S+ is installed there, 3.10.1 here: install the same"),
+        ("monarch_nb", "0.0.1", r"monarch_nb \S+ is installed there, 0.0.1 here: install the same"),
+        ("torch", "1.0", None),
+    ],
+)
+def test_a_client_of_another_version_is_told_what_differs(workers, what, theirs, words):
+    [address], _ = workers(1)
+    answer = asked(address, Join(PROTOCOL, versions() | {what: theirs}, HOST, CLIENT, "ab" * 48))
+    if words is None:
+        assert isinstance(answer, Joined)
+    else:
+        assert isinstance(answer, Refused)
+        assert re.search(words, answer.error)
+
+
+def test_a_client_of_another_protocol_is_told_so(workers):
+    [address], _ = workers(1)
+    answer = asked(address, Join(99, versions(), HOST, CLIENT, "ab" * 48))
+    assert isinstance(answer, Refused)
+    assert "speaks protocol 99" in answer.error
+
+
+def test_a_host_with_another_torch_is_attached_and_the_difference_said(raw_worker, caplog):
+    hosts = attach_to_workers(workers=[raw_worker.address])
+    raw_worker.answer(torch="1.0")
+    assert hosts.initialized.get(20)
+    assert f"{raw_worker.address}: torch 1.0 is installed there" in caplog.text
+
+
+def asked(address: str, question: Join) -> Joined | Refused:
+    pair = keys.identity()
+    context = wire.new_context()
+    try:
+        asks = wire.connect_to_join(context, address, pair, pair.public)
+        asks.send(codec.encode(question))
+        assert asks.poll(30_000), "nobody answers"
+        return codec.decode_answer(Joined, asks.recv())
     finally:
         context.destroy(0)

@@ -21,7 +21,8 @@ from monarch_nb.config import Config
 from monarch_nb.control.client import client, running_client
 from monarch_nb.control.faults import exit_when_told
 from monarch_nb.control.hosts.addresses import WorkerAddress
-from monarch_nb.control.hosts.agents import agent_of, timing_of
+from monarch_nb.control.hosts.agents import agent_of
+from monarch_nb.control.hosts.attached import timing_of
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.core.wire.messages.codec import Refused

@@ -1,0 +1,133 @@
+"""Hosts that are attached, dialled through a gateway in the controller's inbox thread.
+
+Loaded when the first host is attached: the kernel's start does not wait for what encrypts.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from monarch_nb.config import Config
+from monarch_nb.core.wire.messages.hosts import PROTOCOL, Join, Joined
+from monarch_nb.host.versions import difference, versions
+from monarch_nb.net.hosts.gateway import Gateway, GatewayRelay
+from monarch_nb.net.hosts.handshake import Secret
+from monarch_nb.net.hosts.joining import Joins
+from monarch_nb.net.hosts.link import Timing
+from monarch_nb.net.keys import KeyPair
+from monarch_nb.net.links import Links
+from monarch_nb.process.futures.future import Future, make
+
+_log: Final = logging.getLogger(__name__)
+OnHostLost = Callable[[int, str, float | None], None]
+"""The number of a host, why it is lost, and for how long it was silent; None: it never was ours."""
+
+
+class AttachedHosts:
+    """The client's end: a gateway in its inbox thread, and the hosts that it has dialled.
+
+    A host's number is chosen here; with it come the ids of its gateway, its agent and its ranks.
+    """
+
+    def __init__(
+        self,
+        links: Links,
+        own_host: int,
+        config: Config,
+        controller: int,
+        on_lost: OnHostLost,
+        on_pulse: Callable[[int, float | None], None],
+    ) -> None:
+        self._gateway = Gateway(
+            links.run_dir,
+            own_host,
+            links.loop,
+            timing_of(config),
+            on_lost=self._lost,
+            on_pulse=on_pulse,
+            here={links.process: links.take},
+        )
+        links.relay_through(GatewayRelay(self._gateway, links.process))
+        self._loop = links.loop
+        self._controller = controller
+        self._versions = versions()
+        self._next = own_host + 1
+        self.ready: dict[int, Future[bool]] = {}
+        self._limits: list[threading.Timer] = []
+        self._dialled: dict[int, _Dialled] = {}
+        self._on_lost = on_lost
+        self._joins = Joins(self._joined, self._failed)
+
+    def dial(self, address: str, pair: KeyPair, limit_s: float) -> int:
+        host, self._next = self._next, self._next + 1
+        self.ready[host] = make(Future)
+        dialled = self._dialled[host] = _Dialled(address, Secret.new())
+        self._gateway.expect(host)
+        secret = dialled.secret.to_text()
+        question = Join(PROTOCOL, self._versions, host, self._controller, secret)
+        self._joins.ask(host, address, pair, pair.public, question)
+        limit = threading.Timer(limit_s, self._too_late, (host, limit_s))
+        limit.daemon = True
+        limit.name = "monarch-attach"
+        limit.start()
+        self._limits.append(limit)
+        self.ready[host].add_done_callback(lambda _: limit.cancel())
+        return host
+
+    def _too_late(self, host: int, limit_s: float) -> None:
+        self._joins.give_up(host)
+        why = f"no answer within {limit_s:g} s; is a worker running there with the same keys?"
+        self._failed(host, why)
+
+    # the thread that joins
+
+    def _joined(self, host: int, joined: Joined) -> None:
+        dialled = self._dialled[host]
+        if (differs := difference(self._versions, joined.versions)) is not None:
+            _log.warning("%s: %s", dialled.address, differs)
+
+        def link() -> None:
+            others = list(dict.fromkeys([dialled.address, *joined.addresses]))
+            self._gateway.link(host, dialled.secret, dialled.address, others)
+            self.ready[host]._set_result(True)
+
+        self._loop.soon(link)
+
+    def _failed(self, host: int, why: str) -> None:
+        self._loop.soon(functools.partial(self._not_attached, host, why))
+
+    # the inbox thread
+
+    def _not_attached(self, host: int, why: str) -> None:
+        if self.ready[host].done():
+            return  # it has answered meanwhile
+        self._gateway.give_up(host)
+        text = (
+            f"attach failed: config push failed during attach: {self._dialled[host].address}: {why}"
+        )
+        self.ready[host]._set_exception(RuntimeError(text))
+        self._on_lost(host, text, None)
+
+    def _lost(self, host: int, why: str, silent_s: float | None) -> None:
+        self._on_lost(host, f"{self._dialled[host].address}: {why}", silent_s or 0.0)
+
+    def close(self) -> None:
+        for limit in self._limits:
+            limit.cancel()
+            limit.join()
+        self._joins.close()
+        self._gateway.close()
+
+
+class _Dialled(NamedTuple):
+    address: str
+    secret: Secret
+
+
+def timing_of(config: Config) -> Timing:
+    """Return when a link between hosts is silent, and when lost."""
+    return Timing(config.pulse_interval_s, config.pulse_timeout_s, config.outage_s)
