@@ -306,7 +306,7 @@ def test_a_client_whose_first_word_makes_no_sense_is_told_so(workers, word):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("what", "theirs", "words"),
+    "what, theirs, words",
     [
         ("Python", "3.10.1", r"Python \S+ is installed there, 3.10.1 here: install the same"),
         ("monarch_nb", "0.0.1", r"monarch_nb \S+ is installed there, 0.0.1 here: install the same"),
