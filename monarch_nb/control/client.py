@@ -27,7 +27,7 @@ from monarch_nb.control.debug.server import DebugServer
 from monarch_nb.control.debug.sessions import DebugService, PauseService, PostMortem
 from monarch_nb.control.faults import FaultService, exit_when_told
 from monarch_nb.control.hangs.agreement import Agreements
-from monarch_nb.control.hosts.agents import AgentProcess, agent_of
+from monarch_nb.control.hosts.agents import AgentProcess
 from monarch_nb.control.hosts.watchers import Watchers
 from monarch_nb.control.output.comms import CommService
 from monarch_nb.control.output.failures import Failures
@@ -41,6 +41,7 @@ from monarch_nb.errors import LaunchError
 from monarch_nb.host.rundir import RunDir, new_run_dir
 from monarch_nb.meshes.bootstrap import Environment, changes
 from monarch_nb.meshes.states import ProcsState, procs_of
+from monarch_nb.net import wire
 from monarch_nb.net.keys import KeyPair
 from monarch_nb.process import current
 from monarch_nb.process.exit import Exit
@@ -54,6 +55,7 @@ from monarch_nb.services.runtime import Runtime
 
 if TYPE_CHECKING:
     from monarch_nb.control.hosts.attached import AttachedHosts
+    from monarch_nb.net.hosts.ticket import Ticket
 
 T = TypeVar("T")
 LOCAL_HOST: Final = 1
@@ -229,6 +231,11 @@ class Client(Runtime):
 
     def attach_hosts(self, addresses: Sequence[str], pair: KeyPair) -> list[int]:
         """Dial other hosts; their numbers."""
+        limit_s = self.proc.config.attach_s
+        attached = self._hosts_elsewhere()
+        return [attached.dial(address, pair, limit_s) for address in addresses]
+
+    def _hosts_elsewhere(self) -> AttachedHosts:
         with self._lock:
             if self._attached is None:
                 from monarch_nb.control.hosts.attached import AttachedHosts
@@ -241,8 +248,19 @@ class Client(Runtime):
                     self._host_lost,
                     self._host_pulse,
                 )
-        limit_s = self.proc.config.attach_s
-        return [self._attached.dial(address, pair, limit_s) for address in addresses]
+            return self._attached
+
+    def await_hosts(self, names: Sequence[str], address: str) -> tuple[list[int], Ticket]:
+        """Let hosts join, which a launcher starts with the ticket; return their numbers.
+
+        They are called by their names in what goes wrong, and listened for at `address`, which may
+        mean every interface.
+        """
+        return self._hosts_elsewhere().invite(names, address)
+
+    def give_up_host(self, host: int, why: str) -> None:
+        """End the wait for a host that will not join."""
+        self._hosts_elsewhere().give_up(host, why)
 
     def _host_pulse(self, host: int, silent_s: float | None) -> None:
         processes = [each for each in self._processes_on(host) if each not in self.proc.dead]
@@ -253,7 +271,7 @@ class Client(Runtime):
         self.supervision.exited(
             *(
                 Exit(process, reason=why, unreachable_s=silent_s, for_good=True)
-                for process in (agent_of(host), *lost)
+                for process in (wire.agent_id(host), *lost)
             )
         )
 
@@ -269,7 +287,7 @@ class Client(Runtime):
         if host == self.proc.host:
             return self.proc.agent
         is_attached = self._attached is not None and host in self._attached.ready
-        return agent_of(host) if is_attached else None
+        return wire.agent_id(host) if is_attached else None
 
     def shut_hosts(self, agents: Sequence[int]) -> Future[None]:
         for state in list(self.supervision.states.values()):
@@ -361,7 +379,9 @@ class Client(Runtime):
     def _leave_attached(self, limit_s: float) -> None:
         if self._attached is None:
             return
-        agents = [agent_of(host) for host, ready in self._attached.ready.items() if ready.done()]
+        agents = [
+            wire.agent_id(host) for host, ready in self._attached.ready.items() if ready.done()
+        ]
         living = [agent for agent in agents if agent not in self.proc.dead]
         with contextlib.suppress(TimeoutError):
             if living:

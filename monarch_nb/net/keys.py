@@ -28,6 +28,10 @@ class KeyPair:
     public: bytes
     secret: bytes = field(repr=False)
 
+    @staticmethod
+    def new() -> KeyPair:
+        return KeyPair(*zmq.curve_keypair())
+
 
 def key_folder() -> Path:
     """Return `$MONARCH_NB_HOME`, or `~/.monarch_nb`."""
@@ -62,9 +66,9 @@ def _create(path: Path) -> None:
     # whole or not at all: several processes may do so at the same time
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    public, secret = zmq.curve_keypair()
+    pair = KeyPair.new()
     with os.fdopen(fd, "w") as file:
-        json.dump({"public": public.decode(), "secret": secret.decode()}, file)
+        json.dump({"public": pair.public.decode(), "secret": pair.secret.decode()}, file)
     try:
         os.link(draft, path)
     finally:

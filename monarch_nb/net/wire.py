@@ -18,6 +18,7 @@ import ipaddress
 import os
 import re
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -167,6 +168,11 @@ def connect_debug_server(run_dir: Path) -> socket.socket:
     return stream
 
 
+def agent_id(host: int) -> int:
+    """Return the id of the agent of a host that has joined, or was attached."""
+    return host << HOST_SHIFT | SERVICE_BIT | 2
+
+
 def gateway_id(host: int) -> int:
     """Return the id under which a host's gateway receives what is for other hosts."""
     return host << HOST_SHIFT | SERVICE_BIT | 1
@@ -207,6 +213,19 @@ def connect_to_join(
     socket = _curve_socket(context, zmq.DEALER, keys)
     socket.curve_serverkey = server
     socket.connect(address)
+    return socket
+
+
+def connect_to_any(
+    context: Context, addresses: Sequence[str], keys: KeyPair, server: bytes
+) -> zmq.Socket[bytes]:
+    """Do so at all addresses at once: what is sent goes to the first that lets us in."""
+    socket = _curve_socket(context, zmq.DEALER, keys)
+    socket.curve_serverkey = server
+    socket.immediate = True
+    for address in addresses:
+        check_address(address)
+        socket.connect(address)
     return socket
 
 

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Final
 
-from monarch_nb.core.wire.frames import HOST_SHIFT, SERVICE_BIT
 from monarch_nb.core.wire.messages.agents import Shutdown
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import LIGHT, AgentBoot
@@ -128,8 +127,3 @@ def _may_run(pid: int) -> bool:
     except OSError:
         return True  # it is ending: that comes by another way
     return state not in _CANNOT_RUN
-
-
-def agent_of(host: int) -> int:
-    """Return the agent's id on an attached host."""
-    return host << HOST_SHIFT | SERVICE_BIT | 2

@@ -9,36 +9,24 @@ from __future__ import annotations
 
 import atexit
 import enum
-import os
 import socket
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final, final
 
-from monarch_nb.config import Config
 from monarch_nb.control.client import client, running_client
 from monarch_nb.control.faults import exit_when_told
 from monarch_nb.control.hosts.addresses import WorkerAddress
-from monarch_nb.control.hosts.agents import agent_of
-from monarch_nb.control.hosts.attached import timing_of
 from monarch_nb.core.shape.extent import Extent
-from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.core.wire.messages.hosts import Join, Joined
-from monarch_nb.host import guard
-from monarch_nb.host.interfaces import reachable_at
-from monarch_nb.host.launch import AgentBoot
-from monarch_nb.host.local import LocalLauncher
-from monarch_nb.host.rundir import new_run_dir
+from monarch_nb.host.member import HostMember
 from monarch_nb.host.versions import versions, why_unfit
 from monarch_nb.meshes.proc_mesh import HostMesh, HostsState
 from monarch_nb.net import keys, wire
-from monarch_nb.net.hosts.gateway import Gateway
 from monarch_nb.net.hosts.handshake import Secret
-from monarch_nb.net.hosts.joining import JoinServer
-from monarch_nb.net.loop import LoopThread
+from monarch_nb.net.hosts.joining import AllowList, Answer, JoinServer
 from monarch_nb.process.futures.future import Future, make
 
 DEFAULT_KEYS: Final = "trust_all_connections"  # Monarch's word; here it means: the user's own key
@@ -62,91 +50,39 @@ class HostWorker:
     """Offers this host at an address until it is shut down; None: one in a private folder."""
 
     def __init__(self, address: str | None, key_folder: Path | None) -> None:
-        self._run_dir = new_run_dir()
-        self._file_limit, _ = guard.raise_file_limit()  # connections of strangers take some
-        config = self._config = Config.from_environ()
-        self._agent: LocalLauncher | None = None
-        self._ended = threading.Event()
-        self._closing = threading.Lock()
-        self._is_closed = False
-        self._thread = LoopThread("monarch-gateway")
-        self._gateway = Gateway(
-            self._run_dir.path,
-            0,
-            self._thread.loop,
-            timing_of(config),
-            on_lost=lambda _host, _why, _silent_s: self._drop_agent(),
-        )
+        member = self._member = HostMember()
         self._joins: JoinServer | None = None
         try:
-            dial, bind = WorkerAddress.from_text(address or f"ipc://{self._run_dir.path}/host")
-            own, allowed = keys.identity(key_folder), keys.allowed(key_folder)
-            listener = wire.listen_for_hosts(bind or dial, anywhere=bind is not None)
-            bound = wire.listens_at(listener)
-            self.address = bound if bind is None else dial
-            self._addresses = list(dict.fromkeys([self.address, *reachable_at(bound)]))
-            self._joins = JoinServer(self._run_dir.path, own, allowed, self._on_join)
-            self._thread.loop.call(lambda: self._gateway.listen(listener))
+            dial, bind = WorkerAddress.from_text(address or f"ipc://{member.run_dir}/host")
+            own, allowed = keys.identity(key_folder), AllowList(keys.allowed(key_folder))
+            bound = member.listen(bind or dial, anywhere=bind is not None)
+            self.address = bound[0] if bind is None else dial
+            self._addresses = list(dict.fromkeys([self.address, *bound]))
+            self._joins = JoinServer(member.run_dir, own, allowed, Answer(Join, self._on_join))
         except BaseException:
             self.close()
             raise
 
     def wait(self) -> None:
-        self._ended.wait()
+        self._member.wait()
 
     def close(self) -> None:
         """End everything on this host. Harmless when repeated."""
-        with self._closing:
-            if self._is_closed:
-                return
-            self._is_closed = True
-            self._drop_agent()
-            if self._joins is not None:
-                self._joins.close()
-            self._gateway.close()
-            self._thread.close()
-            self._run_dir.remove()
-            self._ended.set()
+        joins, self._joins = self._joins, None
+        if joins is not None:
+            joins.close()
+        self._member.close()
 
     def _on_join(self, asked: Join) -> Joined | Refused:
         # the thread of who joins; a client was let in, and gives this host its number
         ours = versions()
         if (why := why_unfit(asked.versions, ours)) is not None:
             return Refused(why)
-        if self._gateway.is_served:
+        if self._member.has_controller:
             return Refused("another client is attached to this host; stop it first")
         secret = Secret.from_text(asked.secret)
-        self._thread.loop.call(lambda: self._serve(asked, secret))
-        self._start_agent(asked)
-        return Joined(agent_of(asked.host), socket.gethostname(), ours, self._addresses)
-
-    def _serve(self, asked: Join, secret: Secret) -> None:
-        self._gateway.rename(asked.host)
-        self._gateway.serve(asked.controller >> HOST_SHIFT, secret)
-
-    def _start_agent(self, asked: Join) -> None:
-        launcher = self._agent = LocalLauncher()
-        boot = AgentBoot(
-            str(self._run_dir.path),
-            agent_of(asked.host),
-            asked.controller,
-            os.getpid(),
-            asdict(self._config),
-            file_limit=self._file_limit,
-        )
-        launcher.launch(boot)
-        threading.Thread(
-            target=self._watch, args=(launcher,), name="monarch-agent", daemon=True
-        ).start()
-
-    def _watch(self, launcher: LocalLauncher) -> None:
-        if launcher.wait() == 0 and launcher is self._agent:
-            self._ended.set()  # a client has shut the host down
-
-    def _drop_agent(self) -> None:
-        launcher, self._agent = self._agent, None
-        if launcher is not None:
-            launcher.kill()
+        agent = self._member.begin(asked.host, asked.controller, secret)
+        return Joined(agent, socket.gethostname(), ours, self._addresses)
 
 
 def run_worker_loop_forever(
@@ -235,7 +171,7 @@ def attach_to_workers(
         wire.check_address(address)
     hosts = client().attach_hosts(addresses, keys.identity(folder))
     extent = Extent(["hosts"], [len(hosts)])
-    return HostMesh(HostsState([agent_of(host) for host in hosts]), extent.region.as_shape())
+    return HostMesh(HostsState([wire.agent_id(host) for host in hosts]), extent.region.as_shape())
 
 
 def attach(addr: str) -> HostMesh:

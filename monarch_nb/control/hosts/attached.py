@@ -8,16 +8,18 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from monarch_nb.config import Config
-from monarch_nb.core.wire.messages.hosts import PROTOCOL, Join, Joined
+from monarch_nb.control.hosts.head import Head, HeadEvents
+from monarch_nb.core.wire.messages.hosts import PROTOCOL, Join, Joined, Offer
 from monarch_nb.host.versions import difference, versions
 from monarch_nb.net.hosts.gateway import Gateway, GatewayRelay
 from monarch_nb.net.hosts.handshake import Secret
 from monarch_nb.net.hosts.joining import Joins
 from monarch_nb.net.hosts.link import Timing
+from monarch_nb.net.hosts.ticket import Ticket
 from monarch_nb.net.keys import KeyPair
 from monarch_nb.net.links import Links
 from monarch_nb.process.futures.future import Future, make
@@ -46,12 +48,13 @@ class AttachedHosts:
             links.run_dir,
             own_host,
             links.loop,
-            timing_of(config),
+            Timing.of(config),
             on_lost=self._lost,
             on_pulse=on_pulse,
             here={links.process: links.take},
         )
         links.relay_through(GatewayRelay(self._gateway, links.process))
+        self._links = links
         self._loop = links.loop
         self._controller = controller
         self._versions = versions()
@@ -59,6 +62,8 @@ class AttachedHosts:
         self.ready: dict[int, Future[bool]] = {}
         self._limits: list[threading.Timer] = []
         self._dialled: dict[int, _Dialled] = {}
+        self._names: dict[int, str] = {}  # for people
+        self._head: Head | None = None
         self._on_lost = on_lost
         self._joins = Joins(self._joined, self._failed)
 
@@ -66,6 +71,7 @@ class AttachedHosts:
         host, self._next = self._next, self._next + 1
         self.ready[host] = make(Future)
         dialled = self._dialled[host] = _Dialled(address, Secret.new())
+        self._names[host] = address
         self._gateway.expect(host)
         secret = dialled.secret.to_text()
         question = Join(PROTOCOL, self._versions, host, self._controller, secret)
@@ -83,6 +89,33 @@ class AttachedHosts:
         why = f"no answer within {limit_s:g} s; is a worker running there with the same keys?"
         self._failed(host, why)
 
+    def invite(self, names: Sequence[str], address: str) -> tuple[list[int], Ticket]:
+        """Expect hosts that join with a ticket; return their numbers, and the ticket.
+
+        Raises as `wire.listen_for_hosts`.
+        """
+        if self._head is None:
+            events = HeadEvents(self._came, self._failed)
+            run_dir = self._links.run_dir
+            self._head = Head(run_dir, self._gateway, self._loop, self._controller, events)
+        hosts = list(range(self._next, self._next + len(names)))
+        self._next += len(names)
+        for host, name in zip(hosts, names, strict=True):
+            self.ready[host] = make(Future)
+            self._names[host] = name
+            self._gateway.expect(host)
+        return hosts, self._head.invite(hosts, address)
+
+    def give_up(self, host: int, why: str) -> None:
+        """End the wait for a host that will not come. Any thread."""
+        self._failed(host, why)
+
+    def _came(self, host: int, offered: Offer) -> None:
+        # the thread of who joins; the host is linked
+        if (differs := difference(self._versions, offered.versions)) is not None:
+            _log.warning("%s: %s", offered.name, differs)
+        self.ready[host]._set_result(True)
+
     # the thread that joins
 
     def _joined(self, host: int, joined: Joined) -> None:
@@ -92,7 +125,7 @@ class AttachedHosts:
 
         def link() -> None:
             others = list(dict.fromkeys([dialled.address, *joined.addresses]))
-            self._gateway.link(host, dialled.secret, dialled.address, others)
+            self._gateway.link(host, dialled.secret, others, [dialled.address])
             self.ready[host]._set_result(True)
 
         self._loop.soon(link)
@@ -106,28 +139,23 @@ class AttachedHosts:
         if self.ready[host].done():
             return  # it has answered meanwhile
         self._gateway.give_up(host)
-        text = (
-            f"attach failed: config push failed during attach: {self._dialled[host].address}: {why}"
-        )
+        text = f"attach failed: config push failed during attach: {self._names[host]}: {why}"
         self.ready[host]._set_exception(RuntimeError(text))
         self._on_lost(host, text, None)
 
     def _lost(self, host: int, why: str, silent_s: float | None) -> None:
-        self._on_lost(host, f"{self._dialled[host].address}: {why}", silent_s or 0.0)
+        self._on_lost(host, f"{self._names[host]}: {why}", silent_s or 0.0)
 
     def close(self) -> None:
         for limit in self._limits:
             limit.cancel()
             limit.join()
         self._joins.close()
+        if self._head is not None:
+            self._head.close()
         self._gateway.close()
 
 
 class _Dialled(NamedTuple):
     address: str
     secret: Secret
-
-
-def timing_of(config: Config) -> Timing:
-    """Return when a link between hosts is silent, and when lost."""
-    return Timing(config.pulse_interval_s, config.pulse_timeout_s, config.outage_s)

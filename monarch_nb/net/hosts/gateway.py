@@ -75,7 +75,7 @@ class Gateway:
         self._routes = Routes(self._ask_for)
         self._introductions = Introductions()
         self._direct = DirectLinks(self._routes, timing, self._new_link, self._tell)
-        self._listener: Listener | None = None
+        self._listeners: list[Listener] = []
         loop.every(timing.pulse_s / 2, self._tick)
 
     @property
@@ -91,7 +91,7 @@ class Gateway:
     def listen(self, listener: socket.socket) -> None:
         """Let hosts with which a session is begun connect here; pass on who wants to join."""
         joins = lambda: wire.connect_joins(self._run_dir)  # noqa: E731
-        self._listener = Listener(listener, self._loop, self._link_of, joins)
+        self._listeners.append(Listener(listener, self._loop, self._link_of, joins))
 
     # links: the loop's thread
 
@@ -103,14 +103,15 @@ class Gateway:
         """Forget a host that was expected, with what was sent there. Any thread."""
         self._routes.forget(host)
 
-    def link(self, host: int, secret: Secret, dial: str, addresses: Sequence[str]) -> None:
-        """Connect to a host that has let this one in; others may reach it at `addresses`."""
-        self._introductions.add(host, addresses)
-        self._routes.add(self._new_link(host, secret, self._timing, [dial]))
+    def link(self, host: int, secret: Secret, others: Sequence[str], dial: Sequence[str]) -> None:
+        """Be the controller of a host: connect to it at one of `dial`, or wait for it where there
+        is none. Other hosts may reach it at one of `others`."""
+        self._introductions.add(host, others)
+        self._routes.add(self._new_link(host, secret, self._timing, dial))
 
-    def serve(self, host: int, secret: Secret) -> None:
-        """Wait for the connection of a controller that was let in, from its host."""
-        self._routes.serve(self._new_link(host, secret, self._timing, ()))
+    def serve(self, controller: int, secret: Secret, dial: Sequence[str]) -> None:
+        """Have a controller: connect to its host, or wait for it where there is nothing to dial."""
+        self._routes.serve(self._new_link(controller, secret, self._timing, dial))
 
     def rename(self, host: int) -> None:
         """Take the number that a controller gives this host."""
@@ -133,16 +134,16 @@ class Gateway:
         for link in self._routes.clear():
             link.leave(linger_s)
         self._drop_local()
-        if self._listener is not None:
-            self._listener.stop()
+        for each in self._listeners:
+            each.stop()
         self._inbox.stop()
 
     def sever(self) -> None:
         """Let go of the parent's sockets in a forked child."""
         for link in self._routes.links:
             link.sever()
-        if self._listener is not None:
-            self._listener.sever()
+        for each in self._listeners:
+            each.sever()
         self._inbox.close()
 
     # sending
@@ -257,8 +258,8 @@ class Gateway:
     def _tick(self, now: float) -> None:
         for link in self._routes.links:
             link.tick(now)
-        if self._listener is not None:
-            self._listener.tick(now)
+        for each in self._listeners:
+            each.tick(now)
 
     def _link_of(self, session: bytes) -> Link | None:
         links = self._routes.links

@@ -2,8 +2,9 @@
 are.
 
 The end that is dialled lets in only the keys of its allow-list; a stranger's bytes never get past
-libzmq. Question and answer are JSON. With the answer comes the secret of the session, over which
-everything else goes (`link.py`).
+libzmq. Either a controller dials a host (`Join`), or a host the head of its job (`Offer`). Question
+and answer are JSON, and with them comes the secret of the session, over which everything else goes
+(`link.py`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
@@ -21,9 +22,10 @@ from zmq.utils.monitor import recv_monitor_message
 
 from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.codec import Refused
-from monarch_nb.core.wire.messages.hosts import PROTOCOL, Join, Joined
-from monarch_nb.errors import ProtocolError
+from monarch_nb.core.wire.messages.hosts import PROTOCOL, Join, Joined, Offer, Taken
+from monarch_nb.errors import LaunchError, ProtocolError
 from monarch_nb.net import wire
+from monarch_nb.net.hosts.ticket import Ticket
 from monarch_nb.net.keys import KeyPair
 from monarch_nb.net.threads import helper_thread
 
@@ -31,29 +33,44 @@ _REFUSED: Final = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_P
 _EVENTS: Final = _REFUSED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 _TRIES: Final = 3  # of a handshake: one that is not answered in time may be that of a busy host
 _ANOTHER_PROTOCOL: Final = (
-    "the client speaks protocol {}, this host {}: install one version of monarch_nb on both"
+    "who asks speaks protocol {}, who is asked {}: install one version of monarch_nb on both"
 )
 Socket = zmq.Socket[bytes]
 
 
-class JoinServer:
-    """Answers who wants to join, in a thread of its own: `answer(question)` gives what is sent
-    back."""
+class Answer(NamedTuple):
+    """What answers a kind of question: `give(question)`, in the thread of the server."""
 
-    def __init__(
-        self,
-        run_dir: Path,
-        keys: KeyPair,
-        allowed: frozenset[bytes],
-        answer: Callable[[Join], Joined | Refused],
-    ) -> None:
+    kind: type[Join | Offer]
+    give: Callable[[Any], Joined | Taken | Refused]
+
+
+class AllowList:
+    """The public keys that are let in. Any thread."""
+
+    def __init__(self, keys: Iterable[bytes] = ()) -> None:
+        self._keys = frozenset(keys)
+
+    def add(self, key: bytes) -> None:
+        self._keys |= {key}
+
+    def remove(self, key: bytes) -> None:
+        self._keys -= {key}
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """Say so to libzmq, whose name for this it is."""
+        return domain == wire.ZAP_DOMAIN and key in self._keys
+
+
+class JoinServer:
+    """Answers who wants to join, in a thread of its own."""
+
+    def __init__(self, run_dir: Path, keys: KeyPair, allowed: AllowList, answer: Answer) -> None:
         self._answer = answer
         self._context = wire.new_context()
         self._auth = ThreadAuthenticator(self._context)
         self._auth.start()
-        self._auth.configure_curve_callback(
-            wire.ZAP_DOMAIN, credentials_provider=_AllowList(allowed)
-        )
+        self._auth.configure_curve_callback(wire.ZAP_DOMAIN, credentials_provider=allowed)
         self._server = wire.bind_joins(self._context, run_dir, keys)
         self._ending = os.eventfd(0)
         self._thread = helper_thread(self._run, "monarch-joins")
@@ -77,12 +94,12 @@ class JoinServer:
                 answer = codec.encode_answer(self._answer_to(parts[0]))
                 self._server.send_multipart([who, answer])
 
-    def _answer_to(self, question: bytes) -> Joined | Refused:
+    def _answer_to(self, question: bytes) -> Joined | Taken | Refused:
         try:
-            asked = codec.decode(Join, codec.json_of(question))
+            asked = codec.decode(self._answer.kind, codec.json_of(question))
             if asked.protocol != PROTOCOL:
                 return Refused(_ANOTHER_PROTOCOL.format(asked.protocol, PROTOCOL))
-            return self._answer(asked)
+            return self._answer.give(asked)
         except ProtocolError as error:
             return Refused(f"this is no hello of monarch_nb: {error}")
         except Exception as error:  # noqa: BLE001  who waits there is told, and may try again
@@ -200,9 +217,25 @@ class _Asked:
         return "what is there closes the connection: it has other keys, or is no worker of ours"
 
 
-class _AllowList:
-    def __init__(self, allowed: frozenset[bytes]) -> None:
-        self._allowed = allowed
+def offer(ticket: Ticket, host: Offer, limit_s: float) -> Taken:
+    """Join a job, at whichever of its addresses answers first. Blocking.
 
-    def callback(self, domain: str, key: bytes) -> bool:
-        return domain == wire.ZAP_DOMAIN and key in self._allowed
+    Raises `LaunchError` where none does within `limit_s`, or the head refuses.
+    """
+    context = wire.new_context()
+    keys, head = ticket.keys, ticket.head.encode()
+    asks = wire.connect_to_any(context, ticket.addresses, keys, head)
+    asks.sndtimeo = asks.rcvtimeo = int(limit_s * 1000)
+    try:
+        asks.send(codec.encode(host))
+        answer = codec.decode_answer(Taken, asks.recv())
+    except zmq.Again:
+        raise LaunchError(
+            f"nothing at {', '.join(ticket.addresses)} answered within {limit_s:g} s: either no "
+            "network leads there from this host, or the job has all its hosts or is over"
+        ) from None
+    finally:
+        context.destroy(0)
+    if isinstance(answer, Refused):
+        raise LaunchError(f"the job does not take this host: {answer.error}")
+    return answer

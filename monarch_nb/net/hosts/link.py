@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
+from monarch_nb.config import Config
 from monarch_nb.core.wire.frames import Message
 from monarch_nb.errors import ProtocolError, RemoteProtocolError
 from monarch_nb.net.hosts.dialing import Connection, Failure, dial
@@ -31,6 +32,7 @@ _DATA: Final = 1
 _PULSE: Final = 2
 _LEAVES: Final = 3
 _ABANDONED_S: Final = 2.0  # closed and not there again: who was there has died
+_FIRST_S: Final = 10.0  # until who was let in connects
 _REFUSED_S: Final = 1.0  # there is a host, and nobody on it who knows the session
 _TRY_S: Final = 1.0
 _GONE: Final = "its worker has ended, or knows this client no more"
@@ -43,6 +45,10 @@ class Timing(NamedTuple):
     pulse_s: float
     silent_s: float
     outage_s: float
+
+    @staticmethod
+    def of(config: Config) -> Timing:
+        return Timing(config.pulse_interval_s, config.pulse_timeout_s, config.outage_s)
 
 
 class LinkEvents(Protocol):
@@ -125,15 +131,17 @@ class Link:
         if quiet_s > self._timing.outage_s:
             self.lose(f"nothing was heard of it for {quiet_s:.0f} s", quiet_s)
         elif self._is_abandoned(now):
-            self.lose("it closed the connection and did not come again")
+            self.lose("it does not connect any more")
         if now - self._said_at >= self._timing.pulse_s:
             with self._lock:
                 self._say(_PULSE)
 
     def _is_abandoned(self, now: float) -> bool:
         # who dials finds out by itself whether anybody is there
-        is_closed = self._closed_at is not None and now - self._closed_at > _ABANDONED_S
-        return is_closed and not self._addresses
+        if self._addresses or self._connection is not None:
+            return False
+        limit_s = _FIRST_S if self._closed_at is None else _ABANDONED_S
+        return now - (self._closed_at or self._heard_at) > limit_s
 
     def leave(self, linger_s: float) -> None:
         """Say that this end leaves, when what was sent is written; wait at most so long. Nothing

@@ -31,6 +31,27 @@ class Join(Request[Joined], verb="join"):
     secret: str
 
 
+class Taken(NamedTuple):
+    """The host is part of the job now: its number, the controller, and the secret of their
+    session."""
+
+    host: int
+    controller: int
+    secret: str
+
+
+class Offer(Request[Taken], verb="offer"):
+    """A host that was started for a job joins it, as its host `index`; it can be reached by others
+    at one of `addresses`."""
+
+    protocol: int
+    versions: dict[str, str]
+    job: str
+    index: int
+    name: str
+    addresses: list[str]
+
+
 # from gateway to gateway
 
 

@@ -1,0 +1,70 @@
+"""`python -m monarch_nb.host.join`: what a launcher runs on each host of a job.
+
+The ticket is the first line of standard input, or in a private file. The host is a part of the job
+until its controller has gone, or cannot be heard for `outage_s`; then nothing of it is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Final
+
+from monarch_nb.core.wire.messages.hosts import PROTOCOL, Offer
+from monarch_nb.errors import MeshError
+from monarch_nb.host.member import HostMember
+from monarch_nb.host.versions import versions
+from monarch_nb.net.hosts.handshake import Secret
+from monarch_nb.net.hosts.joining import offer
+from monarch_nb.net.hosts.ticket import Ticket
+
+_EVERYWHERE: Final = "tcp://*:0"
+_LONGEST_TICKET: Final = 1 << 16
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Join the job that the ticket is for. Ends by `SystemExit`, with what went wrong."""
+    parser = argparse.ArgumentParser(prog="python -m monarch_nb.host.join", description=__doc__)
+    parser.add_argument("--ticket", type=Path, help="a private file; else standard input has it")
+    parser.add_argument("--index", type=int, required=True, help="which host of the job this is")
+    parser.add_argument("--within", type=float, default=60.0, help="seconds to reach the job in")
+    asked = parser.parse_args(arguments)
+    try:
+        ticket = _read_ticket(asked.ticket)
+        why = _be_part(ticket, asked.index, asked.within)
+    except (MeshError, OSError) as error:
+        raise SystemExit(f"monarch_nb: {socket.gethostname()}: {error}") from None
+    if why:
+        raise SystemExit(f"monarch_nb: {socket.gethostname()}: the job has gone: {why}")
+
+
+def _read_ticket(path: Path | None) -> Ticket:
+    if path is not None:
+        return Ticket.from_file(path)
+    return Ticket.from_line(sys.stdin.buffer.readline(_LONGEST_TICKET))
+
+
+def _be_part(ticket: Ticket, index: int, within_s: float) -> str:
+    # Why the job has gone; "" where it was shut down in order
+    left: list[str] = []
+    member = HostMember(left.append)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        addresses = member.listen(_EVERYWHERE, anywhere=True)
+        taken = offer(
+            ticket,
+            Offer(PROTOCOL, versions(), ticket.job, index, socket.gethostname(), addresses),
+            within_s,
+        )
+        member.begin(taken.host, taken.controller, Secret.from_text(taken.secret), ticket.addresses)
+        member.wait()
+    finally:
+        member.close()
+    return "".join(left)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""This host as a part of a mesh: its run dir, its gateway, and its agent while a controller has it.
+
+It is offered at an address (`control/hosts/attach.py`), or joins the job that it was started for
+(`join.py`). Rule: what a controller has spawned here goes when the controller goes.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from monarch_nb.config import Config
+from monarch_nb.core.wire.frames import HOST_SHIFT
+from monarch_nb.host import guard
+from monarch_nb.host.interfaces import reachable_at
+from monarch_nb.host.launch import AgentBoot
+from monarch_nb.host.local import LocalLauncher
+from monarch_nb.host.rundir import new_run_dir
+from monarch_nb.net import wire
+from monarch_nb.net.hosts.gateway import Gateway
+from monarch_nb.net.hosts.handshake import Secret
+from monarch_nb.net.hosts.link import Timing
+from monarch_nb.net.loop import LoopThread
+
+
+class HostMember:
+    """One host. `on_left(why)` is called when its controller has gone."""
+
+    def __init__(self, on_left: Callable[[str], None] = lambda _: None) -> None:
+        self._run_dir = new_run_dir()
+        self._file_limit, _ = guard.raise_file_limit()  # connections of strangers take some
+        self._config = Config.from_environ()
+        self._on_left = on_left
+        self._agent: LocalLauncher | None = None
+        self._ended = threading.Event()
+        self._closing = threading.Lock()
+        self._is_closed = False
+        self._thread = LoopThread("monarch-gateway")
+        self._gateway = Gateway(
+            self._run_dir.path,
+            0,
+            self._thread.loop,
+            Timing.of(self._config),
+            on_lost=lambda _host, why, _silent_s: self._left(why),
+        )
+
+    @property
+    def run_dir(self) -> Path:
+        return self._run_dir.path
+
+    @property
+    def has_controller(self) -> bool:
+        return self._gateway.is_served
+
+    def listen(self, address: str, *, anywhere: bool = False) -> list[str]:
+        """Let other hosts connect here; return the addresses at which they may.
+
+        Raises as `wire.listen_for_hosts`.
+        """
+        listener = wire.listen_for_hosts(address, anywhere=anywhere)
+        self._thread.loop.call(lambda: self._gateway.listen(listener))
+        return reachable_at(wire.listens_at(listener))
+
+    def begin(self, host: int, controller: int, secret: Secret, dial: Sequence[str] = ()) -> int:
+        """Be host number `host` of a controller, and connect to it, or wait for it; return the id
+        of the agent here. Raises `LaunchError` where that cannot be started."""
+        agent = self._start_agent(host, controller)
+
+        def serve() -> None:
+            self._gateway.rename(host)
+            self._gateway.serve(controller >> HOST_SHIFT, secret, dial)
+
+        self._thread.loop.call(serve)
+        return agent
+
+    def wait(self) -> None:
+        """Wait until a controller has shut this host down, or it was closed."""
+        self._ended.wait()
+
+    def close(self) -> None:
+        """End everything on this host. Harmless when repeated."""
+        with self._closing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._drop_agent()
+            self._gateway.close()
+            self._thread.close()
+            self._run_dir.remove()
+            self._ended.set()
+
+    def _start_agent(self, host: int, controller: int) -> int:
+        agent = wire.agent_id(host)
+        launcher = self._agent = LocalLauncher()
+        path, config = str(self._run_dir.path), asdict(self._config)
+        launcher.launch(
+            AgentBoot(path, agent, controller, os.getpid(), config, file_limit=self._file_limit)
+        )
+        threading.Thread(
+            target=self._watch, args=(launcher,), name="monarch-agent", daemon=True
+        ).start()
+        return agent
+
+    def _watch(self, launcher: LocalLauncher) -> None:
+        if launcher.wait() == 0 and launcher is self._agent:
+            self._ended.set()  # a controller has shut the host down
+
+    def _left(self, why: str) -> None:
+        self._drop_agent()
+        self._on_left(why)
+
+    def _drop_agent(self) -> None:
+        launcher, self._agent = self._agent, None
+        if launcher is not None:
+            launcher.kill()
