@@ -7,6 +7,7 @@ until its controller has gone, or cannot be heard for `outage_s`; then nothing o
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import socket
 import sys
@@ -37,8 +38,8 @@ def main(arguments: list[str] | None = None) -> None:
         why = _be_part(ticket, asked.index, asked.within)
     except (MeshError, OSError) as error:
         raise SystemExit(f"monarch_nb: {socket.gethostname()}: {error}") from None
-    if why:
-        raise SystemExit(f"monarch_nb: {socket.gethostname()}: the job has gone: {why}")
+    if why is not None:
+        sys.stderr.write(f"monarch_nb: {socket.gethostname()}: the job has gone: {why}\n")
 
 
 def _read_ticket(path: Path | None) -> Ticket:
@@ -47,23 +48,21 @@ def _read_ticket(path: Path | None) -> Ticket:
     return Ticket.from_line(sys.stdin.buffer.readline(_LONGEST_TICKET))
 
 
-def _be_part(ticket: Ticket, index: int, within_s: float) -> str:
-    # Why the job has gone; "" where it was shut down in order
-    left: list[str] = []
-    member = HostMember(left.append)
+def _be_part(ticket: Ticket, index: int, within_s: float) -> str | None:
+    # Why the job has gone; None where it was shut down in order
+    os.environ.update(ticket.env)
+    member = HostMember(stays=False)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         addresses = member.listen(_EVERYWHERE, anywhere=True)
-        taken = offer(
-            ticket,
-            Offer(PROTOCOL, versions(), ticket.job, index, socket.gethostname(), addresses),
-            within_s,
-        )
-        member.begin(taken.host, taken.controller, Secret.from_text(taken.secret), ticket.addresses)
-        member.wait()
+        name = socket.gethostname()
+        host = Offer(PROTOCOL, versions(), ticket.job, index, name, addresses)
+        taken = offer(ticket, host, within_s)
+        secret = Secret.from_text(taken.secret)
+        member.begin(taken.host, taken.controller, secret, ticket.addresses)
+        return member.wait()
     finally:
         member.close()
-    return "".join(left)
 
 
 if __name__ == "__main__":

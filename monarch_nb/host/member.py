@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -27,13 +27,14 @@ from monarch_nb.net.loop import LoopThread
 
 
 class HostMember:
-    """One host. `on_left(why)` is called when its controller has gone."""
+    """One host. `stays`: when its controller has gone it is there for another one."""
 
-    def __init__(self, on_left: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, *, stays: bool) -> None:
         self._run_dir = new_run_dir()
         self._file_limit, _ = guard.raise_file_limit()  # connections of strangers take some
         self._config = Config.from_environ()
-        self._on_left = on_left
+        self._stays = stays
+        self._why_left: str | None = None
         self._agent: LocalLauncher | None = None
         self._ended = threading.Event()
         self._closing = threading.Lock()
@@ -76,9 +77,11 @@ class HostMember:
         self._thread.loop.call(serve)
         return agent
 
-    def wait(self) -> None:
-        """Wait until a controller has shut this host down, or it was closed."""
+    def wait(self) -> str | None:
+        """Wait until a controller has shut this host down, it was closed, or it does not stay;
+        then return why its controller has gone."""
         self._ended.wait()
+        return self._why_left
 
     def close(self) -> None:
         """End everything on this host. Harmless when repeated."""
@@ -110,7 +113,9 @@ class HostMember:
 
     def _left(self, why: str) -> None:
         self._drop_agent()
-        self._on_left(why)
+        if not self._stays:
+            self._why_left = why
+            self._ended.set()
 
     def _drop_agent(self) -> None:
         launcher, self._agent = self._agent, None

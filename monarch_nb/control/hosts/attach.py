@@ -50,7 +50,7 @@ class HostWorker:
     """Offers this host at an address until it is shut down; None: one in a private folder."""
 
     def __init__(self, address: str | None, key_folder: Path | None) -> None:
-        member = self._member = HostMember()
+        member = self._member = HostMember(stays=True)
         self._joins: JoinServer | None = None
         try:
             dial, bind = WorkerAddress.from_text(address or f"ipc://{member.run_dir}/host")

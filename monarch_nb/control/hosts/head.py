@@ -66,7 +66,7 @@ class Head:
         self._jobs[job] = _Job(pair.public, hosts, set(range(len(hosts))))
         self._allowed.add(pair.public)
         head = self._keys.public.decode()
-        return Ticket(job, addresses, head, pair.public.decode(), pair.secret.decode())
+        return Ticket(job, addresses, head, pair.public.decode(), pair.secret.decode(), {})
 
     def close(self) -> None:
         self._joins.close()

@@ -16,14 +16,16 @@ from monarch_nb.net.private import read_private
 
 
 class Ticket(NamedTuple):
-    """`job` names it, `addresses` are all at which the head may be reached, `head` is its public
-    key. `public` and `secret` are the pair with which hosts of this job join."""
+    """`job` names it, `addresses` are all at which the head may be reached, the best first, `head`
+    is its public key. `public` and `secret` are the pair with which hosts of this job join, `env`
+    is to be set there."""
 
     job: str
     addresses: list[str]
     head: str
     public: str
     secret: str
+    env: dict[str, str]
 
     @property
     def keys(self) -> KeyPair:

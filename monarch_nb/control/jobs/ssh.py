@@ -1,0 +1,185 @@
+"""`SSHJob`: hosts that are reached by the user's own ssh, with all that its configuration says."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+import shlex
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any, Final
+
+from monarch_nb.control.client import client
+from monarch_nb.control.jobs.job import JobState, JobTrait
+from monarch_nb.core.shape.extent import Extent
+from monarch_nb.errors import LaunchError
+from monarch_nb.host.launch import last_lines
+from monarch_nb.meshes.proc_mesh import HostMesh, HostsState
+from monarch_nb.net import wire
+from monarch_nb.net.hosts.ticket import Ticket
+from monarch_nb.process.futures.future import Future
+
+_EVERYWHERE: Final = "tcp://*:0"
+_END_S: Final = 6.0
+_PORTS: Final = (20_000, 60_000)  # of a host's loopback, through which it may reach this one
+_OPTIONS: Final = ("-T", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=no")
+
+
+class SSHJob(JobTrait):
+    """Hosts to which the user may log in by ssh. They end with this program.
+
+    `ssh` starts one program on each, which dials this one: directly where the network allows it,
+    else through the connection of ssh. The configuration of ssh holds, with its users, jump hosts,
+    and shared connections; it must not ask anything (keys, an agent). monarch_nb has to be
+    installed there.
+
+    Args:
+        python_exe: the Python to use on the hosts.
+        ssh_args: more options of ssh.
+        monarch_port: accepted, as Monarch's programs give it; here hosts dial this program.
+        env: environment variables of the hosts, and so of their ranks.
+
+    Raises:
+        LaunchError: from `apply` and `state`, where there is no ssh here.
+
+    Example:
+        >>> job = SSHJob(python_exe="/opt/env/bin/python")       # doctest: +SKIP
+        >>> job.add_mesh("trainers", ["node1", "node2"])         # doctest: +SKIP
+        >>> hosts = job.state(cached_path=None).trainers         # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        python_exe: str = "python3",
+        ssh_args: Sequence[str] = (),
+        monarch_port: int | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__()
+        del monarch_port
+        self._python = python_exe
+        self._ssh_args = list(ssh_args)
+        self._env = dict(env or {})
+        self._meshes: dict[str, list[str]] = {}
+        self._job_logins: list[_Login] = []
+        self._job_hosts: dict[str, HostMesh] = {}
+
+    def add_mesh(self, name: str, hosts: Sequence[str]) -> None:
+        """Add a host mesh: the names of its hosts as ssh knows them.
+
+        Raises `ValueError` for none, one that is named twice, and one that ssh would take for an
+        option.
+        """
+        if not hosts:
+            raise ValueError(f"mesh {name!r} has no host")
+        for host in hosts:
+            if not host or host.startswith("-"):
+                raise ValueError(f"{host!r} is no name of a host")
+        self._meshes[name] = list(hosts)
+
+    def can_run(self, spec: JobTrait) -> bool:
+        """Return False: the hosts have ended with the program that had them."""
+        del spec
+        return False
+
+    def _create(self, client_script: str | None) -> None:
+        if client_script is not None:
+            raise RuntimeError("an SSHJob cannot run a client script; a LocalJob can")
+        if not self._meshes:
+            raise ValueError("this job has no hosts: job.add_mesh('trainers', ['node1', 'node2'])")
+        program = shutil.which("ssh")
+        if program is None:
+            raise LaunchError("there is no ssh here: install the OpenSSH client")
+        controller = client()
+        for name, names in self._meshes.items():
+            hosts, ticket = controller.await_hosts(names, _EVERYWHERE)
+            for index, (host, at) in enumerate(zip(hosts, names, strict=True)):
+                port = random.SystemRandom().randint(*_PORTS)
+                here = ticket.addresses[0].rpartition(":")[2]
+                tunnel = f"127.0.0.1:{port}:127.0.0.1:{here}"
+                join = [self._python, "-P", "-m", "monarch_nb.host.join", "--index", str(index)]
+                options = [*_OPTIONS, "-R", tunnel, *self._ssh_args]
+                through = [*ticket.addresses, f"tcp://127.0.0.1:{port}"]
+                mine = ticket._replace(addresses=through, env=self._env)
+                gone = functools.partial(controller.give_up_host, host)
+                login = _Login(at, [program, *options, at, shlex.join(join)], mine, gone)
+                self._job_logins.append(login)
+            shape = Extent(["hosts"], [len(hosts)]).region.as_shape()
+            state = HostsState([wire.agent_id(host) for host in hosts])
+            self._job_hosts[name] = HostMesh(state, shape)
+
+    def _state(self) -> JobState:
+        return JobState(self._job_hosts)
+
+    def _kill(self) -> None:
+        deadline = time.monotonic() + _END_S
+        going: list[Future[None]] = []
+        for login in self._job_logins:
+            login.give_up()
+        for mesh in self._job_hosts.values():
+            with contextlib.suppress(RuntimeError):  # the program has done it
+                going.append(mesh.shutdown())
+        for each in going:
+            with contextlib.suppress(TimeoutError):
+                each.get(max(0.0, deadline - time.monotonic()))
+        for login in self._job_logins:
+            login.end(max(0.0, deadline - time.monotonic()))
+        self._job_logins.clear()
+        self._job_hosts.clear()
+
+    def _load_fields(self, fields: dict[str, Any]) -> None:
+        super()._load_fields(fields)
+        self._job_logins, self._job_hosts = [], {}
+
+
+class _Login:
+    """One run of ssh; `gone(why)` is called at its end, and when the host is not wanted any more:
+    who has joined by then stays."""
+
+    def __init__(
+        self, at: str, command: Sequence[str], ticket: Ticket, gone: Callable[[str], None]
+    ) -> None:
+        self._at = at
+        self._gone = gone
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        begin = functools.partial(self._run, ticket.to_line())
+        threading.Thread(target=begin, name="monarch-ssh", daemon=True).start()
+
+    def give_up(self) -> None:
+        self._gone("the job was ended")
+
+    def end(self, limit_s: float) -> None:
+        """Wait for its end; end it after `limit_s`."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(limit_s)
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait()
+
+    def _run(self, ticket: bytes) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stderr is not None
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as out:
+            out.write(ticket)
+        words = _read_last(self._process.stderr)
+        code = self._process.wait()
+        self._gone(f"ssh {self._at} ended with code {code}\n{words}".rstrip())
+
+
+def _read_last(stream: IO[bytes]) -> str:
+    # the last lines, however much comes
+    found = b""
+    with stream:
+        while data := stream.read1(1 << 16):  # type: ignore[attr-defined]  # of a BufferedReader
+            found = (found + data)[-(1 << 14) :]
+    return last_lines(found.decode(errors="replace"))
