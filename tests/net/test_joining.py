@@ -184,10 +184,10 @@ def test_a_host_whose_controller_was_killed_ends(home, tmp_path):
             host.stdin.write(ticket)
             host.stdin.close()
             assert controller.stdout.readline() == b"there\n"
-            family = descendants(host.pid)
+            family = eventually(lambda: descendants(host.pid))
             os.kill(controller.pid, signal.SIGKILL)
             assert b"the job has gone" in host.stderr.read()
             assert host.wait(5) == 0
-            assert family
+            eventually(lambda: not any(map(is_running, family)))
         controller.stdin.close()
     sweep_all()  # the controller's run dir
