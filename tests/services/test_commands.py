@@ -14,7 +14,7 @@ import pytest
 from monarch_nb import ActorError, CallInterrupted, this_host
 from monarch_nb.job import exec_command, shell
 from tests.source import ROOT
-from tests.support import eventually, is_running
+from tests.support import PROC, descendants, eventually, is_running
 
 pytestmark = [pytest.mark.usefixtures("mesh_runtime"), pytest.mark.slow]
 
@@ -139,6 +139,11 @@ class Person:
             assert select.select([self.hand], [], [], max(0, left_s))[0], self.seen
             self.seen += os.read(self.hand, 4096).decode()
 
+    def runs(self):
+        """Programs that have been started below the program, by name."""
+        comms = (PROC / str(pid) / "comm" for pid in descendants(self.program.pid))
+        return [comm.read_text().strip() for comm in comms if comm.exists()]
+
     def leaves(self):
         assert self.program.wait(20) == 0
         os.close(self.hand)
@@ -150,6 +155,7 @@ def test_a_shell_in_a_terminal():
     person.sees("<yes /usr 42>")
     person.type(b"tty; sleep 60\n")
     person.sees("/dev/pts/")
+    eventually(lambda: "sleep" in person.runs())  # a shell forgets what comes while it forks
     person.type(b"\x03")  # goes to what runs there
     person.type(b"exit 7\n")
     person.sees("code 7")
