@@ -24,6 +24,8 @@ from monarch_nb.net.keys import KeyPair
 from monarch_nb.net.links import Links
 from monarch_nb.process.futures.future import Future, make
 
+_NOT_ATTACHED: Final = "attach failed: config push failed during attach: {}: {}"  # as Monarch says
+_NOT_JOINED: Final = "{} did not join: {}"
 _log: Final = logging.getLogger(__name__)
 OnHostLost = Callable[[int, str, float | None], None]
 """The number of a host, why it is lost, and for how long it was silent; None: it never was ours."""
@@ -139,7 +141,8 @@ class AttachedHosts:
         if self.ready[host].done():
             return  # it has answered meanwhile
         self._gateway.give_up(host)
-        text = f"attach failed: config push failed during attach: {self._names[host]}: {why}"
+        how = _NOT_ATTACHED if host in self._dialled else _NOT_JOINED
+        text = how.format(self._names[host], why)
         self.ready[host]._set_exception(RuntimeError(text))
         self._on_lost(host, text, None)
 

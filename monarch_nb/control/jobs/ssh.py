@@ -26,6 +26,8 @@ from monarch_nb.process.futures.future import Future
 _EVERYWHERE: Final = "tcp://*:0"
 _END_S: Final = 6.0
 _PORTS: Final = (20_000, 60_000)  # of a host's loopback, through which it may reach this one
+_NOT_FOUND: Final = 127  # the code of a shell
+_SSH_FAILED: Final = 255
 _OPTIONS: Final = ("-T", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=no")
 
 
@@ -106,7 +108,8 @@ class SSHJob(JobTrait):
                 through = [*ticket.addresses, f"tcp://127.0.0.1:{port}"]
                 mine = ticket._replace(addresses=through, env=self._env)
                 gone = functools.partial(controller.give_up_host, host)
-                login = _Login(at, [program, *options, at, shlex.join(join)], mine, gone)
+                command = [program, *options, at, shlex.join(join)]
+                login = _Login([*self._ssh_args, at], command, mine, gone)
                 self._job_logins.append(login)
             shape = Extent(["hosts"], [len(hosts)]).region.as_shape()
             state = HostsState([wire.agent_id(host) for host in hosts])
@@ -141,9 +144,13 @@ class _Login:
     who has joined by then stays."""
 
     def __init__(
-        self, at: str, command: Sequence[str], ticket: Ticket, gone: Callable[[str], None]
+        self,
+        login: Sequence[str],
+        command: Sequence[str],
+        ticket: Ticket,
+        gone: Callable[[str], None],
     ) -> None:
-        self._at = at
+        self._login = login
         self._gone = gone
         self._process = subprocess.Popen(
             command,
@@ -173,7 +180,24 @@ class _Login:
             out.write(ticket)
         words = _read_last(self._process.stderr)
         code = self._process.wait()
-        self._gone(f"ssh {self._at} ended with code {code}\n{words}".rstrip())
+        lines = [
+            f"ssh ended with code {code}",
+            *words.splitlines(),
+            advice(self._login, code, words),
+        ]
+        self._gone("\n".join(filter(None, lines)))
+
+
+def advice(login: Sequence[str], code: int, words: str) -> str:
+    """Return what to do about an ssh with these arguments that has ended; "" where its own words
+    say enough."""
+    if "No module named" in words:
+        return "Install monarch_nb there, or name the Python that has it: SSHJob(python_exe=...)"
+    if code == _NOT_FOUND:
+        return "Name the Python of that host: SSHJob(python_exe=...)"
+    if code == _SSH_FAILED:
+        return f"Try it in a terminal: {shlex.join(['ssh', '-o', 'BatchMode=yes', *login, 'true'])}"
+    return ""
 
 
 def _read_last(stream: IO[bytes]) -> str:
