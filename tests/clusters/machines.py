@@ -69,7 +69,10 @@ class Machine:
         self.name = f"{NODE}{number}"
         self.hosts_file = folder / f"hosts-{number}"
         self.tmpdir = folder / "tmp"  # the same path in each, and another folder in each
-        self._env = {"TMPDIR": str(self.tmpdir)} | ({"HOME": f"{self.tmpdir}/home"} if home else {})
+        self.own_env = {"TMPDIR": str(self.tmpdir)}
+        """What it adds to the environment of a program."""
+        if home:
+            self.own_env["HOME"] = f"{self.tmpdir}/home"
         self._fabric = fabric
         self._started: list[Process] = []
         self.hosts_file.touch()
@@ -106,7 +109,7 @@ class Machine:
 
     def env(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the environment of what runs here."""
-        return {**os.environ, **self._env, **(more or {})}
+        return {**os.environ, **self.own_env, **(more or {})}
 
     def processes(self) -> set[int]:
         """Return all that runs here, by the process ids that this process sees."""
@@ -212,13 +215,18 @@ class Machines:
             each.hosts_file.write_text("".join(lines))
 
 
+def until_interrupted() -> None:
+    """Wait for ctrl-C."""
+    print("ctrl-C ends it", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.pause()
+
+
 def main(count: int) -> None:
     """Start machines, say how to enter them, and keep them until ctrl-C."""
-    with Machines() as machines, contextlib.suppress(KeyboardInterrupt):
-        for each in machines(count):
-            print(each)
-        print(f"this process: {machines.address}; ctrl-C ends them all", flush=True)
-        signal.pause()
+    with Machines() as machines:
+        print(*machines(count), f"this process: {machines.address}", sep="\n")
+        until_interrupted()
 
 
 if __name__ == "__main__":

@@ -14,9 +14,7 @@ from pathlib import Path
 from tests.support import eventually
 
 _UNSHARE = ("unshare", "--fork", "--kill-child=KILL")
-# Ended orphans vanish by themselves where their new parent ignores SIGCHLD. It comes last: a shell
-# that ignores it cannot tell how its commands ended.
-_LIVE = "trap '' CHLD; echo ready; exec cat >/dev/null"
+_LIVE = "echo ready; exec env --ignore-signal=CHLD cat >/dev/null"  # so orphans that end are gone
 
 
 class Namespaces:
