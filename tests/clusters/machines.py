@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from tests.clusters.namespaces import Namespaces, child_of, run
+from tests.clusters.namespaces import Namespaces, children_of, run
 from tests.clusters.networks import LAN, Fabric, port_name
 from tests.support import describe_process, eventually, is_running
 
@@ -55,9 +55,10 @@ class Process(subprocess.Popen):
     """A process in a machine; signals go to it, not to the `nsenter` that waits for it."""
 
     def send_signal(self, sig: int) -> None:
-        if self.poll() is None:
+        inside = eventually(lambda: self.poll() is not None or children_of(self.pid))
+        if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(child_of(self.pid), sig)
+                os.kill(inside[0], sig)
 
 
 class Machine:
@@ -94,7 +95,9 @@ class Machine:
         """
         return run([*self._enter(), *command], env=self.env(env), **options)
 
-    def popen(self, command: Sequence[str], env: Mapping[str, str] | None = None, **options):
+    def popen(
+        self, command: Sequence[str], env: Mapping[str, str] | None = None, **options
+    ) -> Process:
         """Start a command; it ends with the machine at the latest. `options` are of `Popen`."""
         process = Process([*self._enter(), *command], env=self.env(env), **options)
         self._started.append(process)

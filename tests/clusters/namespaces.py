@@ -11,8 +11,6 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tests.support import eventually
-
 _UNSHARE = ("unshare", "--fork", "--kill-child=KILL")
 _LIVE = "echo ready; exec env --ignore-signal=CHLD cat >/dev/null"  # so orphans that end are gone
 
@@ -32,7 +30,7 @@ class Namespaces:
         if self._holder.stdout.readline() != "ready\n":
             self.close()
             raise RuntimeError("namespaces could not be set up; the reason is on stderr")
-        self.pid = child_of(self._holder.pid)
+        [self.pid] = children_of(self._holder.pid)
 
     def enter(self, kinds: Iterable[str] | None = None) -> list[str]:
         """Return the start of a command line; what is put behind it runs inside."""
@@ -71,10 +69,9 @@ def run(command: Sequence[str], text: str | None = None, timeout_s: float = 30.0
     return done.stdout
 
 
-def child_of(pid: int) -> int:
-    """Return the one child of a process such as `unshare` or `nsenter`, once it is there."""
-    path = Path(f"/proc/{pid}/task/{pid}/children")
-    return int(eventually(lambda: path.read_text().split(), what=f"a child of {pid}")[0])
+def children_of(pid: int) -> list[int]:
+    """Return the children of a process such as `unshare` or `nsenter`: none, or one."""
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def _pid_namespace(pid: int) -> str | None:

@@ -11,6 +11,7 @@ import os
 from tests.clusters.namespaces import Namespaces, run
 
 LAN = "lan"
+_TEST = "test"  # the port of this process
 _OWN_NUMBER = 254
 _SUBNETS = 256
 
@@ -21,6 +22,7 @@ class Fabric:
     def __init__(self) -> None:
         self._space = Namespaces(["--net"])
         self._subnets: dict[str, str] = {}
+        self._interface = ""  # of this process
         try:
             self._join()
         except BaseException:
@@ -47,25 +49,29 @@ class Fabric:
         self._ip(f"link set {port} {state}")
 
     def close(self) -> None:
-        """End every network."""
+        """End every network. The interface here would end with them, but a moment later."""
+        if self._interface:
+            run(["ip", "link", "del", self._interface])
         self._space.close()
 
     def _join(self) -> None:
-        """Take a subnet that no other session has; the interface is its lock."""
+        self._interface, self._subnets[LAN] = self._take_subnet()
+        self._ip(f"link add {LAN} type bridge", f"link set {LAN} up")
+        self._ip(f"link set {_TEST} master {LAN} up")
+        run(["ip", "addr", "add", f"{self.address}/24", "dev", self._interface])
+        run(["ip", "link", "set", self._interface, "up"])
+
+    def _take_subnet(self) -> tuple[str, str]:
+        """Take one that no other session has; the interface is the lock."""
         for step in range(_SUBNETS):
             number = (os.getpid() + step) % _SUBNETS
             if self._make_interface(f"mnbrig{number}"):
-                break
-        else:
-            raise RuntimeError("every interface mnbrig0 to mnbrig255 is taken")
-        self._subnets[LAN] = f"198.18.{number}"
-        self._ip(f"link add {LAN} type bridge", f"link set {LAN} up", f"link set test master {LAN}")
-        self._ip("link set test up")
-        run(["ip", "addr", "add", f"{self.address}/24", "dev", f"mnbrig{number}"])
-        run(["ip", "link", "set", f"mnbrig{number}", "up"])
+                return f"mnbrig{number}", f"198.18.{number}"
+        raise RuntimeError("every interface mnbrig0 to mnbrig255 is taken")
 
     def _make_interface(self, name: str) -> bool:
-        ends = f"link add {name} type veth peer name test netns {self._space.pid}"
+        """Whether it was free."""
+        ends = f"link add {name} type veth peer name {_TEST} netns {self._space.pid}"
         try:
             run(["ip", *ends.split()])
         except RuntimeError as error:

@@ -51,7 +51,7 @@ def test_a_drained_node_gets_no_job_until_it_is_resumed(cluster):
     job = cluster.sbatch(SLEEP, "--partition=single")
     eventually(lambda: "ReqNodeNotAvail" in cluster.reason(job))
     cluster.resume(first)
-    eventually(lambda: cluster.state(job) == "RUNNING")
+    eventually(lambda: cluster.state(job) == "RUNNING", 20)
     cluster.run("scancel", job)
     eventually(lambda: cluster.state(job) == "CANCELLED")
 
