@@ -81,10 +81,14 @@ class Machine:
         self._space = Namespaces(KINDS, _SET_UP, words)
         names = [f"eth{index}" for index in range(len(networks))]
         self._ports = [port_name(number, name) for name in names]
-        self.addresses = {
-            network: fabric.plug(self._space, number, network, name)
-            for network, name in zip(networks, names, strict=True)
-        }
+        try:
+            self.addresses = {
+                network: fabric.plug(self._space, number, network, name)
+                for network, name in zip(networks, names, strict=True)
+            }
+        except BaseException:
+            self._space.close()
+            raise
         self.address = self.addresses.get(LAN) or self.addresses[networks[0]]
 
     def run(self, command: Sequence[str], env: Mapping[str, str] | None = None, **options) -> str:

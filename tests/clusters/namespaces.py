@@ -36,10 +36,6 @@ class Namespaces:
         """Return the start of a command line; what is put behind it runs inside."""
         return ["nsenter", "--target", str(self.pid), *(self._kinds if kinds is None else kinds)]
 
-    def run(self, *command: str, text: str | None = None) -> str:
-        """Run a command inside and return what it prints. Raises `RuntimeError` if it fails."""
-        return run([*self.enter(), *command], text=text)
-
     def processes(self) -> set[int]:
         """Return the process ids, as seen from outside, of all that runs inside."""
         inside = _pid_namespace(self.pid)
