@@ -281,6 +281,8 @@ def _no_gpu() -> str | None:
 _PROBES: dict[str, str | Callable[[], str | None]] = {
     "chromium": _no_chromium,
     "gpu": _no_gpu,
+    "machines": "unshare --net --uts --ipc --pid --mount --fork"
+    " sh -ec 'mount -t sysfs none /sys; ip link add v0 type veth peer name v1'",
     "memory_cgroup": "d=/sys/fs/cgroup/memory/mnb-probe-$$; mkdir $d; rmdir $d",
     "netns": "n=mnb-probe-$$; ip netns add $n; trap 'ip netns del $n' 0;"
     " ip -n $n link add v0 type veth peer name v1",
